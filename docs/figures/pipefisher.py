@@ -56,9 +56,9 @@ def busy(case: published.Filled, latency: float, **how: Any) -> float:
     return 100 - 100 * float(predicted(case, latency, **how)[1]["bubble_fraction"])
 
 
-def best(case: published.Filled, inverses: str) -> list[str]:
+def in_bubbles(case: published.Filled, fill: str, inverses: str) -> list[str]:
     """Busy share and steps of the plan that would run."""
-    how = {"fill": "best", "factor_layers": case.blocks * LAYERS, "inverses": inverses}
+    how = {"fill": fill, "factor_layers": case.blocks * LAYERS, "inverses": inverses}
     run = predicted(case, 0, **how)[1]
     steps = 1 + max(e["step"] for e in run["events"])
     return [f"{100 - 100 * run['bubble_fraction']:.1f}", str(steps)]
@@ -123,15 +123,17 @@ def figures(page: Page) -> None:
             page.cell(f"{name}: busy without K-FAC", case.alone, busy(case, 0), 1),
             page.cell(f"{name}: busy, filled", case.filled, sum(found.usage) / len(found.usage), 1),
             page.cell(f"{name}: steps per refresh", case.refresh, max(found.iterations)),
-            *best(case, "all"),
-            *(best(case, "owners") if case.method == "chimera" else ["", ""]),
+            *in_bubbles(case, "best", "all"),
+            *in_bubbles(case, "wrap", "all"),
+            *(in_bubbles(case, "best", "owners") if case.method == "chimera" else ["", ""]),
         ])
         latency = latency_of(case)
         late = filled(case, latency)
         slow.append([name, f"{latency:.1f}", f"{busy(case, latency):.1f}", f"{sum(late.usage) / len(late.usage):.1f}",
                      str(max(late.iterations))])
     page.table(["pipeline", "busy without K-FAC, %", "filled, %", "steps per refresh",
-                "`--fill best --inverses all`, preconditioning too, %", "steps", "`owners`, %", "steps"], rows)
+                "`--fill best --inverses all`, preconditioning too, %", "steps", "`--fill wrap`, %", "steps",
+                "`best`, owners, %", "steps"], rows)
     page.prose(
         "With owners a copy of a stage inverts half of its layers: less work, so that the share is no measure of it.",
     )

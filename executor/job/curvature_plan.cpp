@@ -53,7 +53,8 @@ Costs costs_by_flops(const Graph& graph, const std::vector<int>& first_block,
 }  // namespace
 
 void CurvaturePlan::begin_after(std::int64_t done) {
-  const bool at_end = done > 0 && (done - 1) % static_cast<std::int64_t>(steps.size()) == 0;
+  const bool at_end = !cycle.lowering.wraps && done > 0 &&
+                      (done - 1) % static_cast<std::int64_t>(steps.size()) == 0;
   origin = at_end ? 0 : done;
 }
 
@@ -79,7 +80,7 @@ std::vector<PlannedRun> runs_by_cycle(Trace& measured, const CurvaturePlan& plan
       number[step] = 0;
       continue;
     }
-    bool whole = true;
+    bool whole = !plan.is_in_first(step);
     for (int k = 0; k < length; ++k) whole = whole && there.count(step + k) > 0;
     if (!whole) continue;
     runs.push_back({step, plan.cycle});
@@ -102,9 +103,10 @@ CurvaturePlan plan_curvature(const Graph& graph, const Kfac& kfac, const Schedul
   how.rule = parse_fill_rule(kfac.fill);
   how.makers = parse_inverse_makers(kfac.inverses);
   const bool filled = how.rule != FillRule::After;
-  require(filled || kfac.costs.empty(),
-          "costs of K-FAC are for fill best, which places its work by them; fill {} does not",
-          kfac.fill);
+  require(
+      filled || kfac.costs.empty(),
+      "costs of K-FAC are for fill best and wrap, which place its work by them; fill {} does not",
+      kfac.fill);
   Costs costs;
   if (filled)
     costs = kfac.costs.empty() ? costs_by_flops(graph, first_block, micro_batch)
@@ -114,6 +116,7 @@ CurvaturePlan plan_curvature(const Graph& graph, const Kfac& kfac, const Schedul
   note_needs(verify(plan.cycle), plan.tap_copies);
   plan.steps = steps_of(plan.cycle);
   if (!filled) return plan;
+  if (plan.cycle.lowering.wraps) plan.first = steps_of(first_of(plan.cycle));
   how.rule = FillRule::After;
   how.every = 1;
   const Schedule whole = with_curvature(lowered, how, costs);

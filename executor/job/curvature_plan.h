@@ -13,11 +13,14 @@ namespace hetu {
 
 /// Of a graph with factors. Where the work stands after the compute of a step, the first step of a
 /// cycle has all of it. In bubbles it takes several steps, so that a job, or what goes on from a
-/// checkpoint within a cycle, begins with a step that has all of it, and cycles follow.
+/// checkpoint within a cycle, begins with a step that has all of it, and cycles follow. Where work
+/// wraps, the first of these has nothing of a cycle before, and a job goes on from no checkpoint
+/// but so: what is not inverted yet is in none.
 struct CurvaturePlan {
   Schedule cycle;               ///< proved
   std::vector<Schedule> steps;  ///< of the cycle, see steps_of()
   std::vector<Schedule> whole;  ///< one step with all of the work; none where the cycle has that
+  std::vector<Schedule> first;  ///< steps of the cycle after `whole`; see first_of()
   std::vector<int> tap_copies;  ///< by placement: most micro-batches kept
 
   std::int64_t origin = 0;  ///< where `whole` runs; cycles follow
@@ -26,7 +29,15 @@ struct CurvaturePlan {
   void begin_after(std::int64_t done);
   /// Number of a step in its cycle; -1: `whole`.
   int number_of(std::int64_t step) const;
-  const Schedule& rows_of(int number) const { return number < 0 ? whole.front() : steps[number]; }
+  /// Whether that step is in a first cycle, which lacks what the others have of the one before.
+  bool is_in_first(std::int64_t step) const {
+    return cycle.lowering.wraps && step <= origin + static_cast<std::int64_t>(steps.size());
+  }
+  const Schedule& rows_of(std::int64_t step) const {
+    const int number = number_of(step);
+    if (number < 0) return whole.front();
+    return is_in_first(step) ? first[number] : steps[number];
+  }
   /// Whether that step feeds factors.
   bool feeds(int number) const;
 };
@@ -38,7 +49,8 @@ CurvaturePlan plan_curvature(const Graph& graph, const Kfac& kfac, const Schedul
 
 /// The runs of a trace of such a job: cycles that are there from their first step to their last,
 /// and steps with all of the work. Ids of micro-batches in its events become those of the cycles.
-/// What stands in part of a cycle has no plan to be laid over, and is left out.
+/// What stands in part of a cycle, or in a first one where work wraps, has no plan to be laid over,
+/// and is left out.
 std::vector<PlannedRun> runs_by_cycle(Trace& measured, const CurvaturePlan& plan);
 
 }  // namespace hetu

@@ -81,7 +81,7 @@ struct TrainPlan {
 
   /// What a step of a synchronous plan runs, and whether it feeds factors of K-FAC.
   const Schedule& rows_of(std::int64_t step) const {
-    return curvature ? curvature->rows_of(curvature->number_of(step)) : lowered;
+    return curvature ? curvature->rows_of(step) : lowered;
   }
   bool feeds_factors(std::int64_t step) const {
     return curvature && curvature->feeds(curvature->number_of(step));

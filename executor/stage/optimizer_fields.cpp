@@ -52,8 +52,8 @@ Fields of_kfac(Kfac& k) {
       {.name = "fill_costs",
        .place = &k.costs,
        .argument = "FILE",
-       .doc = "of --fill best: costs, or the trace of a run, by which it is placed, in place of "
-              "the operations of the model"}};
+       .doc = "of --fill best and wrap: costs, or the trace of a run, by which it is placed, not "
+              "by the operations of the model"}};
 }
 
 }  // namespace

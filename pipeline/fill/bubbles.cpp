@@ -15,11 +15,12 @@ constexpr double kRounding = 1e-9;  // of the step, by which sums of times may b
 }  // namespace
 
 Bubbles::Bubbles(const Schedule& step, const std::vector<std::vector<Instr>>& rows,
-                 const Costs& costs, double slack)
+                 const Costs& costs, double slack, std::int64_t before_wrapping)
     : step_(step),
       rows_(rows),
       costs_(costs),
       slack_(slack),
+      before_wrapping_(before_wrapping),
       reductions_(step),
       timing_(step, costs, none_),
       gaps_(rows.size()),
@@ -97,11 +98,11 @@ bool Bubbles::is_made(std::size_t worker, const Gap& gap, const Instr& piece) co
   return made_at_[worker].at({inputs, piece.stage, piece.micro}) < gap.before;
 }
 
-bool Bubbles::place(int number, const Instr& instr, Spot& spot) {
+bool Bubbles::place(int number, const Instr& instr, Spot& spot, std::size_t end) {
   const double time = time_of(instr);
   const std::size_t worker = worker_of(instr);
   Step& step = steps_[number];
-  for (std::size_t g = spot.gap; g < gaps_[worker].size(); ++g) {
+  for (std::size_t g = spot.gap; g < std::min(end, gaps_[worker].size()); ++g) {
     Gap& gap = step.gaps[worker][g];
     const double at = std::max(gap.at, spot.at);
     if (at + time * slack_ > gap.end * (1 + kRounding)) continue;
@@ -186,16 +187,6 @@ bool Bubbles::post(Unit& unit, const std::vector<Kind>& kinds, bool if_hidden) {
   return true;
 }
 
-// Behind all that stands in a step.
-void Bubbles::post_at_end(const Unit& unit, int step) {
-  for (Instr i : unit.members) {
-    i.kind = Kind::Gather;
-    const std::size_t w = worker_of(i);
-    const Spot last = {gaps_[w].size() - 1, std::numeric_limits<double>::infinity()};
-    steps_[step].placed[w].push_back({last, false, i});
-  }
-}
-
 void Bubbles::place_pieces(std::vector<std::vector<Instr>> open) {
   const auto is_open = [&] {
     return std::any_of(open.begin(), open.end(), [](const auto& list) { return !list.empty(); });
@@ -205,7 +196,11 @@ void Bubbles::place_pieces(std::vector<std::vector<Instr>> open) {
     const int step = static_cast<int>(steps_.size()) - 1;
     bool any = false;
     const auto note = [&](const Instr& piece, const Spot& end) {
-      Moment& whole = whole_[{piece.stage, piece.part}];
+      const std::pair layer{piece.stage, static_cast<int>(piece.part)};
+      const std::pair first{step, end.gap};
+      auto& begun = begun_.try_emplace(layer, first).first->second;
+      begun = std::min(begun, first);
+      Moment& whole = whole_[layer];
       whole = std::max(whole, Moment{step, end.at, end.gap});
     };
     for (std::vector<Instr>& list : open) {
@@ -272,105 +267,6 @@ void Bubbles::place_sums() {
       whole_[{unit.members[k].stage, unit.members[k].part}] = {unit.ready.step, unit.ready.at,
                                                                unit.after[k]};
   }
-}
-
-// Those of the last model stage first, as its factors are whole first.
-std::vector<Bubbles::Unit> Bubbles::rounds() const {
-  std::map<std::pair<int, int>, Unit> by_round;  // of a model stage, the last one first
-  for (int stage = 0; stage < static_cast<int>(step_.placements.size()); ++stage) {
-    for (int round = 0; round < reductions_.rounds(stage); ++round) {
-      Unit& unit = by_round[{-step_.placements[stage].model_stage, round}];
-      unit.members.push_back({.part = static_cast<std::int16_t>(round), .stage = stage});
-      const auto [first, end] = reductions_.layers_of(stage, round);
-      for (int layer = first; layer < end; ++layer)
-        unit.ready = std::max(unit.ready, whole_.at({stage, layer}));
-    }
-  }
-  std::vector<Unit> units;
-  for (auto& [at, unit] : by_round) {
-    for (const Instr& i : unit.members) {
-      std::size_t after = 0;
-      const auto [first, end] = reductions_.layers_of(i.stage, i.part);
-      for (int layer = first; layer < end; ++layer)
-        after = std::max(after, gap_in(unit.ready.step, i.stage, layer));
-      unit.after.push_back(after);
-    }
-    units.push_back(std::move(unit));
-  }
-  std::stable_sort(units.begin(), units.end(),
-                   [](const Unit& a, const Unit& b) { return a.ready.step < b.ready.step; });
-  return units;
-}
-
-// Both inverses of a layer, by all copies, in one step: no gradient meets half of a refresh, and no
-// copy of a stage multiplies by inverses that another does not have yet.
-bool Bubbles::invert(Unit& unit, int number) {
-  Step& step = steps_[number];
-  const bool at_once = number == unit.ready.step;
-  struct Before {
-    std::size_t worker;
-    std::vector<Gap> gaps;
-    std::size_t placed;
-  };
-  std::vector<Before> before;
-  std::vector<std::size_t> after(unit.members.size(), 0);
-  double end = 0;
-  for (std::size_t k = 0; k < unit.members.size(); ++k) {
-    Instr a = unit.members[k];
-    a.kind = Kind::InvertA;
-    if (reductions_.inverted_layer(a, 0) < 0) continue;
-    Instr b = a;
-    b.kind = Kind::InvertB;
-    const std::size_t w = worker_of(a);
-    before.push_back({w, step.gaps[w], step.placed[w].size()});
-    Spot spot;
-    if (at_once) spot = {unit.after[k], unit.ready.at};
-    if (!place(number, a, spot) || !place(number, b, spot)) {
-      for (auto old = before.rbegin(); old != before.rend(); ++old) {
-        step.gaps[old->worker] = std::move(old->gaps);
-        step.placed[old->worker].resize(old->placed);
-      }
-      return false;
-    }
-    after[k] = spot.gap;
-    end = std::max(end, spot.at);
-  }
-  unit.after = std::move(after);
-  unit.ready = {number, end};
-  return true;
-}
-
-void Bubbles::force(const Unit& unit) {
-  for (Instr i : unit.members) {
-    for (const Kind kind : {Kind::InvertA, Kind::InvertB}) {
-      i.kind = kind;
-      if (reductions_.inverted_layer(i, 0) >= 0) force(i);
-    }
-  }
-}
-
-// What does not fit the bubbles of a step of its own fits none, and stands in the last one.
-void Bubbles::place_inversions() {
-  const auto is_shared = [this](const Unit& unit) {
-    return reductions_.sharers(unit.members[0].stage) > 1;
-  };
-  std::vector<Unit> forced;
-  for (Unit& unit : rounds()) {
-    bool placed = false, alone = false;
-    const int first = unit.ready.step;
-    for (int step = first; !placed && !alone; ++step) {
-      alone = step == static_cast<int>(steps_.size()) && step > first;
-      step_at(step);
-      placed = invert(unit, step);
-    }
-    if (!placed)
-      forced.push_back(unit);
-    else if (is_shared(unit))
-      post(unit, {Kind::Gather}, /*if_hidden=*/false);
-  }
-  for (const Unit& unit : forced) force(unit);
-  for (const Unit& unit : forced)
-    if (is_shared(unit)) post_at_end(unit, static_cast<int>(steps_.size()) - 1);
 }
 
 // What takes no time of the worker goes before what begins at the same moment.

@@ -2,6 +2,7 @@
 // of curvature.h; nobody else includes it.
 #pragma once
 #include <cstddef>
+#include <cstdint>
 #include <limits>
 #include <map>
 #include <string>
@@ -23,14 +24,19 @@ class Bubbles {
 
   /// `step`: the rows with what each step does besides, and who inverts what; `rows`: without it.
   /// All must outlive it.
+  /// Rather than in a step beyond `before_wrapping`, inversions stand in the cycle after, before
+  /// its own work.
   Bubbles(const Schedule& step, const std::vector<std::vector<Instr>>& rows, const Costs& costs,
-          double slack);
+          double slack, std::int64_t before_wrapping);
+
+  static constexpr std::int64_t kNoWrap = std::numeric_limits<std::int64_t>::max();
 
   /// Per step, what stands in it. `pieces`: by worker, CURVATURE in the order in which they are to
   /// be placed; sums, inversions and gathers follow from them.
   std::vector<Extra> fill(std::vector<std::vector<Instr>> pieces);
 
  private:
+  static constexpr std::size_t kNoGap = std::numeric_limits<std::size_t>::max();
   static constexpr int kNoStage = std::numeric_limits<int>::max();
 
   // Between two computations of a worker, or at the ends; most have no length.
@@ -76,6 +82,7 @@ class Bubbles {
     std::vector<Instr> members;      // one per copy in the plan
     std::vector<std::size_t> after;  // of each: the gap that has what it follows in that step
     Moment ready;
+    std::vector<std::size_t> end = {};  // the gap that has what follows it; empty: nothing does
   };
 
   // Start and end by kind, stage and micro-batch, of one worker.
@@ -88,7 +95,8 @@ class Bubbles {
   void begin_step();
   Step& step_at(int number);
   // Not before `spot`, which becomes where it ends.
-  bool place(int step, const Instr& instr, Spot& spot);
+  // Nor from gap `end` on.
+  bool place(int step, const Instr& instr, Spot& spot, std::size_t end = kNoGap);
   bool is_made(std::size_t worker, const Gap& gap, const Instr& piece) const;
   void force(const Instr& instr);
   std::pair<std::vector<Spot>, int> spots_of(const Unit& unit, const Step& step) const;
@@ -102,12 +110,16 @@ class Bubbles {
   std::vector<Unit> rounds() const;
   void place_inversions();
   bool invert(Unit& unit, int step);
+  bool wrap(Unit& unit);
+  bool wrap(Unit& unit, int step);
+  bool is_shared(const Unit& unit) const { return reductions_.sharers(unit.members[0].stage) > 1; }
   Extra extra_of(const Step& step) const;
 
   const Schedule& step_;
   const std::vector<std::vector<Instr>>& rows_;
   const Costs& costs_;
   const double slack_;
+  const std::int64_t before_wrapping_;
   const Reductions reductions_;
   const Stragglers none_ = {};
   const Timing timing_;
@@ -115,7 +127,9 @@ class Bubbles {
   // By worker: where in the row a stage's forward (true) or input gradient of a micro-batch stands.
   std::vector<std::map<std::tuple<bool, int, int>, std::size_t>> made_at_;
   std::vector<Step> steps_;
-  std::map<std::pair<int, int>, Moment> whole_;  // by placement and layer: of both factors
+  // By placement and layer, of both factors: the step and gap of the first piece, the last one.
+  std::map<std::pair<int, int>, std::pair<int, std::size_t>> begun_;
+  std::map<std::pair<int, int>, Moment> whole_;
 };
 
 }  // namespace hetu

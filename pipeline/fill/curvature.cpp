@@ -94,16 +94,25 @@ class Cycle {
   }
 
   Schedule best(const Costs& costs) {
+    Schedule made = in_bubbles(costs, Bubbles::kNoWrap);
+    if (how_.rule == FillRule::Best) return made;
+    Schedule wrapped = in_bubbles(costs, how_.every);
+    if (wrapped.steps >= made.steps) return made;
+    wrapped.lowering.wraps = wraps_work(wrapped);
+    return wrapped;
+  }
+
+ private:
+  Schedule in_bubbles(const Costs& costs, std::int64_t before_wrapping) {
     // The bubbles of a step that multiplies its gradients.
     const Schedule plain = laid_out({Bubbles::Extra(rows_.size())});
-    Bubbles bubbles(plain, rows_, costs, how_.slack);
+    Bubbles bubbles(plain, rows_, costs, how_.slack, before_wrapping);
     std::vector<Bubbles::Extra> steps = bubbles.fill(pieces());
     steps.resize(std::max(steps.size(), static_cast<std::size_t>(how_.every)),
                  Bubbles::Extra(rows_.size()));
     return laid_out(steps);
   }
 
- private:
   int layers(int stage) const { return how_.layers[cycle_.placements[stage].model_stage]; }
 
   std::vector<int> micros(std::size_t worker, int stage) const {
@@ -211,6 +220,20 @@ std::vector<Schedule> steps_of(const Schedule& cycle) {
     }
   }
   return steps;
+}
+
+Schedule first_of(const Schedule& cycle) {
+  Schedule first = cycle;
+  first.lowering.wraps = false;
+  const Reductions reductions(cycle);
+  for (Program& p : first.workers) {
+    const Row row = unroll(p);
+    const std::vector<bool> before = reductions.of_cycle_before(row);
+    p = {};
+    for (std::size_t i = 0; i < row.size(); ++i)
+      if (!before[i]) p.drain.push_back(row[i]);
+  }
+  return first;
 }
 
 bool feeds_factors(const Schedule& cycle, int step) {

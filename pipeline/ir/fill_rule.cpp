@@ -10,7 +10,8 @@ struct Name {
   Value value;
   const char* name;
 };
-constexpr Name<FillRule> kRules[] = {{FillRule::After, "after"}, {FillRule::Best, "best"}};
+constexpr Name<FillRule> kRules[] = {
+    {FillRule::After, "after"}, {FillRule::Best, "best"}, {FillRule::Wrap, "wrap"}};
 constexpr Name<InverseMakers> kMakers[] = {{InverseMakers::Owners, "owners"},
                                            {InverseMakers::All, "all"}};
 
@@ -65,8 +66,8 @@ OptionField fill_field(std::string& rule) {
           .place = &rule,
           .argument = "WHERE",
           .doc =
-              "K-FAC's work: after the compute of a step, or in the bubbles of as many steps as it "
-              "needs (best)",
+              "K-FAC's work: after the compute of a step, in the bubbles of as many steps as it "
+              "needs (best), or with inversions in bubbles of the refresh after, too (wrap)",
           .choices = all_of(kRules),
           .otherwise = rule.empty() ? "" : nullptr};
 }

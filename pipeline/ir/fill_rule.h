@@ -9,14 +9,15 @@
 namespace hetu {
 
 /// Where the work stands: directly before a step's all-reduces are waited for, behind all compute
-/// of the worker (after), or in the bubbles of as many steps as that takes (best).
-enum class FillRule : std::uint8_t { After, Best };
+/// of the worker (after), in the bubbles of as many steps as that takes (best), or so that
+/// inversions may go into bubbles of the cycle after, before its own work is there (wrap).
+enum class FillRule : std::uint8_t { After, Best, Wrap };
 
 /// Who inverts the factors of a stage with several copies: each layer one of them, which gives its
 /// inverses to the others (owners), or every copy all of them (all).
 enum class InverseMakers : std::uint8_t { Owners, All };
 
-/// "after", "best".
+/// "after", "best", "wrap".
 const char* fill_rule_name(FillRule rule);
 /// The inverse. Throws InvalidArgument naming the known ones.
 FillRule parse_fill_rule(const std::string& name);

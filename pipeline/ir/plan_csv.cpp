@@ -4,6 +4,7 @@
 #include "graph/base/error.h"
 #include "pipeline/ir/plan_file.h"
 #include "pipeline/ir/plan_rows.h"
+#include "pipeline/ir/reduction.h"
 #include "pipeline/ir/text_file.h"
 
 namespace hetu {
@@ -145,6 +146,7 @@ void infer_lowering(Schedule& s, const Census& census, const PlanFacts& facts) {
     int& own = s.lowering.factor_layers[s.placements[stage].model_stage];
     own = std::max(own, layers);
   }
+  s.lowering.wraps = wraps_work(s);
 }
 
 }  // namespace

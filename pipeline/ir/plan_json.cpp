@@ -152,9 +152,10 @@ void read_workers(const Reader& in, const std::string& origin, Schedule& s) {
 }
 
 void read_lowering(const nlohmann::json& v, const std::string& origin, Schedule& s) {
-  const Reader in(v, origin + ": lowering",
-                  {"pipelines", "extra_edges", "tied", "gradient_buckets", "reduce_scalars", "sync",
-                   "average_weights", "servers", "staleness", "flush", "factor_layers", "owners"});
+  const Reader in(
+      v, origin + ": lowering",
+      {"pipelines", "extra_edges", "tied", "gradient_buckets", "reduce_scalars", "sync",
+       "average_weights", "servers", "staleness", "flush", "factor_layers", "owners", "wraps"});
   Lowering& how = s.lowering;
   how.pipelines = in.integer("pipelines", 1, 1);
   how.extra_edges = in.stage_pairs("extra_edges");
@@ -167,6 +168,7 @@ void read_lowering(const nlohmann::json& v, const std::string& origin, Schedule&
   how.flush = in.flag("flush", false);
   how.factor_layers = in.integers("factor_layers");
   how.owners = in.flag("owners", false);
+  how.wraps = in.flag("wraps", false);
   try {
     how.sync = parse_sync_place(in.text("sync", "eager"));
   } catch (const Error& e) {
@@ -221,6 +223,7 @@ std::string to_json(const Schedule& s) {
   if (!s.lowering.factor_layers.empty())
     out["lowering"]["factor_layers"] = s.lowering.factor_layers;
   if (s.lowering.owners) out["lowering"]["owners"] = true;
+  if (s.lowering.wraps) out["lowering"]["wraps"] = true;
   if (s.lowering.servers) {
     out["lowering"]["servers"] = true;
     out["lowering"]["staleness"] = s.lowering.staleness;

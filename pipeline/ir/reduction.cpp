@@ -1,6 +1,8 @@
 #include "pipeline/ir/reduction.h"
 
 #include <algorithm>
+#include <set>
+#include <utility>
 
 #include "graph/base/error.h"
 
@@ -149,6 +151,30 @@ int Reductions::inverted_layer(const Instr& inversion, int pipeline) const {
   const int in_pipeline = copies_[copy.model_stage] / schedule_.lowering.pipelines;
   const int layer = first + pipeline * in_pipeline + copy.replica;
   return layer < end ? layer : -1;
+}
+
+std::vector<bool> Reductions::of_cycle_before(const std::vector<Instr>& row) const {
+  std::set<std::pair<int, int>> begun;  // placement, layer
+  std::vector<bool> before;
+  for (const Instr& i : row) {
+    if (is_curvature(i.kind)) begun.insert({i.stage, i.part});
+    bool none = is_inversion(i.kind) || i.kind == Kind::Gather;
+    if (none) {
+      const auto [first, end] = layers_of(i.stage, i.part);
+      for (int layer = first; layer < end; ++layer)
+        none = none && begun.count({i.stage, layer}) == 0;
+    }
+    before.push_back(none);
+  }
+  return before;
+}
+
+bool wraps_work(const Schedule& schedule) {
+  const Reductions reductions(schedule);
+  return std::any_of(schedule.workers.begin(), schedule.workers.end(), [&](const Program& p) {
+    const std::vector<bool> before = reductions.of_cycle_before(unroll(p));
+    return std::find(before.begin(), before.end(), true) != before.end();
+  });
 }
 
 std::vector<int> Reductions::members(int stage, int part) const {

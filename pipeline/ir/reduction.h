@@ -63,6 +63,10 @@ class Reductions {
   /// none, and idles.
   int inverted_layer(const Instr& inversion, int pipeline) const;
 
+  /// By instruction of a whole row: whether it inverts or gathers factors that are of the cycle
+  /// before, as none of its layers has had a piece there.
+  std::vector<bool> of_cycle_before(const std::vector<Instr>& row) const;
+
   /// True if the plan sums scalars; over one worker too, since that is where a step has its norm.
   bool scalars() const { return scalars_; }
 
@@ -74,5 +78,8 @@ class Reductions {
   std::vector<int> copies_;  // by model stage: those that share its gradients
   bool scalars_ = false;
 };
+
+/// Whether a plan with K-FAC's work has inversions of the cycle before: Lowering::wraps.
+bool wraps_work(const Schedule& schedule);
 
 }  // namespace hetu

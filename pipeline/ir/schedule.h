@@ -192,6 +192,10 @@ struct Lowering {
   /// over pipelines, and over replicas within one. Source: Osawa et al. 2023 (PipeFisher), whose
   /// inverses stay with their owner.
   bool owners = false;
+  /// Some inversions, and the gathers of these, are of factors of the cycle before: they stand
+  /// before any piece of their layers. The first cycle goes without them. Source: Osawa et al. 2023
+  /// (PipeFisher), section 3.2.
+  bool wraps = false;
 
   bool operator==(const Lowering&) const = default;
 };

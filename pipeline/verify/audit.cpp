@@ -87,6 +87,7 @@ class Auditor {
     else if (reduced_)
       check_sums();
     waves_.finish(report_);
+    if (schedule_.lowering.wraps) factors_.repeat();
     factors_.finish(report_);
     report_.versions = std::move(version_);
     return std::move(report_);

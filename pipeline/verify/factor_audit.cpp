@@ -60,6 +60,7 @@ std::string FactorAudit::factor_name(int layer, bool inputs) {
 
 int FactorAudit::micros_here(int stage, int step) const {
   int count = 0;
+  step %= schedule_.steps;
   for (int m = step * schedule_.micro_batches; m < (step + 1) * schedule_.micro_batches; ++m)
     count += index_.find({.kind = Kind::Forward, .stage = stage, .micro = m}) >= 0;
   return count;
@@ -81,7 +82,7 @@ void FactorAudit::curvature(int position) {
   if (index_.find(source) < 0)
     fail(Code::Plan, "{} reads a micro-batch that its stage never runs:\n  {}", to_string(i),
          index_.describe(position));
-  const int step = i.micro / schedule_.micro_batches;
+  const int step = steps_before_ + i.micro / schedule_.micro_batches;
   if (f.inverted || f.synced)
     fail(Code::Plan, "{} comes after the {} was {}:\n  {}", to_string(i),
          factor_name(i.part, inputs),
@@ -96,6 +97,7 @@ void FactorAudit::curvature(int position) {
   f.step = step;
   ++f.pieces;
   f.last = position;
+  if (steps_before_ > 0) return;
   Stage& s = stages_[i.stage];
   if (--s.missing[i.micro] == 0) --s.kept;
 }
@@ -141,7 +143,19 @@ void FactorAudit::check_invertible(Layer& layer, int number, int position) const
          layer.b.step, index_.describe(position));
 }
 
+// An inversion or a gathering that wraps to before the first cycle.
+bool FactorAudit::is_of_no_cycle(int position) const {
+  const Instr& i = index_.at(position);
+  if (!schedule_.lowering.wraps || steps_before_ > 0) return false;
+  const std::vector<Layer>& layers = stages_[i.stage].layers;
+  const auto [first, end] = reductions_.layers_of(i.stage, i.part);
+  return first < end &&
+         std::all_of(layers.begin() + first, layers.begin() + end,
+                     [](const Layer& l) { return l.a.pieces == 0 && l.b.pieces == 0; });
+}
+
 void FactorAudit::inversion(int position, int updates) {
+  if (is_of_no_cycle(position)) return;
   const Instr& i = index_.at(position);
   const bool mine = is_of_inputs(i.kind);
   const std::vector<int> numbers = inverted_layers(position);
@@ -166,6 +180,7 @@ void FactorAudit::inversion(int position, int updates) {
 // A copy of the stage posts it once its own inversions of the round are there, so that it ends once
 // all are.
 void FactorAudit::gather(int position, int updates) {
+  if (is_of_no_cycle(position)) return;
   const Instr& i = index_.at(position);
   const auto [first, end] = reductions_.layers_of(i.stage, i.part);
   if (reductions_.sharers(i.stage) == 1 || first >= end)
@@ -219,12 +234,28 @@ void FactorAudit::precondition(int position, int updates) {
   }
 }
 
+void FactorAudit::repeat() {
+  steps_before_ = schedule_.steps;
+  std::vector<int> updates(stages_.size(), steps_before_);
+  for (int position = 0; position < index_.size(); ++position) {
+    const Instr& i = index_.at(position);
+    if (i.kind == Kind::Update) ++updates[i.stage];
+    if (is_curvature(i.kind)) curvature(position);
+    if (is_factor_sync(i.kind)) sync(position);
+    if (is_inversion(i.kind)) inversion(position, updates[i.stage]);
+    if (i.kind == Kind::Gather) gather(position, updates[i.stage]);
+    if (i.kind == Kind::Precondition) precondition(position, updates[i.stage]);
+  }
+}
+
+// What wraps has been inverted by the second time that repeat() met the rows, or been refused.
 void FactorAudit::finish(VerifyReport& report) const {
   for (std::size_t s = 0; s < stages_.size(); ++s) {
     const Stage& stage = stages_[s];
     const bool gathered = reductions_.sharers(static_cast<int>(s)) > 1;
     report.stages[s].tap_copies = stage.most_kept;
     report.oldest_inverse = std::max(report.oldest_inverse, stage.oldest);
+    if (schedule_.lowering.wraps) continue;
     for (const Layer& layer : stage.layers) {
       for (const bool inputs : {true, false}) {
         const Factor& f = layer.of(inputs);

@@ -30,6 +30,10 @@ class FactorAudit {
   void gather(int position, int updates);
   /// The stage's gradients are multiplied.
   void precondition(int position, int updates);
+  /// Of a plan whose work wraps: what has been met, once more, as the cycle after. The first cycle
+  /// has no factors to invert before its own; what holds for the second one holds for all after it,
+  /// which begin alike.
+  void repeat();
   /// The end of the rows; enters copies and the age of inverses.
   void finish(VerifyReport& report) const;
 
@@ -71,6 +75,7 @@ class FactorAudit {
   Layer& layer_of(int position, int layer);
   std::vector<int> inverted_layers(int position) const;
   void check_invertible(Layer& layer, int number, int position) const;
+  bool is_of_no_cycle(int position) const;
   void renew(int position, int number, int updates);
   int micros_here(int stage, int step) const;
   void check_whole(const Layer& layer, int number, bool inputs, int position) const;
@@ -80,8 +85,9 @@ class FactorAudit {
   const Schedule& schedule_;
   const Reductions& reductions_;
   std::vector<Stage> stages_;
-  Agreement summed_;   // by sync group: the step whose micro-batches are summed
-  Agreement renewed_;  // by model stage and layer: the step from which on its inverses are new
+  int steps_before_ = 0;  // of the first cycle, once that is met
+  Agreement summed_;      // by sync group: the step whose micro-batches are summed
+  Agreement renewed_;     // by model stage and layer: the step from which on its inverses are new
 };
 
 }  // namespace hetu

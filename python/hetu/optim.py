@@ -177,11 +177,12 @@ class KFAC(Optimizer):
     convolutions (Grosse, Martens 2016) are multiplied by the damped inverses of their Kronecker factors, and `inner`, SGD or
     LAMB say, takes them as gradients, to be clipped and applied.
 
-    `damping`: lambda, whose root is added to each factor. `every`: steps between two refreshes of the inverses, at least,
-    each of the batch of one step alone. `fill`: where that work stands: "after" the compute of its step, or "best", in the
-    bubbles of as many steps as it needs, by `costs` (a file, or the trace of a run; default: by FLOPs). `inverses`: where a
-    stage has several copies, each layer is inverted by one of them ("owners") or by all ("all"). Weights with a side above
-    `largest`, and those with one of `but` in their names, go without.
+    `damping`: lambda, whose root is added to each factor. `every`: steps between two refreshes of the inverses, at
+    least, each of the batch of one step alone. `fill`: where that work stands: "after" the compute of its step, "best",
+    in the bubbles of as many steps as it needs, by `costs` (a file, or the trace of a run; default: by FLOPs), or
+    "wrap", inversions also in bubbles of the refresh after. `inverses`: where a stage has several copies, each layer is
+    inverted by one of them ("owners") or by all ("all"). Weights with a side above `largest`, and those with one of
+    `but` in their names, go without.
     """
 
     def __init__(self, inner: Optimizer, damping: float = _of("sgd", "kfac_damping"),

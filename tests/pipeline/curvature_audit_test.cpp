@@ -7,6 +7,7 @@
 #include "graph/base/error.h"
 #include "pipeline/fill/curvature.h"
 #include "pipeline/ir/plan_file.h"
+#include "pipeline/ir/reduction.h"
 #include "pipeline/verify/verify.h"
 #include "tests/pipeline/curvature_plans.h"
 #include "tests/pipeline/refusal.h"
@@ -36,12 +37,15 @@ class Corrupted : public testing::Test {
 
 TEST_F(Corrupted, ByADropIsRefused) {
   for (const char* method : {"1f1b", "chimera"}) {
-    for (const FillRule rule : {FillRule::After, FillRule::Best}) {
+    for (const FillRule rule : {FillRule::After, FillRule::Best, FillRule::Wrap}) {
+      const bool wraps = rule == FillRule::Wrap;
       const Schedule step = one_step(method, 4, 4);
-      const Schedule cycle = with_curvature(step, how_of(step, rule, 2), published());
+      const Schedule cycle =
+          wraps ? wrapped(step) : with_curvature(step, how_of(step, rule, 2), published());
+      EXPECT_EQ(cycle.lowering.wraps, wraps);
       const std::size_t length = unroll(cycle.workers[1]).size();
       int dropped = 0;
-      for (std::size_t at = 0; at < length; ++at) {
+      for (std::size_t at = 0; at < length; at += wraps ? 7 : 1) {  // a long row: some of it
         const Instr i = unroll(cycle.workers[1])[at];
         if (!is_second_order(i.kind) && !is_factor_exchange(i.kind)) continue;
         ++dropped;
@@ -161,6 +165,57 @@ TEST_F(Corrupted, CopiesDoNotDisagree) {
     else  // the copies that have made theirs wait for them
       EXPECT_THAT(said, HasSubstr("deadlock"));
   }
+}
+
+// What wraps is proved in the cycle after the first one.
+TEST_F(Corrupted, WrapIsNamed) {
+  const Schedule step = one_step("1f1b", 4, 4);
+  const Schedule cycle = wrapped(step);
+  EXPECT_EQ(refusal_of(cycle), "");
+  Schedule untold = cycle;
+  untold.lowering.wraps = false;
+  EXPECT_THAT(refusal_of(untold), HasSubstr("is whole: 0 of a step's micro-batches are in it"));
+  std::size_t worker = 0;
+  std::vector<bool> before;
+  for (std::size_t w = 0; w < cycle.workers.size(); ++w) {
+    const std::vector<bool> here = Reductions(cycle).of_cycle_before(unroll(cycle.workers[w]));
+    if (std::count(here.begin(), here.end(), true) > 0) {
+      worker = w;
+      before = here;
+    }
+  }
+  const auto first = std::find(before.begin(), before.end(), true) - before.begin();
+  const Instr early = unroll(cycle.workers[worker])[first];
+  const auto moved = [&](const auto& where) {
+    return after(cycle, worker, [&](auto& row) {
+      row.erase(row.begin() + first);
+      row.insert(where(row), early);
+    });
+  };
+  // After a piece of the next cycle, of the factor that it is to empty.
+  EXPECT_THAT(moved([&](auto& row) {
+                return std::find_if(row.begin(), row.end(),
+                                    [&](const Instr& i) {
+                                      return is_curvature(i.kind) && i.part == early.part &&
+                                             is_of_inputs(i.kind) == is_of_inputs(early.kind);
+                                    }) +
+                       1;
+              }),
+              HasSubstr("is whole: 1 of 4 micro-batches are in it"));
+  // In another step than the layer's other inversion.
+  EXPECT_THAT(moved([&](auto& row) {
+                return std::find_if(row.begin(), row.end(),
+                                    [](const Instr& i) { return i.kind == Kind::Update; }) +
+                       1;
+              }),
+              testing::Not(testing::IsEmpty()));
+  EXPECT_THAT(after(cycle, worker,
+                    [&](auto& row) {
+                      std::erase_if(row, [&](const Instr& i) {
+                        return is_inversion(i.kind) && i.part == early.part;
+                      });
+                    }),
+              HasSubstr("holds micro-batches of step 0"));
 }
 
 }  // namespace

@@ -38,4 +38,16 @@ inline CurvatureOptions how_of(const Schedule& step, FillRule rule, int layers =
   return how;
 }
 
+// Inversions that take as much of the bubbles as it takes for a wrap of them to save a step.
+inline Costs costly_inversions() {
+  Costs costs = published();
+  costs.stages[0].curvature.inversion *= 1.5;
+  return costs;
+}
+
+// 4 stages, 4 micro-batches, 1f1b or chimera.
+inline Schedule wrapped(const Schedule& step) {
+  return with_curvature(step, how_of(step, FillRule::Wrap, 18), costly_inversions());
+}
+
 }  // namespace hetu

@@ -164,6 +164,10 @@ void check(const Case& c) {
   const Costs costs = read_costs(c.table, {c.samples, 1});
   const Schedule cycle = filled(step, costs, FillRule::Best, 1);
   ASSERT_NO_THROW(verify(cycle));
+  const Schedule wrapped = filled(step, costs, FillRule::Wrap, 1);
+  ASSERT_NO_THROW(verify(wrapped));
+  ASSERT_EQ(wrapped.steps < cycle.steps, wrapped.lowering.wraps);
+  ASSERT_LE(wrapped.steps, cycle.steps);
   std::map<std::string, int> counts;
   any_instr(cycle, [&](const Instr& i) {
     if (is_second_order(i.kind) || is_factor_exchange(i.kind)) ++counts[kind_name(i.kind)];

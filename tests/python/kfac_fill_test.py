@@ -1,7 +1,7 @@
 """K-FAC in the bubbles: updates of filled plans beside a dense reference that replays them, over pipelines and
 methods; cycles, resumed runs, traces, what is refused.
 
-`--train FOLDER PIPELINES STAGES METHOD MICRO_BATCHES STEPS FIRST` is a worker of the jobs that it starts.
+`--train FOLDER RULE PIPELINES STAGES METHOD MICRO_BATCHES STEPS FIRST` is a worker of the jobs that it starts.
 """
 import json
 import pathlib
@@ -18,6 +18,10 @@ from train_cases import HETURUN
 STEPS = 12
 COSTS = {"unit": "ms", "stages": [{"forward": 1, "input_grad": 1, "weight_grad": 1,
                                    "curvature": {"factors": 0.5, "inversion": 0.8, "precondition": 0.1}}]}
+# Of two layers on each of two stages, so that a wrap of inversions saves one of four steps.
+WRAPS = {"unit": "ms", "stages": [{"forward": 1, "input_grad": 1, "weight_grad": 1,
+                                   "curvature": {"factors": factors, "inversion": inversion, "precondition": 0.1}}
+                                  for factors, inversion in ((1.67, 0.41), (1.43, 1.34))]}
 GRIDS = [(1, 4, "1f1b", 4), (1, 2, "zb-h1", 4), (1, 2, "zb-v", 4), (2, 2, "1f1b", 2), (1, 2, "chimera", 4)]
 # With fewer layers than copies of a stage, so that some copies invert none of them.
 IDLE = (2, 2, "chimera", 2)
@@ -58,20 +62,48 @@ def switches(plan):
     return steps, length
 
 
-def replayed(plan):
+def wrapped(plan):
+    """Model stages and layers whose inversions are of the cycle before: no piece of theirs stands before. No owners."""
+    found, stages = set(), [place["model_stage"] for place in plan["placements"]]
+    for row in rows_of(plan):
+        begun = set()
+        for cell in row:
+            kind = next((kind for kind in ("CURVATURE_A", "CURVATURE_B", "INVERT_A") if kind in cell), None)
+            if kind is None:
+                continue
+            stage, _, rest = cell.partition(kind)
+            key = stages[int(stage)], int(rest.partition(":")[2] or 0)
+            if kind != "INVERT_A":
+                begun.add(key)
+            elif key not in begun:
+                found.add(key)
+    return found
+
+
+def replayed(plan, first=0):
     """The training in float64, each step with the inverses that the plan has there: those of the first step of its cycle
-    from the step on in which they are made. Before the first cycle stands a step that has all of the work."""
+    from the step on in which they are made. Before the first cycle stands a step that has all of the work. What wraps
+    multiplies a cycle later, from the step on that makes the next ones."""
     switch, length = switches(plan)
-    at = [switch[key] for key in sorted(switch)]  # model order: stages ascending, layers of a stage in theirs
-    return kfac_test.reference(steps=STEPS, makes=lambda step: step == 0 or (step - 1) % length == 0,
-                               uses=lambda step, layer: step == 0 or (step - 1) % length == at[layer])
+    keys = sorted(switch)  # model order: stages ascending, layers of a stage in theirs
+    late = {keys.index(key) for key in wrapped(plan)}
+
+    def whole(step):
+        return step in (0, first)
+
+    def number(step):
+        return (step - (first if step > first else 0) - 1) % length
+
+    return kfac_test.reference(steps=STEPS, makes=lambda step: whole(step) or number(step) == 0,
+                               uses=lambda step, layer: whole(step) or number(step) == switch[keys[layer]],
+                               late=late, whole=whole)
 
 
-def trained(folder, grid, steps=STEPS, first=0):
+def trained(folder, grid, steps=STEPS, first=0, rule="best"):
     pipelines, stages, method, count = grid
-    (pathlib.Path(folder) / "costs.json").write_text(json.dumps(COSTS))
-    words = [*HETURUN, "-w", pipelines * stages, sys.executable, __file__, "--train", folder, pipelines, stages, method,
-             count, steps, first]
+    (pathlib.Path(folder) / "costs.json").write_text(json.dumps(WRAPS if rule == "wrap" else COSTS))
+    words = [*HETURUN, "-w", pipelines * stages, sys.executable, __file__, "--train", folder, rule, pipelines, stages,
+             method, count, steps, first]
     return kfac_test.weights_of(words, folder)
 
 
@@ -101,17 +133,31 @@ class Filled(unittest.TestCase):
             for name, value in expected.items():
                 np.testing.assert_array_equal(found[name], value, err_msg=name)
 
+    def test_what_wraps_trains_as_a_replay_of_it(self):
+        """Also where it goes on, which begins with a step that has all of the work, wherever a cycle ended."""
+        grid = (1, 2, "1f1b", 4)
+        for first in (0, 4):
+            with self.subTest(first), tempfile.TemporaryDirectory() as folder:
+                if first:
+                    trained(folder, grid, steps=first, rule="wrap")
+                found = trained(folder, grid, first=first, rule="wrap")
+                plan = plan_of(f"{folder}/run.json")
+                self.assertTrue(plan["lowering"].get("wraps"))
+                self.assertTrue(wrapped(plan))
+                for name, value in replayed(plan, first).items():
+                    np.testing.assert_allclose(found[name], value, rtol=0, atol=3e-6, err_msg=name)
+
     def test_what_does_not_fit_is_refused(self):
-        for more, said in [({"fill": "most"}, "fill: unknown 'most'; known: after, best"),
-                           ({"costs": "x.json"}, "costs of K-FAC are for fill best"),
+        for more, said in [({"fill": "most"}, "fill: unknown 'most'; known: after, best, wrap"),
+                           ({"costs": "x.json"}, "costs of K-FAC are for fill best and wrap"),
                            ({"fill": "best", "costs": "none.json"}, "none.json")]:
             with self.subTest(more), self.assertRaisesRegex(Exception, said):
                 kfac_test.job_of(kfac(**more))
 
 
-def train(folder, pipelines, stages, method, count, steps, first):
+def train(folder, rule, pipelines, stages, method, count, steps, first):
     costs = pathlib.Path(folder) / "costs.json"
-    job = kfac_test.job_of(kfac(fill="best", costs=str(costs)), int(pipelines), int(stages), method, int(count))
+    job = kfac_test.job_of(kfac(fill=rule, costs=str(costs)), int(pipelines), int(stages), method, int(count))
     for _ in job.run("train", until=int(steps), trace=f"{folder}/run.json", checkpoint=f"{folder}/ckpt",
                      resume=int(first) > 0):
         pass

@@ -61,9 +61,10 @@ def weights_after(job, steps=STEPS):
     return {name: np.array(value) for name, value in job.weights().items()}
 
 
-def reference(every=1, but=(), steps=STEPS, makes=None, uses=None):
+def reference(every=1, but=(), steps=STEPS, makes=None, uses=None, late=(), whole=lambda step: step == 0):
     """The same in float64, by numpy.linalg. Inverses are made of the batch of each step that `makes`, and multiply from the
-    step on that `uses` them of a layer."""
+    step on that `uses` them of a layer; where both are one step, those of a layer that is `late` are the ones made before,
+    but in a step that is `whole`."""
     makes = makes or (lambda step: step % every == 0)
     uses = uses or (lambda step, layer: makes(step))
     x, y, weights, biases = (np.asarray(v, float) if isinstance(v, np.ndarray) else v for v in numbers())
@@ -79,13 +80,14 @@ def reference(every=1, but=(), steps=STEPS, makes=None, uses=None):
         changes = []
         for i in reversed(LAYERS):
             a, w = inputs[i], weights[i]
+            before = made.get(i)
             if makes(step):
                 factor_a, factor_b = a.T @ a / SAMPLES, d.T @ d * SAMPLES
                 pi = np.sqrt(np.trace(factor_a) / len(factor_a) / (np.trace(factor_b) / len(factor_b)))
                 made[i] = (np.linalg.inv(factor_b + np.sqrt(DAMPING) / pi * np.eye(len(factor_b))),
                            np.linalg.inv(factor_a + np.sqrt(DAMPING) * pi * np.eye(len(factor_a))))
             if uses(step, i):
-                inverses[i] = made[i]
+                inverses[i] = before if i in late and not whole(step) else made[i]
             of_b, of_a = (np.eye(len(w)), np.eye(w.shape[1])) if f"w{i}" in but else inverses[i]
             changes.append((i, of_b @ (d.T @ a) @ of_a, of_b @ d.sum(0)))
             if i:
