@@ -4,7 +4,7 @@
 // scattered, sums have one order, and each result is rounded once.
 #include <launch.h>
 
-#include <optional>
+#include <vector>
 
 #include "graph/base/bfloat16.h"
 #include "graph/base/float16.h"
@@ -182,8 +182,7 @@ class Convolve {
     rows_ = room.take(gathers_ ? pieces_.each * gathering_.elements() * kBytes : 0);
     results_ = room.take(puts_ ? pieces_.each * to_.of_image() * std::int64_t{sizeof(float)} : 0);
     scratch_bytes_ = room.bytes;
-    full_.emplace(product(pieces_.each));
-    last_.emplace(product(pieces_.last()));
+    products_ = {product(pieces_.each), product(pieces_.last())};
   }
   std::int64_t scratch_bytes() const { return scratch_bytes_; }
 
@@ -205,8 +204,8 @@ class Convolve {
       }
       T* const y = c.out<T>(0) + first * to_.of_image();
       auto* const results = reinterpret_cast<float*>(scratch + results_);
-      (images == pieces_.each ? *full_ : *last_)(rows, w, nullptr,
-                                                 puts_ ? static_cast<void*>(results) : y);
+      products_[images == pieces_.each ? 0 : 1](rows, w, nullptr,
+                                                puts_ ? static_cast<void*>(results) : y);
       if (puts_)
         for_each(images * to_.of_image(),
                  PutRowsOf<T>{results, biased_ ? c.in<T>(2) : nullptr, y, to_,
@@ -234,7 +233,7 @@ class Convolve {
   Pieces pieces_;
   bool gathers_ = false, puts_ = false, turns_weights_ = false;
   std::int64_t weights_ = 0, rows_ = 0, results_ = 0, scratch_bytes_ = 0;  // bytes into scratch
-  std::optional<Product> full_, last_;
+  std::vector<Product> products_;  // of a full piece, of the last
 };
 
 template <class T>
@@ -264,8 +263,7 @@ class SumOfRows {
     sums_ = room.take(adds_in_place_ ? 0 : elements() * std::int64_t{sizeof(float)});
     scratch_bytes_ = room.bytes;
     if (pieces_.images == 0) return;
-    full_.emplace(product(pieces_.each));
-    last_.emplace(product(pieces_.last()));
+    products_ = {product(pieces_.each), product(pieces_.last())};
   }
   std::int64_t scratch_bytes() const { return scratch_bytes_; }
 
@@ -285,7 +283,7 @@ class SumOfRows {
     pieces_([&](std::int64_t first, std::int64_t images) {
       const T* const b = rows_of(b_, from_b, gathers_b_, rows_b_, first, images);
       const T* const a = same_ ? b : rows_of(a_, from_a, gathers_a_, rows_a_, first, images);
-      (images == pieces_.each ? *full_ : *last_)(a, b, nullptr, sums);
+      products_[images == pieces_.each ? 0 : 1](a, b, nullptr, sums);
     });
     if (!adds_in_place_) for_each(elements(), ScaledOf<T>{sums, c.out<T>(0), scale_});
   }
@@ -309,7 +307,7 @@ class SumOfRows {
   Pieces pieces_;
   bool gathers_a_ = false, gathers_b_ = false, adds_in_place_ = false;
   std::int64_t rows_a_ = 0, rows_b_ = 0, sums_ = 0, scratch_bytes_ = 0;  // bytes into scratch
-  std::optional<Product> full_, last_;
+  std::vector<Product> products_;  // of a full piece, of the last
 };
 
 template <class T>
