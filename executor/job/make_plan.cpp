@@ -313,7 +313,7 @@ TrainPlan make_plan(const Graph& graph, const OptimizerConfig& optimizer,
     if (options.fuse == "on") job.graph = fused(job.graph, backend(options.device).fuses);
     job.graph = channels_last(job.graph, op_set());
   }
-  job.graph = in_precision(job.graph, options.dtype);
+  job.graph = in_precision(job.graph, options.dtype, options.device);
   job.optimizer = optimizer;
   job.options = partitioned(job.graph, options, [&](const TrainerOptions& cut, int worker) {
     const TrainPlan plan = make_plan(graph, optimizer, cut, {worker, seat.workers});

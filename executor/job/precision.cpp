@@ -7,10 +7,12 @@
 
 namespace hetu {
 
-Graph in_precision(const Graph& graph, const std::string& dtype) {
+Graph in_precision(const Graph& graph, const std::string& dtype, const std::string& device) {
   if (dtype == kDTypes[0]) return graph;
-  const std::string lacks = lacks_for_bfloat16();
-  if (dtype == "fp16") {
+  // A GPU has both types, whatever the processor has.
+  const bool on_gpu = device == "cuda";
+  const std::string lacks = on_gpu ? "" : lacks_for_bfloat16();
+  if (dtype == "fp16" && !on_gpu) {
     fail(Code::Unsupported,
          "--dtype fp16 wants a device with arithmetic of float16, and the CPU's kernels have none: "
          "use --dtype bf16 or float32, or fp16-emulated, which rounds the same and is slower than "

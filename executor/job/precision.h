@@ -15,8 +15,9 @@ inline constexpr const char* kDTypes[] = {"float32", "bf16", "bf16-emulated", "f
 /// Whether its range is so small that gradients want a loss scale: of the two of float16.
 bool wants_loss_scale(const std::string& dtype);
 
-/// The training graph with values of that dtype (graph/passes/mixed_precision.h). Throws
-/// Unsupported, with what the processor lacks, and InvalidArgument for what does not go with it.
-Graph in_precision(const Graph& graph, const std::string& dtype);
+/// The training graph with values of that dtype (graph/passes/mixed_precision.h), to be computed on
+/// that device. Throws Unsupported, with what the processor lacks, and InvalidArgument for what
+/// does not go with it.
+Graph in_precision(const Graph& graph, const std::string& dtype, const std::string& device);
 
 }  // namespace hetu

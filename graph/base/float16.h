@@ -12,7 +12,20 @@ struct Float16 {
   Float16() = default;
   /// Rounds to the nearest, to even where two are as near: from 65520 on to infinity, below 2^-14
   /// to a multiple of 2^-24. A NaN stays one, with its quiet bit set.
-  explicit Float16(float x) {
+  constexpr explicit Float16(float x) : bits(rounded_bits(x)) {}
+
+  constexpr operator float() const {  // NOLINT: exact, and what every kernel wants
+    const std::uint32_t magnitude = (bits & 0x7fffu) << 13;
+    const std::uint32_t normal = magnitude + kBias;
+    const std::uint32_t small = std::bit_cast<std::uint32_t>(
+        std::bit_cast<float>(magnitude + kBias + (1u << 23)) - std::bit_cast<float>(0x38800000u));
+    std::uint32_t wide = magnitude < (1u << 23) ? small : normal;
+    wide = magnitude >= 0x7c00u << 13 ? normal + kBias : wide;
+    return std::bit_cast<float>((bits & 0x8000u) << 16 | wide);
+  }
+
+ private:
+  static constexpr std::uint16_t rounded_bits(float x) {
     const auto word = std::bit_cast<std::uint32_t>(x);
     const std::uint32_t magnitude = word & 0x7fffffffu;
     const std::uint32_t nan = 0x7e00u | (magnitude >> 13 & 0x1ffu);
@@ -24,20 +37,9 @@ struct Float16 {
     std::uint32_t rounded = magnitude < 0x38800000u ? small : normal;
     rounded = magnitude >= 0x47800000u ? 0x7c00u : rounded;
     rounded = magnitude > 0x7f800000u ? nan : rounded;
-    bits = static_cast<std::uint16_t>((word >> 16 & 0x8000u) | rounded);
+    return static_cast<std::uint16_t>((word >> 16 & 0x8000u) | rounded);
   }
 
-  operator float() const {  // NOLINT: exact, and what every kernel wants
-    const std::uint32_t magnitude = (bits & 0x7fffu) << 13;
-    const std::uint32_t normal = magnitude + kBias;
-    const std::uint32_t small = std::bit_cast<std::uint32_t>(
-        std::bit_cast<float>(magnitude + kBias + (1u << 23)) - std::bit_cast<float>(0x38800000u));
-    std::uint32_t wide = magnitude < (1u << 23) ? small : normal;
-    wide = magnitude >= 0x7c00u << 13 ? normal + kBias : wide;
-    return std::bit_cast<float>((bits & 0x8000u) << 16 | wide);
-  }
-
- private:
   static constexpr std::uint32_t kBias = 112u << 23;  // of float32's exponent over float16's
 };
 

@@ -74,6 +74,7 @@ template <class F>
 PreparedKernel compare(const KernelDesc& d) {
   switch (d.inputs[0].dtype) {
     case DType::BFloat16:
+    case DType::Float16:
       return cuda::widened_kernel(d, compare<F>);
     case DType::Float32:
       return kernel<Binary<float, F, bool>>(d);
@@ -83,8 +84,8 @@ PreparedKernel compare(const KernelDesc& d) {
       return kernel<Binary<std::uint8_t, F, bool>>(d);
     default:
       fail(Code::Unsupported,
-           "{} '{}': no CUDA kernel for {}; float32, bfloat16, int32 and bool are there", d.op,
-           d.name, dtype_name(d.inputs[0].dtype));
+           "{} '{}': no CUDA kernel for {}; float32, bfloat16, float16, int32 and bool are there",
+           d.op, d.name, dtype_name(d.inputs[0].dtype));
   }
 }
 

@@ -51,4 +51,12 @@ inline std::int64_t pieces_of_rows(std::int64_t rows, std::int64_t columns) {
   return std::clamp<std::int64_t>(std::min(wanted, rows / kLeast), 1, 1024);
 }
 
+/// How many of n images are gathered into rows at a time, of so many bytes each: what stays in a
+/// card's cache, one at least.
+inline std::int64_t images_of_piece(std::int64_t n, std::int64_t bytes_of_image) {
+  constexpr std::int64_t kMost = std::int64_t{32} << 20;
+  const std::int64_t fit = kMost / std::max<std::int64_t>(bytes_of_image, 1);
+  return std::clamp<std::int64_t>(fit, 1, std::max<std::int64_t>(n, 1));
+}
+
 }  // namespace hetu::cuda

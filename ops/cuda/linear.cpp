@@ -14,17 +14,18 @@ struct Places {
   int a, b, bias;
 };
 
-/// In bfloat16 if all is; a node of both is widened.
+/// In two bytes an element if all is; a node of both is widened.
 PreparedKernel product(const KernelDesc& d, const ProductShape& shape, Places at,
                        PreparedKernel (*again)(const KernelDesc&)) {
   int narrow = 0, wide = 0;
   for (const auto* types : {&d.inputs, &d.outputs})
-    for (const TensorType& t : *types) ++(t.dtype == DType::BFloat16 ? narrow : wide);
+    for (const TensorType& t : *types) ++(is_narrow(t.dtype) ? narrow : wide);
   if (narrow > 0 && wide > 0) return cuda::widened_kernel(d, again);
   const DType dtype = d.outputs[0].dtype;
-  if (dtype != DType::BFloat16 && dtype != DType::Float32)
-    fail(Code::Unsupported, "{} '{}': no CUDA kernel for {}; float32 and bfloat16 are there", d.op,
-         d.name, dtype_name(dtype));
+  if (!is_narrow(dtype) && dtype != DType::Float32)
+    fail(Code::Unsupported,
+         "{} '{}': no CUDA kernel for {}; float32, bfloat16 and float16 are there", d.op, d.name,
+         dtype_name(dtype));
   return {[run = Product(shape, dtype), at, bias = shape.bias](const KernelCall& c) {
             run(c.inputs[at.a], c.inputs[at.b], bias ? c.inputs[at.bias] : nullptr, c.outputs[0]);
           },

@@ -30,13 +30,18 @@ struct ProductLayout {
         transpose_second(p.transpose_a) {}
 };
 
-/// One product of a shape and dtype (float32 or bfloat16, summed in float32), run on the queue of
-/// the calling thread. Copies share what the library was asked once. `adds` and `lower` of the
-/// shape are not heeded.
+/// What a product's operands may be relied on to be aligned to, in bytes.
+inline constexpr std::int64_t kProductAlignment = 16;
+
+/// One product of a shape and dtype (float32, bfloat16 or float16, summed in float32), run on the
+/// queue of the calling thread. Copies share what the library was asked once. `lower` of the shape
+/// is not heeded.
 class Product {
  public:
-  Product(const cpu::ProductShape& shape, DType dtype);
-  /// bias is nullptr unless the shape has one. Of k = 0 the result is the bias, or 0.
+  Product(const cpu::ProductShape& shape, DType dtype) : Product(shape, dtype, dtype) {}
+  /// C is of dtype `result`, that of A and B or float32; a bias wants that of A and B.
+  Product(const cpu::ProductShape& shape, DType dtype, DType result);
+  /// bias is nullptr unless the shape has one. Of k = 0 nothing is added, or the result is 0.
   void operator()(const void* a, const void* b, const void* bias, void* c) const;
 
  private:

@@ -18,16 +18,9 @@ struct Gap {
 // operator, that has a row, or that is missing.
 const std::vector<Gap>& gaps() {
   static const std::vector<Gap> kGaps = {
-      {"images go through cuDNN, which is to come",
-       {"conv2d", "conv2d_input_grad", "conv2d_weight_grad", "conv_transpose2d", "conv2d_factor",
-        "batch_norm", "batch_norm_relu", "batch_norm_add_relu", "batch_norm_grad",
-        "batch_norm_relu_grad", "count_up", "max_pool2d", "max_pool2d_grad", "global_avg_pool",
-        "global_avg_pool_grad", "avg_pool2d", "avg_pool2d_grad", "resize2d", "resize2d_grad"}},
       {"what the fusing passes make is to come, and the plan for a card goes without",
        {"fused_attention", "fused_attention_grad", "linear_relu", "linear_gelu", "linear_gelu_tanh",
         "dropout_add_layer_norm", "dropout_add_layer_norm_grad"}},
-      {"recurrent cells are to come", {"lstm", "lstm_grad", "gru", "gru_grad"}},
-      {"click models are to come", {"dot_interaction", "dot_interaction_grad"}},
   };
   return kGaps;
 }
@@ -37,8 +30,9 @@ const std::vector<Gap>& gaps() {
 std::vector<const KernelRow*> cuda_kernels(std::string_view op) {
   using namespace cuda;
   static const std::vector<const KernelTable*> kTables = {
-      &elementwise_rows(), &shape_rows(),     &linear_rows(), &norm_rows(), &reduce_rows(),
-      &embedding_rows(),   &attention_rows(), &loss_rows(),   &order_rows()};
+      &elementwise_rows(), &shape_rows(),     &linear_rows(),    &norm_rows(),       &reduce_rows(),
+      &embedding_rows(),   &attention_rows(), &loss_rows(),      &order_rows(),      &conv_rows(),
+      &batch_norm_rows(),  &pool_rows(),      &recurrent_rows(), &interaction_rows()};
   std::vector<const KernelRow*> rows;
   for (const KernelTable* table : kTables)
     for (const KernelRow& row : *table)

@@ -13,7 +13,7 @@ namespace hetu::cuda {
 
 inline constexpr const char* kImplementation = "cuda";
 
-/// What `prepare` makes of the node in float32, between conversions of what is bfloat16.
+/// What `prepare` makes of the node in float32, between conversions of what has two bytes.
 PreparedKernel widened_kernel(const KernelDesc& d, PreparedKernel (*prepare)(const KernelDesc&));
 
 /// A kernel from a body: constructed from the KernelDesc, called with the KernelCall;
@@ -33,12 +33,14 @@ template <class Body>
 PreparedKernel floats(const KernelDesc& d) {
   switch (cpu::computing_type(d)) {
     case DType::BFloat16:
+    case DType::Float16:
       return cuda::widened_kernel(d, floats<Body>);
     case DType::Float32:
       return kernel<Body>(d);
     default:
-      fail(Code::Unsupported, "{} '{}': no CUDA kernel for {}; float32 and bfloat16 are there",
-           d.op, d.name, dtype_name(cpu::computing_type(d)));
+      fail(Code::Unsupported,
+           "{} '{}': no CUDA kernel for {}; float32, bfloat16 and float16 are there", d.op, d.name,
+           dtype_name(cpu::computing_type(d)));
   }
 }
 

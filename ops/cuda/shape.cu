@@ -5,6 +5,7 @@
 #include <memory>
 
 #include "graph/base/bfloat16.h"
+#include "graph/base/float16.h"
 #include "graph/base/hex.h"
 #include "ops/cpu/axis_shape.h"
 #include "ops/cuda/rows.h"
@@ -224,10 +225,10 @@ PreparedKernel convert(const KernelDesc& d) {
 }
 
 [[noreturn]] void no_cast(const KernelDesc& d) {
-  fail(
-      Code::Unsupported,
-      "cast '{}': no CUDA kernel from {} to {}; float32, bfloat16, int32, int64 and bool are there",
-      d.name, dtype_name(d.inputs[0].dtype), dtype_name(d.outputs[0].dtype));
+  fail(Code::Unsupported,
+       "cast '{}': no CUDA kernel from {} to {}; float32, bfloat16, float16, int32, int64 and bool "
+       "are there",
+       d.name, dtype_name(d.inputs[0].dtype), dtype_name(d.outputs[0].dtype));
 }
 
 template <class From>
@@ -237,6 +238,8 @@ PreparedKernel cast_from(const KernelDesc& d) {
       return convert<From, float>(d);
     case DType::BFloat16:
       return convert<From, BFloat16>(d);
+    case DType::Float16:
+      return convert<From, Float16>(d);
     case DType::Int32:
       return convert<From, std::int32_t>(d);
     case DType::Int64:
@@ -254,6 +257,8 @@ PreparedKernel cast(const KernelDesc& d) {
       return cast_from<float>(d);
     case DType::BFloat16:
       return cast_from<BFloat16>(d);
+    case DType::Float16:
+      return cast_from<Float16>(d);
     case DType::Int32:
       return cast_from<std::int32_t>(d);
     case DType::Int64:

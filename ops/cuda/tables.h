@@ -18,5 +18,10 @@ const KernelTable& embedding_rows();
 const KernelTable& attention_rows();
 const KernelTable& loss_rows();
 const KernelTable& order_rows();
+const KernelTable& conv_rows();
+const KernelTable& batch_norm_rows();
+const KernelTable& pool_rows();
+const KernelTable& recurrent_rows();
+const KernelTable& interaction_rows();
 
 }  // namespace hetu::cuda

@@ -1,4 +1,5 @@
-// Float32 kernels for values of bfloat16, as ops/cpu/widened.cpp; and what threads share in a run.
+// Float32 kernels for values of bfloat16 and float16, as ops/cpu/widened.cpp; and what threads
+// share in a run.
 #include <launch.h>
 
 #include <algorithm>
@@ -6,6 +7,7 @@
 #include <utility>
 
 #include "graph/base/bfloat16.h"
+#include "graph/base/float16.h"
 #include "ops/cuda/rows.h"
 
 namespace hetu::cuda {
@@ -17,6 +19,11 @@ struct ConvertOf {
   To* y;
   HETU_HD void operator()(std::int64_t i) const { y[i] = static_cast<To>(x[i]); }
 };
+
+template <class From, class To>
+void convert(const void* x, void* y, std::int64_t n) {
+  for_each(n, ConvertOf<From, To>{static_cast<const From*>(x), static_cast<To*>(y)});
+}
 
 struct Widened {
   PreparedKernel inner;
@@ -30,26 +37,26 @@ struct Widened {
     std::copy_n(c.inputs, given, in.begin());
     std::copy_n(c.outputs, made, out.begin());
     for (const cpu::WideCopy& copy : inputs) {
-      auto* wide = reinterpret_cast<float*>(scratch + copy.offset);
-      for_each(copy.elements,
-               ConvertOf<BFloat16, float>{static_cast<const BFloat16*>(in[copy.argument]), wide});
+      void* const wide = scratch + copy.offset;
+      if (copy.dtype == DType::BFloat16)
+        convert<BFloat16, float>(c.inputs[copy.argument], wide, copy.elements);
+      else
+        convert<Float16, float>(c.inputs[copy.argument], wide, copy.elements);
       in[copy.argument] = wide;
     }
     for (const cpu::WideCopy& copy : outputs) out[copy.argument] = scratch + copy.offset;
     inner.run({in.data(), out.data(), scratch, c.run});
     for (const cpu::WideCopy& copy : outputs)
-      for_each(copy.elements,
-               ConvertOf<float, BFloat16>{reinterpret_cast<const float*>(scratch + copy.offset),
-                                          static_cast<BFloat16*>(c.outputs[copy.argument])});
+      if (copy.dtype == DType::BFloat16)
+        convert<float, BFloat16>(scratch + copy.offset, c.outputs[copy.argument], copy.elements);
+      else
+        convert<float, Float16>(scratch + copy.offset, c.outputs[copy.argument], copy.elements);
   }
 };
 
 }  // namespace
 
 PreparedKernel widened_kernel(const KernelDesc& d, PreparedKernel (*prepare)(const KernelDesc&)) {
-  const auto is_half = [](const TensorType& t) { return t.dtype == DType::Float16; };
-  HETU_ASSERT(std::none_of(d.inputs.begin(), d.inputs.end(), is_half) &&
-              std::none_of(d.outputs.begin(), d.outputs.end(), is_half));
   Widened w{prepare(cpu::widened(d)), {}, {}, d.inputs.size(), d.outputs.size()};
   std::int64_t end = (w.inner.scratch_bytes + 63) / 64 * 64;
   w.inputs = cpu::wide_copies(d.inputs, end);

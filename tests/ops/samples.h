@@ -61,13 +61,6 @@ inline std::vector<DType> floats_of(const OpDef& def) {
   return {DType::Float32, DType::BFloat16, DType::Float16};
 }
 
-/// Of which the CUDA rows have nothing yet.
-inline bool has_float16(const Case& c) {
-  const auto is = [](const TensorType& t) { return t.dtype == DType::Float16; };
-  return std::any_of(c.inputs.begin(), c.inputs.end(), is) ||
-         std::any_of(c.outputs.begin(), c.outputs.end(), is);
-}
-
 /// What the reference row gives in float64.
 inline std::vector<Tensor> in_float64(Case c, const std::vector<Tensor>& inputs,
                                       const RunContext& run) {
@@ -77,6 +70,26 @@ inline std::vector<Tensor> in_float64(Case c, const std::vector<Tensor>& inputs,
   std::vector<Tensor> wide;
   for (const Tensor& t : inputs) wide.push_back(t.converted(DType::Float64));
   return run_row(*cpu_kernels(c.op).back(), c, wide, run);
+}
+
+/// The images among a node's tensors, moved from one layout to the other by the operator of that
+/// name.
+inline std::vector<Tensor> moved(const std::vector<int>& images, std::vector<Tensor> tensors,
+                                 const char* op) {
+  for (const int i : images) {
+    Tensor& t = tensors[static_cast<std::size_t>(i)];
+    const Case c{op, {t.type()}, {t.type()}, {}, 1};
+    t = run_row(*cpu_kernels(op).back(), c, {t}, {})[0];
+  }
+  return tensors;
+}
+
+/// Whether a case can lie channels-last: it has images, and they have four axes.
+inline bool can_lie_channels_last(const OpDef& def, const Case& c) {
+  const ImageArgs& images = def.images;
+  return !(images.inputs.empty() && images.outputs.empty()) &&
+         std::all_of(images.inputs.begin(), images.inputs.end(),
+                     [&](int i) { return c.inputs[i].shape.size() == 4; });
 }
 
 }  // namespace hetu::test

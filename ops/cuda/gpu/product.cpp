@@ -45,11 +45,16 @@ void make(Layout& layout, const ColumnMajor& m, std::int64_t batch, cudaDataType
         "batch stride");
 }
 
+cudaDataType_t cuda_type(DType dtype) {
+  HETU_ASSERT(dtype == DType::Float32 || dtype == DType::BFloat16 || dtype == DType::Float16);
+  return dtype == DType::Float32 ? CUDA_R_32F : dtype == DType::BFloat16 ? CUDA_R_16BF : CUDA_R_16F;
+}
+
 }  // namespace
 
 struct Product::Plan {
   cpu::ProductShape shape;
-  cudaDataType_t type;
+  cudaDataType_t type, result_type;
   Operation operation;
   Layout first, second, result;
   cublasLtMatmulHeuristicResult_t found = {};
@@ -73,7 +78,7 @@ struct Product::Plan {
     }
     make(first, l.first, shape.batch, type);
     make(second, l.second, shape.batch, type);
-    make(result, l.result, shape.batch, type);
+    make(result, l.result, shape.batch, result_type);
     Preference preference;
     check(cublasLtMatmulPreferenceCreate(preference.address()), "preference");
     const auto workspace = static_cast<std::uint64_t>(kWorkspaceBytes);
@@ -83,7 +88,7 @@ struct Product::Plan {
           "workspace");
     // The library takes 256 for granted; and one algorithm must serve wherever a stage puts a
     // tensor.
-    const std::uint32_t alignment = 16;
+    const auto alignment = static_cast<std::uint32_t>(kProductAlignment);
     for (const auto of :
          {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
           CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES})
@@ -102,10 +107,12 @@ struct Product::Plan {
   }
 };
 
-Product::Product(const cpu::ProductShape& shape, DType dtype) : plan_(std::make_shared<Plan>()) {
-  HETU_ASSERT(dtype == DType::Float32 || dtype == DType::BFloat16);
+Product::Product(const cpu::ProductShape& shape, DType dtype, DType result)
+    : plan_(std::make_shared<Plan>()) {
+  HETU_ASSERT(result == dtype || (result == DType::Float32 && !shape.bias));
   plan_->shape = shape;
-  plan_->type = dtype == DType::BFloat16 ? CUDA_R_16BF : CUDA_R_32F;
+  plan_->type = cuda_type(dtype);
+  plan_->result_type = cuda_type(result);
 }
 
 void Product::operator()(const void* a, const void* b, const void* bias, void* c) const {
@@ -116,15 +123,16 @@ void Product::operator()(const void* a, const void* b, const void* bias, void* c
   const auto stream = static_cast<cudaStream_t>(with.stream);
   if (s.k == 0) {
     HETU_ASSERT(!s.bias);  // a layer has inputs
-    const std::size_t element = p.type == CUDA_R_16BF ? 2 : 4;
+    if (s.adds) return;
+    const std::size_t element = p.result_type == CUDA_R_32F ? 4 : 2;
     const auto elements = static_cast<std::size_t>(s.batch * s.m * s.n);
     return check(cudaMemsetAsync(c, 0, elements * element, stream), "clear");
   }
   if (!p.ready) p.prepare();
   if (s.bias) p.set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias, sizeof bias);
-  const float one = 1, none = 0;
+  const float one = 1, before = s.adds ? 1 : 0;
   check(cublasLtMatmul(static_cast<cublasLtHandle_t>(with.multiplier), p.operation.get(), &one, b,
-                       p.first.get(), a, p.second.get(), &none, c, p.result.get(), c,
+                       p.first.get(), a, p.second.get(), &before, c, p.result.get(), c,
                        p.result.get(), &p.found.algo, with.workspace,
                        static_cast<std::size_t>(kWorkspaceBytes), stream),
         "product");

@@ -2,7 +2,7 @@
 #pragma once
 #include <cstddef>
 #include <cstdint>
-#include <vector>
+#include <memory>
 
 #include "ops/cuda/work.h"
 
@@ -11,9 +11,11 @@ namespace hetu::test {
 /// While it lives, kernels of this thread run with it.
 class HostBench {
  public:
-  HostBench() : workspace_(static_cast<std::size_t>(cuda::kWorkspaceBytes)) {
+  HostBench()
+      : workspace_(std::make_unique_for_overwrite<std::byte[]>(
+            static_cast<std::size_t>(cuda::kWorkspaceBytes))) {
     bench_.fault = &fault_;
-    bench_.workspace = workspace_.data();
+    bench_.workspace = workspace_.get();
     before_ = cuda::set_bench(&bench_);
   }
   ~HostBench() { cuda::set_bench(before_); }
@@ -22,7 +24,7 @@ class HostBench {
   const cuda::Fault& fault() const { return fault_; }
 
  private:
-  std::vector<std::byte> workspace_;
+  std::unique_ptr<std::byte[]> workspace_;
   cuda::Fault fault_;
   cuda::Bench bench_;
   const cuda::Bench* before_;

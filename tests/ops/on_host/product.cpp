@@ -3,27 +3,34 @@
 #include "ops/cuda/product.h"
 
 #include "graph/base/bfloat16.h"
+#include "graph/base/error.h"
+#include "graph/base/float16.h"
 
 namespace hetu::cuda {
 
 struct Product::Plan {
   cpu::ProductShape shape;
-  DType dtype;
+  DType dtype, result;
 };
 
-Product::Product(const cpu::ProductShape& shape, DType dtype)
-    : plan_(std::make_shared<Plan>(Plan{shape, dtype})) {}
+Product::Product(const cpu::ProductShape& shape, DType dtype, DType result)
+    : plan_(std::make_shared<Plan>(Plan{shape, dtype, result})) {
+  HETU_ASSERT(result == dtype || (result == DType::Float32 && !shape.bias));
+}
 
 namespace {
 
 double at(const void* data, DType dtype, std::int64_t i) {
-  return dtype == DType::BFloat16 ? float(static_cast<const BFloat16*>(data)[i])
-                                  : static_cast<const float*>(data)[i];
+  if (dtype == DType::BFloat16) return float(static_cast<const BFloat16*>(data)[i]);
+  if (dtype == DType::Float16) return float(static_cast<const Float16*>(data)[i]);
+  return static_cast<const float*>(data)[i];
 }
 
 void set(void* data, DType dtype, std::int64_t i, double value) {
   if (dtype == DType::BFloat16)
     static_cast<BFloat16*>(data)[i] = BFloat16(static_cast<float>(value));
+  else if (dtype == DType::Float16)
+    static_cast<Float16*>(data)[i] = Float16(static_cast<float>(value));
   else
     static_cast<float*>(data)[i] = static_cast<float>(value);
 }
@@ -40,15 +47,18 @@ void Product::operator()(const void* a, const void* b, const void* bias, void* c
   const cpu::ProductShape& s = plan_->shape;
   const DType dtype = plan_->dtype;
   const ProductLayout l(s);
+  for (const void* operand : {a, b, static_cast<const void*>(c)})
+    HETU_ASSERT(reinterpret_cast<std::uintptr_t>(operand) % kProductAlignment == 0);
   const std::int64_t terms = l.transpose_first ? l.first.rows : l.first.columns;
   for (std::int64_t n = 0; n < s.batch; ++n)
     for (std::int64_t j = 0; j < l.result.columns; ++j)
       for (std::int64_t i = 0; i < l.result.rows; ++i) {
-        double sum = s.bias ? at(bias, dtype, i) : 0.0;
+        const std::int64_t to = place(l.result, n, i, j, false);
+        double sum = s.bias ? at(bias, dtype, i) : s.adds ? at(c, plan_->result, to) : 0.0;
         for (std::int64_t t = 0; t < terms; ++t)
           sum += at(b, dtype, place(l.first, n, i, t, l.transpose_first)) *
                  at(a, dtype, place(l.second, n, t, j, l.transpose_second));
-        set(c, dtype, place(l.result, n, i, j, false), sum);
+        set(c, plan_->result, to, sum);
       }
 }
 

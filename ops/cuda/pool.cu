@@ -1,0 +1,309 @@
+// Pooling and resizing: a thread per element that is made, which gathers, so that every sum has one
+// order; of planes whose places are data, a thread per plane.
+#include <launch.h>
+
+#include <cmath>
+
+#include "ops/cuda/images.h"
+#include "ops/cuda/indices.h"
+
+namespace hetu::cuda {
+namespace {
+
+struct MaxPoolOf {
+  const float* x;
+  float* y;
+  std::int32_t* index;
+  PlacedImages from, to;
+  std::int64_t kernel, stride, padding;
+  HETU_HD void operator()(std::int64_t i) const {
+    const ImagePlace at = to.place(i);
+    const Cut rows = cut(at.pixel / to.width * stride - padding, kernel, from.height);
+    const Cut columns = cut(at.pixel % to.width * stride - padding, kernel, from.width);
+    std::int64_t best = rows.begin * from.width + columns.begin;
+    float most = x[from.at(at.image, at.channel, best)];
+    for (std::int64_t p = rows.begin; p < rows.end; ++p)
+      for (std::int64_t q = columns.begin; q < columns.end; ++q) {
+        const std::int64_t pixel = p * from.width + q;
+        const float value = x[from.at(at.image, at.channel, pixel)];
+        // A NaN beats everything, the last one stays, as in PyTorch.
+        if (!(value > most) && value == value) continue;
+        most = value;
+        best = pixel;
+      }
+    y[i] = most;
+    index[i] = static_cast<std::int32_t>(best);
+  }
+};
+
+struct MaxPool {
+  PlacedImages from, to;
+  cpu::Windows w;
+  explicit MaxPool(const KernelDesc& d)
+      : from(placed(d.inputs[0], d)), to(placed(d.outputs[0], d)), w(cpu::pool_windows(*d.attrs)) {}
+  void operator()(const KernelCall& c) const {
+    for_each(to.elements(), MaxPoolOf{c.in<float>(0), c.out<float>(0), c.out<std::int32_t>(1), from,
+                                      to, w.height, w.stride, w.padding});
+  }
+};
+
+/// A plane of dx, 0 before; windows in ascending order.
+struct MaxPoolGradOf {
+  const float* dy;
+  const std::int32_t* index;
+  float* dx;
+  PlacedImages from, to;  // dy, dx
+  Indices indices;
+  HETU_HD void operator()(std::int64_t i) const {
+    const std::int64_t image = i / to.channels, channel = i % to.channels;
+    for (std::int64_t pixel = 0; pixel < from.plane(); ++pixel) {
+      const std::int64_t at = from.at(image, channel, pixel);
+      if (indices.good(at, index[at])) dx[to.at(image, channel, index[at])] += dy[at];
+    }
+  }
+};
+
+struct MaxPoolGrad {
+  PlacedImages from, to;
+  IndexRule rule;
+  explicit MaxPoolGrad(const KernelDesc& d)
+      : from(placed(d.inputs[0], d)), to(placed(d.outputs[0], d)), rule(d.name, to.plane()) {}
+  void operator()(const KernelCall& c) const {
+    clear(c.outputs[0], to.elements() * std::int64_t{sizeof(float)});
+    for_each(to.n * to.channels, MaxPoolGradOf{c.in<float>(0), c.in<std::int32_t>(1),
+                                               c.out<float>(0), from, to, rule.now()});
+  }
+};
+
+struct PlaneMeanOf : RowWork {
+  static constexpr int kRounds = 1;
+  const float* x;
+  float* y;
+  PlacedImages from;
+  HETU_HD double term(int, std::int64_t i, std::int64_t pixel, const double*) const {
+    return x[from.at(i / from.channels, i % from.channels, pixel)];
+  }
+  HETU_HD void write(std::int64_t, std::int64_t, const double*) const {}
+  HETU_HD void finish(std::int64_t i, const double* sum) const {
+    y[i] = static_cast<float>(sum[0] / double(from.plane()));
+  }
+};
+
+struct GlobalAvgPool {
+  PlacedImages from;
+  explicit GlobalAvgPool(const KernelDesc& d) : from(placed(d.inputs[0], d)) {}
+  void operator()(const KernelCall& c) const {
+    for_rows(from.n * from.channels, from.plane(),
+             PlaneMeanOf{{}, c.in<float>(0), c.out<float>(0), from});
+  }
+};
+
+struct PlaneShareOf {
+  const float* dy;
+  float* dx;
+  PlacedImages to;
+  HETU_HD void operator()(std::int64_t i) const {
+    const ImagePlace at = to.place(i);
+    dx[i] = dy[at.image * to.channels + at.channel] / static_cast<float>(to.plane());
+  }
+};
+
+struct GlobalAvgPoolGrad {
+  PlacedImages to;
+  explicit GlobalAvgPoolGrad(const KernelDesc& d) : to(placed(d.outputs[0], d)) {}
+  void operator()(const KernelCall& c) const {
+    for_each(to.elements(), PlaneShareOf{c.in<float>(0), c.out<float>(0), to});
+  }
+};
+
+/// Windows whose means are taken, of images x.
+struct MeanWindows {
+  PlacedImages x, y;
+  std::int64_t kernel, stride, padding;
+  bool count_padding;
+  MeanWindows(const KernelDesc& d, const TensorType& whole, const TensorType& means)
+      : x(placed(whole, d)),
+        y(placed(means, d)),
+        kernel(d.attrs->integer("kernel")),
+        stride(d.attrs->integer("stride")),
+        padding(d.attrs->integer("padding")),
+        count_padding(d.attrs->integer("count_padding") != 0) {}
+  HETU_HD Cut rows(std::int64_t i) const { return cut(i * stride - padding, kernel, x.height); }
+  HETU_HD Cut columns(std::int64_t j) const { return cut(j * stride - padding, kernel, x.width); }
+  /// By what the sum of a window is divided.
+  HETU_HD double count(Cut r, Cut c) const {
+    const std::int64_t seen = (r.end - r.begin) * (c.end - c.begin);
+    return double(count_padding ? kernel * kernel : seen);
+  }
+  /// Windows [begin, end) of `windows` that cover place `at` of their axis.
+  HETU_HD Cut covering(std::int64_t at, std::int64_t windows) const {
+    const std::int64_t last = (at + padding) / stride, before = at + padding - kernel;
+    const std::int64_t first = before < 0 ? 0 : before / stride + 1;
+    return {first, last + 1 < windows ? last + 1 : windows};
+  }
+};
+
+struct AvgPoolOf {
+  const float* x;
+  float* y;
+  MeanWindows w;
+  HETU_HD void operator()(std::int64_t i) const {
+    const ImagePlace at = w.y.place(i);
+    const Cut rows = w.rows(at.pixel / w.y.width), columns = w.columns(at.pixel % w.y.width);
+    double sum = 0;
+    for (std::int64_t p = rows.begin; p < rows.end; ++p)
+      for (std::int64_t q = columns.begin; q < columns.end; ++q)
+        sum += x[w.x.at(at.image, at.channel, p * w.x.width + q)];
+    y[i] = static_cast<float>(sum / w.count(rows, columns));
+  }
+};
+
+struct AvgPoolGradOf {
+  const float* dy;
+  float* dx;
+  MeanWindows w;
+  HETU_HD void operator()(std::int64_t i) const {
+    const ImagePlace at = w.x.place(i);
+    const Cut down = w.covering(at.pixel / w.x.width, w.y.height);
+    const Cut across = w.covering(at.pixel % w.x.width, w.y.width);
+    double sum = 0;
+    for (std::int64_t p = down.begin; p < down.end; ++p)
+      for (std::int64_t q = across.begin; q < across.end; ++q)
+        sum +=
+            dy[w.y.at(at.image, at.channel, p * w.y.width + q)] / w.count(w.rows(p), w.columns(q));
+    dx[i] = static_cast<float>(sum);
+  }
+};
+
+struct AvgPool {
+  MeanWindows w;
+  explicit AvgPool(const KernelDesc& d) : w(d, d.inputs[0], d.outputs[0]) {}
+  void operator()(const KernelCall& c) const {
+    for_each(w.y.elements(), AvgPoolOf{c.in<float>(0), c.out<float>(0), w});
+  }
+};
+
+struct AvgPoolGrad {
+  MeanWindows w;
+  explicit AvgPoolGrad(const KernelDesc& d) : w(d, d.outputs[0], d.inputs[0]) {}
+  void operator()(const KernelCall& c) const {
+    for_each(w.x.elements(), AvgPoolGradOf{c.in<float>(0), c.out<float>(0), w});
+  }
+};
+
+/// What place i of an axis of y is made of: (1 - share) of place `first` of x, `share` of the next.
+struct Tap {
+  std::int64_t first;
+  double share;
+  HETU_HD double of(std::int64_t place) const {
+    return place == first ? 1 - share : place == first + 1 ? share : 0.0;
+  }
+};
+
+struct ResizedAxis {
+  std::int64_t from, to;
+  bool linear, align;
+  HETU_HD Tap tap(std::int64_t i) const {
+    if (!linear) return {i * from / to, 0.0};
+    double place = 0;
+    if (!align)
+      place = (double(i) + 0.5) * (double(from) / double(to)) - 0.5;
+    else if (to > 1)
+      place = double(i) * double(from - 1) / double(to - 1);
+    if (place < 0) place = 0;
+    std::int64_t first = static_cast<std::int64_t>(place);
+    if (first > from - 1) first = from - 1;
+    return {first, first + 1 < from ? place - double(first) : 0.0};
+  }
+  /// Places of y among which all are that place `at` of x has a share in.
+  HETU_HD Cut seeing(std::int64_t at) const {
+    const double per =
+        align && from > 1 ? double(to - 1) / double(from - 1) : double(to) / double(from);
+    const auto begin = static_cast<std::int64_t>((double(at) - 1) * per) - 2;
+    const auto end = static_cast<std::int64_t>((double(at) + 2) * per) + 3;
+    // One place of x is all of y; and what is aligned has no share beyond its ends.
+    if (from == 1) return {0, to};
+    return {begin < 0 ? 0 : begin, end < to ? end : to};
+  }
+};
+
+struct Resizing {
+  PlacedImages x, y;
+  ResizedAxis rows, columns;
+  Resizing(const KernelDesc& d, const TensorType& small, const TensorType& made)
+      : x(placed(small, d)),
+        y(placed(made, d)),
+        rows(axis(d, x.height, y.height)),
+        columns(axis(d, x.width, y.width)) {}
+  static ResizedAxis axis(const KernelDesc& d, std::int64_t from, std::int64_t to) {
+    return {from, to, d.attrs->integer("linear") != 0, d.attrs->integer("align_corners") != 0};
+  }
+};
+
+struct ResizeOf {
+  const float* x;
+  float* y;
+  Resizing r;
+  HETU_HD void operator()(std::int64_t i) const {
+    const ImagePlace at = r.y.place(i);
+    const Tap row = r.rows.tap(at.pixel / r.y.width), column = r.columns.tap(at.pixel % r.y.width);
+    double sum = 0;
+    for (std::int64_t p = row.first; p <= row.first + (row.share > 0 ? 1 : 0); ++p)
+      for (std::int64_t q = column.first; q <= column.first + (column.share > 0 ? 1 : 0); ++q)
+        sum += row.of(p) * column.of(q) * x[r.x.at(at.image, at.channel, p * r.x.width + q)];
+    y[i] = static_cast<float>(sum);
+  }
+};
+
+struct ResizeGradOf {
+  const float* dy;
+  float* dx;
+  Resizing r;
+  HETU_HD void operator()(std::int64_t i) const {
+    const ImagePlace at = r.x.place(i);
+    const std::int64_t a = at.pixel / r.x.width, b = at.pixel % r.x.width;
+    const Cut down = r.rows.seeing(a), across = r.columns.seeing(b);
+    double sum = 0;
+    for (std::int64_t p = down.begin; p < down.end; ++p) {
+      const double of_row = r.rows.tap(p).of(a);
+      for (std::int64_t q = across.begin; of_row > 0 && q < across.end; ++q)
+        sum +=
+            of_row * r.columns.tap(q).of(b) * dy[r.y.at(at.image, at.channel, p * r.y.width + q)];
+    }
+    dx[i] = static_cast<float>(sum);
+  }
+};
+
+struct Resize {
+  Resizing r;
+  explicit Resize(const KernelDesc& d) : r(d, d.inputs[0], d.outputs[0]) {}
+  void operator()(const KernelCall& c) const {
+    for_each(r.y.elements(), ResizeOf{c.in<float>(0), c.out<float>(0), r});
+  }
+};
+
+struct ResizeGrad {
+  Resizing r;
+  explicit ResizeGrad(const KernelDesc& d) : r(d, d.outputs[0], d.inputs[0]) {}
+  void operator()(const KernelCall& c) const {
+    for_each(r.x.elements(), ResizeGradOf{c.in<float>(0), c.out<float>(0), r});
+  }
+};
+
+}  // namespace
+
+const KernelTable& pool_rows() {
+  static const KernelTable kRows = {
+      image_row("max_pool2d", floats<MaxPool>),
+      image_row("max_pool2d_grad", floats<MaxPoolGrad>),
+      image_row("global_avg_pool", floats<GlobalAvgPool>),
+      image_row("global_avg_pool_grad", floats<GlobalAvgPoolGrad>),
+      image_row("avg_pool2d", floats<AvgPool>),
+      image_row("avg_pool2d_grad", floats<AvgPoolGrad>),
+      image_row("resize2d", floats<Resize>),
+      image_row("resize2d_grad", floats<ResizeGrad>),
+  };
+  return kRows;
+}
+
+}  // namespace hetu::cuda
