@@ -36,6 +36,10 @@ void expect_near(const std::vector<Tensor>& got, const std::vector<Tensor>& want
 class CudaRows : public testing::TestWithParam<std::string> {
  protected:
   const OpDef& def() const { return op_set().find(GetParam()); }
+  /// The larger shapes in one dtype of each size: what has two bytes is the same code.
+  std::vector<Sample> samples_in(DType floats, DType largest) const {
+    return floats == DType::Float32 || floats == largest ? samples_of(def()) : def().samples;
+  }
 };
 
 TEST(CudaTable, EveryOperatorHasARowOrAReason) {
@@ -76,7 +80,7 @@ TEST_P(CudaRows, AgreesWithFloat64) {
   const HostBench host;
   const RunContext run{kSeed, 7, 40, true, 4};
   for (const DType floats : floats_of(def()))
-    for (const Sample& s : samples_of(def())) {
+    for (const Sample& s : samples_in(floats, DType::BFloat16)) {
       const Case c = make_case(def(), s, floats);
       const std::vector<Tensor> inputs = make_inputs(c, s, kSeed);
       std::string shapes;
@@ -102,7 +106,7 @@ TEST_P(CudaRows, AgreeOnChannelsLastImages) {
   const HostBench host;
   const RunContext run{kSeed, 7, 40, true, 4};
   for (const DType floats : floats_of(def()))
-    for (const Sample& s : samples_of(def())) {
+    for (const Sample& s : samples_in(floats, DType::Float32)) {
       Case c = make_case(def(), s, floats);
       if (!can_lie_channels_last(def(), c)) continue;
       const std::vector<Tensor> inputs = make_inputs(c, s, kSeed);

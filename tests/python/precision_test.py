@@ -9,6 +9,7 @@ import subprocess
 import sys
 import unittest
 
+from prose_text import write_prose
 from train_cases import HETURUN, ROOT, TrainCase, checksums, manifest_of, tensors
 
 WHOLE = "--whole" in sys.argv
@@ -145,7 +146,9 @@ class Precision(TrainCase):
         one training ends 4 % (standard deviation) from the same in bf16, or in float32 with sums in another order.
         """
         shards, images = self.folder / "shards", self.folder / "images"
-        self.run_words("hetu", "data", "sample", shards, *(() if WHOLE else ("--rows", 400)))
+        write_prose(self.folder / "text.txt", 60)
+        self.run_words("hetu", "data", "sample", shards,
+                       *(() if WHOLE else ("--rows", 400, "--text", self.folder / "text.txt")))
         self.run_words("hetu", "data", "sample", "--kind", "images", images)
         recipe = ("--learning-rate", 0.004, "--schedule", "cosine", "--warmup-epochs", 2, "--steps", 200)
         for script, seeds, options in (
