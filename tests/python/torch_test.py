@@ -171,54 +171,6 @@ class Torch(unittest.TestCase):
                 make()
             self.assertNotIn("\n", str(caught.exception).strip())
 
-    def test_cut_points(self):
-        """Of 12 pieces: the stages' parameters are a partition, also where the pieces do not come out even."""
-        import torch_varuna
-        from hetu.torch.cuts import Pieces
-        from hetu.torch.tracing import split
-
-        for stages in (1, 2, 3, 4, 5, 6, 12):
-            model = torch_varuna.Model(tied=False, blocks=11)
-            pieces = Pieces(split(model, ["ids", "labels", "mask"], {"doubled": False}))
-            self.assertEqual(len(pieces.pieces), 12)
-            cut = pieces.stages(pieces.cut(stages, None))
-            names = [pieces.names[id(p)] for stage in cut for p in stage.parameters()]
-            self.assertEqual(len(cut), stages)
-            self.assertEqual(sorted(names), sorted(name for name, _ in model.named_parameters()))
-
-    def test_cuts_by_time_and_memory(self):
-        """A piece that takes as long as all others has a stage of its own; memory moves the cut, or no cut fits."""
-        import torch
-        from torch import nn
-
-        import hetu.torch
-        from hetu.torch.measured import piece_costs
-
-        class Slow(nn.Module):
-            def forward(self, x):
-                for _ in range(300):
-                    x = torch.tanh(x)
-                return x
-
-        class Bulk(nn.Linear):
-            def __init__(self):
-                super().__init__(8, 8)
-                self.more = nn.Parameter(torch.ones(10000))
-
-        model = [nn.Linear(8, 8), nn.Tanh(), nn.Linear(8, 8), Slow(), Bulk()]
-        x, loss = torch.ones(4, 8), nn.MSELoss()
-        self.assertEqual(hetu.torch.cut_by_time(model, loss, x, x, 2), [0, 3])
-        self.assertEqual(hetu.torch.cut_by_time(model, loss, x, x, 2, most_bytes=170000), [0, 4])
-        self.assertEqual(hetu.torch.cut_by_time(model, loss, x, x, 3), [0, 3, 4])
-        costs = piece_costs(model, loss, x, x)
-        self.assertEqual([c.weight_bytes for c in costs], [288, 0, 288, 0, 40288])
-        self.assertEqual((costs[1].kept_bytes, costs[3].kept_bytes, costs[1].out_bytes), (128, 300 * 128, 128))
-        self.assertTrue(all(p.grad is None for piece in model for p in piece.parameters()))
-        for call, text in ((lambda: hetu.torch.cut_by_time(model, loss, x, x, 3, most_bytes=1000), "no cut into 3 stages"),
-                           (lambda: hetu.torch.cut_by_time(model, loss, x, x, 6), "6 stages of a model of 5 piece")):
-            with self.assertRaisesRegex(ValueError, text):
-                call()
-
     def test_varuna_readme(self):
         """The form of its README: CutPoints in a plain list, local_rank as the device, a bool in the batch, two values."""
         import torch
@@ -311,7 +263,7 @@ class Torch(unittest.TestCase):
             (varuna(text="a;"), "ranks are numbers"), (varuna(size=0), "batch_size 0"), (varuna(chunk=0), "chunk_size 0"),
             (varuna(step_values=1), "step_values 1"), (varuna(), "CutPoint 'cut' is used 2 times"),
             (varuna(Twice(other=True)), r"Twice: its forward goes other ways in train\(\)"),
-            (varuna(Twice(reads=True)), "Twice: its forward cannot be traced from CutPoint to CutPoint"),
+            (varuna(Twice(reads=True)), "Twice: its forward cannot be traced from cut to cut"),
             (lambda: get_this_rank_config_varuna("0,2;1,3;", 4), "has no rank 4"),
         ]
         for make, message in cases:

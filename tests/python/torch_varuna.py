@@ -10,7 +10,7 @@ from torch import nn
 
 from hetu.torch import seed_of
 from hetu.torch.blocks import pieces_of
-from hetu.torch.tracing import split
+from hetu.torch.tracing import split_at_cut_points
 from hetu.torch.values import cut_rows
 from hetu.varuna import checkpoint
 from hetu.varuna.placement import default_map
@@ -270,7 +270,7 @@ def grid(stages, replicas, seed):
         wrapped = Varuna(model, default_map(stages, replicas), batch_of, ROWS * replicas, chunk, shared_weights=pairs)
         wrapped.set_optimizer(torch.optim.SGD(wrapped.parameters(), lr=0.1))
         rules = [wrapped.optimizer, torch.optim.SGD(alone.parameters(), lr=0.1)]
-        pieces = list(pieces_of(split(alone, ["ids", "labels", "mask"], {"doubled": True})))
+        pieces = list(pieces_of(split_at_cut_points(alone, ["ids", "labels", "mask"], {"doubled": True})))
         draw = torch.Generator().manual_seed(seed)
         far = 0.0
         for step in range(STEPS):

@@ -20,5 +20,6 @@ from hetu.torch.measured import cut_by_time
 from hetu.torch.pipeline import Pipeline
 from hetu.torch.record import record
 from hetu.torch.scaler import GradScaler
+from hetu.torch.tracing import split
 
-__all__ = ["CutPoint", "GradScaler", "Pipeline", "cut_by_time", "empty", "record", "seed_of"]
+__all__ = ["CutPoint", "GradScaler", "Pipeline", "cut_by_time", "empty", "record", "seed_of", "split"]

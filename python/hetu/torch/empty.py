@@ -33,7 +33,7 @@ def empty() -> Iterator[None]:
             like = torch.empty_like(parameter, device="meta")
             module._parameters[name] = nn.Parameter(like, requires_grad=parameter.requires_grad)
 
-    nn.Module.register_parameter = without_memory  # type: ignore[method-assign]
+    nn.Module.register_parameter = without_memory  # type: ignore[method-assign,assignment]
     try:
         yield
     finally:

@@ -208,7 +208,7 @@ class Pipeline(StateOfPipeline):
     def _check_copies(self) -> None:
         """Copies of a stage begin alike, and all workers have one PyTorch."""
         sums = {str(self.schedule.placements[placement]["model_stage"]):
-                [zlib.crc32(p.detach().cpu().contiguous().view(torch.uint8).numpy()) for p in stage.parameters()]
+                [zlib.crc32(p.detach().cpu().contiguous().view(torch.uint8).numpy().tobytes()) for p in stage.parameters()]
                 for placement, stage in self.own.items()}
         mine = {"torch": torch.__version__, "stages": sums}
         texts = [json.loads(text) for text in self._exchange(json.dumps(mine).encode())]

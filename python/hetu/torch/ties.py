@@ -70,8 +70,8 @@ def cut(pieces: Pieces, stages: Sequence[Stage], declared: Sequence[tuple[str, s
             raise ValueError(f"parameter '{names[0]}' is used on stages {where}; two at most can share one")
         copy = nn.Parameter(parameters[key].detach().clone(), requires_grad=parameters[key].requires_grad)
         for module in stages[found[1]].modules():
-            for name, parameter in module._parameters.items():
-                if parameter is parameters[key]:
+            for name, held in module._parameters.items():
+                if held is parameters[key]:
                     module._parameters[name] = copy
         pieces.names[id(copy)] = names[-1]
         ties.append(Tie((names[0], names[-1]), (found[0], found[1]), (parameters[key], copy)))

@@ -1,7 +1,7 @@
-"""A module of any class with CutPoints inside, as pieces: its forward is traced, and cut where CutPoints stand.
+"""A module of any class as pieces: its forward is traced, and cut where CutPoints stand, or before modules that are named.
 
-Traced is only what holds CutPoints; a module without one is called as it is, whatever it does inside. What is read behind a
-CutPoint and made before it, such as a mask or a skip connection, is handed on beside the CutPoint's value.
+Traced is only what holds CutPoints or such modules; any other module is called as it is, whatever it does inside. What is
+read behind a cut and made before it, such as a mask or a skip connection, is handed on beside the CutPoint's value.
 """
 
 from __future__ import annotations
@@ -13,25 +13,42 @@ from typing import Any
 import torch
 from torch import fx, nn
 
+from hetu.names import near
 from hetu.torch.cuts import CutPoint, PiecewiseModel
 
 
-def split(model: nn.Module, names: Sequence[str], fixed: Mapping[str, Any]) -> PiecewiseModel:
+def split(model: nn.Module, at: Sequence[str], inputs: Sequence[str] = ()) -> PiecewiseModel:
+    """The pieces of a model of any class, for a Pipeline: one begins before each of the modules named in `at`, as
+    `model.named_modules()` has them. The model is given a batch as it is or, where `inputs` names keywords of its forward, a
+    dict of them. Nothing in it is changed. Throws ValueError, naming the module: no such module, one that forward does not
+    call just once and with a value, a forward that cannot be traced to where they are called."""
+    known = [name for name, _ in model.named_modules() if name]
+    for name in at:
+        if name not in known:
+            raise ValueError(f"{type(model).__name__} has no module '{name}' to be cut at; {near(name, known)}")
+    called = _Called(model, inputs, {}) if inputs else _Given(model)
+    called.cuts = nn.ModuleList(CutPoint() for _ in at)
+    graph = _trace_alike(called, _TracerTo(at))
+    for number, name in enumerate(at):
+        calls = [node for node in graph.nodes if node.op == "call_module" and node.target == f"model.{name}"]
+        values = calls[0].all_input_nodes if len(calls) == 1 else []
+        if not values:
+            count = f"{len(calls)} times in forward{', on no value' if len(calls) == 1 else ''}"
+            raise ValueError(f"'{name}' is called {count}: a model is cut at a module that is called once, on what the part "
+                             f"before gives")
+        with graph.inserting_before(calls[0]):
+            cut = graph.call_module(f"cuts.{number}", (values[0],))
+        calls[0].replace_input_with(values[0], cut)
+    return PiecewiseModel(model, _pieces(called, graph))
+
+
+def split_at_cut_points(model: nn.Module, names: Sequence[str], fixed: Mapping[str, Any]) -> PiecewiseModel:
     """The pieces of a model that is called with keywords: tensors of `names`, of which the first piece is given a dict, and
     `fixed` values. Throws ValueError, naming the module: a forward that cannot be traced, CutPoints that are used more or
     less than once."""
     _take_in(model)
     called = _Called(model, names, fixed)
-    before = model.training
-    graphs = []
-    for training in (True, False):
-        called.train(training)
-        graphs.append(_trace(called))
-    called.train(before)
-    if str(graphs[0]) != str(graphs[1]):
-        raise ValueError(f"{type(model).__name__}: its forward goes other ways in train() than in eval(); put what does so "
-                         f"into a module of its own, without CutPoints")
-    graph = graphs[0]
+    graph = _trace_alike(called, _Tracer())
     _check_used_once(called, graph)
     return PiecewiseModel(model, _pieces(called, graph))
 
@@ -58,6 +75,17 @@ class _Called(nn.Module):
         return self.model(**{name: value[name] for name in self.names}, **self.fixed)
 
 
+class _Given(nn.Module):
+    """The model as a function of what a Pipeline is given."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, value: Any) -> Any:
+        return self.model(value)
+
+
 class _Tracer(fx.Tracer):
     """Goes into modules that hold CutPoints, and into no other."""
 
@@ -66,18 +94,44 @@ class _Tracer(fx.Tracer):
         return isinstance(m, CutPoint) or not _cut_points(m)
 
 
+class _TracerTo(fx.Tracer):
+    """Goes into modules that hold those of `at`, and into no other."""
+
+    def __init__(self, at: Sequence[str]) -> None:
+        super().__init__()
+        self.at = [f"model.{name}" for name in at]
+
+    def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
+        """Whether it is called as it is."""
+        return not any(name.startswith(f"{module_qualified_name}.") for name in self.at)
+
+
 def _cut_points(module: nn.Module) -> list[nn.Module]:
     return [inner for inner in module.modules() if isinstance(inner, CutPoint)]
 
 
-def _trace(called: _Called) -> fx.Graph:
+def _trace_alike(called: _Called | _Given, tracer: fx.Tracer) -> fx.Graph:
+    """The graph of forward, which must be the same in train() and in eval()."""
+    before = called.model.training
+    graphs = []
+    for training in (True, False):
+        called.train(training)
+        graphs.append(_trace(called, tracer))
+    called.train(before)
+    if str(graphs[0]) != str(graphs[1]):
+        raise ValueError(f"{type(called.model).__name__}: its forward goes other ways in train() than in eval(); put what "
+                         f"does so into a module of its own, without cuts")
+    return graphs[0]
+
+
+def _trace(called: _Called | _Given, tracer: fx.Tracer) -> fx.Graph:
     try:
-        return _Tracer().trace(called)
+        return tracer.trace(called)
     except Exception as error:
         text = " ".join(str(error).split())
-        raise ValueError(f"{type(called.model).__name__}: its forward cannot be traced from CutPoint to CutPoint: "
+        raise ValueError(f"{type(called.model).__name__}: its forward cannot be traced from cut to cut: "
                          f"{type(error).__name__}: {text}; what depends on values goes into a module of its own, without "
-                         f"CutPoints") from error
+                         f"cuts") from error
 
 
 def _check_used_once(called: _Called, graph: fx.Graph) -> None:
@@ -92,7 +146,7 @@ def _check_used_once(called: _Called, graph: fx.Graph) -> None:
                              f"goes from the part before to the part after")
 
 
-def _pieces(called: _Called, graph: fx.Graph) -> list[nn.Module]:
+def _pieces(called: _Called | _Given, graph: fx.Graph) -> list[nn.Module]:
     """A module for each run of nodes between CutPoints, in the order of execution."""
     runs: list[list[fx.Node]] = [[]]
     same: dict[fx.Node, fx.Node] = {}  # a CutPoint's value is that which it is given
@@ -119,7 +173,7 @@ def _pieces(called: _Called, graph: fx.Graph) -> list[nn.Module]:
     return pieces
 
 
-def _piece(called: _Called, run: Sequence[fx.Node], live: tuple[list[fx.Node], list[fx.Node] | None],
+def _piece(called: _Called | _Given, run: Sequence[fx.Node], live: tuple[list[fx.Node], list[fx.Node] | None],
            same: Mapping[fx.Node, fx.Node]) -> nn.Module:
     """The module of a run: given and giving lists of the values that live before and after it; the last gives what the model
     gives."""

@@ -35,7 +35,8 @@ def spec_of(tensor: torch.Tensor) -> TensorSpec:
     """Shape, type and whether gradients go through it."""
     order = None
     if not tensor.is_contiguous():
-        order = tuple(sorted(range(tensor.dim()), key=lambda d: -tensor.stride(d)))
+        strides = tensor.stride()
+        order = tuple(sorted(range(tensor.dim()), key=lambda d: -strides[d]))
         order = order if tensor.permute(order).is_contiguous() else None
     return TensorSpec(tuple(tensor.shape), tensor.dtype, tensor.requires_grad, order)
 

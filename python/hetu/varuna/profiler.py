@@ -15,7 +15,7 @@ from torch import nn
 from hetu import _hetu
 from hetu.process import leave
 from hetu.torch.measured import PieceCost, piece_costs
-from hetu.torch.tracing import first_tensor, split
+from hetu.torch.tracing import first_tensor, split_at_cut_points
 
 WARM_UP, TURNS = 20, 5
 GRADIENT = 2  # a parameter and its gradient
@@ -83,7 +83,7 @@ class Profiler:
     def _costs(self, size: int, turns: int) -> list[PieceCost]:
         batch = self._batch(size)
         names = [name for name, value in batch.items() if isinstance(value, torch.Tensor)]
-        pieces = split(self.model, names, {name: value for name, value in batch.items() if name not in names})
+        pieces = split_at_cut_points(self.model, names, {name: value for name, value in batch.items() if name not in names})
         return piece_costs(pieces, lambda out, _: first_tensor(out), {name: batch[name] for name in names}, None, turns)
 
     def _told(self, cost: PieceCost) -> dict[str, float]:

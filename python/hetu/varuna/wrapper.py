@@ -17,7 +17,7 @@ from torch import nn
 from hetu import _hetu
 from hetu.process import leave
 from hetu.torch import Pipeline
-from hetu.torch.tracing import first_tensor, split
+from hetu.torch.tracing import first_tensor, split_at_cut_points
 from hetu.varuna import checkpoint
 from hetu.varuna.placement import default_map, get_varuna_config
 from hetu.varuna.saved import Saver
@@ -59,7 +59,7 @@ class Varuna:
         example = dict(get_batch_fn(1, "cpu"))
         self.names = [name for name, value in example.items() if isinstance(value, torch.Tensor)]
         self.fixed = {name: value for name, value in example.items() if name not in self.names}
-        pieces = split(model, self.names, self.fixed)
+        pieces = split_at_cut_points(model, self.names, self.fixed)
         self.pipe = Pipeline(pieces, lambda out, target: first_tensor(out), schedule, math.ceil(self.rows / chunk_size),
                              pipelines=self.replicas, tied=[(one, two) for one, two in shared_weights or ()], **options)
         self.optimizer: torch.optim.Optimizer | None = None

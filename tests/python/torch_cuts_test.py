@@ -1,0 +1,115 @@
+#!/usr/bin/env python3
+"""How hetu.torch cuts models: at CutPoints, at modules that are named, by time and memory.
+
+Skipped where PyTorch is not there (`./run torch`)."""
+
+import unittest
+from importlib.util import find_spec
+
+
+@unittest.skipUnless(find_spec("torch"), "PyTorch is not there: ./run torch installs it")
+class Cuts(unittest.TestCase):
+    """In one process."""
+
+    def test_cut_points(self):
+        """Of 12 pieces: the stages' parameters are a partition, also where the pieces do not come out even."""
+        import torch_varuna
+        from hetu.torch.cuts import Pieces
+        from hetu.torch.tracing import split_at_cut_points
+
+        for stages in (1, 2, 3, 4, 5, 6, 12):
+            model = torch_varuna.Model(tied=False, blocks=11)
+            pieces = Pieces(split_at_cut_points(model, ["ids", "labels", "mask"], {"doubled": False}))
+            self.assertEqual(len(pieces.pieces), 12)
+            cut = pieces.stages(pieces.cut(stages, None))
+            names = [pieces.names[id(p)] for stage in cut for p in stage.parameters()]
+            self.assertEqual(len(cut), stages)
+            self.assertEqual(sorted(names), sorted(name for name, _ in model.named_parameters()))
+
+    def test_split_at_modules(self):
+        """Of a model of any class; what passes beside a cut goes along, and the names and numbers are the model's."""
+        import torch
+        from torch import nn
+
+        import hetu.torch
+        from hetu.torch.cuts import Pieces
+
+        class Model(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.first, self.layers = nn.Linear(4, 8), nn.ModuleList(nn.Linear(8, 8) for _ in range(4))
+                self.last = nn.Linear(8, 4)
+
+            def forward(self, x, scale=None):
+                mask, h = (x[:, :1] > 0).to(x.dtype), self.first(x)
+                for layer in self.layers:
+                    h = h + torch.tanh(layer(h)) * mask
+                return self.last(h if scale is None else h * scale)
+
+        torch.manual_seed(1)
+        model, x, y = Model(), torch.randn(8, 4), torch.randn(8, 4)
+        loss = nn.functional.mse_loss(model(x), y)
+        loss.backward()
+        want = {name: p.grad.clone() for name, p in model.named_parameters()}
+        model.zero_grad()
+        made = hetu.torch.split(model, at=["layers.1", "layers.3"])
+        cut = Pieces(made)
+        self.assertEqual([[cut.names[id(p)] for p in piece.parameters()] for piece in cut.pieces],
+                         [[f"{m}.{kind}" for m in names for kind in ("weight", "bias")]
+                          for names in (("first", "layers.0"), ("layers.1", "layers.2"), ("layers.3", "last"))])
+        with_scale = hetu.torch.split(model, at=["layers.2"], inputs=["x", "scale"])
+        value = {"x": x, "scale": torch.tensor(2.0)}
+        for piece in with_scale.pieces:
+            value = piece(value)
+        self.assertTrue(torch.equal(value, model(x, torch.tensor(2.0))))
+        pipe = hetu.torch.Pipeline(hetu.torch.split(model, at=["layers.2"]), nn.MSELoss(), "zb-v", 1)
+        self.assertEqual(float(pipe.step(x, y)), loss.item())
+        found = dict(zip((pipe.pieces.names[id(p)] for p in pipe.parameters()), pipe.parameters(), strict=True))
+        self.assertEqual(set(found), set(want))
+        for name, grad in want.items():
+            self.assertTrue(torch.equal(found[name].grad, grad), name)
+        shared = nn.ModuleDict({"a": nn.Linear(4, 4)})
+        shared.forward = lambda x: shared["a"](shared["a"](x))
+        for at, text in ((["layer.1"], "Model has no module 'layer.1' to be cut at; did you mean 'layers.1'"),
+                         ([""], "no module ''"), (["layers"], "'layers' is called 0 times in forward")):
+            with self.assertRaisesRegex(ValueError, text):
+                hetu.torch.split(model, at=at)
+        with self.assertRaisesRegex(ValueError, "'a' is called 2 times in forward: a model is cut at a module that"):
+            hetu.torch.split(shared, at=["a"])
+
+    def test_cuts_by_time_and_memory(self):
+        """A piece that takes as long as all others has a stage of its own; memory moves the cut, or no cut fits."""
+        import torch
+        from torch import nn
+
+        import hetu.torch
+        from hetu.torch.measured import piece_costs
+
+        class Slow(nn.Module):
+            def forward(self, x):
+                for _ in range(300):
+                    x = torch.tanh(x)
+                return x
+
+        class Bulk(nn.Linear):
+            def __init__(self):
+                super().__init__(8, 8)
+                self.more = nn.Parameter(torch.ones(10000))
+
+        model = [nn.Linear(8, 8), nn.Tanh(), nn.Linear(8, 8), Slow(), Bulk()]
+        x, loss = torch.ones(4, 8), nn.MSELoss()
+        self.assertEqual(hetu.torch.cut_by_time(model, loss, x, x, 2), [0, 3])
+        self.assertEqual(hetu.torch.cut_by_time(model, loss, x, x, 2, most_bytes=170000), [0, 4])
+        self.assertEqual(hetu.torch.cut_by_time(model, loss, x, x, 3), [0, 3, 4])
+        costs = piece_costs(model, loss, x, x)
+        self.assertEqual([c.weight_bytes for c in costs], [288, 0, 288, 0, 40288])
+        self.assertEqual((costs[1].kept_bytes, costs[3].kept_bytes, costs[1].out_bytes), (128, 300 * 128, 128))
+        self.assertTrue(all(p.grad is None for piece in model for p in piece.parameters()))
+        for call, text in ((lambda: hetu.torch.cut_by_time(model, loss, x, x, 3, most_bytes=1000), "no cut into 3 stages"),
+                           (lambda: hetu.torch.cut_by_time(model, loss, x, x, 6), "6 stages of a model of 5 piece")):
+            with self.assertRaisesRegex(ValueError, text):
+                call()
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)  # which prints why a test is skipped
