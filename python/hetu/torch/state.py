@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import os
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -64,9 +65,14 @@ class StateOfPipeline:
                     raise ValueError(f"'{names[0]}' is {list(found.shape)} in the state and {list(tensor.shape)} here")
                 tensor.copy_(found)
 
-    def save(self, folder: str | os.PathLike[str], optimizer: torch.optim.Optimizer | None = None) -> None:
-        """Writes a checkpoint of weights, the number of steps and the optimizer's state; every worker calls it, and each
-        writes its own part."""
+    def save(self, folder: str | os.PathLike[str], optimizer: torch.optim.Optimizer | None = None, **more: Any) -> None:
+        """Writes a checkpoint of weights, the number of steps and the optimizer's state with the options of its groups;
+        every worker calls it, and each writes its own part. `more`: what else has a state_dict() of numbers, by a name that
+        load() is given too, as scaler=scaler, rates=scheduler; worker 0's is kept. Throws ValueError for a state with other
+        things."""
+        others = {name: _plain(name, one.state_dict()) for name, one in more.items()}
+        groups = [_plain("optimizer", {key: value for key, value in group.items() if key != "params"})
+                  for group in (optimizer.param_groups if optimizer else [])]
         place = Path(folder)
         place.mkdir(parents=True, exist_ok=True)
         mine: dict[str, torch.Tensor] = {}
@@ -86,14 +92,14 @@ class StateOfPipeline:
         if self.transport.worker == 0:
             scalars = {name: value for one in told for name, value in one["scalars"].items()}
             checkpoint.write_index(place, {one["file"]: one["names"] for one in told},
-                                   {"step": self.steps, "optimizer": scalars})
+                                   {"step": self.steps, "optimizer": scalars, "groups": groups, "more": others})
             checkpoint.remove_others(place, {one["file"] for one in told})
         self._exchange(b"saved")
 
-    def load(self, folder: str | os.PathLike[str], optimizer: torch.optim.Optimizer | None = None) -> None:
-        """Goes on from a checkpoint, of whatever cut and number of pipelines; every worker calls it. Throws OSError on all
-        workers where one of them has no complete one."""
-        self.together(lambda: self._load(Path(folder), optimizer))
+    def load(self, folder: str | os.PathLike[str], optimizer: torch.optim.Optimizer | None = None, **more: Any) -> None:
+        """Goes on from a checkpoint, of whatever cut and number of pipelines; every worker calls it. `more`: what save() was
+        given by these names. Throws OSError on all workers where one of them has no complete one, or lacks a state."""
+        self.together(lambda: self._load(Path(folder), optimizer, more))
 
     def together(self, loads: Callable[[], Result]) -> Result:
         """What a function gives; every worker calls it, and where one of them fails, all do. Throws OSError."""
@@ -111,8 +117,17 @@ class StateOfPipeline:
         """What worker 0 says; every worker calls it."""
         return self._exchange(text.encode())[0].decode()
 
-    def _load(self, place: Path, optimizer: torch.optim.Optimizer | None) -> None:
+    def _load(self, place: Path, optimizer: torch.optim.Optimizer | None, more: Mapping[str, Any]) -> None:
         files, metadata = checkpoint.read_index(place)
+        others = metadata.get("more", {})
+        for name in more:
+            if name not in others:
+                raise OSError(f"{place}: the checkpoint has no state of '{name}': it was saved with "
+                              f"{', '.join(map(repr, others)) or 'none'} beside the optimizer")
+        groups = metadata.get("groups", []) if optimizer is not None else []
+        if optimizer is not None and groups and len(groups) != len(optimizer.param_groups):
+            raise OSError(f"{place}: the checkpoint's optimizer has {len(groups)} group(s) of parameters, this one "
+                          f"{len(optimizer.param_groups)}")
         wanted: dict[str, tuple[str, torch.Tensor]] = {}
         for names, tensor in self._tensors(saves=False):
             if names[0] not in files:
@@ -133,10 +148,30 @@ class StateOfPipeline:
                 parameter, _, key = name.rpartition("/")
                 if parameter in wanted:
                     optimizer.state[wanted[parameter][1]][key] = value
+            for group, saved in zip(optimizer.param_groups, groups, strict=False):
+                group.update({key: tuple(value) if isinstance(group.get(key), tuple) else value
+                              for key, value in saved.items()})
+        for name, one in more.items():
+            one.load_state_dict(others[name])
         self.steps = metadata["step"]
 
     def _exchange(self, mine: bytes) -> list[bytes]:
         raise NotImplementedError
+
+
+def _plain(what: str, state: Any) -> Any:
+    """A state as JSON has it. Throws ValueError."""
+
+    def number(value: Any) -> Any:
+        if isinstance(value, torch.Tensor) and value.numel() == 1:
+            return value.item()
+        raise TypeError(f"a {type(value).__name__}")
+
+    try:
+        return json.loads(json.dumps(state, default=number))
+    except TypeError as error:
+        raise ValueError(f"{what}: its state holds {error}, and a checkpoint keeps numbers, words and lists of "
+                         f"them") from None
 
 
 def _packed(value: Any) -> bytes:
