@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstdlib>
 
+#include "config/env.h"
 #include "graph/base/error.h"
 
 namespace hetu::variables {
