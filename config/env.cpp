@@ -182,21 +182,4 @@ std::vector<std::string> unknown_variables(const std::vector<std::string>& envir
   return unknown;
 }
 
-std::vector<HostWorkers> parse_hosts(const std::string& text, const std::string& origin) {
-  std::vector<HostWorkers> hosts;
-  std::set<std::string> seen;
-  for (std::size_t start = 0; start <= text.size();) {
-    const std::size_t comma = std::min(text.find(',', start), text.size());
-    const std::string entry = text.substr(start, comma - start);
-    const std::size_t colon = entry.rfind(':');
-    if (colon == std::string::npos || colon == 0 || !seen.insert(entry.substr(0, colon)).second) {
-      wrong(origin, text, "different hosts with their workers, e.g. w0:8,w1:8");
-    }
-    hosts.push_back(
-        {entry.substr(0, colon), parse_int(origin, entry.substr(colon + 1), 0, kMostWorkers)});
-    start = comma + 1;
-  }
-  return hosts;
-}
-
 }  // namespace hetu

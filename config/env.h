@@ -30,7 +30,4 @@ std::string env_table_text();
 /// The HETU_ names in `environment` ("NAME=value") that no row of env_table() has.
 std::vector<std::string> unknown_variables(const std::vector<std::string>& environment);
 
-/// "w0:8,w1:8" as hosts; `origin` is named in the message. Throws Config.
-std::vector<HostWorkers> parse_hosts(const std::string& text, const std::string& origin);
-
 }  // namespace hetu

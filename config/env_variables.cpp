@@ -1,10 +1,11 @@
 #include "config/env_variables.h"
 
+#include <algorithm>
 #include <charconv>
 #include <cmath>
 #include <cstdlib>
+#include <set>
 
-#include "config/env.h"
 #include "graph/base/error.h"
 
 namespace hetu::variables {
@@ -33,6 +34,24 @@ double parse_seconds(const std::string& name, const std::string& value) {
     wrong(name, value, "a number of seconds above 0 and at most 1000000, e.g. 300");
   }
   return number;
+}
+
+// "w0:8,w1:8" as hosts; `origin` is named in the message.
+std::vector<HostWorkers> parse_hosts(const std::string& text, const std::string& origin) {
+  std::vector<HostWorkers> hosts;
+  std::set<std::string> seen;
+  for (std::size_t start = 0; start <= text.size();) {
+    const std::size_t comma = std::min(text.find(',', start), text.size());
+    const std::string entry = text.substr(start, comma - start);
+    const std::size_t colon = entry.rfind(':');
+    if (colon == std::string::npos || colon == 0 || !seen.insert(entry.substr(0, colon)).second) {
+      wrong(origin, text, "different hosts with their workers, e.g. w0:8,w1:8");
+    }
+    hosts.push_back(
+        {entry.substr(0, colon), parse_int(origin, entry.substr(colon + 1), 0, kMostWorkers)});
+    start = comma + 1;
+  }
+  return hosts;
 }
 
 template <class Enum>
