@@ -1,10 +1,14 @@
-// conv2d and its gradients as oneDNN convolutions, plain and channels-last, or products.
+// conv2d and its gradients: products of pixels, Winograd's of small windows, and the rest, plain
+// and channels-last, by oneDNN.
+#include <utility>
+
 #include "ops/cpu/dnnl_conv.h"
 #include "ops/cpu/dnnl_product.h"
 #include "ops/cpu/kernel_shapes.h"
 #include "ops/cpu/product.h"
 #include "ops/cpu/product_kernels.h"
 #include "ops/cpu/tables.h"
+#include "ops/cpu/winograd.h"
 
 namespace hetu::cpu {
 namespace {
@@ -58,47 +62,56 @@ PreparedKernel multiply(const KernelDesc& d, const ProductOperands& o, const Bia
           product.scratch_bytes(), "blocked"};
 }
 
+/// The tensors of a call, whichever of them is computed.
+struct ConvTensors {
+  const void *x, *w, *y;
+  ConvTensors(ConvResult result, const KernelCall& c) : x(c.inputs[0]), w(c.inputs[1]), y(nullptr) {
+    y = c.outputs[0];
+    if (result == ConvResult::InputGrad) std::swap(x, y);
+    if (result == ConvResult::WeightGrad) std::swap(w, y);
+  }
+};
+
+template <class Conv>
+PreparedKernel prepared(const Conv& conv, ConvResult result, const Bias& bias, const char* name) {
+  return {[=](const KernelCall& c) {
+            const ConvTensors t(result, c);
+            conv.run(t.x, t.w, t.y, c.scratch);
+            bias.add(c);
+          },
+          conv.scratch_bytes(), name};
+}
+
+PreparedKernel convolve(const KernelDesc& d, ConvResult result, const Bias& bias) {
+  const ConvShape s = conv_shape(d);
+  if (d.images == Layout::ChannelsLast && is_float32(d) && Winograd::fits(s))
+    return prepared(Winograd(s, result), result, bias, "winograd");
+  return prepared(DnnlConv(s, result, d.images, d.inputs[0].dtype), result, bias, "onednn");
+}
+
 PreparedKernel conv2d(const KernelDesc& d) {
   const ConvShape s = conv_shape(d);
   const Bias bias(d, s.y);
-  if (is_product(s, d)) {
-    return multiply(
-        d, {{1, s.x.per_channel(), s.y.channels, s.x.channels, false, true, false}, 0, 1}, bias);
-  }
-  const DnnlConv conv(s, ConvResult::Output, d.images, d.inputs[0].dtype);
-  return {[=](const KernelCall& c) {
-            conv.run(c.inputs[0], c.inputs[1], c.outputs[0], c.scratch);
-            bias.add(c);
-          },
-          conv.scratch_bytes(), "onednn"};
+  if (!is_product(s, d)) return convolve(d, ConvResult::Output, bias);
+  return multiply(d, {{1, s.x.per_channel(), s.y.channels, s.x.channels, false, true, false}, 0, 1},
+                  bias);
 }
 
 /// And conv_transpose2d.
 PreparedKernel conv2d_input_grad(const KernelDesc& d) {
   const ConvShape s = conv_shape(d);
   const Bias bias(d, s.x);
-  if (is_product(s, d)) {
-    return multiply(
-        d, {{1, s.x.per_channel(), s.x.channels, s.y.channels, false, false, false}, 0, 1}, bias);
-  }
-  const DnnlConv conv(s, ConvResult::InputGrad, d.images, d.inputs[0].dtype);
-  return {[=](const KernelCall& c) {
-            conv.run(c.outputs[0], c.inputs[1], c.inputs[0], c.scratch);
-            bias.add(c);
-          },
-          conv.scratch_bytes(), "onednn"};
+  if (!is_product(s, d)) return convolve(d, ConvResult::InputGrad, bias);
+  return multiply(
+      d, {{1, s.x.per_channel(), s.x.channels, s.y.channels, false, false, false}, 0, 1}, bias);
 }
 
 PreparedKernel conv2d_weight_grad(const KernelDesc& d) {
   const ConvShape s = conv_shape(d);
-  if (is_product(s, d)) {
-    return multiply(d,
-                    {{1, s.y.channels, s.x.channels, s.x.per_channel(), true, false, false}, 1, 0},
-                    {d, s.x});
-  }
-  const DnnlConv conv(s, ConvResult::WeightGrad, d.images, d.inputs[0].dtype);
-  return {[=](const KernelCall& c) { conv.run(c.inputs[0], c.outputs[0], c.inputs[1], c.scratch); },
-          conv.scratch_bytes(), "onednn"};
+  const Bias none(d, s.x);
+  if (!is_product(s, d)) return convolve(d, ConvResult::WeightGrad, none);
+  return multiply(d, {{1, s.y.channels, s.x.channels, s.x.per_channel(), true, false, false}, 1, 0},
+                  none);
 }
 
 }  // namespace

@@ -53,6 +53,9 @@ struct ConvShape {
   std::int64_t group_outputs() const { return y.channels / groups; }
 };
 
+/// Which of a convolution's three tensors is computed from the other two.
+enum class ConvResult : std::uint8_t { Output, InputGrad, WeightGrad };
+
 /// Of conv2d (x, w -> y), conv2d_input_grad (dy, w -> dx), conv2d_weight_grad (x, dy -> dw) or
 /// conv_transpose2d (y, w -> x).
 inline ConvShape conv_shape(const KernelDesc& d) {

@@ -1,9 +1,10 @@
-// Times of the CPU kernels at the shapes of BERT-base, batch 8 x 128. Run with the threads to
-// compare, e.g. OMP_NUM_THREADS=2 build/bin/ops_bench --benchmark_filter=linear. The counter
-// GFLOP/s or GB/s (what must be read and written at least) says how far from the machine a kernel
-// is.
+// Times of the CPU kernels at the shapes of BERT-base, batch 8 x 128, and of the convolutions of
+// ResNet-50, batch 16, channels-last. Run with the threads to compare, e.g. OMP_NUM_THREADS=2
+// build/bin/ops_bench --benchmark_filter=linear. The counter GFLOP/s or GB/s (what must be read and
+// written at least) says how far from the machine a kernel is.
 #include <benchmark/benchmark.h>
 
+#include <array>
 #include <cstdlib>
 #include <memory>
 #include <random>
@@ -34,6 +35,7 @@ struct Bench {
   double flops = 0;                 ///< 0: report bytes instead
   std::int64_t integers_below = 2;  ///< for integer inputs
   int labelled = 100;               ///< percent of labels that are not -1
+  Layout images = Layout::Plain;
 };
 
 void fill(const TensorType& type, const Bench& b, std::mt19937_64& random, void* data) {
@@ -53,6 +55,7 @@ void run(benchmark::State& state, const Bench& b, KernelChoice choice) {
   Attrs attrs = b.attrs;
   KernelDesc desc{b.op, b.label, b.inputs, {}, &attrs, kSamples, stable_hash(b.label)};
   desc.outputs = infer_types(op_set().find(b.op), b.label, b.inputs, attrs);
+  desc.images = b.images;
   const PreparedKernel kernel = prepare_cpu(desc, choice);
   std::mt19937_64 random(1);
   std::vector<Buffer> buffers;
@@ -92,8 +95,33 @@ void add_linear(std::vector<Bench>& all, const std::vector<const char*>& labels,
   all.push_back({labels[2], "linear_weight_grad", {f({kRows, in}), f({kRows, out})}, {}, flops});
 }
 
+/// A convolution of 16 images of side x side pixels, and its gradients.
+void add_convolution(std::vector<Bench>& all, std::array<const char*, 3> labels, std::int64_t side,
+                     std::int64_t in, std::int64_t out, std::int64_t window, std::int64_t stride) {
+  const std::int64_t made = side / stride, padding = window / 2;
+  const Attrs a = {{"stride", stride}, {"padding", padding}};
+  const auto of = [&](std::int64_t height) {
+    return Attrs{{"stride", stride}, {"padding", padding}, {"height", height}, {"width", height}};
+  };
+  const TensorType x = f({16, in, side, side}), w = f({out, in, window, window}),
+                   y = f({16, out, made, made});
+  const double flops = 32.0 * double(made * made * in * out * window * window);
+  constexpr auto kLast = Layout::ChannelsLast;
+  all.push_back({labels[0], "conv2d", {x, w}, a, flops, 2, 100, kLast});
+  all.push_back({labels[1], "conv2d_input_grad", {y, w}, of(side), flops, 2, 100, kLast});
+  all.push_back({labels[2], "conv2d_weight_grad", {x, y}, of(window), flops, 2, 100, kLast});
+}
+
 std::vector<Bench> benches() {
   std::vector<Bench> all;
+  add_convolution(all, {"conv/56x64", "conv_dx/56x64", "conv_dw/56x64"}, 56, 64, 64, 3, 1);
+  add_convolution(all, {"conv/28x128", "conv_dx/28x128", "conv_dw/28x128"}, 28, 128, 128, 3, 1);
+  add_convolution(all, {"conv/14x256", "conv_dx/14x256", "conv_dw/14x256"}, 14, 256, 256, 3, 1);
+  add_convolution(all, {"conv/7x512", "conv_dx/7x512", "conv_dw/7x512"}, 7, 512, 512, 3, 1);
+  add_convolution(all, {"conv/56x128/2", "conv_dx/56x128/2", "conv_dw/56x128/2"}, 56, 128, 128, 3,
+                  2);
+  add_convolution(all, {"conv/14x1024x256", "conv_dx/14x1024x256", "conv_dw/14x1024x256"}, 14, 1024,
+                  256, 1, 1);
   add_linear(all, {"linear/768x768", "linear_dx/768x768", "linear_dw/768x768"}, kHidden, kHidden);
   add_linear(all, {"linear/768x3072", "linear_dx/768x3072", "linear_dw/768x3072"}, kHidden, kWide);
   add_linear(all, {"linear/3072x768", "linear_dx/3072x768", "linear_dw/3072x768"}, kWide, kHidden);

@@ -2,6 +2,7 @@
 // whole and partial vectors, blocks, groups and strips, and enough elements to wake a second
 // thread.
 #pragma once
+#include <array>
 #include <string>
 #include <vector>
 
@@ -44,6 +45,18 @@ inline void add_convolutions(std::vector<KernelCase>& cases) {
       cases.push_back({"conv2d_input_grad", {{y, w}, attrs}});
     }
   cases.push_back({"conv2d", {{{2, 32, 9, 7}, {48, 32, 1, 1}, {48}}, dense}});
+  // Windows of 3 x 3 by tiles of 4 x 4, whole and partial; sums over two steps of the depth. More
+  // in winograd_test.cpp.
+  for (const auto& [n, from, to, side, padding] : {std::array<std::int64_t, 5>{2, 32, 48, 9, 1},
+                                                   {1, 48, 32, 10, 0},
+                                                   {3, 32, 32, 7, 2},
+                                                   {1, 304, 32, 8, 1}}) {
+    const std::int64_t made = side + 2 * padding - 2;
+    const Shape x = {n, from, side, side - 1}, y = {n, to, made, made - 1}, w = {to, from, 3, 3};
+    cases.push_back({"conv2d", {{x, w, {to}}, {{"padding", padding}}}});
+    cases.push_back({"conv2d_input_grad", {{y, w}, windows(1, padding, side, side - 1)}});
+    cases.push_back({"conv2d_weight_grad", {{x, y}, windows(1, padding, 3, 3)}});
+  }
   // Groups of samples, slices of channels, both, and neither.
   for (const std::int64_t n : {1, 3, 17, 37}) {
     cases.push_back({"conv2d", {{{n, 16, 6, 5}, {48, 16, 3, 3}}, half}});

@@ -1,0 +1,344 @@
+// Blocks of tiles: their values at 36 points, a product of matrices at each, tiles of the result.
+// One thread does all of a block, which stays in its second cache; where blocks are few all threads
+// share out each, so that weights, which are larger then, are read once.
+#include "ops/cpu/winograd.h"
+
+#include <algorithm>
+
+#include "graph/base/error.h"
+#include "ops/cpu/winograd_tiles.h"
+
+namespace hetu::cpu {
+
+using panels::kPanelColumns;
+using panels::kPanelRows;
+using winograd::kLanes;
+using winograd::kOutputs;
+using winograd::kPoints;
+using winograd::kSide;
+using winograd::kWindow;
+using winograd::Line;
+using winograd::UnalignedVec;
+using winograd::Vec;
+
+namespace {
+
+constexpr std::int64_t kUnit = 16;         // floats of a cache line: channels come in these
+constexpr std::int64_t kFewChannels = 32;  // too few for products of matrices
+constexpr std::int64_t kGain = 2;          // fewer multiplications by at least
+constexpr std::int64_t kTaps = kWindow * kWindow;
+constexpr std::int64_t kCached = 3 << 16;  // floats of a block's values and products
+constexpr std::int64_t kOwnTiles = 48;     // of a block at least: so often are weights used
+constexpr std::int64_t kTeamTiles = 192;   // of a block that all threads share at most
+constexpr std::int64_t kMostSlots = 16, kFewBlocks = 8;
+constexpr std::int64_t kDepth = 256;   // of products, with a sum of their own
+constexpr std::int64_t kTaskRows = 4;  // panels of rows of a task
+constexpr std::int64_t kSomeChannels = 16;
+
+std::int64_t parts(std::int64_t n, std::int64_t size) { return (n + size - 1) / size; }
+std::int64_t up(std::int64_t n, std::int64_t unit) { return parts(n, unit) * unit; }
+std::int64_t even(std::int64_t n, std::int64_t most, std::int64_t unit) {
+  return up(parts(n, parts(n, std::max(most, unit))), unit);
+}
+
+/// Whole lines, an odd number of them: points so far apart do not fall on the same set of a cache.
+std::int64_t odd_lines(std::int64_t n) {
+  return up(n, kUnit) / kUnit % 2 == 0 ? up(n, kUnit) + kUnit : up(n, kUnit);
+}
+
+std::int64_t tiles_of(const Images& i) {
+  return parts(i.height, kOutputs) * parts(i.width, kOutputs);
+}
+
+const Vec& vector_at(const float* p) { return *reinterpret_cast<const Vec*>(p); }
+Vec& vector_at(float* p) { return *reinterpret_cast<Vec*>(p); }
+
+}  // namespace
+
+/// Floats in the caller's scratch: weights at the points, or sums of their gradients; and of each
+/// slot a block's values and its products, or its gradients' values.
+struct Winograd::Scratch {
+  float *windows, *values, *products;
+  std::int64_t value_slot, product_slot;
+};
+
+/// A tile's first row and column of results, in its image.
+struct Winograd::Place {
+  std::int64_t image, row, column;
+};
+
+/// Where a pixel's channels lie; outside of the image, zeros that no channel is added to.
+struct Winograd::Pixel {
+  const float* at;
+  std::int64_t mask;
+};
+
+bool Winograd::fits(const ConvShape& s) {
+  const Windows& w = s.w;
+  return w.height == kWindow && w.width == kWindow && w.stride == 1 && w.dilation == 1 &&
+         s.groups == 1 && w.padding < kWindow && s.x.channels % kUnit == 0 &&
+         s.y.channels % kUnit == 0 && s.x.channels >= kFewChannels &&
+         s.y.channels >= kFewChannels && s.y.plane() >= 4 * kGain * tiles_of(s.y) &&
+         s.x.plane() >= 4 * kGain * tiles_of(s.x);
+}
+
+Winograd::Winograd(const ConvShape& s, ConvResult result)
+    : from_(result == ConvResult::InputGrad ? s.y : s.x),
+      to_(result == ConvResult::InputGrad ? s.x : s.y),
+      result_(result),
+      padding_(result == ConvResult::InputGrad ? kWindow - 1 - s.w.padding : s.w.padding),
+      across_(parts(to_.width, kOutputs)),
+      per_image_(tiles_of(to_)),
+      tiles_(to_.n * per_image_),
+      row_(from_.channels + kUnit),
+      panels_(parts(to_.channels, kPanelColumns)) {
+  HETU_ASSERT(fits(s));
+  const std::int64_t tile = kPoints * (row_ + panels_ * kPanelColumns);
+  const std::int64_t own = std::max(kOwnTiles, kCached / tile);
+  const bool apart = result != ConvResult::WeightGrad && tiles_ >= kFewBlocks * own;
+  block_ = even(tiles_, apart ? own : kTeamTiles, kPanelRows);
+  blocks_ = parts(tiles_, block_);
+  slots_ = apart ? std::min(blocks_, kMostSlots) : 1;
+  value_point_ = odd_lines(block_ * row_);
+  window_point_ = odd_lines(panels_ * kPanelColumns * up(from_.channels, kPanelRows));
+  product_point_ = odd_lines(panels_ * kPanelColumns * block_);
+}
+
+std::int64_t Winograd::scratch_bytes() const {
+  return kPoints * (window_point_ + slots_ * (value_point_ + product_point_)) *
+         static_cast<std::int64_t>(sizeof(float));
+}
+
+Winograd::Scratch Winograd::divide(void* scratch) const {
+  Scratch s{};
+  s.windows = static_cast<float*>(scratch);
+  s.values = s.windows + kPoints * window_point_;
+  s.value_slot = kPoints * value_point_;
+  s.products = s.values + slots_ * s.value_slot;
+  s.product_slot = kPoints * product_point_;
+  return s;
+}
+
+Winograd::Place Winograd::place_of(std::int64_t tile) const {
+  const std::int64_t in_image = tile % per_image_;
+  return {tile / per_image_, in_image / across_ * kOutputs, in_image % across_ * kOutputs};
+}
+
+std::int64_t Winograd::rows_of(std::int64_t block) const {
+  return std::min(block_, tiles_ - block * block_);
+}
+
+// The side x side pixels of a tile, `offset` before its place.
+void Winograd::pixels_of(const Place& place, std::int64_t offset, int side, const Images& images,
+                         const float* data, Pixel* pixels) const {
+  alignas(64) static constexpr float kZeros[kLanes] = {};
+  for (int i = 0; i < side; ++i)
+    for (int j = 0; j < side; ++j) {
+      const std::int64_t y = place.row + i - offset, x = place.column + j - offset;
+      const bool inside = y >= 0 && y < images.height && x >= 0 && x < images.width;
+      const std::int64_t pixel = (place.image * images.height + y) * images.width + x;
+      pixels[i * side + j] = inside ? Pixel{data + pixel * images.channels, -1} : Pixel{kZeros, 0};
+    }
+}
+
+// Of a panel of target channels, and of some source channels from `channel` on. A window of the
+// data's gradient is turned round, and its channels trade places.
+void Winograd::make_windows(const float* w, float* windows, std::int64_t panel,
+                            std::int64_t channel) const {
+  const bool turned = result_ == ConvResult::InputGrad;
+  const std::int64_t source = (turned ? to_.channels : 1) * kTaps;
+  const std::int64_t target = (turned ? 1 : from_.channels) * kTaps;
+  const std::int64_t first = panel * kPanelColumns;
+  const std::int64_t width = std::min<std::int64_t>(kPanelColumns, to_.channels - first);
+  alignas(64) float taps[kTaps][kPanelColumns] = {};
+  for (std::int64_t s = channel; s < std::min(from_.channels, channel + kSomeChannels); ++s) {
+    for (std::int64_t t = 0; t < width; ++t) {
+      const float* window = w + s * source + (first + t) * target;
+      for (std::int64_t k = 0; k < kTaps; ++k) taps[turned ? kTaps - 1 - k : k][t] = window[k];
+    }
+    float* out = windows + (panel * from_.channels + s) * kPanelColumns;
+    for (int v = 0; v < kPanelColumns; v += kLanes)
+      winograd::transform<kWindow, kSide>(
+          winograd::window_line, [&](int i, int j) { return vector_at(&taps[i * kWindow + j][v]); },
+          [&](int i, int j, Vec value) {
+            vector_at(out + (i * kSide + j) * window_point_ + v) = value;
+          });
+  }
+}
+
+// Values of tile first + row at the points.
+void Winograd::make_image(const float* images, float* values, std::int64_t first,
+                          std::int64_t row) const {
+  Pixel pixels[kPoints];
+  pixels_of(place_of(first + row), padding_, kSide, from_, images, pixels);
+  float* out = values + row * row_;
+  for (std::int64_t c = 0; c < from_.channels; c += kLanes)
+    winograd::transform<kSide, kSide>(
+        winograd::image_line,
+        [&](int i, int j) -> Vec {
+          const Pixel& p = pixels[i * kSide + j];
+          return *reinterpret_cast<const UnalignedVec*>(p.at + (c & p.mask));
+        },
+        [&](int i, int j, Vec value) {
+          vector_at(out + (i * kSide + j) * value_point_ + c) = value;
+        });
+}
+
+// The same of gradients of results, as panels of channels.
+void Winograd::make_gradient(const float* y, float* values, std::int64_t first,
+                             std::int64_t row) const {
+  Pixel pixels[kOutputs * kOutputs];
+  pixels_of(place_of(first + row), 0, kOutputs, to_, y, pixels);
+  for (std::int64_t c = 0; c < to_.channels; c += kLanes) {
+    float* out = values + (c / kPanelColumns * block_ + row) * kPanelColumns + c % kPanelColumns;
+    winograd::transform<kOutputs, kSide>(
+        winograd::gradient_line,
+        [&](int i, int j) -> Vec {
+          const Pixel& p = pixels[i * kOutputs + j];
+          return *reinterpret_cast<const UnalignedVec*>(p.at + (c & p.mask));
+        },
+        [&](int i, int j, Vec value) {
+          vector_at(out + (i * kSide + j) * product_point_) = value;
+        });
+  }
+}
+
+// Rows [from, to) of a slot's values, in whole panels, times the windows of a point. What a block
+// lacks of its last panel is multiplied too, whatever is there, and used by nobody.
+void Winograd::multiply_rows(const Scratch& s, std::int64_t slot, std::int64_t point,
+                             std::int64_t from, std::int64_t to) const {
+  const float* a = s.values + slot * s.value_slot + point * value_point_;
+  const float* b = s.windows + point * window_point_;
+  float* c = s.products + slot * s.product_slot + point * product_point_;
+  const std::int64_t step = even(from_.channels, kDepth, 4);
+  for (std::int64_t l = 0; l < from_.channels; l += step)
+    for (std::int64_t p = 0; p < panels_; ++p)
+      for (std::int64_t i = from; i < to; i += kPanelRows)
+        panels::multiply_panels<panels::RowsApart>(
+            {std::min(step, from_.channels - l), a + i * row_ + l, row_,
+             b + (p * from_.channels + l) * kPanelColumns},
+            {c + (p * block_ + i) * kPanelColumns, kPanelColumns, l > 0, nullptr});
+}
+
+// A tile of the result from its products.
+void Winograd::make_result(const float* products, float* y, std::int64_t first,
+                           std::int64_t row) const {
+  const Place place = place_of(first + row);
+  const std::int64_t height = to_.height - place.row, width = to_.width - place.column;
+  float* out =
+      y + ((place.image * to_.height + place.row) * to_.width + place.column) * to_.channels;
+  for (std::int64_t c = 0; c < to_.channels; c += kLanes) {
+    const float* in =
+        products + (c / kPanelColumns * block_ + row) * kPanelColumns + c % kPanelColumns;
+    winograd::transform<kSide, kOutputs>(
+        winograd::result_line,
+        [&](int i, int j) { return vector_at(in + (i * kSide + j) * product_point_); },
+        [&](int i, int j, Vec value) {
+          if (i < height && j < width)
+            *reinterpret_cast<UnalignedVec*>(out + (i * to_.width + j) * to_.channels + c) = value;
+        });
+  }
+}
+
+// By all threads of the team.
+void Winograd::run_images(const float* from, const float* w, float* to, const Scratch& s) const {
+  const std::int64_t some = parts(from_.channels, kSomeChannels);
+#pragma omp for schedule(static)
+  for (std::int64_t i = 0; i < panels_ * some; ++i)
+    make_windows(w, s.windows, i / some, i % some * kSomeChannels);
+  if (slots_ > 1) {
+#pragma omp for schedule(dynamic, 1)
+    for (std::int64_t slot = 0; slot < slots_; ++slot)
+      for (std::int64_t block = slot; block < blocks_; block += slots_) {
+        float* values = s.values + slot * s.value_slot;
+        const std::int64_t rows = rows_of(block), first = block * block_;
+        for (std::int64_t r = 0; r < rows; ++r) make_image(from, values, first, r);
+        for (std::int64_t p = 0; p < kPoints; ++p) multiply_rows(s, slot, p, 0, rows);
+        for (std::int64_t r = 0; r < rows; ++r)
+          make_result(s.products + slot * s.product_slot, to, first, r);
+      }
+    return;
+  }
+  for (std::int64_t block = 0; block < blocks_; ++block) {
+    const std::int64_t rows = rows_of(block), first = block * block_;
+#pragma omp for schedule(static)
+    for (std::int64_t r = 0; r < rows; ++r) make_image(from, s.values, first, r);
+#pragma omp for schedule(dynamic, 1)
+    for (std::int64_t p = 0; p < kPoints; ++p) multiply_rows(s, 0, p, 0, rows);
+#pragma omp for schedule(static)
+    for (std::int64_t r = 0; r < rows; ++r) make_result(s.products, to, first, r);
+  }
+}
+
+// Some panels of rows of the sums at a point, with those of a block.
+void Winograd::add_products(const Scratch& s, std::int64_t block, std::int64_t task) const {
+  const std::int64_t tasks = parts(from_.channels, kTaskRows * kPanelRows);
+  const std::int64_t point = task / tasks, begin = task % tasks * kTaskRows * kPanelRows;
+  const std::int64_t end = std::min(from_.channels, begin + kTaskRows * kPanelRows);
+  const std::int64_t rows = up(from_.channels, kPanelRows);
+  const float* a = s.values + point * value_point_;
+  const float* b = s.products + point * product_point_;
+  float* c = s.windows + point * window_point_;
+  for (std::int64_t p = 0; p < panels_; ++p)
+    for (std::int64_t i = begin; i < end; i += kPanelRows)
+      panels::multiply_panels<panels::RowsTogether>(
+          {rows_of(block), a + i, row_, b + p * block_ * kPanelColumns},
+          {c + (p * rows + i) * kPanelColumns, kPanelColumns, block > 0, nullptr});
+}
+
+// Gradients of the windows of some source channels and a panel of target channels.
+void Winograd::make_weights(const float* sums, float* w, std::int64_t panel,
+                            std::int64_t channel) const {
+  const std::int64_t first = panel * kPanelColumns, rows = up(from_.channels, kPanelRows);
+  const std::int64_t width = std::min<std::int64_t>(kPanelColumns, to_.channels - first);
+  alignas(64) float taps[kTaps][kPanelColumns];
+  for (std::int64_t s = channel; s < std::min(from_.channels, channel + kSomeChannels); ++s) {
+    const float* in = sums + (panel * rows + s) * kPanelColumns;
+    for (int v = 0; v < kPanelColumns; v += kLanes)
+      winograd::transform<kSide, kWindow>(
+          winograd::weight_line,
+          [&](int i, int j) { return vector_at(in + (i * kSide + j) * window_point_ + v); },
+          [&](int i, int j, Vec value) { vector_at(&taps[i * kWindow + j][v]) = value; });
+    for (std::int64_t t = 0; t < width; ++t) {
+      float* window = w + ((first + t) * from_.channels + s) * kTaps;
+      for (std::int64_t k = 0; k < kTaps; ++k) window[k] = taps[k][t];
+    }
+  }
+}
+
+// By all threads of the team.
+void Winograd::run_weights(const float* x, const float* y, float* w, const Scratch& s) const {
+  const std::int64_t tasks = kPoints * parts(from_.channels, kTaskRows * kPanelRows);
+  for (std::int64_t block = 0; block < blocks_; ++block) {
+    const std::int64_t rows = rows_of(block), first = block * block_;
+#pragma omp for schedule(static)
+    for (std::int64_t r = 0; r < rows; ++r) {
+      make_image(x, s.values, first, r);
+      make_gradient(y, s.products, first, r);
+    }
+#pragma omp for schedule(dynamic, 1)
+    for (std::int64_t task = 0; task < tasks; ++task) add_products(s, block, task);
+  }
+  const std::int64_t some = parts(from_.channels, kSomeChannels);
+#pragma omp for schedule(static)
+  for (std::int64_t i = 0; i < panels_ * some; ++i)
+    make_weights(s.windows, w, i / some, i % some * kSomeChannels);
+}
+
+void Winograd::run(const void* x, const void* w, const void* y, void* scratch) const {
+  const Scratch s = divide(scratch);
+  const auto* xs = static_cast<const float*>(x);
+  const auto* ws = static_cast<const float*>(w);
+  const auto* ys = static_cast<const float*>(y);
+#pragma omp parallel
+  {
+    if (result_ == ConvResult::Output)
+      run_images(xs, ws, const_cast<float*>(ys), s);
+    else if (result_ == ConvResult::InputGrad)
+      run_images(ys, ws, const_cast<float*>(xs), s);
+    else
+      run_weights(xs, ys, const_cast<float*>(ws), s);
+  }
+}
+
+}  // namespace hetu::cpu
