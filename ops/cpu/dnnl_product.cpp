@@ -67,13 +67,18 @@ dnnl::matmul::primitive_desc product(const memory::desc& a, const memory::desc& 
 #endif
 }
 
+bool has(dnnl::cpu_isa wanted) {
+  const auto all = static_cast<unsigned>(dnnl::get_effective_cpu_isa());
+  return (all & static_cast<unsigned>(wanted)) == static_cast<unsigned>(wanted);
+}
+
 }  // namespace
 
 std::string lacks_for_bfloat16() {
-  const auto has = static_cast<unsigned>(dnnl::get_effective_cpu_isa());
-  const auto wanted = static_cast<unsigned>(dnnl::cpu_isa::avx512_core_bf16);
-  return (has & wanted) == wanted ? "" : "AVX-512-BF16 or AMX";
+  return has(dnnl::cpu_isa::avx512_core_bf16) ? "" : "AVX-512-BF16 or AMX";
 }
+
+bool multiplies_bfloat16_tiles() { return has(dnnl::cpu_isa::avx512_core_amx); }
 
 // Scratch holds a pad per piece.
 struct DnnlProduct::State {

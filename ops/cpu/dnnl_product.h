@@ -14,6 +14,10 @@ namespace hetu::cpu {
 /// nothing if it has them.
 std::string lacks_for_bfloat16();
 
+/// Whether this processor has AMX, which makes a product of bfloat16 eight times as fast as one of
+/// float32; AVX-512-BF16 makes it twice as fast.
+bool multiplies_bfloat16_tiles();
+
 /// Pieces of one product, each a primitive for one thread. How it is cut follows from the shape
 /// alone, and depth is never cut, so no bit depends on the number of threads. One thread may run it
 /// at a time, with a team. Copies share the primitives.

@@ -4,8 +4,11 @@
 #include "ops/cpu/winograd.h"
 
 #include <algorithm>
+#include <type_traits>
 
+#include "graph/base/bfloat16.h"
 #include "graph/base/error.h"
+#include "ops/cpu/set_rounded.h"
 #include "ops/cpu/winograd_tiles.h"
 
 namespace hetu::cpu {
@@ -53,6 +56,27 @@ std::int64_t tiles_of(const Images& i) {
 const Vec& vector_at(const float* p) { return *reinterpret_cast<const Vec*>(p); }
 Vec& vector_at(float* p) { return *reinterpret_cast<Vec*>(p); }
 
+template <class T>
+Vec load(const T* from) {
+  if constexpr (std::is_same_v<T, float>) return *reinterpret_cast<const UnalignedVec*>(from);
+  alignas(64) float wide[kLanes];
+#pragma omp simd
+  for (int i = 0; i < kLanes; ++i) wide[i] = float(from[i]);
+  return vector_at(wide);
+}
+
+template <class T>
+void store(T* to, Vec value) {
+  if constexpr (std::is_same_v<T, float>) {
+    *reinterpret_cast<UnalignedVec*>(to) = value;
+    return;
+  }
+  alignas(64) float wide[kLanes];
+  vector_at(wide) = value;
+#pragma omp simd
+  for (int i = 0; i < kLanes; ++i) set_rounded(to[i], wide[i]);
+}
+
 }  // namespace
 
 /// Floats in the caller's scratch: weights at the points, or sums of their gradients; and of each
@@ -68,8 +92,9 @@ struct Winograd::Place {
 };
 
 /// Where a pixel's channels lie; outside of the image, zeros that no channel is added to.
+template <class T>
 struct Winograd::Pixel {
-  const float* at;
+  const T* at;
   std::int64_t mask;
 };
 
@@ -82,10 +107,11 @@ bool Winograd::fits(const ConvShape& s) {
          s.x.plane() >= 4 * kGain * tiles_of(s.x);
 }
 
-Winograd::Winograd(const ConvShape& s, ConvResult result)
+Winograd::Winograd(const ConvShape& s, ConvResult result, DType values)
     : from_(result == ConvResult::InputGrad ? s.y : s.x),
       to_(result == ConvResult::InputGrad ? s.x : s.y),
       result_(result),
+      values_(values),
       padding_(result == ConvResult::InputGrad ? kWindow - 1 - s.w.padding : s.w.padding),
       across_(parts(to_.width, kOutputs)),
       per_image_(tiles_of(to_)),
@@ -129,21 +155,24 @@ std::int64_t Winograd::rows_of(std::int64_t block) const {
 }
 
 // The side x side pixels of a tile, `offset` before its place.
+template <class T>
 void Winograd::pixels_of(const Place& place, std::int64_t offset, int side, const Images& images,
-                         const float* data, Pixel* pixels) const {
-  alignas(64) static constexpr float kZeros[kLanes] = {};
+                         const T* data, Pixel<T>* pixels) const {
+  static constexpr T kZeros[kLanes] = {};
   for (int i = 0; i < side; ++i)
     for (int j = 0; j < side; ++j) {
       const std::int64_t y = place.row + i - offset, x = place.column + j - offset;
       const bool inside = y >= 0 && y < images.height && x >= 0 && x < images.width;
       const std::int64_t pixel = (place.image * images.height + y) * images.width + x;
-      pixels[i * side + j] = inside ? Pixel{data + pixel * images.channels, -1} : Pixel{kZeros, 0};
+      pixels[i * side + j] =
+          inside ? Pixel<T>{data + pixel * images.channels, -1} : Pixel<T>{kZeros, 0};
     }
 }
 
 // Of a panel of target channels, and of some source channels from `channel` on. A window of the
 // data's gradient is turned round, and its channels trade places.
-void Winograd::make_windows(const float* w, float* windows, std::int64_t panel,
+template <class T>
+void Winograd::make_windows(const T* w, float* windows, std::int64_t panel,
                             std::int64_t channel) const {
   const bool turned = result_ == ConvResult::InputGrad;
   const std::int64_t source = (turned ? to_.channels : 1) * kTaps;
@@ -153,8 +182,9 @@ void Winograd::make_windows(const float* w, float* windows, std::int64_t panel,
   alignas(64) float taps[kTaps][kPanelColumns] = {};
   for (std::int64_t s = channel; s < std::min(from_.channels, channel + kSomeChannels); ++s) {
     for (std::int64_t t = 0; t < width; ++t) {
-      const float* window = w + s * source + (first + t) * target;
-      for (std::int64_t k = 0; k < kTaps; ++k) taps[turned ? kTaps - 1 - k : k][t] = window[k];
+      const T* window = w + s * source + (first + t) * target;
+      for (std::int64_t k = 0; k < kTaps; ++k)
+        taps[turned ? kTaps - 1 - k : k][t] = float(window[k]);
     }
     float* out = windows + (panel * from_.channels + s) * kPanelColumns;
     for (int v = 0; v < kPanelColumns; v += kLanes)
@@ -167,17 +197,18 @@ void Winograd::make_windows(const float* w, float* windows, std::int64_t panel,
 }
 
 // Values of tile first + row at the points.
-void Winograd::make_image(const float* images, float* values, std::int64_t first,
+template <class T>
+void Winograd::make_image(const T* images, float* values, std::int64_t first,
                           std::int64_t row) const {
-  Pixel pixels[kPoints];
+  Pixel<T> pixels[kPoints];
   pixels_of(place_of(first + row), padding_, kSide, from_, images, pixels);
   float* out = values + row * row_;
   for (std::int64_t c = 0; c < from_.channels; c += kLanes)
     winograd::transform<kSide, kSide>(
         winograd::image_line,
         [&](int i, int j) -> Vec {
-          const Pixel& p = pixels[i * kSide + j];
-          return *reinterpret_cast<const UnalignedVec*>(p.at + (c & p.mask));
+          const Pixel<T>& p = pixels[i * kSide + j];
+          return load(p.at + (c & p.mask));
         },
         [&](int i, int j, Vec value) {
           vector_at(out + (i * kSide + j) * value_point_ + c) = value;
@@ -185,17 +216,18 @@ void Winograd::make_image(const float* images, float* values, std::int64_t first
 }
 
 // The same of gradients of results, as panels of channels.
-void Winograd::make_gradient(const float* y, float* values, std::int64_t first,
+template <class T>
+void Winograd::make_gradient(const T* y, float* values, std::int64_t first,
                              std::int64_t row) const {
-  Pixel pixels[kOutputs * kOutputs];
+  Pixel<T> pixels[kOutputs * kOutputs];
   pixels_of(place_of(first + row), 0, kOutputs, to_, y, pixels);
   for (std::int64_t c = 0; c < to_.channels; c += kLanes) {
     float* out = values + (c / kPanelColumns * block_ + row) * kPanelColumns + c % kPanelColumns;
     winograd::transform<kOutputs, kSide>(
         winograd::gradient_line,
         [&](int i, int j) -> Vec {
-          const Pixel& p = pixels[i * kOutputs + j];
-          return *reinterpret_cast<const UnalignedVec*>(p.at + (c & p.mask));
+          const Pixel<T>& p = pixels[i * kOutputs + j];
+          return load(p.at + (c & p.mask));
         },
         [&](int i, int j, Vec value) {
           vector_at(out + (i * kSide + j) * product_point_) = value;
@@ -203,17 +235,17 @@ void Winograd::make_gradient(const float* y, float* values, std::int64_t first,
   }
 }
 
-// Rows [from, to) of a slot's values, in whole panels, times the windows of a point. What a block
-// lacks of its last panel is multiplied too, whatever is there, and used by nobody.
+// The first rows of a slot's values times the windows of a point, in whole panels: what a block
+// lacks of its last one is multiplied too, whatever is there, and used by nobody.
 void Winograd::multiply_rows(const Scratch& s, std::int64_t slot, std::int64_t point,
-                             std::int64_t from, std::int64_t to) const {
+                             std::int64_t rows) const {
   const float* a = s.values + slot * s.value_slot + point * value_point_;
   const float* b = s.windows + point * window_point_;
   float* c = s.products + slot * s.product_slot + point * product_point_;
   const std::int64_t step = even(from_.channels, kDepth, 4);
   for (std::int64_t l = 0; l < from_.channels; l += step)
     for (std::int64_t p = 0; p < panels_; ++p)
-      for (std::int64_t i = from; i < to; i += kPanelRows)
+      for (std::int64_t i = 0; i < rows; i += kPanelRows)
         panels::multiply_panels<panels::RowsApart>(
             {std::min(step, from_.channels - l), a + i * row_ + l, row_,
              b + (p * from_.channels + l) * kPanelColumns},
@@ -221,12 +253,12 @@ void Winograd::multiply_rows(const Scratch& s, std::int64_t slot, std::int64_t p
 }
 
 // A tile of the result from its products.
-void Winograd::make_result(const float* products, float* y, std::int64_t first,
+template <class T>
+void Winograd::make_result(const float* products, T* y, std::int64_t first,
                            std::int64_t row) const {
   const Place place = place_of(first + row);
   const std::int64_t height = to_.height - place.row, width = to_.width - place.column;
-  float* out =
-      y + ((place.image * to_.height + place.row) * to_.width + place.column) * to_.channels;
+  T* out = y + ((place.image * to_.height + place.row) * to_.width + place.column) * to_.channels;
   for (std::int64_t c = 0; c < to_.channels; c += kLanes) {
     const float* in =
         products + (c / kPanelColumns * block_ + row) * kPanelColumns + c % kPanelColumns;
@@ -234,14 +266,26 @@ void Winograd::make_result(const float* products, float* y, std::int64_t first,
         winograd::result_line,
         [&](int i, int j) { return vector_at(in + (i * kSide + j) * product_point_); },
         [&](int i, int j, Vec value) {
-          if (i < height && j < width)
-            *reinterpret_cast<UnalignedVec*>(out + (i * to_.width + j) * to_.channels + c) = value;
+          if (i < height && j < width) store(out + (i * to_.width + j) * to_.channels + c, value);
         });
   }
 }
 
+// By one thread.
+template <class T>
+void Winograd::run_block(const T* from, T* to, const Scratch& s, std::int64_t slot,
+                         std::int64_t block) const {
+  const std::int64_t rows = rows_of(block), first = block * block_;
+  for (std::int64_t r = 0; r < rows; ++r)
+    make_image(from, s.values + slot * s.value_slot, first, r);
+  for (std::int64_t p = 0; p < kPoints; ++p) multiply_rows(s, slot, p, rows);
+  for (std::int64_t r = 0; r < rows; ++r)
+    make_result(s.products + slot * s.product_slot, to, first, r);
+}
+
 // By all threads of the team.
-void Winograd::run_images(const float* from, const float* w, float* to, const Scratch& s) const {
+template <class T>
+void Winograd::run_images(const T* from, const T* w, T* to, const Scratch& s) const {
   const std::int64_t some = parts(from_.channels, kSomeChannels);
 #pragma omp for schedule(static)
   for (std::int64_t i = 0; i < panels_ * some; ++i)
@@ -249,14 +293,8 @@ void Winograd::run_images(const float* from, const float* w, float* to, const Sc
   if (slots_ > 1) {
 #pragma omp for schedule(dynamic, 1)
     for (std::int64_t slot = 0; slot < slots_; ++slot)
-      for (std::int64_t block = slot; block < blocks_; block += slots_) {
-        float* values = s.values + slot * s.value_slot;
-        const std::int64_t rows = rows_of(block), first = block * block_;
-        for (std::int64_t r = 0; r < rows; ++r) make_image(from, values, first, r);
-        for (std::int64_t p = 0; p < kPoints; ++p) multiply_rows(s, slot, p, 0, rows);
-        for (std::int64_t r = 0; r < rows; ++r)
-          make_result(s.products + slot * s.product_slot, to, first, r);
-      }
+      for (std::int64_t block = slot; block < blocks_; block += slots_)
+        run_block(from, to, s, slot, block);
     return;
   }
   for (std::int64_t block = 0; block < blocks_; ++block) {
@@ -264,7 +302,7 @@ void Winograd::run_images(const float* from, const float* w, float* to, const Sc
 #pragma omp for schedule(static)
     for (std::int64_t r = 0; r < rows; ++r) make_image(from, s.values, first, r);
 #pragma omp for schedule(dynamic, 1)
-    for (std::int64_t p = 0; p < kPoints; ++p) multiply_rows(s, 0, p, 0, rows);
+    for (std::int64_t p = 0; p < kPoints; ++p) multiply_rows(s, 0, p, rows);
 #pragma omp for schedule(static)
     for (std::int64_t r = 0; r < rows; ++r) make_result(s.products, to, first, r);
   }
@@ -307,7 +345,8 @@ void Winograd::make_weights(const float* sums, float* w, std::int64_t panel,
 }
 
 // By all threads of the team.
-void Winograd::run_weights(const float* x, const float* y, float* w, const Scratch& s) const {
+template <class T>
+void Winograd::run_weights(const T* x, const T* y, float* w, const Scratch& s) const {
   const std::int64_t tasks = kPoints * parts(from_.channels, kTaskRows * kPanelRows);
   for (std::int64_t block = 0; block < blocks_; ++block) {
     const std::int64_t rows = rows_of(block), first = block * block_;
@@ -325,20 +364,29 @@ void Winograd::run_weights(const float* x, const float* y, float* w, const Scrat
     make_weights(s.windows, w, i / some, i % some * kSomeChannels);
 }
 
-void Winograd::run(const void* x, const void* w, const void* y, void* scratch) const {
-  const Scratch s = divide(scratch);
-  const auto* xs = static_cast<const float*>(x);
-  const auto* ws = static_cast<const float*>(w);
-  const auto* ys = static_cast<const float*>(y);
+template <class T>
+void Winograd::run_as(const void* x, const void* w, const void* y, const Scratch& s) const {
+  const auto written = [](const void* p) { return const_cast<T*>(static_cast<const T*>(p)); };
+  const auto* xs = static_cast<const T*>(x);
+  const auto* ws = static_cast<const T*>(w);
+  const auto* ys = static_cast<const T*>(y);
 #pragma omp parallel
   {
     if (result_ == ConvResult::Output)
-      run_images(xs, ws, const_cast<float*>(ys), s);
+      run_images(xs, ws, written(y), s);
     else if (result_ == ConvResult::InputGrad)
-      run_images(ys, ws, const_cast<float*>(xs), s);
+      run_images(ys, ws, written(x), s);
     else
-      run_weights(xs, ys, const_cast<float*>(ws), s);
+      run_weights(xs, ys, const_cast<float*>(static_cast<const float*>(w)), s);
   }
+}
+
+void Winograd::run(const void* x, const void* w, const void* y, void* scratch) const {
+  const Scratch s = divide(scratch);
+  if (values_ == DType::BFloat16)
+    run_as<BFloat16>(x, w, y, s);
+  else
+    run_as<float>(x, w, y, s);
 }
 
 }  // namespace hetu::cpu

@@ -1,9 +1,9 @@
 // Convolutions of 3 x 3 windows by Winograd's F(4x4, 3x3): a quarter of the multiplications, as
-// products of matrices at 36 points (winograd_tiles.h). float32, channels-last, own products.
+// products of matrices at 36 points (winograd_tiles.h). Channels-last; float32, or bfloat16 that is
+// rounded where results are stored alone.
 #pragma once
 #include <cstdint>
 
-#include "graph/graph.h"
 #include "ops/cpu/image_shapes.h"
 
 namespace hetu::cpu {
@@ -18,7 +18,8 @@ class Winograd {
   /// channels in sixteens, and images that do not leave most of their last tiles empty.
   static bool fits(const ConvShape& shape);
 
-  Winograd(const ConvShape& shape, ConvResult result);
+  /// Images and weights are `values`, Float32 or BFloat16; a weight's gradient is float32.
+  Winograd(const ConvShape& shape, ConvResult result, DType values);
 
   /// Bytes that run() needs at `scratch`, 64-byte aligned.
   std::int64_t scratch_bytes() const;
@@ -29,25 +30,39 @@ class Winograd {
  private:
   struct Scratch;
   struct Place;
+  template <class T>
   struct Pixel;
   Scratch divide(void* scratch) const;
   Place place_of(std::int64_t tile) const;
-  void pixels_of(const Place& place, std::int64_t offset, int side, const Images& images,
-                 const float* data, Pixel* pixels) const;
   std::int64_t rows_of(std::int64_t block) const;
-  void make_windows(const float* w, float* windows, std::int64_t panel, std::int64_t channel) const;
-  void make_image(const float* images, float* values, std::int64_t first, std::int64_t row) const;
-  void make_gradient(const float* y, float* values, std::int64_t first, std::int64_t row) const;
-  void multiply_rows(const Scratch& s, std::int64_t slot, std::int64_t point, std::int64_t from,
-                     std::int64_t to) const;
+  template <class T>
+  void pixels_of(const Place& place, std::int64_t offset, int side, const Images& images,
+                 const T* data, Pixel<T>* pixels) const;
+  template <class T>
+  void make_windows(const T* w, float* windows, std::int64_t panel, std::int64_t channel) const;
+  template <class T>
+  void make_image(const T* images, float* values, std::int64_t first, std::int64_t row) const;
+  template <class T>
+  void make_gradient(const T* y, float* values, std::int64_t first, std::int64_t row) const;
+  void multiply_rows(const Scratch& s, std::int64_t slot, std::int64_t point,
+                     std::int64_t rows) const;
   void add_products(const Scratch& s, std::int64_t block, std::int64_t task) const;
-  void make_result(const float* products, float* y, std::int64_t first, std::int64_t row) const;
+  template <class T>
+  void make_result(const float* products, T* y, std::int64_t first, std::int64_t row) const;
   void make_weights(const float* sums, float* w, std::int64_t panel, std::int64_t channel) const;
-  void run_images(const float* from, const float* w, float* to, const Scratch& s) const;
-  void run_weights(const float* x, const float* y, float* w, const Scratch& s) const;
+  template <class T>
+  void run_block(const T* from, T* to, const Scratch& s, std::int64_t slot,
+                 std::int64_t block) const;
+  template <class T>
+  void run_images(const T* from, const T* w, T* to, const Scratch& s) const;
+  template <class T>
+  void run_weights(const T* x, const T* y, float* w, const Scratch& s) const;
+  template <class T>
+  void run_as(const void* x, const void* w, const void* y, const Scratch& s) const;
 
   Images from_, to_;  ///< what is transformed, and what is made (of weights: y)
   ConvResult result_;
+  DType values_;
   std::int64_t padding_;
   std::int64_t across_, per_image_, tiles_;  ///< of 4 x 4 results
   std::int64_t block_, blocks_, slots_;      ///< tiles of a block; blocks worked on at a time

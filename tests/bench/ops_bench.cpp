@@ -3,12 +3,13 @@
 // build/bin/ops_bench --benchmark_filter=linear. The counter GFLOP/s or GB/s (what must be read and
 // written at least) says how far from the machine a kernel is.
 #include <benchmark/benchmark.h>
+#include <fmt/format.h>
 
-#include <array>
 #include <cstdlib>
 #include <memory>
 #include <random>
 
+#include "graph/base/bfloat16.h"
 #include "graph/op_def.h"
 #include "ops/registry.h"
 
@@ -28,7 +29,7 @@ Buffer allocate(std::int64_t bytes) {
 }
 
 struct Bench {
-  const char* label;
+  std::string label;
   const char* op;
   std::vector<TensorType> inputs;
   Attrs attrs;
@@ -41,8 +42,11 @@ struct Bench {
 void fill(const TensorType& type, const Bench& b, std::mt19937_64& random, void* data) {
   const std::int64_t n = element_count(type.shape);
   for (std::int64_t i = 0; i < n; ++i) {
+    const float value = static_cast<float>(random() % 2001) / 1000.0f - 1.0f;
     if (type.dtype == DType::Float32)
-      static_cast<float*>(data)[i] = static_cast<float>(random() % 2001) / 1000.0f - 1.0f;
+      static_cast<float*>(data)[i] = value;
+    else if (type.dtype == DType::BFloat16)
+      static_cast<BFloat16*>(data)[i] = BFloat16(value);
     else
       static_cast<std::int32_t*>(data)[i] =
           static_cast<int>(random() % 100) < b.labelled
@@ -96,32 +100,34 @@ void add_linear(std::vector<Bench>& all, const std::vector<const char*>& labels,
 }
 
 /// A convolution of 16 images of side x side pixels, and its gradients.
-void add_convolution(std::vector<Bench>& all, std::array<const char*, 3> labels, std::int64_t side,
+void add_convolution(std::vector<Bench>& all, const char* name, DType floats, std::int64_t side,
                      std::int64_t in, std::int64_t out, std::int64_t window, std::int64_t stride) {
   const std::int64_t made = side / stride, padding = window / 2;
   const Attrs a = {{"stride", stride}, {"padding", padding}};
   const auto of = [&](std::int64_t height) {
     return Attrs{{"stride", stride}, {"padding", padding}, {"height", height}, {"width", height}};
   };
-  const TensorType x = f({16, in, side, side}), w = f({out, in, window, window}),
-                   y = f({16, out, made, made});
+  const TensorType x = {floats, {16, in, side, side}}, w = {floats, {out, in, window, window}},
+                   y = {floats, {16, out, made, made}};
+  const std::string shape = fmt::format("/{}/{}", name, dtype_name(floats));
   const double flops = 32.0 * double(made * made * in * out * window * window);
   constexpr auto kLast = Layout::ChannelsLast;
-  all.push_back({labels[0], "conv2d", {x, w}, a, flops, 2, 100, kLast});
-  all.push_back({labels[1], "conv2d_input_grad", {y, w}, of(side), flops, 2, 100, kLast});
-  all.push_back({labels[2], "conv2d_weight_grad", {x, y}, of(window), flops, 2, 100, kLast});
+  all.push_back({"conv" + shape, "conv2d", {x, w}, a, flops, 2, 100, kLast});
+  all.push_back({"conv_dx" + shape, "conv2d_input_grad", {y, w}, of(side), flops, 2, 100, kLast});
+  all.push_back(
+      {"conv_dw" + shape, "conv2d_weight_grad", {x, y}, of(window), flops, 2, 100, kLast});
 }
 
 std::vector<Bench> benches() {
   std::vector<Bench> all;
-  add_convolution(all, {"conv/56x64", "conv_dx/56x64", "conv_dw/56x64"}, 56, 64, 64, 3, 1);
-  add_convolution(all, {"conv/28x128", "conv_dx/28x128", "conv_dw/28x128"}, 28, 128, 128, 3, 1);
-  add_convolution(all, {"conv/14x256", "conv_dx/14x256", "conv_dw/14x256"}, 14, 256, 256, 3, 1);
-  add_convolution(all, {"conv/7x512", "conv_dx/7x512", "conv_dw/7x512"}, 7, 512, 512, 3, 1);
-  add_convolution(all, {"conv/56x128/2", "conv_dx/56x128/2", "conv_dw/56x128/2"}, 56, 128, 128, 3,
-                  2);
-  add_convolution(all, {"conv/14x1024x256", "conv_dx/14x1024x256", "conv_dw/14x1024x256"}, 14, 1024,
-                  256, 1, 1);
+  for (const DType floats : {DType::Float32, DType::BFloat16}) {
+    add_convolution(all, "56x64", floats, 56, 64, 64, 3, 1);
+    add_convolution(all, "28x128", floats, 28, 128, 128, 3, 1);
+    add_convolution(all, "14x256", floats, 14, 256, 256, 3, 1);
+    add_convolution(all, "7x512", floats, 7, 512, 512, 3, 1);
+    add_convolution(all, "56x128:2", floats, 56, 128, 128, 3, 2);
+    add_convolution(all, "14x1024x256", floats, 14, 1024, 256, 1, 1);
+  }
   add_linear(all, {"linear/768x768", "linear_dx/768x768", "linear_dw/768x768"}, kHidden, kHidden);
   add_linear(all, {"linear/768x3072", "linear_dx/768x3072", "linear_dw/768x3072"}, kHidden, kWide);
   add_linear(all, {"linear/3072x768", "linear_dx/3072x768", "linear_dw/3072x768"}, kWide, kHidden);
@@ -187,7 +193,8 @@ int main(int argc, char** argv) {
   benchmark::Initialize(&argc, argv);
   for (const hetu::Bench& b : hetu::benches())
     benchmark::RegisterBenchmark(
-        b.label, [b](benchmark::State& state) { hetu::run(state, b, hetu::KernelChoice::Best); })
+        b.label.c_str(),
+        [b](benchmark::State& state) { hetu::run(state, b, hetu::KernelChoice::Best); })
         ->Unit(benchmark::kMillisecond)
         ->UseRealTime();
   benchmark::RunSpecifiedBenchmarks();

@@ -69,11 +69,27 @@ TEST(Winograd, GivesWhatADirectConvolutionGives) {
       ASSERT_TRUE(Winograd::fits(s));
       const Tensors t(s, result);
       const DnnlConv direct(s, result, Layout::ChannelsLast, DType::Float32);
-      EXPECT_LE(relative_difference(made(Winograd(s, result), result, t).values(),
+      EXPECT_LE(relative_difference(made(Winograd(s, result, DType::Float32), result, t).values(),
                                     made(direct, result, t).values()),
                 2e-6)
           << s.x.n << " images of " << s.x.channels << " channels, result " << int(result)
           << ", seed " << kSeed;
+    }
+}
+
+// bfloat16 is what is read and written: the arithmetic between is that of float32.
+TEST(Winograd, RoundsBfloat16WhereItStoresAlone) {
+  for (const ConvShape& s : kShapes)
+    for (const ConvResult result : kResults) {
+      Tensors narrow(s, result);
+      for (Tensor* t : {&narrow.x, &narrow.w, &narrow.y}) *t = t->converted(DType::BFloat16);
+      if (result == ConvResult::WeightGrad) narrow.w = narrow.w.converted(DType::Float32);
+      Tensors wide = narrow;
+      for (Tensor* t : {&wide.x, &wide.w, &wide.y}) *t = t->converted(DType::Float32);
+      const Tensor got = made(Winograd(s, result, DType::BFloat16), result, narrow);
+      const Tensor want = made(Winograd(s, result, DType::Float32), result, wide);
+      EXPECT_TRUE(got.same_bits(want.converted(got.type().dtype)))
+          << s.x.n << " images, result " << int(result) << ", seed " << kSeed;
     }
 }
 
@@ -83,11 +99,11 @@ TEST(Winograd, GivesTheSameBitsUnderAnyNumberOfThreads) {
     for (const ConvResult result : kResults) {
       const Tensors t(s, result);
       omp_set_num_threads(1);
-      const Winograd conv(s, result);
+      const Winograd conv(s, result, DType::Float32);
       const Tensor one = made(conv, result, t);
       for (const int threads : {2, 5}) {
         omp_set_num_threads(threads);
-        EXPECT_EQ(Winograd(s, result).scratch_bytes(), conv.scratch_bytes());
+        EXPECT_EQ(Winograd(s, result, DType::Float32).scratch_bytes(), conv.scratch_bytes());
         EXPECT_TRUE(made(conv, result, t).same_bits(one)) << threads << " threads";
       }
     }
@@ -98,7 +114,7 @@ TEST(Winograd, AnImagesResultIsItsOwn) {
   for (const ConvShape& s : kShapes)
     for (const ConvResult result : {ConvResult::Output, ConvResult::InputGrad}) {
       Tensors t(s, result);
-      const Tensor all = made(Winograd(s, result), result, t);
+      const Tensor all = made(Winograd(s, result, DType::Float32), result, t);
       ConvShape alone = s;
       alone.x.n = alone.y.n = 1;
       Tensors last(alone, result);
@@ -109,7 +125,7 @@ TEST(Winograd, AnImagesResultIsItsOwn) {
       copy_last(t.x, last.x);
       copy_last(t.y, last.y);
       last.of(result) = Tensor(last.of(result).type());
-      const Tensor one = made(Winograd(alone, result), result, last);
+      const Tensor one = made(Winograd(alone, result, DType::Float32), result, last);
       EXPECT_TRUE(std::equal(one.as<float>(), one.as<float>() + one.count(),
                              all.as<float>() + all.count() - one.count()));
     }
