@@ -46,10 +46,14 @@ void Stage::make_works() {
 void Stage::initialize_tensors() {
   const auto begin = [&](const auto& leaf, DeviceSpan to) {  // a Parameter or a StateBuffer
     if (leaf.start) return to.write(leaf.start->data());
-    std::vector<float> data(static_cast<std::size_t>(to.elements));
-    initialize(leaf.init, leaf.name, graph_.values[leaf.value].type.shape, context_.seed,
-               data.data());
-    to.write(data.data());
+    constexpr std::int64_t kPiece = 1 << 20;  // the largest tensor twice would be a worker's peak
+    std::vector<float> data(static_cast<std::size_t>(std::min(to.elements, kPiece)));
+    for (std::int64_t i = 0; i < to.elements; i += kPiece) {
+      const std::int64_t end = std::min(to.elements, i + kPiece);
+      initialize_part(leaf.init, leaf.name, graph_.values[leaf.value].type.shape, context_.seed,
+                      {i, end}, data.data());
+      DeviceSpan{to.data + i, end - i, to.device}.write(data.data());
+    }
   };
   for (const StageParameter& p : plan_->parameters) {
     if (p.served) continue;
