@@ -94,6 +94,8 @@ struct OpDef {
                                                    ///< training forward
   ImageArgs images = {};
   NarrowArgs narrow = {};
+  int overwrites = -1;  ///< the input, if any, over which output 0 may be written: every kernel
+                        ///< reads an element of it last where it writes that of the output
 };
 
 /// Whether input i, or output o, stays float32 where the operator computes with bfloat16.

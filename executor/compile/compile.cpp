@@ -2,39 +2,15 @@
 #include <map>
 #include <set>
 
-#include "executor/compile/lifetime.h"
+#include "executor/compile/local_places.h"
 #include "executor/compile/placement.h"
+#include "executor/compile/prepared.h"
 #include "executor/compile/segments.h"
 #include "graph/base/error.h"
-#include "graph/passes/channels_last.h"
 #include "ops/registry.h"
 
 namespace hetu {
 namespace {
-
-// How kernels are made.
-struct Making {
-  PrepareKernel prepare;
-  KernelChoice kernels;
-};
-
-std::shared_ptr<const PreparedKernel> prepared(const Graph& graph, NodeId n, std::int64_t samples,
-                                               const Making& how) {
-  const Node& node = graph.nodes[n];
-  const auto bound = [&](ValueId v) -> TensorType {
-    return {graph.values[v].type.dtype, bind_batch(graph.values[v].type.shape, samples)};
-  };
-  KernelDesc desc;
-  desc.op = node.op;
-  desc.name = node.name;
-  for (const ValueId v : node.inputs) desc.inputs.push_back(bound(v));
-  for (const ValueId v : node.outputs) desc.outputs.push_back(bound(v));
-  desc.attrs = &node.attrs;
-  desc.images = image_layout(graph, op_set().find(node.op), node);
-  desc.batch = samples;
-  desc.name_hash = stable_hash(node.attrs.has("key") ? node.attrs.text("key") : node.name);
-  return std::make_shared<const PreparedKernel>(how.prepare(desc, how.kernels));
-}
 
 class StageCompiler {
  public:
@@ -63,9 +39,12 @@ class StageCompiler {
  private:
   void compile_backward() {
     in_backward_ = true;
+    const bool spends = !options_.half_backward;  // a half leaves the other's values
     tapped_ = Tapped::Backward;
+    spent_ = spends ? Spent::All : Spent::Nothing;
     plan_.backward = function(nodes_.backward, {});
     tapped_ = Tapped::Nothing;
+    spent_ = Spent::Nothing;
     if (options_.recompute) {
       recomputing_ = true;
       plan_.recompute = function(recomputed_nodes(), {});
@@ -77,9 +56,12 @@ class StageCompiler {
       (graph_.nodes[n].phase == Phase::InputGrad ? input_grad : weight_grad).push_back(n);
     }
     tapped_ = Tapped::Backward;
+    if (spends) spent_ = Spent::Inputs;
     plan_.input_grad = function(input_grad, placement_.held);
     tapped_ = Tapped::Nothing;
+    if (spends) spent_ = Spent::All;
     plan_.weight_grad = function(weight_grad, placement_.held);
+    spent_ = Spent::Nothing;
   }
 
   // Each factor by itself, from what was kept for it.
@@ -141,6 +123,7 @@ class StageCompiler {
     Function out;
     std::map<ValueId, Loc> local = held;
     std::vector<Lifetime> lifetimes;
+    std::vector<ValueId> values;   // of the lifetimes; kNone: a kernel's scratch
     std::map<ValueId, int> index;  // value -> lifetime
     std::vector<int> kernel_index;
     const int steps = static_cast<int>(list.size());
@@ -155,17 +138,20 @@ class StageCompiler {
       for (const ValueId v : node.outputs) {
         if (has_place(v) || local.count(v)) continue;
         index[v] = static_cast<int>(lifetimes.size());
+        values.push_back(v);
         lifetimes.push_back(
             {i, last_to_end.count(v) ? steps : i, placement_.bytes(v, in_backward_)});
       }
       kernel_index.push_back(static_cast<int>(lifetimes.size()));
+      values.push_back(kNone);
       lifetimes.push_back({i, i, scratch_bytes(list[i])});
     }
-    const std::vector<std::int64_t> offsets = assign_offsets(lifetimes, &out.scratch_bytes);
-    for (const auto& [v, i] : index) local[v] = {Region::Scratch, kNoRing, offsets[i], 0};
+    const LocalPlaces at = place_locals(graph_, placement_, list, lifetimes, values, spent_);
+    out.scratch_bytes = at.scratch_bytes;
+    for (const auto& [v, i] : index) local[v] = at.places[i];
     for (int i = 0; i < steps; ++i) {
       Launch launch = this->launch(list[i], local);
-      launch.scratch = {Region::Scratch, kNoRing, offsets[kernel_index[i]], 0};
+      launch.scratch = at.places[kernel_index[i]];
       out.launches.push_back(std::move(launch));
       if (options_.training) add_accumulates(out, list[i], local);
     }
@@ -260,8 +246,9 @@ class StageCompiler {
         out.accumulates.push_back(
             {found, static_cast<int>(out.launches.size()) - 1, find(v, local), -1});
       }
-      const bool direct =
-          uses == 1 && !nodes_.in_backward(v) && find(v, local).region == Region::Scratch;
+      const Region region = find(v, local).region;
+      const bool own = region == Region::Scratch || region == Region::Saved;
+      const bool direct = uses == 1 && !nodes_.in_backward(v) && own;
       if (direct) out.accumulates.back().output = o;
       if (uses == 1 && out.launches.back().sum_of_use != kNone)
         out.accumulates.back().in_place = true;
@@ -365,6 +352,7 @@ class StageCompiler {
   const StageNodes& nodes_;
   enum class Tapped : std::uint8_t { Nothing, Forward, Backward };
   Tapped tapped_ = Tapped::Nothing;  // what of the function that is made is kept for K-FAC
+  Spent spent_ = Spent::Nothing;
   bool recomputing_ = false;
   bool in_backward_ = false;  // what runs once per backward: recompute too
   std::map<std::pair<NodeId, std::int64_t>, std::shared_ptr<const PreparedKernel>> kernels_;
@@ -382,18 +370,6 @@ StagePlan compile_stage(const Graph& graph, const CompileOptions& options) {
           "micro-batches of {} sample have no halves: choose a larger batch size",
           options.micro_batch);
   return StageCompiler(graph, options).compile();
-}
-
-Function with_samples(const Graph& graph, const StagePlan& plan, const Function& function,
-                      std::int64_t samples) {
-  HETU_ASSERT(samples > 0 && samples <= plan.micro_batch && function.accumulates.empty());
-  Function out;
-  for (Launch launch : function.launches) {
-    launch.kernel = prepared(graph, launch.node, samples, {plan.prepare, plan.kernels});
-    out.scratch_bytes = std::max(out.scratch_bytes, launch.kernel->scratch_bytes);
-    out.launches.push_back(std::move(launch));
-  }
-  return out;
 }
 
 }  // namespace hetu

@@ -10,33 +10,52 @@ bool overlap(const Lifetime& a, const Lifetime& b) {
   return a.first <= b.last && b.first <= a.last;
 }
 
-}  // namespace
-
-std::vector<std::int64_t> assign_offsets(const std::vector<Lifetime>& lifetimes,
-                                         std::int64_t* total) {
+std::vector<int> largest_first(const std::vector<Lifetime>& lifetimes) {
   std::vector<int> order(lifetimes.size());
   std::iota(order.begin(), order.end(), 0);
   std::stable_sort(order.begin(), order.end(),
                    [&](int a, int b) { return lifetimes[a].bytes > lifetimes[b].bytes; });
-  std::vector<std::int64_t> offsets(lifetimes.size(), 0);
-  std::vector<int> placed;
-  *total = 0;
-  for (const int i : order) {
-    std::vector<std::pair<std::int64_t, std::int64_t>>
-        taken;  // begin, end of what is alive beside i
-    for (const int j : placed) {
-      if (overlap(lifetimes[i], lifetimes[j])) {
-        taken.push_back({offsets[j], offsets[j] + align_up(lifetimes[j].bytes)});
-      }
-    }
-    std::sort(taken.begin(), taken.end());
-    std::int64_t at = 0;
-    for (const auto& [begin, end] : taken) {
-      if (at + align_up(lifetimes[i].bytes) <= begin) break;
-      at = std::max(at, end);
-    }
+  return order;
+}
+
+// The lowest offset that is free beside what is placed.
+std::int64_t lowest_free(const Lifetime& life, const std::vector<Placed>& placed) {
+  std::vector<std::pair<std::int64_t, std::int64_t>>
+      taken;  // begin, end of what is alive beside it
+  for (const Placed& p : placed)
+    if (overlap(life, p.life)) taken.push_back({p.offset, p.offset + align_up(p.life.bytes)});
+  std::sort(taken.begin(), taken.end());
+  std::int64_t at = 0;
+  for (const auto& [begin, end] : taken) {
+    if (at + align_up(life.bytes) <= begin) break;
+    at = std::max(at, end);
+  }
+  return at;
+}
+
+}  // namespace
+
+std::vector<std::int64_t> offsets_beside(std::vector<Placed> placed, std::int64_t limit,
+                                         const std::vector<Lifetime>& lifetimes) {
+  std::vector<std::int64_t> offsets(lifetimes.size(), -1);
+  for (const int i : largest_first(lifetimes)) {
+    const std::int64_t at = lowest_free(lifetimes[i], placed);
+    if (at + align_up(lifetimes[i].bytes) > limit) continue;
     offsets[i] = at;
-    placed.push_back(i);
+    placed.push_back({lifetimes[i], at});
+  }
+  return offsets;
+}
+
+std::vector<std::int64_t> assign_offsets(const std::vector<Lifetime>& lifetimes,
+                                         std::int64_t* total) {
+  std::vector<std::int64_t> offsets(lifetimes.size(), 0);
+  std::vector<Placed> placed;
+  *total = 0;
+  for (const int i : largest_first(lifetimes)) {
+    const std::int64_t at = lowest_free(lifetimes[i], placed);
+    offsets[i] = at;
+    placed.push_back({lifetimes[i], at});
     *total = std::max(*total, at + align_up(lifetimes[i].bytes));
   }
   return offsets;

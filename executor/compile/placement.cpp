@@ -310,7 +310,6 @@ void StagePlacement::add_boundary(int from, int to, bool backward, int part) {
 
 // What forward leaves for backward.
 void StagePlacement::place_saved() {
-  std::vector<ValueId> saved;
   for (const NodeId n : nodes.forward) {
     for (const ValueId v : graph_.nodes[n].outputs) {
       if (nodes.in_backward(v)) saved.push_back(v);

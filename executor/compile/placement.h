@@ -19,6 +19,7 @@ class StagePlacement {
 
   StagePlan plan;
   StageNodes nodes;
+  std::vector<ValueId> saved;   ///< what forward leaves for backward, as it lies in a slot
   std::map<ValueId, Loc> held;  ///< values of I that W reads, where the two run apart
   std::map<ValueId, Loc> taps;  ///< where what K-FAC reads is kept
 

@@ -58,8 +58,10 @@ struct CrossEntropyGrad {
     const T dloss = c.in<T>(3)[0];
     for (std::int64_t i = 0; i < x.rows; ++i) {
       T* dx = c.out<T>(0) + i * x.columns;
-      std::fill(dx, dx + x.columns, T(0));
-      if (labels[i] == ignore) continue;
+      if (labels[i] == ignore) {
+        std::fill(dx, dx + x.columns, T(0));
+        continue;
+      }
       const double own = targets.of_label(labels[i]);
       for (std::int64_t j = 0; j < x.columns; ++j) {
         const T p = std::exp(c.in<T>(0)[i * x.columns + j] - c.in<T>(2)[i]);

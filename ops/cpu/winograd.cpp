@@ -1,14 +1,13 @@
 // Blocks of tiles: their values at 36 points, a product of matrices at each, tiles of the result.
 // One thread does all of a block, which stays in its second cache; where blocks are few all threads
-// share out each, so that weights, which are larger then, are read once.
+// share out each, so that weights, which are larger then, are read once. A pass makes some panels
+// of the target's channels, so many that their weights stay in a last cache.
 #include "ops/cpu/winograd.h"
 
 #include <algorithm>
-#include <type_traits>
 
 #include "graph/base/bfloat16.h"
 #include "graph/base/error.h"
-#include "ops/cpu/set_rounded.h"
 #include "ops/cpu/winograd_tiles.h"
 
 namespace hetu::cpu {
@@ -20,9 +19,10 @@ using winograd::kOutputs;
 using winograd::kPoints;
 using winograd::kSide;
 using winograd::kWindow;
-using winograd::Line;
-using winograd::UnalignedVec;
+using winograd::load;
+using winograd::store;
 using winograd::Vec;
+using winograd::vector_at;
 
 namespace {
 
@@ -34,8 +34,9 @@ constexpr std::int64_t kCached = 3 << 16;  // floats of a block's values and pro
 constexpr std::int64_t kOwnTiles = 48;     // of a block at least: so often are weights used
 constexpr std::int64_t kTeamTiles = 192;   // of a block that all threads share at most
 constexpr std::int64_t kMostSlots = 16, kFewBlocks = 8;
-constexpr std::int64_t kDepth = 256;   // of products, with a sum of their own
-constexpr std::int64_t kTaskRows = 4;  // panels of rows of a task
+constexpr std::int64_t kPassFloats = 4 << 20;  // of weights at the points
+constexpr std::int64_t kDepth = 256;           // of products, with a sum of their own
+constexpr std::int64_t kTaskRows = 4;          // panels of rows of a task
 constexpr std::int64_t kSomeChannels = 16;
 
 std::int64_t parts(std::int64_t n, std::int64_t size) { return (n + size - 1) / size; }
@@ -53,30 +54,6 @@ std::int64_t tiles_of(const Images& i) {
   return parts(i.height, kOutputs) * parts(i.width, kOutputs);
 }
 
-const Vec& vector_at(const float* p) { return *reinterpret_cast<const Vec*>(p); }
-Vec& vector_at(float* p) { return *reinterpret_cast<Vec*>(p); }
-
-template <class T>
-Vec load(const T* from) {
-  if constexpr (std::is_same_v<T, float>) return *reinterpret_cast<const UnalignedVec*>(from);
-  alignas(64) float wide[kLanes];
-#pragma omp simd
-  for (int i = 0; i < kLanes; ++i) wide[i] = float(from[i]);
-  return vector_at(wide);
-}
-
-template <class T>
-void store(T* to, Vec value) {
-  if constexpr (std::is_same_v<T, float>) {
-    *reinterpret_cast<UnalignedVec*>(to) = value;
-    return;
-  }
-  alignas(64) float wide[kLanes];
-  vector_at(wide) = value;
-#pragma omp simd
-  for (int i = 0; i < kLanes; ++i) set_rounded(to[i], wide[i]);
-}
-
 }  // namespace
 
 /// Floats in the caller's scratch: weights at the points, or sums of their gradients; and of each
@@ -84,6 +61,13 @@ void store(T* to, Vec value) {
 struct Winograd::Scratch {
   float *windows, *values, *products;
   std::int64_t value_slot, product_slot;
+};
+
+/// Panels of the target's channels: from `first` on, and where its channels end.
+struct Winograd::Pass {
+  std::int64_t first, panels, channels;
+  std::int64_t begin() const { return first * kPanelColumns; }
+  std::int64_t end() const { return std::min(channels, (first + panels) * kPanelColumns); }
 };
 
 /// A tile's first row and column of results, in its image.
@@ -119,6 +103,8 @@ Winograd::Winograd(const ConvShape& s, ConvResult result, DType values)
       row_(from_.channels + kUnit),
       panels_(parts(to_.channels, kPanelColumns)) {
   HETU_ASSERT(fits(s));
+  const std::int64_t panel = kPoints * kPanelColumns * up(from_.channels, kPanelRows);
+  panels_ = even(panels_, kPassFloats / panel, 1);
   const std::int64_t tile = kPoints * (row_ + panels_ * kPanelColumns);
   const std::int64_t own = std::max(kOwnTiles, kCached / tile);
   const bool apart = result != ConvResult::WeightGrad && tiles_ >= kFewBlocks * own;
@@ -150,6 +136,11 @@ Winograd::Place Winograd::place_of(std::int64_t tile) const {
   return {tile / per_image_, in_image / across_ * kOutputs, in_image % across_ * kOutputs};
 }
 
+// Of a channel of a pass in its row of a block.
+std::int64_t Winograd::at_panel(std::int64_t channel, std::int64_t row) const {
+  return (channel / kPanelColumns * block_ + row) * kPanelColumns + channel % kPanelColumns;
+}
+
 std::int64_t Winograd::rows_of(std::int64_t block) const {
   return std::min(block_, tiles_ - block * block_);
 }
@@ -169,15 +160,15 @@ void Winograd::pixels_of(const Place& place, std::int64_t offset, int side, cons
     }
 }
 
-// Of a panel of target channels, and of some source channels from `channel` on. A window of the
+// Of a panel of a pass, and of some source channels from `channel` on. A window of the
 // data's gradient is turned round, and its channels trade places.
 template <class T>
-void Winograd::make_windows(const T* w, float* windows, std::int64_t panel,
-                            std::int64_t channel) const {
+void Winograd::make_windows(const T* w, float* windows, std::int64_t panel, std::int64_t channel,
+                            const Pass& pass) const {
   const bool turned = result_ == ConvResult::InputGrad;
   const std::int64_t source = (turned ? to_.channels : 1) * kTaps;
   const std::int64_t target = (turned ? 1 : from_.channels) * kTaps;
-  const std::int64_t first = panel * kPanelColumns;
+  const std::int64_t first = (pass.first + panel) * kPanelColumns;
   const std::int64_t width = std::min<std::int64_t>(kPanelColumns, to_.channels - first);
   alignas(64) float taps[kTaps][kPanelColumns] = {};
   for (std::int64_t s = channel; s < std::min(from_.channels, channel + kSomeChannels); ++s) {
@@ -217,12 +208,12 @@ void Winograd::make_image(const T* images, float* values, std::int64_t first,
 
 // The same of gradients of results, as panels of channels.
 template <class T>
-void Winograd::make_gradient(const T* y, float* values, std::int64_t first,
-                             std::int64_t row) const {
+void Winograd::make_gradient(const T* y, float* values, std::int64_t first, std::int64_t row,
+                             const Pass& pass) const {
   Pixel<T> pixels[kOutputs * kOutputs];
   pixels_of(place_of(first + row), 0, kOutputs, to_, y, pixels);
-  for (std::int64_t c = 0; c < to_.channels; c += kLanes) {
-    float* out = values + (c / kPanelColumns * block_ + row) * kPanelColumns + c % kPanelColumns;
+  for (std::int64_t c = pass.begin(); c < pass.end(); c += kLanes) {
+    float* out = values + at_panel(c - pass.begin(), row);
     winograd::transform<kOutputs, kSide>(
         winograd::gradient_line,
         [&](int i, int j) -> Vec {
@@ -238,13 +229,13 @@ void Winograd::make_gradient(const T* y, float* values, std::int64_t first,
 // The first rows of a slot's values times the windows of a point, in whole panels: what a block
 // lacks of its last one is multiplied too, whatever is there, and used by nobody.
 void Winograd::multiply_rows(const Scratch& s, std::int64_t slot, std::int64_t point,
-                             std::int64_t rows) const {
+                             std::int64_t rows, const Pass& pass) const {
   const float* a = s.values + slot * s.value_slot + point * value_point_;
   const float* b = s.windows + point * window_point_;
   float* c = s.products + slot * s.product_slot + point * product_point_;
   const std::int64_t step = even(from_.channels, kDepth, 4);
   for (std::int64_t l = 0; l < from_.channels; l += step)
-    for (std::int64_t p = 0; p < panels_; ++p)
+    for (std::int64_t p = 0; p < pass.panels; ++p)
       for (std::int64_t i = 0; i < rows; i += kPanelRows)
         panels::multiply_panels<panels::RowsApart>(
             {std::min(step, from_.channels - l), a + i * row_ + l, row_,
@@ -254,14 +245,13 @@ void Winograd::multiply_rows(const Scratch& s, std::int64_t slot, std::int64_t p
 
 // A tile of the result from its products.
 template <class T>
-void Winograd::make_result(const float* products, T* y, std::int64_t first,
-                           std::int64_t row) const {
+void Winograd::make_result(const float* products, T* y, std::int64_t first, std::int64_t row,
+                           const Pass& pass) const {
   const Place place = place_of(first + row);
   const std::int64_t height = to_.height - place.row, width = to_.width - place.column;
   T* out = y + ((place.image * to_.height + place.row) * to_.width + place.column) * to_.channels;
-  for (std::int64_t c = 0; c < to_.channels; c += kLanes) {
-    const float* in =
-        products + (c / kPanelColumns * block_ + row) * kPanelColumns + c % kPanelColumns;
+  for (std::int64_t c = pass.begin(); c < pass.end(); c += kLanes) {
+    const float* in = products + at_panel(c - pass.begin(), row);
     winograd::transform<kSide, kOutputs>(
         winograd::result_line,
         [&](int i, int j) { return vector_at(in + (i * kSide + j) * product_point_); },
@@ -274,27 +264,28 @@ void Winograd::make_result(const float* products, T* y, std::int64_t first,
 // By one thread.
 template <class T>
 void Winograd::run_block(const T* from, T* to, const Scratch& s, std::int64_t slot,
-                         std::int64_t block) const {
+                         std::int64_t block, const Pass& pass) const {
   const std::int64_t rows = rows_of(block), first = block * block_;
   for (std::int64_t r = 0; r < rows; ++r)
     make_image(from, s.values + slot * s.value_slot, first, r);
-  for (std::int64_t p = 0; p < kPoints; ++p) multiply_rows(s, slot, p, rows);
+  for (std::int64_t p = 0; p < kPoints; ++p) multiply_rows(s, slot, p, rows, pass);
   for (std::int64_t r = 0; r < rows; ++r)
-    make_result(s.products + slot * s.product_slot, to, first, r);
+    make_result(s.products + slot * s.product_slot, to, first, r, pass);
 }
 
 // By all threads of the team.
 template <class T>
-void Winograd::run_images(const T* from, const T* w, T* to, const Scratch& s) const {
+void Winograd::run_images(const T* from, const T* w, T* to, const Scratch& s,
+                          const Pass& pass) const {
   const std::int64_t some = parts(from_.channels, kSomeChannels);
 #pragma omp for schedule(static)
-  for (std::int64_t i = 0; i < panels_ * some; ++i)
-    make_windows(w, s.windows, i / some, i % some * kSomeChannels);
+  for (std::int64_t i = 0; i < pass.panels * some; ++i)
+    make_windows(w, s.windows, i / some, i % some * kSomeChannels, pass);
   if (slots_ > 1) {
 #pragma omp for schedule(dynamic, 1)
     for (std::int64_t slot = 0; slot < slots_; ++slot)
       for (std::int64_t block = slot; block < blocks_; block += slots_)
-        run_block(from, to, s, slot, block);
+        run_block(from, to, s, slot, block, pass);
     return;
   }
   for (std::int64_t block = 0; block < blocks_; ++block) {
@@ -302,14 +293,15 @@ void Winograd::run_images(const T* from, const T* w, T* to, const Scratch& s) co
 #pragma omp for schedule(static)
     for (std::int64_t r = 0; r < rows; ++r) make_image(from, s.values, first, r);
 #pragma omp for schedule(dynamic, 1)
-    for (std::int64_t p = 0; p < kPoints; ++p) multiply_rows(s, 0, p, rows);
+    for (std::int64_t p = 0; p < kPoints; ++p) multiply_rows(s, 0, p, rows, pass);
 #pragma omp for schedule(static)
-    for (std::int64_t r = 0; r < rows; ++r) make_result(s.products, to, first, r);
+    for (std::int64_t r = 0; r < rows; ++r) make_result(s.products, to, first, r, pass);
   }
 }
 
 // Some panels of rows of the sums at a point, with those of a block.
-void Winograd::add_products(const Scratch& s, std::int64_t block, std::int64_t task) const {
+void Winograd::add_products(const Scratch& s, std::int64_t block, std::int64_t task,
+                            const Pass& pass) const {
   const std::int64_t tasks = parts(from_.channels, kTaskRows * kPanelRows);
   const std::int64_t point = task / tasks, begin = task % tasks * kTaskRows * kPanelRows;
   const std::int64_t end = std::min(from_.channels, begin + kTaskRows * kPanelRows);
@@ -317,17 +309,18 @@ void Winograd::add_products(const Scratch& s, std::int64_t block, std::int64_t t
   const float* a = s.values + point * value_point_;
   const float* b = s.products + point * product_point_;
   float* c = s.windows + point * window_point_;
-  for (std::int64_t p = 0; p < panels_; ++p)
+  for (std::int64_t p = 0; p < pass.panels; ++p)
     for (std::int64_t i = begin; i < end; i += kPanelRows)
       panels::multiply_panels<panels::RowsTogether>(
           {rows_of(block), a + i, row_, b + p * block_ * kPanelColumns},
           {c + (p * rows + i) * kPanelColumns, kPanelColumns, block > 0, nullptr});
 }
 
-// Gradients of the windows of some source channels and a panel of target channels.
-void Winograd::make_weights(const float* sums, float* w, std::int64_t panel,
-                            std::int64_t channel) const {
-  const std::int64_t first = panel * kPanelColumns, rows = up(from_.channels, kPanelRows);
+// Gradients of the windows of some source channels and a panel of a pass.
+void Winograd::make_weights(const float* sums, float* w, std::int64_t panel, std::int64_t channel,
+                            const Pass& pass) const {
+  const std::int64_t first = (pass.first + panel) * kPanelColumns;
+  const std::int64_t rows = up(from_.channels, kPanelRows);
   const std::int64_t width = std::min<std::int64_t>(kPanelColumns, to_.channels - first);
   alignas(64) float taps[kTaps][kPanelColumns];
   for (std::int64_t s = channel; s < std::min(from_.channels, channel + kSomeChannels); ++s) {
@@ -346,22 +339,23 @@ void Winograd::make_weights(const float* sums, float* w, std::int64_t panel,
 
 // By all threads of the team.
 template <class T>
-void Winograd::run_weights(const T* x, const T* y, float* w, const Scratch& s) const {
+void Winograd::run_weights(const T* x, const T* y, float* w, const Scratch& s,
+                           const Pass& pass) const {
   const std::int64_t tasks = kPoints * parts(from_.channels, kTaskRows * kPanelRows);
   for (std::int64_t block = 0; block < blocks_; ++block) {
     const std::int64_t rows = rows_of(block), first = block * block_;
 #pragma omp for schedule(static)
     for (std::int64_t r = 0; r < rows; ++r) {
       make_image(x, s.values, first, r);
-      make_gradient(y, s.products, first, r);
+      make_gradient(y, s.products, first, r, pass);
     }
 #pragma omp for schedule(dynamic, 1)
-    for (std::int64_t task = 0; task < tasks; ++task) add_products(s, block, task);
+    for (std::int64_t task = 0; task < tasks; ++task) add_products(s, block, task, pass);
   }
   const std::int64_t some = parts(from_.channels, kSomeChannels);
 #pragma omp for schedule(static)
-  for (std::int64_t i = 0; i < panels_ * some; ++i)
-    make_weights(s.windows, w, i / some, i % some * kSomeChannels);
+  for (std::int64_t i = 0; i < pass.panels * some; ++i)
+    make_weights(s.windows, w, i / some, i % some * kSomeChannels, pass);
 }
 
 template <class T>
@@ -370,14 +364,16 @@ void Winograd::run_as(const void* x, const void* w, const void* y, const Scratch
   const auto* xs = static_cast<const T*>(x);
   const auto* ws = static_cast<const T*>(w);
   const auto* ys = static_cast<const T*>(y);
+  const std::int64_t all = parts(to_.channels, kPanelColumns);
 #pragma omp parallel
-  {
+  for (std::int64_t first = 0; first < all; first += panels_) {
+    const Pass pass = {first, std::min(panels_, all - first), to_.channels};
     if (result_ == ConvResult::Output)
-      run_images(xs, ws, written(y), s);
+      run_images(xs, ws, written(y), s, pass);
     else if (result_ == ConvResult::InputGrad)
-      run_images(ys, ws, written(x), s);
+      run_images(ys, ws, written(x), s, pass);
     else
-      run_weights(xs, ys, const_cast<float*>(static_cast<const float*>(w)), s);
+      run_weights(xs, ys, const_cast<float*>(static_cast<const float*>(w)), s, pass);
   }
 }
 

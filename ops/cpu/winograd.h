@@ -29,34 +29,41 @@ class Winograd {
 
  private:
   struct Scratch;
+  struct Pass;
   struct Place;
   template <class T>
   struct Pixel;
   Scratch divide(void* scratch) const;
   Place place_of(std::int64_t tile) const;
   std::int64_t rows_of(std::int64_t block) const;
+  std::int64_t at_panel(std::int64_t channel, std::int64_t row) const;
   template <class T>
   void pixels_of(const Place& place, std::int64_t offset, int side, const Images& images,
                  const T* data, Pixel<T>* pixels) const;
   template <class T>
-  void make_windows(const T* w, float* windows, std::int64_t panel, std::int64_t channel) const;
+  void make_windows(const T* w, float* windows, std::int64_t panel, std::int64_t channel,
+                    const Pass& pass) const;
   template <class T>
   void make_image(const T* images, float* values, std::int64_t first, std::int64_t row) const;
   template <class T>
-  void make_gradient(const T* y, float* values, std::int64_t first, std::int64_t row) const;
-  void multiply_rows(const Scratch& s, std::int64_t slot, std::int64_t point,
-                     std::int64_t rows) const;
-  void add_products(const Scratch& s, std::int64_t block, std::int64_t task) const;
+  void make_gradient(const T* y, float* values, std::int64_t first, std::int64_t row,
+                     const Pass& pass) const;
+  void multiply_rows(const Scratch& s, std::int64_t slot, std::int64_t point, std::int64_t rows,
+                     const Pass& pass) const;
+  void add_products(const Scratch& s, std::int64_t block, std::int64_t task,
+                    const Pass& pass) const;
   template <class T>
-  void make_result(const float* products, T* y, std::int64_t first, std::int64_t row) const;
-  void make_weights(const float* sums, float* w, std::int64_t panel, std::int64_t channel) const;
+  void make_result(const float* products, T* y, std::int64_t first, std::int64_t row,
+                   const Pass& pass) const;
+  void make_weights(const float* sums, float* w, std::int64_t panel, std::int64_t channel,
+                    const Pass& pass) const;
   template <class T>
-  void run_block(const T* from, T* to, const Scratch& s, std::int64_t slot,
-                 std::int64_t block) const;
+  void run_block(const T* from, T* to, const Scratch& s, std::int64_t slot, std::int64_t block,
+                 const Pass& pass) const;
   template <class T>
-  void run_images(const T* from, const T* w, T* to, const Scratch& s) const;
+  void run_images(const T* from, const T* w, T* to, const Scratch& s, const Pass& pass) const;
   template <class T>
-  void run_weights(const T* x, const T* y, float* w, const Scratch& s) const;
+  void run_weights(const T* x, const T* y, float* w, const Scratch& s, const Pass& pass) const;
   template <class T>
   void run_as(const void* x, const void* w, const void* y, const Scratch& s) const;
 
@@ -67,7 +74,7 @@ class Winograd {
   std::int64_t across_, per_image_, tiles_;  ///< of 4 x 4 results
   std::int64_t block_, blocks_, slots_;      ///< tiles of a block; blocks worked on at a time
   std::int64_t row_;                         ///< floats of a tile's values at a point
-  std::int64_t panels_;                      ///< of the channels of `to`
+  std::int64_t panels_;                      ///< of the channels of `to` that a pass makes, at most
   std::int64_t value_point_, window_point_, product_point_;  ///< floats from a point to the next
 };
 

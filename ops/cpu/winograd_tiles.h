@@ -4,8 +4,10 @@
 // float32: about half as far as with the usual 1 and 2. Part of winograd.cpp.
 #pragma once
 #include <cstdint>
+#include <type_traits>
 
 #include "ops/cpu/product_panels.h"
+#include "ops/cpu/set_rounded.h"
 
 namespace hetu::cpu::winograd {
 
@@ -22,6 +24,31 @@ constexpr float kA2 = float(kAA), kB2 = float(kBB), kA2B2 = float(kAA * kBB),
 /// One over the product of a point's distances to the others.
 constexpr float kAt0 = float(1 / (kAA * kBB)), kAtA = float(1 / (2 * kAA * (kAA - kBB))),
                 kAtB = float(1 / (2 * kBB * (kBB - kAA)));
+
+inline const Vec& vector_at(const float* p) { return *reinterpret_cast<const Vec*>(p); }
+inline Vec& vector_at(float* p) { return *reinterpret_cast<Vec*>(p); }
+
+/// From and to any address, at the width of a tensor.
+template <class T>
+Vec load(const T* from) {
+  if constexpr (std::is_same_v<T, float>) return *reinterpret_cast<const UnalignedVec*>(from);
+  alignas(64) float wide[kLanes];
+#pragma omp simd
+  for (int i = 0; i < kLanes; ++i) wide[i] = float(from[i]);
+  return vector_at(wide);
+}
+
+template <class T>
+void store(T* to, Vec value) {
+  if constexpr (std::is_same_v<T, float>) {
+    *reinterpret_cast<UnalignedVec*>(to) = value;
+    return;
+  }
+  alignas(64) float wide[kLanes];
+  vector_at(wide) = value;
+#pragma omp simd
+  for (int i = 0; i < kLanes; ++i) set_rounded(to[i], wide[i]);
+}
 
 /// Where six (four, three) values of a line lie: `step` vectors apart.
 struct Line {

@@ -123,6 +123,7 @@ OpDef softmax_cross_entropy_grad() {
                   {.shapes = {{4, 3}, {4}, {4}, {}},
                    .attrs = {{"smoothing", 0.5}},
                    .dtypes = dtypes}},
+      .overwrites = 0,
   };
 }
 

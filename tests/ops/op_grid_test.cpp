@@ -141,6 +141,26 @@ TEST_P(EveryOperator, EveryRowAgreesWithFloat64) {
   });
 }
 
+// Where the record says so, the output may lie where an input does.
+TEST_P(EveryOperator, WritesOverAnInputAsItsRecordSays) {
+  const int over = def().overwrites;
+  if (over < 0) GTEST_SKIP() << "writes over no input";
+  for_rows([&](const Case& c, const std::vector<Tensor>& inputs, const KernelRow& row, DType) {
+    const PreparedKernel kernel = row.prepare(c.desc());
+    const Tensor want = run_row(row, c, inputs, run())[0];
+    std::vector<Tensor> own = inputs;
+    Tensor& both = own[static_cast<std::size_t>(over)];
+    ASSERT_TRUE(both.type() == c.outputs[0]) << "another type";
+    Tensor scratch({DType::Int8, {kernel.scratch_bytes}});
+    std::vector<const void*> in;
+    for (const Tensor& t : own) in.push_back(t.data());
+    void* const out[] = {both.data()};
+    const RunContext context = run();
+    kernel.run({in.data(), out, scratch.data(), context});
+    EXPECT_TRUE(both.guards_hold() && both.same_bits(want)) << "written over input " << over;
+  });
+}
+
 // A kernel that adds gives what was there plus its result, whatever the number of threads.
 TEST_P(EveryOperator, AddsToASumWhereItHasSuchAForm) {
   const int before = omp_get_max_threads();

@@ -33,9 +33,11 @@ ConvShape shape_of(std::int64_t n, std::int64_t from, std::int64_t to, std::int6
           {3, 3, 1, padding}};
 }
 
-// 90 images of 16 tiles are more blocks than are worked on at a time.
+// 90 images of 16 tiles are more blocks than are worked on at a time; the last has weights of more
+// than one pass.
 const ConvShape kShapes[] = {shape_of(90, 32, 32, 14, 14, 1), shape_of(61, 48, 80, 7, 8, 1),
-                             shape_of(9, 64, 32, 26, 31, 2), shape_of(2, 288, 272, 16, 15, 0)};
+                             shape_of(9, 64, 32, 26, 31, 2), shape_of(2, 288, 272, 16, 15, 0),
+                             shape_of(3, 496, 304, 7, 7, 1)};
 
 Tensor images(const cpu::Images& i) {
   return Tensor({DType::Float32, {i.n, i.height, i.width, i.channels}});

@@ -1,0 +1,41 @@
+#include "executor/compile/prepared.h"
+
+#include <algorithm>
+
+#include "executor/compile/plan.h"
+#include "graph/base/error.h"
+#include "graph/passes/channels_last.h"
+
+namespace hetu {
+
+std::shared_ptr<const PreparedKernel> prepared(const Graph& graph, NodeId n, std::int64_t samples,
+                                               const Making& how) {
+  const Node& node = graph.nodes[n];
+  const auto bound = [&](ValueId v) -> TensorType {
+    return {graph.values[v].type.dtype, bind_batch(graph.values[v].type.shape, samples)};
+  };
+  KernelDesc desc;
+  desc.op = node.op;
+  desc.name = node.name;
+  for (const ValueId v : node.inputs) desc.inputs.push_back(bound(v));
+  for (const ValueId v : node.outputs) desc.outputs.push_back(bound(v));
+  desc.attrs = &node.attrs;
+  desc.images = image_layout(graph, op_set().find(node.op), node);
+  desc.batch = samples;
+  desc.name_hash = stable_hash(node.attrs.has("key") ? node.attrs.text("key") : node.name);
+  return std::make_shared<const PreparedKernel>(how.prepare(desc, how.kernels));
+}
+
+Function with_samples(const Graph& graph, const StagePlan& plan, const Function& function,
+                      std::int64_t samples) {
+  HETU_ASSERT(samples > 0 && samples <= plan.micro_batch && function.accumulates.empty());
+  Function out;
+  for (Launch launch : function.launches) {
+    launch.kernel = prepared(graph, launch.node, samples, {plan.prepare, plan.kernels});
+    out.scratch_bytes = std::max(out.scratch_bytes, launch.kernel->scratch_bytes);
+    out.launches.push_back(std::move(launch));
+  }
+  return out;
+}
+
+}  // namespace hetu
