@@ -1,11 +1,19 @@
 # oneDNN as the target OneDNN::dnnl. Its own package file aborts on Debian unless the OpenCL loader is installed.
-find_path(OneDNN_INCLUDE_DIR oneapi/dnnl/dnnl.hpp)
-find_library(OneDNN_LIBRARY NAMES dnnl)
+# OneDNN_ROOT and CMAKE_PREFIX_PATH come first, then OneDNN_HINT (a folder with include and lib), then the system. Nothing is
+# cached: an environment that is made after the first configuring counts in the next.
+find_library(OneDNN_FILE NAMES dnnl HINTS ${OneDNN_HINT}/lib NO_CACHE)
+cmake_path(GET OneDNN_FILE PARENT_PATH OneDNN_FOLDER)
+find_path(OneDNN_INCLUDE oneapi/dnnl/dnnl.hpp HINTS ${OneDNN_FOLDER}/../include NO_CACHE)
+if(OneDNN_INCLUDE)
+  cmake_path(NORMAL_PATH OneDNN_INCLUDE)
+  file(STRINGS ${OneDNN_INCLUDE}/oneapi/dnnl/dnnl_version.h OneDNN_LINES REGEX "define DNNL_VERSION_(MAJOR|MINOR|PATCH) ")
+  string(REGEX MATCHALL "[0-9]+" OneDNN_VERSION "${OneDNN_LINES}")
+  list(JOIN OneDNN_VERSION "." OneDNN_VERSION)
+endif()
 include(FindPackageHandleStandardArgs)
-find_package_handle_standard_args(OneDNN REQUIRED_VARS OneDNN_LIBRARY OneDNN_INCLUDE_DIR)
+find_package_handle_standard_args(OneDNN REQUIRED_VARS OneDNN_FILE OneDNN_INCLUDE VERSION_VAR OneDNN_VERSION)
 if(OneDNN_FOUND AND NOT TARGET OneDNN::dnnl)
   add_library(OneDNN::dnnl UNKNOWN IMPORTED)
-  set_target_properties(OneDNN::dnnl PROPERTIES IMPORTED_LOCATION ${OneDNN_LIBRARY}
-                                                INTERFACE_INCLUDE_DIRECTORIES ${OneDNN_INCLUDE_DIR})
+  set_target_properties(OneDNN::dnnl PROPERTIES IMPORTED_LOCATION ${OneDNN_FILE}
+                                                INTERFACE_INCLUDE_DIRECTORIES ${OneDNN_INCLUDE})
 endif()
-mark_as_advanced(OneDNN_INCLUDE_DIR OneDNN_LIBRARY)

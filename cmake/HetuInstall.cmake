@@ -6,6 +6,8 @@ include(CMakePackageConfigHelpers)
 set(HETU_INCLUDE_DIR ${CMAKE_INSTALL_INCLUDEDIR}/hetu)  # includes are written from the tree's root, so it is one folder
 set(HETU_PACKAGE_DIR ${CMAKE_INSTALL_LIBDIR}/cmake/hetu)
 set(CMAKE_INSTALL_RPATH_USE_LINK_PATH ON)  # libraries outside the system's folders, as conda's, are found again
+# oneDNN from the tree's environment goes with what is installed; one of the system's or of conda's stays where it is.
+set(HETU_LIBRARY_DIR ${CMAKE_INSTALL_LIBDIR}/hetu)
 if(SKBUILD)  # scikit-build-core: the prefix is the wheel
   set(HETU_BIN_DIR ${SKBUILD_SCRIPTS_DIR})
 else()
@@ -45,12 +47,28 @@ function(hetu_install_opened target)
   endif()
 endfunction()
 
+# hetu_links_onednn(target folder component): the target, installed in this folder of the prefix, finds the oneDNN that was
+# built with, wherever the prefix is moved to.
+function(hetu_links_onednn target folder component)
+  if(HETU_BRINGS_ONEDNN)
+    file(RELATIVE_PATH from_there /${folder} /${HETU_LIBRARY_DIR})
+    set_target_properties(${target} PROPERTIES INSTALL_RPATH "$ORIGIN/${from_there}")
+    hetu_install_onednn(${component})
+  endif()
+endfunction()
+
+# hetu_install_onednn(component): the library under the name that programs are linked with, which it has in itself.
+function(hetu_install_onednn component)
+  install(FILES ${HETU_BRINGS_ONEDNN} DESTINATION ${HETU_LIBRARY_DIR} COMPONENT ${component})
+endfunction()
+
 # hetu_install_module(target ...): the Python package with its compiled module and its stubs, what stands beside it, and
 # heturun with the cluster files that it ships. What pip builds has no MPI, so no heturun.
 function(hetu_install_module target)
   hetu_site_folder()
   install(DIRECTORY ${PROJECT_SOURCE_DIR}/python/hetu DESTINATION ${site} COMPONENT python
           FILES_MATCHING PATTERN "*.py" PATTERN __pycache__ EXCLUDE)
+  hetu_links_onednn(${target} ${site}/hetu python)
   install(TARGETS ${target} ${ARGN} LIBRARY DESTINATION ${site}/hetu COMPONENT python)
   install(DIRECTORY ${CMAKE_BINARY_DIR}/python/hetu-stubs DESTINATION ${site} COMPONENT python)
   if(NOT SKBUILD)
@@ -61,6 +79,11 @@ endfunction()
 
 # hetu_install_package(): find_package(hetu), after all libraries.
 function(hetu_install_package)
+  if(HETU_BRINGS_ONEDNN)
+    cmake_path(GET HETU_BRINGS_ONEDNN FILENAME onednn)
+    set(onednn ${HETU_LIBRARY_DIR}/${onednn})
+    hetu_install_onednn(cpp)
+  endif()
   set(config ${CMAKE_BINARY_DIR}/package/hetu-config.cmake)
   configure_package_config_file(${PROJECT_SOURCE_DIR}/cmake/hetu-config.cmake.in ${config}
                                 INSTALL_DESTINATION ${HETU_PACKAGE_DIR} NO_SET_AND_CHECK_MACRO)

@@ -12,6 +12,9 @@ hetu_core(fmt libfmt-dev)
 hetu_core(spdlog libspdlog-dev)
 hetu_core(yaml-cpp libyaml-cpp-dev)
 hetu_core(nlohmann_json nlohmann-json3-dev)
+if(NOT SKBUILD)  # what pip builds must not need a tree's environment
+  set(OneDNN_HINT ${PROJECT_SOURCE_DIR}/.venv)  # oneDNN 3 from PyPI, where ./run put it: faster convolutions than Debian 12's 2.6
+endif()
 hetu_core(OneDNN libdnnl-dev)
 hetu_core(OpenMP g++)
 hetu_core(Threads g++)
@@ -26,6 +29,14 @@ if(missing)
   # The space in front keeps CMake from breaking the line.
   message(FATAL_ERROR " hetu: these packages are missing (Debian's names; conda's are in environment.yml): ${missing}")
 endif()
+message(STATUS "hetu: oneDNN ${OneDNN_VERSION}, ${OneDNN_FILE}")
+string(FIND "${OneDNN_FILE}" "${PROJECT_SOURCE_DIR}/.venv/" at)
+set(HETU_BRINGS_ONEDNN "")  # the file that an installed Hetu takes along
+if(at EQUAL 0)
+  string(REGEX MATCH "^[0-9]+" major "${OneDNN_VERSION}")
+  set(HETU_BRINGS_ONEDNN ${OneDNN_FILE}.${major})
+endif()
+set(HETU_ONEDNN_VERSION ${OneDNN_VERSION} CACHE INTERNAL "of which check_counts.py counts instructions")
 if(NOT TARGET yaml-cpp::yaml-cpp)  # yaml-cpp before 0.8 exports the plain name
   add_library(yaml-cpp::yaml-cpp ALIAS yaml-cpp)
 endif()

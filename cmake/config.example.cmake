@@ -11,8 +11,9 @@
 # HDF5: the folder with bin/h5cc.
 # hetu_path(HDF5_ROOT /opt/hdf5)
 
-# oneDNN: the folder with include/oneapi and lib. PyPI's onednn-devel-cpu-gomp (3.2) brings one into a Python environment; with it
-# in place of Debian 12's (2.6) a step of ResNet-50 takes .83 of the time, in bfloat16 .89; BERT's is as quick as before.
+# oneDNN: the folder with include/oneapi and lib. Without it, the one in .venv is taken (PyPI's onednn-devel-cpu-gomp, which ./run
+# puts there), else the system's. With 3.2 in place of Debian 12's 2.6 a step of ResNet-50 takes .83 of the time, in bfloat16
+# .89; BERT's is as quick as before.
 # hetu_path(OneDNN_ROOT /opt/onednn)
 
 # ZeroMQ's C++ face.

@@ -20,9 +20,13 @@ bool fits(const KernelDesc& d) {
   return takes && count_of(d.inputs[0]) > 0 && count_of(d.inputs[1]) > 0;
 }
 
+constexpr std::int64_t kFewPixels = 64;  // of one image: how many there are must change no bit
+
 /// A convolution of single pixels that lie channels-last is a product of matrices, pixels by
-/// channels: faster than oneDNN's convolution, which reorders the weights first.
+/// channels: faster than oneDNN's convolution, which reorders the weights first, before version 3
+/// and where pixels are few.
 bool is_product(const ConvShape& s, const KernelDesc& d) {
+  if (has_quick_pixels() && s.x.plane() >= kFewPixels) return false;
   return d.images == Layout::ChannelsLast && s.w.height == 1 && s.w.width == 1 && s.w.stride == 1 &&
          s.w.padding == 0 && s.groups == 1;
 }

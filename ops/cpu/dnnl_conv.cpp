@@ -171,6 +171,8 @@ struct Piece {
 
 }  // namespace
 
+bool has_quick_pixels() { return DNNL_VERSION_MAJOR >= 3; }
+
 // Scratch holds the weights of each slice as oneDNN wants them, or the gradients of each group and
 // slice; slices of images; and a scratchpad per piece.
 struct DnnlConv::State {

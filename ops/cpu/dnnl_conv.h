@@ -9,6 +9,9 @@
 
 namespace hetu::cpu {
 
+/// Whether convolutions of single pixels are faster than products of matrices: since oneDNN 3.
+bool has_quick_pixels();
+
 /// Pieces of a convolution, each a primitive for one thread; how it is cut and in which order sums
 /// of pieces are added follows from the shape alone, so no bit depends on the number of threads.
 /// One thread may run it at a time, with a team. Copies share the primitives.

@@ -72,11 +72,12 @@ template <class T>
 struct BatchNormGrad {
   Images x;
   double epsilon;
-  bool relu;
+  bool relu, skip;
   explicit BatchNormGrad(const KernelDesc& d)
       : x(images_of(d.inputs[0])),
         epsilon(d.attrs->real("epsilon")),
-        relu(d.op == "batch_norm_relu_grad") {}
+        relu(d.op == "batch_norm_relu_grad"),
+        skip(d.op == "batch_norm_add_relu_grad") {}
   void operator()(const KernelCall& call) const {
 #pragma omp parallel for if (x.elements() > kParallelElements)
     for (std::int64_t c = 0; c < x.channels; ++c) channel(call, c);
@@ -84,15 +85,17 @@ struct BatchNormGrad {
 
  private:
   void channel(const KernelCall& call, std::int64_t c) const {
-    const T *in = call.in<T>(0), *dy = call.in<T>(relu ? 5 : 4);
+    const T *in = call.in<T>(0), *dy = call.in<T>(relu || skip ? 5 : 4);
     T* dx = call.out<T>(0);
     const double mean = call.in<T>(2)[c];
     const double rstd = 1 / std::sqrt(double(call.in<T>(3)[c]) + epsilon);
     const double scale = double(call.in<T>(1)[c]) * rstd;
     const double beta = relu ? double(call.in<T>(4)[c]) : 0;
+    const T* more = skip ? call.in<T>(6) : nullptr;
     const auto slope = [&](std::int64_t i) {
-      const bool on = !relu || static_cast<T>((in[i] - mean) * scale + beta) > T(0);
-      return on ? double(dy[i]) : 0.0;
+      const bool on = skip ? call.in<T>(4)[i] > T(0)
+                           : !relu || static_cast<T>((in[i] - mean) * scale + beta) > T(0);
+      return on ? double(skip ? dy[i] + more[i] : dy[i]) : 0.0;
     };
     double sum = 0, dot = 0;
     each_of_channel(x, c, [&](std::int64_t i) {
@@ -103,6 +106,8 @@ struct BatchNormGrad {
     each_of_channel(x, c, [&](std::int64_t i) {
       dx[i] = static_cast<T>(scale * (slope(i) - per * (sum + (in[i] - mean) * rstd * dot)));
     });
+    if (skip)
+      each_of_channel(x, c, [&](std::int64_t i) { call.out<T>(3)[i] = static_cast<T>(slope(i)); });
     call.out<T>(1)[c] = static_cast<T>(dot);
     call.out<T>(2)[c] = static_cast<T>(sum);
   }
@@ -123,6 +128,7 @@ const KernelTable& reference_batch_norm_rows() {
       {"batch_norm_add_relu", "reference", nullptr, reference<BatchNorm>},
       {"batch_norm_grad", "reference", nullptr, reference<BatchNormGrad>},
       {"batch_norm_relu_grad", "reference", nullptr, reference<BatchNormGrad>},
+      {"batch_norm_add_relu_grad", "reference", nullptr, reference<BatchNormGrad>},
       {"count_up", "reference", nullptr, reference<CountUp>},
   };
   return kRows;

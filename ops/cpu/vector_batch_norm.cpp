@@ -198,13 +198,15 @@ template <class T>
 struct BatchNormGrad {
   Blocks blocks;
   double epsilon;
-  bool relu;
+  bool relu, skip;
   explicit BatchNormGrad(const KernelDesc& d)
       : blocks(images_of(d.inputs[0])),
         epsilon(d.attrs->real("epsilon")),
-        relu(d.op == "batch_norm_relu_grad") {}
+        relu(d.op == "batch_norm_relu_grad"),
+        skip(d.op == "batch_norm_add_relu_grad") {}
 
   void operator()(const KernelCall& call) const {
+    if (skip) return run_with_skip(call);
     const T* dy = call.in<T>(relu ? 5 : 4);
     if (!relu) {
       run(call, [=](float, std::int64_t, std::int64_t at) { return float(dy[at]); });
@@ -221,6 +223,29 @@ struct BatchNormGrad {
   }
 
  private:
+  // The skip's gradient is made block by block, and read again while it lies in a cache.
+  void run_with_skip(const KernelCall& call) const {
+    const T* dskip = call.out<T>(3);
+    const auto slope = [=](float, std::int64_t, std::int64_t at) { return float(dskip[at]); };
+    blocks.each([&](std::int64_t k) {
+      cut(blocks.begin(k) * blocks.channels, blocks.end(k) * blocks.channels, call);
+      sums_of(k, call, slope);
+    });
+    join(call);
+    spread(call, slope);
+  }
+
+  // The sum of both gradients is rounded, as if an operator had made it.
+  void cut(std::int64_t begin, std::int64_t end, const KernelCall& call) const {
+    const T *y = call.in<T>(4), *dy = call.in<T>(5), *more = call.in<T>(6);
+    T* dskip = call.out<T>(3);
+#pragma omp simd
+    for (std::int64_t i = begin; i < end; ++i) {
+      const float g = float(dy[i]) + float(more[i]);
+      set_rounded(dskip[i], float(y[i]) > 0.0f ? g : 0.0f);
+    }
+  }
+
   /// `slope(x, channel, place)`: the gradient that reached an element.
   template <class Slope>
   void run(const KernelCall& call, const Slope& slope) const {
@@ -304,6 +329,7 @@ const KernelTable& vector_batch_norm_rows() {
       {"batch_norm_add_relu", "vector", fits, in_blocks<BatchNorm>, kLast},
       {"batch_norm_grad", "vector", fits, in_blocks<BatchNormGrad>, kLast},
       {"batch_norm_relu_grad", "vector", fits, in_blocks<BatchNormGrad>, kLast},
+      {"batch_norm_add_relu_grad", "vector", fits, in_blocks<BatchNormGrad>, kLast},
   };
   return kRows;
 }

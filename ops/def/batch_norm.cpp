@@ -141,6 +141,28 @@ OpDef batch_norm_relu_grad() {
                   true);
 }
 
+OpDef batch_norm_add_relu_grad() {
+  OpDef def =
+      backward("batch_norm_add_relu_grad",
+               "batch_norm_grad of dy + more where y, the result of batch_norm_add_relu, is "
+               "above 0, else of 0: dskip, the skip's gradient; the fusing pass makes it.",
+               false);
+  def.inputs = {"x", "gamma", "mean", "variance", "y", "dy", "more"};
+  def.outputs.push_back("dskip");
+  def.infer = [](const InferArgs& a) -> std::vector<TensorType> {
+    want_float(a);
+    want_images(a, 0);
+    want_per_channel(a, 1, 3);
+    for (const std::size_t i : {4, 5, 6}) want_shape(a, i, a.inputs[0].shape, to_fit(a, 0));
+    want_epsilon(a);
+    const TensorType channels = float32({a.inputs[0].shape[1]});
+    return {a.inputs[0], channels, channels, a.inputs[5]};
+  };
+  for (Sample& sample : def.samples) sample.shapes.insert(sample.shapes.end(), 2, sample.shapes[0]);
+  def.images = {{0, 4, 5, 6}, {0, 3}};
+  return def;
+}
+
 OpDef count_up() {
   return {
       .name = "count_up",
@@ -162,7 +184,8 @@ OpDef count_up() {
 
 std::vector<OpDef> batch_norm_family() {
   return {batch_norm(),      batch_norm_relu(),      batch_norm_add_relu(),
-          batch_norm_grad(), batch_norm_relu_grad(), count_up()};
+          batch_norm_grad(), batch_norm_relu_grad(), batch_norm_add_relu_grad(),
+          count_up()};
 }
 
 }  // namespace hetu::def

@@ -74,11 +74,10 @@ def tools() -> str:
     def said(*words: str) -> str:
         return subprocess.run([*words], capture_output=True, text=True, check=True).stdout
 
-    macros = said(found[1], "-E", "-dM", "-x", "c++", "-include", "oneapi/dnnl/dnnl_version.h", "/dev/null")
-    versions = dict(re.findall(r"#define DNNL_VERSION_(MAJOR|MINOR|PATCH) (\d+)", macros))
-    dnnl = ".".join(versions[part] for part in ("MAJOR", "MINOR", "PATCH"))
+    dnnl = re.search(r"^HETU_ONEDNN_VERSION:INTERNAL=(.+)$", cache, re.MULTILINE)
+    assert dnnl, "HetuParts.cmake says which oneDNN it found"
     level = "AVX2" if " avx2 " in Path("/proc/cpuinfo").read_text() else "no AVX2"
-    return ", ".join([said(found[1], "--version").splitlines()[0], platform.machine(), f"oneDNN {dnnl} with {level}",
+    return ", ".join([said(found[1], "--version").splitlines()[0], platform.machine(), f"oneDNN {dnnl[1]} with {level}",
                       " ".join(platform.libc_ver()), said("valgrind", "--version").strip()])
 
 

@@ -76,6 +76,8 @@ class Prefix(Installed):
         for kind in ("*.cmake", "*.py"):  # what is read later must not lead back
             for file in prefix.rglob(kind):
                 self.assertNotIn(str(ROOT), file.read_text(), file)
+        for linked in (prefix / "bin" / "hetu", *prefix.rglob("*.so*")):  # nor what the loader follows
+            self.assertNotIn(str(ROOT / ".venv").encode(), linked.read_bytes(), linked)
         for module in prefix.rglob("_hetu.*.so"):
             self.assertTrue((module.parent / "mpirun_ports.so").exists(), module)
         programs = self.build(prefix, {"plan": "hetu::pipeline", "train": "hetu::executor",

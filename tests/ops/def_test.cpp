@@ -141,6 +141,7 @@ TEST_P(EveryOp, InfersWithASymbolicBatch) {
       {"batch_norm_relu", {0}},
       {"batch_norm_add_relu", {0, 5}},
       {"batch_norm_relu_grad", {0, 5}},
+      {"batch_norm_add_relu_grad", {0, 4, 5, 6}},
   };
   // Their samples move axis 0, or spell a shape out.
   const std::set<std::string> fixed = {"fill",   "constant",    "reshape",  "transpose",   "matmul",

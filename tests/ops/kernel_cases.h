@@ -75,6 +75,8 @@ inline void add_channels(std::vector<KernelCase>& cases) {
     cases.push_back({"batch_norm_relu", {{x, one, one, one, one}, {}}});
     cases.push_back({"batch_norm_add_relu", {{x, one, one, one, one, x}, {}}});
     cases.push_back({"batch_norm_relu_grad", {{x, one, one, one, one, x}, {{"epsilon", 5.0}}}});
+    cases.push_back(
+        {"batch_norm_add_relu_grad", {{x, one, one, one, x, x, x}, {{"epsilon", 5.0}}}});
     cases.push_back({"global_avg_pool", {{x}, {}}});
     cases.push_back({"max_pool2d",
                      {{x},

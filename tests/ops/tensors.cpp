@@ -9,6 +9,7 @@
 #include "graph/base/bfloat16.h"
 #include "graph/base/error.h"
 #include "graph/base/float16.h"
+#include "graph/passes/channels_last.h"
 #include "ops/registry.h"
 
 namespace hetu::test {
@@ -147,8 +148,9 @@ std::map<ValueId, Tensor> evaluate(const Graph& graph, const std::map<ValueId, T
   std::map<ValueId, Tensor> values;
   for (const auto& [v, tensor] : feeds) values[v] = tensor.converted(type_of(v).dtype);
   for (const Node& node : graph.nodes) {
-    if (node.op == "placeholder" || node.op == "parameter") continue;
+    if (node.op == "placeholder" || node.op == "parameter" || node.op == "buffer") continue;
     KernelDesc d{node.op, node.name, {}, {}, &node.attrs, 1, 0};
+    d.images = image_layout(graph, op_set().find(node.op), node);
     d.name_hash = stable_hash(node.attrs.has("key") ? node.attrs.text("key") : node.name);
     for (const ValueId v : node.inputs) d.inputs.push_back(type_of(v));
     for (const ValueId v : node.outputs) d.outputs.push_back(type_of(v));
