@@ -14,6 +14,7 @@ import hetu.torch
 import hetu.torch.blocks
 import torch_bad
 import torch_empty
+import torch_grid
 import torch_mixed
 import torch_models
 import torch_varuna
@@ -210,7 +211,9 @@ def main():
     for name in cases:
         if name in ("save", "load"):
             {"save": save, "load": load}[name](folder, int(seed))
-        elif name.partition(" by ")[0] in torch_models.MODELS:
+        elif name.startswith("grid "):
+            torch_grid.run(name, int(seed))
+        elif name in torch_models.MODELS:
             torch_models.run(name, MICROS, int(seed))
         elif name in torch_mixed.CASES:
             torch_mixed.run(name, MICROS, int(seed))
