@@ -16,22 +16,23 @@ METHODS = ("gpipe", "1f1b", "interleaved-1f1b", "looped-bfs", "gems", "chimera",
            "v-half", "v-min", "interleaved-zb", "dualpipe", "dualpipev", "varuna", "zb-1p", "zb-2p", "auto")
 MODELS = ("bert masked", "gpt2", "llama masked", "t5 masked", "vit", "resnet18")
 OVER_COPIES = ("gems", "chimera", "dualpipe")  # whose two replicas of a stage sum what each has
+RECOMPUTING = ("varuna",)  # as they are
 SHARING = ("bert", "gpt2", "t5")  # parameters tied over stages, or values that several of them read
 DEEP = {"t5 masked": 3}  # blocks of each half; others have six, so that four workers with two stages each have eight pieces
 _plain = {}  # what one process comes to, by everything that it depends on
 
 
 def cases(stages, pipelines, every):
-    """Names of the cases of one job; not `every`: each method and model meet once, with or without recompute."""
+    """Names of the cases of one job; not `every`: each method with one model, others in other jobs."""
+    end = f"{stages} {pipelines}"
+    if every:
+        return [f"grid {model} by {method}{again} {end}" for method in METHODS for model in MODELS
+                for again in ("", " recomputed") if not (again and method in RECOMPUTING)]
     found = []
-    for turn, method in enumerate(METHODS):
-        for number, model in enumerate(MODELS):
-            for again in (False, True):
-                if again and method == "varuna":
-                    continue  # which recomputes as it is
-                if every or (turn + number) % 2 == again or method == "varuna":
-                    found.append(f"grid {model} by {method}{' recomputed' if again else ''} {stages} {pipelines}")
-    return found if every else found[(stages + pipelines) % 3::3]
+    for turn, method in enumerate(METHODS, stages // 2 + 2 * pipelines):
+        again = " recomputed" if (turn + turn // len(MODELS)) % 2 and method not in RECOMPUTING else ""
+        found.append(f"grid {MODELS[turn % len(MODELS)]} by {method}{again} {end}")
+    return found
 
 
 def exact(case):
@@ -105,7 +106,7 @@ def run(case, seed):
     """One case; prints by how much this worker's losses, norms, parameters and buffers are apart."""
     model, method, again, pipelines = _parts(case)
     stages = int(case.split()[-2])
-    micros = 4 if stages == 2 else 8  # what dualpipe and dualpipev need
+    micros = 2 * stages if method.startswith("dualpipe") else 4  # as many as they need
     rows = EACH * micros - 1
     adam = exact(case)
     batches = _batches(model, rows, pipelines, seed)
