@@ -80,7 +80,7 @@ MODELS = {
     "t5 masked": (_t5, [("shared.weight", "lm_head.weight")],
                   lambda draw, rows: {**_masked(draw, rows), "decoder_input_ids": _ids(draw, rows, 9)}, (9,)),
     "vit": (_vit, [], lambda draw, rows: {"pixel_values": torch.randn(rows, 3, 16, 16, generator=draw)}, ()),
-    "resnet18": (_resnet, [], lambda draw, rows: torch.randn(rows, 3, 32, 32, generator=draw), ()),
+    "resnet18": (_resnet, [], lambda draw, rows: torch.randn(rows, 3, 48, 48, generator=draw), ()),
 }
 
 

@@ -115,7 +115,7 @@ class Torch(unittest.TestCase):
                 for name, worker, bits, weights, numbers in found:
                     with self.subTest(case=name, worker=worker, seed=SEED):
                         self.assertTrue(bits == "True" or not torch_grid.exact(name), name)
-                        self.assertLess(float(weights), 1e-5)
+                        self.assertLess(float(weights), 1e-6)
                         self.assertLess(float(numbers), 1e-6)
 
     def models(self, printed, lines):
