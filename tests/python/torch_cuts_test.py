@@ -12,8 +12,10 @@ class Cuts(unittest.TestCase):
     """In one process."""
 
     def test_cut_points(self):
-        """Of 12 pieces: the stages' parameters are a partition, also where the pieces do not come out even."""
+        """Of 12 pieces: the stages' parameters are a partition, also where the pieces do not come out even; a tied one is on
+        two stages, if there are two."""
         import torch_varuna
+        from hetu.torch import ties
         from hetu.torch.cuts import Pieces
         from hetu.torch.tracing import split_at_cut_points
 
@@ -24,7 +26,16 @@ class Cuts(unittest.TestCase):
             cut = pieces.stages(pieces.cut(stages, None))
             names = [pieces.names[id(p)] for stage in cut for p in stage.parameters()]
             self.assertEqual(len(cut), stages)
-            self.assertEqual(sorted(names), sorted(name for name, _ in model.named_parameters()))
+            every = sorted(name for name, _ in model.named_parameters())
+            self.assertEqual(sorted(names), every)
+            tie = [("words.weight", "head.weight")]
+            model = torch_varuna.Model(tied=True, blocks=11)
+            pieces = Pieces(split_at_cut_points(model, ["ids", "labels", "mask"], {"doubled": False}))
+            ties.join(pieces, tie)
+            cut = pieces.stages(pieces.cut(stages, None))
+            self.assertEqual(len(ties.cut(pieces, cut, tie)), int(stages > 1))
+            held = {id(p): pieces.names[id(p)] for stage in cut for p in stage.parameters()}
+            self.assertEqual(sorted(held.values()), [n for n in every if stages > 1 or n != "head.weight"])
 
     def test_split_at_modules(self):
         """Of a model of any class; what passes beside a cut goes along, and the names and numbers are the model's."""

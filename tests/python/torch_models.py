@@ -8,79 +8,84 @@ import hetu.torch
 import hetu.torch.blocks
 
 ROWS, EACH, STEPS, WORDS = 11, 3, 3, 64  # the last micro-batch has 2
-SEQUENCE = {"vocab_size": WORDS, "hidden_size": 32, "num_hidden_layers": 3, "num_attention_heads": 2}
-NO_DROP = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}  # the whole draws in an order of its own
+SEQUENCE = {"vocab_size": WORDS, "hidden_size": 32, "num_attention_heads": 2}
 
 
-def _bert():
+# Each of so many blocks. By default nothing is dropped: the whole draws in an order of its own.
+def _bert(layers=3, drop=0.0):
     from transformers import BertConfig, BertForMaskedLM
 
-    return BertForMaskedLM(BertConfig(**SEQUENCE, intermediate_size=48, max_position_embeddings=16, **NO_DROP))
+    return BertForMaskedLM(BertConfig(**SEQUENCE, num_hidden_layers=layers, intermediate_size=48, max_position_embeddings=16,
+                                      hidden_dropout_prob=drop, attention_probs_dropout_prob=drop))
 
 
-def _gpt2():
+def _gpt2(layers=3, drop=0.0):
     from transformers import GPT2Config, GPT2LMHeadModel
 
-    return GPT2LMHeadModel(GPT2Config(vocab_size=WORDS, n_embd=32, n_layer=3, n_head=2, n_positions=16, resid_pdrop=0.0,
-                                      embd_pdrop=0.0, attn_pdrop=0.0))
+    return GPT2LMHeadModel(GPT2Config(vocab_size=WORDS, n_embd=32, n_layer=layers, n_head=2, n_positions=16,
+                                      resid_pdrop=drop, embd_pdrop=drop, attn_pdrop=drop))
 
 
-def _llama():
+def _llama(layers=3, drop=0.0):
     from transformers import LlamaConfig, LlamaForCausalLM
 
-    return LlamaForCausalLM(LlamaConfig(**SEQUENCE, num_key_value_heads=1, intermediate_size=48, max_position_embeddings=16))
+    return LlamaForCausalLM(LlamaConfig(**SEQUENCE, num_hidden_layers=layers, num_key_value_heads=1, intermediate_size=48,
+                                        max_position_embeddings=16, attention_dropout=drop))
 
 
-def _t5():
+def _t5(layers=2, drop=0.0):
     from transformers import T5Config, T5ForConditionalGeneration
 
-    return T5ForConditionalGeneration(T5Config(vocab_size=WORDS, d_model=32, d_kv=16, d_ff=48, num_layers=2, num_heads=2,
-                                               dropout_rate=0.0))
+    return T5ForConditionalGeneration(T5Config(vocab_size=WORDS, d_model=32, d_kv=16, d_ff=48, num_layers=layers,
+                                               num_heads=2, dropout_rate=drop))
 
 
-def _vit():
+def _vit(layers=3, drop=0.0):
     from transformers import ViTConfig, ViTForImageClassification
 
-    return ViTForImageClassification(ViTConfig(hidden_size=32, num_hidden_layers=3, num_attention_heads=2,
+    return ViTForImageClassification(ViTConfig(hidden_size=32, num_hidden_layers=layers, num_attention_heads=2,
                                                intermediate_size=48, image_size=16, patch_size=4, num_labels=WORDS,
-                                               **NO_DROP))
+                                               hidden_dropout_prob=drop, attention_probs_dropout_prob=drop))
 
 
-def _resnet():
+def _resnet(layers=8, drop=0.0):
+    """Whose blocks are eight, and drop nothing."""
     from torchvision.models import resnet18
 
     return resnet18(num_classes=WORDS)
 
 
-def _ids(draw, length=12):
-    return torch.randint(0, WORDS, (ROWS, length), generator=draw)
+def _ids(draw, rows, length=12):
+    return torch.randint(0, WORDS, (rows, length), generator=draw)
 
 
-def _masked(draw):
+def _masked(draw, rows):
     """Rows of words, the last ones padded."""
-    lengths = torch.randint(6, 13, (ROWS, 1), generator=draw)
-    return {"input_ids": _ids(draw), "attention_mask": (torch.arange(12) < lengths).long()}
+    lengths = torch.randint(6, 13, (rows, 1), generator=draw)
+    return {"input_ids": _ids(draw, rows), "attention_mask": (torch.arange(12) < lengths).long()}
 
 
-# name: the model, pairs of tied parameters, the inputs of a batch, the shape of its labels
+# name: the model, pairs of tied parameters, the inputs of a batch of so many rows, the shape of a row's labels
 MODELS = {
     "bert": (_bert, [("bert.embeddings.word_embeddings.weight", "cls.predictions.decoder.weight")],
-             lambda draw: {"input_ids": _ids(draw)}, (ROWS, 12)),
+             lambda draw, rows: {"input_ids": _ids(draw, rows)}, (12,)),
     "bert masked": (_bert, [("bert.embeddings.word_embeddings.weight", "cls.predictions.decoder.weight")], _masked,
-                    (ROWS, 12)),
-    "gpt2": (_gpt2, [("transformer.wte.weight", "lm_head.weight")], lambda draw: {"input_ids": _ids(draw)}, (ROWS, 12)),
-    "llama": (_llama, [], lambda draw: {"input_ids": _ids(draw)}, (ROWS, 12)),
-    "llama masked": (_llama, [], _masked, (ROWS, 12)),
+                    (12,)),
+    "gpt2": (_gpt2, [("transformer.wte.weight", "lm_head.weight")],
+             lambda draw, rows: {"input_ids": _ids(draw, rows)}, (12,)),
+    "llama": (_llama, [], lambda draw, rows: {"input_ids": _ids(draw, rows)}, (12,)),
+    "llama masked": (_llama, [], _masked, (12,)),
     "t5": (_t5, [("shared.weight", "lm_head.weight")],
-           lambda draw: {"input_ids": _ids(draw), "decoder_input_ids": _ids(draw, 9)}, (ROWS, 9)),
+           lambda draw, rows: {"input_ids": _ids(draw, rows), "decoder_input_ids": _ids(draw, rows, 9)}, (9,)),
     "t5 masked": (_t5, [("shared.weight", "lm_head.weight")],
-                  lambda draw: {**_masked(draw), "decoder_input_ids": _ids(draw, 9)}, (ROWS, 9)),
-    "vit": (_vit, [], lambda draw: {"pixel_values": torch.randn(ROWS, 3, 16, 16, generator=draw)}, (ROWS,)),
-    "resnet18": (_resnet, [], lambda draw: torch.randn(ROWS, 3, 32, 32, generator=draw), (ROWS,)),
+                  lambda draw, rows: {**_masked(draw, rows), "decoder_input_ids": _ids(draw, rows, 9)}, (9,)),
+    "vit": (_vit, [], lambda draw, rows: {"pixel_values": torch.randn(rows, 3, 16, 16, generator=draw)}, ()),
+    "resnet18": (_resnet, [], lambda draw, rows: torch.randn(rows, 3, 48, 48, generator=draw), ()),
 }
 
 
-def _loss(logits, labels):
+def loss_of(logits, labels):
+    """Of words."""
     return nn.functional.cross_entropy(logits.flatten(0, -2), labels.flatten())
 
 
@@ -93,33 +98,24 @@ def _plain(whole, inputs, labels):
             out = whole(**{name: value[at:at + EACH] for name, value in inputs.items()}).logits
         else:
             out = whole(inputs[at:at + EACH])
-        part = _loss(out, y) * (len(y) / ROWS)
+        part = loss_of(out, y) * (len(y) / ROWS)
         part.backward()
         total += part.item()
     return total
 
 
-METHODS = {"gpipe": {}, "1f1b": {"with_recompute": True}, "zb-v": {}, "interleaved-1f1b": {"chunks": 2}, "varuna": {},
-           "zb-h1": {"with_recompute": True}}  # beside zb-h1 without recompute, which all cases try
-GRID = [f"{model} by {method}" for model in ("bert masked", "gpt2", "llama masked", "t5 masked", "vit", "resnet18")
-        for method in METHODS]
-ON_FOUR = [case for case in GRID if not case.endswith((" zb-v", " interleaved-1f1b"))]  # for which the models have layers
-
-
-def run(case, micros, seed):
-    """"MODEL" or "MODEL by METHOD": trains both, and prints by how much they are apart."""
-    name, _, method = case.partition(" by ")
+def run(name, micros, seed):
+    """Trains both, and prints by how much they are apart."""
     make, ties, inputs_of, shape = MODELS[name]
     torch.manual_seed(seed)
     model = make()
     torch.manual_seed(seed)
     whole = make().train()
-    pipe = hetu.torch.Pipeline(hetu.torch.blocks.split(model), _loss, method or "zb-h1", micros, tied=ties,
-                               **METHODS.get(method, {}))
+    pipe = hetu.torch.Pipeline(hetu.torch.blocks.split(model), loss_of, "zb-h1", micros, tied=ties)
     rules = [torch.optim.SGD(p, lr=0.1) for p in (pipe.parameters(), whole.parameters())]
     draw = torch.Generator().manual_seed(seed)
     for _ in range(STEPS):
-        inputs, labels = inputs_of(draw), torch.randint(0, WORDS, shape, generator=draw)
+        inputs, labels = inputs_of(draw, ROWS), torch.randint(0, WORDS, (ROWS, *shape), generator=draw)
         found = pipe.step(inputs, labels)
         rules[0].step()
         rules[1].zero_grad()
@@ -131,5 +127,5 @@ def run(case, micros, seed):
                 for n, t in state.items())
     bits = found == plain and all(torch.equal(t, names[n]) for n, t in state.items())
     keys = set(pipe.state_dict()) == set(whole.state_dict())
-    print(f"CASE {case}: worker {pipe.transport.worker} bits {bits} weights {apart:.2e} "
+    print(f"CASE {name}: worker {pipe.transport.worker} bits {bits} weights {apart:.2e} "
           f"numbers {abs(found - plain) / plain:.2e} names {keys}", flush=True)

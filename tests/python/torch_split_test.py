@@ -54,8 +54,8 @@ class Drawn:
         if kind == 3:
             return [torch.nn.functional.linear(a, b, b[0])]  # a bias, which is broadcast
         if kind == 4:
-            low, high = a.aminmax(dim=0)  # one node, two results
-            return [low + b, high - b]
+            spread, middle = torch.var_mean(a, dim=0)  # one node, two results
+            return [spread + b, middle - b]
         return list(torch.stack([a, b]).unbind())  # another
 
 

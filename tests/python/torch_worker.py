@@ -3,17 +3,20 @@
 torch_worker.py FOLDER CASE...: each case is a line of CASES that fits the number of workers; every worker checks its own
 parameters, and prints one line per case. The seed is printed by the test."""
 
+import copy
 import os
 import runpy
 import sys
 
 import torch
 from torch import nn
+from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 
 import hetu.torch
 import hetu.torch.blocks
 import torch_bad
 import torch_empty
+import torch_grid
 import torch_mixed
 import torch_models
 import torch_varuna
@@ -171,6 +174,31 @@ def check(name, seed):
     return pipe, rules[0]
 
 
+def loaded(seed):
+    """DistributedSamplers that are told the pipelines: two have each sample of an epoch once between them, and evaluate()
+    is what one process has that is given the shares of both."""
+    draw = torch.Generator().manual_seed(seed)
+    data = TensorDataset(torch.randn(4 * ROWS, WIDTH, generator=draw), torch.randn(4 * ROWS, WIDTH, generator=draw))
+    torch.manual_seed(seed)
+    model = deep().eval()
+    whole = copy.deepcopy(model)
+    pipe = hetu.torch.Pipeline(model, nn.MSELoss(), "1f1b", 2, pipelines=2)
+
+    def batches(pipeline):
+        sampler = DistributedSampler(data, pipe.pipelines, pipeline, seed=seed)
+        sampler.set_epoch(1)
+        return DataLoader(data, ROWS, sampler=sampler)
+
+    seen = []
+    for (x, y), *shares in zip(batches(pipe.pipeline), batches(0), batches(1), strict=True):
+        with torch.no_grad():
+            plain = sum(float(nn.functional.mse_loss(whole(a), b)) for a, b in shares) / 2
+        assert abs(pipe.evaluate(x, y) - plain) < 1e-6 * plain
+        seen += [tuple(row.tolist()) for a, _ in shares for row in a]
+    assert len(seen) == len(set(seen)) == len(data), "a sample that no pipeline or both had"
+    print(f"LOADED: worker {pipe.transport.worker}", flush=True)
+
+
 def _forward(model, x):
     for piece in pieces_of(model):
         x = piece(x)
@@ -210,12 +238,16 @@ def main():
     for name in cases:
         if name in ("save", "load"):
             {"save": save, "load": load}[name](folder, int(seed))
-        elif name.partition(" by ")[0] in torch_models.MODELS:
+        elif name.startswith("grid "):
+            torch_grid.run(name, int(seed))
+        elif name in torch_models.MODELS:
             torch_models.run(name, MICROS, int(seed))
         elif name in torch_mixed.CASES:
             torch_mixed.run(name, MICROS, int(seed))
         elif name == "empty":
             torch_empty.run(folder, int(seed))
+        elif name == "loaded":
+            loaded(int(seed))
         elif name == "bad":
             torch_bad.run(folder)
         elif name == "trace":

@@ -155,7 +155,6 @@ class Pipeline(StateOfPipeline):
             signature = (training, rows, _autocast(), str(tree), tuple(_signature(leaf, sizes[0]) for leaf in leaves))
             if signature not in self.forms:
                 self.forms[signature] = find(self.stages, leaves, tree, rows, sizes[0])
-                torch.clear_autocast_cache()  # of casts without elements
             return self.forms[signature]
 
         return [check_rows(self.stages, form_of, rows) for rows in sizes]

@@ -19,6 +19,7 @@ from hetu.process import leave
 from hetu.torch import Pipeline
 from hetu.torch.tracing import first_tensor, split_at_cut_points
 from hetu.varuna import checkpoint
+from hetu.varuna.asked import Asked
 from hetu.varuna.placement import default_map, get_varuna_config
 from hetu.varuna.saved import Saver
 from hetu.varuna.scale import LossScale
@@ -62,6 +63,8 @@ class Varuna:
         pieces = split_at_cut_points(model, self.names, self.fixed)
         self.pipe = Pipeline(pieces, lambda out, target: first_tensor(out), schedule, math.ceil(self.rows / chunk_size),
                              pipelines=self.replicas, tied=[(one, two) for one, two in shared_weights or ()], **options)
+        self.asked = Asked(self.pipe)
+        self.asked.before_step()
         self.optimizer: torch.optim.Optimizer | None = None
         self.scale: LossScale | None = None
         self.saver: Saver | None = None
@@ -72,11 +75,13 @@ class Varuna:
     def step(self, inputs: Mapping[str, Any], clip_grad_max_norm: float | None = None) -> tuple[Any, ...]:
         """The gradients of this replica's share of a batch, summed over replicas and tied parameters. Returns the mean loss
         of all replicas, whether a gradient anywhere is infinite or no number, and the norm of all gradients (the greatest
-        one allowed, where it was clipped). The optimizer's step is the caller's, if not overflow."""
+        one allowed, where it was clipped). The optimizer's step is the caller's, if not overflow. A handler of SIGUSR1 that
+        the script has is called at the beginning of a step, on all ranks of the same one."""
         if not self.training:
             raise RuntimeError("step() after eval(): call train() first, or evaluate()")
         if self.dtype == torch.float16 and self.scale is None:
             raise RuntimeError("step() before set_optimizer(): float16 needs the scale of its losses")
+        self.asked.before_step()
         with self._precision():
             loss = self.pipe.step(self._tensors(inputs, self.rows), None, self.scale.scaler if self.scale else None)
         overflow = self.scale is not None and self.scale.divide()
@@ -86,6 +91,7 @@ class Varuna:
         if clip_grad_max_norm is not None and not overflow:
             self.pipe.clip_grads_with_norm_(clip_grad_max_norm, total)
             norm = min(norm, clip_grad_max_norm)
+        self.asked.after_step()
         return (loss, overflow, norm) if self.values == 3 else (loss, overflow)
 
     def evaluate(self, inputs: Mapping[str, Any], batch_size: int | None = None) -> float:
@@ -94,6 +100,7 @@ class Varuna:
         if batch_size is not None and batch_size % self.replicas:
             raise ValueError(f"batch_size {batch_size} is no multiple of {self.replicas} replicas")
         rows = self.rows if batch_size is None else batch_size // self.replicas
+        self.asked.before_step()
         with self._precision():
             return self.pipe.evaluate(self._tensors(inputs, rows), None)
 
