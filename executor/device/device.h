@@ -103,7 +103,6 @@ struct Backend {
   const char* name;
   std::unique_ptr<Device> (*open)();
   PrepareKernel prepare;                   ///< the kernels of a stage
-  bool fuses = true;                       ///< it has kernels for what the passes of fuse.h make
   FactorScratch factor_scratch = nullptr;  ///< of its TensorKernels; null: it has no such kernels
 };
 

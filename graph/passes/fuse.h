@@ -4,8 +4,7 @@
 
 namespace hetu {
 
-/// What a device runs of a graph: fuse_norm, and fuse_attention, fuse_activation and fuse_residual
-/// where it `has` kernels for what they make.
-Graph fused(const Graph& graph, bool has);
+/// What a device runs of a graph: fuse_norm, fuse_attention, fuse_activation and fuse_residual.
+Graph fused(const Graph& graph);
 
 }  // namespace hetu
