@@ -114,6 +114,7 @@ class CudaQueue final : public Queue {
     thread_.join();
     let_go(cudaStreamSynchronize(stream()));
     static_cast<void>(cublasLtDestroy(static_cast<cublasLtHandle_t>(bench_.multiplier)));
+    bench_.convolver.reset();
     staging_.reset();
     let_go(cudaFree(bench_.workspace));
     let_go(cudaFreeHost(fault_));
@@ -133,6 +134,9 @@ class CudaQueue final : public Queue {
     changed_.notify_one();
     return Event(std::move(coming));
   }
+
+  /// Before its first product.
+  void use_tf32() { bench_.tf32 = true; }
 
   /// Zeroes what was allocated, behind what was given before.
   void clear(void* memory, std::size_t bytes) {
@@ -234,6 +238,7 @@ class Cuda final : public Device {
   bool in_host_memory() const override { return false; }
   Queue& queue() override { return queue_; }
   const TensorKernels& kernels() const override { return cuda_tensor_kernels(); }
+  void use_tf32() override { queue_.use_tf32(); }
 
  private:
   std::byte* take(std::int64_t bytes) override {

@@ -84,6 +84,9 @@ class Device {
   virtual Queue& queue() = 0;
   /// Arithmetic on whole tensors; runs on this device's queue.
   virtual const TensorKernels& kernels() const = 0;
+  /// Products of float32 may from now on round their operands to TF32 (11 bits), which a GPU's
+  /// matrix units multiply; of no meaning where there are none.
+  virtual void use_tf32() {}
 
   struct Free {
     Device* device = nullptr;

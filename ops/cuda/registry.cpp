@@ -20,6 +20,7 @@ std::vector<const KernelRow*> cuda_kernels(std::string_view op) {
                                                           &attention_rows(),
                                                           &loss_rows(),
                                                           &order_rows(),
+                                                          &cudnn_rows(),
                                                           &conv_rows(),
                                                           &batch_norm_rows(),
                                                           &pool_rows(),

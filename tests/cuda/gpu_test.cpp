@@ -110,6 +110,7 @@ TEST_P(GpuRows, AgreeOnChannelsLastImages) {
       c.images = Layout::ChannelsLast;
       const std::vector<Tensor> there = moved(def.images.inputs, inputs, "channels_last");
       for (const KernelRow* row : cuda_kernels(c.op)) {
+        if (!row->takes(c.desc())) continue;
         const std::vector<Tensor> got =
             moved(def.images.outputs, run(*row, c, there, context, 0xff), "plain");
         for (std::size_t i = 0; i < got.size(); ++i)

@@ -67,8 +67,9 @@ struct Product::Plan {
 
   void prepare() {
     const ProductLayout l(shape);
-    // Float32 in float32: TF32 only where it is asked for.
-    check(cublasLtMatmulDescCreate(operation.address(), CUBLAS_COMPUTE_32F, CUDA_R_32F), "product");
+    const cublasComputeType_t computing =
+        bench().tf32 && type == CUDA_R_32F ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F;
+    check(cublasLtMatmulDescCreate(operation.address(), computing, CUDA_R_32F), "product");
     const auto as = [](bool transpose) { return transpose ? CUBLAS_OP_T : CUBLAS_OP_N; };
     const cublasOperation_t a = as(l.transpose_first), b = as(l.transpose_second);
     set(CUBLASLT_MATMUL_DESC_TRANSA, &a, sizeof a);
