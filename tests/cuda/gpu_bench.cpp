@@ -138,7 +138,8 @@ class Bench {
   void tell(const Case& c, const KernelRow& row, double flops, const std::vector<const void*>& in,
             const std::vector<void*>& out) {
     std::string shapes, why;
-    for (const TensorType& t : c.inputs) shapes += (shapes.empty() ? "" : " ") + to_string(t);
+    for (const TensorType& t : c.inputs) shapes += fmt::format("{} ", to_string(t));
+    shapes.pop_back();
     double seconds = 0;
     try {
       seconds = median_of(row.prepare(c.desc()), in, out);
