@@ -105,6 +105,11 @@ if(CUDAToolkit_NVCC_EXECUTABLE AND TARGET CUDA::cudart_static AND TARGET CUDA::c
 else()
   hetu_part(CUDA OFF "nvcc, libcudart_static and libcublasLt of the CUDA Toolkit 12 or 13")
 endif()
+# cuDNN: its headers, since the library is loaded when a convolution wants it.
+if(HETU_WITH_CUDA)
+  find_path(CUDNN_INCLUDE_DIR cudnn_graph.h HINTS ${CUDAToolkit_INCLUDE_DIRS})
+  hetu_part(CUDNN "${CUDNN_INCLUDE_DIR}" "cudnn_graph.h of cuDNN 9")
+endif()
 if(HETU_WITH_CUDA)
   if(NOT CMAKE_CUDA_COMPILER)
     set(CMAKE_CUDA_COMPILER ${CUDAToolkit_NVCC_EXECUTABLE})

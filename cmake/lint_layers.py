@@ -33,7 +33,7 @@ _TABLE = {
     "ps/client": "graph/base ops config/curve ps/wire ps/server",
     "datasets": "graph/base config",
     "executor/comm": "graph/base config/curve",
-    "executor/device": "graph/base ops",
+    "executor/device": "graph/base config ops",
     "executor/state": "graph/base executor/comm executor/device",
     "executor/compile": "graph/base graph ops pipeline/ir pipeline/verify",
     "executor/stage": "graph/base graph ops pipeline/ir pipeline/cost executor/comm executor/device executor/state "

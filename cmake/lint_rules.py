@@ -122,7 +122,7 @@ def orphans(texts: dict[str, str]) -> list[str]:
 CUDA_CALL = re.compile(r"\b(?:cuda(?!GetError)[A-Z]\w*|cublas(?!LtGetStatus)\w*[A-Z]\w*|cudnn[A-Z]\w*|"
                        r"nccl(?!GetError)[A-Z]\w*)\s*\(")
 LAUNCH = re.compile(r">>>\s*\(")
-TAKEN = re.compile(r"(?:\b(?:check|let_go)\(|static_cast<void>\(|cudaError_t \w+ =)\s*$")
+TAKEN = re.compile(r"(?:\b(?:check|let_go)\(|static_cast<void>\(|(?:cudaError|cublasStatus|cudnnStatus)_t \w+ =)\s*$")
 CHECKED = re.compile(r"[^;]*;\s*check\(cudaGetLastError\(\)")
 
 

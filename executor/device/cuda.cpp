@@ -1,4 +1,4 @@
-// One NVIDIA GPU: memory by cudaMalloc, one stream that everything goes through in order, events
+// An NVIDIA GPU: memory by cudaMalloc, one stream that everything goes through in order, events
 // that a thread waits for, so that their times are known and nobody polls. Uploads pass through
 // pinned pieces, so that they overlap with what runs.
 #include <cublasLt.h>
@@ -10,9 +10,11 @@
 #include <deque>
 #include <thread>
 
+#include "config/env.h"
 #include "executor/device/backends.h"
 #include "executor/device/device.h"
 #include "graph/base/error.h"
+#include "graph/base/log.h"
 #include "ops/cuda/gpu/check.h"
 #include "ops/cuda/registry.h"
 #include "ops/cuda/work.h"
@@ -22,9 +24,23 @@ namespace {
 
 using cuda::check;
 
-constexpr int kCard = 0;  // of those that CUDA_VISIBLE_DEVICES shows
+/// Of those that CUDA_VISIBLE_DEVICES shows: workers of a host take them in turn.
+int card() {
+  static const int chosen = [] {
+    int cards = 0;
+    check(cudaGetDeviceCount(&cards), "count of the cards");
+    const int one = env().local_worker % std::max(cards, 1);
+    cudaDeviceProp about;
+    check(cudaGetDeviceProperties(&about, one), "properties of the card");
+    log(Level::Info,
+        "device cuda: card {} of {}, {}, {} MiB; messages and gradient sums go through host memory",
+        one, cards, about.name, about.totalGlobalMem >> 20);
+    return one;
+  }();
+  return chosen;
+}
 
-void use_card() { check(cudaSetDevice(kCard), "use of the card"); }
+void use_card() { check(cudaSetDevice(card()), "use of the card"); }
 
 /// Destructors have nobody to tell, and the process may be ending with the driver gone.
 void let_go(cudaError_t status) { static_cast<void>(status); }
@@ -114,6 +130,7 @@ class CudaQueue final : public Queue {
     thread_.join();
     let_go(cudaStreamSynchronize(stream()));
     static_cast<void>(cublasLtDestroy(static_cast<cublasLtHandle_t>(bench_.multiplier)));
+    bench_.convolver.reset();
     staging_.reset();
     let_go(cudaFree(bench_.workspace));
     let_go(cudaFreeHost(fault_));
@@ -133,6 +150,9 @@ class CudaQueue final : public Queue {
     changed_.notify_one();
     return Event(std::move(coming));
   }
+
+  /// Before its first product.
+  void use_tf32() { bench_.tf32 = true; }
 
   /// Zeroes what was allocated, behind what was given before.
   void clear(void* memory, std::size_t bytes) {
@@ -234,6 +254,7 @@ class Cuda final : public Device {
   bool in_host_memory() const override { return false; }
   Queue& queue() override { return queue_; }
   const TensorKernels& kernels() const override { return cuda_tensor_kernels(); }
+  void use_tf32() override { queue_.use_tf32(); }
 
  private:
   std::byte* take(std::int64_t bytes) override {

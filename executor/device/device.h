@@ -84,6 +84,9 @@ class Device {
   virtual Queue& queue() = 0;
   /// Arithmetic on whole tensors; runs on this device's queue.
   virtual const TensorKernels& kernels() const = 0;
+  /// Products of float32 may from now on round their operands to TF32 (11 bits), which a GPU's
+  /// matrix units multiply; of no meaning where there are none.
+  virtual void use_tf32() {}
 
   struct Free {
     Device* device = nullptr;
@@ -103,7 +106,6 @@ struct Backend {
   const char* name;
   std::unique_ptr<Device> (*open)();
   PrepareKernel prepare;                   ///< the kernels of a stage
-  bool fuses = true;                       ///< it has kernels for what the passes of fuse.h make
   FactorScratch factor_scratch = nullptr;  ///< of its TensorKernels; null: it has no such kernels
 };
 

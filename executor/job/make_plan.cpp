@@ -310,7 +310,7 @@ TrainPlan make_plan(const Graph& graph, const OptimizerConfig& optimizer,
   TrainPlan job;
   job.graph = with_windows(graph, options.batch_size, job.tables);
   if (options.kernels == KernelChoice::Best) {
-    if (options.fuse == "on") job.graph = fused(job.graph, backend(options.device).fuses);
+    if (options.fuse == "on") job.graph = fused(job.graph);
     job.graph = channels_last(job.graph, op_set());
   }
   job.graph = in_precision(job.graph, options.dtype, options.device);

@@ -11,6 +11,11 @@ Graph in_precision(const Graph& graph, const std::string& dtype, const std::stri
   if (dtype == kDTypes[0]) return graph;
   // A GPU has both types, whatever the processor has.
   const bool on_gpu = device == "cuda";
+  if (dtype == kTf32 && !on_gpu)
+    fail(Code::Unsupported,
+         "--dtype tf32 wants the matrix units of a GPU, and --device is {}: use --dtype float32 or "
+         "bf16, or --device cuda",
+         device);
   const std::string lacks = on_gpu ? "" : lacks_for_bfloat16();
   if (dtype == "fp16" && !on_gpu) {
     fail(Code::Unsupported,
@@ -28,6 +33,7 @@ Graph in_precision(const Graph& graph, const std::string& dtype, const std::stri
           "--dtype {} does not go with K-FAC, whose factors and inverses are float32 throughout: "
           "use --dtype float32, or leave K-FAC out",
           dtype);
+  if (dtype == kTf32) return graph;  // Device::use_tf32
   return mixed_precision(graph, op_set(),
                          wants_loss_scale(dtype) ? DType::Float16 : DType::BFloat16);
 }

@@ -6,11 +6,12 @@
 
 namespace hetu {
 
-/// What --dtype may say: "float32"; "bf16" or "fp16", mixed precision by the device's own
-/// instructions; "bf16-emulated" or "fp16-emulated", the same where it has none, rounded at the
-/// same places and slower than float32.
-inline constexpr const char* kDTypes[] = {"float32", "bf16", "bf16-emulated", "fp16",
-                                          "fp16-emulated"};
+/// What --dtype may say: "float32"; "tf32", the same with products whose operands a GPU rounds to
+/// 11 bits; "bf16" or "fp16", mixed precision by the device's own instructions; "bf16-emulated" or
+/// "fp16-emulated", the same where it has none, rounded at the same places and slower than float32.
+inline constexpr const char* kDTypes[] = {"float32",       "tf32", "bf16",
+                                          "bf16-emulated", "fp16", "fp16-emulated"};
+inline constexpr const char* kTf32 = kDTypes[1];
 
 /// Whether its range is so small that gradients want a loss scale: of the two of float16.
 bool wants_loss_scale(const std::string& dtype);

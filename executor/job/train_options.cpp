@@ -68,8 +68,9 @@ Fields fields(TrainerOptions& o) {
       {.name = "dtype",
        .place = &o.dtype,
        .argument = "WHAT",
-       .doc = "of activations and of what matrices are multiplied in: float32; bf16 or fp16, with "
-              "weights, sums, losses and what optimizers see in float32; or bf16-emulated, "
+       .doc = "of activations and of what matrices are multiplied in: float32; tf32, float32 whose "
+              "products a GPU rounds to 11 bits; bf16 or fp16, with weights, sums, losses and what "
+              "optimizers see in float32; or bf16-emulated, "
               "fp16-emulated, for processors without their instructions",
        .choices = {std::begin(kDTypes), std::end(kDTypes)}},
       {.name = "loss_scale",

@@ -69,6 +69,7 @@ void Trainer::build() {
   if (is_asynchronous() && transport_.worker() == 0) warn_of_ties(plan_);
   const TrainerOptions& job = plan_.options;
   device_ = open_device(job.device);
+  if (job.dtype == kTf32) device_->use_tf32();
   stages_ = std::make_unique<TrainStages>(plan_.graph, std::move(plan_.stage_plans), optimizer_,
                                           stages_options(plan_), *device_, transport_);
   if (wants_loss_scale(job.dtype))

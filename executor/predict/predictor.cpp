@@ -53,9 +53,8 @@ struct Carried {
 struct Predictor::Impl {
   Impl(SavedModel model, const PredictorOptions& options)
       : rows(options.rows > 0 ? options.rows : model.rows),
-        graph(options.kernels == KernelChoice::Best
-                  ? channels_last(fused(model.graph, backend(options.device).fuses), op_set())
-                  : std::move(model.graph)),
+        graph(options.kernels == KernelChoice::Best ? channels_last(fused(model.graph), op_set())
+                                                    : std::move(model.graph)),
         plan(forward_plan()),
         device(open_device(options.device)) {
     context.plan = &plan;

@@ -8,9 +8,8 @@
 
 namespace hetu {
 
-Graph fused(const Graph& graph, bool has) {
-  const Graph norms = fuse_norm(graph);
-  return has ? fuse_residual(fuse_activation(fuse_attention(fuse_skip(norms)))) : norms;
+Graph fused(const Graph& graph) {
+  return fuse_residual(fuse_activation(fuse_attention(fuse_skip(fuse_norm(graph)))));
 }
 
 }  // namespace hetu

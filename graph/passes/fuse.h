@@ -4,8 +4,8 @@
 
 namespace hetu {
 
-/// What a device runs of a graph: fuse_norm, and fuse_skip, fuse_attention, fuse_activation and
-/// fuse_residual where it `has` kernels for what they make.
-Graph fused(const Graph& graph, bool has);
+/// What a device runs of a graph: fuse_norm, fuse_skip, fuse_attention, fuse_activation and
+/// fuse_residual.
+Graph fused(const Graph& graph);
 
 }  // namespace hetu

@@ -4,80 +4,21 @@
 
 #include <cmath>
 
-#include "ops/cpu/attention_shape.h"
-#include "ops/cuda/rows.h"
+#include "ops/cuda/heads.h"
 
 namespace hetu::cuda {
 namespace {
 
-using cpu::AttentionMask;
-using cpu::AttentionShape;
-using cpu::KeyRange;
-using cpu::ScoreRow;
-
-/// What a run adds to the shape.
-struct Run {
-  std::uint64_t seed;
-  std::int64_t step, first_sample;
-  bool drops;
-  explicit Run(const KernelCall& c, const AttentionShape& s)
-      : seed(c.run.seed),
-        step(c.run.step),
-        first_sample(c.run.sample_offset),
-        drops(c.run.training && s.rate.threshold != 0) {}
-};
-
-struct Heads : RowWork {
-  AttentionShape s;
-  Run run;
-  Heads(const AttentionShape& shape, const Run& now) : s(shape), run(now) {}
-
-  /// Row r of all probs is that of a query of a head of a sample.
-  HETU_HD ScoreRow at(std::int64_t r) const {
-    return {r / (s.heads * s.queries), r / s.queries % s.heads, r % s.queries};
-  }
-  HETU_HD std::int64_t query(const ScoreRow& a) const {
-    return (a.sample * s.queries + a.query) * s.width + a.head * s.columns;
-  }
-  HETU_HD std::int64_t kv(const ScoreRow& a, std::int64_t j) const {
-    return (a.sample * s.keys + j) * s.kv_width + a.head / s.group * s.columns;
-  }
-  /// What dropout multiplies the weight of key j by.
-  HETU_HD float factor(const ScoreRow& a, std::int64_t j) const {
-    if (!run.drops) return 1.0F;
-    const auto stream =
-        DropoutStream::of(run.seed, s.name_hash, run.step, run.first_sample + a.sample);
-    return s.rate.keeps(stream.bits(s.row(a.head, a.query) + j)) ? static_cast<float>(s.rate.scale)
-                                                                 : 0.0F;
-  }
-  HETU_HD double dot(const float* a, const float* b) const {
-    double sum = 0;
-    for (std::int64_t l = 0; l < s.columns; ++l) sum += double(a[l]) * double(b[l]);
-    return sum;
-  }
-  HETU_HD bool sees(const ScoreRow& a, std::int64_t j) const {
-    const KeyRange range = s.range(a.query);
-    return j >= range.begin && j < range.end;
-  }
-};
-
 struct ProbsOf : Heads {
   static constexpr int kRounds = 2;  // maximum, sum of powers
-  using Heads::Heads;
-  AttentionMask mask{KernelDesc{}};
+  MaskBias bias;
   const float *q = nullptr, *k = nullptr;
-  const void* shown = nullptr;
-  float* probs = nullptr;
+  float *probs = nullptr, *stats = nullptr;  // stats: of fused_attention, or nullptr
+  ProbsOf(const Heads& heads, const MaskBias& of_mask) : Heads(heads), bias(of_mask) {}
 
   HETU_HD double none(int round) const { return round == 0 ? -HUGE_VAL : 0.0; }
   HETU_HD double combine(int round, double a, double b) const {
     return round == 0 ? fn::Maximum()(a, b) : a + b;
-  }
-  HETU_HD double bias(const ScoreRow& a, std::int64_t j) const {
-    const std::int64_t place = mask.begin(a) + j;
-    if (mask.padding()) return (static_cast<const std::int32_t*>(shown)[place] - 1) * 10000.0;
-    if (mask.adds()) return static_cast<const float*>(shown)[place];
-    return !mask.shows() || static_cast<const std::uint8_t*>(shown)[place] != 0 ? 0.0 : -HUGE_VAL;
   }
   HETU_HD double term(int round, std::int64_t r, std::int64_t j, const double* agreed) const {
     const ScoreRow a = at(r);
@@ -93,11 +34,17 @@ struct ProbsOf : Heads {
     float& kept = probs[r * s.keys + j];
     kept = any ? static_cast<float>(kept / agreed[1]) : 0.0F;
   }
+  HETU_HD void finish(std::int64_t r, const double* agreed) const {
+    if (stats == nullptr) return;
+    const bool any = agreed[0] != -HUGE_VAL;
+    stats[2 * r] = any ? static_cast<float>(agreed[0]) : 0.0F;
+    stats[2 * r + 1] = any ? static_cast<float>(1 / agreed[1]) : 0.0F;
+  }
 };
 
 /// y of a query, and dv of a key: a thread per element.
 struct ContextOf : Heads {
-  using Heads::Heads;
+  explicit ContextOf(const Heads& heads) : Heads(heads) {}
   const float *v = nullptr, *probs = nullptr;
   float* y = nullptr;
   HETU_HD void operator()(std::int64_t i) const {  // [sample, query, head, column]
@@ -113,24 +60,41 @@ struct ContextOf : Heads {
   }
 };
 
+/// y, probs and, of fused_attention, what its second output is; probs may be scratch.
+void attend(const KernelCall& c, const AttentionShape& s, const AttentionMask& mask, float* probs,
+            float* stats) {
+  const Heads heads(s, AttentionRun(c, s));
+  ProbsOf of_probs(heads, MaskBias(mask, c, 3));
+  of_probs.q = c.in<float>(0);
+  of_probs.k = c.in<float>(1);
+  of_probs.probs = probs;
+  of_probs.stats = stats;
+  for_rows(s.samples * s.heads * s.queries, s.keys, of_probs);
+  ContextOf context(heads);
+  context.v = c.in<float>(2);
+  context.probs = probs;
+  context.y = c.out<float>(0);
+  for_each(s.samples * s.queries * s.width, context);
+}
+
+/// Bytes of all probs.
+std::int64_t probs_bytes(const AttentionShape& s) {
+  return s.samples * s.heads * s.queries * s.keys * std::int64_t{sizeof(float)};
+}
+
 struct Attention {
   AttentionShape s;
   AttentionMask mask;
   explicit Attention(const KernelDesc& d) : s(d), mask(d) {}
+  void operator()(const KernelCall& c) const { attend(c, s, mask, c.out<float>(1), nullptr); }
+};
+
+/// With probs in scratch: for heads of so many columns that flash_attention.cu has no room.
+struct FusedAttention : Attention {
+  using Attention::Attention;
+  std::int64_t scratch_bytes() const { return probs_bytes(s); }
   void operator()(const KernelCall& c) const {
-    const Run run(c, s);
-    ProbsOf probs(s, run);
-    probs.mask = mask;
-    probs.q = c.in<float>(0);
-    probs.k = c.in<float>(1);
-    probs.shown = mask.padding() || mask.shows() || mask.adds() ? c.inputs[3] : nullptr;
-    probs.probs = c.out<float>(1);
-    for_rows(s.samples * s.heads * s.queries, s.keys, probs);
-    ContextOf context(s, run);
-    context.v = c.in<float>(2);
-    context.probs = c.out<float>(1);
-    context.y = c.out<float>(0);
-    for_each(s.samples * s.queries * s.width, context);
+    attend(c, s, mask, static_cast<float*>(c.scratch), c.out<float>(1));
   }
 };
 
@@ -195,37 +159,75 @@ struct KeyGradOf : Heads {
   }
 };
 
+/// dq, dk and dv from probs; `ds` holds the gradients of scores.
+void attend_back(const KernelCall& c, const AttentionShape& s, const float* probs, float* ds) {
+  const AttentionRun run(c, s);
+  const float *q = c.in<float>(0), *k = c.in<float>(1), *v = c.in<float>(2), *dy = c.in<float>(4);
+  ScoresGradOf scores(s, run);
+  scores.dy = dy;
+  scores.v = v;
+  scores.probs = probs;
+  scores.ds = ds;
+  scores.scale = s.scale;
+  for_rows(s.samples * s.heads * s.queries, s.keys, scores);
+  QueryGradOf queries(s, run);
+  queries.ds = ds;
+  queries.k = k;
+  queries.dq = c.out<float>(0);
+  for_each(s.samples * s.queries * s.width, queries);
+  KeyGradOf keys(s, run);
+  keys.ds = ds;
+  keys.probs = probs;
+  keys.q = q;
+  keys.dy = dy;
+  keys.dk = c.out<float>(1);
+  keys.dv = c.out<float>(2);
+  for_each(s.samples * s.keys * s.kv_width, keys);
+}
+
 struct AttentionGrad {
   AttentionShape s;
   explicit AttentionGrad(const KernelDesc& d) : s(d) {}
-  std::int64_t scratch_bytes() const {
-    return s.samples * s.heads * s.queries * s.keys * std::int64_t{sizeof(float)};
-  }
+  std::int64_t scratch_bytes() const { return probs_bytes(s); }
   void operator()(const KernelCall& c) const {
-    const Run run(c, s);
-    const float *q = c.in<float>(0), *k = c.in<float>(1), *v = c.in<float>(2);
-    const float *probs = c.in<float>(3), *dy = c.in<float>(4);
-    auto* const ds = static_cast<float*>(c.scratch);
-    ScoresGradOf scores(s, run);
-    scores.dy = dy;
-    scores.v = v;
-    scores.probs = probs;
-    scores.ds = ds;
-    scores.scale = s.scale;
-    for_rows(s.samples * s.heads * s.queries, s.keys, scores);
-    QueryGradOf queries(s, run);
-    queries.ds = ds;
-    queries.k = k;
-    queries.dq = c.out<float>(0);
-    for_each(s.samples * s.queries * s.width, queries);
-    KeyGradOf keys(s, run);
-    keys.ds = ds;
-    keys.probs = probs;
-    keys.q = q;
-    keys.dy = dy;
-    keys.dk = c.out<float>(1);
-    keys.dv = c.out<float>(2);
-    for_each(s.samples * s.keys * s.kv_width, keys);
+    attend_back(c, s, c.in<float>(3), static_cast<float*>(c.scratch));
+  }
+};
+
+/// Weights from what the fused forward kept of them.
+struct ProbsAgainOf : Heads {
+  MaskBias bias;
+  const float *q = nullptr, *k = nullptr, *stats = nullptr;
+  float* probs = nullptr;
+  ProbsAgainOf(const Heads& heads, const MaskBias& of_mask) : Heads(heads), bias(of_mask) {}
+  HETU_HD void operator()(std::int64_t i) const {
+    const std::int64_t r = i / s.keys, j = i % s.keys;
+    const ScoreRow a = at(r);
+    const float top = stats[2 * r], inverse = stats[2 * r + 1];
+    float p = 0;
+    if (sees(a, j) && inverse != 0.0F) {
+      const auto score = static_cast<float>(dot(q + query(a), k + kv(a, j)) * s.scale + bias(a, j));
+      p = static_cast<float>(std::exp(double(score) - double(top)) * double(inverse));
+    }
+    probs[i] = p;
+  }
+};
+
+struct FusedAttentionGrad {
+  AttentionShape s;
+  AttentionMask mask;
+  explicit FusedAttentionGrad(const KernelDesc& d) : s(d), mask(d, 5) {}
+  std::int64_t scratch_bytes() const { return 2 * probs_bytes(s); }
+  void operator()(const KernelCall& c) const {
+    auto* const probs = static_cast<float*>(c.scratch);
+    const std::int64_t scores = s.samples * s.heads * s.queries * s.keys;
+    ProbsAgainOf again(Heads(s, AttentionRun(c, s)), MaskBias(mask, c, 5));
+    again.q = c.in<float>(0);
+    again.k = c.in<float>(1);
+    again.stats = c.in<float>(3);
+    again.probs = probs;
+    for_each(scores, again);
+    attend_back(c, s, probs, probs + scores);
   }
 };
 
@@ -233,7 +235,7 @@ struct AttentionScoresGrad {
   AttentionShape s;
   explicit AttentionScoresGrad(const KernelDesc& d) : s(d) {}
   void operator()(const KernelCall& c) const {
-    ScoresGradOf scores(s, Run(c, s));
+    ScoresGradOf scores(s, AttentionRun(c, s));
     scores.dy = c.in<float>(0);
     scores.v = c.in<float>(1);
     scores.probs = c.in<float>(2);
@@ -249,6 +251,8 @@ const KernelTable& attention_rows() {
       row("attention", floats<Attention>),
       row("attention_grad", floats<AttentionGrad>),
       row("attention_scores_grad", floats<AttentionScoresGrad>),
+      row("fused_attention", floats<FusedAttention>),
+      row("fused_attention_grad", floats<FusedAttentionGrad>),
   };
   return kRows;
 }

@@ -95,10 +95,12 @@ struct BatchNormGradOf : RowWork {
   static constexpr int kRounds = 2;  // sum of slopes, and of slopes times x normalised
   Channels channels;
   const float *x, *gamma, *mean, *variance, *beta, *dy;  // beta: where relu follows
-  float *dx, *dgamma, *dbeta;
+  const float *y, *more;  // where relu follows a skip: its result, and a second gradient
+  float *dx, *dgamma, *dbeta, *dskip;
   double count, epsilon;
   HETU_HD double rstd(std::int64_t c) const { return 1 / std::sqrt(double(variance[c]) + epsilon); }
   HETU_HD double slope(std::int64_t c, std::int64_t at) const {
+    if (more != nullptr) return y[at] > 0 ? dy[at] + more[at] : 0.0f;
     if (beta == nullptr) return dy[at];
     const double scale = double(gamma[c]) * rstd(c);
     const auto made = static_cast<float>((x[at] - double(mean[c])) * scale + beta[c]);
@@ -115,6 +117,7 @@ struct BatchNormGradOf : RowWork {
     const std::int64_t at = channels.at(c, j);
     const double common = (sums[0] + normal(c, at) * sums[1]) / count;
     dx[at] = static_cast<float>(double(gamma[c]) * rstd(c) * (slope(c, at) - common));
+    if (dskip != nullptr) dskip[at] = static_cast<float>(slope(c, at));
   }
   HETU_HD void finish(std::int64_t c, const double* sums) const {
     dgamma[c] = static_cast<float>(sums[1]);
@@ -125,11 +128,12 @@ struct BatchNormGradOf : RowWork {
 struct BatchNormGrad {
   Channels channels;
   double epsilon;
-  bool relu;
+  bool relu, skip;
   explicit BatchNormGrad(const KernelDesc& d)
       : channels{placed(d.inputs[0], d)},
         epsilon(d.attrs->real("epsilon")),
-        relu(d.op == "batch_norm_relu_grad") {}
+        relu(d.op == "batch_norm_relu_grad"),
+        skip(d.op == "batch_norm_add_relu_grad") {}
   void operator()(const KernelCall& c) const {
     BatchNormGradOf body;
     body.channels = channels;
@@ -138,7 +142,10 @@ struct BatchNormGrad {
     body.mean = c.in<float>(2);
     body.variance = c.in<float>(3);
     body.beta = relu ? c.in<float>(4) : nullptr;
-    body.dy = c.in<float>(relu ? 5 : 4);
+    body.dy = c.in<float>(relu || skip ? 5 : 4);
+    body.y = skip ? c.in<float>(4) : nullptr;
+    body.more = skip ? c.in<float>(6) : nullptr;
+    body.dskip = skip ? c.out<float>(3) : nullptr;
     body.dx = c.out<float>(0);
     body.dgamma = c.out<float>(1);
     body.dbeta = c.out<float>(2);
@@ -170,6 +177,7 @@ const KernelTable& batch_norm_rows() {
       image_row("batch_norm_add_relu", floats<BatchNorm>),
       image_row("batch_norm_grad", floats<BatchNormGrad>),
       image_row("batch_norm_relu_grad", floats<BatchNormGrad>),
+      image_row("batch_norm_add_relu_grad", floats<BatchNormGrad>),
       row("count_up", floats<CountUp>),
   };
   return kRows;

@@ -4,26 +4,27 @@
 #include <cstdint>
 
 #include "ops/cpu/attr_fns.h"
-#include "ops/cuda/rows.h"
+#include "ops/cuda/numbers.h"
 
 namespace hetu::cuda {
 namespace {
 
 using cpu::count_of;
 
-template <class T, class F>
+template <class F>
 struct UnaryOf {
-  const T* x;
-  T* y;
+  Reader x;
+  Writer y;
   F f;
-  HETU_HD void operator()(std::int64_t i) const { y[i] = f(x[i]); }
+  HETU_HD void operator()(std::int64_t i) const { y.set(i, f(x[i])); }
 };
 
 template <class F>
 struct Unary {
   std::int64_t n;
+  Numbers numbers;
   F f;
-  explicit Unary(const KernelDesc& d) : n(count_of(d.outputs[0])), f(made(d)) {}
+  explicit Unary(const KernelDesc& d) : n(count_of(d.outputs[0])), numbers(d), f(made(d)) {}
   static F made(const KernelDesc& d) {
     if constexpr (std::is_constructible_v<F, const Attrs&>)
       return F(*d.attrs);
@@ -31,12 +32,12 @@ struct Unary {
       return F();
   }
   void operator()(const KernelCall& c) const {
-    for_each(n, UnaryOf<float, F>{c.in<float>(0), c.out<float>(0), f});
+    for_each(n, UnaryOf<F>{numbers.in(c, 0), numbers.out(c, 0), f});
   }
 };
 template <class F>
 PreparedKernel one(const KernelDesc& d) {
-  return floats<Unary<F>>(d);
+  return kernel<Unary<F>>(d);
 }
 
 template <class T, class F, class To>
@@ -59,9 +60,32 @@ struct Binary {
     for_each(walk.elements, BinaryOf<T, F, To>{c.in<T>(0), c.in<T>(1), c.out<To>(0), walk});
   }
 };
+
+template <class F>
+struct TwoNumbersOf {
+  Reader a, b;
+  Writer y;
+  Walk<2> walk;
+  HETU_HD void operator()(std::int64_t i) const {
+    std::int64_t at[2];
+    walk.places(i, at);
+    y.set(i, F()(a[at[0]], b[at[1]]));
+  }
+};
+
+template <class F>
+struct TwoNumbers {
+  Walk<2> walk;
+  Numbers numbers;
+  explicit TwoNumbers(const KernelDesc& d) : walk(d), numbers(d) {}
+  void operator()(const KernelCall& c) const {
+    for_each(walk.elements,
+             TwoNumbersOf<F>{numbers.in(c, 0), numbers.in(c, 1), numbers.out(c, 0), walk});
+  }
+};
 template <class F>
 PreparedKernel two(const KernelDesc& d) {
-  return floats<Binary<float, F, float>>(d);
+  return kernel<TwoNumbers<F>>(d);
 }
 
 /// Of floats, or of int32 as T: see ops/cpu/reference_elementwise.cpp.

@@ -1,5 +1,6 @@
 // Matrix products on the device, and how the row-major ones of operators look to a library that
-// counts columns first. Read by linear.cu; gpu/product.cpp runs them through cuBLASLt.
+// counts columns first. Read by linear.cu and conv.cu;
+// gpu/product.cpp runs them through cuBLASLt.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -33,16 +34,24 @@ struct ProductLayout {
 /// What a product's operands may be relied on to be aligned to, in bytes.
 inline constexpr std::int64_t kProductAlignment = 16;
 
+/// What a product may do with its results before it writes them.
+enum class Then : std::uint8_t { Nothing, Relu, GeluTanh };
+
 /// One product of a shape and dtype (float32, bfloat16 or float16, summed in float32), run on the
 /// queue of the calling thread. Copies share what the library was asked once. `lower` of the shape
 /// is not heeded.
 class Product {
  public:
   Product(const cpu::ProductShape& shape, DType dtype) : Product(shape, dtype, dtype) {}
-  /// C is of dtype `result`, that of A and B or float32; a bias wants that of A and B.
-  Product(const cpu::ProductShape& shape, DType dtype, DType result);
+  /// C is of dtype `result`, that of A and B or float32; a bias wants that of A and B. `then` wants
+  /// a bias, and is exact for Relu alone.
+  Product(const cpu::ProductShape& shape, DType dtype, DType result, Then then = Then::Nothing);
   /// bias is nullptr unless the shape has one. Of k = 0 nothing is added, or the result is 0.
-  void operator()(const void* a, const void* b, const void* bias, void* c) const;
+  /// GeluTanh writes what it was made of to `before`, laid out as C.
+  void operator()(const void* a, const void* b, const void* bias, void* c,
+                  void* before = nullptr) const;
+  /// Whether the library does it on this card, asked on a queue. Without `then` it is there.
+  bool there() const;
 
  private:
   struct Plan;

@@ -1,7 +1,6 @@
 // The kernels of the CUDA back end. Built where HETU_CUDA is on; its own kernels are built for the
 // host too, by the tests. Read by executor/device and tests.
 #pragma once
-#include <string>
 #include <string_view>
 #include <vector>
 
@@ -10,13 +9,11 @@
 
 namespace hetu {
 
-/// CUDA kernel rows of an operator, best first; none if it stands in cuda_gap().
+/// CUDA kernel rows of an operator, best first; every operator has one.
 std::vector<const KernelRow*> cuda_kernels(std::string_view op);
 
-/// Why an operator has no row yet; empty if it has one.
-std::string cuda_gap(std::string_view op);
-
-/// Of CUDA: prepares the first row that fits. Needs no card. Throws Unsupported naming the node.
+/// Of CUDA: prepares the first row that takes it, or for Reference the last one, which uses the
+/// fewest of CUDA's libraries. Needs no card. Throws Unsupported naming the node.
 PreparedKernel prepare_cuda(const KernelDesc& desc, KernelChoice choice = KernelChoice::Best);
 
 /// Sweeps, sums and norms of whole tensors; run on the queue of the calling thread.

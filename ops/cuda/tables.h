@@ -1,5 +1,5 @@
 // Tables of the CUDA kernels, as ops/cpu/tables.h of the CPU's. One row per operator and family of
-// dtypes; an operator without one stands in cuda_gaps().
+// dtypes.
 #pragma once
 #include <vector>
 
@@ -13,12 +13,17 @@ const KernelTable& elementwise_rows();
 const KernelTable& shape_rows();
 const KernelTable& linear_rows();
 const KernelTable& norm_rows();
+const KernelTable& residual_rows();
 const KernelTable& reduce_rows();
 const KernelTable& embedding_rows();
 const KernelTable& attention_rows();
+const KernelTable& flash_attention_rows();
+const KernelTable& flash_attention_grad_rows();
 const KernelTable& loss_rows();
 const KernelTable& order_rows();
 const KernelTable& conv_rows();
+/// By cuDNN; none in a build without it.
+const KernelTable& cudnn_rows();
 const KernelTable& batch_norm_rows();
 const KernelTable& pool_rows();
 const KernelTable& recurrent_rows();

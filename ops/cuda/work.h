@@ -3,6 +3,7 @@
 // which CMake takes the GPU's or the tests' own, runs them.
 #pragma once
 #include <cstdint>
+#include <memory>
 
 #include "ops/kernel.h"
 #include "ops/scalar_fns.h"
@@ -24,6 +25,8 @@ struct Bench {
   void* workspace =
       nullptr;  ///< of kWorkspaceBytes, on the device, used by one kernel after the other
   void* multiplier = nullptr;  ///< cublasLtHandle_t
+  bool tf32 = false;           ///< products and convolutions may round float32 operands to TF32
+  mutable std::shared_ptr<void> convolver;  ///< cudnnHandle_t; the first convolution makes it
 };
 inline constexpr std::int64_t kWorkspaceBytes = std::int64_t{32} << 20;
 

@@ -15,6 +15,8 @@
 #include "ops/cuda/registry.h"
 #include "tests/executor/conv_model.h"
 #include "tests/executor/train_together.h"
+#include "tests/ops/cuda_tolerance.h"
+#include "tests/ops/flash_samples.h"
 #include "tests/ops/samples.h"
 #include "tests/ops/tensors.h"
 
@@ -86,8 +88,8 @@ TEST_P(GpuRows, AgreesWithFloat64AndWithItself) {
         const std::vector<Tensor> again = run(*row, c, inputs, context, 0x00);
         for (std::size_t i = 0; i < got.size(); ++i) {
           EXPECT_LE(relative_difference(got[i].values(), want[i].values()),
-                    tolerance(got[i].type().dtype))
-              << "output " << i;
+                    tolerance(bounding_dtype(c, i)))
+              << row->implementation << ", output " << i;
           EXPECT_TRUE(got[i].same_bits(again[i]))
               << "output " << i << " differs when run twice, or is not written whole";
         }
@@ -108,6 +110,7 @@ TEST_P(GpuRows, AgreeOnChannelsLastImages) {
       c.images = Layout::ChannelsLast;
       const std::vector<Tensor> there = moved(def.images.inputs, inputs, "channels_last");
       for (const KernelRow* row : cuda_kernels(c.op)) {
+        if (!row->takes(c.desc())) continue;
         const std::vector<Tensor> got =
             moved(def.images.outputs, run(*row, c, there, context, 0xff), "plain");
         for (std::size_t i = 0; i < got.size(); ++i)
@@ -116,6 +119,27 @@ TEST_P(GpuRows, AgreeOnChannelsLastImages) {
               << "output " << i;
       }
     }
+}
+
+// As tests/ops/cuda_flash_test.cpp has it on the host.
+TEST_F(OnGpu, FlashAttentionGoesThroughTiles) {
+  const RunContext context{kSeed, 7, 40, true, 4};
+  for (const FlashSample& f : flash_samples())
+    for (const DType floats : {DType::Float32, DType::BFloat16, DType::Float16})
+      for (const bool gradient : {false, true}) {
+        SCOPED_TRACE(fmt::format("{}, {}, {}", f.what, dtype_name(floats), gradient));
+        const Case c = flash_case(f, floats, gradient);
+        const std::vector<Tensor> inputs = flash_inputs(f, c, floats, kSeed, context);
+        const std::vector<Tensor> want = in_float64(c, inputs, context);
+        for (const KernelRow* row : cuda_kernels(c.op)) {
+          if (!row->takes(c.desc())) continue;
+          const std::vector<Tensor> got = run(*row, c, inputs, context, 0xff);
+          for (std::size_t i = 0; i < got.size(); ++i)
+            EXPECT_LE(relative_difference(got[i].values(), want[i].values()),
+                      tolerance(got[i].type().dtype))
+                << row->implementation << ", output " << i;
+        }
+      }
 }
 
 std::vector<std::string> with_rows() {

@@ -55,10 +55,11 @@ cudaDataType_t cuda_type(DType dtype) {
 struct Product::Plan {
   cpu::ProductShape shape;
   cudaDataType_t type, result_type;
+  Then then;
   Operation operation;
   Layout first, second, result;
   cublasLtMatmulHeuristicResult_t found = {};
-  bool ready = false;
+  bool ready = false, there = false;
 
   void set(cublasLtMatmulDescAttributes_t what, const void* value, std::size_t bytes) {
     check(cublasLtMatmulDescSetAttribute(operation.get(), what, value, bytes), "product attribute");
@@ -66,16 +67,14 @@ struct Product::Plan {
 
   void prepare() {
     const ProductLayout l(shape);
-    // Float32 in float32: TF32 only where it is asked for.
-    check(cublasLtMatmulDescCreate(operation.address(), CUBLAS_COMPUTE_32F, CUDA_R_32F), "product");
+    const cublasComputeType_t computing =
+        bench().tf32 && type == CUDA_R_32F ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F;
+    check(cublasLtMatmulDescCreate(operation.address(), computing, CUDA_R_32F), "product");
     const auto as = [](bool transpose) { return transpose ? CUBLAS_OP_T : CUBLAS_OP_N; };
     const cublasOperation_t a = as(l.transpose_first), b = as(l.transpose_second);
     set(CUBLASLT_MATMUL_DESC_TRANSA, &a, sizeof a);
     set(CUBLASLT_MATMUL_DESC_TRANSB, &b, sizeof b);
-    if (shape.bias) {
-      const cublasLtEpilogue_t epilogue = CUBLASLT_EPILOGUE_BIAS;
-      set(CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue, sizeof epilogue);
-    }
+    if (shape.bias) set_epilogue(l.result);
     make(first, l.first, shape.batch, type);
     make(second, l.second, shape.batch, type);
     make(result, l.result, shape.batch, result_type);
@@ -96,26 +95,49 @@ struct Product::Plan {
           cublasLtMatmulPreferenceSetAttribute(preference.get(), of, &alignment, sizeof alignment),
           "alignment");
     int count = 0;
-    check(cublasLtMatmulAlgoGetHeuristic(static_cast<cublasLtHandle_t>(bench().multiplier),
-                                         operation.get(), first.get(), second.get(), result.get(),
-                                         result.get(), preference.get(), 1, &found, &count),
-          "choice of an algorithm");
-    if (count == 0)
+    const cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(
+        static_cast<cublasLtHandle_t>(bench().multiplier), operation.get(), first.get(),
+        second.get(), result.get(), result.get(), preference.get(), 1, &found, &count);
+    if (status == CUBLAS_STATUS_NOT_SUPPORTED)
+      count = 0;
+    else
+      check(status, "choice of an algorithm");
+    there = count > 0;
+    if (!there && then == Then::Nothing)
       fail(Code::Unsupported, "cuBLASLt has no algorithm for a product [{}, {}] x [{}, {}]",
            shape.m, shape.k, shape.k, shape.n);
     ready = true;
   }
+
+  void set_epilogue(const ColumnMajor& of_result) {
+    const cublasLtEpilogue_t epilogue = then == Then::Relu       ? CUBLASLT_EPILOGUE_RELU_BIAS
+                                        : then == Then::GeluTanh ? CUBLASLT_EPILOGUE_GELU_AUX_BIAS
+                                                                 : CUBLASLT_EPILOGUE_BIAS;
+    set(CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue, sizeof epilogue);
+    if (then == Then::GeluTanh)
+      set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, &of_result.leading, sizeof of_result.leading);
+  }
 };
 
-Product::Product(const cpu::ProductShape& shape, DType dtype, DType result)
+Product::Product(const cpu::ProductShape& shape, DType dtype, DType result, Then then)
     : plan_(std::make_shared<Plan>()) {
   HETU_ASSERT(result == dtype || (result == DType::Float32 && !shape.bias));
+  HETU_ASSERT(then == Then::Nothing || (shape.bias && !shape.adds));
+  plan_->then = then;
   plan_->shape = shape;
   plan_->type = cuda_type(dtype);
   plan_->result_type = cuda_type(result);
 }
 
-void Product::operator()(const void* a, const void* b, const void* bias, void* c) const {
+bool Product::there() const {
+  Plan& p = *plan_;
+  if (p.then == Then::Nothing || p.shape.batch * p.shape.m * p.shape.n == 0) return true;
+  if (!p.ready) p.prepare();
+  return p.there;
+}
+
+void Product::operator()(const void* a, const void* b, const void* bias, void* c,
+                         void* before) const {
   Plan& p = *plan_;
   const cpu::ProductShape& s = p.shape;
   if (s.batch * s.m * s.n == 0) return;
@@ -130,9 +152,11 @@ void Product::operator()(const void* a, const void* b, const void* bias, void* c
   }
   if (!p.ready) p.prepare();
   if (s.bias) p.set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias, sizeof bias);
-  const float one = 1, before = s.adds ? 1 : 0;
+  if (p.then == Then::GeluTanh)
+    p.set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, &before, sizeof before);
+  const float one = 1, kept = s.adds ? 1 : 0;
   check(cublasLtMatmul(static_cast<cublasLtHandle_t>(with.multiplier), p.operation.get(), &one, b,
-                       p.first.get(), a, p.second.get(), &before, c, p.result.get(), c,
+                       p.first.get(), a, p.second.get(), &kept, c, p.result.get(), c,
                        p.result.get(), &p.found.algo, with.workspace,
                        static_cast<std::size_t>(kWorkspaceBytes), stream),
         "product");

@@ -5,17 +5,20 @@
 #include "graph/base/bfloat16.h"
 #include "graph/base/error.h"
 #include "graph/base/float16.h"
+#include "ops/scalar_fns.h"
 
 namespace hetu::cuda {
 
 struct Product::Plan {
   cpu::ProductShape shape;
   DType dtype, result;
+  Then then;
 };
 
-Product::Product(const cpu::ProductShape& shape, DType dtype, DType result)
-    : plan_(std::make_shared<Plan>(Plan{shape, dtype, result})) {
+Product::Product(const cpu::ProductShape& shape, DType dtype, DType result, Then then)
+    : plan_(std::make_shared<Plan>(Plan{shape, dtype, result, then})) {
   HETU_ASSERT(result == dtype || (result == DType::Float32 && !shape.bias));
+  HETU_ASSERT(then == Then::Nothing || (shape.bias && !shape.adds));
 }
 
 namespace {
@@ -43,7 +46,10 @@ std::int64_t place(const ColumnMajor& m, std::int64_t batch, std::int64_t row, s
 
 }  // namespace
 
-void Product::operator()(const void* a, const void* b, const void* bias, void* c) const {
+bool Product::there() const { return true; }
+
+void Product::operator()(const void* a, const void* b, const void* bias, void* c,
+                         void* before) const {
   const cpu::ProductShape& s = plan_->shape;
   const DType dtype = plan_->dtype;
   const ProductLayout l(s);
@@ -58,6 +64,11 @@ void Product::operator()(const void* a, const void* b, const void* bias, void* c
         for (std::int64_t t = 0; t < terms; ++t)
           sum += at(b, dtype, place(l.first, n, i, t, l.transpose_first)) *
                  at(a, dtype, place(l.second, n, t, j, l.transpose_second));
+        if (plan_->then == Then::Relu) sum = fn::Relu()(sum);
+        if (plan_->then == Then::GeluTanh) {
+          set(before, plan_->result, to, sum);
+          sum = fn::GeluTanh<>()(sum);
+        }
         set(c, plan_->result, to, sum);
       }
 }

@@ -1,0 +1,131 @@
+// What the kernels of flash attention share: a tile of queries of a head, keys and values in tiles,
+// the weights of a pair. Read by flash_attention.cu and flash_attention_grad.cu.
+#pragma once
+#include <block.h>
+
+#include <algorithm>
+#include <cmath>
+#include <initializer_list>
+
+#include "graph/base/bfloat16.h"
+#include "graph/base/float16.h"
+#include "ops/cuda/heads.h"
+
+namespace hetu::cuda {
+
+/// Of what is moved at once.
+struct alignas(16) [[gnu::may_alias]] Piece {
+  std::uint32_t word[4];
+};
+
+/// What the three kernels share: a tile of queries of a head, and the weights of a pair.
+template <class T>
+struct Flash : Heads {
+  MaskBias bias;
+  FlashTile tile;
+  bool in_pieces = false;
+  const T *q = nullptr, *k = nullptr, *v = nullptr, *dy = nullptr;
+  float* stats = nullptr;  ///< per row: highest score, inverse of the sum of exponentials
+
+  Flash(const Heads& heads, const MaskBias& of_mask, FlashTile of_room)
+      : Heads(heads), bias(of_mask), tile(of_room) {}
+
+  HETU_HD int padded() const { return tile_round(static_cast<int>(s.columns)); }
+  HETU_HD std::int64_t query_tiles() const { return (s.queries + tile.queries - 1) / tile.queries; }
+  HETU_HD std::int64_t key_tiles() const { return (s.keys + tile.keys - 1) / tile.keys; }
+  /// How many of `of` rows of a tile from `first` on there are.
+  HETU_HD static int rows(std::int64_t first, std::int64_t all, int of) {
+    return all - first < of ? static_cast<int>(all - first) : of;
+  }
+  /// What any query of a tile sees.
+  HETU_HD KeyRange seen(std::int64_t first, int queries) const {
+    return {s.range(first).begin, s.range(first + queries - 1).end};
+  }
+  HETU_HD static ScoreRow below(ScoreRow first, int i) {
+    first.query += i;
+    return first;
+  }
+
+  /// [`there` rows, columns] into a tile with zeros around.
+  template <class Block>
+  HETU_HD void load(const Block& block, const T* from, std::int64_t from_step, int there,
+                    int tile_rows, T* to) const {
+    const int columns = static_cast<int>(s.columns), wide = padded(), step = tile_step<T>(wide);
+    if (in_pieces) {
+      constexpr int kOf = 16 / sizeof(T);
+      const int across = wide / kOf;
+      block.each(tile_rows * across, [=](int i) {
+        const int row = i / across, column = i % across * kOf;
+        Piece piece = {};
+        if (row < there && column < columns)
+          piece = *reinterpret_cast<const Piece*>(from + row * from_step + column);
+        *reinterpret_cast<Piece*>(to + row * step + column) = piece;
+      });
+    } else {
+      block.each(tile_rows * wide, [=](int i) {
+        const int row = i / wide, column = i % wide;
+        to[row * step + column] =
+            row < there && column < columns ? from[row * from_step + column] : T(0.0F);
+      });
+    }
+  }
+
+  HETU_HD float score(const ScoreRow& a, std::int64_t j, float dot) const {
+    return dot * static_cast<float>(s.scale) + static_cast<float>(bias(a, j));
+  }
+  /// The weight of key j, from what forward kept.
+  HETU_HD float weight(const ScoreRow& a, std::int64_t j, float dot) const {
+    const float* const kept = stats + 2 * row_of(a);
+    if (!sees(a, j) || kept[1] == 0.0F) return 0.0F;
+    return std::exp(score(a, j, dot) - kept[0]) * kept[1];
+  }
+};
+
+/// Which tiles a kernel takes, of heads of so many columns.
+template <class Kernel>
+FlashTile tile_of(const AttentionShape& s) {
+  if (s.columns > kMostShared) return {};
+  const int columns = tile_round(static_cast<int>(s.columns));
+  return flash_tile([&](FlashTile t) { return Kernel::room(columns, t).bytes; });
+}
+
+/// Whether rows of q (or y, dy) and of k (or v) can be moved in pieces.
+template <class T>
+bool moves_in_pieces(const AttentionShape& s, std::initializer_list<const T*> tensors) {
+  const auto whole = [](std::int64_t bytes) { return bytes % std::int64_t{sizeof(Piece)} == 0; };
+  const std::int64_t size = sizeof(T);
+  return whole(s.columns * size) && whole(s.width * size) && whole(s.kv_width * size) &&
+         std::all_of(tensors.begin(), tensors.end(), [&](const T* t) {
+           return whole(static_cast<std::int64_t>(reinterpret_cast<std::uintptr_t>(t)));
+         });
+}
+
+/// Whether inputs 0 to 2, dy and the results are of one dtype, what the mask adds is float32, and
+/// shared memory has room for all kernels.
+template <template <class> class... Kernels>
+bool flash_fits(const KernelDesc& d) {
+  const DType dtype = d.outputs[0].dtype;
+  const bool backward = d.outputs.size() > 2;
+  for (std::size_t i : {0, 1, 2, 4})
+    if ((i < 3 || backward) && d.inputs[i].dtype != dtype) return false;
+  const std::size_t mask = backward ? 5 : 3;
+  if (d.inputs.size() > mask && is_narrow(d.inputs[mask].dtype)) return false;
+  const AttentionShape s(d);
+  const auto has_room = [&]<class T>(T*) { return ((tile_of<Kernels<T>>(s).queries > 0) && ...); };
+  if (dtype == DType::BFloat16) return has_room(static_cast<BFloat16*>(nullptr));
+  if (dtype == DType::Float16) return has_room(static_cast<Float16*>(nullptr));
+  return dtype == DType::Float32 && has_room(static_cast<float*>(nullptr));
+}
+
+/// Of what flash_fits has taken.
+template <template <class> class Body>
+PreparedKernel flash_kernel(const KernelDesc& d) {
+  const DType dtype = d.outputs[0].dtype;
+  PreparedKernel made = dtype == DType::BFloat16  ? kernel<Body<BFloat16>>(d)
+                        : dtype == DType::Float16 ? kernel<Body<Float16>>(d)
+                                                  : kernel<Body<float>>(d);
+  made.implementation = "flash";
+  return made;
+}
+
+}  // namespace hetu::cuda

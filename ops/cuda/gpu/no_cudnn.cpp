@@ -1,0 +1,17 @@
+// A build without cuDNN's headers: convolutions are those of conv.cu.
+#include "graph/base/error.h"
+#include "ops/cuda/cudnn_conv.h"
+
+namespace hetu::cuda {
+
+struct CudnnConv::Plan {};
+
+bool has_cudnn() { return false; }
+
+CudnnConv::CudnnConv(const ConvTask&) { HETU_ASSERT(false); }
+
+bool CudnnConv::there() const { return false; }
+
+void CudnnConv::operator()(const void*, const void*, const void*) const { HETU_ASSERT(false); }
+
+}  // namespace hetu::cuda

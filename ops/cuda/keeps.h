@@ -1,0 +1,42 @@
+// Which elements dropout keeps, by the CPU's decisions. Read by the kernels alone.
+#pragma once
+#include <cstdint>
+
+#include "ops/cpu/kernel_shapes.h"
+#include "ops/philox.h"
+
+namespace hetu::cuda {
+
+/// Of a node over samples of `elements` elements: an element, dropped or scaled. In validation, as
+/// it is.
+struct Keeps {
+  std::int64_t elements;  ///< of a sample
+  std::uint64_t seed, name_hash;
+  std::int64_t step, first_sample;
+  DropoutRate rate;
+  bool drops;
+
+  explicit Keeps(const KernelDesc& d)
+      : elements(cpu::elements_per_sample(d, d.outputs[0])),
+        seed(0),
+        name_hash(d.name_hash),
+        step(0),
+        first_sample(0),
+        rate(DropoutRate::of(d.attrs->real("p"))),
+        drops(false) {}
+  Keeps in(const RunContext& run) const {
+    Keeps now = *this;
+    now.seed = run.seed;
+    now.step = run.step;
+    now.first_sample = run.sample_offset;
+    now.drops = run.training;
+    return now;
+  }
+  HETU_HD float operator()(std::int64_t i, float x) const {
+    if (!drops) return x;
+    const auto stream = DropoutStream::of(seed, name_hash, step, first_sample + i / elements);
+    return rate.keeps(stream.bits(i % elements)) ? x * static_cast<float>(rate.scale) : 0.0F;
+  }
+};
+
+}  // namespace hetu::cuda

@@ -1,0 +1,168 @@
+// Operators that are one matrix product, and linear layers with the activation behind them.
+#include <launch.h>
+
+#include "ops/cuda/numbers.h"
+#include "ops/cuda/product.h"
+#include "ops/cuda/rows.h"
+
+namespace hetu::cuda {
+namespace {
+
+using cpu::ProductShape;
+using cpu::Rows;
+using cpu::rows_of;
+
+/// Where A, B and the bias stand among a node's inputs.
+struct Places {
+  std::size_t a, b, bias;
+};
+
+struct ConvertOf {
+  Reader x;
+  Writer y;
+  HETU_HD void operator()(std::int64_t i) const { y.set(i, x[i]); }
+};
+
+/// A product of a node's inputs. What has two bytes is multiplied as it is: a bias of float32 is
+/// rounded first, as the library wants it, and sums come out in float32 if the output has it.
+struct NodeProduct {
+  ProductShape shape;
+  Places at;
+  DType dtype, result, bias;
+
+  NodeProduct(const KernelDesc& d, const ProductShape& of_node, Places places)
+      : shape(of_node),
+        at(places),
+        dtype(d.inputs[at.a].dtype),
+        result(d.outputs.back().dtype),
+        bias(shape.bias ? d.inputs[at.bias].dtype : dtype) {}
+
+  /// Whether the library multiplies it; else it is widened.
+  bool fits(const KernelDesc& d) const {
+    const bool same = d.inputs[at.b].dtype == dtype && d.outputs.front().dtype == result;
+    if (!same || (!is_narrow(dtype) && dtype != DType::Float32)) return false;
+    return shape.bias ? result == dtype && (bias == dtype || bias == DType::Float32)
+                      : result == dtype || result == DType::Float32;
+  }
+  std::int64_t scratch_bytes() const {
+    return bias == dtype ? 0 : shape.n * std::int64_t{sizeof(float)};
+  }
+  const void* bias_of(const KernelCall& c) const {
+    if (!shape.bias) return nullptr;
+    if (bias == dtype) return c.inputs[at.bias];
+    for_each(shape.n, ConvertOf{{c.inputs[at.bias], bias}, {c.scratch, dtype}});
+    return c.scratch;
+  }
+};
+
+/// In the node's types, or in float32.
+PreparedKernel widened_or_refused(const KernelDesc& d, PreparedKernel (*again)(const KernelDesc&)) {
+  for (const auto* types : {&d.inputs, &d.outputs})
+    for (const TensorType& t : *types)
+      if (!is_narrow(t.dtype) && t.dtype != DType::Float32)
+        fail(Code::Unsupported,
+             "{} '{}': no CUDA kernel for {}; float32, bfloat16 and float16 are there", d.op,
+             d.name, dtype_name(t.dtype));
+  return cuda::widened_kernel(d, again);
+}
+
+PreparedKernel product(const KernelDesc& d, const ProductShape& shape, Places at,
+                       PreparedKernel (*again)(const KernelDesc&)) {
+  const NodeProduct node(d, shape, at);
+  if (!node.fits(d)) return widened_or_refused(d, again);
+  const auto run = [node](const Product& product) {
+    return [node, product](const KernelCall& c) {
+      product(c.inputs[node.at.a], c.inputs[node.at.b], node.bias_of(c), c.outputs[0]);
+    };
+  };
+  PreparedKernel made{run(Product(shape, node.dtype, node.result)), node.scratch_bytes(),
+                      kImplementation};
+  if (shape.transpose_a && !shape.transpose_b && !shape.bias && node.result == DType::Float32) {
+    ProductShape sum = shape;
+    sum.adds = true;
+    made.add = run(Product(sum, node.dtype, node.result));
+  }
+  return made;
+}
+
+ProductShape linear_shape(const KernelDesc& d) {  // y = x w^T + b
+  const Rows x = rows_of(d.inputs[0]), w = rows_of(d.inputs[1]);
+  ProductShape p{1, x.rows, w.rows, x.columns, false, true};
+  p.bias = d.inputs.size() > 2;
+  return p;
+}
+
+PreparedKernel linear(const KernelDesc& d) {
+  return product(d, linear_shape(d), {0, 1, 2}, linear);
+}
+
+template <class F>
+struct ActivateOf {
+  Reader x;
+  Writer y;
+  HETU_HD void operator()(std::int64_t i) const { y.set(i, F()(x[i])); }
+};
+
+/// The last output is what linear makes; the first is made of it, and may be the same. `then` is
+/// done by the product itself, where the library does it as exactly as `F`.
+template <class F, Then then>
+PreparedKernel linear_then(const KernelDesc& d) {
+  const NodeProduct node(d, linear_shape(d), {0, 1, 2});
+  if (!node.fits(d)) return widened_or_refused(d, linear_then<F, then>);
+  const Product plain(node.shape, node.dtype, node.result);
+  const bool one_call = then != Then::Nothing && node.shape.bias && node.result == node.dtype &&
+                        (then == Then::Relu || is_narrow(node.dtype));
+  const Product whole =
+      one_call ? Product(node.shape, node.dtype, node.result, then) : Product(plain);
+  const std::size_t made = d.outputs.size() - 1;
+  return {[=](const KernelCall& c) {
+            const void *a = c.inputs[0], *b = c.inputs[1], *bias = node.bias_of(c);
+            void* const before = c.outputs[made];
+            if (one_call && whole.there()) return whole(a, b, bias, c.outputs[0], before);
+            plain(a, b, bias, before);
+            for_each(node.shape.m * node.shape.n,
+                     ActivateOf<F>{{before, node.result}, {c.outputs[0], node.result}});
+          },
+          node.scratch_bytes(), kImplementation};
+}
+
+PreparedKernel linear_input_grad(const KernelDesc& d) {  // dx = dy w
+  const Rows dy = rows_of(d.inputs[0]), w = rows_of(d.inputs[1]);
+  return product(d, {1, dy.rows, w.columns, dy.columns}, {0, 1, 0}, linear_input_grad);
+}
+
+PreparedKernel linear_weight_grad(const KernelDesc& d) {  // dw = dy^T x
+  const Rows x = rows_of(d.inputs[0]), dy = rows_of(d.inputs[1]);
+  return product(d, {1, dy.columns, x.columns, x.rows, true}, {1, 0, 0}, linear_weight_grad);
+}
+
+PreparedKernel kronecker_factor(const KernelDesc& d) {  // x^T x
+  const Rows x = rows_of(d.inputs[0]);
+  return product(d, {1, x.columns, x.columns, x.rows, true}, {0, 0, 0}, kronecker_factor);
+}
+
+PreparedKernel matmul(const KernelDesc& d) {
+  const bool ta = d.attrs->integer("transpose_a") != 0, tb = d.attrs->integer("transpose_b") != 0;
+  const Shape &a = d.inputs[0].shape, &y = d.outputs[0].shape;
+  ProductShape p{1, y[y.size() - 2], y.back(), ta ? a[a.size() - 2] : a.back(), ta, tb};
+  for (std::size_t i = 0; i + 2 < y.size(); ++i) p.batch *= y[i];
+  return product(d, p, {0, 1, 0}, matmul);
+}
+
+}  // namespace
+
+const KernelTable& linear_rows() {
+  static const KernelTable kRows = {
+      row("linear", linear),
+      row("linear_relu", linear_then<fn::Relu, Then::Relu>),
+      row("linear_gelu", linear_then<fn::Gelu<>, Then::Nothing>),
+      row("linear_gelu_tanh", linear_then<fn::GeluTanh<>, Then::GeluTanh>),
+      row("linear_input_grad", linear_input_grad),
+      row("linear_weight_grad", linear_weight_grad),
+      row("kronecker_factor", kronecker_factor),
+      row("matmul", matmul),
+  };
+  return kRows;
+}
+
+}  // namespace hetu::cuda

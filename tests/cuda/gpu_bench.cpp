@@ -1,0 +1,202 @@
+// What single kernels take on a card, at the sizes of BERT-large and ResNet-50: every row that
+// takes the node, so that libraries stand beside own kernels. A line of JSON each. `gpu_bench cpu`
+// does the same with the CPU's rows, to try the program; `--small` divides the batch.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstring>
+#include <string_view>
+
+#include "executor/device/device.h"
+#include "graph/base/error.h"
+#include "ops/cuda/registry.h"
+#include "tests/ops/samples.h"
+
+namespace hetu::test {
+namespace {
+
+struct Timed {
+  const char* op;
+  Sample sample;
+  DType dtype = DType::BFloat16;
+  Layout images = Layout::Plain;
+};
+
+Attrs attention_attrs(std::int64_t heads, bool gradient) {
+  Attrs attrs = {{"heads", heads},
+                 {"kv_heads", heads},
+                 {"causal", std::int64_t{0}},
+                 {"window", std::int64_t{0}},
+                 {"dropout", 0.1}};
+  if (gradient) attrs.set("key", std::string("layer/attention"));
+  return attrs;
+}
+
+/// Of BERT-large, `batch` rows of `length` tokens.
+void add_bert(std::vector<Timed>& all, std::int64_t batch, std::int64_t length) {
+  const std::int64_t rows = batch * length, hidden = 1024, inner = 4096, heads = 16;
+  const Shape x = {rows, hidden}, wide = {rows, inner}, three = {batch, length, hidden};
+  const Attrs dropped = {{"p", 0.1}, {"key", std::string("layer/dropout")}};
+  Attrs normed = dropped;
+  normed.set("eps", 1e-12);
+  all.push_back({"linear", {.shapes = {x, {hidden, hidden}, {hidden}}}});
+  all.push_back({"linear_gelu", {.shapes = {x, {inner, hidden}, {inner}}}});
+  all.push_back({"linear_gelu_tanh", {.shapes = {x, {inner, hidden}, {inner}}}});
+  all.push_back({"linear_input_grad", {.shapes = {wide, {inner, hidden}}}});
+  all.push_back({"linear_weight_grad", {.shapes = {x, wide}}});
+  all.push_back({"sum_rows", {.shapes = {wide}}});
+  all.push_back({"gelu_grad", {.shapes = {wide, wide}}});
+  all.push_back({"fused_attention",
+                 {.shapes = {three, three, three}, .attrs = attention_attrs(heads, false)}});
+  all.push_back({"fused_attention_grad",
+                 {.shapes = {three, three, three, {batch, heads, length, 2}, three},
+                  .attrs = attention_attrs(heads, true)}});
+  all.push_back(
+      {"dropout_add_layer_norm", {.shapes = {x, x, {hidden}, {hidden}}, .attrs = normed}});
+  all.push_back({"dropout_add_layer_norm_grad",
+                 {.shapes = {x, {hidden}, {rows}, {rows}, x}, .attrs = dropped}});
+  all.push_back({"layer_norm_gamma_grad", {.shapes = {x, {rows}, {rows}, x}}});
+}
+
+/// Three convolutions of ResNet-50 and their gradients.
+void add_resnet(std::vector<Timed>& all, std::int64_t batch, DType dtype, Layout images) {
+  struct Layer {
+    std::int64_t inputs, outputs, side, window, stride;
+  };
+  for (const Layer& l :
+       {Layer{64, 64, 56, 3, 1}, Layer{256, 512, 56, 1, 2}, Layer{512, 512, 7, 3, 1}}) {
+    const std::int64_t made = l.side / l.stride, padding = l.window / 2;
+    const Shape x = {batch, l.inputs, l.side, l.side}, y = {batch, l.outputs, made, made};
+    const Shape w = {l.outputs, l.inputs, l.window, l.window};
+    const Attrs attrs = {{"stride", l.stride}, {"padding", padding}};
+    Attrs of_x = attrs, of_w = attrs;
+    of_x.set("height", l.side);
+    of_x.set("width", l.side);
+    of_w.set("height", l.window);
+    of_w.set("width", l.window);
+    all.push_back({"conv2d", {.shapes = {x, w}, .attrs = attrs}, dtype, images});
+    all.push_back({"conv2d_input_grad", {.shapes = {y, w}, .attrs = of_x}, dtype, images});
+    all.push_back({"conv2d_weight_grad", {.shapes = {x, y}, .attrs = of_w}, dtype, images});
+  }
+}
+
+std::vector<Timed> all_timed(std::int64_t divided) {
+  std::vector<Timed> all;
+  const std::int64_t side = std::max<std::int64_t>(8192 / divided, 16);
+  const Sample square{.shapes = {{side, side}, {side, side}}};
+  for (const DType dtype : {DType::BFloat16, DType::Float16, DType::Float32})
+    all.push_back({"matmul", square, dtype});
+  add_bert(all, std::max<std::int64_t>(32 / divided, 1), 128);
+  add_bert(all, std::max<std::int64_t>(8 / divided, 1), 512);
+  const std::int64_t images = std::max<std::int64_t>(128 / divided, 1);
+  add_resnet(all, images, DType::BFloat16, Layout::ChannelsLast);
+  add_resnet(all, images, DType::Float32, Layout::Plain);
+  return all;
+}
+
+/// Some random numbers, again and again.
+Tensor filled(const TensorType& type, std::uint64_t seed) {
+  constexpr std::int64_t kSome = 1 << 16;
+  std::mt19937_64 random(seed);
+  Tensor t(type);
+  if (t.count() == 0) return t;
+  const Tensor some =
+      random_tensor({type.dtype, {std::min(t.count(), kSome)}}, random, 2, false, false);
+  auto* to = static_cast<std::byte*>(t.data());
+  for (std::int64_t at = 0; at < t.bytes(); at += some.bytes())
+    std::memcpy(to + at, some.data(),
+                static_cast<std::size_t>(std::min(some.bytes(), t.bytes() - at)));
+  return t;
+}
+
+class Bench {
+ public:
+  explicit Bench(const std::string& name) : device_(open_device(name)), on_card_(name == "cuda") {}
+
+  void run(const Timed& timed) {
+    const OpDef& def = op_set().find(timed.op);
+    Case c = make_case(def, timed.sample, timed.dtype);
+    c.images = timed.images;
+    std::vector<Device::Memory> held;
+    std::vector<const void*> in;
+    std::vector<void*> out;
+    for (const TensorType& t : c.inputs) {
+      const Tensor values = filled(t, 5 + in.size());
+      in.push_back(held.emplace_back(device_->alloc(values.bytes())).get());
+      device_->queue().upload(held.back().get(), values.data(), values.bytes());
+      device_->queue().record().wait();
+    }
+    for (const TensorType& t : c.outputs)
+      out.push_back(held.emplace_back(device_->alloc(Tensor(t).bytes())).get());
+    const double flops = def.flops ? double(def.flops({def, "bench", c.inputs, c.attrs})) : 0;
+    for (const KernelRow* row : on_card_ ? cuda_kernels(c.op) : cpu_kernels(c.op))
+      if (row->takes(c.desc())) tell(c, *row, flops, in, out);
+  }
+
+ private:
+  void tell(const Case& c, const KernelRow& row, double flops, const std::vector<const void*>& in,
+            const std::vector<void*>& out) {
+    std::string shapes, why;
+    for (const TensorType& t : c.inputs) shapes += fmt::format("{} ", to_string(t));
+    shapes.pop_back();
+    double seconds = 0;
+    try {
+      seconds = median_of(row.prepare(c.desc()), in, out);
+    } catch (const Error& e) {
+      why = e.what();
+    }
+    std::printf("%s\n", fmt::format(R"({{"op": "{}", "inputs": "{}", "images": "{}", "row": "{}", )"
+                                    R"("us": {:.2f}, "tflops": {:.2f}, "problem": "{}"}})",
+                                    c.op, shapes, c.images == Layout::Plain ? "plain" : "last",
+                                    row.implementation, seconds * 1e6,
+                                    seconds > 0 ? flops / seconds * 1e-12 : 0.0, why)
+                            .c_str());
+    std::fflush(stdout);
+  }
+
+  /// Of seven groups of runs that take 20 ms each, or one run.
+  double median_of(const PreparedKernel& kernel, const std::vector<const void*>& in,
+                   const std::vector<void*>& out) {
+    const Device::Memory scratch = device_->alloc(kernel.scratch_bytes);
+    const RunContext context{11, 3, 0, true, 1};
+    const auto timed = [&](int times) {
+      Queue& queue = device_->queue();
+      const std::int64_t began = queue.record().wait();
+      for (int i = 0; i < times; ++i)
+        queue.run([&](Reach) { kernel.run({in.data(), out.data(), scratch.get(), context}); });
+      return double(queue.record().wait() - began) * 1e-9 / times;
+    };
+    timed(1);  // plans are made at the first
+    const double once = std::max(timed(1), 1e-9);
+    const int times = std::clamp(static_cast<int>(0.02 / once), 1, 2000);
+    std::vector<double> groups;
+    for (int i = 0; i < 7; ++i) groups.push_back(timed(times));
+    std::nth_element(groups.begin(), groups.begin() + 3, groups.end());
+    return groups[3];
+  }
+
+  std::unique_ptr<Device> device_;
+  bool on_card_;
+};
+
+}  // namespace
+}  // namespace hetu::test
+
+int main(int count, char** words) {
+  const char* device = "cuda";
+  std::int64_t divided = 1;
+  for (int i = 1; i < count; ++i) {
+    if (std::string_view(words[i]) == "--small")
+      divided = 64;
+    else
+      device = words[i];
+  }
+  try {
+    hetu::test::Bench bench(device);
+    for (const hetu::test::Timed& timed : hetu::test::all_timed(divided)) bench.run(timed);
+  } catch (const hetu::Error& e) {
+    std::fprintf(stderr, "gpu_bench: %s\n", e.what());
+    return 1;
+  }
+}
