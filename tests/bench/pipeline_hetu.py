@@ -1,6 +1,6 @@
-"""Hetu's side of pipeline_step.py: BERT-base in two workers; run by heturun. In turn a traced step of the serial plan and a
-traced one of the method, ending with the serial plan. Prints {"steps": […], "first_block": […]}: seconds of the method's
-steps, the block that each stage begins with; the traces are serial-N.json and run-N.json.
+"""Hetu's side of pipeline_step.py: BERT-base in two workers; run by heturun. In turn a traced step of the serial plan, if
+one is given, and a traced one of the method, ending with the serial plan. Prints {"steps": […], "first_block": […]}: seconds
+of the method's steps, the block that each stage begins with; the traces are serial-N.json and run-N.json.
 """
 
 import argparse
@@ -28,20 +28,23 @@ def step(job: ht.Executor, trace: str | None = None) -> float:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("method")
-    parser.add_argument("--serial", required=True, help="the serial plan's file")
-    parser.add_argument("--serial-micro-batches", type=int, required=True)
+    parser.add_argument("--serial", help="the serial plan's file")
+    parser.add_argument("--serial-micro-batches", type=int, default=1)
     parser.add_argument("--steps", type=int, required=True)
     parser.add_argument("--rows", type=int, required=True)
     parser.add_argument("--micro-batches", type=int, required=True)
     parser.add_argument("--traces", required=True, help="a folder")
     args = parser.parse_args()
     job = job_of(args.method, args.rows, args.micro_batches)
-    serial = job_of(args.serial, args.rows // args.micro_batches * args.serial_micro_batches, args.serial_micro_batches)
-    step(serial)
+    serial = None
+    if args.serial:
+        serial = job_of(args.serial, args.rows // args.micro_batches * args.serial_micro_batches, args.serial_micro_batches)
+        step(serial)
     step(job)  # both warm up
     seconds = []
     for turn in range(args.steps + 1):
-        step(serial, os.path.join(args.traces, f"serial-{turn}.json"))
+        if serial is not None:
+            step(serial, os.path.join(args.traces, f"serial-{turn}.json"))
         if turn < args.steps:
             seconds.append(step(job, os.path.join(args.traces, f"run-{turn}.json")))
     if job.is_chief:

@@ -3,12 +3,15 @@
 torch.distributed.pipelining has: Hetu under heturun beside torch over gloo, cut at the same blocks. Both sides run in turn.
 
 usage: pipeline_step.py [--rounds N] [--steps N] [--rows 8] [--micro-batches 8] [--methods LIST] [--torch PYTHON]
+                        [--no-serial]
 
 Prints per method and side the median step, and its efficiency twice: the step that `hetu simulate` makes of the side's own
 stage times (without messages), divided by the measured one.
   run    stage times of that very step: what the pipeline loses by waiting, messages and whatever is no kernel
   alone  stage times that the same two processes measure between those steps, each side by the same plan from a file in which
-         one worker computes at a time: what the workers take from each other's kernels counts as lost too
+         one worker computes at a time: what the workers take from each other's kernels counts as lost too; with
+         --no-serial those steps are left out, which halves the time
+The last line has the quickest method of each side.
 All are medians over the steps of a run, and over the runs (--rounds). The gradient norm that only Hetu computes counts as
 part of its update: what it took the worker that came to it last.
 Exit status 1: a method by which ours is not the higher by `run`.
@@ -115,11 +118,12 @@ class Side:
 
     def add(self, method: str, micro_batches: int, steps: list[float], run: list[Stages], serial: list[Stages]) -> None:
         """The steps of one run; the stage times of each, and of the serial steps between them."""
-        alone = [{what: statistics.median(step[s][what] for step in serial) for what in serial[0][s]}
-                 for s in range(len(serial[0]))]
         self.steps += steps
         self.run += [ideal(method, micro_batches, of_step) / seconds for of_step, seconds in zip(run, steps, strict=True)]
-        self.alone.append(ideal(method, micro_batches, alone) / statistics.median(steps))
+        if serial:
+            alone = [{what: statistics.median(step[s][what] for step in serial) for what in serial[0][s]}
+                     for s in range(len(serial[0]))]
+            self.alone.append(ideal(method, micro_batches, alone) / statistics.median(steps))
 
     def join(self, other: Side) -> None:
         self.steps += other.steps
@@ -127,8 +131,9 @@ class Side:
         self.alone += other.alone
 
     def text(self) -> str:
-        step, run, alone = map(statistics.median, (self.steps, self.run, self.alone))
-        return f"{step:7.3f} ({min(self.steps):.3f} to {max(self.steps):.3f}) run {run:.3f} alone {alone:.3f}"
+        step, run = map(statistics.median, (self.steps, self.run))
+        alone = f" alone {statistics.median(self.alone):.3f}" if self.alone else ""
+        return f"{step:7.3f} ({min(self.steps):.3f} to {max(self.steps):.3f}) run {run:.3f}{alone}"
 
 
 Sides = tuple[Side, Side]  # ours, theirs
@@ -145,23 +150,36 @@ def line_of(method: str, sides: Sides) -> tuple[str, bool]:
     return f"{line}   torch {theirs.text()}   step Hetu / torch {ratio:.3f}{'' if held else '  LESS EFFICIENT'}", held
 
 
+def best_line(table: dict[str, Sides]) -> str:
+    """The quickest method of each side, by its median step."""
+    found = []
+    for name, side in (("Hetu", 0), ("torch", 1)):
+        steps = {method: statistics.median(sides[side].steps) for method, sides in table.items() if sides[side].steps}
+        if steps:
+            method = min(steps, key=lambda one: steps[one])
+            found.append((f"{name} {method} {steps[method]:.3f}", steps[method]))
+    ratio = f"   step Hetu / torch {found[0][1] / found[1][1]:.3f}" if len(found) > 1 else ""
+    return "best: " + "   ".join(words for words, _ in found) + ratio
+
+
 def measure(method: str, args: argparse.Namespace, have_torch: bool) -> Sides:
     """One run of each side."""
     ours, theirs = Side(), Side()
     with tempfile.TemporaryDirectory() as folder:
         serial = Path(folder) / "serial.csv"
         serial.write_text(serial_plan(method, SERIAL_MICRO_BATCHES))
+        by_turns = ["--serial", str(serial), "--serial-micro-batches", str(SERIAL_MICRO_BATCHES)]
         mine = report_of(["heturun", "-w", str(WORKERS), sys.executable, str(HERE / "pipeline_hetu.py"), method,
                           "--steps", str(args.steps), "--rows", str(args.rows), "--micro-batches", str(args.micro_batches),
-                          "--serial", str(serial), "--serial-micro-batches", str(SERIAL_MICRO_BATCHES), "--traces", folder])
+                          *([] if args.no_serial else by_turns), "--traces", folder])
         run, alone = ([stage_times(Path(folder) / f"{name}-{turn}.json") for turn in range(count)]
-                      for name, count in (("run", args.steps), ("serial", args.steps + 1)))
+                      for name, count in (("run", args.steps), ("serial", 0 if args.no_serial else args.steps + 1)))
         ours.add(method, args.micro_batches, mine["steps"], run, alone)
         if have_torch:
             cuts = ",".join(map(str, mine["first_block"]))
             sizes = [str(args.steps), str(args.rows), str(args.micro_batches)]
-            other = report_of([args.torch, str(HERE / "pipeline_torch.py"), method, *sizes, str(serial),
-                               str(SERIAL_MICRO_BATCHES), cuts])
+            other = report_of([args.torch, str(HERE / "pipeline_torch.py"), method, *sizes,
+                               "-" if args.no_serial else str(serial), str(SERIAL_MICRO_BATCHES), cuts])
             theirs.add(method, args.micro_batches, other["steps"], other["run"], other["serial"])
     return ours, theirs
 
@@ -174,6 +192,7 @@ def main() -> int:
     parser.add_argument("--micro-batches", type=int, default=8)
     parser.add_argument("--methods", default=",".join(METHODS))
     parser.add_argument("--torch", default=sys.executable)
+    parser.add_argument("--no-serial", action="store_true")
     args = parser.parse_args()
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     asked = "import torch, transformers; print(torch.__version__)"
@@ -195,6 +214,7 @@ def main() -> int:
     print("\nall rounds")
     for line, _ in lines:
         print(line)
+    print(best_line(table))
     return 0 if all(held for _, held in lines) else 1
 
 

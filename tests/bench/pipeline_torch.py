@@ -1,8 +1,8 @@
 """PyTorch's side of pipeline_step.py: torch.distributed.pipelining over gloo, two processes of one thread, cut where Hetu
-cuts. Arguments: method, steps, rows, micro-batches, the serial plan's file, its micro-batches, the block each stage begins
-with (embeddings, 12 layers, heads are blocks 0 to 13). In turn a step of the serial plan and one of the method, ending with
-the serial plan. Prints {"steps": seconds of the method's, "run": milliseconds of each stage in each of them, "serial": the
-same of the serial steps}.
+cuts. Arguments: method, steps, rows, micro-batches, the serial plan's file or -, its micro-batches, the block each stage
+begins with (embeddings, 12 layers, heads are blocks 0 to 13). In turn a step of the serial plan, if there is one, and one of
+the method, ending with the serial plan. Prints {"steps": seconds of the method's, "run": milliseconds of each stage in each
+of them, "serial": the same of the serial steps}.
 """
 
 import json
@@ -161,16 +161,19 @@ def work(rank, port, method, steps, rows, micros, file, serial_micros, first):
     worker = Worker(rank, method, first)
     many = worker.count > 2
     job = Job(worker, rows, lambda stages, loss: CLASSES[method](stages if many else stages[0], micros, loss_fn=loss))
-    serial = Job(worker, rows // micros * serial_micros,
-                 lambda stages, loss: serial_schedule(stages, serial_micros, loss, file))
-    serial.step()
+    serial = None
+    if file != "-":
+        serial = Job(worker, rows // micros * serial_micros,
+                     lambda stages, loss: serial_schedule(stages, serial_micros, loss, file))
+        serial.step()
     job.step()  # both warm up
-    seconds, told = [], {"run": [], "serial": [serial.step()]}
+    seconds, told = [], {"run": [], "serial": [serial.step()] if serial else []}
     for _ in range(steps):
         start = time.perf_counter()
         told["run"].append(job.step())
         seconds.append(time.perf_counter() - start)
-        told["serial"].append(serial.step())
+        if serial:
+            told["serial"].append(serial.step())
     gathered = [None, None]
     dist.all_gather_object(gathered, told)
     if rank == 0:

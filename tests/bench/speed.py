@@ -52,7 +52,8 @@ def parts(steps: int, compiles: bool, opencv: str) -> dict[str, Part]:
                        [*program, name, "--no-compile", "--memory", side])
                   for side in sides}
     found["pipeline"] = Part("BERT-base on two workers beside torch.distributed.pipelining over gloo",
-                             [sys.executable, str(HERE / "pipeline_step.py"), "--rounds", "3"], is_text=True)
+                             [sys.executable, str(HERE / "pipeline_step.py"), "--no-serial", "--steps", "3", "--methods",
+                              "gpipe,1f1b,interleaved-1f1b,zb-v"], is_text=True)
     found["images"] = Part("a folder of images to normalised tensors",
                            [sys.executable, str(HERE / "images.py"), "--opencv", opencv], is_text=True)
     return found

@@ -15,6 +15,7 @@ struct Split {
   std::vector<Shape> shapes;  ///< kBatch marks tensors that are split
   std::vector<DType> dtypes;
   Attrs attrs;
+  Layout images = Layout::Plain;
 };
 
 std::vector<Split> splits() {
@@ -95,6 +96,7 @@ Case bound(const Split& s, std::int64_t batch) {
   Case c{s.op, {}, {}, s.attrs, batch};
   for (std::size_t i = 0; i < s.shapes.size(); ++i)
     c.inputs.push_back({s.dtypes[i], bind_batch(s.shapes[i], batch)});
+  c.images = s.images;
   c.outputs = infer_types(op_set().find(s.op), "grid/node", c.inputs, c.attrs);
   return c;
 }
@@ -135,6 +137,26 @@ TEST(Batch, ASampleIsTheSameInAnyMicroBatch) {
   for (const Split& s : splits())
     for (const KernelRow* row : cpu_kernels(s.op))
       for (const std::int64_t first : {1, 2, 5}) check_split(s, *row, 7, first);
+}
+
+// Which implementation a convolution has follows from a sample's pixels alone. Sums of single
+// pixels are so long that implementations add them up in different orders.
+TEST(Batch, AConvolutionOfASampleIsTheSameInAnyMicroBatch) {
+  for (const std::int64_t side : {5, 9})
+    for (const std::int64_t window : {1, 3})
+      for (const DType t : {DType::Float32, DType::BFloat16})
+        for (const Layout images : {Layout::Plain, Layout::ChannelsLast}) {
+          const std::int64_t many = window == 1 ? 416 : 40, few = 24;
+          const Shape x = {kBatch, many, side, side};
+          Attrs attrs = {{"padding", window / 2}};
+          const Split forward = {"conv2d", {x, {few, many, window, window}}, {t, t}, attrs, images};
+          for (const char* name : {"height", "width"}) attrs.set(name, side);
+          const Split back = {
+              "conv2d_input_grad", {x, {many, few, window, window}}, {t, t}, attrs, images};
+          for (const Split& s : {forward, back})
+            for (const KernelRow* row : cpu_kernels(s.op))
+              for (const std::int64_t first : {1, 5}) check_split(s, *row, 17, first);
+        }
 }
 
 TEST(Batch, RowsOfDropoutGiveTheSameBits) {
