@@ -20,7 +20,7 @@ const std::vector<Gap>& gaps() {
   static const std::vector<Gap> kGaps = {
       {"what the fusing passes make is to come, and the plan for a card goes without",
        {"fused_attention", "fused_attention_grad", "linear_relu", "linear_gelu", "linear_gelu_tanh",
-        "dropout_add_layer_norm", "dropout_add_layer_norm_grad"}},
+        "dropout_add_layer_norm", "dropout_add_layer_norm_grad", "batch_norm_add_relu_grad"}},
   };
   return kGaps;
 }
