@@ -95,6 +95,12 @@ std::vector<Timed> all_timed(std::int64_t divided) {
   return all;
 }
 
+Case case_of(const Timed& timed) {
+  Case c = make_case(op_set().find(timed.op), timed.sample, timed.dtype);
+  c.images = timed.images;
+  return c;
+}
+
 /// Some random numbers, again and again.
 Tensor filled(const TensorType& type, std::uint64_t seed) {
   constexpr std::int64_t kSome = 1 << 16;
@@ -114,10 +120,8 @@ class Bench {
  public:
   explicit Bench(const std::string& name) : device_(open_device(name)), on_card_(name == "cuda") {}
 
-  void run(const Timed& timed) {
-    const OpDef& def = op_set().find(timed.op);
-    Case c = make_case(def, timed.sample, timed.dtype);
-    c.images = timed.images;
+  void run(const Case& c) {
+    const OpDef& def = op_set().find(c.op);
     std::vector<Device::Memory> held;
     std::vector<const void*> in;
     std::vector<void*> out;
@@ -193,8 +197,11 @@ int main(int count, char** words) {
       device = words[i];
   }
   try {
+    std::vector<hetu::test::Case> cases;  // whatever the device is, all are right
+    for (const auto& timed : hetu::test::all_timed(divided))
+      cases.push_back(hetu::test::case_of(timed));
     hetu::test::Bench bench(device);
-    for (const hetu::test::Timed& timed : hetu::test::all_timed(divided)) bench.run(timed);
+    for (const hetu::test::Case& c : cases) bench.run(c);
   } catch (const hetu::Error& e) {
     std::fprintf(stderr, "gpu_bench: %s\n", e.what());
     return 1;

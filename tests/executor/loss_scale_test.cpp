@@ -225,6 +225,11 @@ TEST(LossScale, IsRefusedWhereAnUpdateCannotBeLeftOut) {
               testing::HasSubstr("'pipedream' updates stage by stage: use bf16"));
   EXPECT_THAT(said([](TrainerOptions& o) { o.dtype = "fp16"; }),
               testing::HasSubstr("use --dtype bf16 or float32, or fp16-emulated"));
+  EXPECT_THAT(said([](TrainerOptions& o) {
+                o.dtype = "tf32";
+                o.loss_scale = "dynamic";
+              }),
+              testing::HasSubstr("--dtype tf32 wants the matrix units of a GPU, and --device is"));
   EXPECT_THAT(said([](TrainerOptions& o) { o.loss_scale = "much"; }),
               testing::HasSubstr("--loss-scale is dynamic, or a number"));
   EXPECT_THAT(said([](TrainerOptions& o) {
