@@ -324,8 +324,8 @@ class Torch(unittest.TestCase):
                 job(2, folder, ["varuna killed"])
             self.assertEqual(checkpoint.latest(Path(folder, "killed")), 1)
 
-    @unittest.skipIf(version("torch").startswith("2.6.") if find_spec("torch") else False,
-                     "ScheduleZBVZeroBubble of PyTorch 2.6 fails by itself on these two ranks")
+    @unittest.skipIf(find_spec("torch") and version("torch").startswith(("2.6.", "2.11.")),
+                     "ScheduleZBVZeroBubble of this PyTorch fails by itself on two ranks over gloo")
     def test_records_pipelining(self):
         """A trace of torch's own run, which torchrun starts: drawn, compared and simulated; all of its schedules with
         --whole."""
