@@ -22,5 +22,6 @@ inline constexpr int kTablesTag = 54;     ///< tables on servers have what all h
 inline constexpr int kFetchTag = 55;      ///< tensors that runs which do not train report
 inline constexpr int kShortTag = 56;      ///< how many rows a step has, which may be short
 inline constexpr int kLookTag = 57;       ///< weights and gradients by name, for whoever asks
+inline constexpr int kDriftTag = 58;      ///< times of a cycle of K-FAC's work
 
 }  // namespace hetu

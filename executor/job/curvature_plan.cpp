@@ -4,11 +4,11 @@
 #include <map>
 #include <optional>
 #include <set>
+#include <utility>
 
 #include "executor/compile/plan.h"
 #include "executor/stage/block_times.h"
 #include "graph/base/error.h"
-#include "pipeline/fill/curvature.h"
 #include "pipeline/ir/event_instr.h"
 #include "pipeline/verify/verify.h"
 
@@ -19,6 +19,14 @@ void note_needs(const VerifyReport& report, std::vector<int>& copies) {
   copies.resize(report.stages.size(), 0);
   for (std::size_t i = 0; i < copies.size(); ++i)
     copies[i] = std::max(copies[i], report.stages[i].tap_copies);
+}
+
+// Finds the cycle by options and costs, and proves it.
+void place(const Schedule& lowered, CurvaturePlan& plan) {
+  plan.cycle = with_curvature(lowered, plan.how, plan.costs);
+  note_needs(verify(plan.cycle), plan.tap_copies);
+  plan.steps = steps_of(plan.cycle);
+  if (plan.cycle.lowering.wraps) plan.first = steps_of(first_of(plan.cycle));
 }
 
 // Operations of the work that is not by sample, as flop_costs counts the rest by one: a Cholesky
@@ -56,6 +64,7 @@ void CurvaturePlan::begin_after(std::int64_t done) {
   const bool at_end = !cycle.lowering.wraps && done > 0 &&
                       (done - 1) % static_cast<std::int64_t>(steps.size()) == 0;
   origin = at_end ? 0 : done;
+  since = std::min(since, done);
 }
 
 int CurvaturePlan::number_of(std::int64_t step) const {
@@ -66,38 +75,55 @@ int CurvaturePlan::number_of(std::int64_t step) const {
 
 bool CurvaturePlan::feeds(int number) const { return number < 0 || feeds_factors(cycle, number); }
 
-std::vector<PlannedRun> runs_by_cycle(Trace& measured, const CurvaturePlan& plan) {
+std::vector<PlannedRun> runs_by_cycle(Trace& measured,
+                                      const std::vector<const CurvaturePlan*>& plans) {
   std::set<int> there;
   for (const TraceEvent& e : measured.events) there.insert(e.step);
-  const auto length = static_cast<int>(plan.steps.size());
   std::vector<PlannedRun> runs;
-  std::map<int, int> number;  // of the steps that have a plan
+  std::map<int, int> raised;  // of the steps that have a plan: by how much their ids are
   for (const int step : there) {
-    const int at = plan.number_of(step);
+    const auto of = std::find_if(plans.rbegin(), plans.rend(),
+                                 [&](const CurvaturePlan* p) { return p->since <= step; });
+    if (of == plans.rend()) continue;
+    const CurvaturePlan& plan = **of;
+    const int at = plan.number_of(step), length = static_cast<int>(plan.steps.size());
     if (at > 0) continue;
     if (at < 0) {
       runs.push_back({step, plan.whole.front()});
-      number[step] = 0;
+      raised[step] = 0;
       continue;
     }
     bool whole = !plan.is_in_first(step);
     for (int k = 0; k < length; ++k) whole = whole && there.count(step + k) > 0;
     if (!whole) continue;
     runs.push_back({step, plan.cycle});
-    for (int k = 0; k < length; ++k) number[step + k] = k;
+    for (int k = 0; k < length; ++k) raised[step + k] = k * plan.cycle.micro_batches;
   }
-  std::erase_if(measured.events, [&](const TraceEvent& e) { return number.count(e.step) == 0; });
+  std::erase_if(measured.events, [&](const TraceEvent& e) { return raised.count(e.step) == 0; });
   for (TraceEvent& e : measured.events) {
     const std::optional<Instr> instr = instr_of(e);
-    if (e.micro >= 0 && instr && !is_curvature(instr->kind))
-      e.micro += number.at(e.step) * plan.cycle.micro_batches;
+    if (e.micro >= 0 && instr && !is_curvature(instr->kind)) e.micro += raised.at(e.step);
   }
   return runs;
 }
 
+CurvaturePlan CurvaturePlan::placed_anew(const Schedule& lowered, Costs by,
+                                         std::int64_t done) const {
+  CurvaturePlan anew;
+  anew.how = how;
+  anew.costs = std::move(by);
+  anew.tap_copies = tap_copies;
+  anew.whole = whole;
+  anew.origin = done - 1;
+  anew.since = done;
+  place(lowered, anew);
+  return anew;
+}
+
 CurvaturePlan plan_curvature(const Graph& graph, const Kfac& kfac, const Schedule& lowered,
                              const std::vector<int>& first_block, std::int64_t micro_batch) {
-  CurvatureOptions how;
+  CurvaturePlan plan;
+  CurvatureOptions& how = plan.how;
   how.layers = factor_layers(graph, first_block);
   how.every = kfac.every;
   how.rule = parse_fill_rule(kfac.fill);
@@ -107,19 +133,18 @@ CurvaturePlan plan_curvature(const Graph& graph, const Kfac& kfac, const Schedul
       filled || kfac.costs.empty(),
       "costs of K-FAC are for fill best and wrap, which place its work by them; fill {} does not",
       kfac.fill);
-  Costs costs;
+  require(filled || kfac.replan == 0,
+          "replan is of fill best and wrap, which place K-FAC's work by costs; fill {} does not",
+          kfac.fill);
   if (filled)
-    costs = kfac.costs.empty() ? costs_by_flops(graph, first_block, micro_batch)
-                               : read_costs(kfac.costs);
-  CurvaturePlan plan;
-  plan.cycle = with_curvature(lowered, how, costs);
-  note_needs(verify(plan.cycle), plan.tap_copies);
-  plan.steps = steps_of(plan.cycle);
+    plan.costs = kfac.costs.empty() ? costs_by_flops(graph, first_block, micro_batch)
+                                    : read_costs(kfac.costs);
+  place(lowered, plan);
   if (!filled) return plan;
-  if (plan.cycle.lowering.wraps) plan.first = steps_of(first_of(plan.cycle));
-  how.rule = FillRule::After;
-  how.every = 1;
-  const Schedule whole = with_curvature(lowered, how, costs);
+  CurvatureOptions at_once = how;
+  at_once.rule = FillRule::After;
+  at_once.every = 1;
+  const Schedule whole = with_curvature(lowered, at_once, plan.costs);
   note_needs(verify(whole), plan.tap_copies);
   plan.whole = steps_of(whole);
   return plan;

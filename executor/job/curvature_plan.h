@@ -6,6 +6,8 @@
 #include "executor/job/run_trace.h"
 #include "executor/stage/optimizer.h"
 #include "graph/graph.h"
+#include "pipeline/cost/cost.h"
+#include "pipeline/fill/curvature.h"
 #include "pipeline/ir/schedule.h"
 #include "pipeline/verify/needs.h"
 
@@ -23,7 +25,11 @@ struct CurvaturePlan {
   std::vector<Schedule> first;  ///< steps of the cycle after `whole`; see first_of()
   std::vector<int> tap_copies;  ///< by placement: most micro-batches kept
 
+  CurvatureOptions how;
+  Costs costs;  ///< by which the work is placed in bubbles
+
   std::int64_t origin = 0;  ///< where `whole` runs; cycles follow
+  std::int64_t since = 0;   ///< the first step that goes by it
 
   /// The training goes on after `done` steps.
   void begin_after(std::int64_t done);
@@ -40,6 +46,14 @@ struct CurvaturePlan {
   }
   /// Whether that step feeds factors.
   bool feeds(int number) const;
+  /// Whether it is the last one of its cycle: of the work of all workers nothing is half done.
+  bool ends_at(std::int64_t step) const {
+    return number_of(step) + 1 == static_cast<int>(steps.size());
+  }
+  /// The same work placed by other costs, for the steps after a cycle that has ended with step
+  /// `done` - 1: there are inverses, so that cycles go on at once. It keeps no more micro-batches
+  /// than `whole`, which keeps all. Throws as plan_curvature.
+  CurvaturePlan placed_anew(const Schedule& lowered, Costs by, std::int64_t done) const;
 };
 
 /// `lowered`: one step, proved; `first_block`: of each model stage; `micro_batch`: samples. Throws
@@ -50,7 +64,8 @@ CurvaturePlan plan_curvature(const Graph& graph, const Kfac& kfac, const Schedul
 /// The runs of a trace of such a job: cycles that are there from their first step to their last,
 /// and steps with all of the work. Ids of micro-batches in its events become those of the cycles.
 /// What stands in part of a cycle, or in a first one where work wraps, has no plan to be laid over,
-/// and is left out.
-std::vector<PlannedRun> runs_by_cycle(Trace& measured, const CurvaturePlan& plan);
+/// and is left out. `plans`: one after the other, each from its first step on.
+std::vector<PlannedRun> runs_by_cycle(Trace& measured,
+                                      const std::vector<const CurvaturePlan*>& plans);
 
 }  // namespace hetu

@@ -23,17 +23,20 @@ const char* untrainable(const Schedule& plan) {
   return nullptr;
 }
 
+// What is known of the model without a measurement; of fewer blocks than stages nothing.
+Costs costs_known(const Graph& graph, int stages) {
+  return stages <= graph.blocks ? flop_costs(graph, stages) : Costs();
+}
+
 // The rows of the method, or the user's own, over at least so many steps.
 Schedule generated(const Method* method, const TrainerOptions& o, const Graph& graph, int steps) {
   if (o.plan) return steps > o.plan->steps ? with_steps(*o.plan, steps) : *o.plan;
   Sizes sizes = o;
   sizes.steps = steps;
   sizes.runtime_rule = false;  // what a run makes of the method's own rows is found while it runs
-  // What a method that goes by costs knows of the model without a measurement.
   Costs costs;
   if (method != nullptr && method->by_costs) {
-    const int stages = o.stages * resolved(*method, sizes).chunks;
-    if (stages <= graph.blocks) costs = flop_costs(graph, stages);
+    costs = costs_known(graph, o.stages * resolved(*method, sizes).chunks);
     sizes.costs = &costs;
   }
   return generate(o.method, sizes);
@@ -54,6 +57,8 @@ Schedule TrainPlan::computes(int steps) const {
     compute.run_policy = RunPolicy::ForwardBeforeLateGradient;
   }
   if (o.with_recompute) compute = with_recompute(compute);
+  if (o.split_backward)
+    compute = with_split_backward(compute, costs_known(graph, model_stages(compute)));
   const char* why = untrainable(compute);
   require(why == nullptr, "training by '{}' is to come: {}; it can be simulated and rehearsed",
           compute.method, why);

@@ -39,8 +39,11 @@ void TrainTrace::write(const std::string& path, comm::Transport& transport, comm
     blocks.push_back(blocks_in(one));
     all.events.insert(all.events.end(), one.events.begin(), one.events.end());
   }
+  std::vector<const CurvaturePlan*> cycles;
+  for (const CurvaturePlan& plan : earlier_) cycles.push_back(&plan);
+  if (plan_.curvature) cycles.push_back(&*plan_.curvature);
   const std::vector<PlannedRun> runs = plan_.asynchronous ? std::exchange(runs_, {})
-                                       : plan_.curvature  ? runs_by_cycle(all, *plan_.curvature)
+                                       : plan_.curvature  ? runs_by_cycle(all, cycles)
                                                           : runs_by_step(all, plan_.lowered);
   const TrainerOptions& job = plan_.options;
   const ModelBlocks model{block_costs(plan_.graph, blocks,

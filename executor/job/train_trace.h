@@ -3,6 +3,7 @@
 #pragma once
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "executor/comm/collective.h"
@@ -25,6 +26,9 @@ class TrainTrace {
   void begin_run(std::int64_t first_step, Schedule plan);
   void end_run(int steps);
 
+  /// Steps so far went by that plan of K-FAC's work, and those to come go by the job's new one.
+  void was_planned_by(CurvaturePlan plan) { earlier_.push_back(std::move(plan)); }
+
   /// Writes what all workers recorded, beside what the plan predicts from the typical ones of those
   /// times, as one trace file, and forgets it. Every worker calls it; worker 0 writes if its
   /// pipeline `speaks` for what the transport links. `tables`: counters_json of this worker. Throws
@@ -38,6 +42,7 @@ class TrainTrace {
   TraceRecorder recorder_;
   BlockTimes blocks_;
   std::vector<PlannedRun> runs_;  // asynchronous
+  std::vector<CurvaturePlan> earlier_;
 };
 
 }  // namespace hetu

@@ -19,14 +19,6 @@
 #include "pipeline/verify/verify.h"
 
 namespace hetu {
-double StepResult::at(const std::string& name) const {
-  std::string known;
-  for (const NamedScalar& s : scalars) {
-    if (s.name == name) return s.value;
-    known += (known.empty() ? "" : ", ") + s.name;
-  }
-  fail(Code::InvalidArgument, "no result '{}' in a step; there are: {}", name, known);
-}
 
 Trainer::Trainer(const Graph& graph, const OptimizerConfig& optimizer,
                  const TrainerOptions& options, comm::Transport& transport)
@@ -104,6 +96,8 @@ void Trainer::build() {
   for (const auto& sync : syncs_) links.syncs.push_back(sync.get());
   run_ = std::make_unique<Run>(*stages_, links, fetches, groups_ ? plan_.own_pipeline() : all,
                                averager());
+  if (plan_.curvature && plan_.optimizer.kfac.replan > 0)
+    drift_ = std::make_unique<FillDrift>(plan_, transport_);
 }
 
 void Trainer::feed(const FieldLookup& lookup, bool training) {
@@ -260,7 +254,16 @@ std::optional<StepReport> Trainer::next_report() {
   }
   std::optional<StepReport> report = run_->next_report();
   for (; !report; report = run_->next_report()) HETU_ASSERT(run_->advance());
+  if (drift_) see_drift();
   return report;
+}
+
+void Trainer::see_drift() {
+  std::optional<CurvaturePlan> anew = drift_->after(step_, *recorder());
+  if (!anew) return;
+  run_->forget_steps();
+  if (trace_) trace_->was_planned_by(std::move(*plan_.curvature));
+  plan_.curvature = std::move(*anew);
 }
 
 std::optional<StepResult> Trainer::next(const BatchSource& batches) {
@@ -283,43 +286,6 @@ void Trainer::end_run() {
   if (groups_) step_ = groups_->end_run();
   stages_->set_updates(step_);
   if (trace_) trace_->end_run(run_->steps());
-}
-
-StepResult Trainer::result_of(StepReport report) const {
-  const bool knows = is_reporter();
-  StepResult result;
-  result.step = report.step;
-  report_fetches(report, knows, result);
-  result.gradient_norm = knows ? std::sqrt(report.squares) : std::nan("");
-  const LossScale& scale = stages_->loss_scale();
-  result.skipped = scale.skips();
-  result.loss_scale = scale.scale();
-  result.learning_rate = optimizer_.rate.at(report.step + 1 - scale.state().skipped);
-  result.last = is_asynchronous() ? run_->is_last(report.step) : run_left_ == 0;
-  result.stop_asked =
-      report.stop_asked || (is_asynchronous() && result.last &&
-                            (run_->is_stopped() || (groups_ && groups_->stop_asked())));
-  result.batches = plan_.options.pipelines;
-  if (groups_) {
-    result.batches = groups_->new_batches();
-    result.learning_rate = optimizer_.rate.at(groups_->nominal(report.step + 1));
-  }
-  return result;
-}
-
-void Trainer::report_fetches(StepReport& report, bool knows, StepResult& result) const {
-  const auto& fetches = plan_.graph.fetches;
-  for (std::size_t f = 0; f < fetches.size(); ++f) {
-    const TensorType& type = plan_.graph.values[fetches[f].second].type;
-    if (type == TensorType{}) {
-      result.scalars.push_back({fetches[f].first, knows ? report.fetches[f] : std::nan("")});
-    } else if (f < report.tensors.size() && stages_->reports(f)) {
-      NamedTensor tensor{fetches[f].first, type.dtype, type.shape, is_per_sample(type),
-                         std::move(report.tensors[f])};
-      if (tensor.per_sample) tensor.shape[0] *= -result.rows;
-      result.tensors.push_back(std::move(tensor));
-    }
-  }
 }
 
 std::int64_t agree_on_rows(comm::Transport& links, std::int64_t step,

@@ -10,6 +10,7 @@
 
 #include "executor/comm/transport.h"
 #include "executor/device/device.h"
+#include "executor/job/fill_drift.h"
 #include "executor/job/train_groups.h"
 #include "executor/job/train_plan.h"
 #include "executor/job/train_tables.h"
@@ -213,7 +214,10 @@ class Trainer {
   bool speaks_for(const StageHere& here) const {
     return (plan_.pipeline == 0 || plan_.linked == 1) && here.is_first_copy;
   }
-  TraceRecorder* recorder() { return trace_ ? &trace_->recorder() : nullptr; }
+  TraceRecorder* recorder() {
+    return trace_ ? &trace_->recorder() : drift_ ? &drift_->recorder() : nullptr;
+  }
+  void see_drift();
 
   TrainPlan plan_;
   OptimizerConfig optimizer_;  // the plan's, at the rate of now
@@ -231,6 +235,7 @@ class Trainer {
   std::unique_ptr<Run> run_, validation_;
   std::int64_t run_left_ = 0;  // steps of the run that are to come; averaged: 1 until its end
   std::unique_ptr<TrainTrace> trace_;  // null: nothing is recorded
+  std::unique_ptr<FillDrift> drift_;   // null unless filled work may be placed anew
   std::int64_t origin_ns_ = 0;
   std::int64_t step_ = 0;
 };

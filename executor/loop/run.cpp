@@ -55,6 +55,13 @@ void Run::begin_step(const Schedule& plan, int step, TraceRecorder* trace) {
   channel_.begin(step, {1, 1, 1});
 }
 
+void Run::forget_steps() {
+  HETU_ASSERT(by_step_ && drained_);
+  finish();
+  now_ = nullptr;
+  of_steps_.clear();
+}
+
 void Run::begin(const Schedule& plan, int first_step, int steps, TraceRecorder* trace) {
   HETU_ASSERT(drained_);
   require(plan.steps <= steps,

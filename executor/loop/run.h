@@ -24,6 +24,8 @@ class Run {
   /// Begins a run of one step by a lowered plan that reduces its scalars: one of few, each of which
   /// is bound once and must outlive this.
   void begin_step(const Schedule& plan, int step, TraceRecorder* trace);
+  /// Plans given to begin_step() are no more: other ones follow. Sleeps until every send is done.
+  void forget_steps();
   /// Begins a run of `steps` steps, the first of which is `first_step` of the training, by a
   /// lowered plan of at most so many. If each of its rows has a body, the bodies repeat until
   /// `steps` are done or all workers have heard that worker 0 was asked to stop; steps -

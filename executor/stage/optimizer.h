@@ -16,6 +16,9 @@ struct Kfac {
   std::string fill = "after";  ///< where its work stands: a FillRule of pipeline/fill/curvature.h
   std::string inverses = inverse_makers_name(InverseMakers::Owners);  ///< of several copies
   std::string costs = {};  ///< a file of costs, by which it is placed; empty: by FLOPs
+  /// Of a filled job: the share of its time that may lie elsewhere than those costs have it before
+  /// its work is placed anew by what was measured (pipeline/cost/drift.h); 0: never.
+  double replan = 0;
 };
 
 /// What a user tells of an optimizer. Its kinds and coefficients are those of ops/optimizer.h.

@@ -53,7 +53,8 @@ Fields of_kfac(Kfac& k) {
        .place = &k.costs,
        .argument = "FILE",
        .doc = "of --fill best and wrap: costs, or the trace of a run, by which it is placed, not "
-              "by the operations of the model"}};
+              "by the operations of the model"},
+      replan_field(k.replan)};
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "graph/base/trace.h"
 #include "pipeline/cost/partition.h"
 #include "pipeline/ir/schedule.h"
 
@@ -116,6 +117,11 @@ Costs read_costs(const std::string& path, const BlockTable& table = {});
 
 /// The same from text; `origin` names it in messages.
 Costs parse_costs(const std::string& text, const std::string& origin, const BlockTable& table = {});
+
+/// The costs that a trace tells: the typical time of each kind and stage of its measured events,
+/// where there are any, and what its metadata say of the rest. `warms_up`: the first of more than
+/// two steps does not count. Throws as parse_costs.
+Costs costs_of_trace(const Trace& trace, const std::string& origin, bool warms_up = true);
 
 /// The JSON cost file, one object: times per model stage of this plan as they stand in it; plain
 /// time units are written as milliseconds.

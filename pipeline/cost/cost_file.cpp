@@ -254,14 +254,14 @@ void add_curvature(std::map<std::string, std::vector<double>>& times, CurvatureC
   c.precondition = typical(times["PRECONDITION"]);
 }
 
-// Measured events count, where there are any, but not those of a step that warms up.
-Costs from_trace(const std::string& text, const std::string& origin) {
-  const Trace trace = trace_from_json(text, origin);
+}  // namespace
+
+Costs costs_of_trace(const Trace& trace, const std::string& origin, bool warms_up) {
   const bool measured =
       std::any_of(trace.events.begin(), trace.events.end(),
                   [](const TraceEvent& e) { return e.source == TraceSource::Measured; });
   int ids = 0;
-  const int warm_up = warm_up_step(trace);
+  const int warm_up = warms_up ? warm_up_step(trace) : -1;
   for (const TraceEvent& e : trace.events) {
     if (e.stage > 1000000) wrong(origin, fmt::format("stage {} is not a stage", e.stage));
     ids = std::max(ids, e.stage + 1);
@@ -329,8 +329,6 @@ Costs from_trace(const std::string& text, const std::string& origin) {
   return costs;
 }
 
-}  // namespace
-
 Costs parse_costs(const std::string& text, const std::string& origin, const BlockTable& table) {
   const std::size_t first = text.find_first_not_of(" \t\r\n");
   if (first == std::string::npos) wrong(origin, "the file is empty");
@@ -344,7 +342,7 @@ Costs parse_costs(const std::string& text, const std::string& origin, const Bloc
   } catch (const json::exception& e) {
     wrong(origin, one_line(e.what()));
   }
-  if (in.contains("traceEvents")) return from_trace(text, origin);
+  if (in.contains("traceEvents")) return costs_of_trace(trace_from_json(text, origin), origin);
   return from_json(in, origin);
 }
 

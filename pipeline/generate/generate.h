@@ -32,6 +32,7 @@ struct Sizes {
   double memory_limit = 0;          ///< most activations per worker, in micro-batches; 0: none
   double memory_bytes = 0;          ///< the same in bytes, weights included, by the costs; 0: none
   bool with_recompute = false;      ///< the plan will be recomputed, see with_recompute
+  bool split_backward = false;      ///< and its backwards split, see with_split_backward
 };
 
 /// What may be told of the sizes of a plan, in the order of --help.
@@ -87,5 +88,13 @@ Schedule generate(std::string_view method, const Sizes& sizes);
 /// A copy with an R directly before each B or I, except on the last model stage. Throws
 /// InvalidArgument if the schedule has an R already.
 Schedule with_recompute(const Schedule& schedule);
+
+/// A copy with an I in place of each B, whose W, by simulation under `costs`, stands where its
+/// worker would idle before what comes next, or at the end; before a forward it stands where that
+/// would keep more activations than the worker of `plan` that keeps most. W's of a worker stay in
+/// the order of its B's. Source: Qi et al. 2024 (zero bubble), whose ZB-H1 it makes of 1F1B.
+/// Throws InvalidArgument for a plan without a flush, without B's, with half micro-batches or
+/// atomic pairs, and if the costs do not fit it.
+Schedule with_split_backward(const Schedule& plan, const Costs& costs);
 
 }  // namespace hetu

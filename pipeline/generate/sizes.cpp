@@ -65,6 +65,10 @@ Fields fields(Sizes& s) {  // NOLINT(readability-function-size): a table
        .doc = "keep inputs only, and make activations again (R) before each B or I, except on the "
               "last "
               "model stage"},
+      {.name = "split_backward",
+       .place = &s.split_backward,
+       .doc = "make each B an I and a W, and let W's fill bubbles, by simulation under the costs, "
+              "within the most activations that a worker of the plan keeps"},
   };
 }
 

@@ -80,4 +80,15 @@ OptionField every_field(std::int64_t& every) {
           .range = {1, 1 << 16}};
 }
 
+OptionField replan_field(double& share) {
+  return {.name = "replan",
+          .place = &share,
+          .argument = "SHARE",
+          .doc =
+              "of --fill best and wrap: after a cycle in which more than this share of the "
+              "workers' time lay elsewhere than planned, as 0.2, K-FAC's work is placed anew by "
+              "what was measured; 0 = off, as then a run's bits depend on the machine's speed",
+          .range = {0, 2}};
+}
+
 }  // namespace hetu

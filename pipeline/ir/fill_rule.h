@@ -33,5 +33,7 @@ OptionField fill_field(std::string& rule);
 OptionField inverses_field(std::string& makers);
 /// `--curvature-every`.
 OptionField every_field(std::int64_t& every);
+/// `--replan`.
+OptionField replan_field(double& share);
 
 }  // namespace hetu

@@ -140,7 +140,11 @@ void check_lowered(const PlanOptions& o, const Schedule& plan) {
 Schedule finished(const PlanOptions& o, Schedule plan) {
   if (o.sync_method == "ps" && !is_lowered_already(plan)) plan = with_flushes(plan, o.sizes.steps);
   if (!is_lowered_already(plan)) check_pipelines(plan, lowering_of(o, plan));
-  return o.sizes.with_recompute ? with_recompute(plan) : plan;
+  if (o.sizes.with_recompute) plan = with_recompute(plan);
+  if (!o.sizes.split_backward) return plan;
+  require(!is_lowered_already(plan), "--split-backward: the plan is lowered already");
+  return with_split_backward(
+      plan, of_first_pipeline(costs_for(o, plan), plan.workers.size(), o.pipelines));
 }
 
 // The least that a stage's bytes come to, worker by worker, against the bound.

@@ -53,6 +53,7 @@ class Optimizer:
     fill: str = field(default=_of("sgd", "fill"), init=False)
     inverses: str = field(default=_of("sgd", "inverses"), init=False)
     fill_costs: str = field(default=_of("sgd", "fill_costs"), init=False)
+    replan: float = field(default=_of("sgd", "replan"), init=False)
 
     if not TYPE_CHECKING:
 
@@ -63,7 +64,7 @@ class Optimizer:
         """As the C++ side reads them."""
         given = {**self.__dict__, "kind": self.kind, "kfac_damping": self.kfac_damping,
                  "curvature_every": self.curvature_every, "fill": self.fill, "inverses": self.inverses,
-                 "fill_costs": self.fill_costs}
+                 "fill_costs": self.fill_costs, "replan": self.replan}
         if "betas" in given:
             if not isinstance(given["betas"], (tuple, list)) or len(given["betas"]) != 2:
                 raise ValueError(f"betas: two numbers are wanted, such as (0.9, 0.999), got {given['betas']!r}")
@@ -180,21 +181,22 @@ class KFAC(Optimizer):
     `damping`: lambda, whose root is added to each factor. `every`: steps between two refreshes of the inverses, at
     least, each of the batch of one step alone. `fill`: where that work stands: "after" the compute of its step, "best",
     in the bubbles of as many steps as it needs, by `costs` (a file, or the trace of a run; default: by FLOPs), or
-    "wrap", inversions also in bubbles of the refresh after. `inverses`: where a stage has several copies, each layer is
-    inverted by one of them ("owners") or by all ("all"). Weights with a side above `largest`, and those with one of
-    `but` in their names, go without.
+    "wrap", inversions also in bubbles of the refresh after. `replan`: the share of the workers' time, 0.2 say, that may
+    lie elsewhere than `costs` have it before that work is placed anew by what was measured; 0 = off. `inverses`: where
+    a stage has several copies, each layer is inverted by one of them ("owners") or by all ("all"). Weights with a side
+    above `largest`, and those with one of `but` in their names, go without.
     """
 
     def __init__(self, inner: Optimizer, damping: float = _of("sgd", "kfac_damping"),
                  every: int = _of("sgd", "curvature_every"), largest: int = 4096, but: tuple[str, ...] = (), *,
                  fill: str = _of("sgd", "fill"), inverses: str = _of("sgd", "inverses"),
-                 costs: str = _of("sgd", "fill_costs")) -> None:
+                 costs: str = _of("sgd", "fill_costs"), replan: float = _of("sgd", "replan")) -> None:
         if not isinstance(inner, Optimizer) or isinstance(inner, KFAC):
             refuse(f"KFAC: inner is an optimizer before which K-FAC is put, got {kind_of(inner)}")
         super().__init__(inner.learning_rate, inner.clip_norm)
         self.inner, self.largest, self.but, self.kind = inner, largest, tuple(but), inner.kind
         inner.kfac_damping, inner.curvature_every = float(damping), every
-        inner.fill, inner.inverses, inner.fill_costs = fill, inverses, costs
+        inner.fill, inner.inverses, inner.fill_costs, inner.replan = fill, inverses, costs, float(replan)
 
     def settings(self) -> dict[str, Any]:
         return self.inner.settings()

@@ -5,8 +5,9 @@ over as many trials as the other: LAMB over eight learning rates, K-FAC before L
 usage: kfac_steps.py --keep FILE.json [--steps 150] [--batch-size 16] [--every 5] [--threads 1] [-o FILE.svg]
 
 *Steps to the goal*: until the mean masked-LM loss of the last 20 steps is as low as the best trial of LAMB has it at its
-end; a trial that does not come there has a dash. Prints all trials, and the best of each beside the other; draws the best
-curves.
+end; a trial that does not come there has a dash. *Processor*: user and system time of the trial, its start included, by its
+steps; of one thread on a machine with nothing else to do it is the wall-clock time.
+Prints all trials, and the best of each beside the other; draws the best curves.
 Trials run one after the other, in turns of LAMB and K-FAC, so that the machine's mood is about the same for both; each is
 written to --keep at once, and what is there is not run again, so that a session that is cut off goes on.
 """
@@ -15,6 +16,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import resource
 import subprocess
 import sys
 import tempfile
@@ -57,6 +59,12 @@ def smoothed(losses: list[float]) -> list[float]:
     return [sum(losses[max(0, i - SMOOTHED):i]) / min(i, SMOOTHED) for i in range(1, len(losses) + 1)]
 
 
+def processor_s() -> float:
+    """Of all processes that have ended: what another load on the machine makes no longer."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
 def train(trial: Trial, data: Path, args: argparse.Namespace) -> dict[str, Any]:
     with tempfile.TemporaryDirectory(prefix="hetu-kfac-") as folder:
         log = Path(folder) / "log.jsonl"
@@ -64,13 +72,16 @@ def train(trial: Trial, data: Path, args: argparse.Namespace) -> dict[str, Any]:
                    "--pipeline", "1f1b", "--batch-size", str(args.batch_size), "--steps", str(args.steps),
                    "--warmup-steps", "10",
                    "--threads", str(args.threads), "--log", str(log), *trial.options(args.every)]
+        before = processor_s()
         done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=folder)
         records = [json.loads(line) for line in log.read_text().splitlines()] if log.exists() else []
         if done.returncode != 0 and "lower the learning rate" not in done.stderr:
             raise SystemExit(f"{' '.join(command)}: exit status {done.returncode}\n{done.stdout}{done.stderr}")
         seconds = sorted(record["seconds"] for record in records)
         return {"losses": [round(record["mlm_loss"], 4) for record in records],
-                "median_ms": round(1000 * seconds[len(seconds) // 2], 1), "diverged": done.returncode != 0}
+                "median_ms": round(1000 * seconds[len(seconds) // 2], 1),
+                "processor_ms": round(1000 * (processor_s() - before) / max(1, len(records)), 1),
+                "diverged": done.returncode != 0}
 
 
 def final(run: dict[str, Any]) -> float:
@@ -89,10 +100,13 @@ def show(runs: dict[str, dict[str, Any]], picture: Path | None) -> None:
         return
     goal = min(final(runs[name]) for name in mine["LAMB"])
     print(f"goal: MLM loss {goal:.4f}, mean of {SMOOTHED} steps\n"
-          f"{'trial':<34}{'loss at the end':>16}{'steps to the goal':>19}{'ms per step':>13}")
+          f"{'trial':<34}{'loss at the end':>16}{'steps to the goal':>19}{'ms per step':>13}"
+          f"{'processor ms':>14}{'processor s to the goal':>25}")
     for name in [*mine["LAMB"], *mine["K-FAC"]]:
         steps = steps_to(runs[name], goal)
-        print(f"{name:<34}{final(runs[name]):>16.4f}{'-' if steps is None else steps:>19}{runs[name]['median_ms']:>13.1f}")
+        print(f"{name:<34}{final(runs[name]):>16.4f}{'-' if steps is None else steps:>19}{runs[name]['median_ms']:>13.1f}"
+              f"{runs[name]['processor_ms']:>14.1f}"
+              f"{'-' if steps is None else round(steps * runs[name]['processor_ms'] / 1000, 1):>25}")
     far = 10 ** 9
     best = {kind: min(names, key=lambda name: (steps_to(runs[name], goal) or far, final(runs[name])))
             for kind, names in mine.items()}

@@ -277,6 +277,11 @@ def weights_of(words, folder):
     done = subprocess.run([str(w) for w in words], capture_output=True, text=True, timeout=600)
     if done.returncode != 0:
         raise AssertionError(done.stdout + done.stderr)
+    return weights_in(folder)
+
+
+def weights_in(folder):
+    """Those that workers have left there, of which all copies agree."""
     found = {}
     for file in pathlib.Path(folder).glob("*.npz"):
         for name, value in np.load(file).items():

@@ -41,7 +41,7 @@ class Methods(TrainCase):
         expected, losses = self.alone()
         for options in [
             ("--pipeline", "interleaved-1f1b", "--chunks", 3), ("--pipeline", "zb-v", "--with-recompute"),
-            ("--pipeline", "varuna"), ("--pipeline", "varuna", "--runtime-rule"),
+            ("--pipeline", "varuna"), ("--pipeline", "varuna", "--runtime-rule"), ("--pipeline", "1f1b", "--split-backward"),
         ]:
             with self.subTest(options=options):
                 folder, got = self.weights((1, 2), *options)
@@ -135,20 +135,22 @@ class Methods(TrainCase):
                      says="pipeline choose: no ")
 
     def test_goes_by_costs(self):
-        """The order that a run of zb-2p had is that of `hetu schedule` by the same costs."""
+        """The order that a run had is that of `hetu schedule` by the same costs."""
         costs, trace = self.folder / "costs.json", self.folder / "trace.json"
         stage = {"forward": 1, "input_grad": 3, "weight_grad": 1}
         costs.write_text(json.dumps({"unit": "ms", "stages": [stage, {**stage, "forward": 4}]}))
-        self.train((1, 2), "--pipeline", "zb-2p", *MICROS, "--steps", 1, "--costs", costs, "--trace", trace)
-        events = [e for e in json.loads(trace.read_text())["traceEvents"] if e.get("ph") == "X" and e["pid"] == 1]
-        ran = [[f"{a['stage']}{a['kind']}{a['micro']}" for e in sorted(events, key=lambda e: e["ts"])
-                if e["tid"] == worker and (a := e["args"])["kind"] in ("F", "B", "I", "W")] for worker in (0, 1)]
-        plans = []
-        for more in (("--costs", costs), ()):
-            text = self.hetu("schedule", "zb-2p", "--stages", 2, *MICROS, *more, "--format", "csv")
-            plans.append([row.strip(",").split(",") for row in text.split()])
-        self.assertEqual(ran, plans[0])
-        self.assertNotEqual(ran, plans[1])
+        for method, *split in (("zb-2p",), ("1f1b", "--split-backward")):
+            with self.subTest(method):
+                self.train((1, 2), "--pipeline", method, *split, *MICROS, "--steps", 1, "--costs", costs, "--trace", trace)
+                events = [e for e in json.loads(trace.read_text())["traceEvents"] if e.get("ph") == "X" and e["pid"] == 1]
+                ran = [[f"{a['stage']}{a['kind']}{a['micro']}" for e in sorted(events, key=lambda e: e["ts"])
+                        if e["tid"] == worker and (a := e["args"])["kind"] in ("F", "B", "I", "W")] for worker in (0, 1)]
+                plans = []
+                for more in (("--costs", costs), ()):
+                    text = self.hetu("schedule", method, *split, "--stages", 2, *MICROS, *more, "--format", "csv")
+                    plans.append([row.strip(",").split(",") for row in text.split()])
+                self.assertEqual(ran, plans[0])
+                self.assertNotEqual(ran, plans[1])
         self.refused((1, 2), "--pipeline", "1f1b", "--costs", costs, says="costs are for .*: zb-1p, zb-2p, auto")
 
     @staticmethod

@@ -136,11 +136,11 @@ class Executor(Predicting, Reach, Planning):
             options = self._choose(micro_batches, times, common)
         else:
             if times is not None:
-                if schedule.goes_by_costs(method):
+                if schedule.goes_by_costs(method) or own["split_backward"]:
                     own["costs"] = times
                 elif not self.cuts.by_times:
-                    raise ValueError(f"costs are for pipeline choose, for partition times, and for methods that go by them: "
-                                     f"{', '.join(m['name'] for m in schedule.methods() if m['by_costs'])}")
+                    raise ValueError("costs are for pipeline choose, partition times, split_backward, and methods that go "
+                                     f"by them: {', '.join(m['name'] for m in schedule.methods() if m['by_costs'])}")
             options = self._planned(method, micro_batches, own, common)
         self.method, self.micro_batches = options.method, options.micro_batches
         if env["check"]:  # heturun looks before it starts workers: nothing of the job is to happen yet

@@ -37,7 +37,7 @@ def _optimizer_fields() -> list[options.Field]:
 def _kfac_fields() -> list[options.Field]:
     """What K-FAC is told before an optimizer of any kind."""
     table = options.table("lamb")
-    return [table[name] for name in ("kfac_damping", "curvature_every", "fill", "inverses", "fill_costs")]
+    return [table[name] for name in ("kfac_damping", "curvature_every", "fill", "inverses", "fill_costs", "replan")]
 
 
 def add_options(parser: Parser) -> None:
@@ -182,13 +182,13 @@ def optimizer_of(args: argparse.Namespace, rate: lr.Rate | lr.ReduceOnPlateau, *
     told = {"weight_decay": args.weight_decay, "clip_norm": args.clip_norm, "lazy_rows": args.lazy_rows,
             **_shares(args)}
     of_kfac = {"damping": args.damping, "every": args.curvature_every, "fill": args.fill,
-               "inverses": args.inverses, "costs": args.fill_costs, "largest": args.kfac_largest,
+               "inverses": args.inverses, "costs": args.fill_costs, "replan": args.replan, "largest": args.kfac_largest,
                "but": tuple(args.kfac_except.split(",")) if args.kfac_except is not None else None}
     of_kfac = {name: value for name, value in of_kfac.items() if value is not None}
     if args.optimizer == "kfac":
         return optim.KFAC(optim.named(args.inner or "lamb", rate, **told, **settings), **{"but": without} | of_kfac)
     if of_kfac or args.inner:
-        raise ValueError("--inner, --damping, --curvature-every, --fill, --inverses, --fill-costs, --kfac-largest "
+        raise ValueError("--inner, --damping, --curvature-every, --fill, --inverses, --fill-costs, --replan, --kfac-largest "
                          f"and --kfac-except belong to --optimizer kfac, and the optimizer is {args.optimizer}")
     return optim.named(args.optimizer, rate, **told, **settings)
 

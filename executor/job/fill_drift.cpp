@@ -1,0 +1,65 @@
+#include "executor/job/fill_drift.h"
+
+#include <utility>
+
+#include "executor/comm/tag_kinds.h"
+#include "executor/loop/measured_costs.h"
+#include "graph/base/log.h"
+#include "pipeline/cost/drift.h"
+#include "pipeline/simulate/simulate.h"
+
+namespace hetu {
+
+namespace {
+
+// As a cycle of fewer steps makes newer inverses, and times are measured.
+constexpr double kLonger = 0.01;
+
+double ms_per_step(const Schedule& cycle, const Costs& costs) {
+  return simulate(cycle, costs).step_time / cycle.steps;
+}
+
+}  // namespace
+
+// Whether a whole cycle has been noted.
+bool FillDrift::note(std::int64_t step, const TraceRecorder& recorder) {
+  const CurvaturePlan& now = *plan_.curvature;
+  const int number = now.number_of(step);
+  if (number <= 0) {
+    cycle_.clear();
+    noted_ = 0;
+  }
+  if (number < 0 || now.is_in_first(step)) return false;
+  const auto& records = recorder.records();
+  for (auto r = records.rbegin(); r != records.rend() && r->step == step; ++r) cycle_.push_back(*r);
+  return ++noted_ == now.steps.size();
+}
+
+std::optional<CurvaturePlan> FillDrift::after(std::int64_t step, const TraceRecorder& recorder) {
+  const bool whole = note(step, recorder);
+  own_.clear();
+  const CurvaturePlan& now = *plan_.curvature;
+  if (!whole || !now.ends_at(step)) return std::nullopt;
+  const auto what = [&] { return fmt::format("the times of the cycle that step {} ends", step); };
+  const auto all = gather_records(
+      transport_, cycle_, {comm::make_tag(kDriftTag, 0, 0, 0, static_cast<int>(step)), what});
+  const Costs measured = measured_costs(all, now.cycle, now.costs);
+  const double differs = drift(now.cycle, known_, measured);
+  if (differs <= plan_.optimizer.kfac.replan) return std::nullopt;
+  known_ = measured;
+  CurvaturePlan anew = now.placed_anew(plan_.lowered, measured, step + 1);
+  const double before_ms = ms_per_step(now.cycle, measured);
+  const double anew_ms = ms_per_step(anew.cycle, measured);
+  const bool goes = anew_ms <= before_ms * (1 + kLonger);
+  if (transport_.worker() == 0)
+    log(Level::Info,
+        "step {}: {:.0f} % of the workers' time lay elsewhere than K-FAC's work was placed by, "
+        "over "
+        "the {:.0f} % of --replan; by what was measured, placed as it is a cycle has {} step(s) of "
+        "{:.1f} ms, placed anew {} of {:.1f}: {}",
+        step, 100 * differs, 100 * plan_.optimizer.kfac.replan, now.cycle.steps, before_ms,
+        anew.cycle.steps, anew_ms, goes ? "placed anew" : "it stays");
+  return goes ? std::optional(std::move(anew)) : std::nullopt;
+}
+
+}  // namespace hetu
