@@ -91,7 +91,7 @@ PreparedKernel convolve(const KernelDesc& d, ConvResult result, const Bias& bias
   const DType values = d.inputs[0].dtype;
   // Fewer multiplications of float32 are as fast as all of them twice as fast, but not eight times.
   const bool few = values == DType::Float32 || !multiplies_bfloat16_tiles();
-  if (d.images == Layout::ChannelsLast && few && Winograd::fits(s))
+  if (d.images == Layout::ChannelsLast && few && Winograd::is_quick() && Winograd::fits(s))
     return prepared(Winograd(s, result, values), result, bias, "winograd");
   return prepared(DnnlConv(s, result, d.images, values), result, bias, "onednn");
 }

@@ -82,6 +82,8 @@ struct Winograd::Pixel {
   std::int64_t mask;
 };
 
+bool Winograd::is_quick() { return kLanes >= 8; }
+
 bool Winograd::fits(const ConvShape& s) {
   const Windows& w = s.w;
   return w.height == kWindow && w.width == kWindow && w.stride == 1 && w.dilation == 1 &&

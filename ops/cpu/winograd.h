@@ -18,6 +18,10 @@ class Winograd {
   /// channels in sixteens, and images that do not leave most of their last tiles empty.
   static bool fits(const ConvShape& shape);
 
+  /// Whether kernels are compiled for vectors of eight floats and more. If not (a build for any
+  /// x86-64), a library that looks at the processor when it runs makes more of direct convolutions.
+  static bool is_quick();
+
   /// Images and weights are `values`, Float32 or BFloat16; a weight's gradient is float32.
   Winograd(const ConvShape& shape, ConvResult result, DType values);
 
