@@ -123,7 +123,7 @@ Env read_env(const EnvLookup& lookup) {
   in_range("OMPI_COMM_WORLD_LOCAL_RANK", result.local_worker, "OMPI_COMM_WORLD_LOCAL_SIZE",
            result.local_workers);
   read_start(Set{lookup}, result);
-  if (result.pipelines > 1) {
+  if (result.pipelines > 1 && !result.check) {
     in_range("HETU_FIRST_WORKER", result.first_worker, "workers of all pipelines",
              result.workers * result.pipelines);
     result.worker += result.first_worker;

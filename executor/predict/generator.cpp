@@ -11,7 +11,8 @@
 #include "graph/base/error.h"
 
 namespace hetu {
-namespace {
+// Named: of anonymous types in a class GCC warns in a unity build.
+inline namespace generator_parts {
 
 constexpr const char* kPrompt = "prompt";  // the folder of the model of several tokens at once
 
@@ -104,7 +105,7 @@ std::int32_t next_of(const float* logits, std::int64_t words, double temperature
   return best;
 }
 
-}  // namespace
+}  // namespace generator_parts
 
 struct Generator::Impl {
   Impl(const std::string& folder, const PredictorOptions& options) : one(folder, options) {

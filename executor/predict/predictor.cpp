@@ -15,7 +15,8 @@
 #include "ops/registry.h"
 
 namespace hetu {
-namespace {
+// Named: of anonymous types in a class GCC warns in a unity build.
+inline namespace predictor_parts {
 
 // One worker's one forward.
 Schedule forward_plan() {
@@ -48,7 +49,7 @@ struct Carried {
   const void* held = nullptr;                   // where the call before left it
 };
 
-}  // namespace
+}  // namespace predictor_parts
 
 struct Predictor::Impl {
   Impl(SavedModel model, const PredictorOptions& options)

@@ -165,6 +165,7 @@ void Log::check_beginning(RecordReader& from, const Bytes& record, const Source&
 }
 
 bool Log::recover(Store& store, std::int64_t bytes) {
+  HETU_ASSERT(bytes > 0);
   Bytes record;
   for (std::int64_t done = 0; done < bytes && !sources_.empty();) {
     const Source source = sources_.front();

@@ -41,8 +41,8 @@ class Log {
  public:
   explicit Log(LogOptions options);
 
-  /// Brings what is kept into a store that has seen nothing, about so many bytes at a call; true
-  /// once all is there. A record that a kill has cut off is removed: nobody has heard of it.
+  /// Brings what is kept into a store that has seen nothing, about so many bytes (> 0) at a call;
+  /// true once all is there. A record that a kill has cut off is removed: nobody has heard of it.
   bool recover(Store& store, std::int64_t bytes);
   /// Changes and pieces that were recovered.
   std::int64_t recovered() const { return recovered_; }

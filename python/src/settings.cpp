@@ -18,9 +18,10 @@ namespace nb = nanobind;
 namespace hetu {
 namespace {
 
-// This worker's place where each pipeline is a job of its own (heturun --on-failure shrink).
+// This worker's place where each pipeline is a job of its own (heturun --on-failure shrink); a
+// check has none yet.
 std::optional<Apart> apart_of(const Env& e) {
-  if (e.pipelines == 1) return std::nullopt;
+  if (e.pipelines == 1 || e.check) return std::nullopt;
   const ps::Endpoint own = ps::endpoint_of_worker(e.coordinator, e.worker);
   comm::MeshPlace place;
   place.endpoint = own.endpoint;

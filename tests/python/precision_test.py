@@ -143,7 +143,8 @@ class Precision(TrainCase):
     def test_samples_reach_the_loss_of_float32(self):
         """BERT-tiny on the sample's shards within 2 %; ResNet-18 on its images at most 2 % above, on the mean of six seeds.
         The gradients of a ResNet that begins are chaotic: rounding its images as bf16 does changes a quarter of them, and
-        one training ends 4 % (standard deviation) from the same in bf16, or in float32 with sums in another order.
+        one training ends 4 % (standard deviation) from the same in bf16, or in float32 with sums in another order. Six
+        seeds lay .2 to .8 % apart in the third step, 2 % in the fourth and 5 % in the sixth: the sample ends after three.
         """
         shards, images = self.folder / "shards", self.folder / "images"
         write_prose(self.folder / "text.txt", 60)
@@ -155,14 +156,14 @@ class Precision(TrainCase):
             ("train_bert.py", 1, ("--data", shards, "--model", "tiny", "--batch-size", 32 if WHOLE else 16,
                                   "--micro-batches", 4, "--learning-rate", 1e-3, "--warmup-steps", 20,
                                   "--steps", 200 if WHOLE else 10)),
-            ("train_resnet.py", 6 if WHOLE else 1, (
+            ("train_resnet.py", 6 if WHOLE else 2, (
                 "--data", images, "--dataset", "imagenet", "--size", 32, "--model", "resnet18", "--batch-size", 32,
-                "--micro-batches", 2, *(recipe if WHOLE else ("--learning-rate", 0.004, "--steps", 8)))),
+                "--micro-batches", 2, *(recipe if WHOLE else ("--learning-rate", 0.004, "--steps", 3)))),
         ):
             with self.subTest(script=script):
                 wide, narrow = self.losses(script, seeds, *options)
                 self.assertLess(narrow, 1.02 * wide)
-                if seeds == 1:
+                if not WHOLE or script == "train_bert.py":
                     self.assertGreater(narrow, 0.98 * wide)
 
 

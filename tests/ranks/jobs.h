@@ -4,6 +4,8 @@
 
 #include <chrono>
 #include <cstdio>
+#include <cstdlib>
+#include <filesystem>
 #include <string>
 
 namespace hetu {
@@ -17,13 +19,16 @@ struct Ended {
 /// Open MPI 5 complains of networks that it has no use for.
 inline constexpr const char* kNoTcp = "--mca btl ^tcp";
 
-/// `mpirun OPTIONS -np WORKERS COMMAND`; mpirun as CMake found it.
+/// `mpirun OPTIONS -np WORKERS COMMAND`; mpirun as CMake found it. Each has a folder for its files:
+/// of two that make or remove the same one at once, one fails.
 inline Ended run_job(int workers, const std::string& command, const std::string& options = kNoTcp) {
-  const std::string line = std::string(HETU_MPIRUN) + " -np " + std::to_string(workers) +
-                           " --bind-to none --map-by slot:OVERSUBSCRIBE " + options + " " +
-                           command + " 2>&1";
-  const auto start = std::chrono::steady_clock::now();
+  char folder[] = "/tmp/hetu-mpirun-XXXXXX";
   Ended ended;
+  if (!mkdtemp(folder)) return ended;
+  const std::string line =
+      std::string("TMPDIR=") + folder + " " + HETU_MPIRUN + " -np " + std::to_string(workers) +
+      " --bind-to none --map-by slot:OVERSUBSCRIBE " + options + " " + command + " 2>&1";
+  const auto start = std::chrono::steady_clock::now();
   FILE* pipe = popen(line.c_str(), "r");
   if (!pipe) return ended;
   char part[4096];
@@ -31,6 +36,7 @@ inline Ended run_job(int workers, const std::string& command, const std::string&
   const int status = pclose(pipe);
   ended.status = WIFEXITED(status) ? WEXITSTATUS(status) : 128;
   ended.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  std::filesystem::remove_all(folder);
   return ended;
 }
 

@@ -263,15 +263,16 @@ def run(options, say):
     way = Way(own, options.key, interface, {n: value for n, value in environment.items() if EXPORTED.match(n)})
     servers = Servers(places, way, options.restart, options.server_log, bool(options.servers))
     workers = sum(n["workers"] for n in used)
-    if precheck.applies(options.command):
-        status = precheck.run(options.command, environment, workers, settings["timeout_s"], say)
-        if status:
-            return status
     parts = [used]
     if options.shrink:
         count_of_pipelines = options.pipelines or pipelines.count_of(options.command, used, os.environ)
         pipelines.check(count_of_pipelines, workers)
         parts = pipelines.split(used, count_of_pipelines)
+    if precheck.applies(options.command, len(parts) > 1):
+        counted = {**environment, "HETU_PIPELINES": str(len(parts))}
+        status = precheck.run(options.command, counted, workers, settings["timeout_s"], say)
+        if status:
+            return status
     with contextlib.suppress(BrokenPipeError):
         supervise.write_all(2, cluster_block(nodes).encode() + b"\n")
     job = supervise.Job(workers, [] if local else addresses, settings["timeout_s"], progress.Display(), say, len(parts),

@@ -148,7 +148,7 @@ class Twins {
   void restart() {
     ++restarts_;
     logged_.reset();  // in the middle of a snapshot, as it may be
-    logged_ = std::make_unique<LoggedStore>(workers_.options(), options_, draw_() % 10'000);
+    logged_ = std::make_unique<LoggedStore>(workers_.options(), options_, 1 + draw_() % 10'000);
     ASSERT_EQ(state_of(logged_->store()), state_of(twin_));
     workers_.come_again(logged_->store(), &twin_);
   }
