@@ -60,7 +60,7 @@ endfunction()
 
 # hetu_library(name DIR dir HEADERS a.h.. SOURCES a.cpp.. DEPS hetu::x.. [PRIVATE lib..] [OPTIONS flag..] [APART])
 # DEPS are Hetu libraries (the layer check reads them); PRIVATE are outside libraries that only the sources see. Most time
-# of a small source goes into what its headers make of templates, so HETU_UNITY compiles four at a time; APART are those
+# of a small source goes into what its headers make of templates, so HETU_UNITY compiles eight at a time; APART are those
 # whose sources have names of their own in common, or take long by themselves.
 function(hetu_library name)
   cmake_parse_arguments(arg "APART" "DIR" "HEADERS;SOURCES;DEPS;PRIVATE;OPTIONS" ${ARGN})
@@ -70,7 +70,7 @@ function(hetu_library name)
   add_library(hetu::${name} ALIAS hetu_${name})
   set_target_properties(hetu_${name} PROPERTIES POSITION_INDEPENDENT_CODE ON EXPORT_NAME ${name})
   if(HETU_UNITY AND NOT arg_APART)
-    set_target_properties(hetu_${name} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 4)
+    set_target_properties(hetu_${name} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 8)
   endif()
   target_link_libraries(hetu_${name} PUBLIC hetu::flags ${arg_DEPS} PRIVATE ${arg_PRIVATE})
   # -O2 compiles a fifth faster than Release's -O3 and suits all but kernels, which ask for theirs by OPTIONS.

@@ -11,13 +11,6 @@
 
 namespace hetu {
 
-namespace {
-
-// A mean lies in host memory, because messages do.
-const TensorKernels& host() { return cpu_tensor_kernels(); }
-
-}  // namespace
-
 Averager::Averager(Membership& members, ps::GroupClient& client, AverageOptions options)
     : members_(members),
       reducer_(members.transport()),
@@ -125,7 +118,8 @@ std::int64_t Averager::average_now(const DeviceSpan& weights) {
 void Averager::snapshot(float* to) {
   const std::lock_guard lock(weights_mutex_);
   weights_.read(to);
-  if (moved_) host().add(to, shift_.data(), elements_);
+  // A mean lies in host memory, because messages do.
+  if (moved_) cpu_tensor_kernels().add(to, shift_.data(), elements_);
 }
 
 void Averager::bring_into(const DeviceSpan& weights) {
@@ -173,7 +167,7 @@ void Averager::mean_over(const comm::Group& group, const std::vector<Span>& span
   for (const Span& span : spans) {
     for (std::int64_t at = 0; at < span.elements; at += most) {
       const Span part = {span.data + at, std::min(most, span.elements - at)};
-      if (weight) host().scale(part.data, static_cast<float>(*weight), part.elements);
+      if (weight) cpu_tensor_kernels().scale(part.data, static_cast<float>(*weight), part.elements);
       // All bits of the number: pieces of a sum that a death has broken may lie about for long.
       const comm::Tag tag =
           comm::make_tag(kind, members_.place().stage, static_cast<int>(buckets.size()),
@@ -185,7 +179,8 @@ void Averager::mean_over(const comm::Group& group, const std::vector<Span>& span
   for (const Piece& b : buckets) {
     reducer_.wait(*b.sum, what);
     if (!weight)
-      host().scale(b.span.data, 1.0F / static_cast<float>(group.size()), b.span.elements);
+      cpu_tensor_kernels().scale(b.span.data, 1.0F / static_cast<float>(group.size()),
+                                 b.span.elements);
   }
 }
 
@@ -222,7 +217,7 @@ void Averager::meet(const ps::Answer& group, bool invited) {
     return;
   }
   if (!moved_) shift_.assign(static_cast<std::size_t>(elements_), 0);
-  host().add_difference(shift_.data(), mean_.data(), given_.data(), elements_);
+  cpu_tensor_kernels().add_difference(shift_.data(), mean_.data(), given_.data(), elements_);
   moved_ = true;
 }
 

@@ -19,9 +19,6 @@ namespace {
 // least_clock() of any staleness is the servers' word for a pull that waits for nobody.
 static_assert(ps::kAnyClock == std::numeric_limits<std::int64_t>::min());
 
-// Messages lie in host memory, and so does what is made of them.
-const TensorKernels& host() { return cpu_tensor_kernels(); }
-
 // Where a part lies among so many values of its stage.
 std::vector<SharedPart::Range> ranges_of(const SharedPart& part, std::size_t all) {
   if (!part.ranges.empty() || all == 0) return part.ranges;
@@ -281,9 +278,11 @@ void PushedWaves::agree_on(const SharedPart& part, const DeviceSpan& piece, int 
       transport(), part.copies, std::vector<std::size_t>(copies, count * sizeof(float)),
       values.data(), all.data(),
       {comm::make_tag(kConsensusTag, part.number, number & 0x7ff, 1, run() & 0x3fff), what});
+  // Messages lie in host memory, and so does what is made of them.
   for (std::size_t k = 0; k < copies; ++k)
-    host().add_wide(sums.data(), all.data() + k * count, piece.elements);
-  host().mean(values.data(), sums.data(), static_cast<double>(copies), piece.elements);
+    cpu_tensor_kernels().add_wide(sums.data(), all.data() + k * count, piece.elements);
+  cpu_tensor_kernels().mean(values.data(), sums.data(), static_cast<double>(copies),
+                            piece.elements);
   piece.write(values.data());
 }
 

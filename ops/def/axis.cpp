@@ -13,8 +13,6 @@ AttrSpec axis_spec(std::int64_t fallback, bool required) {
   return {"axis", fallback, required, "which, counted from the last if negative; not the batch"};
 }
 
-Attrs along(std::int64_t axis) { return {{"axis", axis}}; }
-
 Attrs merged(Attrs attrs, const Attrs& more) {
   for (const auto& [key, value] : more.items()) attrs.set(key, value);
   return attrs;

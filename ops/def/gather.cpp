@@ -7,8 +7,6 @@ namespace {
 
 using Values = std::vector<ValueId>;
 
-Attrs along(std::int64_t axis) { return {{"axis", axis}}; }
-
 OpDef gather() {
   const DType f = DType::Float32, i = DType::Int32;
   return {

@@ -63,6 +63,8 @@ std::vector<TensorType> same_as_input(const InferArgs& a) {
   return {a.inputs[0]};
 }
 
+Attrs along(std::int64_t axis) { return {{"axis", axis}}; }
+
 Shape rows(const Shape& shape) { return Shape(shape.begin(), shape.end() - 1); }
 
 SymbolicCount symbolic_count(const Shape& shape) {

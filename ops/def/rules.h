@@ -55,6 +55,9 @@ void want_images(const InferArgs& a, std::size_t i);
 /// padding. Throws InvalidArgument, naming the node, if stride < 1, padding < 0 or no window fits.
 std::int64_t window_count(const InferArgs& a, std::int64_t size, std::int64_t kernel);
 
+/// Attributes of what goes along one axis.
+Attrs along(std::int64_t axis);
+
 /// The shape without its last dimension: the rows.
 Shape rows(const Shape& shape);
 

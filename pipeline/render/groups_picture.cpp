@@ -35,7 +35,7 @@ constexpr ReasonLook kReasons[] = {{Reason::All, 0x1d3557, "all"},
                                    {Reason::Frees, 0xd0021b, "freed: stages waited for each other"},
                                    {Reason::Last, 0x8fa3b5, "nobody else comes"}};
 
-const ReasonLook& look_of(Reason reason) {
+const ReasonLook& look_of_reason(Reason reason) {
   return *std::find_if(std::begin(kReasons), std::end(kReasons),
                        [&](const ReasonLook& l) { return l.reason == reason; });
 }
@@ -125,7 +125,7 @@ class GroupsLayout {
 
   void add_group(const Decision& d) {
     const double x = x_of(d.closed_us);
-    const std::uint32_t rgb = look_of(d.reason).rgb;
+    const std::uint32_t rgb = look_of_reason(d.reason).rgb;
     used_.insert(d.reason);
     if (d.members.size() > 1)
       out_.strokes.push_back(

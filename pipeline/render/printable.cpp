@@ -51,4 +51,8 @@ std::string escaped(const std::string& text,
   return out;
 }
 
+std::string xml_text(const std::string& text) {
+  return escaped(text, {{'&', "&amp;"}, {'<', "&lt;"}, {'>', "&gt;"}, {'"', "&quot;"}});
+}
+
 }  // namespace hetu

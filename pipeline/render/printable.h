@@ -14,4 +14,7 @@ std::string printable(const std::string& text);
 std::string escaped(const std::string& text,
                     const std::vector<std::pair<char, const char*>>& escapes);
 
+/// The printable text as it stands between tags, or in quotes, of SVG and HTML.
+std::string xml_text(const std::string& text);
+
 }  // namespace hetu

@@ -15,10 +15,6 @@ namespace {
 // Blocks are laid out in rows whose main lane is this high; the page scales them.
 constexpr double kLane = 100, kCollective = 22, kMessage = 16;
 
-std::string escape(const std::string& text) {
-  return escaped(text, {{'&', "&amp;"}, {'<', "&lt;"}, {'>', "&gt;"}, {'"', "&quot;"}});
-}
-
 /// A JSON string that may stand in a script.
 std::string json_text(const std::string& text) {
   return '"' + escaped(text, {{'"', "\\\""}, {'\\', "\\\\"}, {'<', "\\u003c"}, {'>', "\\u003e"}}) +
@@ -272,7 +268,7 @@ std::string HtmlWriter::data() const {
 }
 
 std::string HtmlWriter::write() const {
-  const std::string title = escape(options_.title.empty() ? "timeline" : options_.title);
+  const std::string title = xml_text(options_.title.empty() ? "timeline" : options_.title);
   std::string out = fmt::format(
       "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n"
       "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n"

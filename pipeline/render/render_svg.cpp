@@ -15,10 +15,6 @@ constexpr std::size_t kTooltipLimit = 3000;
 
 std::string n(double value) { return short_number(value, 2); }
 
-std::string escape(const std::string& text) {
-  return escaped(text, {{'&', "&amp;"}, {'<', "&lt;"}, {'>', "&gt;"}, {'"', "&quot;"}});
-}
-
 std::string hex(std::uint32_t rgb) { return fmt::format("#{:06x}", rgb); }
 
 std::string paint(const KindLook& look) {
@@ -98,7 +94,7 @@ void SvgWriter::write_blocks(const BlockRow& row) {
         fmt::format("M{} {}h{}", n(b.x), n(b.y + b.height / 2), n(std::max(b.width, 0.1)));
     if (tooltips_) {
       put("<path class=\"{}\" stroke-width=\"{}\" d=\"{}\"><title>{}</title></path>\n", b.look->css,
-          n(b.height), line, escape(tooltip(*b.event)));
+          n(b.height), line, xml_text(tooltip(*b.event)));
       continue;
     }
     Group& group = groups[{b.look->css, b.height}];
@@ -132,7 +128,7 @@ void SvgWriter::write_labels(const BlockRow& row) {
     for (const Block& b : row.blocks) {
       if (b.label.empty() || b.look->light_text != light) continue;
       labels += fmt::format("<text x=\"{}\" y=\"{}\">{}</text>", n(b.x + b.width / 2),
-                            n(b.y + b.height / 2 + picture_.label_size * 0.36), escape(b.label));
+                            n(b.y + b.height / 2 + picture_.label_size * 0.36), xml_text(b.label));
     }
     if (!labels.empty()) put("<g class=\"t{}\">{}</g>\n", light ? " l" : "", labels);
   }
@@ -169,7 +165,7 @@ void SvgWriter::write_word(const Word& w) {
   const char* anchors[] = {"", " text-anchor=\"middle\"", " text-anchor=\"end\""};
   put("<text x=\"{}\" y=\"{}\" font-size=\"{}\" fill=\"{}\"{}{}>{}</text>\n", n(w.x), n(w.y),
       n(w.size), hex(w.rgb), anchors[static_cast<int>(w.anchor)],
-      w.bold ? " font-weight=\"bold\"" : "", escape(w.text));
+      w.bold ? " font-weight=\"bold\"" : "", xml_text(w.text));
 }
 
 std::string SvgWriter::write() {

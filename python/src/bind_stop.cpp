@@ -25,8 +25,8 @@ struct Watch {
   bool stands = false;
 };
 
-constexpr int kSignals = 65;
-std::array<Watch, kSignals> g_watches;
+constexpr int kSignalNumbers = 65;
+std::array<Watch, kSignalNumbers> g_watches;
 volatile std::sig_atomic_t g_asked = 0;
 
 extern "C" void hetu_take_signal(int number) {
@@ -43,7 +43,7 @@ extern "C" void hetu_take_signal(int number) {
 }
 
 Watch& watch_of(int number) {
-  require(number > 0 && number < kSignals, "no signal has the number {}", number);
+  require(number > 0 && number < kSignalNumbers, "no signal has the number {}", number);
   return g_watches[static_cast<std::size_t>(number)];
 }
 
