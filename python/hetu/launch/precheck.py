@@ -14,13 +14,13 @@ USES_HETU = re.compile(r"^\s*(import|from) hetu\b", re.MULTILINE)
 
 def applies(command, apart):
     """True for a script of Hetu with a plan of the user's own, or with a limit of memory: both may be wrong in ways that the
-    model alone shows. Also if its pipelines start `apart`: each would say by itself what all do wrong. Else methods by name
-    are refused by the workers."""
+    model alone shows. Also for a training by a method (--pipeline) whose pipelines start `apart`: each would say by itself
+    what all do wrong. Else methods by name are refused by the workers."""
     from hetu import schedule
 
     pipeline = option_of(command, "--pipeline") or ""
     own = schedule.is_file(pipeline) or schedule.is_function(pipeline)
-    if not own and not apart and option_of(command, "--memory-limit") is None:
+    if not own and not (apart and pipeline) and option_of(command, "--memory-limit") is None:
         return False
     return uses_hetu(command)
 
