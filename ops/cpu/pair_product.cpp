@@ -5,15 +5,10 @@
 #include "ops/cpu/pair_product.h"
 
 #include <algorithm>
-#include <bit>
-
-#ifdef __AVX512BF16__
-#include <immintrin.h>
-#endif
 
 #include "graph/base/error.h"
 #include "ops/cpu/few_rows.h"
-#include "ops/cpu/product_panels.h"
+#include "ops/cpu/pair_panels.h"
 #include "ops/cpu/set_rounded.h"
 
 namespace hetu::cpu {
@@ -21,12 +16,7 @@ namespace hetu::cpu {
 using panels::Into;
 using panels::kPanelColumns;
 using panels::kPanelRows;
-using panels::multiply;
 using panels::pack_panel;
-using panels::RowsApart;
-using panels::RowsTogether;
-using panels::Strided;
-using panels::Vec;
 
 namespace {
 
@@ -45,28 +35,6 @@ std::int64_t parts(std::int64_t n, std::int64_t size) { return (n + size - 1) / 
 std::int64_t even(std::int64_t n, std::int64_t most, std::int64_t unit) {
   return up(parts(n, parts(n, std::max(most, unit))), unit);
 }
-
-#ifdef __AVX512BF16__
-constexpr bool kInstruction = sizeof(Vec) == 64;
-struct OfPairs {
-  static Vec add(Vec sum, float a, Vec b) {
-    const __m512i each = _mm512_set1_epi32(std::bit_cast<int>(a));
-    return std::bit_cast<Vec>(_mm512_dpbf16_ps(
-        std::bit_cast<__m512>(sum), std::bit_cast<__m512bh>(each), std::bit_cast<__m512bh>(b)));
-  }
-};
-#else
-constexpr bool kInstruction = false;
-struct OfPairs {
-  static Vec add(Vec sum, float a, Vec b) {
-    using Bits = std::uint32_t __attribute__((vector_size(panels::kBytes)));
-    const auto word = std::bit_cast<std::uint32_t>(a);
-    const auto words = std::bit_cast<Bits>(b);
-    sum += std::bit_cast<float>(word & 0xffff0000u) * std::bit_cast<Vec>(words & 0xffff0000u);
-    return sum + std::bit_cast<float>(word << 16) * std::bit_cast<Vec>(words << 16);
-  }
-};
-#endif
 
 /// out [pairs, Width]: of the first `width` columns, with zeros behind, those of two rows of x side
 /// by side. From a row of x to the next it is `along`.
@@ -91,9 +59,11 @@ void pack_rows(const BFloat16* x, std::int64_t along, std::int64_t width, std::i
   }
 }
 
-/// A matrix seen along its depth, in pairs: those of a row or column lie side by side, or two rows
-/// apart.
-struct Source {
+}  // namespace
+
+// A matrix seen along its depth, in pairs: those of a row or column lie side by side, or two rows
+// apart.
+struct PairProduct::Source {
   const BFloat16* data;
   std::int64_t across, along;  // elements from one to the next
 
@@ -108,8 +78,6 @@ struct Source {
   }
 };
 
-}  // namespace
-
 // What is packed now: a part of C, and a part of the depth, in pairs.
 struct PairProduct::Slab {
   std::int64_t row, rows, column, columns, depth;
@@ -123,7 +91,7 @@ struct PairProduct::Slab {
 };
 
 bool PairProduct::fits(const ProductShape& s, DType to) {
-  if (!kInstruction || s.batch != 1 || s.k % 2 != 0 || s.lower) return false;
+  if (!panels::has_pair_instruction() || s.batch != 1 || s.k % 2 != 0 || s.lower) return false;
   if (s.transpose_a && s.m * s.n < kPieces * 24 * kFewColumns) return false;  // too few tiles
   return !(s.adds && to != DType::Float32) && s.n >= kFewColumns && s.k >= kFewSteps;
 }
@@ -236,10 +204,10 @@ void PairProduct::multiply_tile(const Slab& slab, std::int64_t top, std::int64_t
                            bias == nullptr ? nullptr : bias + slab.column + j};
         if (in_place_ && rows == kPanelRows) {
           const float* a = slab.a.pairs() + i * (slab.a.across / 2) + l;
-          multiply<RowsApart, OfPairs>({depth, a, slab.a.across / 2, b}, into, rows, columns);
+          panels::multiply_pairs_apart({depth, a, slab.a.across / 2, b}, into, rows, columns);
         } else {
           const float* a = slab.packed_a + (in_place_ ? 0 : i * slab.depth) + l * kPanelRows;
-          multiply<RowsTogether, OfPairs>({depth, a, kPanelRows, b}, into, rows, columns);
+          panels::multiply_pairs_together({depth, a, kPanelRows, b}, into, rows, columns);
         }
       }
   }

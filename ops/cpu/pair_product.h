@@ -30,6 +30,7 @@ class PairProduct {
            const Finish<BFloat16>& finish = {}) const;
 
  private:
+  struct Source;
   struct Slab;
   void pack(const Slab& slab) const;
   void compute_tile(const Slab& slab, std::int64_t tile) const;
