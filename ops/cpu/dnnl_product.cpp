@@ -1,6 +1,7 @@
 #include "ops/cpu/dnnl_product.h"
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -8,6 +9,7 @@
 #include "ops/cpu/activate.h"
 #include "ops/cpu/dnnl_engine.h"
 #include "ops/cpu/kernel_shapes.h"
+#include "ops/cpu/pair_product.h"
 #include "ops/cpu/tables.h"
 #include "ops/cpu/vector_math.h"
 
@@ -80,8 +82,9 @@ std::string lacks_for_bfloat16() {
 
 bool multiplies_bfloat16_tiles() { return has(dnnl::cpu_isa::avx512_core_amx); }
 
-// Scratch holds a pad per piece.
+// Scratch holds a pad per piece. There are none if `own` makes the product.
 struct DnnlProduct::State {
+  std::optional<PairProduct> own;
   struct Piece {
     DnnlCall call;
     std::int64_t a, b, bias, c;  // where it begins, in bytes, but for the bias
@@ -92,6 +95,10 @@ struct DnnlProduct::State {
   std::int64_t row_step;  // elements from a row of C to the next
 
   State(const ProductShape& s, DType to) : row_step(s.n) {
+    if (!multiplies_bfloat16_tiles() && PairProduct::fits(s, to)) {
+      own.emplace(s, to);
+      return;
+    }
     const OneThread alone;
     const Cut cut(s);
     for (std::int64_t i = 0; i < s.batch; i += cut.matrices)
@@ -146,12 +153,18 @@ DnnlProduct::DnnlProduct(const ProductShape& shape, DType to) {
 }
 
 std::int64_t DnnlProduct::scratch_bytes() const {
+  if (state_->own) return state_->own->scratch_bytes();
   return static_cast<std::int64_t>(state_->pieces.size()) * state_->pad_bytes;
 }
 
 void DnnlProduct::run(const void* a, const void* b, const float* bias, void* c, void* scratch,
                       const Finish<BFloat16>& finish) const {
   State& s = *state_;
+  if (s.own) {
+    s.own->run(static_cast<const BFloat16*>(a), static_cast<const BFloat16*>(b), bias, c, scratch,
+               finish);
+    return;
+  }
   const auto at = [](const void* from, std::int64_t bytes) {
     return static_cast<const char*>(from) + bytes;
   };

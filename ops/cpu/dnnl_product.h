@@ -1,4 +1,5 @@
-// Products of bfloat16 matrices through oneDNN, with sums in float32.
+// Products of bfloat16 matrices, with sums in float32: through oneDNN, or in panels of our own
+// where those are quicker.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -18,9 +19,10 @@ std::string lacks_for_bfloat16();
 /// float32; AVX-512-BF16 makes it twice as fast.
 bool multiplies_bfloat16_tiles();
 
-/// Pieces of one product, each a primitive for one thread. How it is cut follows from the shape
-/// alone, and depth is never cut, so no bit depends on the number of threads. One thread may run it
-/// at a time, with a team. Copies share the primitives.
+/// A PairProduct, where the processor has no tiles and the sizes fit; else pieces of one product,
+/// each a primitive of oneDNN for one thread. How it is cut follows from the shape alone, and depth
+/// is never cut, so no bit depends on the number of threads. One thread may run it at a time, with
+/// a team. Copies share the primitives.
 class DnnlProduct {
  public:
   /// C is `to`, float32 or bfloat16. Sizes must be positive. Throws Unsupported with oneDNN's

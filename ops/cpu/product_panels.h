@@ -64,9 +64,14 @@ struct RowsApart {
   }
 };
 
+/// One step of the depth for a vector of sums: of float32 numbers.
+struct OfNumbers {
+  static Vec add(Vec sum, float a, Vec b) { return sum + a * b; }
+};
+
 // Indices are template arguments, since the compiler keeps an array in registers only if every
 // index is a constant early on.
-template <class Rows, int... I, int... J>
+template <class Rows, class Step, int... I, int... J>
 inline void multiply_panels(std::integer_sequence<int, I...>, std::integer_sequence<int, J...>,
                             const Panels& from, Into to) {
   const float* b = from.b;
@@ -79,7 +84,7 @@ inline void multiply_panels(std::integer_sequence<int, I...>, std::integer_seque
 #pragma GCC unroll 4
   for (std::int64_t l = 0; l < from.depth; ++l, a.next(), b += kPanelColumns) {
     const Vec row[] = {*reinterpret_cast<const Vec*>(b + J * kLanes)...};
-    ((sum[I] += a.template row<I / kVectors>() * row[I % kVectors]), ...);
+    ((sum[I] = Step::add(sum[I], a.template row<I / kVectors>(), row[I % kVectors])), ...);
   }
   const auto at = [=](int i) -> UnalignedVec& {
     return *reinterpret_cast<UnalignedVec*>(to.c + i / kVectors * to.stride +
@@ -93,17 +98,17 @@ inline void multiply_panels(std::integer_sequence<int, I...>, std::integer_seque
   ((at(I) = sum[I]), ...);
 }
 
-template <class Rows>
+template <class Rows, class Step = OfNumbers>
 void multiply_panels(const Panels& from, Into to) {
-  multiply_panels<Rows>(std::make_integer_sequence<int, kPanelRows * kVectors>(),
-                        std::make_integer_sequence<int, kVectors>(), from, to);
+  multiply_panels<Rows, Step>(std::make_integer_sequence<int, kPanelRows * kVectors>(),
+                              std::make_integer_sequence<int, kVectors>(), from, to);
 }
 
 /// The same where C has only `rows` x `columns` of it: the same sums, so the same bits.
-template <class Rows>
+template <class Rows, class Step>
 void multiply_edge(const Panels& from, Into to, std::int64_t rows, std::int64_t columns) {
   alignas(64) float whole[kPanelRows * kPanelColumns];
-  multiply_panels<Rows>(from, {whole, kPanelColumns, false, nullptr});
+  multiply_panels<Rows, Step>(from, {whole, kPanelColumns, false, nullptr});
   for (std::int64_t i = 0; i < rows; ++i) {
     float *c = to.c + i * to.stride, *sum = whole + i * kPanelColumns;
     if (to.adds)
@@ -114,12 +119,14 @@ void multiply_edge(const Panels& from, Into to, std::int64_t rows, std::int64_t 
   }
 }
 
-template <class Rows>
+/// Rows is RowsTogether or RowsApart; Step is OfNumbers, or what knows other elements of four
+/// bytes.
+template <class Rows, class Step = OfNumbers>
 void multiply(const Panels& from, Into to, std::int64_t rows, std::int64_t columns) {
   if (rows == kPanelRows && columns == kPanelColumns)
-    multiply_panels<Rows>(from, to);
+    multiply_panels<Rows, Step>(from, to);
   else
-    multiply_edge<Rows>(from, to, rows, columns);
+    multiply_edge<Rows, Step>(from, to, rows, columns);
 }
 
 /// A matrix seen along its depth: element (i, l) lies at i * across + l * along.

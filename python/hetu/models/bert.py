@@ -62,6 +62,11 @@ CONFIGS: dict[str, dict[str, Any]] = {
 }
 
 
+def _positions(batch: Any) -> Value | None:
+    """Of masked tokens, [B, P], where the data names them."""
+    return getattr(batch, "masked_lm_positions", None)
+
+
 class Bert:
     """A BERT whose cut-points stand after the embeddings and after each layer: layers + 2 blocks."""
 
@@ -109,7 +114,16 @@ class Bert:
         x = self._norm(words + types + positions, f"{at}.LayerNorm")
         return table, self._dropout(x, at)
 
-    def _layer(self, x: Value, mask: Value, i: int) -> Value:
+    def _needed(self, x: Value, positions: Value | None, name: str) -> Value:
+        """What the heads read of x [B, S, H]: its first row, and then those at `positions` [B, P]; all without positions."""
+        if positions is None:
+            return x
+        first = ops.slice(x, first=0, size=1, axis=1, name=f"{name}.first")
+        masked = ops.gather(x, positions, axis=1, name=f"{name}.masked")
+        return ops.concat(first, masked, axis=1, name=f"{name}.needed")
+
+    def _layer(self, x: Value, mask: Value, i: int, positions: Value | None = None) -> Value:
+        """Behind the attention no row depends on another: given `positions`, only what is needed is computed."""
         c, at = self.config, f"bert.encoder.layer.{i}"
         query = self._linear(x, c.hidden_size, f"{at}.attention.self.query")
         key = self._linear(x, c.hidden_size, f"{at}.attention.self.key")
@@ -118,6 +132,8 @@ class Bert:
             query, key, value, mask, heads=c.num_attention_heads, dropout=c.attention_probs_dropout_prob,
             name=f"{at}.attention.self",
         )
+        context = self._needed(context, positions, f"{at}.attention.self")
+        x = self._needed(x, positions, f"{at}.attention.input")
         attended = self._dropout(
             self._linear(context, c.hidden_size, f"{at}.attention.output.dense"), f"{at}.attention.output"
         )
@@ -131,11 +147,12 @@ class Bert:
 
     def _token_loss(self, x: Value, table: Value, batch: Any) -> Value:
         c, at = self.config, "cls.predictions"
-        positions = getattr(batch, "masked_lm_positions", None)
+        positions = _positions(batch)
         if positions is None:
             labels = batch.masked_lm_labels
         else:  # nothing is computed of the others, six of seven: above all no row of V logits
-            x, labels = ops.gather(x, positions, axis=1, name=f"{at}.masked"), batch.masked_lm_ids
+            masked = {"first": 1, "size": positions.shape[1]}
+            x, labels = ops.slice(x, axis=1, **masked, name=f"{at}.masked"), batch.masked_lm_ids
         rows = ops.reshape(x, shape=[-x.shape[1], c.hidden_size], name=f"{at}.rows")
         h = self._linear(rows, c.hidden_size, f"{at}.transform.dense")
         h = self._norm(self._activation(h, f"{at}.transform.act"), f"{at}.transform.LayerNorm")
@@ -157,17 +174,20 @@ class Bert:
         order = self._linear(pooled, 2, "cls.seq_relationship", flat)
         return mean_cross_entropy(order, labels, "nsp")
 
-    def _encoded(self, batch: Any) -> tuple[Value, Value]:
-        """The table of words, and what the last layer gives, [B, S, H]; the heads follow in a block of their own."""
+    def _encoded(self, batch: Any, positions: Value | None = None) -> tuple[Value, Value]:
+        """The table of words, and what the last layer gives, [B, S, H], or given positions [B, P] the rows that are needed,
+        [B, 1 + P, H]; the heads follow in a block of their own.
+        """
         length = batch.input_ids.shape[1]
         if length > self.config.max_position_embeddings:
             raise ValueError(
                 f"the data has {length} tokens per row, the model {self.config.max_position_embeddings} positions"
             )
         table, x = self._embeddings(batch.input_ids, batch.segment_ids)
-        for i in range(self.config.num_hidden_layers):
+        last = self.config.num_hidden_layers - 1
+        for i in range(last + 1):
             cut()
-            x = self._layer(x, batch.input_mask, i)
+            x = self._layer(x, batch.input_mask, i, positions if i == last else None)
         cut()
         return table, x
 
@@ -195,7 +215,7 @@ class Bert:
         masked; all int32: a data object of `hetu.data`, or any object with these attributes. The parts are reported as
         mlm_loss and nsp_loss.
         """
-        table, x = self._encoded(batch)
+        table, x = self._encoded(batch, _positions(batch))
         mlm = self._token_loss(x, table, batch)
         nsp = self._sentence_loss(x, batch.next_sentence_labels)
         loss = ops.add(mlm, nsp, name="loss")

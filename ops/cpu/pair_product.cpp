@@ -1,0 +1,229 @@
+// As product.cpp, which see, of elements that are pairs: two numbers of bfloat16 that follow each
+// other along the depth are four bytes, as a float32 number is, and panels hold either. A is read
+// where it lies, unless it is transposed; sums of a tile stay in the second cache until they are
+// rounded.
+#include "ops/cpu/pair_product.h"
+
+#include <algorithm>
+
+#include "graph/base/error.h"
+#include "ops/cpu/few_rows.h"
+#include "ops/cpu/pair_panels.h"
+#include "ops/cpu/set_rounded.h"
+
+namespace hetu::cpu {
+
+using panels::Into;
+using panels::kPanelColumns;
+using panels::kPanelRows;
+using panels::pack_panel;
+
+namespace {
+
+constexpr std::int64_t kTileRows = 96, kTileColumns = 384;
+constexpr std::int64_t kSlab = 1 << 21;       // pairs of a slab, which stays in the last cache
+constexpr std::int64_t kSlabDepth = 1 << 12;  // pairs of the depth of one
+constexpr std::int64_t kAliased = 1024;  // rows so far apart fall on few sets of the first cache
+constexpr std::int64_t kPieces = 16;  // a product is cut into at least, if there is work for them
+constexpr std::int64_t kParallelWork = 1 << 18;  // multiplications that are worth other threads
+constexpr std::int64_t kFewColumns = 64, kFewSteps = 64;  // below, oneDNN is as quick
+
+std::int64_t up(std::int64_t n, std::int64_t unit) { return (n + unit - 1) / unit * unit; }
+std::int64_t parts(std::int64_t n, std::int64_t size) { return (n + size - 1) / size; }
+
+/// The size of equal parts of n, none above `most`, in whole units.
+std::int64_t even(std::int64_t n, std::int64_t most, std::int64_t unit) {
+  return up(parts(n, parts(n, std::max(most, unit))), unit);
+}
+
+/// out [pairs, Width]: of the first `width` columns, with zeros behind, those of two rows of x side
+/// by side. From a row of x to the next it is `along`.
+template <int Width>
+void pack_rows(const BFloat16* x, std::int64_t along, std::int64_t width, std::int64_t pairs,
+               float* out) {
+  using Word = std::uint32_t __attribute__((may_alias));
+  constexpr std::int64_t kAhead = 16;
+  if (width < Width) std::fill_n(out, pairs * Width, 0.0f);
+  for (std::int64_t l = 0; l < pairs; ++l, out += Width, x += 2 * along) {
+    __builtin_prefetch(x + kAhead * along);
+    __builtin_prefetch(x + (kAhead + 1) * along);
+    const BFloat16 *low = x, *high = x + along;
+    Word* const to = reinterpret_cast<Word*>(out);
+    if (width == Width) {
+#pragma omp simd
+      for (int i = 0; i < Width; ++i) to[i] = low[i].bits | std::uint32_t{high[i].bits} << 16;
+    } else {
+      for (std::int64_t i = 0; i < width; ++i)
+        to[i] = low[i].bits | std::uint32_t{high[i].bits} << 16;
+    }
+  }
+}
+
+}  // namespace
+
+// A matrix seen along its depth, in pairs: those of a row or column lie side by side, or two rows
+// apart.
+struct PairProduct::Source {
+  const BFloat16* data;
+  std::int64_t across, along;  // elements from one to the next
+
+  const float* pairs() const { return reinterpret_cast<const float*>(data); }
+  template <int Width>
+  void pack(std::int64_t first, std::int64_t width, std::int64_t pairs, float* out) const {
+    const Source from{data + first * across, across, along};
+    if (along == 1)
+      pack_panel<Width>({from.pairs(), across / 2, 1}, width, pairs, out);
+    else
+      pack_rows<Width>(from.data, along, width, pairs, out);
+  }
+};
+
+// What is packed now: a part of C, and a part of the depth, in pairs.
+struct PairProduct::Slab {
+  std::int64_t row, rows, column, columns, depth;
+  bool begins, ends;           // the depth
+  Source a, b;                 // where it begins in the caller's
+  float *packed_a, *packed_b;  // of A the last panel alone where it is read in place
+  float* partial;              // sums of a C that is rounded, if the depth has several slabs
+  void* c;
+  const float* bias;  // nullptr for none
+  Finish<BFloat16> finish;
+};
+
+bool PairProduct::fits(const ProductShape& s, DType to) {
+  if (!panels::has_pair_instruction() || s.batch != 1 || s.k % 2 != 0 || s.lower) return false;
+  if (s.transpose_a && s.m * s.n < kPieces * 24 * kFewColumns) return false;  // too few tiles
+  return !(s.adds && to != DType::Float32) && s.n >= kFewColumns && s.k >= kFewSteps;
+}
+
+PairProduct::PairProduct(const ProductShape& shape, DType to)
+    : s_(shape), narrow_(to == DType::BFloat16), pairs_(shape.k / 2) {
+  HETU_ASSERT(s_.batch == 1 && s_.k % 2 == 0 && !s_.lower && !(s_.adds && narrow_));
+  step_ = even(pairs_, kMostStep, 4);
+  depth_ = even(pairs_, kSlabDepth, step_);
+  rows_ = even(s_.m, kSlab / depth_, kPanelRows);
+  columns_ = even(s_.n, kSlab / depth_, kPanelColumns);
+  tile_rows_ = even(rows_, kTileRows, kPanelRows);
+  tile_columns_ = even(columns_, kTileColumns, kPanelColumns);
+  const auto tiles = [&] { return parts(rows_, tile_rows_) * parts(columns_, tile_columns_); };
+  while (tiles() < kPieces && tile_columns_ > 64)
+    tile_columns_ = up(tile_columns_ / 2, kPanelColumns);
+  while (tiles() < kPieces && tile_rows_ > 24) tile_rows_ = up(tile_rows_ / 2, kPanelRows);
+  in_place_ = !s_.transpose_a && pairs_ % kAliased != 0;
+}
+
+std::int64_t PairProduct::packed_rows() const { return in_place_ ? kPanelRows : rows_; }
+
+std::int64_t PairProduct::scratch_bytes() const {
+  const std::int64_t sums = narrow_ && depth_ < pairs_ ? s_.m * s_.n : 0;
+  return ((packed_rows() + columns_) * up(depth_, 16) + sums) * std::int64_t{sizeof(float)};
+}
+
+void PairProduct::run(const BFloat16* a, const BFloat16* b, const float* bias, void* c,
+                      void* scratch, const Finish<BFloat16>& finish) const {
+  const std::int64_t ra = s_.transpose_a ? 1 : s_.k, la = s_.transpose_a ? s_.m : 1;
+  const std::int64_t cb = s_.transpose_b ? s_.k : 1, lb = s_.transpose_b ? 1 : s_.n;
+  float* const packed_a = static_cast<float*>(scratch);
+  float* const packed_b = packed_a + packed_rows() * up(depth_, 16);
+  float* const partial = packed_b + columns_ * up(depth_, 16);
+#pragma omp parallel if (s_.m * s_.n * s_.k > kParallelWork)
+  for (std::int64_t j = 0; j < s_.n; j += columns_)
+    for (std::int64_t l = 0; l < pairs_; l += depth_)
+      for (std::int64_t i = 0; i < s_.m; i += rows_) {
+        const Slab slab = {.row = i,
+                           .rows = std::min(rows_, s_.m - i),
+                           .column = j,
+                           .columns = std::min(columns_, s_.n - j),
+                           .depth = std::min(depth_, pairs_ - l),
+                           .begins = l == 0,
+                           .ends = l + depth_ >= pairs_,
+                           .a = {a + i * ra + 2 * l * la, ra, la},
+                           .b = {b + j * cb + 2 * l * lb, cb, lb},
+                           .packed_a = packed_a,
+                           .packed_b = packed_b,
+                           .partial = partial,
+                           .c = c,
+                           .bias = bias,
+                           .finish = finish};
+        pack(slab);
+        const std::int64_t tiles =
+            parts(slab.rows, tile_rows_) * parts(slab.columns, tile_columns_);
+#pragma omp for schedule(dynamic, 1)
+        for (std::int64_t tile = 0; tile < tiles; ++tile) compute_tile(slab, tile);
+      }
+}
+
+// By all threads of the team, which meet behind it. The panels of B serve every slab of rows.
+void PairProduct::pack(const Slab& slab) const {
+  const std::int64_t first = in_place_ ? slab.rows / kPanelRows : 0;
+  const std::int64_t pa = parts(slab.rows, kPanelRows) - first;
+  const std::int64_t pb = slab.row == 0 ? parts(slab.columns, kPanelColumns) : 0;
+#pragma omp for schedule(static)
+  for (std::int64_t p = 0; p < pa + pb; ++p) {
+    if (p < pa) {
+      const std::int64_t at = (first + p) * kPanelRows;
+      slab.a.pack<kPanelRows>(at, std::min<std::int64_t>(kPanelRows, slab.rows - at), slab.depth,
+                              slab.packed_a + p * kPanelRows * slab.depth);
+    } else {
+      const std::int64_t at = (p - pa) * kPanelColumns;
+      slab.b.pack<kPanelColumns>(at, std::min<std::int64_t>(kPanelColumns, slab.columns - at),
+                                 slab.depth, slab.packed_b + at * slab.depth);
+    }
+  }
+}
+
+void PairProduct::compute_tile(const Slab& slab, std::int64_t tile) const {
+  alignas(64) float own[kTileRows * kTileColumns];
+  const std::int64_t across = parts(slab.columns, tile_columns_);
+  const std::int64_t top = tile / across * tile_rows_, left = tile % across * tile_columns_;
+  const std::int64_t at = (slab.row + top) * s_.n + slab.column + left;
+  float* sums = own;
+  std::int64_t stride = tile_columns_;
+  if (!narrow_ || depth_ < pairs_) {
+    sums = (narrow_ ? slab.partial : static_cast<float*>(slab.c)) + at;
+    stride = s_.n;
+  }
+  multiply_tile(slab, top, left, sums, stride);
+  if (narrow_ && slab.ends) round_tile(slab, top, left, sums, stride);
+}
+
+void PairProduct::multiply_tile(const Slab& slab, std::int64_t top, std::int64_t left, float* sums,
+                                std::int64_t stride) const {
+  const std::int64_t bottom = std::min(slab.rows, top + tile_rows_);
+  const std::int64_t right = std::min(slab.columns, left + tile_columns_);
+  for (std::int64_t l = 0; l < slab.depth; l += step_) {
+    const std::int64_t depth = std::min(step_, slab.depth - l);
+    const bool adds = s_.adds || !slab.begins || l > 0;
+    const float* bias = slab.ends && l + step_ >= slab.depth ? slab.bias : nullptr;
+    for (std::int64_t j = left; j < right; j += kPanelColumns)
+      for (std::int64_t i = top; i < bottom; i += kPanelRows) {
+        const std::int64_t rows = std::min<std::int64_t>(kPanelRows, bottom - i);
+        const std::int64_t columns = std::min<std::int64_t>(kPanelColumns, right - j);
+        const float* b = slab.packed_b + j * slab.depth + l * kPanelColumns;
+        const Into into = {sums + (i - top) * stride + j - left, stride, adds,
+                           bias == nullptr ? nullptr : bias + slab.column + j};
+        if (in_place_ && rows == kPanelRows) {
+          const float* a = slab.a.pairs() + i * (slab.a.across / 2) + l;
+          panels::multiply_pairs_apart({depth, a, slab.a.across / 2, b}, into, rows, columns);
+        } else {
+          const float* a = slab.packed_a + (in_place_ ? 0 : i * slab.depth) + l * kPanelRows;
+          panels::multiply_pairs_together({depth, a, kPanelRows, b}, into, rows, columns);
+        }
+      }
+  }
+}
+
+// And finished, by the thread that has just made the tile.
+void PairProduct::round_tile(const Slab& slab, std::int64_t top, std::int64_t left,
+                             const float* sums, std::int64_t stride) const {
+  const std::int64_t columns = std::min(tile_columns_, slab.columns - left);
+  for (std::int64_t i = top; i < std::min(slab.rows, top + tile_rows_); ++i, sums += stride) {
+    const std::int64_t at = (slab.row + i) * s_.n + slab.column + left;
+    BFloat16* const to = static_cast<BFloat16*>(slab.c) + at;
+#pragma omp simd
+    for (std::int64_t j = 0; j < columns; ++j) set_rounded(to[j], sums[j]);
+    if (slab.finish.apply != nullptr) slab.finish.apply(to, slab.finish.y + at, columns);
+  }
+}
+
+}  // namespace hetu::cpu
