@@ -75,7 +75,8 @@ template <class Rows, class Step, int... I, int... J>
 inline void multiply_panels(std::integer_sequence<int, I...>, std::integer_sequence<int, J...>,
                             const Panels& from, Into to) {
   const float* b = from.b;
-  for (int i = 0; i < kPanelRows; ++i) {  // far from each other: no hardware foresees them
+  constexpr int kRows = sizeof...(I) / kVectors;
+  for (int i = 0; i < kRows; ++i) {  // far from each other: no hardware foresees them
     __builtin_prefetch(to.c + i * to.stride, 1);
     __builtin_prefetch(to.c + i * to.stride + kPanelColumns - 1, 1);
   }
@@ -98,9 +99,10 @@ inline void multiply_panels(std::integer_sequence<int, I...>, std::integer_seque
   ((at(I) = sum[I]), ...);
 }
 
-template <class Rows, class Step = OfNumbers>
+/// Of the first kRows rows of the panel.
+template <class Rows, class Step = OfNumbers, int kRows = kPanelRows>
 void multiply_panels(const Panels& from, Into to) {
-  multiply_panels<Rows, Step>(std::make_integer_sequence<int, kPanelRows * kVectors>(),
+  multiply_panels<Rows, Step>(std::make_integer_sequence<int, kRows * kVectors>(),
                               std::make_integer_sequence<int, kVectors>(), from, to);
 }
 
@@ -108,7 +110,14 @@ void multiply_panels(const Panels& from, Into to) {
 template <class Rows, class Step>
 void multiply_edge(const Panels& from, Into to, std::int64_t rows, std::int64_t columns) {
   alignas(64) float whole[kPanelRows * kPanelColumns];
-  multiply_panels<Rows, Step>(from, {whole, kPanelColumns, false, nullptr});
+  const Into apart = {whole, kPanelColumns, false, nullptr};
+  constexpr int kThird = kPanelRows / 3;  // zeros behind the last row cost as much as rows
+  if (rows <= kThird)
+    multiply_panels<Rows, Step, kThird>(from, apart);
+  else if (rows <= 2 * kThird)
+    multiply_panels<Rows, Step, 2 * kThird>(from, apart);
+  else
+    multiply_panels<Rows, Step>(from, apart);
   for (std::int64_t i = 0; i < rows; ++i) {
     float *c = to.c + i * to.stride, *sum = whole + i * kPanelColumns;
     if (to.adds)

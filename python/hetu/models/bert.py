@@ -123,21 +123,20 @@ class Bert:
         return ops.concat(first, masked, axis=1, name=f"{name}.needed")
 
     def _layer(self, x: Value, mask: Value, i: int, positions: Value | None = None) -> Value:
-        """Behind the attention no row depends on another: given `positions`, only what is needed is computed."""
+        """A row depends on others by their keys and values alone: given `positions`, only what is needed is computed."""
         c, at = self.config, f"bert.encoder.layer.{i}"
-        query = self._linear(x, c.hidden_size, f"{at}.attention.self.query")
+        asking = self._needed(x, positions, f"{at}.attention")
+        query = self._linear(asking, c.hidden_size, f"{at}.attention.self.query")
         key = self._linear(x, c.hidden_size, f"{at}.attention.self.key")
         value = self._linear(x, c.hidden_size, f"{at}.attention.self.value")
         context, _ = ops.attention(
             query, key, value, mask, heads=c.num_attention_heads, dropout=c.attention_probs_dropout_prob,
             name=f"{at}.attention.self",
         )
-        context = self._needed(context, positions, f"{at}.attention.self")
-        x = self._needed(x, positions, f"{at}.attention.input")
         attended = self._dropout(
             self._linear(context, c.hidden_size, f"{at}.attention.output.dense"), f"{at}.attention.output"
         )
-        x = self._norm(attended + x, f"{at}.attention.output.LayerNorm")
+        x = self._norm(attended + asking, f"{at}.attention.output.LayerNorm")
         wide = self._linear(x, c.intermediate_size, f"{at}.intermediate.dense")
         wide = self._activation(wide, f"{at}.intermediate.act")
         narrow = self._dropout(self._linear(wide, c.hidden_size, f"{at}.output.dense"), f"{at}.output")
