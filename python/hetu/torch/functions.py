@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import torch
 
+from hetu.torch import rows
 from hetu.torch.boundaries import Crossing, Form
 from hetu.torch.cuts import Stage
 from hetu.torch.split_backward import DeferredGradients
@@ -122,6 +123,7 @@ class StageFunctions:
             live = self.live.pop((placement, micro))
             assert live.deferred is not None
             live.deferred.run()
+            rows.add()
         else:
             self._backward(placement, micro, split=kind == "I")
 
@@ -250,6 +252,7 @@ class StageFunctions:
         else:
             if roots:
                 torch.autograd.backward(roots, starts)
+                rows.add()
             of_inputs = {key: leaf.grad for key, leaf in live.inputs.items()}
         for writer in form.writers[stage]:
             crossing = form.backward[writer, stage]

@@ -17,6 +17,7 @@ from torch import nn
 from hetu import _hetu
 from hetu import schedule as plans
 from hetu.process import leave
+from hetu.torch import rows as table_rows
 from hetu.torch import ties as sharing
 from hetu.torch.boundaries import Form, check_rows, find
 from hetu.torch.cuts import Pieces, Stage, forget
@@ -90,6 +91,7 @@ class Pipeline(StateOfPipeline):
                 if own[number] is not stage:
                     self._name_copy(stage, own[number])
         self.own = own
+        table_rows.take(own.values())
         fill(self.pieces, self.stages, own.values(), self.ties, self.seed)
         forget(self.stages, list(own.values()))
         for stage in self.stages:
@@ -138,7 +140,8 @@ class Pipeline(StateOfPipeline):
             self._begin_gradients()
         drawn = torch.get_rng_state()
         try:
-            losses = self.job.run(self.steps, [0.0] * (self.micro_batches * self.pipelines), training)
+            with table_rows.collecting():
+                losses = self.job.run(self.steps, [0.0] * (self.micro_batches * self.pipelines), training)
         finally:
             torch.set_rng_state(drawn)
         self.steps += training
