@@ -12,8 +12,8 @@
 # hetu_path(HDF5_ROOT /opt/hdf5)
 
 # oneDNN: the folder with include/oneapi and lib. Without it, the one in .venv is taken (PyPI's onednn-devel-cpu-gomp, which ./run
-# puts there), else the system's. With 3.2 in place of Debian 12's 2.6 a step of ResNet-50 takes .83 of the time, in bfloat16
-# .89; BERT's is as quick as before.
+# puts there), else the system's. With 3.2 in place of Debian 12's 2.6 a step of ResNet-50 took .83 of the time, in bfloat16
+# .89, when 3 x 3 convolutions were oneDNN's, too; BERT's is as quick as before.
 # hetu_path(OneDNN_ROOT /opt/onednn)
 
 # ZeroMQ's C++ face.

@@ -176,7 +176,8 @@ TEST_P(EveryOperator, AddsToASumWhereItHasSuchAForm) {
         std::mt19937_64 random(kSeed + 1);
         const Tensor start = random_tensor(c.outputs[0], random);
         std::vector<double> want = in_float64(c, inputs, run())[0].values();
-        for (std::size_t i = 0; i < want.size(); ++i) want[i] += start.values()[i];
+        const std::vector<double> before_it = start.values();
+        for (std::size_t i = 0; i < want.size(); ++i) want[i] += before_it[i];
         std::vector<Tensor> sums;
         std::vector<int> counts = threads_of(floats);
         counts.insert(counts.begin(), 1);

@@ -156,7 +156,7 @@ class Precision(TrainCase):
             ("train_bert.py", 1, ("--data", shards, "--model", "tiny", "--batch-size", 32 if WHOLE else 16,
                                   "--micro-batches", 4, "--learning-rate", 1e-3, "--warmup-steps", 20,
                                   "--steps", 200 if WHOLE else 10)),
-            ("train_resnet.py", 6 if WHOLE else 2, (
+            ("train_resnet.py", 6 if WHOLE else 1, (
                 "--data", images, "--dataset", "imagenet", "--size", 32, "--model", "resnet18", "--batch-size", 32,
                 "--micro-batches", 2, *(recipe if WHOLE else ("--learning-rate", 0.004, "--steps", 3)))),
         ):
