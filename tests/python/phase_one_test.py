@@ -69,6 +69,13 @@ class PhaseOne(unittest.TestCase):
             self.assertEqual(len(losses), 12, said)
             self.assertLess(sum(losses[-3:]), sum(losses[:3]), said)
 
+    def test_a_plan_counts_in_its_dtype(self):
+        activations = []
+        for dtype in ("float32", "bf16-emulated"):
+            said = self.run_words([sys.executable, SCRIPT, *self.words, "--plan-only", "--model", "tiny", "--dtype", dtype])
+            activations.append(float(re.search(r"([\d.]+) MiB +[\d.]+ MiB +[\d.]+ MiB$", said, re.MULTILINE)[1]))
+        self.assertLess(activations[1], 0.6 * activations[0])
+
     def test_what_has_no_plan_is_said(self):
         said = self.run_words([sys.executable, SCRIPT, *self.words, "--plan-only", "--model", "tiny", "--devices",
                                "mine"], 2)
