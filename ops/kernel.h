@@ -57,7 +57,8 @@ struct KernelCall {
 struct PreparedKernel {
   std::function<void(const KernelCall&)> run;
   std::int64_t scratch_bytes = 0;
-  const char* implementation = "";  ///< "blocked", "onednn", "vector", "reference"
+  const char* implementation =
+      "";  ///< "blocked", "pairs", "winograd", "onednn", "vector", "reference"
   /// The same, its result added to what output 0, the only one, holds; empty where there is no such
   /// form.
   std::function<void(const KernelCall&)> add = {};

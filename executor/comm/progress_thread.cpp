@@ -175,7 +175,10 @@ void ProgressThread::handle(int peer, const Header& header, const std::byte* dat
     case FrameKind::Alive:
       return;
     case FrameKind::Dead:
-      fail(Code::Comm, "worker {} shows no sign of life, says worker {}", header.sequence, peer);
+      if (header.sequence >= static_cast<std::uint64_t>(peers_.workers()))
+        fail(Code::Comm, "worker {} says that worker {} of {} is silent", peer, header.sequence,
+             peers_.workers());
+      fail(Code::Comm, "{}, says worker {}", silence_of(static_cast<int>(header.sequence)), peer);
     case FrameKind::Ask:
       return send_text(peer, FrameKind::Answer, position_());
     case FrameKind::Answer:
@@ -268,8 +271,12 @@ void ProgressThread::watch_neighbours(std::int64_t now) {
     if (w != peers_.worker() && w != silent) send(w, dead);
   }
   ring_marked();
-  fail(Code::Comm, "worker {} (host {}) has shown no sign of life for {:g} s", silent,
-       peers_.roster.hosts.at(silent), peers_.options.dead_after_s);
+  fail(Code::Comm, "{}", silence_of(silent));
+}
+
+std::string ProgressThread::silence_of(int worker) const {
+  return fmt::format("worker {} (host {}) has shown no sign of life for {:g} s", worker,
+                     peers_.roster.hosts.at(worker), peers_.options.dead_after_s);
 }
 
 // Everyone tells everyone; when worker 0 has heard all, it says so. Only then may a process leave.

@@ -47,6 +47,7 @@ class ProgressThread {
   void tell_all(FrameKind kind, const std::string& text);
   void ring_marked();
   void watch_neighbours(std::int64_t now);
+  std::string silence_of(int worker) const;
   void take_leave(std::int64_t now);
   void say_giving_up();
   void end_now(int status);

@@ -10,6 +10,7 @@
 #include "ops/cpu/dnnl_engine.h"
 #include "ops/cpu/kernel_shapes.h"
 #include "ops/cpu/pair_product.h"
+#include "ops/cpu/parts.h"
 #include "ops/cpu/tables.h"
 #include "ops/cpu/vector_math.h"
 
@@ -18,15 +19,13 @@ namespace {
 
 using dnnl::memory;
 
-constexpr std::int64_t kPieces = 16;
+constexpr std::int64_t kPrimitives = 16;
 constexpr std::int64_t kColumns = 64, kRows = 64;  // of a piece at least: what is packed pays off
 constexpr std::int64_t kFew = 1 << 17;             // products of fewer steps are one piece
 
-std::int64_t parts(std::int64_t n, std::int64_t size) { return (n + size - 1) / size; }
-
 /// Sizes of pieces that cut n into at most `most`, in whole units.
 std::int64_t piece_size(std::int64_t n, std::int64_t most, std::int64_t unit) {
-  return std::min(n, parts(parts(n, std::max<std::int64_t>(most, 1)), unit) * unit);
+  return std::min(n, up(parts(n, std::max<std::int64_t>(most, 1)), unit));
 }
 
 /// How a product is cut: by matrices of the batch, then columns of C, then its rows.
@@ -34,11 +33,11 @@ struct Cut {
   std::int64_t matrices, columns, rows;  // of a piece, but for the last
   explicit Cut(const ProductShape& s) : matrices(s.batch), columns(s.n), rows(s.m) {
     if (s.batch * s.m * s.n * s.k < kFew) return;
-    matrices = piece_size(s.batch, kPieces, 1);
+    matrices = piece_size(s.batch, kPrimitives, 1);
     std::int64_t pieces = parts(s.batch, matrices);
-    columns = piece_size(s.n, kPieces / pieces, kColumns);
+    columns = piece_size(s.n, kPrimitives / pieces, kColumns);
     pieces *= parts(s.n, columns);
-    rows = piece_size(s.m, kPieces / pieces, kRows);
+    rows = piece_size(s.m, kPrimitives / pieces, kRows);
   }
 };
 
@@ -157,6 +156,8 @@ std::int64_t DnnlProduct::scratch_bytes() const {
   return static_cast<std::int64_t>(state_->pieces.size()) * state_->pad_bytes;
 }
 
+const char* DnnlProduct::implementation() const { return state_->own ? "pairs" : "onednn"; }
+
 void DnnlProduct::run(const void* a, const void* b, const float* bias, void* c, void* scratch,
                       const Finish<BFloat16>& finish) const {
   State& s = *state_;
@@ -190,7 +191,7 @@ PreparedKernel dnnl_product_kernel(const KernelDesc& d, const ProductOperands& o
             product.run(c.inputs[a], c.inputs[b], bias < 0 ? nullptr : c.in<float>(bias),
                         c.outputs[0], c.scratch);
           },
-          product.scratch_bytes(), "onednn"};
+          product.scratch_bytes(), product.implementation()};
 }
 
 namespace {
@@ -226,7 +227,7 @@ PreparedKernel linear_then(const KernelDesc& d) {
             product.run(c.inputs[a], c.inputs[b], bias < 0 ? nullptr : c.in<float>(bias),
                         c.outputs[made], c.scratch, {activate<F, BFloat16>, c.out<BFloat16>(0)});
           },
-          product.scratch_bytes(), "onednn"};
+          product.scratch_bytes(), product.implementation()};
 }
 
 }  // namespace

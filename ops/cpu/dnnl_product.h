@@ -31,6 +31,8 @@ class DnnlProduct {
 
   /// Bytes that run() needs at `scratch`, 64-byte aligned.
   std::int64_t scratch_bytes() const;
+  /// "pairs" or "onednn".
+  const char* implementation() const;
 
   /// A and B are bfloat16; `bias`, float32, is nullptr unless the shape has one. A product that is
   /// finished is one matrix of bfloat16.

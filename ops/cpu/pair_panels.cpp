@@ -19,14 +19,9 @@ struct OfPairs {
 
 bool has_pair_instruction() { return true; }
 
-void multiply_pairs_apart(const Panels& from, const Into& to, std::int64_t rows,
-                          std::int64_t columns) {
-  multiply<RowsApart, OfPairs>(from, to, rows, columns);
-}
-
-void multiply_pairs_together(const Panels& from, const Into& to, std::int64_t rows,
-                             std::int64_t columns) {
-  multiply<RowsTogether, OfPairs>(from, to, rows, columns);
+void multiply_pairs(const Panels& from, const Into& to, std::int64_t rows, std::int64_t columns,
+                    bool apart) {
+  multiply_either<OfPairs>(from, to, rows, columns, apart);
 }
 
 }  // namespace hetu::cpu::panels

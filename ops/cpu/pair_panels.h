@@ -10,9 +10,7 @@ namespace hetu::cpu::panels {
 bool has_pair_instruction();
 
 /// multiply() of product_panels.h, where rows of A's panel are read apart, or together.
-void multiply_pairs_apart(const Panels& from, const Into& to, std::int64_t rows,
-                          std::int64_t columns);
-void multiply_pairs_together(const Panels& from, const Into& to, std::int64_t rows,
-                             std::int64_t columns);
+void multiply_pairs(const Panels& from, const Into& to, std::int64_t rows, std::int64_t columns,
+                    bool apart);
 
 }  // namespace hetu::cpu::panels

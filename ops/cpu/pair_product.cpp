@@ -9,6 +9,7 @@
 #include "graph/base/error.h"
 #include "ops/cpu/few_rows.h"
 #include "ops/cpu/pair_panels.h"
+#include "ops/cpu/parts.h"
 #include "ops/cpu/set_rounded.h"
 
 namespace hetu::cpu {
@@ -20,21 +21,11 @@ using panels::pack_panel;
 
 namespace {
 
-constexpr std::int64_t kTileRows = 96, kTileColumns = 384;
 constexpr std::int64_t kSlab = 1 << 21;       // pairs of a slab, which stays in the last cache
 constexpr std::int64_t kSlabDepth = 1 << 12;  // pairs of the depth of one
 constexpr std::int64_t kAliased = 1024;  // rows so far apart fall on few sets of the first cache
-constexpr std::int64_t kPieces = 16;  // a product is cut into at least, if there is work for them
 constexpr std::int64_t kParallelWork = 1 << 18;  // multiplications that are worth other threads
 constexpr std::int64_t kFewColumns = 64, kFewSteps = 64;  // below, oneDNN is as quick
-
-std::int64_t up(std::int64_t n, std::int64_t unit) { return (n + unit - 1) / unit * unit; }
-std::int64_t parts(std::int64_t n, std::int64_t size) { return (n + size - 1) / size; }
-
-/// The size of equal parts of n, none above `most`, in whole units.
-std::int64_t even(std::int64_t n, std::int64_t most, std::int64_t unit) {
-  return up(parts(n, parts(n, std::max(most, unit))), unit);
-}
 
 /// out [pairs, Width]: of the first `width` columns, with zeros behind, those of two rows of x side
 /// by side. From a row of x to the next it is `along`.
@@ -103,12 +94,7 @@ PairProduct::PairProduct(const ProductShape& shape, DType to)
   depth_ = even(pairs_, kSlabDepth, step_);
   rows_ = even(s_.m, kSlab / depth_, kPanelRows);
   columns_ = even(s_.n, kSlab / depth_, kPanelColumns);
-  tile_rows_ = even(rows_, kTileRows, kPanelRows);
-  tile_columns_ = even(columns_, kTileColumns, kPanelColumns);
-  const auto tiles = [&] { return parts(rows_, tile_rows_) * parts(columns_, tile_columns_); };
-  while (tiles() < kPieces && tile_columns_ > 64)
-    tile_columns_ = up(tile_columns_ / 2, kPanelColumns);
-  while (tiles() < kPieces && tile_rows_ > 24) tile_rows_ = up(tile_rows_ / 2, kPanelRows);
+  tile_ = tile_of(rows_, columns_);
   in_place_ = !s_.transpose_a && pairs_ % kAliased != 0;
 }
 
@@ -147,7 +133,7 @@ void PairProduct::run(const BFloat16* a, const BFloat16* b, const float* bias, v
                            .finish = finish};
         pack(slab);
         const std::int64_t tiles =
-            parts(slab.rows, tile_rows_) * parts(slab.columns, tile_columns_);
+            parts(slab.rows, tile_.rows) * parts(slab.columns, tile_.columns);
 #pragma omp for schedule(dynamic, 1)
         for (std::int64_t tile = 0; tile < tiles; ++tile) compute_tile(slab, tile);
       }
@@ -174,11 +160,11 @@ void PairProduct::pack(const Slab& slab) const {
 
 void PairProduct::compute_tile(const Slab& slab, std::int64_t tile) const {
   alignas(64) float own[kTileRows * kTileColumns];
-  const std::int64_t across = parts(slab.columns, tile_columns_);
-  const std::int64_t top = tile / across * tile_rows_, left = tile % across * tile_columns_;
+  const std::int64_t across = parts(slab.columns, tile_.columns);
+  const std::int64_t top = tile / across * tile_.rows, left = tile % across * tile_.columns;
   const std::int64_t at = (slab.row + top) * s_.n + slab.column + left;
   float* sums = own;
-  std::int64_t stride = tile_columns_;
+  std::int64_t stride = tile_.columns;
   if (!narrow_ || depth_ < pairs_) {
     sums = (narrow_ ? slab.partial : static_cast<float*>(slab.c)) + at;
     stride = s_.n;
@@ -189,8 +175,8 @@ void PairProduct::compute_tile(const Slab& slab, std::int64_t tile) const {
 
 void PairProduct::multiply_tile(const Slab& slab, std::int64_t top, std::int64_t left, float* sums,
                                 std::int64_t stride) const {
-  const std::int64_t bottom = std::min(slab.rows, top + tile_rows_);
-  const std::int64_t right = std::min(slab.columns, left + tile_columns_);
+  const std::int64_t bottom = std::min(slab.rows, top + tile_.rows);
+  const std::int64_t right = std::min(slab.columns, left + tile_.columns);
   for (std::int64_t l = 0; l < slab.depth; l += step_) {
     const std::int64_t depth = std::min(step_, slab.depth - l);
     const bool adds = s_.adds || !slab.begins || l > 0;
@@ -204,10 +190,10 @@ void PairProduct::multiply_tile(const Slab& slab, std::int64_t top, std::int64_t
                            bias == nullptr ? nullptr : bias + slab.column + j};
         if (in_place_ && rows == kPanelRows) {
           const float* a = slab.a.pairs() + i * (slab.a.across / 2) + l;
-          panels::multiply_pairs_apart({depth, a, slab.a.across / 2, b}, into, rows, columns);
+          panels::multiply_pairs({depth, a, slab.a.across / 2, b}, into, rows, columns, true);
         } else {
           const float* a = slab.packed_a + (in_place_ ? 0 : i * slab.depth) + l * kPanelRows;
-          panels::multiply_pairs_together({depth, a, kPanelRows, b}, into, rows, columns);
+          panels::multiply_pairs({depth, a, kPanelRows, b}, into, rows, columns, false);
         }
       }
   }
@@ -216,8 +202,8 @@ void PairProduct::multiply_tile(const Slab& slab, std::int64_t top, std::int64_t
 // And finished, by the thread that has just made the tile.
 void PairProduct::round_tile(const Slab& slab, std::int64_t top, std::int64_t left,
                              const float* sums, std::int64_t stride) const {
-  const std::int64_t columns = std::min(tile_columns_, slab.columns - left);
-  for (std::int64_t i = top; i < std::min(slab.rows, top + tile_rows_); ++i, sums += stride) {
+  const std::int64_t columns = std::min(tile_.columns, slab.columns - left);
+  for (std::int64_t i = top; i < std::min(slab.rows, top + tile_.rows); ++i, sums += stride) {
     const std::int64_t at = (slab.row + i) * s_.n + slab.column + left;
     BFloat16* const to = static_cast<BFloat16*>(slab.c) + at;
 #pragma omp simd

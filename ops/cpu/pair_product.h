@@ -6,6 +6,7 @@
 #include "graph/base/bfloat16.h"
 #include "graph/base/dtype.h"
 #include "ops/cpu/product_shape.h"
+#include "ops/cpu/product_tile.h"
 
 namespace hetu::cpu {
 
@@ -41,12 +42,12 @@ class PairProduct {
   std::int64_t packed_rows() const;
 
   ProductShape s_;
-  bool narrow_;                            // C is bfloat16
-  std::int64_t pairs_;                     // of the depth
-  std::int64_t rows_, columns_, depth_;    // of the largest slab that is packed at a time
-  std::int64_t tile_rows_, tile_columns_;  // of C, that one thread takes; they change no bit
-  std::int64_t step_;                      // pairs whose sum is added to C
-  bool in_place_;                          // A is not packed, but for a last panel
+  bool narrow_;                          // C is bfloat16
+  std::int64_t pairs_;                   // of the depth
+  std::int64_t rows_, columns_, depth_;  // of the largest slab that is packed at a time
+  Tile tile_;                            // of C, that one thread takes; it changes no bit
+  std::int64_t step_;                    // pairs whose sum is added to C
+  bool in_place_;                        // A is not packed, but for a last panel
 };
 
 }  // namespace hetu::cpu

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "graph/base/error.h"
+#include "ops/cpu/parts.h"
 #include "ops/cpu/product_panels.h"
 
 namespace hetu::cpu {
@@ -25,24 +26,22 @@ using panels::Strided;
 
 namespace {
 
-constexpr std::int64_t kTileRows = 96, kTileColumns = 384;  // a tile of C stays in the second cache
-constexpr std::int64_t kDepth = kMostStep;                  // panels of it stay in the first
-constexpr std::int64_t kSlabElements = 1 << 20;             // slabs stay in the last cache
+constexpr std::int64_t kDepth = kMostStep;                    // panels of it stay in the first
+constexpr std::int64_t kSlabElements = 1 << 20;               // slabs stay in the last cache
 constexpr std::int64_t kOwnElements = kDepth * kTileColumns;  // packed, in a second cache
 constexpr std::int64_t kAliased = 1024;    // rows so far apart fall on few sets of the first cache
 constexpr std::int64_t kFewColumns = 384;  // too few to make up for packing a transposed A
-constexpr std::int64_t kPieces = 16;  // a product is cut into at least, if there is work for them
 constexpr std::int64_t kParallelWork = 1 << 17;  // multiplications that are worth other threads
 
-std::int64_t up(std::int64_t n, std::int64_t unit) { return (n + unit - 1) / unit * unit; }
-std::int64_t parts(std::int64_t n, std::int64_t size) { return (n + size - 1) / size; }
-
-/// The size of equal parts of n, none above `most`, in whole units.
-std::int64_t even(std::int64_t n, std::int64_t most, std::int64_t unit) {
-  return up(parts(n, parts(n, std::max(most, unit))), unit);
-}
-
 }  // namespace
+
+Tile tile_of(std::int64_t rows, std::int64_t columns) {
+  Tile tile = {even(rows, kTileRows, kPanelRows), even(columns, kTileColumns, kPanelColumns)};
+  const auto tiles = [&] { return parts(rows, tile.rows) * parts(columns, tile.columns); };
+  while (tiles() < kPieces && tile.columns > 64) tile.columns = up(tile.columns / 2, kPanelColumns);
+  while (tiles() < kPieces && tile.rows > 24) tile.rows = up(tile.rows / 2, kPanelRows);
+  return tile;
+}
 
 // What is packed now: a part of C, and a part of the depth.
 struct Product::Slab {
@@ -62,13 +61,9 @@ Product::Product(const ProductShape& shape) : s_(shape) {
   const std::int64_t steps =
       std::max<std::int64_t>(1, kSlabElements / std::max(rows_, columns_) / step_);
   depth_ = std::min(parts(s_.k, step_), steps) * step_;
-  tile_rows_ = even(rows_, kTileRows, kPanelRows);
-  tile_columns_ = even(columns_, kTileColumns, kPanelColumns);
-  const auto tiles = [&] { return parts(rows_, tile_rows_) * parts(columns_, tile_columns_); };
-  while (tiles() < kPieces && tile_columns_ > 64)
-    tile_columns_ = up(tile_columns_ / 2, kPanelColumns);
-  while (tiles() < kPieces && tile_rows_ > 24) tile_rows_ = up(tile_rows_ / 2, kPanelRows);
-  const std::int64_t most = s_.transpose_a ? parts(kPieces, tiles()) : 1;
+  tile_ = tile_of(rows_, columns_);
+  const std::int64_t tiles = parts(rows_, tile_.rows) * parts(columns_, tile_.columns);
+  const std::int64_t most = s_.transpose_a ? parts(kPieces, tiles) : 1;
   chunk_ = up(parts(depth_, std::clamp<std::int64_t>(depth_ / 128, 1, most)), 4);
   chunks_ = parts(depth_, chunk_);
   HETU_ASSERT(chunks_ == 1 || (rows_ >= s_.m && columns_ >= s_.n));
@@ -88,9 +83,9 @@ Product::Slabs Product::slabs() const {
   if (chunks_ > 1) return {rows_, columns_, most(both, chunk_, depth_)};
   if (s_.transpose_a) {
     const std::int64_t depth = most(both, step_, depth_);
-    return {most(kOwnElements / depth - columns_, tile_rows_, rows_), columns_, depth};
+    return {most(kOwnElements / depth - columns_, tile_.rows, rows_), columns_, depth};
   }
-  const std::int64_t columns = most(kOwnElements / step_, tile_columns_, columns_);
+  const std::int64_t columns = most(kOwnElements / step_, tile_.columns, columns_);
   return {rows_, columns, most(kOwnElements / columns, step_, depth_)};
 }
 
@@ -176,7 +171,7 @@ void Product::pack(const Slab& slab) const {
 // By all threads of the team, which meet behind it.
 void Product::compute(const Slab& slab, float* c, float* partial) const {
   const std::int64_t chunks = chunks_ > 1 ? parts(slab.depth, chunk_) : 1;
-  const std::int64_t tiles = parts(slab.rows, tile_rows_) * parts(slab.columns, tile_columns_);
+  const std::int64_t tiles = parts(slab.rows, tile_.rows) * parts(slab.columns, tile_.columns);
 #pragma omp for schedule(dynamic, 1)
   for (std::int64_t piece = 0; piece < tiles * chunks; ++piece) {
     compute_tile(slab, piece, c, partial);
@@ -186,10 +181,10 @@ void Product::compute(const Slab& slab, float* c, float* partial) const {
 
 // By the thread that has just made the tile.
 void Product::finish_tile(const Slab& slab, std::int64_t tile, const float* c) const {
-  const std::int64_t across = parts(slab.columns, tile_columns_);
-  const std::int64_t top = tile / across * tile_rows_, left = tile % across * tile_columns_;
-  const std::int64_t columns = std::min(tile_columns_, slab.columns - left);
-  for (std::int64_t i = top; i < std::min(slab.rows, top + tile_rows_); ++i) {
+  const std::int64_t across = parts(slab.columns, tile_.columns);
+  const std::int64_t top = tile / across * tile_.rows, left = tile % across * tile_.columns;
+  const std::int64_t columns = std::min(tile_.columns, slab.columns - left);
+  for (std::int64_t i = top; i < std::min(slab.rows, top + tile_.rows); ++i) {
     const std::int64_t at = (slab.row + i) * s_.n + slab.column + left;
     slab.finish.apply(c + at, slab.finish.y + at, columns);
   }
@@ -197,12 +192,12 @@ void Product::finish_tile(const Slab& slab, std::int64_t tile, const float* c) c
 
 // A tile of C from one chunk of the depth: the first chunk's sums go to C, others' to `partial`.
 void Product::compute_tile(const Slab& slab, std::int64_t piece, float* c, float* partial) const {
-  const std::int64_t across = parts(slab.columns, tile_columns_);
-  const std::int64_t tiles = parts(slab.rows, tile_rows_) * across;
+  const std::int64_t across = parts(slab.columns, tile_.columns);
+  const std::int64_t tiles = parts(slab.rows, tile_.rows) * across;
   const std::int64_t tile = piece % tiles, chunk = slab.chunk + piece / tiles;
-  const std::int64_t top = tile / across * tile_rows_, left = tile % across * tile_columns_;
-  const std::int64_t bottom = std::min(slab.rows, top + tile_rows_);
-  const std::int64_t right = std::min(slab.columns, left + tile_columns_);
+  const std::int64_t top = tile / across * tile_.rows, left = tile % across * tile_.columns;
+  const std::int64_t bottom = std::min(slab.rows, top + tile_.rows);
+  const std::int64_t right = std::min(slab.columns, left + tile_.columns);
   const std::int64_t begin = piece / tiles * chunk_, end = std::min(slab.depth, begin + chunk_);
   const std::int64_t step = std::min(step_, chunk_);
   const std::int64_t stride = chunk == 0 ? s_.n : columns_;

@@ -5,6 +5,7 @@
 
 #include "ops/cpu/few_rows.h"
 #include "ops/cpu/product_shape.h"
+#include "ops/cpu/product_tile.h"
 
 namespace hetu::cpu {
 
@@ -39,11 +40,11 @@ class Product {
   Slabs slabs() const;
 
   ProductShape s_;
-  std::int64_t rows_, columns_, depth_;    // of the largest slab that is packed at a time
-  std::int64_t tile_rows_, tile_columns_;  // of C, that one thread takes; they change no bit
-  std::int64_t step_;                      // of the depth, whose sum is added to C
-  std::int64_t chunks_, chunk_;            // of a slab's depth, with sums of their own
-  bool in_place_;                          // A is not packed, but for a last panel
+  std::int64_t rows_, columns_, depth_;  // of the largest slab that is packed at a time
+  Tile tile_;                            // of C, that one thread takes; it changes no bit
+  std::int64_t step_;                    // of the depth, whose sum is added to C
+  std::int64_t chunks_, chunk_;          // of a slab's depth, with sums of their own
+  bool in_place_;                        // A is not packed, but for a last panel
 };
 
 }  // namespace hetu::cpu

@@ -138,6 +138,16 @@ void multiply(const Panels& from, Into to, std::int64_t rows, std::int64_t colum
     multiply_edge<Rows, Step>(from, to, rows, columns);
 }
 
+/// The same by a step that is known where this is compiled alone.
+template <class Step>
+void multiply_either(const Panels& from, Into to, std::int64_t rows, std::int64_t columns,
+                     bool apart) {
+  if (apart)
+    multiply<RowsApart, Step>(from, to, rows, columns);
+  else
+    multiply<RowsTogether, Step>(from, to, rows, columns);
+}
+
 /// A matrix seen along its depth: element (i, l) lies at i * across + l * along.
 struct Strided {
   const float* data;

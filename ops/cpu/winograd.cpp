@@ -8,6 +8,7 @@
 
 #include "graph/base/bfloat16.h"
 #include "graph/base/error.h"
+#include "ops/cpu/parts.h"
 #include "ops/cpu/winograd_tiles.h"
 
 namespace hetu::cpu {
@@ -38,12 +39,6 @@ constexpr std::int64_t kPassFloats = 4 << 20;  // of weights at the points
 constexpr std::int64_t kDepth = 256;           // of products, with a sum of their own
 constexpr std::int64_t kTaskRows = 4;          // panels of rows of a task
 constexpr std::int64_t kSomeChannels = 16;
-
-std::int64_t parts(std::int64_t n, std::int64_t size) { return (n + size - 1) / size; }
-std::int64_t up(std::int64_t n, std::int64_t unit) { return parts(n, unit) * unit; }
-std::int64_t even(std::int64_t n, std::int64_t most, std::int64_t unit) {
-  return up(parts(n, parts(n, std::max(most, unit))), unit);
-}
 
 /// Whole lines, an odd number of them: points so far apart do not fall on the same set of a cache.
 std::int64_t odd_lines(std::int64_t n) {
