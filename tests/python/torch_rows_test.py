@@ -93,6 +93,13 @@ class Rows(unittest.TestCase):
                 one, other = self.pair(**how)
                 self.assertEqual(self.train(one, other, width), 0)
 
+    def test_a_compiled_model_keeps_pytorchs_way(self):
+        one, other = self.pair()
+        compiled = torch.compile(other, backend="eager")
+        self.assertEqual(self.train(one, compiled), 0)
+        for a, b in zip(one.parameters(), other.parameters(), strict=True):
+            self.assertTrue(torch.equal(a.grad, b.grad))
+
     def test_a_second_module_with_the_table_keeps_pytorchs_way(self):
         one = Model()
         one.also = nn.Linear(WIDTH, WORDS, bias=False)

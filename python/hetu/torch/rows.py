@@ -3,7 +3,7 @@ rows, and adds it to .grad; here the rows that a micro-batch has read are summed
 the same: the kernel that sums is PyTorch's own, on a table of these rows.
 
 Of nn.Embedding itself, not of classes made of it; where a table is another module's, too, has a hook, or fewer rows than a
-micro-batch reads, PyTorch's way is left as it is.
+micro-batch reads, or the module is compiled, PyTorch's way is left as it is.
 """
 
 from __future__ import annotations
@@ -65,9 +65,11 @@ class _Embedding(nn.Embedding):
     def forward(self, input: torch.Tensor) -> torch.Tensor:
         """As nn.Embedding."""
         weight: Any = self.weight
-        if _came is None or not torch.is_grad_enabled() or input.numel() >= weight.shape[0] or not _is_ours(weight):
+        if (_came is None or torch.compiler.is_compiling() or not torch.is_grad_enabled()
+                or input.numel() >= weight.shape[0] or not _is_ours(weight)):
             return super().forward(input)
-        return _RowsOf.apply(input, weight, -1 if self.padding_idx is None else self.padding_idx)  # type: ignore[no-untyped-call, no-any-return]
+        padding = -1 if self.padding_idx is None else self.padding_idx
+        return _RowsOf.apply(input, weight, padding)  # type: ignore[no-untyped-call, no-any-return]
 
 
 def _is_ours(weight: Any) -> bool:
