@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import difflib
 import importlib
 import sys
 from collections.abc import Callable, Iterable
@@ -73,11 +72,16 @@ _ALL = ("functions", "ops", "nn", "optim", "models", "data", "lr", "init", "metr
 _MEANT = {"Value": _ALL[:2], "numpy": _ALL[:2], "Module": (), "Executor": (), "Optimizer": ()}
 
 
+def _close(name: str, known: list[str]) -> list[str]:
+    import difflib  # here: each start of a worker would pay for it
+
+    return difflib.get_close_matches(name, known, 3)
+
+
 def near(name: object, known: Iterable[str]) -> str:
     """The end of a message: names like this one, else some of those that there are."""
     names = list(known)
-    close = difflib.get_close_matches(str(name), names, 3)
-    if close:
+    if close := _close(str(name), names):
         return f"did you mean {' or '.join(repr(one) for one in close)}?"
     left = len(names) - 8
     return f"there are: {', '.join(names[:8])}" + (f" and {left} more" if left > 0 else "") if names else "there is none"
@@ -108,7 +112,7 @@ def _where(owner: str, name: str, known: list[str], dot: str) -> str:
     close = [each for each in known if each.lower() == name.lower()]
     if not close and (meant := _meant(owner, name)):
         return f"{meant} is a function of values" if meant.startswith("hetu.ops.") else f"there is {meant}"
-    if close := close or difflib.get_close_matches(name, known, 3):
+    if close := close or _close(name, known):
         return f"did you mean {' or '.join(dot + each for each in close)}?"
     at = {"Module": "hetu.nn.Module", "Optimizer": "hetu.optim.Optimizer"}.get(owner, f"hetu.{owner}")
     return f"help({owner if owner.startswith('hetu') else at}) lists what it has"

@@ -10,7 +10,6 @@ before the line on standard error that it ends with.
 import collections
 import json
 import os
-import shutil
 import sys
 import time
 
@@ -87,6 +86,8 @@ class Display:
         if not self._terminal:
             self._put(self.text() + "\n")
             return
+        import shutil  # here: its compressors take a start longer than a bar does
+
         line = self.bar(shutil.get_terminal_size().columns)
         self._put("\r" + line + " " * max(0, self._width - len(line)))
         self._width = len(line)

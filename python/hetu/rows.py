@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from copy import copy
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -12,6 +11,8 @@ from hetu.arrays import converted, meant_as_rows
 from hetu.place import check_takes, is_whole, refuse
 
 if TYPE_CHECKING:
+    from concurrent.futures import ThreadPoolExecutor
+
     import numpy
 
 Fields = list[tuple[str, str, list[int]]]  # name, dtype, shape of one row
@@ -88,7 +89,11 @@ class Samples:
             refuse(f"{called}: threads must be a whole number >= 0, got {threads!r}")
         self.called, self.dataset, self.names = called, dataset, list(names or [])
         self.rows = len(dataset)
-        self.pool = ThreadPoolExecutor(threads, "hetu-samples") if threads else None
+        self.pool: ThreadPoolExecutor | None = None
+        if threads:
+            from concurrent.futures import ThreadPoolExecutor  # here: it brings logging, which each start would pay for
+
+            self.pool = ThreadPoolExecutor(threads, "hetu-samples")
 
     def _item(self, number: Any) -> Mapping[str, Any]:
         item = self.dataset[int(number)]

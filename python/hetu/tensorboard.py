@@ -9,7 +9,6 @@ Two axes: `Step/…` are points of single steps, at the number of steps done; al
 from __future__ import annotations
 
 import os
-import socket
 import struct
 import time
 from collections.abc import Callable, Iterator
@@ -96,7 +95,7 @@ class Events:
 
     def __init__(self, folder: str | Path) -> None:
         Path(folder).mkdir(parents=True, exist_ok=True)
-        name = f"events.out.tfevents.{int(time.time())}.{socket.gethostname()}.{os.getpid()}"
+        name = f"events.out.tfevents.{int(time.time())}.{os.uname().nodename}.{os.getpid()}"
         self.path = Path(folder) / name
         self._file = open(self.path, "ab", buffering=0)
         self._record(_event(0, _bytes(3, b"brain.Event:2")))

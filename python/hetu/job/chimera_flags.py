@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import subprocess
 import textwrap
 from dataclasses import dataclass
 from pathlib import Path
@@ -178,5 +177,7 @@ def profile_trace(name: str, make: bool) -> Path:
 def draw(trace: Path) -> None:
     """The steps in the middle of a profile, as Chimera draws them."""
     picture = trace.with_suffix(".pdf")
+    import subprocess  # here: each start of a worker would pay for it
+
     subprocess.run(["hetu", "timeline", trace, "--style", "profile", "--step", "5", "-o", picture], check=True)
     print(f"{picture}: steps 5, 6, 7 of {trace}", flush=True)

@@ -12,7 +12,6 @@ import dataclasses
 import re
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +20,8 @@ from hetu.devices import DeviceError, Layout, lay_out
 from hetu.job.hooks import Hooks
 
 if TYPE_CHECKING:
+    from concurrent.futures import Future
+
     from hetu.job.executor import Executor
     from hetu.job.step import Step
 
@@ -47,6 +48,8 @@ class Crew:
     """All workers of such a job. `join` makes one a member: all do at once."""
 
     def __init__(self, chief: Executor, links: Sequence[Any], join: Callable[[Executor], None]) -> None:
+        from concurrent.futures import ThreadPoolExecutor  # here: it brings logging, which each start would pay for
+
         self.members = [chief, *(copy.copy(chief) for _ in links[1:])]
         for member, transport in zip(self.members, links, strict=True):
             member.transport = transport

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import difflib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NoReturn
@@ -91,6 +90,8 @@ def read_flags(path: str, parser: Parser) -> dict[str, Any]:
         action = parser.flag_of(name)
         if action is None:
             known = [flag[2:] for flag in parser._option_string_actions if flag.startswith("--")]
+            import difflib  # here: each start of a worker would pay for it
+
             near = difflib.get_close_matches(name, known, 1)
             raise ValueError(f"{at}: unknown key '{name}'{f', {near[0]} is one' if near else ''}; keys are this "
                              "script's flags")
