@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "datasets/source.h"
+#include "datasets/spare_columns.h"
 #include "graph/base/error.h"
 
 namespace hetu {
@@ -158,6 +159,7 @@ struct Loader::Impl {
   std::unique_ptr<RowSource> source;
   LoaderOptions options;
   std::vector<Field> fields;
+  std::shared_ptr<SpareColumns> columns;
   std::vector<Division> divisions;  // by epoch, the first from 0 on; unchanged while a thread reads
   Cursor done;                      // of the caller
   Cursor ahead;                     // of the reading thread, while there is one
@@ -176,6 +178,7 @@ Loader::Loader(std::unique_ptr<RowSource> source, LoaderOptions options)
   check_options(impl_->options, *impl_->source);
   impl_->fields = chosen_fields(impl_->source->fields(), impl_->options.fields);
   impl_->source->select(impl_->fields);
+  impl_->columns = std::make_shared<SpareColumns>(impl_->fields.size());
 }
 
 Loader::~Loader() = default;
@@ -189,6 +192,8 @@ void Loader::next(Batch& batch) {
   impl_->done.epoch = batch.epoch;
   impl_->done.index = batch.first - impl_->offset(batch.epoch) + batch.of_all;
 }
+
+const std::shared_ptr<SpareColumns>& Loader::spare() const { return impl_->columns; }
 
 // What a thread adds behind it leaves the first where it is.
 const Batch* Loader::ahead() {

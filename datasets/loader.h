@@ -18,6 +18,7 @@
 namespace hetu {
 
 class RowSource;
+class SpareColumns;
 
 /// A place in the global order: what a checkpoint stores. The same in all workers.
 struct Position {
@@ -55,6 +56,10 @@ class Loader {
   /// for reuse. Rethrows what the source threw while reading ahead (Io for damaged files,
   /// InvalidArgument for ids out of range).
   void next(Batch& batch);
+
+  /// For callers who give a batch's columns away: next() of a batch that was taken from here reads
+  /// into what was handed back. By the index in fields().
+  const std::shared_ptr<SpareColumns>& spare() const;
 
   /// The batch that the next call of next() gives, if it has been read already; nullptr else. It
   /// holds until then.

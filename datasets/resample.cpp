@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
+#include <type_traits>
 
 #include "graph/base/error.h"
 
@@ -11,12 +13,69 @@ namespace {
 constexpr int kWeightBits = 22;
 constexpr std::int32_t kHalf = 1 << (kWeightBits - 1);
 
+constexpr std::size_t kPixel = 4;  // bytes of a pixel between the passes: a register's lane
+constexpr bool kShuffles = __BIGGEST_ALIGNMENT__ > 16;  // bytes go to any lane by one instruction
+
+using Bytes = std::uint8_t __attribute__((vector_size(16)));
+using Lanes = std::int32_t __attribute__((vector_size(16)));
+
+// Red, green, blue, and what follows them.
+Lanes colours(const std::uint8_t* pixel) {
+  std::int32_t bytes = 0;
+  std::memcpy(&bytes, pixel, sizeof(bytes));
+  const auto all = reinterpret_cast<Bytes>(Lanes{bytes});
+  return reinterpret_cast<Lanes>(__builtin_shufflevector(all, Bytes{}, 0, 16, 16, 16, 1, 16, 16, 16,
+                                                         2, 16, 16, 16, 3, 16, 16, 16));
+}
+
+void put(const Lanes& values, std::uint8_t* pixel) {
+  const auto all = reinterpret_cast<Bytes>(values);
+  const auto bytes = reinterpret_cast<Lanes>(
+      __builtin_shufflevector(all, all, 0, 4, 8, 12, 0, 4, 8, 12, 0, 4, 8, 12, 0, 4, 8, 12));
+  const std::int32_t four = bytes[0];
+  std::memcpy(pixel, &four, sizeof(four));
+}
+
+// The byte that a sum stands for. Weights are none below 0, and few of them add up to so little
+// more than 1 that a sum is no more than 255; kEach 0 stands for any number of them.
+template <int kEach>
 std::uint8_t to_byte(std::int32_t sum) {
-  return static_cast<std::uint8_t>(std::clamp(sum >> kWeightBits, 0, 255));
+  const std::int32_t value = sum >> kWeightBits;
+  return static_cast<std::uint8_t>(kEach > 0 ? value : std::clamp(value, 0, 255));
+}
+
+// Calls f with the number of taps as a constant where it is a common one, else with 0: a loop of
+// known length needs no loop.
+template <class F>
+void with_constant(int each, const F& f) {
+  switch (each) {
+    case 2:
+      return f(std::integral_constant<int, 2>());
+    case 3:
+      return f(std::integral_constant<int, 3>());
+    case 4:
+      return f(std::integral_constant<int, 4>());
+    case 5:
+      return f(std::integral_constant<int, 5>());
+    default:
+      return f(std::integral_constant<int, 0>());
+  }
 }
 
 // Pillow rounds by cutting off after adding 0.5, and so does this, below 0 too.
 int cut_off(double x) { return static_cast<int>(x); }
+
+// Pixels to three planes.
+void split(const std::uint8_t* __restrict pixels, std::size_t count, std::uint8_t* __restrict red,
+           std::size_t plane) {
+  std::uint8_t* __restrict green = red + plane;
+  std::uint8_t* __restrict blue = green + plane;
+  for (std::size_t i = 0; i < count; ++i) {
+    red[i] = pixels[kPixel * i];
+    green[i] = pixels[kPixel * i + 1];
+    blue[i] = pixels[kPixel * i + 2];
+  }
+}
 
 bool within(const Box& box, int width, int height) {
   return box.x >= 0 && box.y >= 0 && box.width > 0 && box.height > 0 &&
@@ -63,53 +122,65 @@ void Resampler::fill_taps(Taps& taps, int from, int to, int first, int count) {
   }
 }
 
-// One row across, to planes beside each other; kEach 0 stands for any number of taps.
+// One row across. Reads a byte behind the last pixel.
 template <int kEach>
 void Resampler::narrow_row(const std::uint8_t* in, bool flip, std::uint8_t* out) const {
-  const auto width = static_cast<int>(across_.first.size());
+  const std::size_t width = across_.first.size();
   const int each = kEach == 0 ? across_.each : kEach;
-  for (int x = 0; x < width; ++x) {
-    const auto at = static_cast<std::size_t>(flip ? width - 1 - x : x);
+  for (std::size_t x = 0; x < width; ++x, out += kPixel) {
+    const std::size_t at = flip ? width - 1 - x : x;
     const std::uint8_t* pixel = in + std::ptrdiff_t{across_.first[at]} * 3;
     const std::int32_t* weights = across_.weights.data() + at * static_cast<std::size_t>(each);
-    std::int32_t red = kHalf, green = kHalf, blue = kHalf;
-    for (int k = 0; k < each; ++k, pixel += 3) {
-      red += pixel[0] * weights[k];
-      green += pixel[1] * weights[k];
-      blue += pixel[2] * weights[k];
+    if constexpr (kShuffles && kEach > 0) {
+      Lanes sums = Lanes{} + kHalf;
+      for (int k = 0; k < each; ++k) sums += colours(pixel + 3 * k) * weights[k];
+      put(sums >> kWeightBits, out);
+    } else {
+      std::int32_t red = kHalf, green = kHalf, blue = kHalf;
+      for (int k = 0; k < each; ++k, pixel += 3) {
+        red += pixel[0] * weights[k];
+        green += pixel[1] * weights[k];
+        blue += pixel[2] * weights[k];
+      }
+      out[0] = to_byte<kEach>(red);
+      out[1] = to_byte<kEach>(green);
+      out[2] = to_byte<kEach>(blue);
     }
-    out[x] = to_byte(red);
-    out[x + width] = to_byte(green);
-    out[x + 2 * width] = to_byte(blue);
   }
 }
 
-void Resampler::narrow(const std::uint8_t* in, bool flip, std::uint8_t* out) const {
-  switch (across_.each) {
-    case 2:
-      return narrow_row<2>(in, flip, out);
-    case 3:
-      return narrow_row<3>(in, flip, out);
-    case 4:
-      return narrow_row<4>(in, flip, out);
-    case 5:
-      return narrow_row<5>(in, flip, out);
-    default:
-      return narrow_row<0>(in, flip, out);
+// All rows that are needed, across. The image's last one is copied, since a byte behind it is read.
+template <int kEach>
+void Resampler::narrow(const Image& image, const Box& from, bool flip) {
+  const int top = from.y + down_.first.front();
+  const int bottom = from.y + down_.first.back() + down_.each;
+  const std::size_t row_bytes = across_.first.size() * kPixel;
+  narrowed_.resize(row_bytes * static_cast<std::size_t>(bottom - top));
+  std::uint8_t* out = narrowed_.data();
+  for (int y = top; y < bottom; ++y, out += row_bytes) {
+    const std::uint8_t* row = image.rgb.data() + (std::ptrdiff_t{y} * image.width + from.x) * 3;
+    if (y == image.height - 1) {
+      last_.assign(row, row + std::ptrdiff_t{from.width} * 3);
+      last_.push_back(0);
+      row = last_.data();
+    }
+    narrow_row<kEach>(row, flip, out);
   }
 }
 
 // One row of the result, from rows that begin at `in`.
-void Resampler::lower_row(const std::uint8_t* in, std::size_t row, std::size_t row_bytes,
-                          std::uint8_t* out) {
-  std::int32_t* sums = sums_.data();
-  std::fill_n(sums, row_bytes, kHalf);
-  const std::int32_t* weights = down_.weights.data() + row * static_cast<std::size_t>(down_.each);
-  for (int k = 0; k < down_.each; ++k, in += row_bytes) {
-    const std::int32_t weight = weights[k];  // else the sums might change it
-    for (std::size_t i = 0; i < row_bytes; ++i) sums[i] += in[i] * weight;
+template <int kEach>
+void Resampler::lower_row(const std::uint8_t* __restrict in, std::size_t row,
+                          std::uint8_t* __restrict out) const {
+  const std::size_t row_bytes = across_.first.size() * kPixel;
+  const int each = kEach == 0 ? down_.each : kEach;
+  const std::int32_t* weights = down_.weights.data() + row * static_cast<std::size_t>(each);
+  for (std::size_t i = 0; i < row_bytes; ++i) {
+    std::int32_t sum = kHalf;
+    for (int k = 0; k < each; ++k)
+      sum += in[static_cast<std::size_t>(k) * row_bytes + i] * weights[k];
+    out[i] = to_byte<kEach>(sum);
   }
-  for (std::size_t i = 0; i < row_bytes; ++i) out[i] = to_byte(sums[i]);
 }
 
 const std::uint8_t* Resampler::resize(const Image& image, const Box& from, int width, int height,
@@ -117,30 +188,19 @@ const std::uint8_t* Resampler::resize(const Image& image, const Box& from, int w
   HETU_ASSERT(within(from, image.width, image.height) && within(window, width, height));
   fill_taps(across_, from.width, width, window.x, window.width);
   fill_taps(down_, from.height, height, window.y, window.height);
-  const int top = down_.first.front();
-  const int bottom = down_.first.back() + down_.each;
+  with_constant(across_.each, [&](auto each) { narrow<each>(image, from, flip); });
+
   const auto columns = static_cast<std::size_t>(window.width);
-  const std::size_t row_bytes = columns * 3;
-  const std::ptrdiff_t in_bytes = std::ptrdiff_t{image.width} * 3;
-
-  narrowed_.resize(row_bytes * static_cast<std::size_t>(bottom - top));
-  const std::uint8_t* in = image.rgb.data() + (from.y + top) * in_bytes + from.x * 3;
-  for (int y = top; y < bottom; ++y, in += in_bytes) {
-    narrow(in, flip, narrowed_.data() + row_bytes * static_cast<std::size_t>(y - top));
-  }
-
   const std::size_t plane = columns * static_cast<std::size_t>(window.height);
   result_.resize(3 * plane);
-  sums_.resize(row_bytes);
-  lowered_.resize(row_bytes);
-  for (std::size_t y = 0; y < static_cast<std::size_t>(window.height); ++y) {
-    lower_row(narrowed_.data() + row_bytes * static_cast<std::size_t>(down_.first[y] - top), y,
-              row_bytes, lowered_.data());
-    for (std::size_t channel = 0; channel < 3; ++channel) {
-      std::copy_n(lowered_.data() + channel * columns, columns,
-                  result_.data() + channel * plane + y * columns);
+  lowered_.resize(columns * kPixel);
+  with_constant(down_.each, [&](auto each) {
+    for (std::size_t y = 0; y < static_cast<std::size_t>(window.height); ++y) {
+      const auto above = static_cast<std::size_t>(down_.first[y] - down_.first.front());
+      lower_row<each>(narrowed_.data() + above * lowered_.size(), y, lowered_.data());
+      split(lowered_.data(), columns, result_.data() + y * columns, plane);
     }
-  }
+  });
   return result_.data();
 }
 

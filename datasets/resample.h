@@ -32,12 +32,13 @@ class Resampler {
   static void fill_taps(Taps& taps, int from, int to, int first, int count);
   template <int kEach>
   void narrow_row(const std::uint8_t* in, bool flip, std::uint8_t* out) const;
-  void narrow(const std::uint8_t* in, bool flip, std::uint8_t* out) const;
-  void lower_row(const std::uint8_t* in, std::size_t row, std::size_t row_bytes, std::uint8_t* out);
+  template <int kEach>
+  void narrow(const Image& image, const Box& from, bool flip);
+  template <int kEach>
+  void lower_row(const std::uint8_t* in, std::size_t row, std::uint8_t* out) const;
 
   Taps across_, down_;
-  std::vector<std::uint8_t> narrowed_, lowered_, result_;
-  std::vector<std::int32_t> sums_;
+  std::vector<std::uint8_t> last_, narrowed_, lowered_, result_;
 };
 
 /// Mean and standard deviation of red, green and blue, of values from 0 to 1.

@@ -31,12 +31,18 @@ DType dtype_of(nb::dlpack::dtype type, const std::string& name) {
        name);
 }
 
-nb::object own_array(DType dtype, const Shape& shape, std::vector<std::byte> bytes) {
-  auto kept = std::make_unique<std::vector<std::byte>>(std::move(bytes));
-  void* const data = kept->data();
+nb::object own_array(DType dtype, const Shape& shape, std::vector<std::byte> bytes,
+                     std::function<void(std::vector<std::byte>)> give_back) {
+  struct Kept {
+    std::vector<std::byte> bytes;
+    std::function<void(std::vector<std::byte>)> give_back;
+  };
+  auto kept = std::make_unique<Kept>(Kept{std::move(bytes), std::move(give_back)});
+  void* const data = kept->bytes.data();
   const std::vector<std::size_t> sizes(shape.begin(), shape.end());
   const nb::capsule owner(kept.release(), [](void* held) noexcept {
-    delete static_cast<std::vector<std::byte>*>(held);
+    const std::unique_ptr<Kept> ends(static_cast<Kept*>(held));
+    if (ends->give_back) ends->give_back(std::move(ends->bytes));
   });
   return nb::cast(
       nb::ndarray<nb::numpy>(data, sizes.size(), sizes.data(), owner, nullptr, dlpack_type(dtype)));

@@ -4,6 +4,7 @@
 #include <nanobind/ndarray.h>
 
 #include <cstddef>
+#include <functional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -22,7 +23,9 @@ nanobind::object own_array(std::vector<Element> values, const std::vector<std::s
   return nanobind::cast(
       nanobind::ndarray<nanobind::numpy, Float>(kept->data(), shape.size(), shape.data(), owner));
 }
-nanobind::object own_array(DType dtype, const Shape& shape, std::vector<std::byte> bytes);
+/// `give_back` gets the bytes when Python lets go of the array; without it they are freed.
+nanobind::object own_array(DType dtype, const Shape& shape, std::vector<std::byte> bytes,
+                           std::function<void(std::vector<std::byte>)> give_back = {});
 
 /// Throws InvalidArgument, naming the array, for elements of a type that Hetu does not have.
 DType dtype_of(nanobind::dlpack::dtype type, const std::string& name);

@@ -15,6 +15,7 @@
 #include "datasets/image.h"
 #include "datasets/image_folder.h"
 #include "datasets/loader.h"
+#include "datasets/spare_columns.h"
 #include "executor/job/shared_samples.h"
 #include "graph/base/error.h"
 #include "python/src/arrays.h"
@@ -109,14 +110,18 @@ LoaderOptions loader_options(int pipelines, int pipeline, std::int64_t batch_siz
 }
 
 nb::dict next_arrays(Loader& loader) {
-  Batch batch;
+  const std::shared_ptr<SpareColumns> spare = loader.spare();
+  Batch batch = spare->take();
   {
     const nb::gil_scoped_release release;
     loader.next(batch);
   }
   nb::dict out;
-  for (FieldData& field : batch.fields) {
-    out[field.name.c_str()] = own_array(field.dtype, field.shape, std::move(field.bytes));
+  for (std::size_t i = 0; i < batch.fields.size(); ++i) {
+    FieldData& field = batch.fields[i];
+    out[field.name.c_str()] =
+        own_array(field.dtype, field.shape, std::move(field.bytes),
+                  [spare, i](std::vector<std::byte> bytes) { spare->put(i, std::move(bytes)); });
   }
   return out;
 }

@@ -282,6 +282,60 @@ TEST(Resampler, MirrorsTheWindowAndNothingElse) {
   }
 }
 
+// One pass of Pillow's, in the order of its sums: outputs of a line whose elements lie `step`
+// apart.
+Bytes resized_line(const std::uint8_t* line, std::size_t step, int from, int to) {
+  const double scale = 1.0 * from / to, reach = std::max(scale, 1.0);
+  Bytes out;
+  for (int i = 0; i < to; ++i) {
+    const double centre = (i + 0.5) * scale;
+    const int begin = std::max(0, static_cast<int>(centre - reach + 0.5));
+    const int end = std::min(from, static_cast<int>(centre + reach + 0.5));
+    std::vector<double> weights;
+    double all = 0;
+    for (int k = begin; k < end; ++k) {
+      weights.push_back(std::max(0.0, 1 - std::abs((k - centre + 0.5) * (1 / reach))));
+      all += weights.back();
+    }
+    std::int64_t sum = 1 << 21;
+    for (int k = begin; k < end; ++k) {
+      const double weight = weights[static_cast<std::size_t>(k - begin)] / all;
+      sum += static_cast<int>(0.5 + weight * (1 << 22)) * line[static_cast<std::size_t>(k) * step];
+    }
+    out.push_back(static_cast<std::uint8_t>(std::clamp<std::int64_t>(sum >> 22, 0, 255)));
+  }
+  return out;
+}
+
+// Up and down, so that an output has any number of inputs, and up to the image's last byte.
+TEST(Resampler, MakesTheSumsOfAnyNumberOfPixels) {
+  std::mt19937 random(7);
+  for (const int from : {1, 2, 3, 5, 8, 13, 31, 64})
+    for (const int to : {1, 3, 8, 20}) {
+      const int width = from, height = (from * 7 + to) % 40 + 1;
+      Image image{width, height, Bytes(static_cast<std::size_t>(width * height * 3))};
+      for (std::uint8_t& byte : image.rgb) byte = random() % 3 == 0 ? 255 : random() % 256;
+      Resampler resampler;
+      const std::uint8_t* found =
+          resampler.resize(image, {0, 0, width, height}, to, to, {0, 0, to, to}, false);
+      for (std::size_t channel = 0; channel < 3; ++channel) {
+        Bytes narrow;  // [height, to]
+        for (int y = 0; y < height; ++y) {
+          const Bytes row = resized_line(image.rgb.data() + y * width * 3 + channel, 3, width, to);
+          narrow.insert(narrow.end(), row.begin(), row.end());
+        }
+        for (int x = 0; x < to; ++x) {
+          const Bytes column =
+              resized_line(narrow.data() + x, static_cast<std::size_t>(to), height, to);
+          for (int y = 0; y < to; ++y)
+            ASSERT_EQ(found[static_cast<int>(channel) * to * to + y * to + x],
+                      column[static_cast<std::size_t>(y)])
+                << from << " to " << to << ", " << x << "," << y;
+        }
+      }
+    }
+}
+
 TEST(Normalise, IsThatOfEachPlane) {
   Bytes bytes(3 * 256);
   for (std::size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<std::uint8_t>(i);

@@ -10,6 +10,7 @@
 
 #include "datasets/order.h"
 #include "datasets/source.h"
+#include "datasets/spare_columns.h"
 #include "graph/base/error.h"
 #include "tests/datasets/numbered_rows.h"
 
@@ -331,6 +332,30 @@ TEST(Stream, RefusesAnotherType) {
       [&] { loader.next(batch); },
       ThrowsMessage<Error>(HasSubstr("field 'x' has 32 bytes of float64, expected 4 rows of "
                                      "[2] float32")));
+}
+
+// What was handed back is filled again, by a loader that reads ahead too; two of a field are kept.
+TEST(Loader, ReadsIntoColumnsThatWereHandedBack) {
+  for (const int prefetch : {0, 2}) {
+    Loader loader(synthetic_source({{{"x", DType::Float32, {3}}, 0, 1}}, 48, 3),
+                  {1, 0, 12, {}, prefetch});
+    const std::shared_ptr<SpareColumns> spare = loader.spare();
+    std::set<const std::byte*> seen;
+    for (int turn = 0; turn < 20; ++turn) {
+      Batch batch = spare->take();
+      ASSERT_EQ(batch.fields.size(), 1U);
+      loader.next(batch);
+      ASSERT_EQ(batch.at("x").bytes.size(), 12U * 3 * 4);
+      seen.insert(batch.fields[0].bytes.data());
+      spare->put(0, std::move(batch.fields[0].bytes));
+    }
+    EXPECT_LE(seen.size(), static_cast<std::size_t>(1 + 2 * prefetch));
+  }
+  SpareColumns spare(1);
+  for (int i = 0; i < 3; ++i) spare.put(0, std::vector<std::byte>(5));
+  std::vector<std::size_t> sizes;
+  for (int i = 0; i < 3; ++i) sizes.push_back(spare.take().fields[0].bytes.size());
+  EXPECT_EQ(sizes, (std::vector<std::size_t>{5, 5, 0}));
 }
 
 TEST(Synthetic, DrawsTheSameRowsHoweverTheyAreCut) {

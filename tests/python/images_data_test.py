@@ -45,6 +45,20 @@ class Cifar100(unittest.TestCase):
                 back = (back + numpy.array([0.5071, 0.4865, 0.4409])[:, None, None]) * 255
                 self.assertLess(abs(back - self.pixels.reshape(21, 3, 32, 32)).max(), 1e-3)
 
+    def test_a_batch_is_read_into_arrays_that_nobody_holds_any_more(self):
+        self.write()
+        data = ht.data.Cifar100(str(self.root), 7, train=False)
+        for ahead in (0, 2):
+            loader = _hetu.cifar100_loader(data.set, False, 0, _hetu.LoaderOptions(1, 0, 7, [], ahead))
+            held = loader.next()["image"]
+            pixels = held.copy()
+            for _ in range(9):
+                batch = loader.next()
+                self.assertFalse(numpy.shares_memory(batch["image"], held))
+            self.assertTrue((held == pixels).all())
+            del loader
+            self.assertTrue(numpy.isfinite(batch["image"]).all(), "an array outlives its loader")
+
     def test_other_pickles_are_refused_and_nothing_in_them_runs(self):
         class Runs:
             def __reduce__(self):
