@@ -50,8 +50,9 @@ _TABLE = {
                     "executor/predict executor/sync executor/loop",
     "executor/rehearse": "graph/base ps/client ps/coordinator pipeline/groups pipeline/ir pipeline/cost pipeline/simulate "
                          "executor/comm executor/device executor/compile executor/stage executor/sync executor/loop",
-    "executor/module": "graph/base pipeline/ir pipeline/verify pipeline/cost pipeline/simulate pipeline/lower executor/comm "
-                       "executor/device executor/compile executor/stage executor/sync executor/loop executor/job",
+    "executor/module": "graph/base ps/coordinator pipeline/groups pipeline/ir pipeline/verify pipeline/cost "
+                       "pipeline/simulate pipeline/lower executor/comm executor/device executor/compile executor/stage "
+                       "executor/sync executor/loop executor/job",
 }
 LAYERS: dict[str, list[str]] = {folder: seen.split() for folder, seen in _TABLE.items()}
 LAYERS["cli"] = [*_TABLE]

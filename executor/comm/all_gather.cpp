@@ -59,9 +59,15 @@ void sum_f64(Transport& transport, const Group& order, double* values, std::size
 
 Gathered gather_bytes(Transport& transport, const void* mine, std::size_t bytes,
                       const Exchange& exchange) {
-  const Group group = everyone(transport);
+  return gather_bytes(transport, everyone(transport), mine, bytes, exchange);
+}
+
+Gathered gather_bytes(Transport& transport, const Group& group, const void* mine, std::size_t bytes,
+                      const Exchange& exchange) {
+  check_group(transport, group);
   std::vector<double> lengths(group.size(), 0);
-  lengths[static_cast<std::size_t>(transport.worker())] = static_cast<double>(bytes);
+  const auto me = std::find(group.begin(), group.end(), transport.worker()) - group.begin();
+  lengths[static_cast<std::size_t>(me)] = static_cast<double>(bytes);
   sum_f64(transport, group, lengths.data(), lengths.size(), exchange);
   Gathered out;
   std::size_t total = 0;

@@ -80,11 +80,14 @@ void all_gather_bytes(Transport& transport, const Group& group,
 /// What the workers of a job gave, one after another.
 struct Gathered {
   std::vector<std::byte> all;
-  std::vector<std::size_t> bytes_of;  ///< by worker
+  std::vector<std::size_t> bytes_of;  ///< by worker, or by place in the group
 };
 
-/// Every worker of the job gives as many bytes as it likes, and gets all. Blocks.
+/// Every worker of the job, or of a group, gives as many bytes as it likes, and gets all, in the
+/// order of the group. Blocks.
 Gathered gather_bytes(Transport& transport, const void* mine, std::size_t bytes,
+                      const Exchange& exchange);
+Gathered gather_bytes(Transport& transport, const Group& group, const void* mine, std::size_t bytes,
                       const Exchange& exchange);
 
 /// values[i] = sum over the group of values[i], added in the order of `order` (a permutation of the

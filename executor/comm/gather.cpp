@@ -4,7 +4,13 @@ namespace hetu {
 
 std::vector<std::string> gather_texts(const std::string& mine, comm::Transport& transport,
                                       const comm::Exchange& exchange) {
-  const comm::Gathered found = comm::gather_bytes(transport, mine.data(), mine.size(), exchange);
+  return gather_texts(mine, transport, comm::everyone(transport), exchange);
+}
+
+std::vector<std::string> gather_texts(const std::string& mine, comm::Transport& transport,
+                                      const comm::Group& group, const comm::Exchange& exchange) {
+  const comm::Gathered found =
+      comm::gather_bytes(transport, group, mine.data(), mine.size(), exchange);
   std::vector<std::string> out;
   const auto* at = reinterpret_cast<const char*>(found.all.data());
   for (const std::size_t length : found.bytes_of) {

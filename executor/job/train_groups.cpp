@@ -36,10 +36,7 @@ TrainGroups::TrainGroups(const TrainPlan& plan, comm::Transport& links)
   Membership::Place place{plan.stage(), plan.pipeline, {}, mesh_.get()};
   for (int d = 0; d < job.pipelines; ++d)
     place.workers.push_back(mesh_ ? d : d * plan.width() + plan.row);
-  const bool waits = policy.method == groups::Method::PartialReduce && policy.sync_period == 1;
-  AverageOptions options;
-  options.policy = policy;
-  options.overlap = how.overlap && !waits;
+  AverageOptions options = average_options(policy, how.overlap);
   options.observe = how.observe;
   comm::Transport& over = mesh_ ? *mesh_ : links;
   members_ = std::make_unique<Membership>(over, *client_, place);

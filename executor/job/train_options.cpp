@@ -201,12 +201,16 @@ int linked_of(const TrainerOptions& options) {
   return options.averaging && options.averaging->apart ? 1 : options.pipelines;
 }
 
-groups::Options group_policy(const TrainerOptions& options) {
-  groups::Options policy = options.averaging->policy;
-  policy.stages = options.stages;
-  policy.pipelines = options.pipelines;
-  policy.overlapped = options.averaging->overlap;
+groups::Options group_policy(const Averaging& averaging, int stages, int pipelines) {
+  groups::Options policy = averaging.policy;
+  policy.stages = stages;
+  policy.pipelines = pipelines;
+  policy.overlapped = averaging.overlap;
   return groups::with_defaults(policy);
+}
+
+groups::Options group_policy(const TrainerOptions& options) {
+  return group_policy(*options.averaging, options.stages, options.pipelines);
 }
 
 }  // namespace hetu

@@ -136,5 +136,7 @@ int linked_of(const TrainerOptions& options);
 /// How pipelines average, with every constant filled in. Throws InvalidArgument for what is out of
 /// range. Only where options.averaging is given.
 groups::Options group_policy(const TrainerOptions& options);
+/// The same for any pipelines of so many stages, each held by one worker of a pipeline.
+groups::Options group_policy(const Averaging& averaging, int stages, int pipelines);
 
 }  // namespace hetu

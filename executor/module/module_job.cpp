@@ -1,6 +1,7 @@
 #include "executor/module/module_job.h"
 
 #include <algorithm>
+#include <numeric>
 #include <utility>
 
 #include "executor/comm/gather.h"
@@ -39,16 +40,36 @@ int send_slots(const Schedule& lowered) {
   return std::max(least_send_slots(lowered), ample_send_slots(lowered, Costs{})) + 1;
 }
 
+// All workers, or the own pipeline's, which are `width`.
+comm::Group crew_of(const comm::Transport& transport, int width, bool apart) {
+  if (!apart) return comm::everyone(transport);
+  comm::Group crew(static_cast<std::size_t>(width));
+  std::iota(crew.begin(), crew.end(), transport.worker() / width * width);
+  return crew;
+}
+
+// The row of a pipeline's worker, where its first one has the number `first`.
+Row moved(Row row, int first) {
+  for (auto* part : {&row.prologue, &row.body, &row.drain}) {
+    for (Action& action : *part) {
+      if (action.peer >= 0) action.peer += first;
+      for (int& worker : action.group) worker += first;
+    }
+  }
+  return row;
+}
+
 }  // namespace
 
 ModuleJob::ModuleJob(const Schedule& plan, const Lowering& how, comm::Transport& transport,
-                     ModuleStages::Compute compute)
+                     ModuleStages::Compute compute, bool apart)
     : lowered_(checked(plan, how)),
       forwards_(forwards_of(plan, how)),
       transport_(transport),
+      crew_(crew_of(transport, width(), apart)),
       reducer_(transport),
-      stages_(std::move(compute), send_slots(lowered_), transport) {
-  const int needed = width() * how.pipelines;
+      stages_(std::move(compute), send_slots(lowered_), transport, crew_) {
+  const int needed = apart ? transport.workers() / width() * width() : width() * how.pipelines;
   require(transport.workers() == needed,
           "{} pipelines of {} workers need {} workers, but {} were started", how.pipelines, width(),
           needed, transport.workers());
@@ -77,9 +98,11 @@ Interpreter& ModuleJob::loop(bool training) {
     Interpreter::Links links{transport_, {}};
     if (training)
       for (const auto& sync : syncs_) links.syncs.push_back(sync.get());
-    one = std::make_unique<Interpreter>(
-        bind_row(training ? lowered_ : forwards_, transport_.worker(), lowered_.lowering.pipelines),
-        stages_, links);
+    const bool apart = static_cast<int>(crew_.size()) < transport_.workers();
+    const int first = apart ? crew_.front() : 0;
+    const Row row = bind_row(training ? lowered_ : forwards_, transport_.worker() - first,
+                             lowered_.lowering.pipelines);
+    one = std::make_unique<Interpreter>(moved(row, first), stages_, links);
   }
   return *one;
 }
@@ -94,15 +117,15 @@ std::vector<double> ModuleJob::run(int step, std::vector<double> scalars, bool t
   return stages_.scalars();
 }
 
-std::vector<std::string> exchange_texts(comm::Transport& transport, const std::string& mine,
-                                        int number) {
+std::vector<std::string> exchange_texts(comm::Transport& transport, const comm::Group& group,
+                                        const std::string& mine, int number) {
   const auto what = [] { return std::string("what the workers of a module say"); };
-  return gather_texts(mine, transport, {comm::make_tag(kLookTag, 0, 0, 0, number), what});
+  return gather_texts(mine, transport, group, {comm::make_tag(kLookTag, 0, 0, 0, number), what});
 }
 
 std::vector<double> ModuleJob::sum(std::vector<double> values) {
   const auto what = [] { return std::string("sums over the workers of a module"); };
-  comm::sum_f64(transport_, comm::everyone(transport_), values.data(), values.size(),
+  comm::sum_f64(transport_, crew_, values.data(), values.size(),
                 {comm::make_tag(kLookTag, 0, 0, 1, sums_++), what});
   return values;
 }

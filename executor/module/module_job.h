@@ -21,9 +21,10 @@ class ModuleJob {
   /// `plan`: compute only, of one step, of each of `how.pipelines` pipelines; `how` has the edges
   /// and ties of the model. Lowers and proves it. Throws Plan, naming what is wrong; Unsupported
   /// for plans that update by version or halve micro-batches; InvalidArgument where the job has
-  /// another number of workers. The transport must outlive it.
+  /// another number of workers. The transport must outlive it. `apart`: the workers make as many
+  /// pipelines as they come to, each a job of its own as `how` has it, with no sum over others.
   ModuleJob(const Schedule& plan, const Lowering& how, comm::Transport& transport,
-            ModuleStages::Compute compute);
+            ModuleStages::Compute compute, bool apart = false);
   ~ModuleJob();
   ModuleJob(const ModuleJob&) = delete;
   ModuleJob& operator=(const ModuleJob&) = delete;
@@ -36,6 +37,8 @@ class ModuleJob {
   int row() const { return transport_.worker() % width(); }
   /// Micro-batches that a placement computes again before their gradients.
   std::vector<int> recomputed(int placement) const;
+  /// Whom steps and sums are with, ascending: all workers, or those of this pipeline.
+  const comm::Group& crew() const { return crew_; }
   /// Most activations that this worker keeps at once, in micro-batches of all its stages.
   int peak_activations() const { return peak_activations_; }
 
@@ -43,7 +46,7 @@ class ModuleJob {
   /// change; returns everyone's sums. The first step fixes the gradients of stages().
   std::vector<double> run(int step, std::vector<double> scalars, bool training);
 
-  /// Sums of numbers, of which each is one worker's; every worker calls it.
+  /// Sums of numbers, of which each is one worker's; every worker of the crew calls it.
   std::vector<double> sum(std::vector<double> values);
 
   /// Starts or stops noting the instructions of training steps; forgets what was noted.
@@ -58,6 +61,7 @@ class ModuleJob {
 
   Schedule lowered_, forwards_;
   comm::Transport& transport_;
+  const comm::Group crew_;
   comm::Reducer reducer_;
   int peak_activations_ = 0;
   ModuleStages stages_;
@@ -69,9 +73,9 @@ class ModuleJob {
   int sums_ = 0;
 };
 
-/// The texts of all workers, in their order; every worker calls it, with the same number.
-std::vector<std::string> exchange_texts(comm::Transport& transport, const std::string& mine,
-                                        int number);
+/// The texts of a group's workers, in their order; each calls it, with the same number.
+std::vector<std::string> exchange_texts(comm::Transport& transport, const comm::Group& group,
+                                        const std::string& mine, int number);
 
 /// Writes one trace of what the workers of one plan noted, as JSON each, beside what the plan
 /// predicts of their typical times. Throws Io.

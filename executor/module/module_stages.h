@@ -11,6 +11,7 @@
 #include <tuple>
 #include <vector>
 
+#include "executor/comm/collective.h"
 #include "executor/comm/transport.h"
 #include "executor/stage/stages.h"
 #include "pipeline/ir/schedule.h"
@@ -39,8 +40,9 @@ class ModuleStages final : public Stages {
   /// A SEND or RECV, named by kind, placement, part and micro-batch.
   using Key = std::tuple<Kind, int, int, int>;
 
-  /// `slots`: messages of one edge that may be on their way. The transport must outlive it.
-  ModuleStages(Compute compute, int slots, comm::Transport& transport);
+  /// `slots`: messages of one edge that may be on their way. `crew`: whom scalars are summed with.
+  /// The transport must outlive it.
+  ModuleStages(Compute compute, int slots, comm::Transport& transport, comm::Group crew);
 
   /// How long the message of a RECV is, from here on.
   void expect(const Key& recv, std::size_t bytes) { expected_[recv] = bytes; }
@@ -93,6 +95,7 @@ class ModuleStages final : public Stages {
   Compute compute_;
   std::size_t slots_;
   comm::Transport& transport_;
+  const comm::Group crew_;
   std::map<std::tuple<Kind, int, int>, std::deque<Sent>> sent_;  // by edge, oldest first
   std::map<Key, Message> incoming_;
   std::map<Key, std::size_t> expected_;

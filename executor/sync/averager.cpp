@@ -11,6 +11,14 @@
 
 namespace hetu {
 
+AverageOptions average_options(const groups::Options& policy, bool overlap) {
+  AverageOptions options;
+  options.policy = policy;
+  options.overlap =
+      overlap && !(policy.method == groups::Method::PartialReduce && policy.sync_period == 1);
+  return options;
+}
+
 Averager::Averager(Membership& members, ps::GroupClient& client, AverageOptions options)
     : members_(members),
       reducer_(members.transport()),

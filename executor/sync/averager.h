@@ -39,6 +39,9 @@ struct AverageOptions {
   std::function<void(const Averaged&)> observe = {};
 };
 
+/// As a training has it: with P = 1 nobody goes on before the mean, whatever `overlap` says.
+AverageOptions average_options(const groups::Options& policy, bool overlap);
+
 /// How many pipelines met, counted by group size.
 struct GroupCounts {
   std::int64_t groups = 0;

@@ -35,7 +35,10 @@ struct Options {
   double soft = 0.6;    ///< age (in P * N) from which both parts of the graph seek each other
   double hard = 0.85;   ///< age (in P * N + N) from which nothing goes that joins no parts
   double patience = 1;  ///< intervals that the smaller part waits for the other between the two
-  bool overlapped = true;       ///< averaging goes on beside the next forward and backward
+  bool overlapped = true;  ///< averaging goes on beside the next forward and backward
+  /// All stages of a pipeline update at once, behind a flush; else one by one, in PipeDream's
+  /// order.
+  bool flushes = false;
   double smoothing = 0.25;      ///< weight of the newest interval in the moving average
   std::int64_t late_us = 2000;  ///< an arrival this much overdue is not coming, or
   double late_share = 0.05;     ///< this many intervals, if that is less; but within the wait

@@ -308,13 +308,15 @@ class PartialReduce : public Rule {
   // Whether a pipeline asks at `stage` again although these stages hold its requests there. What is
   // held at stage t after u updates lets the stages before it reach update u, those behind it one
   // more for each stage between: in PipeDream's order backward u + 1 of stage t stands behind its
-  // forward u + n - t, and backward v of stage s behind its forward v + n - s - 1.
+  // forward u + n - t, and backward v of stage s behind its forward v + n - s - 1. Behind a flush
+  // all reach u, and one more if stage t still computes that one.
   bool comes(int stage, int pipeline, const std::vector<int>& holding) const {
     const std::int64_t next = board_.seat(stage, pipeline).answered + 1;
     return std::all_of(holding.begin(), holding.end(), [&](int t) {
       const std::vector<int>& held = states_[t].held;
       if (!std::binary_search(held.begin(), held.end(), pipeline)) return true;
-      return next <= board_.seat(t, pipeline).answered + 1 + std::max(0, stage - t);
+      const int ahead = o_.flushes ? (o_.overlapped ? 1 : 0) : std::max(0, stage - t);
+      return next <= board_.seat(t, pipeline).answered + 1 + ahead;
     });
   }
 

@@ -4,7 +4,7 @@ namespace hetu::ps {
 
 namespace {
 
-constexpr std::uint8_t kVersion = 3;
+constexpr std::uint8_t kVersion = 4;
 constexpr std::size_t kLongestEndpoint = 120;
 constexpr int kMostWorkers = 1 << 20;
 
@@ -43,6 +43,7 @@ void write_policy(Writer& to, const groups::Options& o) {
     to.number(value);
   }
   to.number(static_cast<std::uint8_t>(o.overlapped));
+  to.number(static_cast<std::uint8_t>(o.flushes));
   to.number(o.late_us);
   to.number(o.seed);
   to.number(static_cast<std::uint8_t>(o.weights));
@@ -63,6 +64,7 @@ groups::Options read_policy(Reader& from) {
     *value = from.number<double>();
   }
   o.overlapped = from.between<std::uint8_t>(0, 1, "overlap") == 1;
+  o.flushes = from.between<std::uint8_t>(0, 1, "flush") == 1;
   o.late_us = from.number<std::int64_t>();
   o.seed = from.number<std::uint64_t>();
   const auto last_weights = static_cast<std::uint8_t>(groups::Weights::Staleness);

@@ -6,10 +6,12 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
+#include "executor/module/module_average.h"
 #include "executor/module/module_job.h"
 #include "graph/base/error.h"
 #include "pipeline/cost/partition.h"
 #include "python/src/bindings.h"
+#include "python/src/settings.h"
 
 namespace nb = nanobind;
 
@@ -130,6 +132,49 @@ void bind_messages(nb::class_<ModuleJob>& job) {
       });
 }
 
+using Values = nb::ndarray<float, nb::device::cpu, nb::c_contig>;
+
+DeviceSpan span_of(const Values& values) {
+  return host_span(values.data(), static_cast<std::int64_t>(values.size()));
+}
+
+void end_run(ModuleAverage& average, const std::vector<Values>& states) {
+  std::vector<DeviceSpan> spans;
+  for (const Values& values : states) spans.push_back(span_of(values));
+  const nb::gil_scoped_release free;
+  average.end_run(std::move(spans));
+}
+
+void bind_average(nb::module_& m) {
+  const auto free = nb::call_guard<nb::gil_scoped_release>();
+  nb::class_<ModuleAverage>(m, "ModuleAverage",
+                            "One worker of pipelines that average the weights of a module.")
+      .def(
+          "__init__",
+          [](ModuleAverage* self, const nb::dict& averaging, comm::Transport& links,
+             int pipelines) {
+            const Averaging how = averaging_of(averaging);
+            const nb::gil_scoped_release unlocked;
+            new (self) ModuleAverage(how, links, pipelines);
+          },
+          nb::arg("averaging"), nb::arg("links"), nb::arg("pipelines"), nb::keep_alive<1, 3>())
+      .def(
+          "begin_run",
+          [](ModuleAverage& a, std::int64_t step, std::int64_t updates, const Values& weights) {
+            a.begin_run(step, updates, span_of(weights));
+          },
+          nb::arg("step"), nb::arg("updates"), nb::arg("weights"),
+          "About so many updates of each pipeline; the array must stay until the end of the run.")
+      .def("computed", &ModuleAverage::computed, free)
+      .def("updated", &ModuleAverage::updated, free)
+      .def("stop_soon", &ModuleAverage::stop_soon, free)
+      .def("ends_after",
+           [](const ModuleAverage& a, std::int64_t updates) { return a.stop_after() <= updates; })
+      .def("end_run", &end_run, nb::arg("states"), "Arrays that become their means over pipelines.")
+      .def("mean", &ModuleAverage::mean, free)
+      .def("mean_group", [](ModuleAverage& a) { return a.take_counts().mean(); });
+}
+
 }  // namespace
 
 void bind_module(nb::module_& m) {
@@ -138,17 +183,17 @@ void bind_module(nb::module_& m) {
          "__init__",
          [](ModuleJob* self, const Schedule& plan, comm::Transport& links, int pipelines,
             const std::vector<std::pair<int, int>>& edges,
-            const std::vector<std::pair<int, int>>& tied, nb::callable compute) {
+            const std::vector<std::pair<int, int>>& tied, nb::callable compute, bool apart) {
            Lowering how;
            how.pipelines = pipelines;
            how.extra_edges = pairs_of(edges);
            how.tied = pairs_of(tied);
            how.reduce_scalars = true;
            how.sync = SyncPlace::EagerOpt;
-           new (self) ModuleJob(plan, how, links, Compute{std::move(compute)});
+           new (self) ModuleJob(plan, how, links, Compute{std::move(compute)}, apart);
          },
          nb::arg("plan"), nb::arg("links"), nb::arg("pipelines"), nb::arg("edges"), nb::arg("tied"),
-         nb::arg("compute"), nb::keep_alive<1, 3>())
+         nb::arg("compute"), nb::arg("apart"), nb::keep_alive<1, 3>())
       .def_prop_ro("pipeline", &ModuleJob::pipeline)
       .def_prop_ro("row", &ModuleJob::row)
       .def_prop_ro("plan", &ModuleJob::plan, nb::rv_policy::reference_internal)
@@ -169,17 +214,20 @@ void bind_module(nb::module_& m) {
         "times.");
   m.def(
       "exchange_bytes",
-      [](comm::Transport& links, const nb::bytes& mine, int number) {
+      [](comm::Transport& links, const comm::Group& group, const nb::bytes& mine, int number) {
         const std::string text(mine.c_str(), mine.size());
         std::vector<std::string> all;
         {
           const nb::gil_scoped_release free;
-          all = exchange_texts(links, text, number);
+          all = exchange_texts(links, group, text, number);
         }
         return bytes_of(all);
       },
-      nb::arg("links"), nb::arg("mine"), nb::arg("number"),
-      "The bytes of all workers, in their order; every worker calls it, with the same number.");
+      nb::arg("links"), nb::arg("group"), nb::arg("mine"), nb::arg("number"),
+      "The bytes of a group's workers, in its order, which ascends; each of them calls it, with "
+      "the "
+      "same number.");
+  bind_average(m);
 }
 
 }  // namespace hetu

@@ -1,9 +1,11 @@
 #include <nanobind/ndarray.h>
+#include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
 #include <utility>
 
+#include "executor/state/copy_behind.h"
 #include "executor/state/weights_file.h"
 #include "graph/base/error.h"
 #include "python/src/arrays.h"
@@ -34,6 +36,8 @@ void bind_weight_files(nb::module_& m) {
             return own_array<float>(std::move(values), {count});
           },
           "The elements of the tensor of this number, float32, flat.");
+  m.def("copy_behind", &copy_behind, nb::call_guard<nb::gil_scoped_release>(), nb::arg("files"),
+        "Copies files, as (from, to), where nothing else wants the processor; blocks.");
 }
 
 }  // namespace hetu

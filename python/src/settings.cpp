@@ -30,17 +30,6 @@ std::optional<Apart> apart_of(const Env& e) {
   return Apart{e.worker / (e.workers / e.pipelines), place};
 }
 
-// Settings of hetu.averaging.Averaging.
-Averaging averaging_of(const nb::dict& d) {
-  Averaging how;
-  tell(fields(how), d);
-  how.apart = apart_of(env());
-  how.connect = [](const ps::ClientOptions& options) {
-    return ps::connect_coordinator(env().coordinator, options);
-  };
-  return how;
-}
-
 Servers servers_of_job() {
   Servers servers;
   servers.connect = [](const ps::ParameterOptions& options) {
@@ -61,6 +50,16 @@ void tell_parts(TrainerOptions& o, const nb::dict& parts) {
 }
 
 }  // namespace
+
+Averaging averaging_of(const nb::dict& d) {
+  Averaging how;
+  tell(fields(how), d);
+  how.apart = apart_of(env());
+  how.connect = [](const ps::ClientOptions& options) {
+    return ps::connect_coordinator(env().coordinator, options);
+  };
+  return how;
+}
 
 LearningRate rate_of(const nb::dict& d) {
   LearningRate r;

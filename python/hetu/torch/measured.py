@@ -44,7 +44,7 @@ def cut_by_time(model: Any, loss: Callable[[Any, Any], torch.Tensor], inputs: An
             told = json.dumps(_cut(piece_costs(model, loss, inputs, target), stages, most_bytes)).encode()
         except ValueError as error:
             told = b"!" + str(error).encode()
-    told = _hetu.exchange_bytes(links, told, 0)[0]
+    told = _hetu.exchange_bytes(links, list(range(links.workers)), told, 0)[0]
     if told.startswith(b"!"):
         raise ValueError(told[1:].decode())
     first: list[int] = json.loads(told)

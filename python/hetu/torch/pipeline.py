@@ -19,6 +19,7 @@ from hetu import schedule as plans
 from hetu.process import leave
 from hetu.torch import rows as table_rows
 from hetu.torch import ties as sharing
+from hetu.torch.averages import Averages
 from hetu.torch.boundaries import Form, check_rows, find
 from hetu.torch.cuts import Pieces, Stage, forget
 from hetu.torch.empty import fill
@@ -41,14 +42,16 @@ class Pipeline(StateOfPipeline):
     those of `hetu schedule`.
     micro_batches: per pipeline and step; the last may have fewer samples.
     pipelines: copies of the whole that share the workers and sum their gradients; each is given samples of its own.
+    averaging: a hetu.averaging.Averaging, or the name of its method: pipelines do not sum gradients, but make their own
+    updates and average weights in groups of whoever is there; see run().
     first_pieces: with which piece each stage begins; None: as many pieces for each as can be.
     tied: pairs of names of parameters that two stages share.
     seed: of dropout and the like; see hetu.torch.seed_of.
     """
 
     def __init__(self, model: Any, loss: Callable[[Any, Any], torch.Tensor], schedule: Any = "1f1b",
-                 micro_batches: int = 4, *, pipelines: int = 1, first_pieces: Sequence[int] | None = None,
-                 tied: Sequence[tuple[str, str]] = (),
+                 micro_batches: int = 4, *, pipelines: int = 1, averaging: Any = None,
+                 first_pieces: Sequence[int] | None = None, tied: Sequence[tuple[str, str]] = (),
                  seed: int = 0, **options: Any) -> None:
         self.transport = leave.transport(_hetu.env()["worker"])
         workers = self.transport.workers
@@ -64,6 +67,9 @@ class Pipeline(StateOfPipeline):
                              f"micro-batches; there "
                              f"are {width} workers per pipeline and {micro_batches} micro-batches")
         self.schedule = schedule
+        self.averages = Averages(averaging, self.transport, pipelines) if averaging is not None else None
+        first = self.pipeline * width if self.averages else 0
+        self.crew = list(range(first, first + width) if self.averages else range(workers))  # whom a step is with
         _share_processor()
         keep_freed_memory()
         self._cut(model, first_pieces, tied)
@@ -71,7 +77,8 @@ class Pipeline(StateOfPipeline):
         self.job: Any = None
         self.forms: dict[Any, Form] = {}
         self.expected: Any = None
-        self.steps = self.exchanges = 0
+        self.steps = 0
+        self.exchanges: dict[int, int] = {}  # by how many take part, for pipelines come to different numbers of steps
         self.stepper = threading.get_ident()
         self.under_way = ""
         leave.join(self)
@@ -97,6 +104,8 @@ class Pipeline(StateOfPipeline):
         for stage in self.stages:
             for parameter in stage.parameters():
                 parameter.grad = None
+        if self.averages:
+            self.averages.take(list(own.values()), list(self.named_parameters()), placements, self.ties)
 
     def _name_copy(self, stage: Stage, second: Stage) -> None:
         tensors = [*second.parameters(), *second.buffers()]
@@ -109,16 +118,38 @@ class Pipeline(StateOfPipeline):
         """One step of all workers: the gradients of this batch are in .grad of parameters() afterwards, and those of the
         step before are gone. `inputs` and `target`: of this pipeline's samples, the same on all of its workers. Within
         torch.autocast forwards compute in its type. `scaler`: a hetu.torch.GradScaler, with whose scale gradients are
-        multiplied. Returns the mean of the loss over all pipelines, unscaled. An optimizer's step() is the caller's."""
+        multiplied. Returns the mean of the loss over all pipelines, or of this one where they average, unscaled. An
+        optimizer's step() is the caller's."""
+        if self.averages:
+            self.averages.begin_step(scaler)
         scale = 1.0 if scaler is None else float(scaler.scale(torch.ones(())))
-        return self._run(inputs, target, training=True, scale=scale)
+        loss = self._run(inputs, target, training=True, scale=scale)
+        if self.averages:
+            self.averages.end_step()
+        return loss
+
+    def run(self, updates: int, optimizer: torch.optim.Optimizer) -> Iterator[int]:
+        """Of pipelines that average weights: turns of a loop, one step() and one step of the optimizer each; yields the
+        numbers of steps. About `updates` per pipeline: all together make as many as that comes to, each at its own pace.
+        At the end weights, the optimizer's states and buffers are their means over the pipelines, and steps count
+        `updates` more. Every worker runs it to its end."""
+        if not self.averages:
+            raise ValueError("run: pipelines that sum gradients take as many steps as you like; say averaging= where they "
+                             "shall average weights")
+        return self.averages.run(self, updates, optimizer)
+
+    def stop_soon(self) -> None:
+        """Ends the run within a few updates, on all pipelines; one worker calls it, or several."""
+        if self.averages and self.averages.running:
+            self.averages.link.stop_soon()
 
     def evaluate(self, inputs: Any, target: Any) -> float:
         """The same loss of the modules in eval(), without gradients."""
+        self.check_one("evaluate")
         return self._run(inputs, target, training=False)
 
     def _run(self, inputs: Any, target: Any, training: bool, scale: float = 1.0) -> float:
-        self.stepper, self.under_way = threading.get_ident(), "a step"
+        self.stepper, before, self.under_way = threading.get_ident(), self.under_way, "a step"
         rows = rows_of(inputs)
         sizes = cut_rows(rows, self.micro_batches)
         batch = cut_batch(inputs, rows, sizes, "inputs")
@@ -133,7 +164,7 @@ class Pipeline(StateOfPipeline):
         if expected != self.expected:
             self.functions.expect(forms)
             self.expected = expected
-        weights = [size / (rows * self.pipelines) for size in sizes]
+        weights = [size / (rows * self.summed_pipelines) for size in sizes]
         seeds = self.seed, self.steps, self.pipeline * self.micro_batches
         self.functions.begin(Step(training, forms, batch, targets, target_tree, weights, seeds, scale, bool(_autocast())))
         if training:
@@ -145,7 +176,7 @@ class Pipeline(StateOfPipeline):
         finally:
             torch.set_rng_state(drawn)
         self.steps += training
-        self.under_way = ""
+        self.under_way = before if self.averages else ""
         return float(sum(losses))
 
     def _forms(self, training: bool, batch: Sequence[Sequence[Any]], tree: Any, sizes: Sequence[int]) -> list[Form]:
@@ -170,8 +201,9 @@ class Pipeline(StateOfPipeline):
         self.edges = set(form.edges)
         pairs = sorted({tie.stages for tie in self.ties})
         functions = weakref.ref(self.functions)  # which hold the job
-        self.job = _hetu.ModuleJob(self.schedule, self.transport, self.pipelines, extra, pairs,
-                                   lambda *instruction: functions().compute(*instruction))  # type: ignore[union-attr]
+        self.job = _hetu.ModuleJob(self.schedule, self.transport, self.summed_pipelines, extra, pairs,
+                                   lambda *instruction: functions().compute(*instruction),  # type: ignore[union-attr]
+                                   apart=self.averages is not None)
         self.functions.job = self.job
         self.functions.recomputed = {placement: set(self.job.recomputed(placement)) for placement in self.own}
         self._check_copies()
@@ -188,7 +220,7 @@ class Pipeline(StateOfPipeline):
             self.summed.append(summed)
 
     def _copies(self, stage: int) -> int:
-        return self.pipelines * sum(p["model_stage"] == stage for p in self.schedule.placements)
+        return self.summed_pipelines * sum(p["model_stage"] == stage for p in self.schedule.placements)
 
     def _check_edges(self, form: Form, training: bool) -> None:
         if set(form.edges) != self.edges:
@@ -199,7 +231,7 @@ class Pipeline(StateOfPipeline):
     def _agree(self, batch: Sequence[Sequence[Any]], sizes: Sequence[int], scale: float) -> None:
         """All workers of the step have batches of one form: else their messages would not fit."""
         mine = json.dumps([self.steps, list(sizes), [_signature(leaf, -1) for leaf in batch[0]], _autocast(), scale])
-        for worker, other in enumerate(self._exchange(mine.encode())):
+        for worker, other in zip(self.crew, self.exchange(mine.encode(), self.crew), strict=True):
             if other.decode() != mine:
                 raise ValueError(f"worker {worker} begins a step with [number, rows, tensors, autocast, scale of the loss] "
                                  f"{other.decode()}, worker "
@@ -213,7 +245,7 @@ class Pipeline(StateOfPipeline):
                 [zlib.crc32(p.detach().cpu().contiguous().view(torch.uint8).numpy().tobytes()) for p in stage.parameters()]
                 for placement, stage in self.own.items()}
         mine = {"torch": torch.__version__, "stages": sums}
-        texts = [json.loads(text) for text in self._exchange(json.dumps(mine).encode())]
+        texts = [json.loads(text) for text in self.exchange(json.dumps(mine).encode())]
         first: dict[str, tuple[int, Any]] = {}
         for worker, text in enumerate(texts):
             if text["torch"] != texts[0]["torch"]:
@@ -266,7 +298,7 @@ class Pipeline(StateOfPipeline):
         norms, there = [0.0] * len(order), [0.0] * len(order)
         seconds = {id(tie.copies[1]) for tie in self.ties}
         for placement, stage in self.own.items():
-            if self.pipeline or self.schedule.placements[placement]["replica"]:
+            if (self.pipeline and not self.averages) or self.schedule.placements[placement]["replica"]:
                 continue
             for name, parameter in self._named(stage):
                 if parameter.grad is not None and id(parameter) not in seconds:
@@ -277,22 +309,32 @@ class Pipeline(StateOfPipeline):
         return torch.linalg.vector_norm(torch.tensor(own, dtype=torch.float32))
 
     def sum(self, numbers: Sequence[float]) -> list[float]:
-        """The sums over all workers; every worker calls it, with as many."""
+        """The sums over all workers, or those of this pipeline where they average; each calls it, with as many."""
         return list(self._started("sum").sum(list(numbers)))
 
     # ---- how it runs ----
 
     def record(self, on: bool = True) -> None:
-        """Notes the instructions of the steps to come. Every worker calls it, after a first step."""
+        """Notes the instructions of the steps to come. Every worker calls it, after a first step; where pipelines average,
+        between runs."""
+        self.check_one("record")
         self._started("record").record(on)
 
     def write_trace(self, path: str | os.PathLike[str]) -> None:
         """What all workers noted, for `hetu timeline` and `hetu compare`. Every worker calls it; worker 0 writes."""
+        self.check_one("write_trace")
         self._started("write_trace").write_trace(os.fspath(path))
 
-    def _exchange(self, mine: bytes) -> list[bytes]:
-        self.exchanges += 1
-        return list(_hetu.exchange_bytes(self.transport, mine, self.exchanges))
+    @property
+    def summed_pipelines(self) -> int:
+        """Whose gradients are one sum."""
+        return 1 if self.averages else self.pipelines
+
+    def exchange(self, mine: bytes, workers: Sequence[int] | None = None) -> list[bytes]:
+        """What these workers give, all without a list, in their order; each of them calls it."""
+        group = list(workers or range(self.transport.workers))
+        number = self.exchanges[len(group)] = self.exchanges.get(len(group), 0) + 1
+        return list(_hetu.exchange_bytes(self.transport, group, mine, number))
 
     def _started(self, what: str) -> Any:
         if self.job is None:
@@ -305,7 +347,7 @@ class Pipeline(StateOfPipeline):
 
     def release(self) -> None:
         """Lets go of the links."""
-        self.job = self.functions.job = None
+        self.job = self.functions.job = self.averages = None
 
 
 def _copied(stage: Stage, number: int) -> Stage:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
@@ -29,6 +29,12 @@ class StateOfPipeline:
     transport: Any
     pipeline: int
     steps: int
+    averages: Any = None
+
+    def check_one(self, what: str) -> None:
+        """Throws RuntimeError where the pipelines are not one model now."""
+        if self.averages:
+            self.averages.check_one(what)
 
     def _tensors(self, saves: bool) -> Iterator[tuple[list[str], torch.Tensor]]:
         """Parameters and kept buffers of this worker with all of their names; where it `saves`, of those alone of which it
@@ -47,15 +53,17 @@ class StateOfPipeline:
 
     def state_dict(self) -> dict[str, torch.Tensor]:
         """That of the unsplit model, on every worker; every worker calls it. Buffers are those of the first pipeline."""
+        self.check_one("state_dict")
         mine = {name: tensor.detach().cpu() for names, tensor in self._tensors(saves=True) for name in names}
         out: dict[str, torch.Tensor] = {}
-        for text in self._exchange(_packed(mine)):
+        for text in self.exchange(_packed(mine)):
             out.update(torch.load(io.BytesIO(text), weights_only=True))
         order = self.pieces.order
         return dict(sorted(out.items(), key=lambda item: order[item[0]]))
 
     def load_state_dict(self, state: Mapping[str, torch.Tensor]) -> None:
         """Takes this worker's part of the whole model's. Throws ValueError, naming what is missing or does not fit."""
+        self.check_one("load_state_dict")
         with torch.no_grad():
             for names, tensor in self._tensors(saves=False):
                 found = state.get(names[0])
@@ -70,6 +78,7 @@ class StateOfPipeline:
         every worker calls it, and each writes its own part. `more`: what else has a state_dict() of numbers, by a name that
         load() is given too, as scaler=scaler, rates=scheduler; worker 0's is kept. Throws ValueError for a state with other
         things."""
+        self.check_one("save")
         others = {name: _plain(name, one.state_dict()) for name, one in more.items()}
         groups = [_plain("optimizer", {key: value for key, value in group.items() if key != "params"})
                   for group in (optimizer.param_groups if optimizer else [])]
@@ -88,13 +97,13 @@ class StateOfPipeline:
         if mine:
             checkpoint.write_part(place / file, mine)
         told = [torch.load(io.BytesIO(text), weights_only=True) for text in
-                self._exchange(_packed({"file": file, "names": list(mine), "scalars": scalars}))]
+                self.exchange(_packed({"file": file, "names": list(mine), "scalars": scalars}))]
         if self.transport.worker == 0:
             scalars = {name: value for one in told for name, value in one["scalars"].items()}
             checkpoint.write_index(place, {one["file"]: one["names"] for one in told},
                                    {"step": self.steps, "optimizer": scalars, "groups": groups, "more": others})
             checkpoint.remove_others(place, {one["file"] for one in told})
-        self._exchange(b"saved")
+        self.exchange(b"saved")
 
     def load(self, folder: str | os.PathLike[str], optimizer: torch.optim.Optimizer | None = None, **more: Any) -> None:
         """Goes on from a checkpoint, of whatever cut and number of pipelines; every worker calls it. `more`: what save() was
@@ -108,14 +117,14 @@ class StateOfPipeline:
             result = loads()
         except (OSError, ValueError) as error:
             failed = str(error)
-        for worker, text in enumerate(self._exchange(failed.encode())):
+        for worker, text in enumerate(self.exchange(failed.encode())):
             if text:
                 raise OSError(f"worker {worker}: {text.decode()}")
         return cast("Result", result)
 
     def agreed(self, text: str) -> str:
         """What worker 0 says; every worker calls it."""
-        return self._exchange(text.encode())[0].decode()
+        return self.exchange(text.encode())[0].decode()
 
     def _load(self, place: Path, optimizer: torch.optim.Optimizer | None, more: Mapping[str, Any]) -> None:
         files, metadata = checkpoint.read_index(place)
@@ -155,7 +164,7 @@ class StateOfPipeline:
             one.load_state_dict(others[name])
         self.steps = metadata["step"]
 
-    def _exchange(self, mine: bytes) -> list[bytes]:
+    def exchange(self, mine: bytes, workers: Sequence[int] | None = None) -> list[bytes]:
         raise NotImplementedError
 
 

@@ -20,6 +20,8 @@ from typing import Any
 
 import torch
 
+from hetu import _hetu
+
 COMMON = "opt-common-state"
 Files = dict[str, dict[str, Any]]  # what each file holds, by its name
 
@@ -60,13 +62,12 @@ def unmark(folder: Path, rank: int) -> None:
 
 
 def upload(here: Path, folder: Path, rank: int, marker: Mapping[str, Any]) -> None:
-    """Copies a rank's files to where the checkpoint is to stand, then its marker; what was here goes. Throws OSError."""
+    """Copies a rank's files to where the checkpoint is to stand, then its marker; what was here goes. Steps
+    that go on meanwhile are not held up. Throws OSError."""
     folder.mkdir(parents=True, exist_ok=True)
-    for name in marker["files"]:
-        beside = folder / f".{name}.part"
-        shutil.copyfile(here / name, beside)  # by the kernel, without the lock of Python
-        with open(beside, "rb") as target:
-            os.fsync(target.fileno())
+    besides = {name: folder / f".{name}.part" for name in marker["files"]}
+    _hetu.copy_behind([(os.fspath(here / name), os.fspath(beside)) for name, beside in besides.items()])
+    for name, beside in besides.items():
         os.replace(beside, folder / name)
     mark(folder, rank, marker)
     shutil.rmtree(here)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import threading
 import uuid
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -17,17 +15,12 @@ from hetu.torch import Pipeline
 from hetu.varuna import checkpoint
 
 
-def _behind_steps() -> None:
-    """This thread has the processor where nothing computes: steps go on meanwhile."""
-    os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), os.getpriority(os.PRIO_PROCESS, 0) + 10)
-
-
 class Saver:
     """Of one worker. `common` is what all workers have alike beside parameters: scale and step."""
 
     def __init__(self, pipe: Pipeline, optimizer: torch.optim.Optimizer) -> None:
         self.pipe, self.optimizer = pipe, optimizer
-        self.uploads = ThreadPoolExecutor(1, "varuna-upload", _behind_steps)  # in the order of saves
+        self.uploads = ThreadPoolExecutor(1, "varuna-upload")  # in the order of saves
 
     def save(self, folder: Path, shard: bool, common: dict[str, Any], local: Path | None) -> Future[None] | None:
         """Every worker calls it. With `local`, a folder of this machine, the files are there when it returns, and what is

@@ -12,6 +12,7 @@ namespace {
 
 struct Stage {
   std::int64_t forwards = 0, backwards = 0;  // done
+  std::int64_t updates = 0;                  // behind a flush they take time
   std::int64_t asked = 0, averaged = 0;      // requests sent, averages in place
   std::int64_t stop = kRunsOn;               // as its own answers say
   bool busy = false;
@@ -19,7 +20,7 @@ struct Stage {
 
 struct Event {
   double at;
-  int kind;  // 0 forward done, 1 backward done, 2 average in place
+  int kind;  // 0 forward done, 1 backward done, 2 average in place, 3 update done
   int pipeline, stage;
   std::int64_t stop;
   bool operator>(const Event& other) const { return at > other.at; }
@@ -89,23 +90,33 @@ class Run {
       if (s.averaged == s.stop) result_.finished_us[e.pipeline] = now_;
     } else {
       s.busy = false;
-      ++(e.kind == 0 ? s.forwards : s.backwards);
+      ++(e.kind == 0 ? s.forwards : e.kind == 1 ? s.backwards : s.updates);
     }
-    for (int t = std::max(0, e.stage - 1); t <= std::min(n_ - 1, e.stage + 1); ++t)
+    const int near = w_.options.flushes ? n_ : 1;
+    for (int t = std::max(0, e.stage - near); t <= std::min(n_ - 1, e.stage + near); ++t)
       go_on(e.pipeline, t);
+  }
+
+  // Behind a flush a stage updates once all stages of its pipeline have done the step.
+  bool has_flushed(int p, int stage) {
+    for (int t = 0; t < n_ && w_.options.flushes; ++t)
+      if (at(p, t).backwards < at(p, stage).backwards) return false;
+    return true;
   }
 
   void go_on(int p, int stage) {
     Stage& s = at(p, stage);
     if (s.busy) return;
     if (s.asked < s.backwards) {  // the update waits for the average before it
-      if (s.averaged < s.asked) return;
+      if (s.averaged < s.asked || !has_flushed(p, stage)) return;
+      if (w_.options.flushes && s.updates == s.asked) return start(p, stage, 3, 2e4);
       ++s.asked;
       policy_.arrive({stage, p, w_.done + s.asked}, time());
       if (!w_.overlapped) return;
     }
     if (!w_.overlapped && s.averaged < s.asked) return;
-    const bool forward = s.forwards < std::min(s.stop, s.backwards + n_ - stage);
+    const int ahead = w_.options.flushes ? 1 : n_ - stage;
+    const bool forward = s.forwards < std::min(s.stop, s.backwards + ahead);
     if (forward) {
       if (stage == 0 || at(p, stage - 1).forwards > s.forwards) start(p, stage, 0, 3e4);
     } else if (s.backwards < s.stop &&
@@ -174,10 +185,10 @@ class Run {
 std::string World::describe() const {
   return fmt::format(
       "{} n {} N {} P {} max {} M {} slowness {} jitter {} exponential {} pauses {} overlapped {} "
-      "averaging {} us seed {} dies {}",
+      "flushes {} averaging {} us seed {} dies {}",
       method_name(options.method), options.stages, options.pipelines, options.sync_period,
       options.max_group, updates, fmt::join(slowness, " "), jitter, exponential, pauses, overlapped,
-      averaging_us, seed, dies);
+      options.flushes, averaging_us, seed, dies);
 }
 
 WorldRun run(const World& world) { return Run(world)(); }

@@ -1,5 +1,6 @@
-// Pipelines side by side in PipeDream's order as events with random times, with nothing in common
-// with pipeline/simulate: it drives the policy as workers would, each knowing only its own answers.
+// Pipelines side by side in PipeDream's order, or with a flush and one micro-batch per step, as
+// events with random times, with nothing in common with pipeline/simulate: it drives the policy as
+// workers would, each knowing only its own answers.
 #pragma once
 #include <cstdint>
 #include <string>

@@ -1,0 +1,185 @@
+"""Pipelines that each make their own updates and average weights in groups after them: partial reduce and AD-PSGD.
+
+Who meets whom is the coordinator's rule, in C++ (pipeline/groups); here is what of a module is averaged, and when."""
+
+from __future__ import annotations
+
+import json
+import math
+import threading
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import torch
+
+from hetu import _hetu, options
+from hetu.averaging import Averaging
+from hetu.torch.cuts import Stage
+from hetu.torch.ties import Tie
+
+Named = tuple[str, torch.Tensor]
+
+
+class Averages:
+    """This worker's part. Its parameters lie in one memory from here on, of which a mean is made as a whole."""
+
+    def __init__(self, how: Averaging | str, transport: Any, pipelines: int) -> None:
+        how = Averaging(how) if isinstance(how, str) else how
+        if not isinstance(how, Averaging):
+            raise ValueError(f"averaging={how!r}: a hetu.averaging.Averaging is wanted, or the name of its method")
+        options.check("averaging", how.settings())
+        if pipelines < 2:
+            raise ValueError(f"averaging: {how.method} averages the weights of pipelines, and there is 1: say pipelines=2 "
+                             f"or more, or leave it out")
+        self.how, self.transport, self.pipelines = how, transport, pipelines
+        self.link: Any = None  # to the coordinator
+        self.flat = torch.zeros(0)
+        self.parts: list[tuple[str, torch.nn.Parameter, torch.Tensor]] = []
+        self.running = self.stepped = False
+        self.thread = 0
+
+    def take(self, stages: Sequence[Stage], named: Sequence[tuple[str, torch.nn.Parameter]],
+             placements: Sequence[dict[str, Any]], ties: Sequence[Tie]) -> None:
+        """The parameters of this worker's stages. Throws ValueError: one that is not float32; a stage or a parameter that
+        several workers of a pipeline have, and that each would average with others."""
+        worker_of: dict[int, list[int]] = {}
+        for placement in placements:
+            held = worker_of.setdefault(placement["model_stage"], placement["workers"])
+            if held != placement["workers"]:
+                raise ValueError(f"averaging: stage {placement['model_stage']} stands on workers {held[0]} and "
+                                 f"{placement['workers'][0]} of a pipeline, which would meet others each: choose a schedule "
+                                 f"with one copy of a stage, such as 1f1b or zb-v")
+        for tie in ties:
+            first, second = (worker_of[stage][0] for stage in tie.stages)
+            if first != second:
+                raise ValueError(f"averaging: '{tie.names[0]}' and '{tie.names[1]}' are one parameter on workers {first} "
+                                 f"and {second} of a pipeline, which would meet others each: untie them, or choose a "
+                                 f"schedule that has both stages on one worker, such as zb-v")
+        for name, parameter in named:
+            if parameter.dtype != torch.float32:
+                raise ValueError(f"averaging: '{name}' is {str(parameter.dtype).removeprefix('torch.')}; means are made of "
+                                 f"float32")
+        self.flat = torch.empty(sum(parameter.numel() for _, parameter in named))
+        at = 0
+        for name, parameter in named:
+            view = self.flat[at:at + parameter.numel()].view(parameter.shape)
+            view.copy_(parameter.detach())
+            parameter.data = view
+            self.parts.append((name, parameter, view))
+            at += parameter.numel()
+        self.stages = stages
+        self.link = _hetu.ModuleAverage(self.how.settings(), self.transport, self.pipelines)
+
+    # ---- a run ----
+
+    def run(self, pipe: Any, updates: int, optimizer: torch.optim.Optimizer) -> Iterator[int]:
+        """Pipeline.run."""
+        if self.running:
+            raise RuntimeError("run: one is under way, or was left in the middle, and the other pipelines are still in it")
+        if updates < 1:
+            raise ValueError(f"run: {updates} updates; one at least is wanted")
+        first, done = pipe.steps, 0
+        self.link.begin_run(first, updates, self.flat.numpy())
+        self.running, self.thread, pipe.under_way = True, threading.get_ident(), "a run"
+        while not self.link.ends_after(done):
+            self.stepped = False
+            yield pipe.steps
+            if not self.stepped:
+                raise RuntimeError("run: a turn went by without step(); each makes one update")
+            self._check_memory()
+            done += 1
+            self.link.updated()
+        self._become_one(pipe, optimizer)
+        pipe.steps = first + math.floor(self.link.mean([float(done)])[0])
+        self.running, pipe.under_way = False, ""
+
+    def begin_step(self, scaler: Any) -> None:
+        """Throws what is wrong with a step now."""
+        if scaler is not None:
+            raise ValueError("averaging: a step with a scaler: pipelines would skip other updates; bfloat16 needs no scale")
+        if not self.running or self.stepped:
+            raise RuntimeError(f"step: pipelines that average ({self.how.method}) take one step per turn of "
+                               f"`for step in pipe.run(updates, optimizer)`")
+        if threading.get_ident() != self.thread:
+            raise RuntimeError("step: of a run all steps are taken by the thread that has begun it")
+
+    def end_step(self) -> None:
+        """Gradients stand: the mean after the update before is brought in, and weights may be changed."""
+        self.link.computed()
+        self.stepped = True
+
+    def check_one(self, what: str) -> None:
+        """Throws RuntimeError where pipelines have weights of their own."""
+        if self.running:
+            raise RuntimeError(f"{what}: in a run each pipeline has weights of its own; call it after the run")
+
+    def _check_memory(self) -> None:
+        for name, parameter, view in self.parts:
+            if parameter.data_ptr() != view.data_ptr():
+                raise RuntimeError(f"averaging: '{name}' has got other memory (.data, .to()): change its values in place")
+
+    # ---- its end ----
+
+    def _become_one(self, pipe: Any, optimizer: torch.optim.Optimizer) -> None:
+        """Weights, what the optimizer keeps of them and buffers become their means over the pipelines; counts the whole
+        numbers below. What is no number, and buffers that are alike, stay."""
+        arrays: list[Named] = []
+        numbers: list[tuple[str, torch.Tensor | None, float, Callable[[float], None]]] = []
+        for name, parameter, _ in self.parts:
+            state = optimizer.state.get(parameter, {})
+            for key in sorted(state):
+                _sort(f"{name}/{key}", state[key], arrays, numbers, _setter(state, key))
+        buffers = [(f"{pipe.pieces.names[id(b)]}", b) for stage in self.stages for b in stage.buffers()]
+        mine = {"states": [[name, list(t.shape)] for name, t in arrays] + [name for name, *_ in numbers],
+                "buffers": [_digest(b) for _, b in buffers]}
+        texts = [json.loads(text) for text in pipe.exchange(json.dumps(mine).encode())]
+        copies = texts[pipe.row::len(texts) // self.pipelines]
+        for pipeline, other in enumerate(copies):
+            if other["states"] != copies[0]["states"]:
+                raise ValueError(f"averaging: the optimizer of pipeline {pipeline} keeps other states than that of pipeline "
+                                 f"0: give all the same, of the same parameters")
+        for at, (name, buffer) in enumerate(buffers):
+            if len({one["buffers"][at] for one in copies}) > 1:
+                _sort(name, buffer, arrays, numbers, None)
+        held = [tensor if tensor.is_contiguous() else tensor.contiguous() for _, tensor in arrays]
+        self.link.end_run([tensor.numpy() for tensor in held])
+        for (_, tensor), made in zip(arrays, held, strict=True):
+            if made is not tensor:
+                tensor.copy_(made)
+        values = [value for _, _, value, _ in numbers]
+        means = self.link.mean([*values, *(float(value != math.floor(value)) for value in values)])
+        for (_, _, _, put), mean, broken in zip(numbers, means[:len(values)], means[len(values):], strict=True):
+            put(mean if broken else math.floor(mean))
+
+
+def _setter(state: dict[str, Any], key: str) -> Callable[[float], None]:
+    def put(value: float) -> None:
+        state[key] = type(state[key])(value)
+    return put
+
+
+def _sort(name: str, value: Any, arrays: list[Named],
+          numbers: list[tuple[str, torch.Tensor | None, float, Callable[[float], None]]],
+          put: Callable[[float], None] | None) -> None:
+    """What a mean is made of: whole float32 tensors, or numbers one by one."""
+    if isinstance(value, torch.Tensor):
+        tensor = value.detach()
+        if tensor.dtype == torch.float32 and tensor.dim() > 0:
+            arrays.append((name, tensor))
+        elif tensor.dtype != torch.bool and not tensor.is_complex():
+            flat = tensor.view(-1)
+            for at in range(flat.numel()):
+                numbers.append((f"{name}[{at}]", tensor, float(flat[at]), _filler(flat, at)))
+    elif isinstance(value, (int, float)) and not isinstance(value, bool) and put is not None:
+        numbers.append((name, None, float(value), put))
+
+
+def _filler(flat: torch.Tensor, at: int) -> Callable[[float], None]:
+    def put(value: float) -> None:
+        flat[at] = value
+    return put
+
+
+def _digest(tensor: torch.Tensor) -> int:
+    return zlib.crc32(tensor.detach().contiguous().view(-1).view(torch.uint8).numpy().tobytes())

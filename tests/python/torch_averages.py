@@ -1,0 +1,300 @@
+"""Workers of torch_averages_test.py: pipelines that average weights, beside plain PyTorch that averages the same groups.
+
+torch_averages.py FOLDER SEED CASE...: every worker replays all pipelines in its own process, by the group log, and compares
+its own parameters, buffers and what the optimizer keeps."""
+
+import json
+import os
+import sys
+import time
+
+import torch
+from torch import nn
+
+import hetu.torch
+from hetu import _hetu
+from hetu.averaging import Averaging
+
+ROWS, MICROS, WIDTH = 8, 2, 6
+RUNS = (7, 5)  # updates of each
+
+
+class Deep(nn.Module):
+    """A piece that draws, with buffers."""
+
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(WIDTH, WIDTH)
+        self.norm = nn.BatchNorm1d(WIDTH)
+
+    def forward(self, x):
+        """The same shape."""
+        return x + nn.functional.dropout(torch.tanh(self.norm(self.linear(x))), 0.2, self.training)
+
+
+def made(seed):
+    """Four pieces."""
+    torch.manual_seed(seed)
+    return nn.Sequential(*[Deep() for _ in range(4)])
+
+
+def batch(seed, pipeline, step):
+    """Of one pipeline's step."""
+    draw = torch.Generator().manual_seed(1000 * (seed + 1) + 100 * pipeline + step)
+    return torch.randn(ROWS, WIDTH, generator=draw), torch.randn(ROWS, WIDTH, generator=draw)
+
+
+class Plain:
+    """One pipeline in one process: step() takes gradients, update() makes new weights of them."""
+
+    def __init__(self, seed, pipeline, rule):
+        self.seed, self.pipeline = seed, pipeline
+        self.model = made(seed)
+        self.rule = rule(self.model.parameters())
+
+    def step(self, number):
+        """As Pipeline.step."""
+        self.model.train()
+        self.rule.zero_grad()
+        x, y = batch(self.seed, self.pipeline, number)
+        for micro, (part, wanted) in enumerate(zip(x.chunk(MICROS), y.chunk(MICROS), strict=True)):
+            for n, piece in enumerate(self.model):
+                torch.manual_seed(hetu.torch.seed_of(0, number, self.pipeline * MICROS + micro, n))
+                part = piece(part)
+            (nn.functional.mse_loss(part, wanted) * (len(wanted) / ROWS)).backward()
+
+    def named(self, row, rows):
+        """The parameters of a worker's pieces."""
+        each = 4 // rows
+        return {n: p.data for n, p in self.model.named_parameters() if int(n.split(".")[0]) // each == row}
+
+
+def mean(tensors):
+    """As the averager adds and divides."""
+    total = tensors[0].clone()
+    for one in tensors[1:]:
+        total += one
+    return total * torch.tensor(1 / len(tensors), dtype=torch.float32)
+
+
+def replay(log, pipelines, rows, first, overlap):
+    """A run of plain pipelines by the groups of a log: `first` is its step. Returns their numbers of updates."""
+    group_of = {(line["stage"], member, update): line for line in log if line["run"] == first
+                for member, update in zip(line["members"], line["updates"], strict=True)}
+    after = {}  # weights of a worker's stages after an update
+    done, stops = [first] * len(pipelines), [max(u for _, d, u in group_of if d == p) for p in range(len(pipelines))]
+
+    def groups(d, update):
+        """Whether all members have got there; brings the means in."""
+        lines = [group_of[row, d, update] for row in range(rows)]
+        if any((row, m, u) not in after for row, line in enumerate(lines)
+               for m, u in zip(line["members"], line["updates"], strict=True)):
+            return False
+        for row, line in enumerate(lines):
+            members = list(zip(line["members"], line["updates"], strict=True))
+            for name, weight in pipelines[d].named(row, rows).items():
+                if len(members) > 1:
+                    weight.copy_(mean([after[row, m, u][name] for m, u in members]))
+        return True
+
+    stepped, ended = [-1] * len(pipelines), [False] * len(pipelines)
+    while not all(ended):
+        moved = False
+        for d, one in enumerate(pipelines):
+            last = done[d] == stops[d]
+            if ended[d]:
+                continue
+            if not last and overlap and stepped[d] < done[d]:
+                one.step(done[d])
+                stepped[d] = done[d]
+            if done[d] > first and not groups(d, done[d]):
+                continue
+            moved = True
+            if last:
+                ended[d] = True
+                continue
+            if not overlap:
+                one.step(done[d])
+            one.rule.step()
+            done[d] += 1
+            after.update({(row, d, done[d]): {n: w.clone() for n, w in one.named(row, rows).items()}
+                          for row in range(rows)})
+        assert moved, "the groups of the log wait for each other"
+    become_one(pipelines)
+    return [n - first for n in done]
+
+
+def become_one(pipelines):
+    """The end of a run."""
+    for tensors in zip(*[[*p.model.parameters(), *p.model.buffers()] for p in pipelines], strict=True):
+        made_of(tensors)
+    for parameters in zip(*[p.model.parameters() for p in pipelines], strict=True):
+        states = [p.rule.state[one] for p, one in zip(pipelines, parameters, strict=True)]
+        for key in states[0]:
+            made_of([state[key] for state in states])
+
+
+def made_of(tensors):
+    """All become their mean; whole numbers the one below."""
+    if all(torch.equal(one, tensors[0]) for one in tensors):
+        return
+    whole = tensors[0].dim() == 0
+    value = sum(float(one) for one in tensors) // len(tensors) if whole else mean([one.data for one in tensors])
+    for one in tensors:
+        one.data.fill_(value) if whole else one.data.copy_(value)
+
+
+# name: settings, schedule
+CASES = {
+    "preduce": ({"sync_period": 3}, "1f1b"),
+    "blocking": ({"sync_period": 3, "overlap": False}, "gpipe"),
+    "all": ({"sync_period": 1}, "zb-h1"),
+    "adpsgd-lockstep": ({}, "1f1b"),
+}
+
+
+def check(name, seed, folder, pipelines):
+    """One case beside its replay."""
+    settings, schedule = CASES[name]
+    method = name if name.startswith("adpsgd") else "preduce"
+    path = os.path.join(folder, f"{name}-{pipelines}.jsonl")
+    how = Averaging(method, seed=seed, group_log=path, **settings)
+
+    def rule(parameters):
+        return torch.optim.AdamW(parameters, lr=0.05)
+
+    pipe = hetu.torch.Pipeline(made(seed), nn.functional.mse_loss, schedule, MICROS, pipelines=pipelines, averaging=how)
+    own = rule(pipe.parameters())
+    rows = pipe.transport.workers // pipelines
+    plain = [Plain(seed, d, rule) for d in range(pipelines)]
+    worst, same = 0.0, True
+    for updates in RUNS:
+        first, turns = pipe.steps, 0
+        for number in pipe.run(updates, own):
+            if pipe.pipeline == 1:
+                time.sleep(0.01)
+            pipe.step(*batch(seed, pipe.pipeline, number))
+            own.step()
+            turns += 1
+        assert pipe.steps == first + updates, f"{pipe.steps} steps after {updates} updates"
+        with open(path) as lines:
+            log = [json.loads(line) for line in lines]
+        overlap = settings.get("overlap", True) and settings.get("sync_period") != 1
+        counts = replay(log, plain, rows, first, overlap)
+        assert counts[pipe.pipeline] == turns, f"{turns} turns, {counts} in the log"
+        assert pipelines * updates <= sum(counts) < pipelines * (updates + 1), counts
+        whole = dict(plain[0].model.named_parameters()) | dict(plain[0].model.named_buffers())
+        found = {n: p.detach() for n, p in pipe.named_parameters()}
+        pairs = [(p, whole[n].detach()) for n, p in found.items()]
+        pairs += [(b, whole[pipe.pieces.names[id(b)]]) for stage in pipe.own.values() for b in stage.buffers()]
+        pairs += [(own.state[p][key], plain[0].rule.state[whole[n]][key]) for n, p in pipe.named_parameters()
+                  for key in own.state[p]]
+        same = same and all(torch.equal(a, b) for a, b in pairs)
+        worst = max(worst, *(float((a - b).double().norm() / b.double().norm().clamp_min(1e-9)) for a, b in pairs))
+    print(f"CASE {name}/{pipelines}: worker {pipe.transport.worker} bits {same} far {worst:.1e} groups "
+          f"{len([line for line in log if len(line['members']) > 1])}", flush=True)
+    pipe.release()
+
+
+class Sum(nn.Module):
+    """Whose gradient does not depend on its weights, so that no order of averages changes what all updates come to."""
+
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.zeros(WIDTH))
+
+    def forward(self, x):
+        """One number per sample, beside what came."""
+        x, known = x if isinstance(x, tuple) else (x, 0.0)
+        return x, known + (x * self.weight).sum(1)
+
+
+def straggler(method, seed):
+    """Pipeline 1 takes 60 ms more per step: others go on, and no update is lost."""
+    count = hetu.torch.Pipeline([Sum() for _ in range(4)], lambda out, y: out[1].mean(), "1f1b", MICROS, pipelines=2,
+                                averaging=Averaging(method, seed=seed))
+    rule = torch.optim.SGD(count.parameters(), lr=0.5)
+    turns, total = 0, torch.zeros(WIDTH, dtype=torch.float64)
+    for number in count.run(30, rule):
+        x, _ = batch(seed, count.pipeline, number)
+        if count.pipeline == 1:
+            time.sleep(0.06)
+        count.step(x, x)
+        rule.step()
+        turns, total = turns + 1, total + x.double().mean(0)
+    told = [json.loads(text) for text in count.exchange(json.dumps([turns, total.tolist()]).encode())]
+    each = count.transport.workers // 2
+    fast, slow = told[0][0], told[each][0]
+    wanted = -0.5 * (torch.tensor(told[0][1]) + torch.tensor(told[each][1])) / 2
+    far = max(float((p.detach() - wanted).norm() / wanted.norm()) for p in count.parameters())
+    print(f"STRAGGLER {method}: worker {count.transport.worker} fast {fast} slow {slow} far {far:.1e}", flush=True)
+    count.release()
+
+
+def bad(pipelines):
+    """One line on every worker; the run that is under way goes on after it."""
+    def pipe_of(averaging="preduce", schedule="1f1b", dtype=torch.float32, **more):
+        model = nn.Sequential(*[nn.Linear(WIDTH, WIDTH, bias=False, dtype=dtype) for _ in range(4)])
+        if "tied" in more:
+            model[3].weight = model[0].weight
+        return hetu.torch.Pipeline(model, nn.MSELoss(), schedule, MICROS, pipelines=pipelines, averaging=averaging, **more)
+
+    def refuses(call, text):
+        try:
+            call()
+        except (ValueError, RuntimeError) as error:
+            assert text in str(error) and "\n" not in str(error), str(error)
+        else:
+            raise AssertionError(f"nothing said '{text}'")
+
+    x = torch.ones(ROWS, WIDTH)
+    refuses(lambda: pipe_of(Averaging("adpsgd", weights="staleness")), "weights by staleness are partial reduce's")
+    refuses(lambda: pipe_of(schedule="chimera"), "of a pipeline, which would meet others each: choose a schedule")
+    refuses(lambda: pipe_of(tied=[("0.weight", "3.weight")]), "one parameter on workers 0 and 1 of a pipeline")
+    refuses(lambda: pipe_of(dtype=torch.float64), "'0.weight' is float64" if pipe_row() == 0 else "'2.weight' is float64")
+    torch.manual_seed(1)
+    pipe = pipe_of()
+    rule = torch.optim.SGD(pipe.parameters(), lr=0.1)
+    scaler = hetu.torch.GradScaler(pipe)
+    refuses(lambda: pipe.step(x, x), "(preduce) take one step per turn of `for step in pipe.run(")
+    refuses(lambda: next(pipe.run(0, rule)), "run: 0 updates; one at least")
+    for _ in pipe.run(2, rule):
+        refuses(lambda: next(pipe.run(2, rule)), "run: one is under way")
+        refuses(lambda: pipe.evaluate(x, x), "evaluate: in a run each pipeline has weights of its own")
+        refuses(lambda: pipe.save("nowhere", rule), "save: in a run each pipeline")
+        refuses(pipe.state_dict, "state_dict: in a run each pipeline")
+        refuses(lambda: pipe.step(x, x, scaler), "with a scaler: pipelines would skip other updates")
+        pipe.step(x, x)
+        refuses(lambda: pipe.step(x, x), "take one step per turn")
+        rule.step()
+    moved = next(pipe.parameters())
+    pipe.evaluate(x, x)
+    run = pipe.run(3, rule)
+    next(run)
+    pipe.step(x, x)
+    moved.data = moved.data.clone()
+    refuses(lambda: next(run), "has got other memory (.data, .to()): change its values in place")
+    print(f"BAD: worker {pipe.transport.worker}", flush=True)
+    pipe.release()
+
+
+def pipe_row():
+    """This worker's place in one of two pipelines."""
+    return _hetu.env()["worker"] % 2
+
+
+def main():
+    """Runs the cases that the command line names: CASE/PIPELINES."""
+    torch.set_num_threads(1)
+    folder, seed, *cases = sys.argv[1:]
+    for case in cases:
+        name, _, pipelines = case.partition("/")
+        if name == "bad":
+            bad(int(pipelines))
+        elif name == "straggler":
+            straggler(pipelines, int(seed))
+        else:
+            check(name, int(seed), folder, int(pipelines))
+
+
+main()
