@@ -34,6 +34,7 @@ _TABLE = {
     "datasets": "graph/base config",
     "executor/comm": "graph/base config/curve",
     "executor/device": "graph/base config ops",
+    "executor/direct": "graph/base ops executor/comm executor/device",
     "executor/state": "graph/base executor/comm executor/device",
     "executor/compile": "graph/base graph ops pipeline/ir pipeline/verify",
     "executor/stage": "graph/base graph ops pipeline/ir pipeline/cost executor/comm executor/device executor/state "
@@ -41,13 +42,13 @@ _TABLE = {
     "executor/predict": "graph/base graph ops pipeline/ir executor/comm executor/device executor/state executor/compile "
                         "executor/stage",
     "executor/sync": "graph/base graph ops pipeline/groups pipeline/ir ps/client ps/coordinator executor/comm "
-                     "executor/device executor/state executor/compile executor/stage",
-    "executor/loop": "graph/base pipeline/groups pipeline/ir pipeline/cost executor/comm executor/compile "
+                     "executor/device executor/direct executor/state executor/compile executor/stage",
+    "executor/loop": "graph/base pipeline/groups pipeline/ir pipeline/cost executor/comm executor/direct executor/compile "
                      "executor/stage executor/sync",
     "executor/job": "graph/base config graph ops datasets ps/client ps/coordinator pipeline/groups pipeline/ir "
                     "pipeline/verify pipeline/cost pipeline/simulate pipeline/lower pipeline/generate pipeline/compare "
-                    "pipeline/fill executor/comm executor/device executor/state executor/compile executor/stage "
-                    "executor/predict executor/sync executor/loop",
+                    "pipeline/fill executor/comm executor/device executor/direct executor/state executor/compile "
+                    "executor/stage executor/predict executor/sync executor/loop",
     "executor/rehearse": "graph/base ps/client ps/coordinator pipeline/groups pipeline/ir pipeline/cost pipeline/simulate "
                          "executor/comm executor/device executor/compile executor/stage executor/sync executor/loop",
     "executor/module": "graph/base ps/coordinator pipeline/groups pipeline/ir pipeline/verify pipeline/cost "

@@ -23,6 +23,7 @@ struct Env {
   std::string device = "auto";
   std::string devices;
   std::string transport = "auto";
+  std::string nccl = "libnccl.so.2";
   int threads = 0;
   std::string imagenet_train_root;
   std::string imagenet_val_root;

@@ -107,6 +107,9 @@ std::vector<Variable> user_variables() {
         "What carries messages between workers, a row of executor/comm/connect.cpp; auto: mpi "
         "where Open MPI has started them, else sockets."},
        [](Env& e, const std::string&, const std::string& v) { e.transport = v; }},
+      {{"HETU_NCCL", "libnccl.so.2", "user",
+        "NCCL's library, for --gpu-messages: a path, or a name that the loader looks for."},
+       [](Env& e, const std::string&, const std::string& v) { e.nccl = v; }},
       {{"HETU_THREADS", "0", "user",
         "Compute threads per worker, as --threads, which wins; 0: cores / workers of the host."},
        [](Env& e, const std::string& n, const std::string& v) {

@@ -23,5 +23,6 @@ inline constexpr int kFetchTag = 55;      ///< tensors that runs which do not tr
 inline constexpr int kShortTag = 56;      ///< how many rows a step has, which may be short
 inline constexpr int kLookTag = 57;       ///< weights and gradients by name, for whoever asks
 inline constexpr int kDriftTag = 58;      ///< times of a cycle of K-FAC's work
+inline constexpr int kNcclTag = 59;       ///< how communicators of NCCL begin
 
 }  // namespace hetu

@@ -25,22 +25,21 @@ namespace {
 using cuda::check;
 
 /// Of those that CUDA_VISIBLE_DEVICES shows: workers of a host take them in turn.
-int card() {
+int card_number() {
   static const int chosen = [] {
     int cards = 0;
     check(cudaGetDeviceCount(&cards), "count of the cards");
     const int one = env().local_worker % std::max(cards, 1);
     cudaDeviceProp about;
     check(cudaGetDeviceProperties(&about, one), "properties of the card");
-    log(Level::Info,
-        "device cuda: card {} of {}, {}, {} MiB; messages and gradient sums go through host memory",
-        one, cards, about.name, about.totalGlobalMem >> 20);
+    log(Level::Info, "device cuda: card {} of {}, {}, {} MiB", one, cards, about.name,
+        about.totalGlobalMem >> 20);
     return one;
   }();
   return chosen;
 }
 
-void use_card() { check(cudaSetDevice(card()), "use of the card"); }
+void use_card() { check(cudaSetDevice(card_number()), "use of the card"); }
 
 /// Destructors have nobody to tell, and the process may be ending with the driver gone.
 void let_go(cudaError_t status) { static_cast<void>(status); }
@@ -101,10 +100,17 @@ class Staging {
 
 class CudaQueue final : public Queue {
  public:
-  CudaQueue() : Queue(/*at_once=*/false) {
+  /// What it is for: all kernels and uploads; or messages, which go first, and sums of them.
+  enum class Use { Compute, Messages };
+
+  explicit CudaQueue(Use use) : Queue(/*at_once=*/false) {
     use_card();
+    int least = 0, most = 0;
+    check(cudaDeviceGetStreamPriorityRange(&least, &most), "priorities of streams");
     cudaStream_t stream = nullptr;
-    check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "stream");
+    check(cudaStreamCreateWithPriority(&stream, cudaStreamNonBlocking,
+                                       use == Use::Messages ? most : least),
+          "stream");
     bench_.stream = stream;
     check(cudaHostAlloc(reinterpret_cast<void**>(&fault_), sizeof(cuda::Fault),
                         cudaHostAllocMapped | cudaHostAllocPortable),
@@ -112,12 +118,7 @@ class CudaQueue final : public Queue {
     *fault_ = cuda::Fault();
     check(cudaHostGetDevicePointer(reinterpret_cast<void**>(&bench_.fault), fault_, 0),
           "pinned memory");
-    check(cudaMalloc(&bench_.workspace, static_cast<std::size_t>(cuda::kWorkspaceBytes)),
-          "workspace");
-    cublasLtHandle_t multiplier = nullptr;
-    check(cublasLtCreate(&multiplier), "start of cuBLASLt");
-    bench_.multiplier = multiplier;
-    staging_ = std::make_unique<Staging>();
+    if (use == Use::Compute) prepare_products();
     thread_ = std::thread([this] { serve(); });
   }
 
@@ -128,21 +129,25 @@ class CudaQueue final : public Queue {
     }
     changed_.notify_all();
     thread_.join();
-    let_go(cudaStreamSynchronize(stream()));
-    static_cast<void>(cublasLtDestroy(static_cast<cublasLtHandle_t>(bench_.multiplier)));
+    let_go(cudaStreamSynchronize(cuda_stream()));
+    if (bench_.multiplier != nullptr)
+      static_cast<void>(cublasLtDestroy(static_cast<cublasLtHandle_t>(bench_.multiplier)));
     bench_.convolver.reset();
     staging_.reset();
     let_go(cudaFree(bench_.workspace));
     let_go(cudaFreeHost(fault_));
-    let_go(cudaStreamDestroy(stream()));
+    let_go(cudaStreamDestroy(cuda_stream()));
   }
+
+  void* stream() override { return bench_.stream; }
+  void take_thread() override { use_card(); }
 
   Event record() override {
     auto coming = std::make_shared<Event::Coming>();
     const std::lock_guard lock(mutex_);
     use_card();
     OwnedEvent event = spare_event();
-    check(cudaEventRecord(event.get(), stream()), "event");
+    check(cudaEventRecord(event.get(), cuda_stream()), "event");
     {
       const std::lock_guard waiting(waiting_mutex_);
       waiting_.push_back({std::move(event), coming});
@@ -157,7 +162,7 @@ class CudaQueue final : public Queue {
   /// Zeroes what was allocated, behind what was given before.
   void clear(void* memory, std::size_t bytes) {
     const std::lock_guard lock(mutex_);
-    check(cudaMemsetAsync(memory, 0, bytes, stream()), "clear");
+    check(cudaMemsetAsync(memory, 0, bytes, cuda_stream()), "clear");
   }
 
  private:
@@ -166,7 +171,16 @@ class CudaQueue final : public Queue {
     std::shared_ptr<Event::Coming> coming;
   };
 
-  cudaStream_t stream() const { return static_cast<cudaStream_t>(bench_.stream); }
+  cudaStream_t cuda_stream() const { return static_cast<cudaStream_t>(bench_.stream); }
+
+  void prepare_products() {
+    check(cudaMalloc(&bench_.workspace, static_cast<std::size_t>(cuda::kWorkspaceBytes)),
+          "workspace");
+    cublasLtHandle_t multiplier = nullptr;
+    check(cublasLtCreate(&multiplier), "start of cuBLASLt");
+    bench_.multiplier = multiplier;
+    staging_ = std::make_unique<Staging>();
+  }
 
   // Launched here and now, on whatever thread; kernels find stream and workspace in the bench.
   void push(std::function<void(Reach)> work) override {
@@ -187,13 +201,14 @@ class CudaQueue final : public Queue {
     const std::lock_guard lock(mutex_);
     use_card();
     const auto size = static_cast<std::size_t>(bytes);
+    HETU_ASSERT(way != Way::ToDevice || staging_);
     if (way == Way::ToDevice)
       staging_->upload(static_cast<std::byte*>(to), static_cast<const std::byte*>(from), bytes,
-                       stream());
+                       cuda_stream());
     else
       check(cudaMemcpyAsync(to, from, size,
                             way == Way::Within ? cudaMemcpyDeviceToDevice : cudaMemcpyDeviceToHost,
-                            stream()),
+                            cuda_stream()),
             "copy");
   }
 
@@ -255,6 +270,18 @@ class Cuda final : public Device {
   Queue& queue() override { return queue_; }
   const TensorKernels& kernels() const override { return cuda_tensor_kernels(); }
   void use_tf32() override { queue_.use_tf32(); }
+  std::unique_ptr<Queue> open_messages() override {
+    return std::make_unique<CudaQueue>(CudaQueue::Use::Messages);
+  }
+  std::string card() const override {
+    use_card();
+    cudaDeviceProp about;
+    check(cudaGetDeviceProperties(&about, card_number()), "properties of the card");
+    std::string name = "GPU-";
+    for (const char byte : about.uuid.bytes)
+      name += fmt::format("{:02x}", static_cast<unsigned char>(byte));
+    return name;
+  }
 
  private:
   std::byte* take(std::int64_t bytes) override {
@@ -273,7 +300,7 @@ class Cuda final : public Device {
   // cudaFree waits for what was given before.
   void release(std::byte* memory) override { let_go(cudaFree(memory)); }
 
-  CudaQueue queue_;
+  CudaQueue queue_{CudaQueue::Use::Compute};
 };
 
 std::string ask_driver() {

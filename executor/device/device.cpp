@@ -1,5 +1,6 @@
 #include "executor/device/device.h"
 
+#include <chrono>
 #include <cstring>
 
 #include "executor/device/backends.h"
@@ -37,11 +38,16 @@ std::vector<const char*> device_names() {
 }
 
 void Event::Coming::happen(std::int64_t done_ns, std::exception_ptr error) {
-  const std::lock_guard lock(mutex_);
-  done_ = true;
-  done_ns_ = done_ns;
-  error_ = std::move(error);
-  changed_.notify_all();
+  std::vector<std::function<void()>> then;
+  {
+    const std::lock_guard lock(mutex_);
+    done_ = true;
+    done_ns_ = done_ns;
+    error_ = std::move(error);
+    then.swap(then_);
+    changed_.notify_all();
+  }
+  for (const auto& call : then) call();
 }
 
 bool Event::done() const {
@@ -56,6 +62,21 @@ std::int64_t Event::wait() const {
   coming_->changed_.wait(lock, [&] { return coming_->done_; });
   if (coming_->error_) std::rethrow_exception(coming_->error_);
   return coming_->done_ns_;
+}
+
+bool Event::wait_for(double seconds) const {
+  if (!coming_) return true;
+  std::unique_lock lock(coming_->mutex_);
+  return coming_->changed_.wait_for(lock, std::chrono::duration<double>(seconds),
+                                    [&] { return coming_->done_; });
+}
+
+void Event::then(std::function<void()> call) const {
+  if (coming_) {
+    const std::lock_guard lock(coming_->mutex_);
+    if (!coming_->done_) return coming_->then_.push_back(std::move(call));
+  }
+  call();
 }
 
 void Queue::copy(void* to, const void* from, std::int64_t bytes) {

@@ -59,6 +59,11 @@ class Queue {
   void download(void* to_host, const void* from, std::int64_t bytes);
   /// The moment when all that it was given so far is done.
   virtual Event record() = 0;
+  /// What NCCL calls its stream: a cudaStream_t; null: not for NCCL. Of "far" the queue itself, for
+  /// what stands in for NCCL in tests.
+  virtual void* stream() { return nullptr; }
+  /// What this thread asks CUDA's libraries for from here on goes to the queue's card.
+  virtual void take_thread() {}
 
  protected:
   explicit Queue(bool at_once) : at_once_(at_once) {}
@@ -84,6 +89,13 @@ class Device {
   virtual Queue& queue() = 0;
   /// Arithmetic on whole tensors; runs on this device's queue.
   virtual const TensorKernels& kernels() const = 0;
+  /// A queue of its own, in order in itself and beside queue(), for messages between memories of
+  /// devices; its addresses are this device's, which must outlive it. Null: none, its messages go
+  /// through host memory.
+  virtual std::unique_ptr<Queue> open_messages() { return nullptr; }
+  /// Names what it computes on among all processes, so that two that have one GPU know it; "" of
+  /// what no two can share.
+  virtual std::string card() const { return {}; }
   /// Products of float32 may from now on round their operands to TF32 (11 bits), which a GPU's
   /// matrix units multiply; of no meaning where there are none.
   virtual void use_tf32() {}

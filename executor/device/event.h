@@ -3,8 +3,10 @@
 #include <condition_variable>
 #include <cstdint>
 #include <exception>
+#include <functional>
 #include <memory>
 #include <mutex>
+#include <vector>
 
 namespace hetu {
 
@@ -27,6 +29,7 @@ class Event {
     bool done_ = false;
     std::int64_t done_ns_ = 0;
     std::exception_ptr error_;
+    std::vector<std::function<void()>> then_;
   };
   explicit Event(std::shared_ptr<Coming> coming) : coming_(std::move(coming)) {}
 
@@ -36,6 +39,11 @@ class Event {
   /// Sleeps until then; returns that moment in nanoseconds of the steady clock. Throws what a
   /// kernel before it has thrown.
   std::int64_t wait() const;
+  /// Sleeps until then, or so long; whether it is done.
+  bool wait_for(double seconds) const;
+  /// Calls it once it is done: at once, or else on the thread that makes it so, which is not to be
+  /// kept waiting.
+  void then(std::function<void()> call) const;
 
  private:
   std::shared_ptr<Coming> coming_;  // null: it was at done_ns_

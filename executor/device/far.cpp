@@ -35,6 +35,8 @@ class FarQueue final : public Queue {
     thread_.join();
   }
 
+  void* stream() override { return static_cast<Queue*>(this); }
+
   Event record() override {
     auto coming = std::make_shared<Event::Coming>();
     give({{}, coming});
@@ -94,6 +96,7 @@ class Far final : public Device {
   bool in_host_memory() const override { return false; }
   Queue& queue() override { return queue_; }
   const TensorKernels& kernels() const override { return cpu_tensor_kernels(); }
+  std::unique_ptr<Queue> open_messages() override { return std::make_unique<FarQueue>(memory_); }
 
  private:
   std::byte* take(std::int64_t bytes) override { return memory_.take(bytes); }

@@ -86,6 +86,13 @@ Fields fields(TrainerOptions& o) {
            "how gradients travel where copies of a stage sum them: float32; or bf16, rounded, in "
            "half the bytes, and added in float32",
        .choices = {"float32", "bf16"}},
+      {.name = "gpu_messages",
+       .place = &o.gpu_messages,
+       .argument = "HOW",
+       .doc = "how messages and gradient sums of GPUs go: nccl, straight between their memories; "
+              "host, through host memory, the same bits; or auto, nccl where each worker has a GPU "
+              "of its own",
+       .choices = {"auto", "nccl", "host"}},
       {.name = "fuse",
        .place = &o.fuse,
        .argument = "WHAT",

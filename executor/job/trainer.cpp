@@ -9,6 +9,7 @@
 #include "executor/comm/collective.h"
 #include "executor/comm/tag_kinds.h"
 #include "executor/device/threads.h"
+#include "executor/job/gpu_messages.h"
 #include "executor/job/host_memory.h"
 #include "executor/job/make_plan.h"
 #include "executor/job/precision.h"
@@ -43,6 +44,7 @@ Trainer::~Trainer() {
   run_.reset();
   validation_.reset();
   syncs_.clear();
+  direct_.reset();
   tables_.reset();
   groups_.reset();
 }
@@ -62,13 +64,16 @@ void Trainer::build() {
   const TrainerOptions& job = plan_.options;
   device_ = open_device(job.device);
   if (job.dtype == kTf32) device_->use_tf32();
+  direct_ = open_direct(job, transport_, *device_);
+  StagesOptions how = stages_options(plan_);
+  how.direct = direct_ != nullptr;
   stages_ = std::make_unique<TrainStages>(plan_.graph, std::move(plan_.stage_plans), optimizer_,
-                                          stages_options(plan_), *device_, transport_);
+                                          how, *device_, transport_);
   if (wants_loss_scale(job.dtype))
     stages_->set_loss_scale(LossScale(parse_loss_scaling(job.loss_scale)));
   if (job.stragglers.hetero > 0 || !job.stragglers.slow.empty())
     injector_ = std::make_unique<StragglerInjector>(job.stragglers, plan_.number(), plan_.width());
-  Interpreter::Links links{transport_, {}};
+  Interpreter::Links links{transport_, {}, direct_.get()};
   links.injector = injector_.get();
   const std::size_t fetches = plan_.graph.fetches.size();
   const comm::Group all = comm::everyone(transport_);
@@ -76,8 +81,9 @@ void Trainer::build() {
   validation_ = std::make_unique<Run>(*stages_, links, fetches, all);
   SyncSeat seat{transport_, *stages_, reducer_};
   const Ablation ablation = ablation_of(job.payload);
-  seat.one_element_sums = ablation.sums;
-  if (plan_.options.wire == "bf16") seat.wire = DType::BFloat16;
+  seat.sums.one_element = ablation.sums;
+  if (plan_.options.wire == "bf16") seat.sums.wire = DType::BFloat16;
+  seat.sums.direct = direct_.get();
   if (ablation.sums) transport_.carry_one_byte(static_cast<int>(Kind::ReduceGrad));
   if (ablation.messages)
     for (const Kind kind : {Kind::SendForward, Kind::SendBackward})

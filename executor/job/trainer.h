@@ -10,6 +10,7 @@
 
 #include "executor/comm/transport.h"
 #include "executor/device/device.h"
+#include "executor/direct/direct_links.h"
 #include "executor/job/fill_drift.h"
 #include "executor/job/train_groups.h"
 #include "executor/job/train_plan.h"
@@ -227,6 +228,7 @@ class Trainer {
   std::unique_ptr<TrainGroups> groups_;           // null unless pipelines average weights
   std::unique_ptr<ps::ParameterClient> servers_;  // null unless weights or tables lie there
   std::unique_ptr<Device> device_;
+  std::unique_ptr<DirectLinks> direct_;  // null: messages and sums go by the transport
   std::unique_ptr<TrainStages> stages_;
   std::unique_ptr<ServerTables> tables_;  // null unless it has tables on servers
   FieldAhead ahead_;

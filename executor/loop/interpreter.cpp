@@ -11,7 +11,7 @@ Interpreter::Impl::Impl(Row bound, Stages& of_worker, const Links& with)
     : row(std::move(bound)),
       stages(of_worker),
       links(with),
-      messages(row, stages, links.transport, links.receive_window) {
+      messages(row, stages, links.transport, links.direct, links.receive_window) {
   for (WeightSync* sync : links.syncs) sync->follow(row);
 }
 

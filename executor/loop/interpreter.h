@@ -11,6 +11,7 @@
 
 #include "executor/comm/transport.h"
 #include "executor/compile/row.h"
+#include "executor/direct/direct_links.h"
 #include "executor/loop/straggler_injector.h"
 #include "executor/loop/trace_recorder.h"
 #include "executor/stage/stages.h"
@@ -29,6 +30,7 @@ class Interpreter {
   struct Links {
     comm::Transport& transport;
     std::vector<WeightSync*> syncs;         ///< one for each kind of synchronisation in the row
+    DirectLinks* direct = nullptr;          ///< of messages; null: the transport carries them
     int receive_window = 8;                 ///< receives posted ahead of the instruction that runs
     StragglerInjector* injector = nullptr;  ///< of compute; must outlive the interpreter
   };

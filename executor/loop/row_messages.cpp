@@ -6,10 +6,12 @@
 
 namespace hetu {
 
-RowMessages::RowMessages(const Row& row, Stages& stages, comm::Transport& transport, int window)
+RowMessages::RowMessages(const Row& row, Stages& stages, comm::Transport& transport,
+                         DirectLinks* direct, int window)
     : row_(row),
       stages_(stages),
       transport_(transport),
+      direct_(direct),
       window_(static_cast<std::size_t>(std::max(1, window))) {
   const std::vector<Action>* parts[] = {&row.prologue, &row.body, &row.drain};
   for (int part = 0; part < 3; ++part) {
@@ -68,7 +70,11 @@ void RowMessages::post_ahead(Way& way) {
     const Kind kind = instr.kind == Kind::RecvForward ? Kind::SendForward : Kind::SendBackward;
     const comm::Tag tag = comm::make_tag(static_cast<int>(kind), action->tag_stage, instr.micro,
                                          action->tag_part, step_);
-    way.posted.push_back(transport_.recv(action->peer, tag, buffer->data, buffer->bytes));
+    if (direct_ != nullptr)
+      way.posted.push_back({nullptr, direct_->receive(action->peer, tag, buffer->data,
+                                                      buffer->bytes, buffer->ready)});
+    else
+      way.posted.push_back({transport_.recv(action->peer, tag, buffer->data, buffer->bytes)});
     ++way.next.index;
   }
 }
@@ -79,21 +85,27 @@ void RowMessages::await_receive(const Instr& instr) {
   if (posted.empty())
     fail(Code::Internal, "{} is reached, and the stages have no buffer for it",
          describe(instr, step_of(instr)));
-  const std::unique_ptr<comm::Request> request = std::move(posted.front());
+  Message message = std::move(posted.front());
   posted.pop_front();
-  transport_.wait(*request, [&] { return describe(instr, step_of(instr)); });
-  stages_.received(instr, request->completed_ns());
+  stages_.received(instr, wait(message, [&] { return describe(instr, step_of(instr)); }));
+}
+
+// The moment when it was done.
+std::int64_t RowMessages::wait(Message& message, comm::What what) {
+  if (!message.request) return direct_->wait(message.end, what);
+  transport_.wait(*message.request, what);
+  return message.request->completed_ns();
 }
 
 void RowMessages::send(const Action& action, const Instr& instr) {
   reap_sends();
   due_.push_back({&action, instr, stages_.out_buffer(instr)});
-  start_due_sends(false);
+  start_due_sends(direct_ != nullptr);
 }
 
 void RowMessages::start_due_sends(bool wait) {
   while (!due_.empty() && (wait || due_.front().buffer.ready.done())) {
-    due_.front().buffer.ready.wait();
+    if (direct_ == nullptr) due_.front().buffer.ready.wait();
     post_send(due_.front());
     due_.pop_front();
   }
@@ -102,17 +114,21 @@ void RowMessages::start_due_sends(bool wait) {
 void RowMessages::post_send(const Due& d) {
   const comm::Tag tag = comm::make_tag(static_cast<int>(d.instr.kind), d.action->tag_stage,
                                        d.instr.micro, d.action->tag_part, step_);
-  sends_.push_back({transport_.send(d.action->peer, tag, d.buffer.data, d.buffer.bytes),
-                    d.buffer.data, d.instr, step_of(d.instr)});
+  Message message;
+  if (direct_ != nullptr)
+    message.end = direct_->send(d.action->peer, tag, d.buffer.data, d.buffer.bytes, d.buffer.ready);
+  else
+    message.request = transport_.send(d.action->peer, tag, d.buffer.data, d.buffer.bytes);
+  sends_.push_back({std::move(message), d.buffer.data, d.instr, step_of(d.instr)});
 }
 
 void RowMessages::await_send(Sending& sending) {
-  transport_.wait(*sending.request, [&] { return describe(sending.instr, sending.step); });
+  wait(sending.message, [&] { return describe(sending.instr, sending.step); });
 }
 
 void RowMessages::reap_sends() {
   std::erase_if(sends_, [&](Sending& s) {
-    if (!s.request->done()) return false;
+    if (!s.message.done()) return false;
     await_send(s);  // throws if it has failed
     return true;
   });
@@ -139,7 +155,7 @@ bool RowMessages::arrived(Kind recv, std::size_t count) {
   post_ahead(way);
   if (way.posted.size() < count) return false;
   return std::all_of(way.posted.begin(), way.posted.begin() + static_cast<std::ptrdiff_t>(count),
-                     [](const auto& request) { return request->done(); });
+                     [](const Message& message) { return message.done(); });
 }
 
 bool RowMessages::has_room(const Instr& compute) {

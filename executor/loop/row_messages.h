@@ -8,6 +8,7 @@
 
 #include "executor/comm/transport.h"
 #include "executor/compile/row.h"
+#include "executor/direct/direct_links.h"
 #include "executor/stage/stages.h"
 
 namespace hetu {
@@ -20,8 +21,10 @@ inline int step_of(const Row& row, int first, const Instr& instr) {
 
 class RowMessages {
  public:
-  /// `window`: receives posted ahead, in each direction. All must outlive it.
-  RowMessages(const Row& row, Stages& stages, comm::Transport& transport, int window);
+  /// `direct`: what carries messages, where the stages' buffers lie in a device's memory; null: the
+  /// transport. `window`: receives posted ahead, in each direction. All must outlive it.
+  RowMessages(const Row& row, Stages& stages, comm::Transport& transport, DirectLinks* direct,
+              int window);
 
   /// A run begins whose first step is `step`; of it no repetition of the body is known yet.
   void begin(int step);
@@ -52,8 +55,14 @@ class RowMessages {
   void finish();
 
  private:
+  // One that is under way.
+  struct Message {
+    std::unique_ptr<comm::Request> request;  // null: it goes by direct_
+    Event end = {};
+    bool done() const { return request ? request->done() : end.done(); }
+  };
   struct Sending {
-    std::unique_ptr<comm::Request> request;
+    Message message;
     const void* address;
     Instr instr;
     int step;
@@ -72,9 +81,9 @@ class RowMessages {
   };
   // What comes in, in one direction.
   struct Way {
-    std::vector<const Action*> receives[3];             // of each part
-    Cursor next;                                        // of `receives`: the first not posted
-    std::deque<std::unique_ptr<comm::Request>> posted;  // not yet awaited, in row order
+    std::vector<const Action*> receives[3];  // of each part
+    Cursor next;                             // of `receives`: the first not posted
+    std::deque<Message> posted;              // not yet awaited, in row order
   };
 
   int step_of(const Instr& instr) const { return hetu::step_of(row_, step_, instr); }
@@ -85,10 +94,12 @@ class RowMessages {
   void await_sends_of(const void* address);
   void reap_sends();
   void await_send(Sending& sending);
+  std::int64_t wait(Message& message, comm::What what);
 
   const Row& row_;
   Stages& stages_;
   comm::Transport& transport_;
+  DirectLinks* const direct_;
   const std::size_t window_;
   int step_ = 0;      // the run's first
   int expected_ = 0;  // repetitions of the body known so far

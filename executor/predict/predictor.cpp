@@ -62,7 +62,8 @@ struct Predictor::Impl {
     context.training = false;
     auto compiled =
         std::make_unique<StagePlan>(compile_stage(graph, compile_options(rows, options)));
-    stage = std::make_unique<Stage>(graph, std::move(compiled), 0, context, *device, 1);
+    stage = std::make_unique<Stage>(graph, std::move(compiled), 0, context, *device,
+                                    Stage::Exchanged{});
     load_checkpoint(model.weights, state_of(graph, *stage, OptimizerConfig::Kind::Sgd, *device));
   }
 

@@ -11,8 +11,12 @@ namespace hetu {
 // end. A tied parameter is a bucket of its own, summed with its other stage too, and so is a table
 // whose gradient goes by rows. What goes to parameter servers is in none.
 GradientBuckets::GradientBuckets(const StagePlan& plan, const StageMemory& memory, Device& device,
-                                 std::int64_t bucket_bytes)
-    : plan_(plan), memory_(memory), device_(device), bucket_of_(plan.parameters.size(), kNone) {
+                                 std::int64_t bucket_bytes, bool direct)
+    : plan_(plan),
+      memory_(memory),
+      device_(device),
+      direct_(direct),
+      bucket_of_(plan.parameters.size(), kNone) {
   for (int p = static_cast<int>(plan.parameters.size()) - 1; p >= 0; --p) {
     const StageParameter& parameter = plan.parameters[p];
     if (parameter.uses.empty() || parameter.served) continue;
@@ -148,6 +152,7 @@ Bucket GradientBuckets::bucket(int bucket) {
             range.elements,
             {},
             range.by_rows == kNone ? TouchedRows() : rows_of(range.by_rows)};
+  if (direct_) return {DType::Float32, range.data, range.elements, device_.queue().record()};
   range.host.resize(static_cast<std::size_t>(range.elements));
   device_.queue().download(range.host.data(), range.data, range.elements * 4);
   return {DType::Float32, range.host.data(), range.elements, device_.queue().record()};
@@ -156,7 +161,8 @@ Bucket GradientBuckets::bucket(int bucket) {
 void GradientBuckets::summed(const std::vector<int>& buckets) {
   if (device_.in_host_memory()) return;
   for (const int b : buckets) {
-    device_.queue().upload(buckets_[b].data, buckets_[b].host.data(), buckets_[b].elements * 4);
+    if (!direct_)
+      device_.queue().upload(buckets_[b].data, buckets_[b].host.data(), buckets_[b].elements * 4);
     if (buckets_[b].by_rows != kNone) changed(buckets_[b].by_rows);
   }
 }

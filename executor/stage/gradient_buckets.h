@@ -15,9 +15,9 @@ namespace hetu {
 class GradientBuckets {
  public:
   /// Plan, memory and device must outlive it. A bucket has at least `bucket_bytes`, but for the
-  /// last.
+  /// last. `direct`: they are summed where they lie, in the device's memory.
   GradientBuckets(const StagePlan& plan, const StageMemory& memory, Device& device,
-                  std::int64_t bucket_bytes);
+                  std::int64_t bucket_bytes, bool direct);
 
   /// Called when a bucket is final, and may be summed at once.
   std::function<void(int bucket)> ready = [](int) {};
@@ -62,7 +62,7 @@ class GradientBuckets {
   std::vector<int> inverses(int first, int end) const;
   /// Of an inverse: zeros where another copy made it, so that the sum is that copy's.
   Bucket bucket(int bucket);
-  /// The sums of those stand in host memory.
+  /// The sums of those stand in host memory, or where they are summed in place of it.
   void summed(const std::vector<int>& buckets);
 
  private:
@@ -77,12 +77,13 @@ class GradientBuckets {
     bool is_inverse = false;       // of it, and not the sum
     bool made_here = false;        // the inverse, since the last gathering
     int by_rows = kNone;           // the one parameter that it holds, where that goes by rows
-    std::vector<float> host = {};  // where the device's memory is not the host's
+    std::vector<float> host = {};  // where the device's memory is not the host's, nor direct_
   };
 
   const StagePlan& plan_;
   const StageMemory& memory_;
   Device& device_;
+  const bool direct_;
   bool is_factor(int use) const {
     return plan_.parameters[plan_.uses[use].parameter].role != Parameter::Role::Weight;
   }

@@ -10,15 +10,15 @@
 namespace hetu {
 
 Stage::Stage(const Graph& graph, std::unique_ptr<StagePlan> plan, int placement,
-             StepContext& context, Device& device, std::int64_t bucket_bytes)
+             StepContext& context, Device& device, const Exchanged& exchanged)
     : plan_(std::move(plan)),
       placement_(placement),
       context_(context),
       graph_(graph),
       device_(device),
       memory_(*plan_, context.micro_ids, device),
-      gradients_(*plan_, memory_, device, bucket_bytes),
-      messages_(*plan_, memory_, device),
+      gradients_(*plan_, memory_, device, exchanged.bucket_bytes, exchanged.direct),
+      messages_(*plan_, memory_, device, exchanged.direct),
       functions_(graph, *plan_, context, device, memory_, gradients_),
       half_done_(context.micro_ids, 0),
       inputs_done_(half_done_),

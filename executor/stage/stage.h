@@ -19,9 +19,15 @@ namespace hetu {
 
 class Stage {
  public:
+  /// What goes to other workers: gradients in buckets of at least so many bytes; `direct`: from and
+  /// to the device's memory.
+  struct Exchanged {
+    std::int64_t bucket_bytes = 1;
+    bool direct = false;
+  };
   /// `placement`: its id in the plan. Graph, context and device must outlive it.
   Stage(const Graph& graph, std::unique_ptr<StagePlan> plan, int placement, StepContext& context,
-        Device& device, std::int64_t bucket_bytes);
+        Device& device, const Exchanged& exchanged);
 
   const StagePlan& plan() const { return *plan_; }
   StageMemory& memory() { return memory_; }

@@ -4,14 +4,16 @@
 
 namespace hetu {
 
-StageMessages::StageMessages(const StagePlan& plan, StageMemory& memory, Device& device)
+StageMessages::StageMessages(const StagePlan& plan, StageMemory& memory, Device& device,
+                             bool direct)
     : plan_(plan),
       memory_(memory),
       device_(device),
+      mirrored_(!device.in_host_memory() && !direct),
       neighbours_(plan.boundaries.size(), nullptr),
       mirrors_(plan.boundaries.size()),
       uploaded_(plan.boundaries.size()) {
-  if (device.in_host_memory()) return;
+  if (!mirrored_) return;
   for (std::size_t b = 0; b < mirrors_.size(); ++b) {
     const Boundary& boundary = plan.boundaries[b];
     mirrors_[b].resize(static_cast<std::size_t>(boundary.slots * boundary.bytes));
@@ -54,7 +56,7 @@ void StageMessages::hand_out(bool backward, int micro) {
 // Values that have their place elsewhere, or are to leave the device.
 void StageMessages::pack(const Boundary& out, int micro) {
   Queue& queue = device_.queue();
-  if (!device_.in_host_memory()) {
+  if (mirrored_) {
     std::byte* const to = mirror(out, memory_.ring(out.ring).slot_of(micro));
     for (const BoundaryValue& value : out.values)
       queue.download(to + value.offset, memory_.at(value.loc, micro), value.bytes);
@@ -81,12 +83,11 @@ void StageMessages::hand_over(const Boundary& out, StageMessages& there, int mic
 void StageMessages::overwrites(bool backward, std::vector<const void*>& addresses) const {
   for (const Boundary& b : plan_.boundaries) {
     if (b.incoming || b.backward != backward) continue;
-    const bool host = device_.in_host_memory();
-    const Loc loc = host && b.in_place() ? b.values[0].loc : b.message();
+    const Loc loc = !mirrored_ && b.in_place() ? b.values[0].loc : b.message();
     if (loc.ring == kNoRing || !memory_.ring(loc.ring).has_free()) continue;
     const int next = memory_.ring(loc.ring).next();
-    addresses.push_back(host ? memory_.in_slot(loc, next)
-                             : mirrors_[index_of(b)].data() + next * b.bytes);
+    addresses.push_back(!mirrored_ ? memory_.in_slot(loc, next)
+                                   : mirrors_[index_of(b)].data() + next * b.bytes);
   }
 }
 
@@ -94,7 +95,7 @@ Buffer StageMessages::out_buffer(const Instr& send) {
   const Boundary& b = boundary(false, send.kind == Kind::SendBackward, send.part);
   SlotRing& ring = memory_.ring(b.ring);
   void* data = nullptr;
-  if (device_.in_host_memory()) {
+  if (!mirrored_) {
     const Loc loc = b.in_place() ? b.values[0].loc : b.message();
     data = memory_.at(loc, send.micro);
   } else {
@@ -110,13 +111,14 @@ std::optional<Buffer> StageMessages::in_buffer(const Instr& recv) {
   if (!ring.has_free()) return std::nullopt;
   const int slot = ring.take(recv.micro);
   const auto bytes = static_cast<std::size_t>(b.bytes);
-  if (device_.in_host_memory()) return Buffer{memory_.in_slot(b.message(), slot), bytes};
+  if (!mirrored_)
+    return Buffer{memory_.in_slot(b.message(), slot), bytes, device_.queue().record()};
   uploaded_[index_of(b)][slot].wait();
   return Buffer{mirror(b, slot), bytes};
 }
 
 void StageMessages::received(const Instr& recv) {
-  if (device_.in_host_memory()) return;
+  if (!mirrored_) return;
   const Boundary& b = boundary(true, recv.kind == Kind::RecvBackward, recv.part);
   const int slot = memory_.ring(b.ring).slot_of(recv.micro);
   device_.queue().upload(memory_.in_slot(b.message(), slot), mirror(b, slot), b.bytes);

@@ -13,11 +13,11 @@
 namespace hetu {
 
 /// One slot of a boundary's ring per message. Where the device's memory is not the host's, a
-/// message also has a place in host memory, its mirror.
+/// message also has a place in host memory, its mirror, unless it goes from device to device.
 class StageMessages {
  public:
   /// All must outlive it.
-  StageMessages(const StagePlan& plan, StageMemory& memory, Device& device);
+  StageMessages(const StagePlan& plan, StageMemory& memory, Device& device, bool direct);
 
   /// The messages of the stage at the other end of a local boundary that leaves here.
   void lead_to(std::size_t boundary, StageMessages& there) { neighbours_[boundary] = &there; }
@@ -48,6 +48,7 @@ class StageMessages {
   const StagePlan& plan_;
   StageMemory& memory_;
   Device& device_;
+  const bool mirrored_;
   std::vector<StageMessages*> neighbours_;  // by boundary: where it leads to here, or null
   // By boundary, slot after slot, and when the last message of a slot was copied to the device.
   std::vector<std::vector<std::byte>> mirrors_;

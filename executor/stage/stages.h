@@ -14,14 +14,17 @@
 
 namespace hetu {
 
-/// A message in host memory, owned by the stages.
+/// A message in host memory, owned by the stages; or, where DirectLinks carry it, in the device's.
 struct Buffer {
   void* data = nullptr;
   std::size_t bytes = 0;
-  Event ready = {};  ///< of what is to be sent: before it, the bytes are not there
+  /// Of what is to be sent: before it, the bytes are not there. Of a place in the device's memory
+  /// to receive in: before it, kernels may still read it.
+  Event ready = {};
 };
 
-/// One gradient bucket in host memory: `count` elements of `dtype`, summed in place over the group.
+/// One gradient bucket where messages lie: `count` elements of `dtype`, summed in place over the
+/// group.
 struct Bucket {
   DType dtype = DType::Float32;
   void* data = nullptr;
@@ -113,8 +116,8 @@ class Stages {
   /// alike on every copy of it.
   virtual std::vector<int> buckets(const Instr& reduce) = 0;
   virtual Bucket bucket(int stage, int bucket) = 0;
-  /// What one of these, a PARTIAL_REDUCE or a PULL has begun is complete, in host memory, since
-  /// done_ns. Returns the moment that the trace shows as its end.
+  /// What one of these, a PARTIAL_REDUCE or a PULL has begun is complete, where the buckets lie,
+  /// since done_ns. Returns the moment that the trace shows as its end.
   virtual std::int64_t synchronised(const Instr& /*instr*/, std::int64_t done_ns) {
     return done_ns;
   }

@@ -29,8 +29,9 @@ TrainStages::TrainStages(const Graph& graph, std::vector<std::unique_ptr<StagePl
   context_.seed = options.seed;
   for (std::size_t i = 0; i < plans.size(); ++i) {
     if (!plans[i]) continue;
-    stages_[i] = std::make_unique<Stage>(graph, std::move(plans[i]), static_cast<int>(i), context_,
-                                         device, options.bucket_bytes);
+    stages_[i] =
+        std::make_unique<Stage>(graph, std::move(plans[i]), static_cast<int>(i), context_, device,
+                                Stage::Exchanged{options.bucket_bytes, options.direct});
     for (const StageFeed& feed : stages_[i]->plan().feeds)
       fields_.push_back({static_cast<int>(i), &feed, feed.loc.stride * options.micro_batches});
   }

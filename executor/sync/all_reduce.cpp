@@ -46,14 +46,20 @@ void AllReduce::start_sum(Reduction& reduction, std::size_t k) {
   const comm::Tag tag =
       comm::make_tag(static_cast<int>(action.instr.kind), action.tag_stage, static_cast<int>(k),
                      action.tag_part, step_ + reduction.times);
+  if (how_.direct != nullptr) {
+    reduction.sums[k].direct = how_.direct->sum(action.group, tag, static_cast<float*>(bucket.data),
+                                                bucket.count, bucket.ready);
+    return;
+  }
   bucket.ready.wait();
-  const std::int64_t count = one_element_ ? std::min<std::int64_t>(1, bucket.count) : bucket.count;
-  if (bucket.rows.bits != nullptr && !one_element_)
+  const std::int64_t count =
+      how_.one_element ? std::min<std::int64_t>(1, bucket.count) : bucket.count;
+  if (bucket.rows.bits != nullptr && !how_.one_element)
     reduction.sums[k].rows = std::make_shared<RowSum>(transport_, action.group, bucket, tag);
   else
     reduction.sums[k].whole =
         reducer_.start_sum(action.group, bucket.dtype, bucket.data, count, tag,
-                           is_factor_exchange(action.instr.kind) ? DType::Float32 : wire_);
+                           is_factor_exchange(action.instr.kind) ? DType::Float32 : how_.wire);
 }
 
 // The bucket belongs to the next REDUCE_GRAD of its stage that has it.
@@ -79,6 +85,7 @@ void AllReduce::reach(const Action& action, int /*step*/, std::int64_t now_ns) {
 }
 
 std::int64_t AllReduce::finish(const Sum& sum, comm::What what) {
+  if (sum.direct) return how_.direct->wait(*sum.direct, what);
   if (sum.whole) return reducer_.wait(*sum.whole, what);
   sum.rows->finish(what);
   std::erase_if(sending_, [](const auto& sent) { return sent->is_sent(); });

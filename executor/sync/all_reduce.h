@@ -5,9 +5,11 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "executor/comm/collective.h"
+#include "executor/direct/direct_links.h"
 #include "executor/stage/stages.h"
 #include "executor/sync/row_sum.h"
 #include "executor/sync/weight_sync.h"
@@ -18,16 +20,18 @@ namespace hetu {
 /// from the REDUCE_GRAD on.
 class AllReduce final : public WeightSync {
  public:
-  /// All must outlive it. `one_element`: of each bucket the first element alone is summed, in a run
-  /// whose results mean nothing. `wire`: how gradients travel, see Reducer::start_sum; factors,
-  /// inverses and tables by rows always as they are.
-  AllReduce(Stages& stages, comm::Transport& transport, comm::Reducer& reducer,
-            bool one_element = false, DType wire = DType::Float32)
-      : stages_(stages),
-        transport_(transport),
-        reducer_(reducer),
-        one_element_(one_element),
-        wire_(wire) {}
+  struct How {
+    /// Of each bucket the first element alone is summed, in a run whose results mean nothing.
+    bool one_element = false;
+    /// How gradients travel, see Reducer::start_sum; factors, inverses and tables by rows always as
+    /// they are.
+    DType wire = DType::Float32;
+    /// What sums buckets in a device's memory, whole and in float32; null: the reducer.
+    DirectLinks* direct = nullptr;
+  };
+  /// All must outlive it.
+  AllReduce(Stages& stages, comm::Transport& transport, comm::Reducer& reducer, const How& how)
+      : stages_(stages), transport_(transport), reducer_(reducer), how_(how) {}
 
   bool carries_out(Kind kind) const override {
     return kind == Kind::ReduceGrad || is_factor_exchange(kind);
@@ -42,11 +46,12 @@ class AllReduce final : public WeightSync {
   void end_of_run() override { wait(kAllStages); }
 
  private:
-  // Of a bucket: the whole of it, or its rows.
+  // Of a bucket: the whole of it, or its rows; or where it lies.
   struct Sum {
     std::shared_ptr<comm::Sum> whole = nullptr;
     std::shared_ptr<RowSum> rows = nullptr;
-    bool is_started() const { return whole || rows; }
+    std::optional<Event> direct = {};
+    bool is_started() const { return whole || rows || direct; }
   };
 
   // The sums of one REDUCE_GRAD of a row, time after time.
@@ -75,8 +80,7 @@ class AllReduce final : public WeightSync {
   Stages& stages_;
   comm::Transport& transport_;
   comm::Reducer& reducer_;
-  bool one_element_;
-  DType wire_;
+  const How how_;
   Note note_;
   int step_ = 0;  // the run's first
   std::map<const Row*, Reductions> by_row_;

@@ -1,6 +1,5 @@
 #include "executor/sync/ways.h"
 
-#include "executor/sync/all_reduce.h"
 #include "executor/sync/group_average.h"
 #include "graph/base/error.h"
 
@@ -13,8 +12,7 @@ struct Way {
 };
 
 std::unique_ptr<WeightSync> all_reduce(const Schedule& /*plan*/, const SyncSeat& seat) {
-  return std::make_unique<AllReduce>(seat.stages, seat.transport, seat.reducer,
-                                     seat.one_element_sums, seat.wire);
+  return std::make_unique<AllReduce>(seat.stages, seat.transport, seat.reducer, seat.sums);
 }
 
 std::unique_ptr<WeightSync> group_average(const Schedule& /*plan*/, const SyncSeat& seat) {

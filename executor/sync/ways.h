@@ -6,6 +6,7 @@
 
 #include "executor/comm/collective.h"
 #include "executor/stage/stages.h"
+#include "executor/sync/all_reduce.h"
 #include "executor/sync/averager.h"
 #include "executor/sync/server_weights.h"
 #include "executor/sync/weight_sync.h"
@@ -22,8 +23,7 @@ struct SyncSeat {
   Averager* averager = nullptr;            ///< null unless the plan averages weights
   ps::ParameterClient* servers = nullptr;  ///< null unless the plan pushes to them
   WavesOptions waves = {};                 ///< to servers
-  bool one_element_sums = false;           ///< see AllReduce
-  DType wire = DType::Float32;             ///< the same
+  AllReduce::How sums = {};
 };
 
 /// The ways that a lowered plan has instructions of.

@@ -1,0 +1,224 @@
+#include "executor/direct/nccl.h"
+
+#include <algorithm>
+#include <chrono>
+#include <thread>
+
+#include "executor/comm/tag_kinds.h"
+#include "graph/base/error.h"
+
+namespace hetu::comm {
+namespace {
+
+constexpr std::int64_t kSecond = 1'000'000'000;
+// A worker that has done its part may leave before its last bytes are seen here.
+constexpr std::int64_t kGrace = kSecond;
+
+void pause() { std::this_thread::sleep_for(std::chrono::microseconds(50)); }
+
+/// Groups that share two workers keep their words apart.
+Tag group_tag(const Group& group, int part) {
+  std::uint32_t mixed = 2166136261U;
+  for (const int worker : group) mixed = (mixed ^ static_cast<std::uint32_t>(worker)) * 16777619U;
+  return make_tag(kNcclTag, static_cast<int>(mixed & 0x3fff), 0, part, 0);
+}
+
+}  // namespace
+
+NcclGroup::NcclGroup(Transport& transport, const NcclLibrary& library, Group group,
+                     const NcclUniqueId& id, What what, NcclEnds ends)
+    : transport_(transport), library_(library), group_(std::move(group)), ends_(ends) {
+  check_group(transport_, group_);
+  for (const int peer : group_) {
+    if (peer == transport_.worker()) continue;
+    Watch& watch = watches_.emplace_back();
+    watch.request = transport_.recv(peer, group_tag(group_, 2), &watch.room, 1, ends_.lost);
+  }
+  NcclConfig config;
+  const int result = library_.comm_init_rank_config(&comm_, static_cast<int>(group_.size()), id,
+                                                    rank_of(transport_.worker()), &config);
+  try {
+    take(result, what);
+    until_launched(what);
+  } catch (...) {
+    abort();
+    throw;
+  }
+}
+
+NcclGroup::~NcclGroup() { abort(); }
+
+// Not ncclCommDestroy: that waits for the other members, who may keep theirs for longer.
+void NcclGroup::abort() {
+  if (comm_ != nullptr) static_cast<void>(library_.comm_abort(comm_));  // nobody is left to tell
+  comm_ = nullptr;
+}
+
+int NcclGroup::rank_of(int worker) const {
+  const auto at = std::find(group_.begin(), group_.end(), worker);
+  require(at != group_.end(),
+          "worker {}: worker {} is not in the group of {} workers that exchange by NCCL",
+          transport_.worker(), worker, group_.size());
+  return static_cast<int>(at - group_.begin());
+}
+
+void NcclGroup::take(int result, What what) {
+  if (result != kNcclSuccess && result != kNcclInProgress) failed(result, what);
+}
+
+const NcclGroup::Watch* NcclGroup::lost() const {
+  for (const Watch& watch : watches_)
+    if (watch.request->failed()) return &watch;
+  return nullptr;
+}
+
+// NCCL says that a link has failed, the transport whose: a little later, where a worker died.
+void NcclGroup::failed(int result, What what) {
+  abort();
+  const Options& options = transport_.options();
+  const double patience_s =
+      options.heartbeat_s > 0 ? std::min(options.timeout_s, options.dead_after_s + 1) : 1;
+  const std::int64_t limit =
+      now_ns() + static_cast<std::int64_t>(patience_s * static_cast<double>(kSecond));
+  const auto given_up = [&] { return ends_.given_up != nullptr && ends_.given_up->load(); };
+  while (now_ns() < limit && !given_up()) {
+    if (const Watch* watch = lost()) transport_.check(*watch->request, what);
+    pause();
+  }
+  fail(Code::Comm, "worker {} in {}: NCCL: {}, and no worker of the group has ended",
+       transport_.worker(), what.text(), library_.error_string(result));
+}
+
+bool NcclGroup::ready(What what) {
+  int result = kNcclSuccess;
+  take(library_.comm_get_async_error(comm_, &result), what);
+  take(result, what);
+  return result == kNcclSuccess;
+}
+
+void NcclGroup::until_launched(What what) {
+  wait([&] { return ready(what); }, what);
+}
+
+void NcclGroup::check_alive(What what) {
+  if (ends_.given_up != nullptr && ends_.given_up->load()) abort();
+  if (comm_ == nullptr)
+    fail(Code::Comm, "worker {} in {}: NCCL: the communicator was given up", transport_.worker(),
+         what.text());
+}
+
+void NcclGroup::look(What what) {
+  check_alive(what);
+  static_cast<void>(ready(what));
+  const Watch* const watch = lost();
+  if (watch == nullptr) return;
+  if (lost_at_ == 0) lost_at_ = now_ns();
+  if (now_ns() - lost_at_ <= kGrace) return;
+  abort();
+  transport_.check(*watch->request, what);
+}
+
+// Its answer, like that of every call, may be that it goes on.
+void NcclGroup::finish(double patience_s) {
+  if (comm_ == nullptr) return;
+  int result = library_.comm_finalize(comm_);
+  const std::int64_t limit =
+      now_ns() + static_cast<std::int64_t>(patience_s * static_cast<double>(kSecond));
+  while (result == kNcclInProgress && now_ns() < limit) {
+    pause();
+    if (library_.comm_get_async_error(comm_, &result) != kNcclSuccess) break;
+  }
+  abort();
+}
+
+void NcclGroup::wait(const std::function<bool()>& done, What what) {
+  const std::int64_t begin = now_ns();
+  const double timeout_s = transport_.options().timeout_s;
+  const auto limit = static_cast<std::int64_t>(timeout_s * static_cast<double>(kSecond));
+  while (!done()) {
+    look(what);
+    if (now_ns() - begin > limit) {
+      abort();
+      fail(Code::Timeout, "worker {} waited {:g} s for {} by NCCL with workers {}",
+           transport_.worker(), timeout_s, what.text(), fmt::join(group_, ", "));
+    }
+    pause();
+  }
+}
+
+void NcclGroup::exchange(const std::vector<NcclMove>& moves, void* stream, What what) {
+  check_alive(what);
+  // Before anything is begun: NCCL has no way out of a group that lacks an end.
+  for (const NcclMove& move : moves) {
+    require(move.peer != transport_.worker(), "worker {}: a message to itself needs no NCCL",
+            move.peer);
+    static_cast<void>(rank_of(move.peer));
+  }
+  take(library_.group_start(), what);
+  int first_failure = kNcclSuccess;
+  for (const NcclMove& move : moves) {
+    const int rank = rank_of(move.peer);
+    const int result = move.is_send
+                           ? library_.send(move.data, move.bytes, kNcclBytes, rank, comm_, stream)
+                           : library_.recv(move.data, move.bytes, kNcclBytes, rank, comm_, stream);
+    const bool good = result == kNcclSuccess || result == kNcclInProgress;
+    if (!good && first_failure == kNcclSuccess) first_failure = result;
+  }
+  const int end = library_.group_end();
+  take(first_failure, what);
+  take(end, what);
+  until_launched(what);
+}
+
+NcclGroups::NcclGroups(Transport& transport, const NcclLibrary& library, std::size_t most)
+    : transport_(transport), library_(library), most_(most) {
+  require(most >= 1, "communicators of NCCL that are kept: 1 or more, not {}", most);
+}
+
+NcclGroups::Answer NcclGroups::agree(const Group& group, bool lacks, What what) {
+  Answer answer;
+  char word = lacks ? 1 : 0;
+  const int first = group.front();
+  const Tag question = group_tag(group, 0), reply = group_tag(group, 1);
+  if (transport_.worker() != first) {
+    const auto asked = transport_.send(first, question, &word, 1);
+    const auto told = transport_.recv(first, reply, &answer, sizeof answer);
+    transport_.wait(*asked, what);
+    transport_.wait(*told, what);
+    return answer;
+  }
+  answer.anew = word;
+  for (const int peer : group) {
+    if (peer == first) continue;
+    const auto asked = transport_.recv(peer, question, &word, 1);
+    transport_.wait(*asked, what);
+    if (word != 0) answer.anew = 1;
+  }
+  const int result = answer.anew != 0 ? library_.get_unique_id(&answer.id) : kNcclSuccess;
+  if (result != kNcclSuccess)
+    fail(Code::Comm, "worker {} in {}: NCCL: {}", first, what.text(),
+         library_.error_string(result));
+  for (const int peer : group) {
+    if (peer == first) continue;
+    const auto told = transport_.send(peer, reply, &answer, sizeof answer);
+    transport_.wait(*told, what);
+  }
+  return answer;
+}
+
+NcclGroup& NcclGroups::get(const Group& group, What what) {
+  check_group(transport_, group);
+  const auto at = std::find_if(kept_.begin(), kept_.end(),
+                               [&](const auto& one) { return one->members() == group; });
+  const Answer answer = agree(group, at == kept_.end(), what);
+  if (answer.anew == 0) {
+    kept_.splice(kept_.begin(), kept_, at);
+    return *kept_.front();
+  }
+  if (at != kept_.end()) kept_.erase(at);
+  while (kept_.size() >= most_) kept_.pop_back();
+  kept_.push_front(std::make_unique<NcclGroup>(transport_, library_, group, answer.id, what));
+  return *kept_.front();
+}
+
+}  // namespace hetu::comm

@@ -1,0 +1,81 @@
+#include "executor/job/gpu_messages.h"
+
+#include <map>
+
+#include "config/env.h"
+#include "executor/comm/gather.h"
+#include "executor/comm/tag_kinds.h"
+#include "graph/base/error.h"
+#include "graph/base/log.h"
+
+namespace hetu {
+namespace {
+
+const comm::NcclLibrary& nccl() {
+  static const comm::NcclLibrary library = comm::load_nccl(env().nccl);
+  return library;
+}
+
+NcclSeat seat_of(const TrainerOptions& options, Device& device) {
+  NcclSeat seat{device.card(), why_by_host(options)};
+  if (!seat.problem.empty()) return seat;
+  if (device.in_host_memory()) {
+    seat.problem = fmt::format("device {} has no memory but the host's", device.name());
+    return seat;
+  }
+  try {
+    nccl();
+  } catch (const Error& e) {
+    seat.problem = e.what();
+  }
+  return seat;
+}
+
+std::vector<NcclSeat> gather_seats(const NcclSeat& mine, comm::Transport& transport) {
+  std::vector<NcclSeat> all;
+  for (const std::string& text :
+       gather_texts(mine.card + "\n" + mine.problem, transport,
+                    {comm::make_tag(kStartTag, 0, 0, 2, 0), "how messages of GPUs go"})) {
+    const std::size_t end = text.find('\n');
+    all.push_back({text.substr(0, end), text.substr(end + 1)});
+  }
+  return all;
+}
+
+}  // namespace
+
+std::string why_not_nccl(const std::vector<NcclSeat>& workers) {
+  std::map<std::string, std::size_t> first;  // worker of a card
+  for (std::size_t w = 0; w < workers.size(); ++w) {
+    if (!workers[w].problem.empty()) return fmt::format("worker {}: {}", w, workers[w].problem);
+    if (workers[w].card.empty()) continue;
+    const auto [other, fresh] = first.emplace(workers[w].card, w);
+    if (!fresh)
+      return fmt::format("workers {} and {} share one GPU, {}", other->second, w, workers[w].card);
+  }
+  return {};
+}
+
+std::string why_by_host(const TrainerOptions& options) {
+  if (ablation_of(options.payload).any()) return "--payload " + options.payload;
+  if (options.wire != "float32") return "--wire " + options.wire;
+  return {};
+}
+
+std::unique_ptr<DirectLinks> open_direct(const TrainerOptions& options, comm::Transport& transport,
+                                         Device& device) {
+  const bool asked = options.gpu_messages == "nccl";
+  const bool may =
+      asked || (options.gpu_messages == "auto" && std::string_view(device.name()) == "cuda");
+  if (!may || transport.workers() == 1) return nullptr;
+  const std::string why = why_not_nccl(gather_seats(seat_of(options, device), transport));
+  if (!why.empty() && asked)
+    fail(Code::Unsupported, "--gpu-messages nccl: {}; use --gpu-messages host", why);
+  if (transport.worker() == 0)
+    log(Level::Info, "messages and gradient sums between GPUs go {}",
+        why.empty() ? "by NCCL" : "through host memory: " + why);
+  if (!why.empty()) return nullptr;
+  return std::make_unique<DirectLinks>(transport, nccl(), device);
+}
+
+}  // namespace hetu

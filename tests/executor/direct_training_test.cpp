@@ -1,0 +1,125 @@
+// Training whose messages and gradient sums go straight between the memories of devices: "far", and
+// a library that stands in for NCCL, has the bits of the CPU.
+#include <gmock/gmock.h>
+
+#include <cstdlib>
+
+#include "executor/job/gpu_messages.h"
+#include "tests/executor/fake_nccl.h"
+#include "tests/executor/train_together.h"
+
+namespace hetu {
+namespace {
+
+using namespace testing_model;  // NOLINT
+using testing::AllOf;
+using testing::HasSubstr;
+
+// Before the environment is read.
+const bool kLibrary = setenv("HETU_NCCL", HETU_FAKE_NCCL, 1) == 0;
+
+const comm::FakeNccl& fake() {
+  static const comm::FakeNccl one = comm::load_fake_nccl();
+  return one;
+}
+
+struct Trained {
+  const char* method;
+  int stages;
+  int pipelines = 1;
+  int chunks = 0;
+};
+
+Setting setting_of(const Trained& c) {
+  Setting s;
+  s.method = c.method;
+  s.stages = c.stages;
+  s.pipelines = c.pipelines;
+  s.chunks = c.chunks;
+  s.model.blocks = 8;
+  s.model.skip = true;
+  s.optimizer = adamw();
+  return s;
+}
+
+class Direct : public testing::TestWithParam<Trained> {};
+
+TEST_P(Direct, TrainsToTheBitsOfTheCpu) {
+  ASSERT_TRUE(kLibrary);
+  Setting s = setting_of(GetParam());
+  s.device = "cpu";
+  const Outcome cpu = train(s);
+  s.device = "far";
+  s.tell = [](TrainerOptions& o) { o.gpu_messages = "nccl"; };
+  const long before = fake().moved();
+  const Outcome direct = train(s);
+  EXPECT_GT(fake().moved() - before, 5L * s.micro_batches) << "nothing went by NCCL";
+  EXPECT_EQ(fake().live(), 0);
+  expect_equal(cpu, direct, /*bitwise=*/true, /*adam=*/true, s.method);
+}
+
+INSTANTIATE_TEST_SUITE_P(Methods, Direct,
+                         testing::Values(Trained{"1f1b", 3}, Trained{"1f1b", 2, 2},
+                                         Trained{"chimera", 4, 1}, Trained{"zb-v", 2},
+                                         Trained{"dualpipev", 2, 2}));
+
+// What is asked for on a device that cannot is refused; what is left to the job is not.
+TEST(DirectTraining, IsRefusedWhereMemoryIsTheHosts) {
+  Setting s = setting_of({"1f1b", 2});
+  s.device = "cpu";
+  s.tell = [](TrainerOptions& o) { o.gpu_messages = "nccl"; };
+  const auto said = on_worker_threads(2, [&](comm::Transport& links) {
+    Trainer trainer(language_model(s.model), s.optimizer, options_of(s), links);
+  });
+  EXPECT_EQ(said,
+            "--gpu-messages nccl: worker 0: device cpu has no memory but the host's; use "
+            "--gpu-messages host");
+}
+
+TEST(DirectTraining, WhatHasNoSuchSumsGoesThroughHostMemory) {
+  TrainerOptions options;
+  EXPECT_EQ(why_by_host(options), "");
+  options.wire = "bf16";
+  EXPECT_EQ(why_by_host(options), "--wire bf16");
+  options.payload = "one-byte:p2p";
+  EXPECT_EQ(why_by_host(options), "--payload one-byte:p2p");
+}
+
+// A worker that dies in the third step, in the middle of the pipeline.
+TEST(DirectTraining, AWorkerThatDiesIsNamedWithin10Seconds) {
+  Setting s = setting_of({"1f1b", 3});
+  s.device = "far";
+  s.tell = [](TrainerOptions& o) { o.gpu_messages = "nccl"; };
+  comm::Options quick;
+  quick.timeout_s = 60;
+  auto transports = comm::make_inproc(3, quick);
+  std::vector<std::string> said(3);
+  std::vector<std::thread> threads;
+  std::int64_t died = 0;
+  for (int w = 0; w < 3; ++w)
+    threads.emplace_back([&, w] {
+      comm::Transport& links = *transports[w];
+      try {
+        Trainer trainer(language_model(s.model), s.optimizer, options_of(s), links);
+        for (int step = 0; step < 5; ++step) {
+          const Tokens batch = batch_of(s, step);
+          if (w == 1 && step == 2) {
+            died = comm::now_ns();
+            fail(Code::Internal, "lightning");
+          }
+          trainer.train(part_of(s, batch, trainer.pipeline()));
+        }
+      } catch (const std::exception& e) {
+        said[w] = e.what();
+        links.abort(1, e.what());
+      }
+    });
+  for (auto& thread : threads) thread.join();
+  EXPECT_LT(comm::now_ns() - died, 10'000'000'000);
+  for (const int w : {0, 2})
+    EXPECT_THAT(said[w], AllOf(HasSubstr("worker 1"), HasSubstr("lightning"))) << w;
+  EXPECT_EQ(fake().live(), 0);
+}
+
+}  // namespace
+}  // namespace hetu
