@@ -222,8 +222,8 @@ def load(folder, seed):
 
 
 def dcp(folder, seed):
-    """torch.distributed.checkpoint: saved by stages, read by others and by a script that has the whole model alone; what that
-    script saves is read by stages."""
+    """torch.distributed.checkpoint: saved by stages, read by others and by a script that has the whole model alone; what
+    that script saves is read by stages."""
     place = os.path.join(folder, "dcp")
     pipe, rule = check("zb-h1", seed)
     worker, workers = pipe.transport.worker, pipe.transport.workers
