@@ -8,9 +8,11 @@
 #include <fstream>
 #include <numeric>
 #include <random>
+#include <sstream>
 #include <thread>
 
 #include "executor/comm/inproc.h"
+#include "executor/state/copy_behind.h"
 #include "executor/state/safetensors.h"
 #include "graph/base/checksum.h"
 #include "graph/base/error.h"
@@ -196,6 +198,33 @@ TEST_F(Checkpoint, TruncatedAndForeignFilesAreRefused) {
 TEST(Crc32c, MatchesThePublishedCheckValue) {
   EXPECT_EQ(crc32c("123456789", 9), 0xE3069283U);  // RFC 3720, appendix B.4's polynomial
   EXPECT_EQ(crc32c("6789", 4, crc32c("12345", 5)), 0xE3069283U);
+}
+
+TEST_F(Checkpoint, FilesAreCopiedBehindWhatComputes) {
+  fs::create_directories(folder_);
+  const std::vector<std::string> texts = {std::string(3'000'001, 'x') + "end", "", "y"};
+  std::vector<std::pair<std::string, std::string>> files;
+  for (std::size_t i = 0; i < texts.size(); ++i) {
+    files.emplace_back(folder_ / std::to_string(i), folder_ / ("copy" + std::to_string(i)));
+    std::ofstream(files[i].first) << texts[i];
+  }
+  std::ofstream(files[2].second) << "longer than what is copied";
+  copy_behind(files);
+  for (std::size_t i = 0; i < texts.size(); ++i) {
+    std::stringstream copied;
+    copied << std::ifstream(files[i].second).rdbuf();
+    EXPECT_EQ(copied.str(), texts[i]);
+  }
+  EXPECT_THAT(
+      [&] {
+        copy_behind({{folder_ / "none", folder_ / "copy"}});
+      },
+      testing::ThrowsMessage<Error>(testing::HasSubstr("/none: No such file")));
+  EXPECT_THAT(
+      [&] {
+        copy_behind({{files[0].first, folder_ / "no" / "copy"}});
+      },
+      testing::ThrowsMessage<Error>(testing::HasSubstr("/no/copy: No such file")));
 }
 
 TEST(Crc32c, IsTheDivisionBitByBit) {

@@ -5,13 +5,17 @@
 
 #include <fstream>
 #include <map>
+#include <mutex>
 #include <set>
 #include <sstream>
+#include <thread>
 
+#include "executor/module/module_average.h"
 #include "executor/module/module_job.h"
 #include "graph/base/error.h"
 #include "graph/base/trace.h"
 #include "pipeline/generate/generate.h"
+#include "ps/coordinator/local_coordinator.h"
 #include "tests/executor/worker_threads.h"
 #include "tests/temporary_folder.h"
 
@@ -65,9 +69,11 @@ struct Model {
 // the sum of what comes back, y on the last stage. Messages are as long as their edge says.
 class Worker {
  public:
-  Worker(const Schedule& plan, const Model& model, int pipelines, comm::Transport& links)
+  Worker(const Schedule& plan, const Model& model, int pipelines, comm::Transport& links,
+         bool apart = false)
       : model_(model),
-        job_(plan, model.lowering(pipelines), links, [this](const Instr& i) { compute(i); }) {
+        job_(
+            plan, model.lowering(pipelines), links, [this](const Instr& i) { compute(i); }, apart) {
     const auto& placements = job_.plan().placements;
     for (int p = 0; p < static_cast<int>(placements.size()); ++p) {
       if (placements[p].workers.front() != job_.row()) continue;
@@ -199,10 +205,11 @@ class Worker {
   std::map<std::tuple<bool, int, int, int>, double> local_;  // forward?, reader, part, micro-batch
 };
 
-// By model stage, over all pipelines; and the loss of each micro-batch.
-std::pair<std::vector<double>, std::vector<double>> alone(const Model& model, int pipelines) {
+// By model stage, over pipelines from `first` on; and the loss of each micro-batch.
+std::pair<std::vector<double>, std::vector<double>> alone(const Model& model, int pipelines,
+                                                          int first = 0) {
   std::vector<double> gradients(model.stages, 0), losses;
-  for (int d = 0; d < pipelines; ++d) {
+  for (int d = first; d < first + pipelines; ++d) {
     for (int micro = 0; micro < kMicros; ++micro) {
       std::vector<double> x(model.stages, 0), y(model.stages), gy(model.stages, 0);
       for (int s = 0; s < model.stages; ++s) {
@@ -250,6 +257,82 @@ INSTANTIATE_TEST_SUITE_P(Grid, ModuleStagesOf,
                                                           "chimera", "varuna"),
                                           testing::Values(2, 4), testing::Values(1, 2),
                                           testing::Bool(), testing::Bool()));
+
+// Nothing waits for another pipeline: one makes three steps, the other one.
+TEST(ModuleJob, OfPipelinesApartHasSumsOfItsOwn) {
+  for (const char* method : {"1f1b", "chimera", "zb-v"}) {
+    const Schedule plan = plan_of(method, 2);
+    const Model model{model_stages(plan), false, true};
+    const auto work = [&](comm::Transport& links) {
+      Worker worker(plan, model, 1, links, true);
+      const int pipeline = worker.job().pipeline();
+      const auto [gradients, losses] = alone(model, 1, pipeline);
+      for (int step = 0; step < (pipeline == 0 ? 3 : 1); ++step) {
+        const std::vector<double> told = worker.step(step, 2);
+        EXPECT_EQ(
+            std::vector(told.begin() + kMicros * pipeline, told.begin() + kMicros * (pipeline + 1)),
+            losses);
+        for (const auto& [placement, gradient] : worker.gradients)
+          EXPECT_EQ(gradient, gradients[worker.stage_of(placement)]) << "placement " << placement;
+      }
+      EXPECT_EQ(worker.job().sum({1.0 + pipeline}), std::vector{2.0 + 2 * pipeline});
+    };
+    EXPECT_EQ(on_worker_threads(4, work), "") << method;
+  }
+}
+
+// Each update of pipeline d adds 1 + d, and means keep the sum over pipelines.
+TEST(ModuleAverage, LosesNoUpdateAndEndsAsOne) {
+  constexpr int kPipelines = 3, kWidth = 2, kUpdates = 20;
+  for (const bool overlap : {true, false}) {
+    for (const auto method : {groups::Method::PartialReduce, groups::Method::AdPsgd}) {
+      ps::LocalCoordinator coordinator;
+      Averaging how;
+      how.policy.method = method;
+      how.overlap = overlap;
+      how.connect = [&](const ps::ClientOptions& options) { return coordinator.client(options); };
+      std::mutex mutex;
+      std::vector<int> done(kPipelines * kWidth);
+      std::vector<std::vector<float>> weights(done.size(), std::vector<float>(5, 1)),
+          states(weights);
+      const auto work = [&](comm::Transport& links) {
+        const int worker = links.worker(), pipeline = worker / kWidth;
+        ModuleAverage average(how, links, kPipelines);
+        states[worker].assign(5, static_cast<float>(pipeline));
+        average.begin_run(40, kUpdates, host_span(weights[worker].data(), 5));
+        int updates = 0;
+        while (average.stop_after() > updates) {
+          if (pipeline == 1) std::this_thread::sleep_for(std::chrono::milliseconds(2));
+          average.computed();
+          for (float& weight : weights[worker]) weight += 1.0F + static_cast<float>(pipeline);
+          average.updated();
+          ++updates;
+        }
+        average.end_run({host_span(states[worker].data(), 5)});
+        EXPECT_NEAR(average.mean({1.0 * pipeline})[0], 1, 1e-12);
+        const std::lock_guard lock(mutex);
+        done[worker] = updates;
+      };
+      ASSERT_EQ(on_worker_threads(kPipelines * kWidth, work), "");
+      for (int row = 0; row < kWidth; ++row) {
+        int all = 0;
+        double wanted = 1;
+        for (int d = 0; d < kPipelines; ++d) {
+          all += done[d * kWidth + row];
+          wanted += done[d * kWidth + row] * (1.0 + d) / kPipelines;
+        }
+        EXPECT_GE(all, kPipelines * kUpdates);
+        EXPECT_LT(all, kPipelines * (kUpdates + 1));
+        for (int d = 0; d < kPipelines; ++d) {
+          EXPECT_EQ(weights[d * kWidth + row], weights[row]);
+          EXPECT_NEAR(weights[d * kWidth + row][4], wanted, 1e-4 * wanted);
+          EXPECT_EQ(states[d * kWidth + row][0], 1);
+          EXPECT_EQ(done[d * kWidth], done[d * kWidth + row]) << "stages stop at one count";
+        }
+      }
+    }
+  }
+}
 
 TEST(ModuleJob, WritesWhatWasMeasuredBesideItsPlan) {
   const TemporaryFolder folder;

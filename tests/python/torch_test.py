@@ -66,11 +66,13 @@ class Torch(unittest.TestCase):
             pages = [f"page {number}" for number in range(len(snippets()))]
             for name, text in zip(pages, snippets(), strict=True):
                 Path(folder, f"{name}.py").write_text(text)
-            printed = job(2, folder, [*SAMPLE, "bad", "empty", "loaded", "varuna overflow 2 1", *pages])
-            for word, lines in (("BAD ", 6), ("EMPTY ", 3), ("OVERFLOW", 1), ("LOADED", 1)):
+            printed = job(2, folder, [*SAMPLE, "bad", "empty", "loaded", "dcp", "varuna overflow 2 1", *pages])
+            for word, lines in (("BAD ", 6), ("EMPTY ", 3), ("OVERFLOW", 1), ("LOADED", 1),
+                                ("DCP: ", 1)):
                 self.assertEqual(printed.count(word), 2 * lines, printed)
             self.expect(printed, 2, SAMPLE[:-2])
             self.same_after(folder, "save_2", "load_2")
+            self.same_after(folder, "dcp_2", "dcp_again_2")
             for name in pages:
                 self.assertEqual(printed.count(f"RAN {name}"), 2, printed)
 

@@ -221,6 +221,67 @@ def load(folder, seed):
     _one_more(pipe, rule, seed, os.path.join(folder, f"after_load_{pipe.transport.workers}.pt"))
 
 
+def dcp(folder, seed):
+    """torch.distributed.checkpoint: saved by stages, read by others and by a script that has the whole model alone; what
+    that script saves is read by stages."""
+    place = os.path.join(folder, "dcp")
+    pipe, rule = check("zb-h1", seed)
+    worker, workers = pipe.transport.worker, pipe.transport.workers
+    _refuses(RuntimeError, lambda: hetu.torch.save_dcp(pipe, place, rule), "torch's own group of the 2 workers")
+    torch.distributed.init_process_group("gloo", init_method=f"file://{folder}/group", rank=worker,
+                                         world_size=workers)
+    rule.param_groups[0]["lr"] = 0.02
+    hetu.torch.save_dcp(pipe, place, rule)
+    known = pipe.state_dict()
+    _one_more(pipe, rule, seed, os.path.join(folder, f"after_dcp_{workers}.pt"))
+    torch.manual_seed(seed + 1)
+    other = hetu.torch.Pipeline(deep(), nn.MSELoss(), "zb-v", MICROS)
+    second = torch.optim.AdamW(other.parameters(), lr=0.01)
+    hetu.torch.load_dcp(other, place, second)
+    assert other.steps == STEPS and second.param_groups[0]["lr"] == 0.02
+    if worker == 0:
+        plain_dcp(place, known)
+    other.exchange(b"another script has been there")
+    _one_more(other, second, seed, os.path.join(folder, f"after_dcp_again_{workers}.pt"))
+    hetu.torch.load_dcp(other, f"{place}-plain", second)
+    assert all(torch.equal(a + 1, b) for a, b in zip(known.values(), other.state_dict().values(), strict=True))
+    torch.distributed.destroy_process_group()
+    _refuses(OSError, lambda: hetu.torch.load_dcp(other, folder, second), "no complete checkpoint of torch")
+    print(f"DCP: worker {worker}", flush=True)
+
+
+def plain_dcp(place, known):
+    """A script that knows nothing of stages."""
+    from torch.distributed import checkpoint as files
+    from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
+
+    whole = deep()
+    rule = torch.optim.AdamW(whole.parameters(), lr=0.01)
+    for parameter in whole.parameters():
+        parameter.grad = torch.zeros_like(parameter)
+    rule.step()
+    weights, states = get_state_dict(whole, rule)
+    found = {"model": weights, "optimizer": states}
+    files.load(found, checkpoint_id=place, no_dist=True)
+    set_state_dict(whole, rule, model_state_dict=found["model"], optim_state_dict=found["optimizer"])
+    assert all(torch.equal(a, b) for a, b in zip(whole.state_dict().values(), known.values(), strict=True))
+    assert rule.param_groups[0]["lr"] == 0.02 and all(float(state["step"]) == STEPS for state in rule.state.values())
+    with torch.no_grad():
+        for parameter in whole.parameters():
+            parameter += 1
+    weights, states = get_state_dict(whole, rule)
+    files.save({"model": weights, "optimizer": states}, checkpoint_id=f"{place}-plain", no_dist=True)
+
+
+def _refuses(kind, call, text):
+    try:
+        call()
+    except kind as error:
+        assert text in str(error) and "\n" not in str(error), str(error)
+    else:
+        raise AssertionError(f"nothing said '{text}'")
+
+
 def _one_more(pipe, rule, seed, path):
     draw = torch.Generator().manual_seed(seed + 2)
     x, y = torch.randn(ROWS, WIDTH, generator=draw), torch.randn(ROWS, WIDTH, generator=draw)
@@ -246,6 +307,8 @@ def main():
             torch_mixed.run(name, MICROS, int(seed))
         elif name == "empty":
             torch_empty.run(folder, int(seed))
+        elif name == "dcp":
+            dcp(folder, int(seed))
         elif name == "loaded":
             loaded(int(seed))
         elif name == "bad":

@@ -14,6 +14,7 @@ except ImportError as error:
                       f"torch") from None
 
 from hetu.torch.cuts import CutPoint
+from hetu.torch.distributed_checkpoint import load_dcp, save_dcp
 from hetu.torch.empty import empty
 from hetu.torch.functions import seed_of
 from hetu.torch.measured import cut_by_time
@@ -22,4 +23,5 @@ from hetu.torch.record import record
 from hetu.torch.scaler import GradScaler
 from hetu.torch.tracing import split
 
-__all__ = ["CutPoint", "GradScaler", "Pipeline", "cut_by_time", "empty", "record", "seed_of", "split"]
+__all__ = ["CutPoint", "GradScaler", "Pipeline", "cut_by_time", "empty", "load_dcp", "record", "save_dcp",
+           "seed_of", "split"]

@@ -347,6 +347,8 @@ class Pipeline(StateOfPipeline):
 
     def release(self) -> None:
         """Lets go of the links."""
+        if self.averages:
+            self.averages.link = None
         self.job = self.functions.job = self.averages = None
 
 

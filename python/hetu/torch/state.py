@@ -36,25 +36,25 @@ class StateOfPipeline:
         if self.averages:
             self.averages.check_one(what)
 
-    def _tensors(self, saves: bool) -> Iterator[tuple[list[str], torch.Tensor]]:
-        """Parameters and kept buffers of this worker with all of their names; where it `saves`, of those alone of which it
-        has the first copy."""
+    def own_tensors(self, first_copies: bool) -> Iterator[tuple[list[str], torch.Tensor]]:
+        """Parameters and kept buffers of this worker with all of their names, the first of which is that of a tied pair;
+        or those alone of which it has the first copy."""
         seconds = {id(tie.copies[1]): tie for tie in self.ties}
         for placement, stage in self.own.items():
-            if saves and (self.pipeline or self.schedule.placements[placement]["replica"]):
+            if first_copies and (self.pipeline or self.schedule.placements[placement]["replica"]):
                 continue
             kept = {id(t) for t in stage.state_dict(keep_vars=True).values()}
             for tensor in [*stage.parameters(), *stage.buffers()]:
                 if id(tensor) not in kept:
                     continue
                 first = seconds[id(tensor)].copies[0] if id(tensor) in seconds else tensor
-                if first is tensor or not saves:
+                if first is tensor or not first_copies:
                     yield [self.pieces.names[id(first)], *self.pieces.also.get(id(first), [])], tensor
 
     def state_dict(self) -> dict[str, torch.Tensor]:
         """That of the unsplit model, on every worker; every worker calls it. Buffers are those of the first pipeline."""
         self.check_one("state_dict")
-        mine = {name: tensor.detach().cpu() for names, tensor in self._tensors(saves=True) for name in names}
+        mine = {name: tensor.detach().cpu() for names, tensor in self.own_tensors(first_copies=True) for name in names}
         out: dict[str, torch.Tensor] = {}
         for text in self.exchange(_packed(mine)):
             out.update(torch.load(io.BytesIO(text), weights_only=True))
@@ -65,7 +65,7 @@ class StateOfPipeline:
         """Takes this worker's part of the whole model's. Throws ValueError, naming what is missing or does not fit."""
         self.check_one("load_state_dict")
         with torch.no_grad():
-            for names, tensor in self._tensors(saves=False):
+            for names, tensor in self.own_tensors(first_copies=False):
                 found = state.get(names[0])
                 if found is None:
                     raise ValueError(f"the state has no '{names[0]}'")
@@ -86,7 +86,7 @@ class StateOfPipeline:
         place.mkdir(parents=True, exist_ok=True)
         mine: dict[str, torch.Tensor] = {}
         scalars: dict[str, Any] = {}
-        for names, tensor in self._tensors(saves=True):
+        for names, tensor in self.own_tensors(first_copies=True):
             mine.update({name: tensor for name in names})
             for key, value in (optimizer.state.get(tensor, {}) if optimizer else {}).items():
                 if isinstance(value, torch.Tensor):
@@ -138,7 +138,7 @@ class StateOfPipeline:
             raise OSError(f"{place}: the checkpoint's optimizer has {len(groups)} group(s) of parameters, this one "
                           f"{len(optimizer.param_groups)}")
         wanted: dict[str, tuple[str, torch.Tensor]] = {}
-        for names, tensor in self._tensors(saves=False):
+        for names, tensor in self.own_tensors(first_copies=False):
             if names[0] not in files:
                 raise OSError(f"{place}: the checkpoint has no '{names[0]}'")
             wanted[names[0]] = (names[0], tensor)
