@@ -8,6 +8,7 @@
 
 #include "graph/base/device.h"
 #include "graph/graph.h"
+#include "ops/run_counters.h"
 
 namespace hetu {
 
@@ -20,6 +21,9 @@ struct RunContext {
       0;                 ///< index within the global batch of this micro-batch's first sample
   bool training = true;  ///< false: dropout passes its input through
   float loss_scale = 1;  ///< of the gradient of the loss, and so of every gradient
+  /// In the place of step and sample_offset, on the device, for kernels that are recorded and run
+  /// again (Queue::repeat): read when they run. Null: as they stand here.
+  const RunCounters* counters = nullptr;
 };
 
 /// What is known when a kernel is prepared: types with the batch bound, attributes, and the key of

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <string_view>
 
+#include "ops/run_counters.h"
 #include "ops/touched_rows.h"
 
 namespace hetu {
@@ -66,6 +67,8 @@ using FactorScratch = std::int64_t (*)(std::int64_t inputs, std::int64_t outputs
 /// otherwise.
 struct TensorKernels {
   void (*fill)(float* to, float value, std::int64_t elements);
+  /// *to = now, which need not stay. `to` lies on the device.
+  void (*set_counters)(RunCounters* to, RunCounters now);
   /// to += from
   void (*add)(float* to, const float* from, std::int64_t elements);
   /// to += a - b: what a copy of the weights has moved by.

@@ -12,6 +12,7 @@
 
 #include "config/env.h"
 #include "executor/device/backends.h"
+#include "executor/device/cuda_graphs.h"
 #include "executor/device/device.h"
 #include "graph/base/error.h"
 #include "graph/base/log.h"
@@ -130,6 +131,7 @@ class CudaQueue final : public Queue {
     changed_.notify_all();
     thread_.join();
     let_go(cudaStreamSynchronize(cuda_stream()));
+    graphs_.clear();
     if (bench_.multiplier != nullptr)
       static_cast<void>(cublasLtDestroy(static_cast<cublasLtHandle_t>(bench_.multiplier)));
     bench_.convolver.reset();
@@ -155,6 +157,14 @@ class CudaQueue final : public Queue {
     changed_.notify_one();
     return Event(std::move(coming));
   }
+
+  bool repeat(const std::string& key, const std::function<void()>& give) override {
+    const std::lock_guard lock(mutex_);
+    use_card();
+    return graphs_.repeat(key, give, cuda_stream());
+  }
+  bool records() const override { return true; }
+  std::int64_t repeated() const override { return graphs_.repeated(); }
 
   /// Before its first product.
   void use_tf32() { bench_.tf32 = true; }
@@ -253,7 +263,9 @@ class CudaQueue final : public Queue {
   cuda::Bench bench_;
   cuda::Fault* fault_ = nullptr;  // mapped: kernels write it
   std::unique_ptr<Staging> staging_;
-  std::mutex mutex_;  // of what is given: one piece of work after the other
+  std::recursive_mutex mutex_;  // of what is given: one piece of work after the other; repeat()
+                                // gives more while it holds it
+  cuda::Graphs graphs_;
 
   std::mutex waiting_mutex_;
   std::condition_variable changed_;

@@ -28,6 +28,8 @@ class Reach {
     if (far_ == nullptr || address == nullptr) return address;
     return static_cast<T*>(const_cast<void*>(reached(address)));
   }
+  /// Whether host code, too, can read there: of "far" alone.
+  bool is_readable() const { return far_ != nullptr; }
 
  private:
   const void* reached(const void* address) const;
@@ -59,6 +61,17 @@ class Queue {
   void download(void* to_host, const void* from, std::int64_t bytes);
   /// The moment when all that it was given so far is done.
   virtual Event record() = 0;
+  /// Gives it what `give` gives it, as one: the second call with a key records it, and later ones
+  /// run the record again and do not call `give`, which must give the same then but for what work
+  /// reads in the device's memory. Returns whether it was so. Where nothing is recorded, or this
+  /// cannot be, `give` is called. Nothing may be waited for, nor any moment recorded, in `give`.
+  virtual bool repeat(const std::string& /*key*/, const std::function<void()>& give) {
+    give();
+    return false;
+  }
+  /// Whether repeat() records; and how often it has run a record again.
+  virtual bool records() const { return false; }
+  virtual std::int64_t repeated() const { return 0; }
   /// What NCCL calls its stream: a cudaStream_t; null: not for NCCL. Of "far" the queue itself, for
   /// what stands in for NCCL in tests.
   virtual void* stream() { return nullptr; }

@@ -2,10 +2,12 @@
 // unmapped ranges, a queue that is a thread, events that really come later.
 #include <sys/mman.h>
 
+#include <atomic>
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
 #include <deque>
+#include <map>
 #include <thread>
 
 #include "executor/device/backends.h"
@@ -37,6 +39,24 @@ class FarQueue final : public Queue {
 
   void* stream() override { return static_cast<Queue*>(this); }
 
+  // As a CUDA graph: what the work was given when it was recorded stays with it.
+  bool repeat(const std::string& key, const std::function<void()>& give) override {
+    const auto [at, first] = recorded_.try_emplace(key);
+    Record& record = at->second;
+    if (first || record.work.empty()) {
+      recording_ = first ? nullptr : &record;
+      recorder_ = std::this_thread::get_id();
+      give();
+      recording_ = nullptr;
+      return false;
+    }
+    for (const auto& work : record.work) this->give({work, nullptr});
+    ++repeated_;
+    return true;
+  }
+  bool records() const override { return true; }
+  std::int64_t repeated() const override { return repeated_; }
+
   Event record() override {
     auto coming = std::make_shared<Event::Coming>();
     give({{}, coming});
@@ -49,7 +69,11 @@ class FarQueue final : public Queue {
     std::shared_ptr<Event::Coming> event;  // in its place
   };
 
-  void push(std::function<void(Reach)> work) override { give({std::move(work), nullptr}); }
+  void push(std::function<void(Reach)> work) override {
+    if (recording_ != nullptr && recorder_ == std::this_thread::get_id())
+      recording_.load()->work.push_back(work);
+    give({std::move(work), nullptr});
+  }
 
   void give(Task task) {
     {
@@ -82,7 +106,15 @@ class FarQueue final : public Queue {
     }
   }
 
+  struct Record {
+    std::vector<std::function<void(Reach)>> work;
+  };
+
   const FarMemory& memory_;
+  std::map<std::string, Record> recorded_;  // the next four are of the thread that repeats
+  std::atomic<Record*> recording_ = nullptr;
+  std::atomic<std::thread::id> recorder_;
+  std::int64_t repeated_ = 0;
   std::mutex mutex_;
   std::condition_variable changed_;
   std::deque<Task> tasks_;

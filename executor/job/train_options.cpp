@@ -86,6 +86,12 @@ Fields fields(TrainerOptions& o) {
            "how gradients travel where copies of a stage sum them: float32; or bf16, rounded, in "
            "half the bytes, and added in float32",
        .choices = {"float32", "bf16"}},
+      {.name = "cuda_graphs",
+       .place = &o.cuda_graphs,
+       .argument = "WHAT",
+       .doc = "of GPUs: on, the kernels of a stage's function are recorded as one CUDA graph and "
+              "launched together, the same bits; or off",
+       .choices = {"on", "off"}},
       {.name = "gpu_messages",
        .place = &o.gpu_messages,
        .argument = "HOW",

@@ -91,6 +91,7 @@ struct TrainerOptions : Sizes {
   std::string dtype = "float32";       ///< see precision.h
   std::string loss_scale = "dynamic";  ///< of float16; see stage/loss_scale.h
   std::string wire = "float32";        ///< or bf16: how gradient sums travel, see AllReduce
+  std::string cuda_graphs = "off";     ///< or on; see Queue::repeat
   std::string gpu_messages = "auto";   ///< or nccl, host; see gpu_messages.h
   std::string fuse = "on";             ///< or off: operators run as the model has them
   bool dense_tables = false;           ///< see CompileOptions

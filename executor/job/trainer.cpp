@@ -67,6 +67,10 @@ void Trainer::build() {
   direct_ = open_direct(job, transport_, *device_);
   StagesOptions how = stages_options(plan_);
   how.direct = direct_ != nullptr;
+  how.repeats = job.cuda_graphs == "on";
+  if (how.repeats && !device_->queue().records())
+    fail(Code::Unsupported, "--cuda-graphs on: device {} launches nothing; leave it out",
+         device_->name());
   stages_ = std::make_unique<TrainStages>(plan_.graph, std::move(plan_.stage_plans), optimizer_,
                                           how, *device_, transport_);
   if (wants_loss_scale(job.dtype))

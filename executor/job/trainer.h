@@ -172,6 +172,8 @@ class Trainer {
   const TrainerOptions& options() const { return plan_.options; }
   const OptimizerConfig& optimizer() const { return optimizer_; }
   const WorkerMemory& memory() const { return plan_.memory; }
+  /// How often a function of a stage was run from its record: of --cuda-graphs.
+  std::int64_t repeated() const { return device_->queue().repeated(); }
   /// Most activations that this worker keeps at once: as the plan has it, and as it was so far.
   ActivationPeak planned_peak() const { return plan_.planned_peak(); }
   ActivationPeak measured_peak() const { return stages_->measured_peak(); }

@@ -19,6 +19,9 @@ StageFunctions::StageFunctions(const Graph& graph, const StagePlan& plan,
     inputs_.resize(std::max(inputs_.size(), node.inputs.size()));
     outputs_.resize(std::max(outputs_.size(), node.outputs.size()));
   }
+  if (!context.repeats) return;
+  counters_ = device.alloc(sizeof(RunCounters));
+  require(counters_ != nullptr, "device {} has no memory for counters", device.name());
 }
 
 void StageFunctions::launch(const Launch& l, int micro, const RunContext& context) {
@@ -36,7 +39,12 @@ void StageFunctions::launch(const Launch& l, int micro, const RunContext& contex
     std::vector<void*> outputs;
     for (const void* address : from) inputs.push_back(at(address));
     for (void* address : to) outputs.push_back(at(address));
-    body({inputs.data(), outputs.data(), at(scratch), context});
+    RunContext now = context;
+    if (context.counters != nullptr && at.is_readable()) {  // kernels of the host do not read it
+      now.step = at(context.counters)->step;
+      now.sample_offset = at(context.counters)->sample_offset;
+    }
+    body({inputs.data(), outputs.data(), at(scratch), now});
   });
 }
 
@@ -80,17 +88,65 @@ void StageFunctions::add_staged(const StageUse& use) {
   });
 }
 
-void StageFunctions::run(const Function& function, int micro, How how) {
-  const bool half = how.half;
+int StageFunctions::number_of(int micro, bool half) const {
   const int whole = half ? micro / 2 : micro;
-  const int of_all = context_.pipeline * context_.micro_batches + whole % context_.micro_batches;
+  return context_.pipeline * context_.micro_batches + whole % context_.micro_batches;
+}
+
+RunContext StageFunctions::context_of(int micro, bool half) const {
   RunContext run;
   run.seed = context_.seed;
   run.training = context_.training;
   run.loss_scale = context_.loss_scale;
-  run.step = context_.step + context_.step_of(whole);
-  run.sample_offset = of_all * plan_.micro_batch;
+  run.step = context_.step + context_.step_of(half ? micro / 2 : micro);
+  run.sample_offset = number_of(micro, half) * plan_.micro_batch;
   if (half && micro % 2 == 1) run.sample_offset += (plan_.micro_batch + 1) / 2;
+  return run;
+}
+
+// Not where something is waited for between kernels, or is different each time: gradients that are
+// final start their sums, and functions of short batches come and go.
+bool StageFunctions::may_repeat(const Function& function, const How& how) const {
+  const bool timed = context_.training && how.timed && context_.block_times != nullptr;
+  const bool taps = context_.feeds_factors && context_.training && !function.taps.empty();
+  const bool logs = context_.training && context_.tensor_log != nullptr;
+  return counters_ && !how.last && !timed && !taps && !logs && scratch_ == nullptr;
+}
+
+// All that decides what is launched with which addresses and constants.
+std::string StageFunctions::key_of(const Function& function, int micro, const How& how) const {
+  std::string key;
+  const auto add = [&key](const auto& value) {
+    key.append(reinterpret_cast<const char*>(&value), sizeof value);
+  };
+  add(&function);
+  add(context_.training);
+  add(context_.loss_scale);
+  add(micro % 2);
+  memory_.append_slots(micro, key);
+  if (how.half) memory_.append_slots(micro / 2, key);
+  for (const Accumulate& a : function.accumulates) add(gradients_.is_fresh(a.use));
+  key.append(context_.nodes.begin(), context_.nodes.end());
+  return key;
+}
+
+void StageFunctions::run(const Function& function, int micro, How how) {
+  RunContext run = context_of(micro, how.half);
+  if (!may_repeat(function, how)) return run_launches(function, micro, how, run);
+  auto* const counters = reinterpret_cast<RunCounters*>(counters_.get());
+  device_.queue().run([counters, now = RunCounters{run.step, run.sample_offset},
+                       set = device_.kernels().set_counters](Reach at) { set(at(counters), now); });
+  run.counters = counters;
+  const bool repeated = device_.queue().repeat(key_of(function, micro, how),
+                                               [&] { run_launches(function, micro, how, run); });
+  if (!repeated) return;
+  for (const Accumulate& a : function.accumulates) gradients_.filled(a.use);
+}
+
+void StageFunctions::run_launches(const Function& function, int micro, const How& how,
+                                  const RunContext& run) {
+  const bool half = how.half;
+  const int of_all = number_of(micro, half);
   std::size_t next = 0;
   BlockTimes* const times = context_.training && how.timed ? context_.block_times : nullptr;
   const bool logs = context_.training && !half && context_.tensor_log != nullptr;

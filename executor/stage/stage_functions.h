@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <map>
 #include <span>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -34,6 +35,7 @@ struct StepContext {
   int step = 0;                          ///< the first of the run
   BlockTimes* block_times = nullptr;     ///< where times of blocks are noted; null: nowhere
   TensorLog* tensor_log = nullptr;       ///< where results of kernels are noted; null: nowhere
+  bool repeats = false;                  ///< functions are recorded, and run again as one
   int live_halves = 0, most_halves = 0;  ///< gradients to come of micro-batches run forward
   std::int64_t kept_bytes = 0, most_bytes = 0;  ///< of saved slots
 
@@ -69,6 +71,11 @@ class StageFunctions {
  private:
   static constexpr std::size_t kKept = 16;  // functions of fewer samples
 
+  int number_of(int micro, bool half) const;  // among the micro-batches of all pipelines
+  RunContext context_of(int micro, bool half) const;
+  bool may_repeat(const Function& function, const How& how) const;
+  std::string key_of(const Function& function, int micro, const How& how) const;
+  void run_launches(const Function& function, int micro, const How& how, const RunContext& run);
   void launch(const Launch& launch, int micro, const RunContext& context);
   const Function& of_samples(const Function& function, std::int64_t samples);
   void compute(const Launch& launch, std::span<const Accumulate> accumulates, int micro,
@@ -90,6 +97,7 @@ class StageFunctions {
   std::map<std::pair<const Function*, std::int64_t>, Function> short_;  // by function and samples
   Device::Memory short_scratch_;                                        // of their kernels
   std::int64_t short_scratch_bytes_ = 0;
+  Device::Memory counters_;          // of functions that are run again; null: none are
   std::byte* scratch_ = nullptr;     // where the kernels of the function have it; null: as placed
   std::vector<const void*> inputs_;  // of the launch
   std::vector<void*> outputs_;

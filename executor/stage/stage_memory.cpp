@@ -72,6 +72,16 @@ int WeightVersions::advance(int wanted) {
   return static_cast<int>(to - slots_.data());
 }
 
+void StageMemory::append_slots(int micro, std::string& key) const {
+  const auto add = [&key](int slot) {
+    key.append(reinterpret_cast<const char*>(&slot), sizeof slot);
+  };
+  for (const SlotRing& ring : rings_)
+    if (ring.slots() > 0) add(ring.slot_of(micro));
+  add(weight_slot_[static_cast<std::size_t>(micro) % weight_slot_.size()]);
+  add(versions_.newest_slot());
+}
+
 void StageMemory::use_weights(int micro, int version) {
   const int at = micro % static_cast<int>(version_of_.size());
   HETU_ASSERT(version_of_[at] == kNone);

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "executor/compile/plan.h"
@@ -112,6 +113,9 @@ class StageMemory {
   /// WeightVersions::advance.
   void advance_weights(int wanted);
   void restart_versions() { versions_.restart(); }
+
+  /// Appends what at() makes addresses of for that micro-batch.
+  void append_slots(int micro, std::string& key) const;
 
   SlotRing& ring(int number) { return rings_[number]; }
   const SlotRing& ring(int number) const { return rings_[number]; }

@@ -23,6 +23,7 @@ struct StagesOptions {
   bool by_version = false;       ///< the plan is asynchronous: stages update one by one
   std::uint64_t seed = 0;
   std::int64_t bucket_bytes = 8 << 20;  ///< least size of a gradient bucket
+  bool repeats = false;                 ///< functions are recorded, see Queue::repeat
   bool direct = false;                  ///< messages and buckets lie in the device's memory
 };
 

@@ -27,6 +27,7 @@ TrainStages::TrainStages(const Graph& graph, std::vector<std::unique_ptr<StagePl
   context_.micro_ids = options.micro_ids;
   context_.by_version = options.by_version;
   context_.seed = options.seed;
+  context_.repeats = options.repeats;
   for (std::size_t i = 0; i < plans.size(); ++i) {
     if (!plans[i]) continue;
     stages_[i] =

@@ -135,6 +135,8 @@ void sum_of_squares_rows(const float* x, const TouchedRows& touched, double* res
 
 void fill(float* to, float value, std::int64_t elements) { std::fill_n(to, elements, value); }
 
+void set_counters(RunCounters* to, RunCounters now) { *to = now; }
+
 void add(float* to, const float* from, std::int64_t elements) {
 #pragma omp parallel for simd schedule(static) if (parallel : elements > kBlock)
   for (std::int64_t i = 0; i < elements; ++i) to[i] += from[i];
@@ -181,6 +183,7 @@ Sweep TensorKernels::sweep(std::string_view optimizer) const {
 const TensorKernels& cpu_tensor_kernels() {
   static constexpr TensorKernels kernels{
       .fill = &fill,
+      .set_counters = &set_counters,
       .add = &add,
       .add_difference = &add_difference,
       .add_wide = &add_wide,

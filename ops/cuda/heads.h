@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "ops/cpu/attention_shape.h"
+#include "ops/cuda/moment.h"
 #include "ops/cuda/rows.h"
 
 namespace hetu::cuda {
@@ -16,14 +17,10 @@ using cpu::ScoreRow;
 
 /// What a run adds to the shape.
 struct AttentionRun {
-  std::uint64_t seed;
-  std::int64_t step, first_sample;
+  Moment moment;
   bool drops;
   AttentionRun(const KernelCall& c, const AttentionShape& s)
-      : seed(c.run.seed),
-        step(c.run.step),
-        first_sample(c.run.sample_offset),
-        drops(c.run.training && s.rate.threshold != 0) {}
+      : moment(c.run), drops(c.run.training && s.rate.threshold != 0) {}
 };
 
 struct Heads : RowWork {
@@ -47,8 +44,7 @@ struct Heads : RowWork {
   /// What dropout multiplies the weight of key j by.
   HETU_HD float factor(const ScoreRow& a, std::int64_t j) const {
     if (!run.drops) return 1.0F;
-    const auto stream =
-        DropoutStream::of(run.seed, s.name_hash, run.step, run.first_sample + a.sample);
+    const auto stream = run.moment.stream(s.name_hash, a.sample);
     return s.rate.keeps(stream.bits(s.row(a.head, a.query) + j)) ? static_cast<float>(s.rate.scale)
                                                                  : 0.0F;
   }

@@ -3,7 +3,7 @@
 #include <cstdint>
 
 #include "ops/cpu/kernel_shapes.h"
-#include "ops/philox.h"
+#include "ops/cuda/moment.h"
 
 namespace hetu::cuda {
 
@@ -11,30 +11,25 @@ namespace hetu::cuda {
 /// it is.
 struct Keeps {
   std::int64_t elements;  ///< of a sample
-  std::uint64_t seed, name_hash;
-  std::int64_t step, first_sample;
+  std::uint64_t name_hash;
+  Moment moment;
   DropoutRate rate;
   bool drops;
 
   explicit Keeps(const KernelDesc& d)
       : elements(cpu::elements_per_sample(d, d.outputs[0])),
-        seed(0),
         name_hash(d.name_hash),
-        step(0),
-        first_sample(0),
         rate(DropoutRate::of(d.attrs->real("p"))),
         drops(false) {}
   Keeps in(const RunContext& run) const {
     Keeps now = *this;
-    now.seed = run.seed;
-    now.step = run.step;
-    now.first_sample = run.sample_offset;
+    now.moment = Moment(run);
     now.drops = run.training;
     return now;
   }
   HETU_HD float operator()(std::int64_t i, float x) const {
     if (!drops) return x;
-    const auto stream = DropoutStream::of(seed, name_hash, step, first_sample + i / elements);
+    const auto stream = moment.stream(name_hash, i / elements);
     return rate.keeps(stream.bits(i % elements)) ? x * static_cast<float>(rate.scale) : 0.0F;
   }
 };

@@ -29,6 +29,13 @@ const comm::FakeNccl& fake() {
   return one;
 }
 
+comm::Options quick(double timeout_s) {
+  comm::Options options;
+  options.timeout_s = timeout_s;
+  options.dead_after_s = 0.5;
+  return options;
+}
+
 /// A worker's device, some memory of it, and links. Links go first.
 struct Place {
   explicit Place(comm::Transport& t, std::int64_t elements = 64)
@@ -97,6 +104,36 @@ TEST(DirectLinks, AMessageWaitsForItsBytesAndForItsRoom) {
   EXPECT_EQ(said, "");
 }
 
+// Receives go by room: of two messages in one direction the first may have none before the second
+// is there. A sender that began them in its order would keep its stream, and the second, for ever.
+TEST(DirectLinks, AMessageWithoutRoomHoldsUpNoOther) {
+  const auto said = on_worker_threads(
+      2,
+      [](comm::Transport& t) {
+        Place here(t, 2);
+        const std::vector<float> values = {7, 8};
+        if (t.worker() == 0) here.span.write(values.data());
+        if (t.worker() == 0) {
+          const Event first = here.links.send(1, tag_of(1, 0), here.part(0, 1).data, 4, here.now());
+          const Event second =
+              here.links.send(1, tag_of(1, 1), here.part(1, 1).data, 4, here.now());
+          here.links.wait(second, "the second");
+          here.links.wait(first, "the first");
+          return;
+        }
+        auto room = std::make_shared<Event::Coming>();
+        const Event first =
+            here.links.receive(0, tag_of(1, 0), here.part(0, 1).data, 4, Event(room));
+        here.links.wait(here.links.receive(0, tag_of(1, 1), here.part(1, 1).data, 4, here.now()),
+                        "the second");
+        room->happen(comm::now_ns(), nullptr);
+        here.links.wait(first, "the first");
+        EXPECT_EQ(here.span.values(), values);
+      },
+      quick(20));
+  EXPECT_EQ(said, "");
+}
+
 /// The same sums on the device and by the transport's reducer, which other tests know.
 void compare_sums(int workers, std::int64_t elements, const comm::Group& order) {
   const auto said = on_worker_threads(workers, [&](comm::Transport& t) {
@@ -142,13 +179,6 @@ TEST(DirectLinks, SumsOfAGroupMayBeginInAnyOrder) {
     EXPECT_EQ(here.span.values(), std::vector<float>(6, 6));
   });
   EXPECT_EQ(said, "");
-}
-
-comm::Options quick(double timeout_s) {
-  comm::Options options;
-  options.timeout_s = timeout_s;
-  options.dead_after_s = 0.5;
-  return options;
 }
 
 /// What each of three workers says where worker 2 ends at that moment of a message to worker 0 and

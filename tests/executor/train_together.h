@@ -28,6 +28,7 @@ struct Outcome {
   std::vector<double> norms;
   double validated = 0;        // loss without dropout, after the first step
   std::map<int, double> kept;  // by worker: most micro-batches at once
+  std::int64_t repeated = 0;   // functions of all workers that were run from a record
 };
 
 struct Setting {
@@ -154,6 +155,7 @@ inline Outcome train(const Setting& s) {
     const std::lock_guard lock(mutex);
     outcome.weights.insert(served.begin(), served.end());
     outcome.kept[links.worker()] = trainer.measured_peak().micros;
+    outcome.repeated += trainer.repeated();
     if (outcome.losses.empty()) {
       outcome.losses = losses;
       outcome.norms = norms;

@@ -98,6 +98,23 @@ TEST_P(CudaRows, AgreesWithFloat64) {
   EXPECT_EQ(host.fault().taken, 0) << "an index was called bad";
 }
 
+// A kernel that a CUDA graph keeps finds step and sample where they are when it runs.
+TEST_P(CudaRows, ReadTheMomentLate) {
+  const HostBench host;
+  const RunCounters counters{7, 40};
+  const RunContext known{kSeed, 7, 40, true, 4};
+  const RunContext late{kSeed, 1, 2, true, 4, &counters};
+  const Case c = make_case(def(), def().samples.front());
+  const std::vector<Tensor> inputs = make_inputs(c, def().samples.front(), kSeed);
+  for (const KernelRow* row : cuda_kernels(c.op)) {
+    if (!row->takes(c.desc())) continue;
+    const std::vector<Tensor> want = run_row(*row, c, inputs, known, 0);
+    const std::vector<Tensor> got = run_row(*row, c, inputs, late, 0);
+    for (std::size_t i = 0; i < got.size(); ++i)
+      EXPECT_TRUE(got[i].same_bits(want[i])) << c.op << ", output " << i;
+  }
+}
+
 TEST_P(CudaRows, AgreeOnChannelsLastImages) {
   const HostBench host;
   const RunContext run{kSeed, 7, 40, true, 4};

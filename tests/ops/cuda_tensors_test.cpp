@@ -64,6 +64,16 @@ void expect_same(const Parameter& got, const Parameter& want, const char* what) 
   for (int i = 0; i < kMostStates; ++i) expect_near(got.state[i], want.state[i], what);
 }
 
+TEST(CudaTensors, CountersAreSet) {
+  const HostBench host;
+  for (const TensorKernels* kernels : {&cpu_tensor_kernels(), &cuda_tensor_kernels()}) {
+    RunCounters counters;
+    kernels->set_counters(&counters, {7, 40});
+    EXPECT_EQ(counters.step, 7);
+    EXPECT_EQ(counters.sample_offset, 40);
+  }
+}
+
 TEST(CudaTensors, SweepsAreTheCpus) {
   const HostBench host;
   const TensorKernels &cpu = cpu_tensor_kernels(), &cuda = cuda_tensor_kernels();

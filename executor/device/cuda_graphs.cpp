@@ -1,0 +1,64 @@
+#include "executor/device/cuda_graphs.h"
+
+#include <utility>
+
+#include "graph/base/error.h"
+#include "graph/base/log.h"
+#include "ops/cuda/gpu/check.h"
+
+namespace hetu::cuda {
+
+bool Graphs::repeat(const std::string& key, const std::function<void()>& give,
+                    cudaStream_t stream) {
+  if (recorded_.size() >= kMost && recorded_.count(key) == 0) {
+    refuse(fmt::format("{} are kept already", kMost));
+    give();
+    return false;
+  }
+  const auto [at, first] = recorded_.try_emplace(key);
+  Recorded& one = at->second;
+  const bool repeats = one.graph != nullptr;
+  if (!repeats && (first || one.refused || !record(one, give, stream))) {
+    give();
+    return false;
+  }
+  check(cudaGraphLaunch(one.graph.get(), stream), "launch of a graph");
+  if (repeats) ++repeated_;
+  return repeats;
+}
+
+// Nothing runs while it is recorded.
+bool Graphs::record(Recorded& to, const std::function<void()>& give, cudaStream_t stream) {
+  check(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), "capture");
+  std::string problem;
+  try {
+    give();
+  } catch (const Error& e) {
+    problem = e.what();
+  }
+  cudaGraph_t captured = nullptr;
+  cudaGraphExec_t graph = nullptr;
+  const cudaError_t ended = cudaStreamEndCapture(stream, &captured);
+  if (problem.empty() && ended != cudaSuccess) problem = cudaGetErrorString(ended);
+  if (problem.empty()) {
+    const cudaError_t made = cudaGraphInstantiate(&graph, captured, 0);
+    if (made != cudaSuccess) problem = cudaGetErrorString(made);
+  }
+  if (captured != nullptr) static_cast<void>(cudaGraphDestroy(captured));
+  to.graph.reset(graph);
+  if (problem.empty()) return true;
+  static_cast<void>(cudaGetLastError());  // it is told here
+  to.refused = true;
+  refuse(problem);
+  return false;
+}
+
+void Graphs::refuse(const std::string& why) {
+  if (!std::exchange(told_, true))
+    log(Level::Warning,
+        "device cuda: not every function of a stage is a CUDA graph: {}; its kernels are launched "
+        "one by one",
+        why);
+}
+
+}  // namespace hetu::cuda
