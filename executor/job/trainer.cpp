@@ -77,7 +77,8 @@ void Trainer::build() {
     stages_->set_loss_scale(LossScale(parse_loss_scaling(job.loss_scale)));
   if (job.stragglers.hetero > 0 || !job.stragglers.slow.empty())
     injector_ = std::make_unique<StragglerInjector>(job.stragglers, plan_.number(), plan_.width());
-  Interpreter::Links links{transport_, {}, direct_.get()};
+  Interpreter::Links links{transport_, {}};
+  links.direct = direct_.get();
   links.injector = injector_.get();
   const std::size_t fetches = plan_.graph.fetches.size();
   const comm::Group all = comm::everyone(transport_);

@@ -30,9 +30,9 @@ class Interpreter {
   struct Links {
     comm::Transport& transport;
     std::vector<WeightSync*> syncs;         ///< one for each kind of synchronisation in the row
-    DirectLinks* direct = nullptr;          ///< of messages; null: the transport carries them
     int receive_window = 8;                 ///< receives posted ahead of the instruction that runs
     StragglerInjector* injector = nullptr;  ///< of compute; must outlive the interpreter
+    DirectLinks* direct = nullptr;          ///< of messages; null: the transport carries them
   };
   Interpreter(Row row, Stages& stages, const Links& links);
   ~Interpreter();

@@ -32,6 +32,8 @@ class AllReduce final : public WeightSync {
   /// All must outlive it.
   AllReduce(Stages& stages, comm::Transport& transport, comm::Reducer& reducer, const How& how)
       : stages_(stages), transport_(transport), reducer_(reducer), how_(how) {}
+  AllReduce(Stages& stages, comm::Transport& transport, comm::Reducer& reducer)
+      : AllReduce(stages, transport, reducer, How()) {}
 
   bool carries_out(Kind kind) const override {
     return kind == Kind::ReduceGrad || is_factor_exchange(kind);
