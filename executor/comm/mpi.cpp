@@ -13,6 +13,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <random>
+#include <string_view>
 #include <thread>
 
 #include "executor/comm/doorbell.h"
@@ -36,8 +37,16 @@ void check(int status, const char* call) {
   fail(Code::Comm, "{}: {}", call, std::string(text.data(), length));
 }
 
+// May be asked before MPI starts.
+bool is_open_mpi_4() {
+  std::array<char, MPI_MAX_LIBRARY_VERSION_STRING> text{};
+  int length = 0;
+  return MPI_Get_library_version(text.data(), &length) == MPI_SUCCESS &&
+         std::string_view(text.data()).starts_with("Open MPI v4.");
+}
+
 // What Open MPI would otherwise choose badly here; the user's own settings stand.
-void set_open_mpi_defaults(std::size_t frame_bytes) {
+void set_open_mpi_defaults(std::size_t frame_bytes, bool one_host) {
   // A frame must leave in one piece: a rendezvous would need the receiver to look at the right
   // moment.
   const std::string eager = std::to_string(std::max<std::size_t>(frame_bytes + 1024, 32768));
@@ -46,6 +55,9 @@ void set_open_mpi_defaults(std::size_t frame_bytes) {
   setenv("OMPI_MCA_mpi_yield_when_idle", "1", 0);
   // Where /sys is not mounted its hwloc complains, in every worker; nothing here is bound to cores.
   setenv("HWLOC_HIDE_ERRORS", "2", 0);
+  // Nor is a network card chosen by them on one host: that hwloc counts the cores is enough, and
+  // what it reads of /sys otherwise is a quarter of the start.
+  if (one_host && is_open_mpi_4()) setenv("HWLOC_COMPONENTS", "no_os,stop", 0);
   // Containers often forbid reading another process' memory; Open MPI finds out too late.
   char from = 1, to = 0;
   const iovec local{&to, 1}, remote{&from, 1};
@@ -78,34 +90,10 @@ class Starting {
   int fd_;
 };
 
-// While MPI starts where all workers are on one host: its hwloc counts the processors and reads no
-// more of /sys, which takes a quarter of the start. Nothing is bound to them, and no network card
-// is chosen by them. Programs that this one starts have their own hwloc look again.
-class NoTopology {
- public:
-  NoTopology() {
-#if defined(OMPI_MAJOR_VERSION) && OMPI_MAJOR_VERSION < 5
-    const char* all = getenv("OMPI_COMM_WORLD_SIZE");
-    const char* here = getenv("OMPI_COMM_WORLD_LOCAL_SIZE");
-    is_set_ = all != nullptr && here != nullptr && std::strcmp(all, here) == 0 &&
-              getenv(kName) == nullptr && setenv(kName, "no_os,stop", 0) == 0;
-#endif
-  }
-  ~NoTopology() {
-    if (is_set_) unsetenv(kName);
-  }
-  NoTopology(const NoTopology&) = delete;
-  NoTopology& operator=(const NoTopology&) = delete;
-
- private:
-  static constexpr const char* kName = "HWLOC_COMPONENTS";
-  bool is_set_ = false;
-};
-
 class MpiWire final : public Wire {
  public:
   explicit MpiWire(const Options& options)
-      : number_(options.number), progress_fd_(options.progress_fd) {}
+      : number_(options.number), progress_fd_(options.progress_fd), one_host_(options.one_host) {}
 
   Roster open(std::size_t frame_bytes) override {
     int running = 0;
@@ -114,9 +102,8 @@ class MpiWire final : public Wire {
       fail(Code::Unsupported,
            "MPI runs already in this process; Hetu must be the one to start it (import hetu before "
            "mpi4py)");
-    set_open_mpi_defaults(frame_bytes);
+    set_open_mpi_defaults(frame_bytes, one_host_);
     const Starting starting(progress_fd_);
-    const NoTopology no_topology;
     int provided = 0;
     check(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_FUNNELED, &provided), "MPI_Init_thread");
     if (provided < MPI_THREAD_FUNNELED)
@@ -300,6 +287,7 @@ class MpiWire final : public Wire {
 
   int number_;
   int progress_fd_;
+  bool one_host_;
   MPI_Comm frames_ = MPI_COMM_NULL;
   MPI_Comm longs_ = MPI_COMM_NULL;
   std::vector<Receive> receives_;

@@ -125,6 +125,7 @@ struct Options {
       16384;        ///< messages up to this are copied at once, larger ones wait for their receive
   int number = -1;  ///< of this worker, where it is not its rank: each of 0…n-1 once
   int progress_fd = -1;             ///< where heturun hears that MPI starts here (HETU_PROGRESS_FD)
+  bool one_host = false;            ///< all workers are known to be on this host
   bool local_doorbells = true;      ///< false: treat every worker as if on another host (tests)
   std::shared_ptr<Rendezvous> met;  ///< the processes of the job, where no MPI has started them
   std::function<void()> while_waiting = {};  ///< called while workers come; may throw (Ctrl-C)

@@ -77,6 +77,7 @@ comm::Options link_options(int number, const WhileWaiting& while_waiting) {
   options.timeout_s = env().timeout_s;
   options.number = number;
   options.progress_fd = env().progress_fd;
+  options.one_host = env().local_workers == env().workers;
   options.while_waiting = while_waiting;
   if (transport_name() == kSockets) options.met = meeting(while_waiting);
   return options;
