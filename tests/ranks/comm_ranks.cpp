@@ -134,8 +134,16 @@ void run(Transport& t, const std::string& mode, int value) {
     idle(t);
   } else if (mode == "killed") {
     barrier(t, everyone(t), {make_tag(12, 0, 0, 0, 0), "the start"});
-    if (t.worker() == 0) fmt::print(stderr, "all have started\n");
-    if (t.worker() == 1) kill(getpid(), SIGKILL);
+    // Worker 1 may be through the barrier before its own words are on their way.
+    int word = 0;
+    if (t.worker() == 0) {
+      fmt::print(stderr, "all have started\n");
+      t.wait(*t.send(1, 6, &word, sizeof word), "the word to worker 1");
+    }
+    if (t.worker() == 1) {
+      t.wait(*t.recv(0, 6, &word, sizeof word), "the word of worker 0");
+      kill(getpid(), SIGKILL);
+    }
     wait_for_nothing(t, "0RECV_F7");
   } else if (mode == "stopped") {
     if (t.worker() == 1) kill(getpid(), SIGSTOP);
