@@ -92,6 +92,7 @@ struct TrainerOptions : Sizes {
   std::string loss_scale = "dynamic";  ///< of float16; see stage/loss_scale.h
   std::string wire = "float32";        ///< or bf16: how gradient sums travel, see AllReduce
   std::string fuse = "on";             ///< or off: operators run as the model has them
+  std::string pack_weights = "once";   ///< or "each", see CompileOptions
   bool dense_tables = false;           ///< see CompileOptions
   std::optional<Averaging> averaging = {};
   std::string sync_method = "allreduce";  ///< or ps: servers make the updates, see Lowering
