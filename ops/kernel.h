@@ -66,6 +66,14 @@ struct PreparedKernel {
   /// The same, its result added to what output 0, the only one, holds; empty where there is no such
   /// form.
   std::function<void(const KernelCall&)> add = {};
+  /// The same from an input that was packed before: for inputs that many runs read unchanged.
+  /// Worth its bytes where it is there; what is computed is the same, bit for bit.
+  struct Packed {
+    int input = -1;  ///< which; -1 where there is no such form
+    std::int64_t bytes = 0;
+    std::function<void(const KernelCall&)> pack = {};  ///< of the input, as input 0, to output 0
+    std::function<void(const KernelCall&)> run = {};   ///< gets what `pack` made in its place
+  } packed = {};
 };
 
 /// Finds a back end's kernel for a node and makes it ready. Throws Unsupported naming the node.

@@ -222,7 +222,23 @@ class StageCompiler {
     for (const GradientUse& g : graph_.gradients)
       if (g.gradient == graph_.nodes[n].outputs.at(0)) add_rows(out, g);
     out.sum_of_use = summed_use(n);
+    pack_weight(out);
     return out;
+  }
+
+  // A weight that several micro-batches read unchanged is packed once for all of them.
+  void pack_weight(Launch& out) {
+    const PreparedKernel::Packed& packed = out.kernel->packed;
+    const bool repeats = options_.weights_rest && options_.micro_batches > 1;
+    if (!options_.pack_weights || !repeats || packed.input < 0 || out.of_second) return;
+    if (!nodes_.is(graph_.nodes[out.node].inputs[packed.input], "parameter")) return;
+    const auto [at, fresh] = packed_.emplace(out.node, Loc{});
+    if (fresh) {
+      at->second = {Region::Weights, kNoRing, placement_.take(packed.bytes), 0};
+      plan_.memory.packed += align_up(packed.bytes);
+    }
+    Launch packs = read_packed(out, at->second);
+    if (fresh) plan_.rounded.launches.push_back(std::move(packs));
   }
 
   void add_rows(Launch& out, const GradientUse& g) const {
@@ -356,6 +372,7 @@ class StageCompiler {
   bool recomputing_ = false;
   bool in_backward_ = false;  // what runs once per backward: recompute too
   std::map<std::pair<NodeId, std::int64_t>, std::shared_ptr<const PreparedKernel>> kernels_;
+  std::map<NodeId, Loc> packed_;  // a packed weight, by the node that reads it
 };
 
 }  // namespace

@@ -62,6 +62,9 @@ struct Launch {
   int sum_of_use = kNone;   ///< its one output is the sum of this use: the first micro-batch writes
                             ///< it, others add to it
   int rows_of_use = kNone;  ///< it adds the rows that it is given to this use, and no kernel runs
+  int packed_input = kNone;    ///< it reads this input packed
+  Loc unpacked;                ///< where that lies as it is
+  bool packs = false;          ///< it packs a weight for its node's kernel
   std::int64_t row_count = 0;  ///< rows of a micro-batch, or of the first half of one
   std::int64_t second_row_count = 0;
 };
@@ -192,6 +195,7 @@ struct MemoryPlan {
   std::int64_t weights = 0;  ///< of one version
   int weight_copies = 1;     ///< versions alive at once
   std::int64_t rounded = 0;  ///< weights in the narrow dtype that products read
+  std::int64_t packed = 0;   ///< weights as products of few rows read them
   std::int64_t buffers = 0;  ///< state that forward replaces
   std::int64_t optimizer = 0;
   std::int64_t gradients = 0;
@@ -208,8 +212,9 @@ struct MemoryPlan {
   std::int64_t scratch = 0;         ///< of one function at a time
   std::int64_t factor_scratch = 0;  ///< of it, what K-FAC's inversions and preconditioning need
   std::int64_t peak() const {
-    return weights * weight_copies + rounded + buffers + optimizer + gradients + averages + feeds +
-           saved * saved_copies + held * held_copies + taps * tap_copies + boundaries + scratch;
+    return weights * weight_copies + rounded + packed + buffers + optimizer + gradients + averages +
+           feeds + saved * saved_copies + held * held_copies + taps * tap_copies + boundaries +
+           scratch;
   }
 };
 
@@ -220,7 +225,8 @@ struct StagePlan {
   int end_block = 0;
   std::int64_t micro_batch = 0;  ///< samples
   bool half_backward = false;
-  Function rounded;  ///< casts of weights, once per update; where CompileOptions::weights_rest
+  Function rounded;  ///< casts and packing of weights, once per update; where
+                     ///< CompileOptions::weights_rest
   Function count;
   Function forward;
   Function recompute;   ///< of forward, what leads to saved values; where the schedule has R
@@ -265,6 +271,7 @@ struct CompileOptions {
   int feed_slots = 0;           ///< micro-batches whose fields are kept; 0: those of one step
   int weight_copies = 1;        ///< weight versions alive at once (verifier)
   bool weights_rest = false;    ///< weights change between steps only, of one version
+  bool pack_weights = false;    ///< where they rest, for products that several micro-batches run
   bool training = true;         ///< false: forward only
   bool recompute = false;       ///< the schedule has R on this stage
   bool half_backward = false;   ///< backwards run half micro-batches, ids 2i and 2i + 1

@@ -214,6 +214,7 @@ CompileOptions compile_options(const TrainPlan& job, const StageNeeds& needs,
     compile.feed_slots = std::max(1, needs.live_copies) - 1 + o.micro_batches;
   }
   compile.weights_rest = !job.asynchronous && !o.averaging && !job.how.servers;
+  compile.pack_weights = o.pack_weights == "once";
   compile.optimizer_states = optimizer_states(job.optimizer.kind);
   compile.kernels = o.kernels;
   compile.dense_tables = o.dense_tables;

@@ -105,6 +105,13 @@ Fields fields(TrainerOptions& o) {
        .doc = "on: operators that follow one another run as one where a pass knows how, with the "
               "same bits in float32; or off, to compare",
        .choices = {"on", "off"}},
+      {.name = "pack_weights",
+       .place = &o.pack_weights,
+       .argument = "WHEN",
+       .doc = "how products of few rows get their weights in the order in which they read them: "
+              "once, kept from update to update in up to twice the weights' bytes; or each time, "
+              "in none. The same bits",
+       .choices = {"once", "each"}},
       {.name = "threads",
        .place = &o.threads,
        .argument = "N",

@@ -94,6 +94,7 @@ struct TrainerOptions : Sizes {
   std::string cuda_graphs = "off";     ///< or on; see Queue::repeat
   std::string gpu_messages = "auto";   ///< or nccl, host; see gpu_messages.h
   std::string fuse = "on";             ///< or off: operators run as the model has them
+  std::string pack_weights = "once";   ///< or "each", see CompileOptions
   bool dense_tables = false;           ///< see CompileOptions
   std::optional<Averaging> averaging = {};
   std::string sync_method = "allreduce";  ///< or ps: servers make the updates, see Lowering

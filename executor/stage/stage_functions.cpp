@@ -156,7 +156,7 @@ void StageFunctions::run_launches(const Function& function, int micro, const How
   if (taps) keep_taps(function, -1, micro);
   for (int i = 0; i < static_cast<int>(function.launches.size()); ++i) {
     const Launch& l = function.launches[i];
-    if (!context_.needs(l.node)) continue;
+    if (!context_.needs(l.node) || (l.packs && !is_read(l))) continue;
     const std::size_t first = next;
     while (next < accumulates.size() && accumulates[next].after_launch == i) ++next;
     compute(l, {accumulates.data() + first, next - first}, micro, run);
@@ -170,12 +170,17 @@ void StageFunctions::run_launches(const Function& function, int micro, const How
   if (times != nullptr) times->end();
 }
 
+// Whether the batch runs what reads a packed weight: validation does not go back.
+bool StageFunctions::is_read(const Launch& packing) const {
+  return context_.training || graph_.nodes[packing.node].phase == Phase::Forward;
+}
+
 // Sums so far depend on which copy of the stage has which micro-batches, and how often a weight is
 // rounded on the plan.
 bool StageFunctions::is_comparable(const Launch& l) const {
   const Node& node = graph_.nodes[l.node];
   const bool of_weight = node.op == "cast" && is_leaf(graph_.producer(node.inputs[0]));
-  return l.sum_of_use == kNone && !of_weight;
+  return l.sum_of_use == kNone && !of_weight && !l.packs;
 }
 
 void StageFunctions::keep_taps(const Function& function, int after_launch, int micro) {

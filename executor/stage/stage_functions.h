@@ -85,6 +85,7 @@ class StageFunctions {
   void keep_taps(const Function& function, int after_launch, int micro);
   void add_gradient(const Accumulate& a, int micro);
   void accumulate(const Accumulate& a, int micro, bool last);
+  bool is_read(const Launch& packing) const;
   bool is_comparable(const Launch& launch) const;
   void log(const Launch& launch, int of_all);
 

@@ -15,16 +15,43 @@ bool fits(const KernelDesc& d) {
   return true;
 }
 
+// From so many rows on, packing B costs less than a fiftieth of the product.
+constexpr std::int64_t kManyRows = 512;
+
+const float* bias_of(const ProductOperands& o, const KernelCall& c) {
+  return o.bias < 0 ? nullptr : c.in<float>(o.bias);
+}
+
 PreparedKernel multiply(const ProductOperands& o) {
   const Product product(o.shape);
-  return {[product, a = o.a, b = o.b, bias = o.bias](const KernelCall& c) {
-            product.run(c.in<float>(a), c.in<float>(b), bias < 0 ? nullptr : c.in<float>(bias),
-                        c.out<float>(0), c.scratch);
+  return {[product, o](const KernelCall& c) {
+            product.run(c.in<float>(o.a), c.in<float>(o.b), bias_of(o, c), c.out<float>(0),
+                        c.scratch);
           },
           product.scratch_bytes(), "blocked"};
 }
 
-PreparedKernel linear(const KernelDesc& d) { return multiply(linear_operands(d)); }
+// `run` is the product from a packed B.
+template <class Run>
+PreparedKernel with_packed(PreparedKernel kernel, const ProductOperands& o, const Run& run) {
+  const Product product(o.shape);
+  if (o.shape.m >= kManyRows || product.packed_b_bytes() == 0) return kernel;
+  const auto pack = [product](const KernelCall& c) {
+    product.pack_b(c.in<float>(0), c.out<float>(0));
+  };
+  kernel.packed = {o.b, product.packed_b_bytes(), pack, run};
+  return kernel;
+}
+
+PreparedKernel multiply_packed(const ProductOperands& o) {
+  const Product product(o.shape);
+  return with_packed(multiply(o), o, [product, o](const KernelCall& c) {
+    product.run_packed(c.in<float>(o.a), c.in<float>(o.b), bias_of(o, c), c.out<float>(0),
+                       c.scratch);
+  });
+}
+
+PreparedKernel linear(const KernelDesc& d) { return multiply_packed(linear_operands(d)); }
 
 // The last output is what linear makes; the first is made of it, and may be the same.
 template <class F>
@@ -32,15 +59,19 @@ PreparedKernel linear_then(const KernelDesc& d) {
   const ProductOperands o = linear_operands(d);
   const Product product(o.shape);
   const int made = static_cast<int>(d.outputs.size()) - 1;
-  return {[product, a = o.a, b = o.b, bias = o.bias, made](const KernelCall& c) {
-            product.run(c.in<float>(a), c.in<float>(b), bias < 0 ? nullptr : c.in<float>(bias),
-                        c.out<float>(made), c.scratch, {activate<F, float>, c.out<float>(0)});
-          },
-          product.scratch_bytes(), "blocked"};
+  const auto run = [product, o, made](const KernelCall& c) {
+    product.run(c.in<float>(o.a), c.in<float>(o.b), bias_of(o, c), c.out<float>(made), c.scratch,
+                {activate<F, float>, c.out<float>(0)});
+  };
+  const auto run_packed = [product, o, made](const KernelCall& c) {
+    product.run_packed(c.in<float>(o.a), c.in<float>(o.b), bias_of(o, c), c.out<float>(made),
+                       c.scratch, {activate<F, float>, c.out<float>(0)});
+  };
+  return with_packed({run, product.scratch_bytes(), "blocked"}, o, run_packed);
 }
 
 PreparedKernel linear_input_grad(const KernelDesc& d) {
-  return multiply(linear_input_grad_operands(d));
+  return multiply_packed(linear_input_grad_operands(d));
 }
 
 PreparedKernel linear_weight_grad(const KernelDesc& d) {

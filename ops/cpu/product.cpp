@@ -43,15 +43,23 @@ Tile tile_of(std::int64_t rows, std::int64_t columns) {
   return tile;
 }
 
+// What one matrix is made of: B as the caller's, or packed by pack_b().
+struct Product::Operands {
+  const float *a, *b, *packed_b, *bias;
+};
+
 // What is packed now: a part of C, and a part of the depth.
 struct Product::Slab {
   std::int64_t row, rows, column, columns, depth;
   std::int64_t chunk;  // the first of it; where depth is not cut into chunks, all of it is one
   bool adds;           // C holds the sums of what comes before the first chunk
   Strided a, b;        // where it begins in the caller's
-  float *packed_a, *packed_b;  // of A the last panel alone where it is read in place
-  const float* bias;           // to add with the last sum of a tile, unless nullptr
-  Finish<float> finish;        // of a tile with its last sum
+  float *packed_a, *packs_b;  // of A the last panel alone where it is read in place; of B, nullptr
+                              // where all of it is packed already
+  const float* packed_b;      // its panels,
+  std::int64_t panel_depth;   // of so many steps
+  const float* bias;          // to add with the last sum of a tile, unless nullptr
+  Finish<float> finish;       // of a tile with its last sum
 };
 
 Product::Product(const ProductShape& shape) : s_(shape) {
@@ -104,7 +112,7 @@ void Product::run(const float* a, const float* b, const float* bias, float* c, v
     const float *ai = a + i * s_.m * s_.k, *bi = b + i * s_.k * s_.n;
     float* const ci = c + i * s_.m * s_.n;
     if (!has_few_rows()) {
-      run_one(ai, bi, bias, ci, static_cast<float*>(scratch), finish);
+      run_one({ai, bi, nullptr, bias}, ci, static_cast<float*>(scratch), finish);
       continue;
     }
     multiply_few_rows(s_, step_, ai, bi, bias, ci);
@@ -112,12 +120,33 @@ void Product::run(const float* a, const float* b, const float* bias, float* c, v
   }
 }
 
-void Product::run_one(const float* a, const float* b, const float* bias, float* c, float* scratch,
+std::int64_t Product::packed_b_bytes() const {
+  if (has_few_rows() || s_.batch > 1) return 0;
+  return up(s_.n, kPanelColumns) * s_.k * std::int64_t{sizeof(float)};
+}
+
+void Product::pack_b(const float* b, float* packed) const {
+  const std::int64_t across = s_.transpose_b ? s_.k : 1, along = s_.transpose_b ? 1 : s_.n;
+#pragma omp parallel for schedule(static)
+  for (std::int64_t j = 0; j < s_.n; j += kPanelColumns)
+    pack_panel<kPanelColumns>({b + j * across, across, along},
+                              std::min<std::int64_t>(kPanelColumns, s_.n - j), s_.k,
+                              packed + j * s_.k);
+}
+
+void Product::run_packed(const float* a, const float* packed_b, const float* bias, float* c,
+                         void* scratch, const Finish<float>& finish) const {
+  HETU_ASSERT(packed_b_bytes() > 0);
+  run_one({a, nullptr, packed_b, bias}, c, static_cast<float*>(scratch), finish);
+}
+
+void Product::run_one(const Operands& of, float* c, float* scratch,
                       const Finish<float>& finish) const {
   const std::int64_t ra = s_.transpose_a ? 1 : s_.k, la = s_.transpose_a ? s_.m : 1;
   const std::int64_t cb = s_.transpose_b ? s_.k : 1, lb = s_.transpose_b ? 1 : s_.n;
-  float* packed_b = scratch + packed_rows() * up(depth_, 16);
-  float* sums = packed_b + columns_ * up(depth_, 16);
+  float* packs_b = scratch + packed_rows() * up(depth_, 16);
+  float* sums = packs_b + columns_ * up(depth_, 16);
+  const bool packed = of.packed_b != nullptr;
   const Slabs most = slabs();
 #pragma omp parallel if (s_.m * s_.n * s_.k > kParallelWork)
   for (std::int64_t j = 0; j < s_.n; j += most.columns)
@@ -126,24 +155,27 @@ void Product::run_one(const float* a, const float* b, const float* bias, float* 
       depth = std::min({most.depth, group + depth_ - l, s_.k - l});
       const bool ends = l + depth == s_.k;
       for (std::int64_t i = 0; i < s_.m; i += most.rows) {
-        const Slab slab = {.row = i,
-                           .rows = std::min(most.rows, s_.m - i),
-                           .column = j,
-                           .columns = std::min(most.columns, s_.n - j),
-                           .depth = depth,
-                           .chunk = chunks_ > 1 ? (l - group) / chunk_ : 0,
-                           .adds = s_.adds || (chunks_ > 1 ? group : l) > 0,
-                           .a = {a + i * ra + l * la, ra, la},
-                           .b = {b + j * cb + l * lb, cb, lb},
-                           .packed_a = scratch,
-                           .packed_b = packed_b,
-                           .bias = chunks_ == 1 && ends ? bias : nullptr,
-                           .finish = ends ? finish : Finish<float>{}};
+        const Slab slab = {
+            .row = i,
+            .rows = std::min(most.rows, s_.m - i),
+            .column = j,
+            .columns = std::min(most.columns, s_.n - j),
+            .depth = depth,
+            .chunk = chunks_ > 1 ? (l - group) / chunk_ : 0,
+            .adds = s_.adds || (chunks_ > 1 ? group : l) > 0,
+            .a = {of.a + i * ra + l * la, ra, la},
+            .b = {packed ? nullptr : of.b + j * cb + l * lb, cb, lb},
+            .packed_a = scratch,
+            .packs_b = packed ? nullptr : packs_b,
+            .packed_b = packed ? of.packed_b + j * s_.k + l * kPanelColumns : packs_b,
+            .panel_depth = packed ? s_.k : depth,
+            .bias = chunks_ == 1 && ends ? of.bias : nullptr,
+            .finish = ends ? finish : Finish<float>{}};
         pack(slab);
         compute(slab, c, sums);
       }
       if (chunks_ > 1 && (ends || l + depth == group + depth_))
-        add_chunks(group, ends ? bias : nullptr, c, sums);
+        add_chunks(group, ends ? of.bias : nullptr, c, sums);
     }
 }
 
@@ -151,7 +183,8 @@ void Product::run_one(const float* a, const float* b, const float* bias, float* 
 void Product::pack(const Slab& slab) const {
   const std::int64_t first = in_place_ ? slab.rows / kPanelRows : 0;
   const std::int64_t pa = parts(slab.rows, kPanelRows) - first;
-  const std::int64_t pb = slab.row == 0 ? parts(slab.columns, kPanelColumns) : 0;
+  const bool packs_b = slab.row == 0 && slab.packs_b != nullptr;
+  const std::int64_t pb = packs_b ? parts(slab.columns, kPanelColumns) : 0;
 #pragma omp for schedule(static)
   for (std::int64_t p = 0; p < pa + pb; ++p) {
     if (p < pa) {
@@ -163,7 +196,7 @@ void Product::pack(const Slab& slab) const {
       const std::int64_t at = (p - pa) * kPanelColumns;
       pack_panel<kPanelColumns>({slab.b.data + at * slab.b.across, slab.b.across, slab.b.along},
                                 std::min<std::int64_t>(kPanelColumns, slab.columns - at),
-                                slab.depth, slab.packed_b + at * slab.depth);
+                                slab.depth, slab.packs_b + at * slab.depth);
     }
   }
 }
@@ -212,7 +245,7 @@ void Product::compute_tile(const Slab& slab, std::int64_t piece, float* c, float
         const std::int64_t rows = std::min<std::int64_t>(kPanelRows, bottom - i);
         const std::int64_t columns = std::min<std::int64_t>(kPanelColumns, right - j);
         if (s_.lower && slab.column + j >= slab.row + i + rows) continue;
-        const float* b = slab.packed_b + j * slab.depth + l * kPanelColumns;
+        const float* b = slab.packed_b + j * slab.panel_depth + l * kPanelColumns;
         const Into into = {to + i * stride + j, stride, adds,
                            bias == nullptr ? nullptr : bias + slab.column + j};
         const float* a = slab.a.data + i * slab.a.across + l * slab.a.along;

@@ -23,13 +23,23 @@ class Product {
   void run(const float* a, const float* b, const float* bias, float* c, void* scratch,
            const Finish<float>& finish = {}) const;
 
+  /// Bytes that pack_b() writes; 0 where a product reads B in its place, or is one of many.
+  std::int64_t packed_b_bytes() const;
+
+  /// Packs B once for any number of run_packed(), of any m. All threads take part.
+  void pack_b(const float* b, float* packed) const;
+
+  /// As run(), by a B that pack_b() packed: the same bits.
+  void run_packed(const float* a, const float* packed_b, const float* bias, float* c, void* scratch,
+                  const Finish<float>& finish = {}) const;
+
  private:
+  struct Operands;
   struct Slab;
   struct Slabs {
     std::int64_t rows, columns, depth;  ///< at most
   };
-  void run_one(const float* a, const float* b, const float* bias, float* c, float* scratch,
-               const Finish<float>& finish) const;
+  void run_one(const Operands& of, float* c, float* scratch, const Finish<float>& finish) const;
   void pack(const Slab& slab) const;
   void compute(const Slab& slab, float* c, float* partial) const;
   void compute_tile(const Slab& slab, std::int64_t piece, float* c, float* partial) const;

@@ -40,7 +40,8 @@ nb::list graph_nodes(const Graph& graph) {
 nb::dict memory_dict(int stage, const MemoryPlan& memory) {
   nb::dict row;
   row["stage"] = stage;
-  row["weights"] = memory.weights * memory.weight_copies + memory.rounded + memory.buffers;
+  row["weights"] =
+      memory.weights * memory.weight_copies + memory.rounded + memory.packed + memory.buffers;
   row["optimizer"] = memory.optimizer;
   row["gradients"] = memory.gradients + memory.averages;
   row["activations"] = memory.saved * memory.saved_copies + memory.held * memory.held_copies;

@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 """Times a training step of BERT-base on two workers of one thread, float32, by every method that
-torch.distributed.pipelining has: Hetu under heturun beside torch over gloo, cut at the same blocks. Both sides run in turn.
+torch.distributed.pipelining has: Hetu under heturun beside torch over gloo, each cut where Hetu cuts such a model. Both
+sides run in turn. Hetu's logits are of the masked positions, torch's of all, as people run it, or of the masked ones.
 
 usage: pipeline_step.py [--rounds N] [--steps N] [--rows 8] [--micro-batches 8] [--methods LIST] [--torch PYTHON]
-                        [--no-serial]
+                        [--torch-positions all|masked] [--no-serial]
 
 Prints per method and side the median step, and its efficiency twice: the step that `hetu simulate` makes of the side's own
 stage times (without messages), divided by the measured one.
@@ -21,6 +22,7 @@ Exit status 1: a method by which ours is not the higher by `run`.
 from __future__ import annotations
 
 import argparse
+import functools
 import json
 import os
 import statistics
@@ -162,6 +164,15 @@ def best_line(table: dict[str, Sides]) -> str:
     return "best: " + "   ".join(words for words, _ in found) + ratio
 
 
+@functools.cache
+def cuts_of_all(stages: int, rows: int, micro_batches: int) -> list[int]:
+    """The block that each stage begins with where logits are of all positions."""
+    method = "gpipe" if stages == WORKERS else "interleaved-1f1b"
+    found: list[int] = report_of(["heturun", "-w", str(WORKERS), sys.executable, str(HERE / "pipeline_hetu.py"), method,
+                                  "--rows", str(rows), "--micro-batches", str(micro_batches), "--cut-only"])["first_block"]
+    return found
+
+
 def measure(method: str, args: argparse.Namespace, have_torch: bool) -> Sides:
     """One run of each side."""
     ours, theirs = Side(), Side()
@@ -176,10 +187,13 @@ def measure(method: str, args: argparse.Namespace, have_torch: bool) -> Sides:
                       for name, count in (("run", args.steps), ("serial", 0 if args.no_serial else args.steps + 1)))
         ours.add(method, args.micro_batches, mine["steps"], run, alone)
         if have_torch:
-            cuts = ",".join(map(str, mine["first_block"]))
+            cuts = mine["first_block"]
+            if args.torch_positions == "all":
+                cuts = cuts_of_all(len(cuts), args.rows, args.micro_batches)
             sizes = [str(args.steps), str(args.rows), str(args.micro_batches)]
             other = report_of([args.torch, str(HERE / "pipeline_torch.py"), method, *sizes,
-                               "-" if args.no_serial else str(serial), str(SERIAL_MICRO_BATCHES), cuts])
+                               "-" if args.no_serial else str(serial), str(SERIAL_MICRO_BATCHES), ",".join(map(str, cuts)),
+                               args.torch_positions])
             theirs.add(method, args.micro_batches, other["steps"], other["run"], other["serial"])
     return ours, theirs
 
@@ -192,6 +206,7 @@ def main() -> int:
     parser.add_argument("--micro-batches", type=int, default=8)
     parser.add_argument("--methods", default=",".join(METHODS))
     parser.add_argument("--torch", default=sys.executable)
+    parser.add_argument("--torch-positions", choices=("all", "masked"), default="all")
     parser.add_argument("--no-serial", action="store_true")
     args = parser.parse_args()
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
@@ -202,7 +217,8 @@ def main() -> int:
         print("pipeline_step: torch and transformers are not installed here; only Hetu is timed", file=sys.stderr)
     version = torch.stdout.strip() if have else "(none)"
     print(f"BERT-base, 2 workers, {args.micro_batches} micro-batches, {args.rows} x 128, float32, 1 thread per worker; "
-          f"seconds per step, efficiencies; beside torch {version} over gloo")
+          f"seconds per step, efficiencies; beside torch {version} over gloo, logits of "
+          f"{'all positions' if args.torch_positions == 'all' else 'the masked positions alone'}")
     table: dict[str, Sides] = {method: (Side(), Side()) for method in args.methods.split(",")}
     for turn in range(args.rounds):
         for method, sides in table.items():

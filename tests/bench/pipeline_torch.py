@@ -1,8 +1,8 @@
 """PyTorch's side of pipeline_step.py: torch.distributed.pipelining over gloo, two processes of one thread, cut where Hetu
 cuts. Arguments: method, steps, rows, micro-batches, the serial plan's file or -, its micro-batches, the block each stage
-begins with (embeddings, 12 layers, heads are blocks 0 to 13). In turn a step of the serial plan, if there is one, and one of
-the method, ending with the serial plan. Prints {"steps": seconds of the method's, "run": milliseconds of each stage in each
-of them, "serial": the same of the serial steps}.
+begins with (embeddings, 12 layers, heads are blocks 0 to 13), which positions' logits are computed: all or masked. In turn a
+step of the serial plan, if there is one, and one of the method, ending with the serial plan. Prints {"steps": seconds of the
+method's, "run": milliseconds of each stage in each of them, "serial": the same of the serial steps}.
 """
 
 import json
@@ -40,13 +40,17 @@ class Part(torch.nn.Module):
         self.layers = torch.nn.ModuleList(model.bert.encoder.layer[max(0, first - 1):end - 1])
         self.pooler, self.heads = (model.bert.pooler, model.cls) if end == LAYERS + 2 else (None, None)
 
-    def forward(self, x):
+    def forward(self, x, positions=None):
+        """positions [rows, P]: those that the heads are given, where not all."""
         if self.embeddings is not None:
             x = self.embeddings(input_ids=x)
         for layer in self.layers:
             out = layer(x)
             x = out[0] if isinstance(out, tuple) else out
-        return x if self.heads is None else self.heads(x, self.pooler(x))
+        if self.heads is None:
+            return x
+        needed = x if positions is None else x.gather(1, positions.unsqueeze(2).expand(-1, -1, x.shape[2]))
+        return self.heads(needed, self.pooler(x))
 
 
 class Times:
@@ -103,12 +107,14 @@ class Worker:
         cpu = torch.device("cpu")
         return [PipelineStage(part, s, self.count, cpu) for part, s in zip(self.parts, self.mine, strict=True)]
 
-    def train(self, schedule, ids, target):
+    def train(self, schedule, ids, target, positions):
         """One step; milliseconds of what the optimizer did."""
         start = time.perf_counter()
         self.optimizer.zero_grad()
         cleared = time.perf_counter()
         given = {"target": target, "losses": []} if self.count - 1 in self.mine else {}
+        if given and positions is not None:
+            given["positions"] = positions
         schedule.step(*([ids] if 0 in self.mine else []), **given)
         ready = time.perf_counter()
         self.optimizer.step()
@@ -120,8 +126,8 @@ class Worker:
 class Job:
     """A schedule of the worker's stages, whose steps tell what each stage takes."""
 
-    def __init__(self, worker, rows, schedule_of):
-        self.worker, self.batch = worker, batch(rows)
+    def __init__(self, worker, rows, masked, schedule_of):
+        self.worker, self.batch = worker, batch(rows, masked)
         stages = worker.stages()
         self.times = {s: Times() for s in worker.mine}
         for stage, s in zip(stages, worker.mine, strict=True):
@@ -141,29 +147,36 @@ def serial_schedule(stages, micros, loss, file):
     return schedule
 
 
-def batch(rows):
+def batch(rows, masked):
+    """Ids; labels, that of the sentences' order behind; where logits are of the masked positions, those, as many per row."""
     random = numpy.random.default_rng(0)
     ids = torch.from_numpy(random.integers(5, VOCABULARY, (rows, 128)))
     labels = torch.where(torch.from_numpy(random.random((rows, 128)) < 0.15), ids, -100)
-    return ids, torch.cat([labels, torch.zeros(rows, 1, dtype=torch.int64)], dim=1)
+    positions = None
+    if masked:
+        most = int((labels >= 0).sum(1).max())
+        positions = (labels >= 0).int().argsort(dim=1, descending=True, stable=True)[:, :most].contiguous()
+        labels = labels.gather(1, positions)
+    return ids, torch.cat([labels, torch.zeros(rows, 1, dtype=torch.int64)], dim=1), positions
 
 
 def loss_fn(output, wanted):
     logits, order = output
-    tokens = torch.nn.functional.cross_entropy(logits.view(-1, VOCABULARY), wanted[:, :128].reshape(-1))
-    return tokens + torch.nn.functional.cross_entropy(order, wanted[:, 128])
+    tokens = torch.nn.functional.cross_entropy(logits.view(-1, VOCABULARY), wanted[:, :-1].reshape(-1))
+    return tokens + torch.nn.functional.cross_entropy(order, wanted[:, -1])
 
 
-def work(rank, port, method, steps, rows, micros, file, serial_micros, first):
+def work(rank, port, method, steps, rows, micros, file, serial_micros, first, masked):
     os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
     torch.set_num_threads(1)
     dist.init_process_group("gloo", rank=rank, world_size=2)
     worker = Worker(rank, method, first)
     many = worker.count > 2
-    job = Job(worker, rows, lambda stages, loss: CLASSES[method](stages if many else stages[0], micros, loss_fn=loss))
+    job = Job(worker, rows, masked,
+              lambda stages, loss: CLASSES[method](stages if many else stages[0], micros, loss_fn=loss))
     serial = None
     if file != "-":
-        serial = Job(worker, rows // micros * serial_micros,
+        serial = Job(worker, rows // micros * serial_micros, masked,
                      lambda stages, loss: serial_schedule(stages, serial_micros, loss, file))
         serial.step()
     job.step()  # both warm up
@@ -186,14 +199,14 @@ def work(rank, port, method, steps, rows, micros, file, serial_micros, first):
 
 
 def main():
-    method, steps, rows, micros, file, serial_micros, first = sys.argv[1:8]
+    method, steps, rows, micros, file, serial_micros, first, positions = sys.argv[1:9]
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     blocks = [int(b) for b in first.split(",")]
     torch.multiprocessing.start_processes(
-        work, (port, method, int(steps), int(rows), int(micros), file, int(serial_micros), blocks), nprocs=2,
-        start_method="spawn")
+        work, (port, method, int(steps), int(rows), int(micros), file, int(serial_micros), blocks, positions == "masked"),
+        nprocs=2, start_method="spawn")
 
 
 if __name__ == "__main__":

@@ -51,9 +51,12 @@ def parts(steps: int, compiles: bool, opencv: str) -> dict[str, Part]:
                   Part(f"peak resident memory: {WORKLOADS[name].title}, {side}",
                        [*program, name, "--no-compile", "--memory", side])
                   for side in sides}
-    found["pipeline"] = Part("BERT-base on two workers beside torch.distributed.pipelining over gloo",
-                             [sys.executable, str(HERE / "pipeline_step.py"), "--no-serial", "--steps", "3", "--methods",
-                              "gpipe,1f1b,interleaved-1f1b,zb-v"], is_text=True)
+    beside = "BERT-base on two workers beside torch.distributed.pipelining over gloo, logits of"
+    for name, positions, methods in (("pipeline", "all", "gpipe,1f1b,interleaved-1f1b,zb-v"),
+                                     ("pipeline-masked", "masked", "interleaved-1f1b,zb-v")):
+        found[name] = Part(f"{beside} {positions}",
+                           [sys.executable, str(HERE / "pipeline_step.py"), "--no-serial", "--steps", "3", "--methods",
+                            methods, "--torch-positions", positions], is_text=True)
     found["images"] = Part("a folder of images to normalised tensors",
                            [sys.executable, str(HERE / "images.py"), "--opencv", opencv], is_text=True)
     return found
@@ -160,7 +163,9 @@ def page(known: dict[str, dict[str, Any]], asked: dict[str, Part]) -> str:
             lines.append(f"| {of.title} | not measured: {gave['skipped']} | | | | | |")
     lines += ["", "## Peak resident memory", "", "MiB of a process that makes three steps.", "",
               "| workload | Hetu | PyTorch | ratio |", "|---|---|---|---|", *memory_rows(known)]
-    for name, title in (("pipeline", "Two stages"), ("images", "Reading images")):
+    for name, title in (("pipeline", "Two stages"),
+                        ("pipeline-masked", "Two stages, PyTorch given the masked positions alone"),
+                        ("images", "Reading images")):
         if name in known:
             lines += ["", f"## {title}", "", "```", known[name]["gave"].rstrip(), "```"]
     missing = [f"{name} ({part.doc})" for name, part in asked.items() if name not in known]

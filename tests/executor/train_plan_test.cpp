@@ -124,6 +124,39 @@ TEST(TrainPlan, WeightsAreRoundedOncePerUpdate) {
             once.memory.rounded + once.memory.scratch - often.memory.scratch);
 }
 
+// Products of few rows read weights packed, once per update where several micro-batches read them
+// unchanged: for forward and for the gradient of inputs, beside the weights themselves.
+TEST(TrainPlan, WeightsArePackedOncePerUpdate) {
+  const Graph graph = model();
+  CompileOptions options;
+  options.first_block = {0};
+  options.micro_batches = 4;
+  options.prepare = prepare_cpu;
+  const auto packed = [](const Function& f) {
+    return std::count_if(f.launches.begin(), f.launches.end(),
+                         [](const Launch& l) { return l.packed_input != kNone; });
+  };
+  options.pack_weights = true;
+  const StagePlan often = compile_stage(graph, options);
+  EXPECT_EQ(packed(often.forward) + packed(often.backward) + often.memory.packed, 0);
+  options.weights_rest = true;
+  const StagePlan once = compile_stage(graph, options);
+  EXPECT_EQ(packed(once.forward), 9) << "two per block, and the decoder's";
+  EXPECT_EQ(packed(once.backward), 9);
+  ASSERT_EQ(once.rounded.launches.size(), 18U);
+  for (const Launch& l : once.rounded.launches) {
+    EXPECT_TRUE(l.packs);
+    EXPECT_EQ(l.inputs[0].region, Region::Weights);
+  }
+  EXPECT_GE(once.memory.packed, 2 * 9 * 64);
+  EXPECT_EQ(once.memory.peak() - often.memory.peak(), once.memory.packed);
+  options.micro_batches = 1;
+  EXPECT_EQ(compile_stage(graph, options).memory.packed, 0) << "nobody reads them twice";
+  // What runs samples that are fewer reads the weights where they are.
+  for (const Launch& l : with_samples(graph, once, once.forward, 1).launches)
+    EXPECT_EQ(l.packed_input, kNone);
+}
+
 TEST(TrainPlan, IsWhatEveryWorkerRuns) {
   const Graph graph = model();
   for (const TrainerOptions& options :

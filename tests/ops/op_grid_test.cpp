@@ -199,6 +199,45 @@ TEST_P(EveryOperator, AddsToASumWhereItHasSuchAForm) {
   EXPECT_EQ(adding > 0, GetParam() == "linear_weight_grad");
 }
 
+// A kernel that reads an input packed gives the bits that it gives without, whatever the number of
+// threads that packed it or that read it.
+TEST_P(EveryOperator, ReadsAPackedInputWhereItHasSuchAForm) {
+  const int before = omp_get_max_threads();
+  int packing = 0;
+  for_rows(
+      [&](const Case& c, const std::vector<Tensor>& inputs, const KernelRow& row, DType floats) {
+        const PreparedKernel kernel = row.prepare(c.desc());
+        if (kernel.packed.input < 0) return;
+        ++packing;
+        const std::vector<Tensor> want = run_row(row, c, inputs, run());
+        const RunContext context = run();
+        for (const int threads : threads_of(floats)) {
+          omp_set_num_threads(threads);
+          Tensor packed({DType::Int8, {kernel.packed.bytes}});
+          const void* from[] = {inputs[static_cast<std::size_t>(kernel.packed.input)].data()};
+          void* to[] = {packed.data()};
+          kernel.packed.pack({from, to, nullptr, context});
+          omp_set_num_threads(threads == 1 ? 3 : 1);
+          Tensor scratch({DType::Int8, {kernel.scratch_bytes}});
+          std::vector<Tensor> found;
+          for (const TensorType& t : c.outputs) found.emplace_back(t);
+          std::vector<const void*> in;
+          std::vector<void*> out;
+          for (const Tensor& t : inputs) in.push_back(t.data());
+          for (Tensor& t : found) out.push_back(t.data());
+          in[static_cast<std::size_t>(kernel.packed.input)] = packed.data();
+          kernel.packed.run({in.data(), out.data(), scratch.data(), context});
+          EXPECT_TRUE(packed.guards_hold() && scratch.guards_hold());
+          for (std::size_t i = 0; i < found.size(); ++i)
+            EXPECT_TRUE(found[i].guards_hold() && found[i].same_bits(want[i])) << "output " << i;
+        }
+      });
+  omp_set_num_threads(before);
+  const std::set<std::string> packs = {"linear", "linear_relu", "linear_gelu", "linear_gelu_tanh",
+                                       "linear_input_grad"};
+  EXPECT_EQ(packing > 0, packs.count(GetParam()) == 1);
+}
+
 // Rows for channels-last images give what plain ones give, and the same bits however many threads.
 TEST_P(EveryOperator, ChannelsLastRowsAgreeWithFloat64) {
   const ImageArgs& images = def().images;
