@@ -4,6 +4,8 @@
 #include <string>
 
 #include "graph/base/error.h"
+#include "graph/base/mix.h"
+#include "ops/kernel.h"
 
 namespace hetu {
 namespace {
@@ -44,6 +46,14 @@ int optimizer_states(Optimizer::Kind kind) { return row(kind).states; }
 
 const char* optimizer_state_name(Optimizer::Kind kind, int state) {
   return row(kind).state_names[state];
+}
+
+void round_states(SweepCall& call, std::uint64_t seed, std::string_view parameter,
+                  std::int64_t update) {
+  const std::uint64_t name = stable_hash(parameter);
+  for (int s = 0; s < kMostStates; ++s)
+    call.rounding[s] =
+        DropoutStream::of(seed, mix(name + static_cast<std::uint64_t>(s)), update, 0);
 }
 
 bool is_elementwise(Optimizer::Kind kind) { return kind != Optimizer::Kind::Lamb; }

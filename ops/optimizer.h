@@ -46,6 +46,11 @@ Optimizer::Kind parse_optimizer(std::string_view name);
 int optimizer_states(Optimizer::Kind kind);
 const char* optimizer_state_name(Optimizer::Kind kind, int state);
 
+/// What the streams of call.rounding are in that update of a parameter: a function of these alone,
+/// another one for each state.
+void round_states(SweepCall& call, std::uint64_t seed, std::string_view parameter,
+                  std::int64_t update);
+
 /// Whether an element's new value depends on that element alone: of all but LAMB, which measures
 /// whole parameters. Such a sweep may go over a part of a parameter, or over several at once.
 bool is_elementwise(Optimizer::Kind kind);

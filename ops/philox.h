@@ -35,9 +35,10 @@ HETU_HD inline Philox4 philox4x32(Philox4 counter, std::uint32_t key0, std::uint
   return counter;
 }
 
-/// Which elements of one sample dropout keeps. Elements come in groups of 128, made by 16 counters
-/// that give eight 16-bit numbers each; element 16 * slot + lane of a group takes number `slot` of
-/// counter `lane`, so that vector kernels need no shuffles.
+/// Which elements of one sample dropout keeps; and of an optimizer's state in bfloat16, which are
+/// rounded up (round_states of ops/optimizer.h). Elements come in groups of 128, made by 16
+/// counters that give eight 16-bit numbers each; element 16 * slot + lane of a group takes number
+/// `slot` of counter `lane`, so that vector kernels need no shuffles.
 struct DropoutStream {
   static constexpr std::int64_t kGroup = 128;
   static constexpr int kLanes = 16;

@@ -4,6 +4,8 @@
 #include <cstdint>
 #include <string_view>
 
+#include "graph/base/bfloat16.h"
+#include "ops/philox.h"
 #include "ops/run_counters.h"
 #include "ops/touched_rows.h"
 
@@ -28,6 +30,11 @@ struct SweepCall {
   float rate = 0;
   std::int64_t update = 1;  ///< from 1: bias correction
   double momentum = 0, beta1 = 0, beta2 = 0, epsilon = 0, l2 = 0, weight_decay = 0;
+  /// Where states are bfloat16, in place of `state`: read as float32, in which all is computed, and
+  /// rounded by chance when they are written, each by its own stream.
+  BFloat16* narrow[kMostStates] = {nullptr, nullptr, nullptr};
+  DropoutStream rounding[kMostStates] = {};
+  std::int64_t first = 0;  ///< number of the first element in its parameter: what streams go by
 };
 
 using Sweep = void (*)(const SweepCall& call);

@@ -149,7 +149,7 @@ def show_plan(args: argparse.Namespace) -> None:
           f"{args.optimizer}")
     print(ht.lr.describe(rate, args.steps, "step"))
     print(ht.summary(trained(args, batch, rate)[1], stages=stages, depth=2, batch_size=args.batch_size, micro_batches=micros,
-                     pipeline=args.pipeline, dtype=args.dtype))
+                     pipeline=args.pipeline, dtype=args.dtype, state_dtype=args.state_dtype))
 
 
 def train(args: argparse.Namespace, job: ht.Executor) -> None:

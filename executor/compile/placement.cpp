@@ -172,10 +172,11 @@ void StagePlacement::place_replacements() {
 }
 
 void StagePlacement::place_state() {
+  plan.state_dtype = options_.state_dtype;
   for (StageParameter& p : plan.parameters) {
     // A factor's inverse is no weight of an optimizer's.
     if (p.served || p.role != Parameter::Role::Weight) continue;
-    const std::int64_t size = bytes(graph_.parameters[p.parameter].value);
+    const std::int64_t size = align_up(p.elements * dtype_bytes(options_.state_dtype));
     for (int i = 0; i < options_.optimizer_states; ++i) {
       p.state.push_back({Region::Optimizer, kNoRing, take(size), 0});
       plan.memory.optimizer += size;

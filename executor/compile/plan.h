@@ -136,7 +136,7 @@ struct StageParameter {
   int parameter = 0;  ///< index into Graph::parameters
   std::int64_t elements = 0;
   Loc weight;
-  std::vector<Loc> state;  ///< optimizer state tensors, each `elements` floats
+  std::vector<Loc> state;  ///< optimizer state tensors, each `elements` of StagePlan::state_dtype
   std::vector<int> uses;   ///< indices into StagePlan::uses: the uses on this stage, ascending
   std::vector<int> other_stages;  ///< model stages that hold the same (tied) parameter, ascending
   int tied_pair = kNone;          ///< index into tied_stages() where it is tied
@@ -236,6 +236,7 @@ struct StagePlan {
   std::vector<Function> curvature_a, curvature_b;  ///< by layer with factors
   std::vector<Boundary> boundaries;
   std::vector<StageParameter> parameters;  ///< ascending index in the graph
+  DType state_dtype = DType::Float32;      ///< of optimizer states; or bfloat16
   std::vector<StageBuffer> buffers;        ///< ascending index in the graph
   std::vector<StageUse> uses;
   std::vector<StageFeed> feeds;
@@ -277,8 +278,9 @@ struct CompileOptions {
   bool half_backward = false;   ///< backwards run half micro-batches, ids 2i and 2i + 1
   bool split_backward = false;  ///< the schedule uses I and W apart
   int tap_copies = 0;           ///< most micro-batches kept for K-FAC at once (verifier)
-  int optimizer_states = 0;     ///< float32 tensors per parameter
-  bool dense_tables = false;    ///< no gradient goes by rows
+  int optimizer_states = 0;     ///< tensors per parameter
+  DType state_dtype = DType::Float32;  ///< of these; or bfloat16
+  bool dense_tables = false;           ///< no gradient goes by rows
   KernelChoice kernels = KernelChoice::Best;
   PrepareKernel prepare = nullptr;         ///< of the back end that the stage is to run on
   FactorScratch factor_scratch = nullptr;  ///< of the same; null: no layer has factors

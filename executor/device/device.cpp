@@ -1,5 +1,6 @@
 #include "executor/device/device.h"
 
+#include <algorithm>
 #include <chrono>
 #include <cstring>
 
@@ -104,6 +105,13 @@ DeviceSpan host_span(float* data, std::int64_t elements) {
 }
 
 void DeviceSpan::read(float* to) const {
+  if (narrow != nullptr) {
+    std::vector<BFloat16> room(static_cast<std::size_t>(elements));
+    device->queue().download(room.data(), narrow, bytes());
+    device->queue().record().wait();
+    std::copy(room.begin(), room.end(), to);
+    return;
+  }
   device->queue().download(to, data, bytes());
   device->queue().record().wait();
 }
@@ -115,11 +123,19 @@ std::vector<float> DeviceSpan::values() const {
 }
 
 void DeviceSpan::write(const float* from) const {
+  if (narrow != nullptr) {
+    std::vector<BFloat16> room(static_cast<std::size_t>(elements));
+    std::transform(from, from + elements, room.begin(), [](float x) { return BFloat16(x); });
+    device->queue().upload(narrow, room.data(), bytes());
+    device->queue().record().wait();
+    return;
+  }
   device->queue().upload(data, from, bytes());
   device->queue().record().wait();
 }
 
 void DeviceSpan::add(const float* from) const {
+  HETU_ASSERT(narrow == nullptr);
   Device::Memory room;
   const float* there = from;
   if (!device->in_host_memory()) {
@@ -135,7 +151,7 @@ void DeviceSpan::add(const float* from) const {
 }
 
 const float* DeviceSpan::host(std::vector<float>& room) const {
-  if (device->in_host_memory()) {
+  if (device->in_host_memory() && narrow == nullptr) {
     device->queue().record().wait();
     return data;
   }

@@ -11,6 +11,8 @@
 #include <vector>
 
 #include "executor/device/event.h"
+#include "graph/base/bfloat16.h"
+#include "graph/base/dtype.h"
 #include "ops/kernel.h"
 #include "ops/tensor_kernels.h"
 
@@ -150,20 +152,28 @@ std::string cuda_problem();
 /// The names of all back ends, built or not.
 std::vector<const char*> device_names();
 
-/// A tensor on a device: float32, dense.
+/// A tensor on a device, dense: float32 at `data`; or bfloat16 at `narrow`, which is float32 to
+/// whoever reads it and is rounded to the nearest where it is written.
 struct DeviceSpan {
   float* data = nullptr;
   std::int64_t elements = 0;
   Device* device = nullptr;
+  BFloat16* narrow = nullptr;  ///< not null: there is no `data`
 
-  std::int64_t bytes() const { return elements * static_cast<std::int64_t>(sizeof(float)); }
+  DType dtype() const { return narrow != nullptr ? DType::BFloat16 : DType::Float32; }
+  std::int64_t bytes() const { return elements * dtype_bytes(dtype()); }
+  /// `count` of its elements, from `begin` on.
+  DeviceSpan part(std::int64_t begin, std::int64_t count) const {
+    if (narrow != nullptr) return {nullptr, count, device, narrow + begin};
+    return {data + begin, count, device};
+  }
   /// Its values once all that the device was given is done. Blocks, like the next two.
   void read(float* to) const;
   std::vector<float> values() const;
   void write(const float* from) const;
-  /// += `from`, in host memory.
+  /// += `from`, in host memory. Of float32.
   void add(const float* from) const;
-  /// Its values as host code can read them: in place, or else in `room`. They hold until the
+  /// Its values as host code can read them: in place, or else in `room`. The former hold until the
   /// device is given work.
   const float* host(std::vector<float>& room) const;
 };

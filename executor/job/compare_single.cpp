@@ -28,6 +28,7 @@ TrainerOptions alone(const TrainerOptions& run) {
   one.threads = threads() == 1 ? 2 : 1;
   one.kernels = run.kernels;
   one.dtype = run.dtype;
+  one.state_dtype = run.state_dtype;
   one.loss_scale = run.loss_scale;
   one.fuse = run.fuse;
   return one;

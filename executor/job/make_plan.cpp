@@ -71,6 +71,20 @@ void check_wire(const TrainPlan& job) {
       job.options.wire);
 }
 
+void check_states(const TrainPlan& job) {
+  if (state_dtype_of(job.options.state_dtype) == DType::Float32) return;
+  const char* const asked = job.options.state_dtype.c_str();
+  require(
+      optimizer_states(job.optimizer.kind) > 0,
+      "--state-dtype {}: {} keeps nothing beside a weight: leave it out, or choose an optimizer "
+      "that does, as momentum or adamw",
+      asked, optimizer_name(job.optimizer.kind));
+  require(!updates_at_servers(job.lowered) && job.tables.empty(),
+          "--state-dtype {}: parameter servers keep what the optimizer remembers{}, in float32: "
+          "leave it out, or the servers",
+          asked, job.tables.empty() ? "" : " of embedding tables");
+}
+
 void check_averaging(const TrainPlan& job) {
   if (!job.options.averaging) return;
   const char* method = groups::method_name(job.options.averaging->policy.method);
@@ -175,6 +189,7 @@ VerifyReport plan_schedule(TrainPlan& job) {
   if (job.asynchronous && o.plan) job.many_steps = job.computes(proving);
   job.lowered = lower(job.asynchronous ? job.many_steps : job.one_step, job.how);
   check_wire(job);
+  check_states(job);
   VerifyReport report = verify(job.lowered);
   if (has_factors(job.graph))
     job.curvature = plan_curvature(job.graph, job.optimizer.kfac, job.lowered, o.first_block,
@@ -216,6 +231,7 @@ CompileOptions compile_options(const TrainPlan& job, const StageNeeds& needs,
   compile.weights_rest = !job.asynchronous && !o.averaging && !job.how.servers;
   compile.pack_weights = o.pack_weights == "once";
   compile.optimizer_states = optimizer_states(job.optimizer.kind);
+  compile.state_dtype = state_dtype_of(o.state_dtype);
   compile.kernels = o.kernels;
   compile.dense_tables = o.dense_tables;
   compile.prepare = backend(o.device).prepare;
@@ -223,11 +239,14 @@ CompileOptions compile_options(const TrainPlan& job, const StageNeeds& needs,
   return compile;
 }
 
-void add_averages(const Averaging& averaging, MemoryPlan& memory) {
+// Means are made in float32, in place but for what is not.
+void add_averages(const Averaging& averaging, DType states, MemoryPlan& memory) {
   const bool passive = averaging.policy.method == groups::Method::AdPsgd;
   memory.averages = memory.weights * (passive ? 3 : 1);
+  const std::int64_t widened = memory.optimizer * dtype_bytes(DType::Float32) / dtype_bytes(states);
+  if (averaging.apart || states != DType::Float32) memory.averages += widened;
   // Pipelines that may die agree in copies; see Averager::consensus.
-  if (averaging.apart) memory.averages += memory.weights + memory.optimizer + memory.buffers;
+  if (averaging.apart) memory.averages += memory.weights + memory.buffers;
 }
 
 void add_shared(const TrainPlan& job, MemoryPlan& memory) {
@@ -262,7 +281,8 @@ void compile_stages(TrainPlan& job, const VerifyReport& report) {
     if (job.curvature) compile.tap_copies = job.curvature->tap_copies[i];
     job.stage_plans[i] = std::make_unique<StagePlan>(compile_stage(job.graph, compile));
     StagePlan& stage = *job.stage_plans[i];
-    if (job.options.averaging) add_averages(*job.options.averaging, stage.memory);
+    if (job.options.averaging)
+      add_averages(*job.options.averaging, compile.state_dtype, stage.memory);
     if (job.how.servers) add_shared(job, stage.memory);
     for (const StageParameter& p : stage.parameters) job.reads_tables |= p.served;
     job.stages.push_back(

@@ -38,6 +38,10 @@ Graph in_precision(const Graph& graph, const std::string& dtype, const std::stri
                          wants_loss_scale(dtype) ? DType::Float16 : DType::BFloat16);
 }
 
+DType state_dtype_of(const std::string& told) {
+  return told == "bf16" ? DType::BFloat16 : DType::Float32;
+}
+
 bool wants_loss_scale(const std::string& dtype) { return dtype.starts_with("fp16"); }
 
 }  // namespace hetu

@@ -21,4 +21,7 @@ bool wants_loss_scale(const std::string& dtype);
 /// does not go with it.
 Graph in_precision(const Graph& graph, const std::string& dtype, const std::string& device);
 
+/// What --state-dtype says, "float32" or "bf16".
+DType state_dtype_of(const std::string& told);
+
 }  // namespace hetu

@@ -73,6 +73,13 @@ Fields fields(TrainerOptions& o) {
               "optimizers see in float32; or bf16-emulated, "
               "fp16-emulated, for processors without their instructions",
        .choices = {std::begin(kDTypes), std::end(kDTypes)}},
+      {.name = "state_dtype",
+       .place = &o.state_dtype,
+       .argument = "WHAT",
+       .doc = "of what an optimizer keeps beside each weight (momentum, moments): float32; or "
+              "bf16, in half the bytes, added in float32 and rounded up or down by chance, the "
+              "same bits in every run",
+       .choices = {"float32", "bf16"}},
       {.name = "loss_scale",
        .place = &o.loss_scale,
        .argument = "WHAT",

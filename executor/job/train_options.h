@@ -88,14 +88,15 @@ struct TrainerOptions : Sizes {
   int threads = 0;               ///< per worker; 0: as OpenMP says
   std::int64_t limit_bytes = 0;  ///< per worker; 0: none
   KernelChoice kernels = KernelChoice::Best;
-  std::string dtype = "float32";       ///< see precision.h
-  std::string loss_scale = "dynamic";  ///< of float16; see stage/loss_scale.h
-  std::string wire = "float32";        ///< or bf16: how gradient sums travel, see AllReduce
-  std::string cuda_graphs = "off";     ///< or on; see Queue::repeat
-  std::string gpu_messages = "auto";   ///< or nccl, host; see gpu_messages.h
-  std::string fuse = "on";             ///< or off: operators run as the model has them
-  std::string pack_weights = "once";   ///< or "each", see CompileOptions
-  bool dense_tables = false;           ///< see CompileOptions
+  std::string dtype = "float32";        ///< see precision.h
+  std::string state_dtype = "float32";  ///< or bf16: of what optimizers keep; see precision.h
+  std::string loss_scale = "dynamic";   ///< of float16; see stage/loss_scale.h
+  std::string wire = "float32";         ///< or bf16: how gradient sums travel, see AllReduce
+  std::string cuda_graphs = "off";      ///< or on; see Queue::repeat
+  std::string gpu_messages = "auto";    ///< or nccl, host; see gpu_messages.h
+  std::string fuse = "on";              ///< or off: operators run as the model has them
+  std::string pack_weights = "once";    ///< or "each", see CompileOptions
+  bool dense_tables = false;            ///< see CompileOptions
   std::optional<Averaging> averaging = {};
   std::string sync_method = "allreduce";  ///< or ps: servers make the updates, see Lowering
   /// How to reach the job's servers: wanted where wants_servers(), and of tables on servers.

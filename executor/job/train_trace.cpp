@@ -4,6 +4,7 @@
 
 #include "executor/comm/gather.h"
 #include "executor/comm/tag_kinds.h"
+#include "executor/job/precision.h"
 #include "executor/job/sum_speed.h"
 #include "graph/base/error.h"
 
@@ -46,10 +47,11 @@ void TrainTrace::write(const std::string& path, comm::Transport& transport, comm
                                        : plan_.curvature  ? runs_by_cycle(all, cycles)
                                                           : runs_by_step(all, plan_.lowered);
   const TrainerOptions& job = plan_.options;
-  const ModelBlocks model{block_costs(plan_.graph, blocks,
-                                      {job.batch_size / job.micro_batches,
-                                       optimizer_states(plan_.optimizer.kind), sum_ms}),
-                          job.first_block, job.cuts};
+  const std::int64_t state_bytes =
+      optimizer_states(plan_.optimizer.kind) * dtype_bytes(state_dtype_of(job.state_dtype));
+  const ModelBlocks model{
+      block_costs(plan_.graph, blocks, {job.batch_size / job.micro_batches, state_bytes, sum_ms}),
+      job.first_block, job.cuts};
   Trace both = with_prediction(std::move(all), runs, model);
   add_tables(both, workers);
   if (ablation_of(job.payload).any()) label(both, job.payload);

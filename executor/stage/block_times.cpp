@@ -152,7 +152,9 @@ std::vector<BlockCost> block_costs(const Graph& graph, const std::vector<std::st
     const double one = bytes_of(graph, p.value, 1);  // a weight has no batch
     StageCost& c = blocks[graph.producer(p.value).block].cost;
     // A factor has its sum and its inverse.
-    c.weight_bytes += one * (2 + (p.role == Parameter::Role::Weight ? sizes.states : 0));
+    c.weight_bytes += 2 * one;
+    if (p.role == Parameter::Role::Weight)
+      c.weight_bytes += one / 4 * static_cast<double>(sizes.state_bytes);
     c.reduce_grad += one * sizes.sum_ms_per_byte;
   }
   return blocks;

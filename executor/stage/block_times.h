@@ -42,7 +42,7 @@ class BlockTimes {
 /// What the costs of a block depend on beside the model.
 struct BlockSizes {
   std::int64_t micro_batch = 1;  ///< samples
-  int states = 0;                ///< optimizer tensors per weight
+  std::int64_t state_bytes = 0;  ///< what the optimizer keeps for each number of a weight
   double sum_ms_per_byte = 0;    ///< of a gradient, over its copies
 };
 

@@ -91,6 +91,9 @@ class StageMemory {
   }
   void* in_slot(const Loc& loc, int slot) const { return base() + loc.offset + slot * loc.stride; }
   float* floats(const Loc& loc) const { return reinterpret_cast<float*>(base() + loc.offset); }
+  BFloat16* narrow(const Loc& loc) const {
+    return reinterpret_cast<BFloat16*>(base() + loc.offset);
+  }
   /// The rows of a use that goes by them, with the bits at that place.
   TouchedRows rows(const StageUse& use, const Loc& bits) const {
     return {reinterpret_cast<std::uint64_t*>(base() + bits.offset), use.rows, use.width};

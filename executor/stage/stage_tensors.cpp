@@ -3,6 +3,17 @@
 #include "executor/stage/curvature.h"
 
 namespace hetu {
+namespace {
+
+DeviceSpan span_of(const Stage& stage, const Loc& state, std::int64_t elements, Device& device) {
+  const StageMemory& memory = stage.memory();
+  if (stage.plan().state_dtype == DType::BFloat16)
+    return {nullptr, elements, &device, memory.narrow(state)};
+  return {memory.floats(state), elements, &device};
+}
+
+}  // namespace
+
 std::vector<StateTensor> state_of(const Graph& graph, const Stage& stage,
                                   OptimizerConfig::Kind optimizer, Device& device) {
   std::vector<StateTensor> out;
@@ -25,7 +36,7 @@ std::vector<StateTensor> state_of(const Graph& graph, const Stage& stage,
       out.push_back({parameter.name, "", shape, values, p.owner});
     for (std::size_t s = 0; s < p.state.size(); ++s) {
       out.push_back({parameter.name, optimizer_state_name(optimizer, static_cast<int>(s)), shape,
-                     span(memory.floats(p.state[s]), p.elements), p.owner});
+                     span_of(stage, p.state[s], p.elements, device), p.owner});
     }
   }
   for (const StageBuffer& b : stage.plan().buffers) {
@@ -58,7 +69,7 @@ std::vector<ParameterPlace> places_of(const Graph& graph, const Stage& stage, De
     place.elements = p.elements;
     place.decays = graph.parameters[p.parameter].decay;
     for (const Loc& state : p.state)
-      place.states.push_back({stage.memory().floats(state), p.elements, &device});
+      place.states.push_back(span_of(stage, state, p.elements, device));
   }
   return places;
 }
@@ -79,8 +90,7 @@ std::vector<TableWindow> windows_of(const Stage& stage, Device& device) {
 std::vector<DeviceSpan> persistent_of(const Stage& stage, bool with_buffers, Device& device) {
   std::vector<DeviceSpan> spans = {stage.memory().newest_weights()};
   for (const StageParameter& p : stage.plan().parameters) {
-    for (const Loc& state : p.state)
-      spans.push_back({stage.memory().floats(state), p.elements, &device});
+    for (const Loc& state : p.state) spans.push_back(span_of(stage, state, p.elements, device));
   }
   if (!with_buffers) return spans;
   for (const StageBuffer& b : stage.plan().buffers)

@@ -14,6 +14,7 @@
 
 #include "executor/comm/gather.h"
 #include "executor/comm/tag_kinds.h"
+#include "executor/state/checkpoint_pieces.h"
 #include "executor/state/safetensors.h"
 #include "graph/base/checksum.h"
 #include "graph/base/error.h"
@@ -25,24 +26,22 @@ namespace {
 namespace fs = std::filesystem;
 using nlohmann::json;
 
-constexpr int kFormat = 1;
+constexpr int kFormat = 2;         // of a manifest that says dtypes
+constexpr int kFloat32Format = 1;  // of one that says none: still written, for what reads no other
 constexpr const char* kManifest = "manifest.json";
 constexpr const char* kPrefix = "step-";
 constexpr const char* kUnfinished = ".saving";
-constexpr std::int64_t kPiece = 1 << 20;              // elements that are read or written at once
 constexpr const char* kWeightsOnly = "weights_only";  // a key of run_json
 
-std::string entry_name(const std::string& name, const std::string& state) {
-  return state.empty() ? name : name + "#" + state;
-}
-
 json tensor_json(const CheckpointTensor& t) {
-  return {{"name", t.name},
-          {"state", t.state},
-          {"file", t.file},
-          {"shape", t.shape},
-          {"slice", {t.slice_begin, t.slice_end}},
-          {"crc32c", t.crc}};
+  json row = {{"name", t.name},
+              {"state", t.state},
+              {"file", t.file},
+              {"shape", t.shape},
+              {"slice", {t.slice_begin, t.slice_end}},
+              {"crc32c", t.crc}};
+  if (t.dtype != DType::Float32) row["dtype"] = dtype_name(t.dtype);
+  return row;
 }
 
 CheckpointTensor tensor_of(const json& j) {
@@ -54,6 +53,7 @@ CheckpointTensor tensor_of(const json& j) {
   t.slice_begin = j.at("slice").at(0).get<std::vector<std::int64_t>>();
   t.slice_end = j.at("slice").at(1).get<std::vector<std::int64_t>>();
   t.crc = j.at("crc32c");
+  t.dtype = parse_dtype(j.value("dtype", dtype_name(DType::Float32)));
   return t;
 }
 
@@ -65,16 +65,19 @@ std::string read_text(const fs::path& path) {
   return text.str();
 }
 
-// Ranges of whole rows of a tensor, of about kPiece elements.
-template <class Visit>
-void each_piece(const Shape& shape, const Visit& visit) {
-  const std::int64_t elements = element_count(shape);
-  const std::int64_t row = shape.empty() || shape[0] == 0 ? elements : elements / shape[0];
-  const std::int64_t step = std::max<std::int64_t>(1, kPiece / std::max<std::int64_t>(1, row)) *
-                            std::max<std::int64_t>(1, row);
-  for (std::int64_t begin = 0; begin < elements; begin += step)
-    visit(begin, std::min(step, elements - begin));
-}
+// Values as they lie in a file; of bfloat16 they are rounded already.
+class AsInFile {
+ public:
+  const void* of(const float* values, std::int64_t elements, DType dtype) {
+    if (dtype == DType::Float32) return values;
+    room_.resize(static_cast<std::size_t>(elements));
+    std::transform(values, values + elements, room_.begin(), [](float x) { return BFloat16(x); });
+    return room_.data();
+  }
+
+ private:
+  std::vector<BFloat16> room_;
+};
 
 // Writes one file; adds the JSON rows of what it holds.
 void write_part(const fs::path& folder, const SavePart& part, json& rows) {
@@ -84,9 +87,11 @@ void write_part(const fs::path& folder, const SavePart& part, json& rows) {
   std::vector<std::uint32_t> sums(part.tensors.size(), 0);
   for (std::size_t i = 0; i < part.tensors.size(); ++i) {
     const StateTensor& t = part.tensors[i];
-    TensorSource source{entry_name(t.name, t.state), DType::Float32, t.shape};
+    TensorSource source{entry_name(t.name, t.state), t.values.dtype(), t.shape};
     source.pieces = [&t, &room = rooms[i], &sum = sums[i]](const TensorSource::Take& take) {
       const float* const data = t.blocks ? nullptr : t.values.host(room);
+      const DType dtype = t.values.dtype();
+      AsInFile in_file;
       each_piece(t.shape, [&](std::int64_t begin, std::int64_t elements) {
         const float* piece = data + begin;
         if (t.blocks) {
@@ -94,13 +99,20 @@ void write_part(const fs::path& folder, const SavePart& part, json& rows) {
           t.blocks->read(begin, elements, room.data());
           piece = room.data();
         }
-        sum = crc32c(piece, static_cast<std::size_t>(elements) * 4, sum);
-        take(piece, elements * 4);
+        const void* const bytes = in_file.of(piece, elements, dtype);
+        const std::int64_t count = elements * dtype_bytes(dtype);
+        sum = crc32c(bytes, static_cast<std::size_t>(count), sum);
+        take(bytes, count);
       });
       room = {};
     };
     sources.push_back(std::move(source));
   }
+  // The widest first, so that each lies where its dtype wants it.
+  std::stable_sort(sources.begin(), sources.end(),
+                   [](const TensorSource& a, const TensorSource& b) {
+                     return dtype_bytes(a.dtype) > dtype_bytes(b.dtype);
+                   });
   write_safetensors((folder / part.file).string(), sources, {{"format", "pt"}});
   for (std::size_t i = 0; i < part.tensors.size(); ++i) {
     const StateTensor& t = part.tensors[i];
@@ -108,6 +120,7 @@ void write_part(const fs::path& folder, const SavePart& part, json& rows) {
     row.name = t.name;
     row.state = t.state;
     row.file = part.file;
+    row.dtype = t.values.dtype();
     row.shape = t.shape;
     row.slice_begin.assign(t.shape.size(), 0);
     row.slice_end = t.shape;
@@ -140,10 +153,14 @@ std::vector<json> together(std::int64_t step, int round, comm::Transport& transp
 void write_manifest(const fs::path& folder, std::int64_t step, const std::string& run_json,
                     const std::vector<json>& parts) {
   json tensors = json::array();
+  bool says_dtypes = false;
   for (const json& part : parts) {
-    for (const json& row : part) tensors.push_back(row);
+    for (const json& row : part) {
+      says_dtypes |= row.contains("dtype");
+      tensors.push_back(row);
+    }
   }
-  json body = {{"format", kFormat},
+  json body = {{"format", says_dtypes ? kFormat : kFloat32Format},
                {"step", step},
                {"run", json::parse(run_json)},
                {"tensors", std::move(tensors)}};
@@ -244,8 +261,9 @@ Manifest read_manifest(const std::string& folder) {
            found, stated);
     }
     const int format = body.at("format");
-    if (format != kFormat)
-      fail(Code::Io, "{}: format {}, this build reads {}", path.string(), format, kFormat);
+    if (format != kFormat && format != kFloat32Format)
+      fail(Code::Io, "{}: format {}, this build reads {} and {}", path.string(), format,
+           kFloat32Format, kFormat);
     out.step = body.at("step");
     out.run_json = body.at("run").dump();
     out.weights_only = body.at("run").value(kWeightsOnly, false);
@@ -258,39 +276,6 @@ Manifest read_manifest(const std::string& folder) {
               return std::pair(a.name, a.state) < std::pair(b.name, b.state);
             });
   return out;
-}
-
-void read_tensor_pieces(const Manifest& manifest, const CheckpointTensor& tensor,
-                        const TakePiece& take) {
-  const std::string path = (fs::path(manifest.folder) / tensor.file).string();
-  const SafetensorsFile file(path);
-  const std::string name = entry_name(tensor.name, tensor.state);
-  const TensorEntry* entry = file.find(name);
-  if (!entry || entry->shape != tensor.shape || entry->dtype != DType::Float32) {
-    fail(Code::Io, "{}: has no float32 tensor '{}' {} that the manifest names; the file is damaged",
-         path, name, to_string(tensor.shape));
-  }
-  std::uint32_t crc = 0;
-  std::vector<float> piece;
-  each_piece(tensor.shape, [&](std::int64_t begin, std::int64_t elements) {
-    piece.resize(static_cast<std::size_t>(elements));
-    file.read(*entry, begin * 4, elements * 4, piece.data());
-    crc = crc32c(piece.data(), piece.size() * 4, crc);
-    take(begin, elements, piece.data());
-  });
-  if (crc_text(crc) != tensor.crc) {
-    fail(Code::Io,
-         "{}: tensor '{}' has checksum {}, the manifest states {}; the file is damaged: remove {} "
-         "to go on from an older checkpoint",
-         path, name, crc_text(crc), tensor.crc, manifest.folder);
-  }
-}
-
-void read_tensor(const Manifest& manifest, const CheckpointTensor& tensor, float* to) {
-  read_tensor_pieces(manifest, tensor,
-                     [&](std::int64_t begin, std::int64_t elements, const float* data) {
-                       std::copy_n(data, elements, to + begin);
-                     });
 }
 
 std::string weights_only_run(const std::string& source) {
@@ -334,42 +319,6 @@ void save_checkpoint(const SavePlace& place, std::int64_t step, const std::strin
   } catch (...) {
     undo();
     throw;
-  }
-}
-
-void refuse_strangers(const Manifest& manifest, const std::vector<std::string>& parameters) {
-  for (const CheckpointTensor& t : manifest.tensors) {
-    if (std::find(parameters.begin(), parameters.end(), t.name) == parameters.end()) {
-      fail(Code::Io, "{}: holds '{}' {}, which the model has not; it is of another model",
-           manifest.folder, entry_name(t.name, t.state), to_string(t.shape));
-    }
-  }
-}
-
-void load_checkpoint(const Manifest& manifest, const std::vector<StateTensor>& tensors) {
-  std::vector<float> values;
-  for (const StateTensor& t : tensors) {
-    const CheckpointTensor* found = manifest.find(t.name, t.state);
-    const bool is_new = !found && manifest.weights_only && !t.state.empty();
-    if (!found && !is_new) {
-      fail(Code::Io, "{}: has no '{}' {}; it is of another model or optimizer", manifest.folder,
-           entry_name(t.name, t.state), to_string(t.shape));
-    }
-    if (found && found->shape != t.shape) {
-      fail(Code::Io, "{}: '{}' is {}, the model wants {}", manifest.folder,
-           entry_name(t.name, t.state), to_string(found->shape), to_string(t.shape));
-    }
-    if (t.blocks) {
-      if (found)  // what is not written is zero
-        read_tensor_pieces(manifest, *found,
-                           [&](std::int64_t begin, std::int64_t elements, const float* data) {
-                             t.blocks->write(begin, elements, data);
-                           });
-      continue;
-    }
-    values.assign(static_cast<std::size_t>(t.values.elements), 0.0F);
-    if (found) read_tensor(manifest, *found, values.data());
-    t.values.write(values.data());
   }
 }
 

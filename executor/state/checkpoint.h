@@ -12,6 +12,7 @@
 
 #include "executor/comm/transport.h"
 #include "executor/state/state_tensor.h"
+#include "graph/base/dtype.h"
 
 namespace hetu {
 
@@ -21,7 +22,8 @@ struct CheckpointTensor {
   std::string name;   ///< parameter
   std::string state;  ///< "" for the weight
   std::string file;
-  Shape shape;  ///< of the whole parameter
+  DType dtype = DType::Float32;  ///< in the file; or bfloat16, of optimizer states
+  Shape shape;                   ///< of the whole parameter
   std::vector<std::int64_t> slice_begin;
   std::vector<std::int64_t> slice_end;
   std::string crc;
@@ -47,8 +49,8 @@ std::vector<std::string> list_checkpoints(const std::string& folder);
 /// is taken). Throws Io.
 Manifest read_manifest(const std::string& folder);
 
-/// Reads one tensor into `to` (element_count(shape) floats) and compares its checksum. Throws Io,
-/// naming file and tensor.
+/// Reads one tensor, whatever its dtype, into `to` (element_count(shape) floats) and compares its
+/// checksum. Throws Io, naming file and tensor.
 void read_tensor(const Manifest& manifest, const CheckpointTensor& tensor, float* to);
 
 /// The same a piece of whole rows at a time: `take` gets the place of its first element, how many
@@ -84,7 +86,8 @@ std::string weights_only_run(const std::string& source);
 /// `parameters`.
 void refuse_strangers(const Manifest& manifest, const std::vector<std::string>& parameters);
 
-/// Fills a worker's tensors from a checkpoint; where it holds weights only, states with zeros.
+/// Fills a worker's tensors from a checkpoint, of any dtype there and here (DeviceSpan says how it
+/// is rounded); where it holds weights only, states with zeros.
 /// Throws Io: one that is missing, of another shape (both are named) or damaged.
 void load_checkpoint(const Manifest& manifest, const std::vector<StateTensor>& tensors);
 

@@ -27,7 +27,7 @@ std::string size_text(std::int64_t bytes) {
 }
 
 std::int64_t bytes_of(const CheckpointTensor& t) {
-  return element_count(t.shape) * static_cast<std::int64_t>(sizeof(float));
+  return element_count(t.shape) * dtype_bytes(t.dtype);
 }
 
 void add_facts(std::string& out, const std::string& name, const json& value) {
@@ -82,6 +82,8 @@ TensorDifference compare(const Manifest& a, const CheckpointTensor& first, const
   out.state = first.state;
   out.shape_first = first.shape;
   out.shape_second = second.shape;
+  out.dtype_first = first.dtype;
+  out.dtype_second = second.dtype;
   if (first.shape != second.shape) {
     out.kind = Kind::OtherShape;
     return out;
@@ -97,7 +99,7 @@ TensorDifference compare(const Manifest& a, const CheckpointTensor& first, const
     out.largest = std::isnan(difference) ? std::numeric_limits<double>::infinity()
                                          : std::max(out.largest, difference);
   }
-  out.kind = out.elements == 0 ? Kind::Equal : Kind::Differs;
+  out.kind = out.elements == 0 && first.dtype == second.dtype ? Kind::Equal : Kind::Differs;
   return out;
 }
 
@@ -110,13 +112,19 @@ TensorDifference only(const CheckpointTensor& t, Kind kind) {
   return out;
 }
 
+std::string dtypes_text(const TensorDifference& d) {
+  if (d.dtype_first == d.dtype_second) return "";
+  return fmt::format("; {} in the first, {} in the second", dtype_name(d.dtype_first),
+                     dtype_name(d.dtype_second));
+}
+
 std::string verdict(const TensorDifference& d) {
   switch (d.kind) {
     case Kind::Equal:
       return "equal";
     case Kind::Differs:
-      return fmt::format("largest difference {:.6g}, in {} of {} elements", d.largest, d.elements,
-                         element_count(d.shape_first));
+      return fmt::format("largest difference {:.6g}, in {} of {} elements{}", d.largest, d.elements,
+                         element_count(d.shape_first), dtypes_text(d));
     case Kind::OtherShape:
       return fmt::format("shape {} in the first, {} in the second", to_string(d.shape_first),
                          to_string(d.shape_second));

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "graph/base/dtype.h"
 #include "graph/base/shape.h"
 
 namespace hetu {
@@ -21,8 +22,10 @@ struct TensorDifference {
   Kind kind = Kind::Equal;
   Shape shape_first;
   Shape shape_second;
+  DType dtype_first = DType::Float32;
+  DType dtype_second = DType::Float32;
   double largest = 0;         ///< |a - b|; infinite where one of the two is not a number
-  std::int64_t elements = 0;  ///< whose bits differ
+  std::int64_t elements = 0;  ///< whose bits differ, read as float32
 };
 
 /// Every tensor of two checkpoints, weights and optimizer states, by name, then state. Throws Io,
@@ -30,7 +33,7 @@ struct TensorDifference {
 std::vector<TensorDifference> compare_checkpoints(const std::string& first,
                                                   const std::string& second);
 
-/// True if every tensor is in both, bit for bit.
+/// True if every tensor is in both, in one dtype, bit for bit.
 bool all_equal(const std::vector<TensorDifference>& differences);
 
 /// One line per tensor and one that sums up.

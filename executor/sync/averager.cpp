@@ -293,8 +293,9 @@ void Averager::consensus(const std::vector<DeviceSpan>& spans) {
   const auto copy = [&](bool in_place) {
     copies.clear();
     for (std::size_t i = 0; i < spans.size(); ++i) {
-      if (!in_place) means[i] = spans[i].values();
-      copies.push_back({in_place ? spans[i].data : means[i].data(), spans[i].elements});
+      const bool stays = in_place && spans[i].dtype() == DType::Float32;
+      if (!stays) means[i] = spans[i].values();
+      copies.push_back({stays ? spans[i].data : means[i].data(), spans[i].elements});
     }
   };
   if (!members_.may_lose()) {

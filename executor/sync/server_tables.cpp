@@ -39,7 +39,7 @@ struct ServerTables::Table {
   std::vector<float> room;  // rows on their way to the window
 
   DeviceSpan first_rows(const DeviceSpan& of, std::size_t rows) const {
-    return {of.data, static_cast<std::int64_t>(rows) * about.width, of.device};
+    return of.part(0, static_cast<std::int64_t>(rows) * about.width);
   }
 };
 

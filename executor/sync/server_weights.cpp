@@ -35,10 +35,6 @@ void by_pieces(const SharedPart::Range& range, const Visit& visit) {
     visit(range.begin + done, std::min(kPiece, range.elements - done));
 }
 
-DeviceSpan piece_of(const DeviceSpan& all, std::int64_t begin, std::int64_t elements) {
-  return {all.data + begin, elements, all.device};
-}
-
 // Of the whole stage's values those of a part, one range after the other, and back.
 std::vector<float> of_part(const SharedPart& part, const std::vector<float>& all) {
   std::vector<float> out;
@@ -200,15 +196,14 @@ void ServerWeights::rebase(int version) {
   const std::vector<DeviceSpan> kept = stages_.weights_from(stage_, version);
   std::vector<float> moved(kept.size() > 1 ? kPiece : 0);
   by_pieces({0, kept.front().elements}, [&](std::int64_t begin, std::int64_t elements) {
-    const DeviceSpan first = piece_of(kept.front(), begin, elements);
+    const DeviceSpan first = kept.front().part(begin, elements);
     const float* next = next_.data() + begin;
     if (!moved.empty()) {
       first.read(moved.data());
       std::transform(next, next + elements, moved.begin(), moved.begin(), std::minus<>());
     }
     first.write(next);
-    for (std::size_t v = 1; v < kept.size(); ++v)
-      piece_of(kept[v], begin, elements).add(moved.data());
+    for (std::size_t v = 1; v < kept.size(); ++v) kept[v].part(begin, elements).add(moved.data());
   });
   std::swap(known_, next_);
 }
@@ -243,7 +238,7 @@ ServerWeights::Pushed PushedWaves::push_of(const Part& part) {
   auto to = changes.begin();
   for (const SharedPart::Range& range : ranges_of(part.what, known().size())) {
     by_pieces(range, [&](std::int64_t begin, std::int64_t elements) {
-      piece_of(weights, begin, elements).read(now.data());
+      weights.part(begin, elements).read(now.data());
       to = std::transform(now.begin(), now.begin() + elements, known().begin() + begin, to,
                           std::minus<>());
     });
@@ -260,7 +255,7 @@ void PushedWaves::agree_on_states() {
       if (!lies_in(part.what, place.begin)) continue;
       for (const DeviceSpan& state : place.states)
         by_pieces({0, state.elements}, [&](std::int64_t begin, std::int64_t elements) {
-          agree_on(part.what, piece_of(state, begin, elements), ++number);
+          agree_on(part.what, state.part(begin, elements), ++number);
         });
     }
   }

@@ -90,6 +90,9 @@ void sweep_rows(const SweepCall& call, const TouchedRows& touched, Sweep sweep) 
       of_row.gradient += at;
       for (float*& state : of_row.state)
         if (state != nullptr) state += at;
+      for (BFloat16*& state : of_row.narrow)
+        if (state != nullptr) state += at;
+      of_row.first += at;
       of_row.elements = touched.width;
       sweep(of_row);
     });

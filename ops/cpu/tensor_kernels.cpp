@@ -7,6 +7,7 @@
 #include <iterator>
 
 #include "ops/cpu/kronecker.h"
+#include "ops/cpu/philox_group.h"
 #include "ops/cpu/row_kernels.h"
 #include "ops/sweep_rules.h"
 
@@ -61,8 +62,64 @@ double sum_in_order(std::int64_t elements, const Term& term) {
   });
 }
 
+constexpr std::int64_t kGroup = DropoutStream::kGroup;
+
+// x rounded to bfloat16 by the stream's numbers of elements first to first + count, of one group.
+void round_by(const DropoutStream& stream, std::int64_t first, std::int64_t count, const float* x,
+              BFloat16* to) {
+  constexpr int kWidth = DropoutStream::kLanes;
+  cpu::GroupWords words;
+  cpu::group_words(stream, static_cast<std::uint32_t>(first / kGroup), words);
+  alignas(64) std::uint32_t random[kGroup];
+  for (int word = 0; word < 4; ++word) {
+    std::uint32_t* const r = random + 2 * kWidth * word;
+#pragma omp simd
+    for (int lane = 0; lane < kWidth; ++lane) {
+      r[lane] = words.word[word][lane] & 0xffffU;
+      r[lane + kWidth] = words.word[word][lane] >> 16;
+    }
+  }
+  const std::uint32_t* const r = random + first % kGroup;
+#pragma omp simd
+  for (std::int64_t i = 0; i < count; ++i) to[i] = BFloat16::by_chance(x[i], r[i]);
+}
+
+// A sweep over states in bfloat16, group by group of random numbers: change(begin, count, states)
+// goes over some elements with their states in float32.
+template <int states, class Change>
+void sweep_narrow(const SweepCall& p, const Change& change) {
+  const std::int64_t groups = (p.first % kGroup + p.elements + kGroup - 1) / kGroup;
+#pragma omp parallel for schedule(static) if (parallel : p.elements > kBlock)
+  for (std::int64_t group = 0; group < groups; ++group) {
+    const std::int64_t begin = std::max<std::int64_t>(0, group * kGroup - p.first % kGroup);
+    const std::int64_t end = std::min(p.elements, (group + 1) * kGroup - p.first % kGroup);
+    alignas(64) float x[states][kGroup];
+    for (int s = 0; s < states; ++s) std::copy(p.narrow[s] + begin, p.narrow[s] + end, x[s]);
+    change(begin, end - begin, x);
+    for (int s = 0; s < states; ++s)
+      round_by(p.rounding[s], p.first + begin, end - begin, x[s], p.narrow[s] + begin);
+  }
+}
+
+template <class Rule>
+void sweep_with_narrow(const SweepCall& p) {
+  const Rule rule(p);
+  sweep_narrow<Rule::kStates>(p, [&](std::int64_t begin, std::int64_t count, auto& x) {
+    float* const w = p.weight + begin;
+    const float* const g = p.gradient + begin;
+#pragma omp simd
+    for (std::int64_t i = 0; i < count; ++i) {
+      if constexpr (Rule::kStates == 1) rule(w[i], g[i], x[0][i]);
+      if constexpr (Rule::kStates == 2) rule(w[i], g[i], x[0][i], x[1][i]);
+      if constexpr (Rule::kStates == 3) rule(w[i], g[i], x[0][i], x[1][i], x[2][i]);
+    }
+  });
+}
+
 template <class Rule>
 void sweep(const SweepCall& p) {
+  if constexpr (Rule::kStates > 0)
+    if (p.narrow[0] != nullptr) return sweep_with_narrow<Rule>(p);
   const Rule rule(p);
   float *w = p.weight, *a = p.state[0], *b = p.state[1], *c = p.state[2];
   const float* g = p.gradient;
@@ -83,12 +140,9 @@ double squares_of(const float* x, std::int64_t elements) {
 }
 
 // The direction is made twice, which costs less than memory for it.
-void lamb(const SweepCall& p) {
-  const sweeps::Lamb rule(p);
-  float *w = p.weight, *m = p.state[0], *v = p.state[1];
-  const float* g = p.gradient;
-#pragma omp parallel for simd schedule(static)
-  for (std::int64_t i = 0; i < p.elements; ++i) rule.moments(g[i], m[i], v[i]);
+template <class State>
+void lamb_step(const SweepCall& p, const sweeps::Lamb& rule, const State* m, const State* v) {
+  float* w = p.weight;
   const auto u = [=](std::int64_t i) { return rule.direction(w[i], m[i], v[i]); };
   double of_weight = 0, of_direction = 0;
   if (rule.decay > 0) {
@@ -101,6 +155,22 @@ void lamb(const SweepCall& p) {
   const float scaled = rule.length(of_weight, of_direction);
 #pragma omp parallel for simd schedule(static)
   for (std::int64_t i = 0; i < p.elements; ++i) w[i] -= scaled * u(i);
+}
+
+void lamb(const SweepCall& p) {
+  const sweeps::Lamb rule(p);
+  const float* g = p.gradient;
+  if (p.narrow[0] != nullptr) {
+    sweep_narrow<2>(p, [&](std::int64_t begin, std::int64_t count, auto& x) {
+#pragma omp simd
+      for (std::int64_t i = 0; i < count; ++i) rule.moments(g[begin + i], x[0][i], x[1][i]);
+    });
+    return lamb_step(p, rule, p.narrow[0], p.narrow[1]);
+  }
+  float *m = p.state[0], *v = p.state[1];
+#pragma omp parallel for simd schedule(static)
+  for (std::int64_t i = 0; i < p.elements; ++i) rule.moments(g[i], m[i], v[i]);
+  lamb_step(p, rule, m, v);
 }
 
 void sum_of_squares(const float* x, std::int64_t elements, double* result) {

@@ -3,6 +3,7 @@
 
 #include "ops/cpu/dropout_factors.h"
 #include "ops/cpu/kernel_shapes.h"
+#include "ops/cpu/philox_group.h"
 #include "ops/cpu/set_rounded.h"
 #include "ops/cpu/tables.h"
 
@@ -11,25 +12,6 @@ namespace {
 
 constexpr std::int64_t kGroup = DropoutStream::kGroup;
 constexpr int kLanes = DropoutStream::kLanes;
-
-struct GroupWords {
-  alignas(64) std::uint32_t word[4][kLanes];
-};
-
-/// The numbers of one group of 128 elements: philox4x32 on sixteen lanes. A test compares it with
-/// DropoutStream::bits.
-inline void group_words(const DropoutStream& s, std::uint32_t group, GroupWords& out) {
-#pragma omp simd
-  for (int lane = 0; lane < kLanes; ++lane) {
-    const Philox4 r = philox4x32(
-        {{group * kLanes + static_cast<std::uint32_t>(lane), s.counter1, s.counter2, s.counter3}},
-        s.key0, s.key1);
-    out.word[0][lane] = r.word[0];
-    out.word[1][lane] = r.word[1];
-    out.word[2][lane] = r.word[2];
-    out.word[3][lane] = r.word[3];
-  }
-}
 
 /// factors of one whole group.
 inline void group_factors(const DropoutStream& s, const DropoutRate& rate, std::uint32_t group,

@@ -16,28 +16,55 @@ namespace {
 
 constexpr std::int64_t kPerWord = TouchedRows::kPerWord;
 
-template <class Rule>
+/// The states of an element, in float32 while a rule changes them.
+template <class State>
+struct StatesOf;
+
+template <>
+struct StatesOf<float> {
+  float* at[kMostStates];
+  explicit StatesOf(const SweepCall& p) : at{p.state[0], p.state[1], p.state[2]} {}
+  HETU_HD float read(int s, std::int64_t i) const { return at[s][i]; }
+  HETU_HD void write(int s, std::int64_t i, float x) const { at[s][i] = x; }
+};
+
+template <>
+struct StatesOf<BFloat16> {
+  BFloat16* at[kMostStates];
+  DropoutStream rounding[kMostStates];
+  std::int64_t first;
+  explicit StatesOf(const SweepCall& p)
+      : at{p.narrow[0], p.narrow[1], p.narrow[2]},
+        rounding{p.rounding[0], p.rounding[1], p.rounding[2]},
+        first(p.first) {}
+  HETU_HD float read(int s, std::int64_t i) const { return at[s][i]; }
+  HETU_HD void write(int s, std::int64_t i, float x) const {
+    at[s][i] = BFloat16::by_chance(x, rounding[s].bits(first + i));
+  }
+};
+
+template <class Rule, class State>
 struct SweepOf {
   Rule rule;
   float* w;
   const float* g;
-  float *a, *b, *c;
+  StatesOf<State> states;
+  explicit SweepOf(const SweepCall& p) : rule(p), w(p.weight), g(p.gradient), states(p) {}
   HETU_HD void operator()(std::int64_t i) const {
+    float x[kMostStates];
+    for (int s = 0; s < Rule::kStates; ++s) x[s] = states.read(s, i);
     if constexpr (Rule::kStates == 0) rule(w[i], g[i]);
-    if constexpr (Rule::kStates == 1) rule(w[i], g[i], a[i]);
-    if constexpr (Rule::kStates == 2) rule(w[i], g[i], a[i], b[i]);
-    if constexpr (Rule::kStates == 3) rule(w[i], g[i], a[i], b[i], c[i]);
+    if constexpr (Rule::kStates == 1) rule(w[i], g[i], x[0]);
+    if constexpr (Rule::kStates == 2) rule(w[i], g[i], x[0], x[1]);
+    if constexpr (Rule::kStates == 3) rule(w[i], g[i], x[0], x[1], x[2]);
+    for (int s = 0; s < Rule::kStates; ++s) states.write(s, i, x[s]);
   }
 };
 
 template <class Rule>
-SweepOf<Rule> sweep_of(const SweepCall& p) {
-  return {Rule(p), p.weight, p.gradient, p.state[0], p.state[1], p.state[2]};
-}
-
-template <class Rule>
 void sweep(const SweepCall& p) {
-  for_each(p.elements, sweep_of<Rule>(p));
+  if (p.narrow[0] != nullptr) return for_each(p.elements, SweepOf<Rule, BFloat16>(p));
+  for_each(p.elements, SweepOf<Rule, float>(p));
 }
 
 HETU_HD inline bool is_touched(const TouchedRows& rows, std::int64_t row) {
@@ -45,10 +72,10 @@ HETU_HD inline bool is_touched(const TouchedRows& rows, std::int64_t row) {
 }
 
 /// A block per row: its gradient is looked at whole before any of it is used.
-template <class Rule>
+template <class Rule, class State>
 struct RowSweepOf : RowWork {
   static constexpr int kRounds = 1;  // elements that are not 0
-  SweepOf<Rule> of;
+  SweepOf<Rule, State> of;
   TouchedRows rows;
   HETU_HD double term(int, std::int64_t row, std::int64_t j, const double*) const {
     return is_touched(rows, row) && of.g[row * rows.width + j] != 0.0F ? 1.0 : 0.0;
@@ -58,17 +85,29 @@ struct RowSweepOf : RowWork {
   }
 };
 
-template <class Rule>
-void sweep_touched(const SweepCall& p, const TouchedRows& touched) {
-  const RowSweepOf<Rule> body{{}, sweep_of<Rule>(p), touched};
+template <class Rule, class State>
+void sweep_touched_of(const SweepCall& p, const TouchedRows& touched) {
+  const RowSweepOf<Rule, State> body{{}, SweepOf<Rule, State>(p), touched};
   for_rows(touched.rows, touched.width, body);
 }
 
+template <class Rule>
+void sweep_touched(const SweepCall& p, const TouchedRows& touched) {
+  if (p.narrow[0] != nullptr) return sweep_touched_of<Rule, BFloat16>(p, touched);
+  sweep_touched_of<Rule, float>(p, touched);
+}
+
+template <class State>
 struct LambMoments {
   sweeps::Lamb rule;
   const float* g;
-  float *m, *v;
-  HETU_HD void operator()(std::int64_t i) const { rule.moments(g[i], m[i], v[i]); }
+  StatesOf<State> states;
+  HETU_HD void operator()(std::int64_t i) const {
+    float m = states.read(0, i), v = states.read(1, i);
+    rule.moments(g[i], m, v);
+    states.write(0, i, m);
+    states.write(1, i, v);
+  }
 };
 
 struct Square {
@@ -76,37 +115,50 @@ struct Square {
   HETU_HD double operator()(std::int64_t i) const { return double(x[i]) * x[i]; }
 };
 
+template <class State>
 struct LambDirection {
   sweeps::Lamb rule;
-  const float *w, *m, *v;
+  const float* w;
+  StatesOf<State> states;
+  HETU_HD float of(std::int64_t i) const {
+    return rule.direction(w[i], states.read(0, i), states.read(1, i));
+  }
   HETU_HD double operator()(std::int64_t i) const {
-    const double u = rule.direction(w[i], m[i], v[i]);
+    const double u = of(i);
     return u * u;
   }
 };
 
+template <class State>
 struct LambStep {
-  sweeps::Lamb rule;
+  LambDirection<State> direction;
   float* w;
-  const float *m, *v;
   const double* squares;
   HETU_HD void operator()(std::int64_t i) const {
-    w[i] -= rule.length(squares[0], squares[1]) * rule.direction(w[i], m[i], v[i]);
+    w[i] -= direction.rule.length(squares[0], squares[1]) * direction.of(i);
   }
 };
 
-void lamb(const SweepCall& p) {
+template <class State>
+void lamb_of(const SweepCall& p) {
   const sweeps::Lamb rule(p);
-  for_each(p.elements, LambMoments{rule, p.gradient, p.state[0], p.state[1]});
+  const StatesOf<State> states(p);
+  const LambDirection<State> direction{rule, p.weight, states};
+  for_each(p.elements, LambMoments<State>{rule, p.gradient, states});
   auto* const squares = static_cast<double*>(bench().workspace);
   double* const parts = squares + 2;
   if (rule.decay > 0) {
     sum_of(p.elements, Square{p.weight}, parts, squares);
-    sum_of(p.elements, LambDirection{rule, p.weight, p.state[0], p.state[1]}, parts, squares + 1);
+    sum_of(p.elements, direction, parts, squares + 1);
   } else {
     clear(squares, 2 * std::int64_t{sizeof(double)});
   }
-  for_each(p.elements, LambStep{rule, p.weight, p.state[0], p.state[1], squares});
+  for_each(p.elements, LambStep<State>{direction, p.weight, squares});
+}
+
+void lamb(const SweepCall& p) {
+  if (p.narrow[0] != nullptr) return lamb_of<BFloat16>(p);
+  lamb_of<float>(p);
 }
 
 void sum_of_squares(const float* x, std::int64_t elements, double* result) {

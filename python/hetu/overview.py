@@ -142,11 +142,11 @@ def _graph_of(what: Any) -> tuple[Any, Train | None]:
 
 
 def summary(what: Any, stages: int = 1, depth: int | None = None, batch_size: int | None = None,
-            micro_batches: int = 1, pipeline: str = "1f1b", dtype: str = "float32") -> Summary:
+            micro_batches: int = 1, pipeline: str = "1f1b", dtype: str = "float32", state_dtype: str = "float32") -> Summary:
     """Layers, shapes, parameters and operations of the graph of a loss or of any value, of what minimize() returns, or of an
     Executor, cut into `stages` as a job would cut it. `depth`: of name scopes that are rows of their own (None: all). Of
     what minimize() returns, with a `batch_size` per pipeline: also the bytes of each stage's worker in a job of one pipeline
-    by the method `pipeline` in `dtype`, by purpose, as the job would print them.
+    by the method `pipeline` in `dtype`, with optimizer states of `state_dtype`, by purpose, as the job would print them.
     """
     with placed():
         graph, train = _graph_of(what)
@@ -157,7 +157,8 @@ def summary(what: Any, stages: int = 1, depth: int | None = None, batch_size: in
         memory = []
         if batch_size is not None and train is not None:
             told = {"method": pipeline, "pipelines": 1, "stages": stages, "batch_size": batch_size,
-                    "micro_batches": micro_batches, "dtype": dtype, "device": "cpu", "threads": 1, "first_block": starts}
+                    "micro_batches": micro_batches, "dtype": dtype, "state_dtype": state_dtype, "device": "cpu",
+                    "threads": 1, "first_block": starts}
             options = _hetu.TrainingOptions({name: value for name, value in told.items() if name != "first_block"})
             options.first_block = starts
             memory = _hetu.plan_memory(graph, train.optimizer.settings(), options)

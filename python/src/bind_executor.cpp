@@ -111,10 +111,10 @@ struct Job {
   bool begun = false;
 };
 
-// The tensor itself where it lies in host memory, else a copy that cannot be written.
+// The tensor itself where it lies in host memory in float32, else a copy that cannot be written.
 nb::object array_of(const Job& job, const StateTensor& t) {
   const std::vector<std::size_t> shape(t.shape.begin(), t.shape.end());
-  if (t.values.device->in_host_memory())
+  if (t.values.device->in_host_memory() && t.values.dtype() == DType::Float32)
     return nb::cast(
         nb::ndarray<nb::numpy, float>(t.values.data, shape.size(), shape.data(), nb::find(job)));
   return own_array<const float>(t.values.values(), shape);
@@ -367,6 +367,7 @@ void bind_state(JobClass& job) {
       .def_prop_ro("stage", [](const Job& j) { return j.trainer.stage(); })
       .def_prop_ro("first_block", [](const Job& j) { return j.trainer.options().first_block; })
       .def_prop_ro("cuts", [](const Job& j) { return j.trainer.options().cuts; })
+      .def_prop_ro("state_dtype", [](const Job& j) { return j.trainer.options().state_dtype; })
       .def_prop_ro("memory", [](const Job& j) { return to_string(j.trainer.memory()); })
       .def_prop_ro(
           "activation_peaks",

@@ -1,8 +1,10 @@
 // The weights of pipelines that average are those of a replay in one process.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
 #include <tuple>
+#include <utility>
 
 #include "pipeline/generate/generate.h"
 #include "pipeline/lower/lower.h"
@@ -114,10 +116,29 @@ class Replay {
       span.decay = decay_.at(name);
       for (int i = 0; i < optimizer_states(s_.optimizer.kind); ++i)
         span.state[i] = base.at(name + "/" + optimizer_state_name(s_.optimizer.kind, i)).data();
-      apply_update(s_.optimizer, span, 1, number);
+      if (s_.states == "bf16") {
+        apply_narrow(name, span, number, run.first + update);
+      } else {
+        apply_update(s_.optimizer, span, 1, number);
+      }
     }
     own.after.push_back(std::move(base));
     return true;
+  }
+
+  // States go through bfloat16, in which they lie there.
+  void apply_narrow(const std::string& name, SweepCall span, std::int64_t number,
+                    std::int64_t update) {
+    std::vector<BFloat16> narrow[kMostStates];
+    float* wide[kMostStates] = {};
+    for (int i = 0; i < optimizer_states(s_.optimizer.kind); ++i) {
+      wide[i] = std::exchange(span.state[i], nullptr);
+      for (std::int64_t k = 0; k < span.elements; ++k) narrow[i].push_back(BFloat16(wide[i][k]));
+      span.narrow[i] = narrow[i].data();
+    }
+    round_states(span, options_of(s_).seed, name, update);
+    apply_update(s_.optimizer, span, 1, number);
+    for (int i = 0; i < kMostStates; ++i) std::copy(narrow[i].begin(), narrow[i].end(), wide[i]);
   }
 
   // The state after an update and its average; false while a member has not come so far.
@@ -137,7 +158,8 @@ class Replay {
     return true;
   }
 
-  static void mean(const std::vector<const Tensors*>& members, Tensors& out, bool states) {
+  void mean(const std::vector<const Tensors*>& members, Tensors& out, bool states) const {
+    const bool is_narrow = s_.states == "bf16";
     const float share = 1.0F / static_cast<float>(members.size());
     for (auto& [name, values] : out) {
       if (!states && name.find('/') != std::string::npos) continue;
@@ -145,6 +167,8 @@ class Replay {
         float sum = members[0]->at(name)[i];
         for (std::size_t k = 1; k < members.size(); ++k) sum += members[k]->at(name)[i];
         values[i] = sum * share;
+        if (is_narrow && name.find('/') != std::string::npos)
+          values[i] = float{BFloat16(values[i])};
       }
     }
   }
@@ -212,6 +236,7 @@ TEST(PartialReduce, EqualsAReplayInOneProcessWithEveryOptimizer) {
     s.recompute = n % 2 == 1;
     s.stages = 1 + n++ % 3;
     s.optimizer = optimizer(kind);
+    if (kind == Kind::Momentum || kind == Kind::AmsGrad) s.states = "bf16";
     s.runs = {40, 9};  // long enough for groups where a busy machine lets few pipelines meet
     s.slow = {1, 3, 1};
     const Outcome got = train(s);

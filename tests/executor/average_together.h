@@ -37,6 +37,7 @@ struct Setting {
   std::vector<int> slow = {};
   bool average = true;
   bool recompute = false;
+  std::string states = "float32";  // --state-dtype
 };
 
 inline constexpr int kRows = 2;
@@ -96,6 +97,7 @@ inline TrainerOptions options_of(const Setting& s) {
   options.with_recompute = s.recompute;
   options.batch_size = kRows;
   options.seed = 11;
+  options.state_dtype = s.states;
   options.threads = 1;
   return options;
 }

@@ -2,6 +2,7 @@
 // number of stages ends at the same bits as one that never stopped, a tied parameter included.
 #include <gmock/gmock.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <map>
 #include <mutex>
@@ -28,6 +29,7 @@ struct Part {
   std::int64_t until = 0;  // steps, from 0
   std::string from;        // folder of a checkpoint
   std::string to;
+  const char* states = "float32";  // --state-dtype
 };
 
 // Trains until a step; all weights and states by "name state".
@@ -42,6 +44,7 @@ State train(const OptimizerConfig& optimizer, const Part& part) {
     options.batch_size = kRows;
     options.seed = 3;
     options.threads = 1;
+    options.state_dtype = part.states;
     Trainer trainer(testing_model::language_model(model), optimizer, options, links);
     if (!part.from.empty()) {
       const Manifest manifest = read_manifest(part.from);
@@ -67,32 +70,71 @@ State train(const OptimizerConfig& optimizer, const Part& part) {
   return out;
 }
 
-TEST(Repartition, EveryOptimizersStateGoesOnUnderOtherStages) {
-  const fs::path folder =
+class Repartition : public testing::Test {
+ protected:
+  ~Repartition() override { fs::remove_all(folder_); }
+
+  const fs::path folder_ =
       fs::temp_directory_path() / ("hetu-repartition-" + std::to_string(::getpid()));
+};
+
+OptimizerConfig optimizer(const std::string& name) {
+  OptimizerConfig c;
+  c.kind = parse_optimizer(name);
+  c.rate.base = 0.02;
+  c.rate.warmup = 3;
+  c.beta2 = 0.9;
+  (decouples(c.kind) ? c.weight_decay : c.l2) = 0.1;
+  return c;
+}
+
+bool is_state(const std::string& tensor) { return tensor.back() != ' '; }
+float rounded(float x) { return float{BFloat16(x)}; }
+
+TEST_F(Repartition, EveryOptimizersStateGoesOnUnderOtherStages) {
   for (const char* name :
        {"sgd", "momentum", "nesterov", "adagrad", "adam", "amsgrad", "adamw", "lamb", "bertadam"}) {
-    SCOPED_TRACE(name);
-    OptimizerConfig c;
-    c.kind = parse_optimizer(name);
-    c.rate.base = 0.02;
-    c.rate.warmup = 3;
-    c.beta2 = 0.9;
-    (decouples(c.kind) ? c.weight_decay : c.l2) = 0.1;
-    const State whole = train(c, {1, 6, "", ""});
-    fs::remove_all(folder);
-    train(c, {3, 4, "", folder.string()});
-    const State on = train(c, {2, 6, folder.string(), ""});
-    EXPECT_EQ(whole.size(), on.size());
-    int states = 0;
-    for (const auto& [tensor, data] : whole) {
-      EXPECT_EQ(data, on.at(tensor)) << tensor;
-      states += tensor.back() != ' ';
+    for (const char* kept : {"float32", "bf16"}) {
+      SCOPED_TRACE(fmt::format("{}, states of {}", name, kept));
+      const OptimizerConfig c = optimizer(name);
+      if (optimizer_states(c.kind) == 0 && std::string(kept) == "bf16") continue;  // refused
+      const State whole = train(c, {1, 6, "", "", kept});
+      fs::remove_all(folder_);
+      train(c, {3, 4, "", folder_.string(), kept});
+      const State on = train(c, {2, 6, folder_.string(), "", kept});
+      EXPECT_EQ(whole.size(), on.size());
+      int states = 0;
+      for (const auto& [tensor, data] : whole) {
+        EXPECT_EQ(data, on.at(tensor)) << tensor;
+        states += is_state(tensor);
+      }
+      EXPECT_EQ(states * (1 + optimizer_states(c.kind)),
+                static_cast<int>(whole.size()) * optimizer_states(c.kind));
     }
-    EXPECT_EQ(states * (1 + optimizer_states(c.kind)),
-              static_cast<int>(whole.size()) * optimizer_states(c.kind));
   }
-  fs::remove_all(folder);
+}
+
+// Of two bytes they lie so in the file, and go on in four as they are; of four bytes they are
+// rounded to the nearest where they go on in two. Weights stay.
+TEST_F(Repartition, StatesGoOnInTheOtherDType) {
+  for (const auto& [saved, then] : {std::pair("bf16", "float32"), std::pair("float32", "bf16")}) {
+    SCOPED_TRACE(saved);
+    fs::remove_all(folder_);
+    const State before = train(optimizer("amsgrad"), {1, 4, "", folder_.string(), saved});
+    const DType wanted = saved == std::string("bf16") ? DType::BFloat16 : DType::Float32;
+    for (const CheckpointTensor& t : read_manifest(folder_.string()).tensors)
+      EXPECT_EQ(t.dtype, t.state.empty() ? DType::Float32 : wanted) << t.name << " " << t.state;
+    State after = train(optimizer("amsgrad"), {2, 4, folder_.string(), "", then});
+    int moved = 0;
+    for (const auto& [tensor, data] : before) {
+      std::vector<float> want = data;
+      if (is_state(tensor) && wanted == DType::Float32)
+        std::transform(want.begin(), want.end(), want.begin(), rounded);
+      moved += want != data;
+      EXPECT_EQ(after.at(tensor), want) << tensor;
+    }
+    EXPECT_EQ(moved > 0, wanted == DType::Float32);
+  }
 }
 
 }  // namespace

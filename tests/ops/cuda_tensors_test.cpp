@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "ops/cuda/registry.h"
+#include "ops/optimizer.h"
 #include "ops/tensor_kernels.h"
 #include "tests/ops/on_host/bench.h"
 
@@ -25,19 +26,31 @@ std::vector<float> numbers(std::int64_t count, unsigned seed, bool positive = fa
   return out;
 }
 
-void expect_near(const std::vector<float>& got, const std::vector<float>& want, const char* what) {
+void expect_near(const std::vector<float>& got, const std::vector<float>& want, const char* what,
+                 double tolerance = 1e-6) {
   double apart = 0, norm = 0;
   for (std::size_t i = 0; i < want.size(); ++i) {
     apart += std::pow(double(got[i]) - want[i], 2);
     norm += std::pow(double(want[i]), 2);
   }
-  EXPECT_LE(std::sqrt(apart), 1e-6 * std::sqrt(norm)) << what << ", seed " << kSeed;
+  EXPECT_LE(std::sqrt(apart), tolerance * std::sqrt(norm)) << what << ", seed " << kSeed;
 }
 
 struct Parameter {
   std::vector<float> weight, gradient, state[kMostStates];
+  std::vector<BFloat16> narrow[kMostStates];
   explicit Parameter(std::int64_t n) : weight(numbers(n, kSeed)), gradient(numbers(n, kSeed + 1)) {
-    for (int i = 0; i < kMostStates; ++i) state[i] = numbers(n, kSeed + 2 + unsigned(i), true);
+    for (int i = 0; i < kMostStates; ++i) {
+      state[i] = numbers(n, kSeed + 2 + unsigned(i), true);
+      for (const float x : state[i]) narrow[i].push_back(BFloat16(x));
+    }
+  }
+  SweepCall narrow_call() {
+    SweepCall c = call(true);
+    for (int i = 0; i < kMostStates; ++i) c.state[i] = nullptr, c.narrow[i] = narrow[i].data();
+    c.first = 77;
+    round_states(c, kSeed, "parameter", c.update);
+    return c;
   }
   SweepCall call(bool decay) {
     SweepCall c;
@@ -58,6 +71,14 @@ struct Parameter {
     return c;
   }
 };
+
+// Where a last digit of float32 differs, some are rounded to the other side.
+void expect_same_narrow(const Parameter& got, const Parameter& want, const char* what) {
+  expect_near(got.weight, want.weight, what, 1e-4);
+  for (int i = 0; i < kMostStates; ++i)
+    expect_near({got.narrow[i].begin(), got.narrow[i].end()},
+                {want.narrow[i].begin(), want.narrow[i].end()}, what, 1e-4);
+}
 
 void expect_same(const Parameter& got, const Parameter& want, const char* what) {
   expect_near(got.weight, want.weight, what);
@@ -89,6 +110,20 @@ TEST(CudaTensors, SweepsAreTheCpus) {
         sweep(b.call(decay));
         expect_same(b, a, name.c_str());
       }
+  }
+}
+
+TEST(CudaTensors, SweepsOverNarrowStatesAreTheCpus) {
+  const HostBench host;
+  const TensorKernels &cpu = cpu_tensor_kernels(), &cuda = cuda_tensor_kernels();
+  for (int i = 0; i < cpu.sweep_count; ++i) {
+    const std::string name(cpu.sweeps[i].optimizer);
+    for (const std::int64_t n : kSizes) {
+      Parameter a(n), b(n);
+      cpu.sweeps[i].run(a.narrow_call());
+      cuda.sweep(name)(b.narrow_call());
+      expect_same_narrow(b, a, name.c_str());
+    }
   }
 }
 
@@ -124,6 +159,9 @@ TEST(CudaTensors, RowSweepsAreTheCpus) {
     cuda.sweep_rows(b.call(true), gradient.touched(), cuda.sweep(name));
     expect_same(b, a, name.c_str());
     EXPECT_NE(a.weight, Parameter(201 * kWidth).weight) << name << " changed nothing";
+    cpu.sweep_rows(a.narrow_call(), gradient.touched(), cpu.sweep(name));
+    cuda.sweep_rows(b.narrow_call(), gradient.touched(), cuda.sweep(name));
+    expect_same_narrow(b, a, name.c_str());
   }
 }
 

@@ -93,7 +93,10 @@ def tensors(folder):
         length = int.from_bytes(data[:8], "little")
         entry = json.loads(data[8:8 + length])[row["name"] + (f"#{row['state']}" if row["state"] else "")]
         begin, end = entry["data_offsets"]
-        flat = np.frombuffer(data[8 + length + begin:8 + length + end], np.float32)
+        narrow = entry["dtype"] == "BF16"
+        flat = np.frombuffer(data[8 + length + begin:8 + length + end], np.uint16 if narrow else np.float32)
+        if narrow:
+            flat = (flat.astype(np.uint32) << 16).view(np.float32)
         out[row["name"], row["state"]] = flat.reshape(row["shape"])
     return out
 

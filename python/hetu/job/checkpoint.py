@@ -52,6 +52,7 @@ class Checkpoints:
             "optimizer": self._optimizer(),
             **({"plateau": e.plateau.state} if e.plateau else {}),
             **({"loss_scale": scale} if (scale := e.job.loss_scale()) else {}),
+            **({"state_dtype": kept} if (kept := e.job.state_dtype) != "float32" else {}),
         }
 
     def _positions(self) -> dict[str, Any]:
@@ -87,8 +88,17 @@ class Checkpoints:
         if place:
             e.seek(place)
         if e.is_chief:
-            weights = ", with imported weights and optimizer states of zero" if run.get("weights_only") else ""
-            print(f"Resumed from {self.folder} at step {step}{weights}", flush=True)
+            imported = ", with imported weights and optimizer states of zero"
+            print(f"Resumed from {self.folder} at step {step}{imported if run.get('weights_only') else self._states(run)}",
+                  flush=True)
+
+    def _states(self, run: dict[str, Any]) -> str:
+        """What was done to optimizer states that were saved in another dtype."""
+        saved, here = run.get("state_dtype", "float32"), self.executor.job.state_dtype
+        if saved == here:
+            return ""
+        how = "rounded to the nearest" if here == "bf16" else "widened exactly"
+        return f", with optimizer states of {saved} {how} to {here}"
 
     def _compare(self, run: dict[str, Any]) -> None:
         """What a resumed run must share with the one that saved; sizes of stages, pipelines and micro-batches need not."""
