@@ -76,6 +76,14 @@ inline TouchedRows reached(TouchedRows rows, Reach at) {
   return rows;
 }
 
+inline SweepCall reached(SweepCall call, Reach at) {
+  call.weight = at(call.weight);
+  call.gradient = at(call.gradient);
+  for (float*& state : call.state) state = at(state);
+  for (BFloat16*& state : call.narrow) state = at(state);
+  return call;
+}
+
 /// Arena and slots of one stage. All addresses are the device's.
 class StageMemory {
  public:

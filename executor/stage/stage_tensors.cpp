@@ -47,6 +47,16 @@ std::vector<StateTensor> state_of(const Graph& graph, const Stage& stage,
   return out;
 }
 
+void put_states(const Stage& stage, const StageParameter& parameter, SweepCall& call) {
+  const bool narrow = stage.plan().state_dtype == DType::BFloat16;
+  for (std::size_t s = 0; s < parameter.state.size(); ++s) {
+    if (narrow)
+      call.narrow[s] = stage.memory().narrow(parameter.state[s]);
+    else
+      call.state[s] = stage.memory().floats(parameter.state[s]);
+  }
+}
+
 std::vector<StateTensor> gradients_of(const Graph& graph, const Stage& stage) {
   std::vector<StateTensor> out;
   for (std::size_t i = 0; i < stage.plan().parameters.size(); ++i) {

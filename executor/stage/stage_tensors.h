@@ -14,6 +14,9 @@ namespace hetu {
 std::vector<StateTensor> state_of(const Graph& graph, const Stage& stage,
                                   OptimizerConfig::Kind optimizer, Device& device);
 
+/// Where the optimizer's states of a parameter of the stage lie.
+void put_states(const Stage& stage, const StageParameter& parameter, SweepCall& call);
+
 /// Gradient sums of the last step, before clipping, in model order.
 std::vector<StateTensor> gradients_of(const Graph& graph, const Stage& stage);
 

@@ -162,21 +162,6 @@ void TrainStages::update(Stage& stage) {
   if (options_.by_version) stage.begin_sums();
 }
 
-// Rounding goes by updates as they are counted, also where rates count no further.
-void TrainStages::place_states(SweepCall& call, const Stage& stage, const StageParameter& p) const {
-  const bool narrow = stage.plan().state_dtype == DType::BFloat16;
-  for (std::size_t s = 0; s < p.state.size(); ++s) {
-    if (narrow)
-      call.narrow[s] = stage.memory().narrow(p.state[s]);
-    else
-      call.state[s] = stage.memory().floats(p.state[s]);
-  }
-  if (!narrow) return;
-  const std::int64_t in_run = options_.by_version ? stage.updates() : 0;
-  const std::int64_t before = options_.by_version ? updates_ * updates_per_step() : updates_;
-  round_states(call, options_.seed, graph_.parameters[p.parameter].name, before + in_run);
-}
-
 void TrainStages::change_weights(Stage& stage, std::int64_t number) {
   const int per_step = updates_per_step();
   const Sweep sweep = device_.kernels().sweep(optimizer_name(optimizer_.kind));
@@ -193,22 +178,21 @@ void TrainStages::change_weights(Stage& stage, std::int64_t number) {
     if (per_step > 1) call.update = updates_ * per_step + stage.updates();
     call.weight = memory.newest(p.weight);
     call.gradient = stage.gradients().sum_of(static_cast<int>(i));
-    place_states(call, stage, p);
+    put_states(stage, p, call);
+    // Rounding goes by updates as they are counted, also where rates count no further.
+    const std::int64_t counted =
+        options_.by_version ? updates_ * per_step + stage.updates() : updates_;
+    round_states(call, options_.seed, graph_.parameters[p.parameter].name, counted);
     call.elements = p.elements;
     call.decay = graph_.parameters[p.parameter].decay;
     const TouchedRows rows = keeps_idle_rows(optimizer_, call.decay)
                                  ? stage.gradients().rows_of(static_cast<int>(i))
                                  : TouchedRows();
     device_.queue().run([call, sweep, rows, by_rows = device_.kernels().sweep_rows](Reach at) {
-      SweepCall reached = call;
-      reached.weight = at(call.weight);
-      reached.gradient = at(call.gradient);
-      for (float*& state : reached.state) state = at(state);
-      for (BFloat16*& state : reached.narrow) state = at(state);
       if (rows.bits != nullptr)
-        by_rows(reached, hetu::reached(rows, at), sweep);
+        by_rows(reached(call, at), reached(rows, at), sweep);
       else
-        sweep(reached);
+        sweep(reached(call, at));
     });
   }
 }

@@ -193,7 +193,6 @@ class TrainStages final : public Stages {
   void connect(Stage& stage);
   void update(Stage& stage);
   void change_weights(Stage& stage, std::int64_t number);
-  void place_states(SweepCall& call, const Stage& stage, const StageParameter& p) const;
   void end_gradient(Stage& stage, std::int64_t number);
   void reduce_scalars(int step);
   double gradient_squares(const std::vector<double>& values, int step) const;

@@ -49,7 +49,7 @@ class StateDType(TrainCase):
                 self.train((1, 1), "--state-dtype", saved, "--steps", 3, "--checkpoint", folder)
                 done = self.train((1, 2), "--state-dtype", here, "--steps", 6, "--checkpoint", folder, "--resume")
                 self.assertEqual([line for line in done.out.splitlines() if "optimizer states" in line],
-                                 [f"Resumed from {folder} at step 3, {says}"], str(done))
+                                 [f"[w0] Resumed from {folder} at step 3, {says}"], str(done))
                 self.assertEqual(done.losses[0], whole.losses[3])
                 for loss, wanted in zip(done.losses, whole.losses[3:], strict=True):
                     self.assertAlmostEqual(loss, wanted, delta=0.01 * wanted)
@@ -89,7 +89,8 @@ class StateDType(TrainCase):
             log = self.folder / f"{kept}.csv"
             self.hetu(*HETURUN, "-w", 1, sys.executable, ROOT / "python" / "train_bert.py", "--data", shards,
                       "--model", "tiny", "--batch-size", 32 if WHOLE else 16, "--micro-batches", 4, "--learning-rate", 1e-3,
-                      "--warmup-steps", 20, "--steps", 200 if WHOLE else 10, "--state-dtype", kept, "--log", log)
+                      "--warmup-steps", 20, "--pipeline", "1f1b", "--steps", 200 if WHOLE else 10, "--state-dtype", kept,
+                      "--log", log)
             names, *rows = [line.split(",") for line in log.read_text().splitlines()]
             last = [float(row[names.index("loss")]) for row in rows][-max(1, len(rows) // 5):]
             found.append(sum(last) / len(last))
