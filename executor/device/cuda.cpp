@@ -340,4 +340,8 @@ PreparedKernel prepare_on_cuda(const KernelDesc& desc, KernelChoice choice) {
   return prepare_cuda(desc, choice);
 }
 
+std::int64_t factor_scratch_on_cuda(std::int64_t inputs, std::int64_t outputs) {
+  return cuda_tensor_kernels().factor_scratch(inputs, outputs);
+}
+
 }  // namespace hetu
