@@ -12,5 +12,6 @@ std::unique_ptr<Device> open_cpu();
 std::unique_ptr<Device> open_far();
 std::unique_ptr<Device> open_cuda();
 PreparedKernel prepare_on_cuda(const KernelDesc& desc, KernelChoice choice);
+std::int64_t factor_scratch_on_cuda(std::int64_t inputs, std::int64_t outputs);
 
 }  // namespace hetu

@@ -1,4 +1,4 @@
-// An NVIDIA GPU: memory by cudaMalloc, one stream that everything goes through in order, events
+// An NVIDIA GPU: memory by cudaMalloc, one stream that all kernels go through in order, events
 // that a thread waits for, so that their times are known and nobody polls. Uploads pass through
 // pinned pieces, so that they overlap with what runs.
 #include <cublasLt.h>
@@ -101,8 +101,9 @@ class Staging {
 
 class CudaQueue final : public Queue {
  public:
-  /// What it is for: all kernels and uploads; or messages, which go first, and sums of them.
-  enum class Use { Compute, Messages };
+  /// What it is for: all kernels; what comes from the host beside them; or messages, which go
+  /// first, and sums of them.
+  enum class Use { Compute, Uploads, Messages };
 
   explicit CudaQueue(Use use) : Queue(/*at_once=*/false) {
     use_card();
@@ -120,6 +121,7 @@ class CudaQueue final : public Queue {
     check(cudaHostGetDevicePointer(reinterpret_cast<void**>(&bench_.fault), fault_, 0),
           "pinned memory");
     if (use == Use::Compute) prepare_products();
+    if (use != Use::Messages) staging_ = std::make_unique<Staging>();
     thread_ = std::thread([this] { serve(); });
   }
 
@@ -158,6 +160,21 @@ class CudaQueue final : public Queue {
     return Event(std::move(coming));
   }
 
+  Mark mark() override {
+    const std::lock_guard lock(mutex_);
+    use_card();
+    std::shared_ptr<std::remove_pointer_t<cudaEvent_t>> event = make_event();
+    check(cudaEventRecord(event.get(), cuda_stream()), "event");
+    return event;
+  }
+  void after(const Mark& mark) override {
+    if (!mark) return;
+    const std::lock_guard lock(mutex_);
+    use_card();
+    check(cudaStreamWaitEvent(cuda_stream(), static_cast<cudaEvent_t>(mark.get()), 0),
+          "wait for a stream");
+  }
+
   bool repeat(const std::string& key, const std::function<void()>& give) override {
     const std::lock_guard lock(mutex_);
     use_card();
@@ -189,7 +206,6 @@ class CudaQueue final : public Queue {
     cublasLtHandle_t multiplier = nullptr;
     check(cublasLtCreate(&multiplier), "start of cuBLASLt");
     bench_.multiplier = multiplier;
-    staging_ = std::make_unique<Staging>();
   }
 
   // Launched here and now, on whatever thread; kernels find stream and workspace in the bench.
@@ -280,6 +296,7 @@ class Cuda final : public Device {
   const char* name() const override { return "cuda"; }
   bool in_host_memory() const override { return false; }
   Queue& queue() override { return queue_; }
+  Queue& uploads() override { return uploads_; }
   const TensorKernels& kernels() const override { return cuda_tensor_kernels(); }
   void use_tf32() override { queue_.use_tf32(); }
   std::unique_ptr<Queue> open_messages() override {
@@ -313,6 +330,7 @@ class Cuda final : public Device {
   void release(std::byte* memory) override { let_go(cudaFree(memory)); }
 
   CudaQueue queue_{CudaQueue::Use::Compute};
+  CudaQueue uploads_{CudaQueue::Use::Uploads};
 };
 
 std::string ask_driver() {
@@ -338,6 +356,10 @@ std::unique_ptr<Device> open_cuda() {
 
 PreparedKernel prepare_on_cuda(const KernelDesc& desc, KernelChoice choice) {
   return prepare_cuda(desc, choice);
+}
+
+std::int64_t factor_scratch_on_cuda(std::int64_t inputs, std::int64_t outputs) {
+  return cuda_tensor_kernels().factor_scratch(inputs, outputs);
 }
 
 }  // namespace hetu

@@ -63,6 +63,11 @@ class Queue {
   void download(void* to_host, const void* from, std::int64_t bytes);
   /// The moment when all that it was given so far is done.
   virtual Event record() = 0;
+  /// How far it is given work, for another queue of its device; null: all of it is done.
+  using Mark = std::shared_ptr<void>;
+  virtual Mark mark() { return nullptr; }
+  /// What it is given from here on begins once `mark` is reached. Not in what repeat() is given.
+  virtual void after(const Mark& /*mark*/) {}
   /// Gives it what `give` gives it, as one: the second call with a key records it, and later ones
   /// run the record again and do not call `give`, which must give the same then but for what work
   /// reads in the device's memory. Returns whether it was so. Where nothing is recorded, or this
@@ -102,6 +107,9 @@ class Device {
   /// then lie where kernels leave them. False: they are copied to and from host memory.
   virtual bool in_host_memory() const = 0;
   virtual Queue& queue() = 0;
+  /// For what comes from host memory beside queue(), with which marks keep it in order; that queue
+  /// itself where work is done at once.
+  virtual Queue& uploads() { return queue(); }
   /// Arithmetic on whole tensors; runs on this device's queue.
   virtual const TensorKernels& kernels() const = 0;
   /// A queue of its own, in order in itself and beside queue(), for messages between memories of

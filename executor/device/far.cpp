@@ -39,6 +39,14 @@ class FarQueue final : public Queue {
 
   void* stream() override { return static_cast<Queue*>(this); }
 
+  Mark mark() override { return std::make_shared<Event>(record()); }
+  // Not by push(): a record has no waits in it.
+  void after(const Mark& mark) override {
+    if (mark)
+      give(
+          {[reached = std::static_pointer_cast<Event>(mark)](Reach) { reached->wait(); }, nullptr});
+  }
+
   // As a CUDA graph: what the work was given when it was recorded stays with it.
   bool repeat(const std::string& key, const std::function<void()>& give) override {
     const auto [at, first] = recorded_.try_emplace(key);
@@ -127,6 +135,7 @@ class Far final : public Device {
   const char* name() const override { return "far"; }
   bool in_host_memory() const override { return false; }
   Queue& queue() override { return queue_; }
+  Queue& uploads() override { return uploads_; }
   const TensorKernels& kernels() const override { return cpu_tensor_kernels(); }
   std::unique_ptr<Queue> open_messages() override { return std::make_unique<FarQueue>(memory_); }
 
@@ -139,6 +148,7 @@ class Far final : public Device {
 
   FarMemory memory_;
   FarQueue queue_{memory_};
+  FarQueue uploads_{memory_};
 };
 
 }  // namespace

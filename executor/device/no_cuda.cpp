@@ -19,4 +19,6 @@ std::unique_ptr<Device> open_cuda() { refuse(); }
 
 PreparedKernel prepare_on_cuda(const KernelDesc&, KernelChoice) { refuse(); }
 
+std::int64_t factor_scratch_on_cuda(std::int64_t, std::int64_t) { refuse(); }
+
 }  // namespace hetu

@@ -28,6 +28,8 @@ Stage::Stage(const Graph& graph, std::unique_ptr<StagePlan> plan, int placement,
   make_works();
   find_copies(context.plan->placements[placement]);
   initialize_tensors();
+  free_feeds_.assign(static_cast<std::size_t>(memory_.ring(kFeedRing).slots()),
+                     device_.queue().mark());  // memory is cleared by that queue
 }
 
 void Stage::make_works() {
@@ -123,14 +125,17 @@ void Stage::begin_batch(int first_micro) {
 
 void Stage::end_batch(int first_micro) {
   for (int m = first_micro; m < first_micro + context_.micro_batches; ++m)
-    if (!runs_here(m)) memory_.ring(kFeedRing).release(m);
+    if (!runs_here(m)) release_feeds(m);
 }
 
 void Stage::feed(const StageFeed& feed, int micro, const void* from_host) {
   const std::int64_t samples = context_.samples_of(micro, plan_->micro_batch);
   if (samples == 0) return;
-  device_.queue().upload(memory_.at(feed.loc, micro), from_host,
-                         feed.loc.stride / plan_->micro_batch * samples);
+  Queue& uploads = device_.uploads();
+  uploads.after(free_feeds_[memory_.ring(kFeedRing).slot_of(micro)]);
+  uploads.upload(memory_.at(feed.loc, micro), from_host,
+                 feed.loc.stride / plan_->micro_batch * samples);
+  if (&uploads != &device_.queue()) device_.queue().after(uploads.mark());
 }
 
 std::vector<double> Stage::count(int first, int micros) {

@@ -112,6 +112,7 @@ class Stage {
   void after_gradient(int micro);
   void end_gradient(int micro, bool input_done, bool weight_done);
   void give_back(int micro);
+  void release_feeds(int micro);
   void nothing(int /*micro*/) {}
   void keep(int micro);
   void let_go(int micro);
@@ -138,6 +139,7 @@ class Stage {
   std::vector<Work> works_;                      // by kind
   std::vector<std::vector<std::byte>> fetched_;  // by fetch: of each micro % micro_ids its bytes
   std::vector<char> left_;                       // by fetch: it is not read
+  std::vector<Queue::Mark> free_feeds_;          // by slot: nobody reads what it held
   int backwards_ = 0;            // since the last update: gradients of how many micro-batches
   std::vector<char> half_done_;  // by backward id % micro_ids: one of I and W is done
   std::vector<char> inputs_done_, weights_done_;  // by micro % micro_ids: I and W, of halves too

@@ -89,7 +89,7 @@ void Stage::add_curvature(const Instr& instr) {
 // In validation no backward gives slots back: a micro-batch's are free once the next one starts.
 void Stage::forget_validated() {
   if (validated_ == kNone) return;
-  memory_.ring(kFeedRing).release(validated_);
+  release_feeds(validated_);
   let_go(validated_);
   memory_.done_with_weights(validated_);
   validated_ = kNone;
@@ -134,9 +134,17 @@ void Stage::end_gradient(int micro, bool input_done, bool weight_done) {
   if (++backwards_ == due()) gradients_.join_uses();
 }
 
+// What comes into its slot next need not wait for more than this.
+void Stage::release_feeds(int micro) {
+  SlotRing& feeds = memory_.ring(kFeedRing);
+  const int slot = feeds.slot_of(micro);
+  if (slot != kNone) free_feeds_[slot] = device_.queue().mark();
+  feeds.release(micro);
+}
+
 // A micro-batch is done.
 void Stage::give_back(int micro) {
-  memory_.ring(kFeedRing).release(micro);
+  release_feeds(micro);
   memory_.done_with_weights(micro);
   let_go(micro);
   messages_.release_incoming(false, micro);

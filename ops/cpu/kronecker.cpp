@@ -9,7 +9,6 @@
 namespace hetu::cpu {
 namespace {
 
-constexpr double kLeastDamping = 1e-7;
 constexpr std::int64_t kBlock = 64;   // columns that are solved for at once
 constexpr std::int64_t kGroup = 32;   // rows that one thread takes
 constexpr std::int64_t kDepth = 512;  // of kBlock rows, that stay in a second cache
@@ -185,12 +184,6 @@ ProductShape from_right(std::int64_t rows, std::int64_t columns) {
 std::int64_t padded(std::int64_t bytes) { return (bytes + 63) / 64 * 64; }
 
 }  // namespace
-
-FactorDamping damping_of(double input, double gradient, double damping) {
-  const bool is_empty = !(input > 0) || !(gradient > 0);
-  const double pi = is_empty ? 1 : std::sqrt(input / gradient), root = std::sqrt(damping);
-  return {std::max(pi * root, kLeastDamping), std::max(root / pi, kLeastDamping)};
-}
 
 template <class T>
 double diagonal_mean(const T* factor, std::int64_t side) {

@@ -2,19 +2,10 @@
 #pragma once
 #include <cstdint>
 
+#include "ops/factor_damping.h"
 #include "ops/tensor_kernels.h"
 
 namespace hetu::cpu {
-
-/// What is added to the diagonals of the two factors.
-struct FactorDamping {
-  double input = 0, gradient = 0;
-};
-
-/// With pi = sqrt(input / gradient) of the means of the factors' diagonals: pi and 1 / pi times the
-/// root of `damping`, each at least 1e-7. pi is 1 where a mean is not positive: a layer that
-/// nothing came through, or that nothing changes, keeps its gradient's direction.
-FactorDamping damping_of(double input, double gradient, double damping);
 
 /// The mean of the diagonal of a factor [side, side].
 template <class T>

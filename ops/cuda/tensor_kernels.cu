@@ -6,6 +6,7 @@
 #include <iterator>
 
 #include "graph/base/error.h"
+#include "ops/cuda/kronecker.h"
 #include "ops/cuda/registry.h"
 #include "ops/cuda/sums.h"
 #include "ops/sweep_rules.h"
@@ -319,17 +320,6 @@ struct FilledOf {
 void touch_filled(const float* x, const TouchedRows& touched) {
   for_each(touched.words(), FilledOf{x, touched});
 }
-
-[[noreturn]] void no_curvature() {
-  fail(Code::Unsupported,
-       "--device cuda: K-FAC's factors are inverted on the CPU alone so far; use "
-       "--device cpu");
-}
-void invert_factors(const KroneckerCall&) { no_curvature(); }
-void precondition(float*, std::int64_t, std::int64_t, const float*, const float*, void*) {
-  no_curvature();
-}
-std::int64_t factor_scratch(std::int64_t, std::int64_t) { return 0; }
 
 struct Row {
   SweepRow whole;

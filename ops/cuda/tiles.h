@@ -2,6 +2,7 @@
 // Read by kernels that work in tiles, by what runs them (<block.h>), and by their tests.
 #pragma once
 #include <cstdint>
+#include <type_traits>
 
 #include "ops/scalar_fns.h"
 
@@ -31,6 +32,10 @@ struct Tile {
   int step;
   bool transposed;
 };
+
+/// What products of tiles of T are added up in.
+template <class T>
+using SumOf = std::conditional_t<std::is_same_v<T, double>, double, float>;
 
 /// Parts of shared memory, one behind the other.
 class SharedRoom {

@@ -27,6 +27,7 @@ struct Bench {
   void* multiplier = nullptr;  ///< cublasLtHandle_t
   bool tf32 = false;           ///< products and convolutions may round float32 operands to TF32
   mutable std::shared_ptr<void> convolver;  ///< cudnnHandle_t; the first convolution makes it
+  mutable std::shared_ptr<void> products;   ///< of kronecker.cu, which makes them
 };
 inline constexpr std::int64_t kWorkspaceBytes = std::int64_t{32} << 20;
 

@@ -16,6 +16,7 @@
 #include "tests/executor/conv_model.h"
 #include "tests/executor/train_together.h"
 #include "tests/ops/cuda_tolerance.h"
+#include "tests/ops/factors.h"
 #include "tests/ops/flash_samples.h"
 #include "tests/ops/samples.h"
 #include "tests/ops/tensors.h"
@@ -180,6 +181,49 @@ TEST_F(OnGpu, WhatIsUploadedComesBack) {
     device_->queue().download(back.data(), b.get(), bytes);
     device_->queue().record().wait();
     EXPECT_EQ(there, back) << bytes;
+  }
+}
+
+/// What the card makes of a layer's factors, and of a gradient of ones.
+std::vector<std::vector<float>> preconditioned(Device& device, KroneckerCall call) {
+  const auto n = call.inputs, m = call.outputs;
+  const TensorKernels& kernels = device.kernels();
+  std::vector<Device::Memory> held;
+  const auto room = [&](std::int64_t elements, const float* from) {
+    held.push_back(device.alloc(elements * 4));
+    auto* const there = reinterpret_cast<float*>(held.back().get());
+    if (from != nullptr) device.queue().upload(there, from, elements * 4);
+    return there;
+  };
+  const std::vector<float> ones(static_cast<std::size_t>(m * n), 1);
+  float* const gradient = room(m * n, ones.data());
+  call.input_sum = room(n * n, call.input_sum);
+  call.gradient_sum = room(m * m, call.gradient_sum);
+  call.input_inverse = room(n * n, nullptr);
+  call.gradient_inverse = room(m * m, nullptr);
+  call.scratch = room(kernels.factor_scratch(n, m) / 4, nullptr);
+  device.queue().run([&](Reach) {
+    kernels.invert_factors(call);
+    kernels.precondition(gradient, m, n, call.gradient_inverse, call.input_inverse, call.scratch);
+  });
+  std::vector<std::vector<float>> made;
+  for (const DeviceSpan& span :
+       {DeviceSpan{call.input_inverse, n * n, &device},
+        DeviceSpan{call.gradient_inverse, m * m, &device}, DeviceSpan{gradient, m * n, &device}})
+    made.push_back(span.values());
+  return made;
+}
+
+TEST_F(OnGpu, FactorsAreInvertedAsOnTheCpu) {
+  const std::unique_ptr<Device> cpu = open_device("cpu");
+  for (const std::int64_t n : {1, 64, 65, 300, 1030}) {
+    const std::int64_t m = n / 2 + 3;
+    const std::vector<float> a = sum_of_rows(n, 40, 1), b = sum_of_rows(m, 40, 2);
+    const KroneckerCall call = factors_call(a, n, b, m, 0.01);
+    const auto want = preconditioned(*cpu, call), got = preconditioned(*device_, call);
+    for (std::size_t i = 0; i < want.size(); ++i)
+      EXPECT_LE(part_apart(got[i].data(), want[i]), 1e-5) << n << " sides, result " << i;
+    EXPECT_EQ(preconditioned(*device_, call), got) << n << " sides, again";
   }
 }
 

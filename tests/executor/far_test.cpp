@@ -41,6 +41,42 @@ TEST(FarDevice, KeepsWhatIsWrittenAndBeginsWithZeros) {
   EXPECT_NE(far.span.host(room), far.span.data);
 }
 
+// What was given to queue() reads a tensor before an upload overwrites it, and what it is given
+// next reads it afterwards; nothing else keeps the two in order.
+TEST(FarDevice, UploadsGoBesideTheQueueInTheOrderOfMarks) {
+  FarTensor far;
+  Queue &queue = far.device->queue(), &uploads = far.device->uploads();
+  ASSERT_NE(&queue, &uploads);
+  std::atomic<bool> begin = false;
+  std::vector<float> before(kElements), after(kElements);
+  const std::vector<float> ones(kElements, 1);
+  queue.run([&begin](Reach) {
+    while (!begin) std::this_thread::yield();
+  });
+  queue.download(before.data(), far.span.data, far.span.bytes());
+  const Device::Memory other = far.device->alloc(4);
+  uploads.upload(other.get(), ones.data(), 4);
+  uploads.record().wait();  // beside what the queue still has to do
+  uploads.after(queue.mark());
+  uploads.upload(far.span.data, ones.data(), far.span.bytes());
+  const Event uploaded = uploads.record();
+  EXPECT_FALSE(uploaded.wait_for(0.05));
+  begin = true;
+  std::atomic<bool> proceed = false;
+  uploads.run([&proceed](Reach) {
+    while (!proceed) std::this_thread::yield();
+  });
+  uploads.upload(other.get(), ones.data(), 4);
+  queue.after(uploads.mark());
+  queue.download(after.data(), far.span.data, far.span.bytes());
+  const Event read = queue.record();
+  EXPECT_FALSE(read.wait_for(0.05));
+  proceed = true;
+  read.wait();
+  EXPECT_EQ(before, std::vector<float>(kElements, 0));
+  EXPECT_EQ(after, ones);
+}
+
 // What dies is the test's program begun once more, by the signal itself and not by what a sanitizer
 // makes of it.
 void expect_signals() {

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "ops/tensor_kernels.h"
+#include "tests/ops/factors.h"
 
 namespace hetu {
 namespace {
@@ -33,19 +34,6 @@ Matrix inverse_of(Matrix m, std::int64_t n) {
     }
   }
   return out;
-}
-
-// A sum of x x^T over `rows` rows.
-std::vector<float> factor_of(std::int64_t n, std::int64_t rows, unsigned seed) {
-  std::mt19937 random(seed);
-  std::normal_distribution<float> normal;
-  std::vector<float> sum(static_cast<std::size_t>(n * n), 0), x(static_cast<std::size_t>(n));
-  for (std::int64_t r = 0; r < rows; ++r) {
-    for (float& value : x) value = normal(random);
-    for (std::int64_t i = 0; i < n; ++i)
-      for (std::int64_t j = 0; j < n; ++j) sum[i * n + j] += x[i] * x[j];
-  }
-  return sum;
 }
 
 // As many bytes as a layer is said to need, aligned, with others behind that must stay.
@@ -74,24 +62,10 @@ struct Inverses {
   std::vector<float> input, gradient;
 };
 
-// Of which no inverse is made.
-KroneckerCall call_of(const std::vector<float>& a, std::int64_t n, const std::vector<float>& b,
-                      std::int64_t m, double damping) {
-  KroneckerCall call;
-  call.input_sum = a.data();
-  call.gradient_sum = b.data();
-  call.inputs = n;
-  call.outputs = m;
-  call.input_scale = 0.25;
-  call.gradient_scale = 4;
-  call.damping = damping;
-  return call;
-}
-
 Inverses invert(const std::vector<float>& a, std::int64_t n, const std::vector<float>& b,
                 std::int64_t m, double damping) {
   Inverses out{std::vector<float>(a.size()), std::vector<float>(b.size())};
-  KroneckerCall call = call_of(a, n, b, m, damping);
+  KroneckerCall call = test::factors_call(a, n, b, m, damping);
   call.input_inverse = out.input.data();
   call.gradient_inverse = out.gradient.data();
   Scratch scratch(n, m);
@@ -110,7 +84,8 @@ TEST(Kronecker, InversesAreThoseOfGaussAndJordan) {
   for (const std::int64_t n : {1, 2, 5, 64, 65, 131, 200}) {
     for (const double damping : {1e-4, 1.0}) {
       const std::int64_t m = n / 2 + 3;
-      const std::vector<float> a = factor_of(n, n / 2 + 1, 1), b = factor_of(m, 2 * m, 2);
+      const std::vector<float> a = test::sum_of_rows(n, n / 2 + 1, 1),
+                               b = test::sum_of_rows(m, 2 * m, 2);
       const Inverses found = invert(a, n, b, m, damping);
       const double pi =
           std::sqrt((0.25 * trace_of(a, n) / double(n)) / (4 * trace_of(b, m) / double(m)));
@@ -137,11 +112,11 @@ TEST(Kronecker, InversesAreThoseOfGaussAndJordan) {
 TEST(Kronecker, InFloat64IsThatOfTheReferenceToTenDigits) {
   for (const std::int64_t n : {1, 3, 64, 65, 131, 230}) {
     const std::int64_t m = n / 2 + 3;
-    const std::vector<float> a = factor_of(n, 2 * n, 1), b = factor_of(m, m / 2 + 1, 2);
+    const std::vector<float> a = test::sum_of_rows(n, 2 * n, 1),
+                             b = test::sum_of_rows(m, m / 2 + 1, 2);
     const Matrix input(a.begin(), a.end()), gradient(b.begin(), b.end());
-    const cpu::FactorDamping added =
-        cpu::damping_of(0.25 * cpu::diagonal_mean(input.data(), n),
-                        4 * cpu::diagonal_mean(gradient.data(), m), 0.01);
+    const FactorDamping added = damping_of(0.25 * cpu::diagonal_mean(input.data(), n),
+                                           4 * cpu::diagonal_mean(gradient.data(), m), 0.01);
     const double pi =
         std::sqrt((0.25 * trace_of(a, n) / double(n)) / (4 * trace_of(b, m) / double(m)));
     EXPECT_NEAR(added.input, 0.1 * pi, 1e-10 * pi);
@@ -179,7 +154,7 @@ TEST(Kronecker, InFloat64IsThatOfTheReferenceToTenDigits) {
 }
 
 TEST(Kronecker, NoBitDependsOnTheNumberOfThreads) {
-  const std::vector<float> a = factor_of(333, 100, 1), b = factor_of(170, 100, 2);
+  const std::vector<float> a = test::sum_of_rows(333, 100, 1), b = test::sum_of_rows(170, 100, 2);
   const int before = omp_get_max_threads();
   omp_set_num_threads(1);
   const Inverses one = invert(a, 333, b, 170, 0.01);
@@ -194,12 +169,12 @@ TEST(Kronecker, NoBitDependsOnTheNumberOfThreads) {
 
 // Each factor's damping is of both traces, so neither inversion may wait for, or spoil, the other.
 TEST(Kronecker, TheOrderOfInversionsChangesNoBit) {
-  const std::vector<float> a = factor_of(70, 100, 1), b = factor_of(33, 20, 2);
+  const std::vector<float> a = test::sum_of_rows(70, 100, 1), b = test::sum_of_rows(33, 20, 2);
   const Inverses both = invert(a, 70, b, 33, 0.01);
   for (const bool input_first : {true, false}) {
     Inverses out{std::vector<float>(a.size()), std::vector<float>(b.size())};
     for (const bool input : {input_first, !input_first}) {
-      KroneckerCall call = call_of(a, 70, b, 33, 0.01);
+      KroneckerCall call = test::factors_call(a, 70, b, 33, 0.01);
       (input ? call.input_inverse : call.gradient_inverse) =
           input ? out.input.data() : out.gradient.data();
       Scratch scratch(70, 33);
@@ -212,7 +187,7 @@ TEST(Kronecker, TheOrderOfInversionsChangesNoBit) {
 }
 
 TEST(Kronecker, AGradientIsMultipliedFromBothSides) {
-  const std::vector<float> left = factor_of(7, 9, 3), right = factor_of(4, 9, 4);
+  const std::vector<float> left = test::sum_of_rows(7, 9, 3), right = test::sum_of_rows(4, 9, 4);
   std::vector<float> gradient(28);
   for (std::size_t i = 0; i < gradient.size(); ++i) gradient[i] = float(i) - 13;
   std::vector<double> expected(28, 0), half(28, 0);
@@ -237,8 +212,8 @@ TEST(Kronecker, AGradientIsMultipliedFromBothSides) {
 TEST(Kronecker, KeepsToItsScratch) {
   for (const std::int64_t inputs : {1, 3, 64, 100, 200}) {
     for (const std::int64_t outputs : {1, 5, 65, 180}) {
-      const std::vector<float> a = factor_of(inputs, 2 * inputs, 1);
-      const std::vector<float> b = factor_of(outputs, 2 * outputs, 2);
+      const std::vector<float> a = test::sum_of_rows(inputs, 2 * inputs, 1);
+      const std::vector<float> b = test::sum_of_rows(outputs, 2 * outputs, 2);
       const Inverses made = invert(a, inputs, b, outputs, 0.01);
       std::vector<float> weight(static_cast<std::size_t>(inputs * outputs), 1), bias(b.size(), 1);
       Scratch scratch(inputs, outputs);

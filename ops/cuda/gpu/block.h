@@ -61,8 +61,9 @@ class Block {
   }
 
   /// c [m, n] = a [m, k] b [k, n], or with `adds` added to it. Sides are multiples of kTileSide.
+  /// Of float64 in float64, else in float32.
   template <class T>
-  HETU_HD void multiply(const Tile<T>& a, const Tile<T>& b, float* c, int c_step, int m, int n,
+  HETU_HD void multiply(const Tile<T>& a, const Tile<T>& b, SumOf<T>* c, int c_step, int m, int n,
                         int k, bool adds) const {
     NV_IF_TARGET(NV_IS_DEVICE, (product(a, b, c, c_step, m, n, k, adds); __syncthreads();))
   }
@@ -70,18 +71,28 @@ class Block {
  private:
   __device__ static void product(const Tile<float>& a, const Tile<float>& b, float* c, int c_step,
                                  int m, int n, int k, bool adds) {
+    by_threads(a, b, c, c_step, m, n, k, adds);
+  }
+  __device__ static void product(const Tile<double>& a, const Tile<double>& b, double* c,
+                                 int c_step, int m, int n, int k, bool adds) {
+    by_threads(a, b, c, c_step, m, n, k, adds);
+  }
+
+  template <class T>
+  __device__ static void by_threads(const Tile<T>& a, const Tile<T>& b, T* c, int c_step, int m,
+                                    int n, int k, bool adds) {
     constexpr int kSide = 4;  // results of a thread, which are m / 4 and n / 4 apart
     const int down = m / kSide, across = n / kSide;
     const int a_row = a.transposed ? 1 : a.step, a_column = a.transposed ? a.step : 1;
     const int b_row = b.transposed ? 1 : b.step, b_column = b.transposed ? b.step : 1;
     for (int t = threadIdx.x; t < down * across; t += blockDim.x) {
       const int i0 = t / across, j0 = t % across;
-      float sum[kSide][kSide];
+      T sum[kSide][kSide];
       for (int i = 0; i < kSide; ++i)
         for (int j = 0; j < kSide; ++j)
-          sum[i][j] = adds ? c[(i0 + i * down) * c_step + j0 + j * across] : 0.0F;
+          sum[i][j] = adds ? c[(i0 + i * down) * c_step + j0 + j * across] : T(0);
       for (int l = 0; l < k; ++l) {
-        float left[kSide], right[kSide];
+        T left[kSide], right[kSide];
         for (int i = 0; i < kSide; ++i) left[i] = a.at[(i0 + i * down) * a_row + l * a_column];
         for (int j = 0; j < kSide; ++j) right[j] = b.at[l * b_row + (j0 + j * across) * b_column];
         for (int i = 0; i < kSide; ++i)

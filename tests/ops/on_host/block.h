@@ -45,15 +45,15 @@ class HostBlock {
   }
 
   template <class T>
-  void multiply(const Tile<T>& a, const Tile<T>& b, float* c, int c_step, int m, int n, int k,
+  void multiply(const Tile<T>& a, const Tile<T>& b, SumOf<T>* c, int c_step, int m, int n, int k,
                 bool adds) const {
     HETU_ASSERT(m % kTileSide == 0 && n % kTileSide == 0 && k % kTileSide == 0);
     for (int i = 0; i < m; ++i)
       for (int j = 0; j < n; ++j) {
-        float sum = adds ? c[i * c_step + j] : 0.0F;
+        SumOf<T> sum = adds ? c[i * c_step + j] : SumOf<T>(0);
         for (int l = 0; l < k; ++l)
-          sum += float(a.at[a.transposed ? l * a.step + i : i * a.step + l]) *
-                 float(b.at[b.transposed ? j * b.step + l : l * b.step + j]);
+          sum += SumOf<T>(a.at[a.transposed ? l * a.step + i : i * a.step + l]) *
+                 SumOf<T>(b.at[b.transposed ? j * b.step + l : l * b.step + j]);
         c[i * c_step + j] = sum;
       }
   }
