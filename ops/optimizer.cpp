@@ -52,8 +52,7 @@ void round_states(SweepCall& call, std::uint64_t seed, std::string_view paramete
                   std::int64_t update) {
   const std::uint64_t name = stable_hash(parameter);
   for (int s = 0; s < kMostStates; ++s)
-    call.rounding[s] =
-        DropoutStream::of(seed, mix(name + static_cast<std::uint64_t>(s)), update, 0);
+    call.rounding[s] = PhiloxStream::of(seed, mix(name + static_cast<std::uint64_t>(s)), update, 0);
 }
 
 bool is_elementwise(Optimizer::Kind kind) { return kind != Optimizer::Kind::Lamb; }

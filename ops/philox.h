@@ -35,11 +35,12 @@ HETU_HD inline Philox4 philox4x32(Philox4 counter, std::uint32_t key0, std::uint
   return counter;
 }
 
-/// Which elements of one sample dropout keeps; and of an optimizer's state in bfloat16, which are
-/// rounded up (round_states of ops/optimizer.h). Elements come in groups of 128, made by 16
-/// counters that give eight 16-bit numbers each; element 16 * slot + lane of a group takes number
-/// `slot` of counter `lane`, so that vector kernels need no shuffles.
-struct DropoutStream {
+/// Random numbers of 16 bits, one per element: of a sample, for dropout to keep it or not; of an
+/// optimizer's state in bfloat16, to round it up or down (round_states of ops/optimizer.h).
+/// Elements come in groups of 128, made by 16 counters that give eight numbers each; element
+/// 16 * slot + lane of a group takes number `slot` of counter `lane`, so that vector kernels need
+/// no shuffles.
+struct PhiloxStream {
   static constexpr std::int64_t kGroup = 128;
   static constexpr int kLanes = 16;
 
@@ -48,8 +49,8 @@ struct DropoutStream {
 
   /// `sample` is the index within the global batch. step and sample below 2^48, elements of a
   /// sample below 2^35.
-  HETU_HD static DropoutStream of(std::uint64_t seed, std::uint64_t name_hash, std::int64_t step,
-                                  std::int64_t sample) {
+  HETU_HD static PhiloxStream of(std::uint64_t seed, std::uint64_t name_hash, std::int64_t step,
+                                 std::int64_t sample) {
     const std::uint64_t key = seed ^ name_hash;
     const auto s = static_cast<std::uint64_t>(sample), t = static_cast<std::uint64_t>(step);
     return {static_cast<std::uint32_t>(key), static_cast<std::uint32_t>(key >> 32),

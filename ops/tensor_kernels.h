@@ -33,7 +33,7 @@ struct SweepCall {
   /// Where states are bfloat16, in place of `state`: read as float32, in which all is computed, and
   /// rounded by chance when they are written, each by its own stream.
   BFloat16* narrow[kMostStates] = {nullptr, nullptr, nullptr};
-  DropoutStream rounding[kMostStates] = {};
+  PhiloxStream rounding[kMostStates] = {};
   std::int64_t first = 0;  ///< number of the first element in its parameter: what streams go by
 };
 

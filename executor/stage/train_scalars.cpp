@@ -164,6 +164,9 @@ void TrainStages::update(Stage& stage) {
 
 void TrainStages::change_weights(Stage& stage, std::int64_t number) {
   const int per_step = updates_per_step();
+  // Of this one, from 1, also where rates count no further.
+  const std::int64_t counted =
+      options_.by_version ? updates_ * per_step + stage.updates() : updates_;
   const Sweep sweep = device_.kernels().sweep(optimizer_name(optimizer_.kind));
   if (sweep == nullptr)
     fail(Code::Unsupported, "device {} has no optimizer '{}'", device_.name(),
@@ -175,14 +178,12 @@ void TrainStages::change_weights(Stage& stage, std::int64_t number) {
     const bool by_itself = options_.by_version && p.tied_pair != kNone;
     SweepCall call =
         sweep_call(optimizer_, by_itself ? tied_factors_[p.parameter] : factor_, number);
-    if (per_step > 1) call.update = updates_ * per_step + stage.updates();
+    if (per_step > 1) call.update = counted;
     call.weight = memory.newest(p.weight);
     call.gradient = stage.gradients().sum_of(static_cast<int>(i));
     put_states(stage, p, call);
-    // Rounding goes by updates as they are counted, also where rates count no further.
-    const std::int64_t counted =
-        options_.by_version ? updates_ * per_step + stage.updates() : updates_;
-    round_states(call, options_.seed, graph_.parameters[p.parameter].name, counted);
+    if (stage.plan().state_dtype != DType::Float32)
+      round_states(call, options_.seed, graph_.parameters[p.parameter].name, counted);
     call.elements = p.elements;
     call.decay = graph_.parameters[p.parameter].decay;
     const TouchedRows rows = keeps_idle_rows(optimizer_, call.decay)

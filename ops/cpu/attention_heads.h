@@ -50,7 +50,7 @@ struct Heads : AttentionShape {
 
   /// Factors of a block's rows, at stride P.
   void factors(const RunContext& run, const Block& b, float* out) const {
-    const DropoutStream random = stream(run, b.sample);
+    const PhiloxStream random = stream(run, b.sample);
     for (std::int64_t r = 0; r < b.rows; ++r)
       dropout_factors(random, rate, row(b.head, b.first + r) + b.keys.begin, b.keys.size(),
                       out + r * P);

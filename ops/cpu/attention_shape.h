@@ -59,8 +59,8 @@ struct AttentionShape {
   HETU_HD std::int64_t row(std::int64_t h, std::int64_t i) const {
     return (h * queries + i) * keys;
   }
-  HETU_HD DropoutStream stream(const RunContext& run, std::int64_t sample) const {
-    return DropoutStream::of(run.seed, name_hash, run.step, run.sample_offset + sample);
+  HETU_HD PhiloxStream stream(const RunContext& run, std::int64_t sample) const {
+    return PhiloxStream::of(run.seed, name_hash, run.step, run.sample_offset + sample);
   }
 };
 

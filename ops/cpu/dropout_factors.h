@@ -8,13 +8,13 @@
 namespace hetu::cpu {
 
 /// factors[i] = scale if element begin + i is kept, else 0, for i in [0, n); any begin >= 0.
-void dropout_factors(const DropoutStream& stream, const DropoutRate& rate, std::int64_t begin,
+void dropout_factors(const PhiloxStream& stream, const DropoutRate& rate, std::int64_t begin,
                      std::int64_t n, float* factors);
 
 /// y[i] = x[i] times the factor of element begin + i.
-void dropout_apply(const DropoutStream& stream, const DropoutRate& rate, std::int64_t begin,
+void dropout_apply(const PhiloxStream& stream, const DropoutRate& rate, std::int64_t begin,
                    std::int64_t n, const float* x, float* y);
-void dropout_apply(const DropoutStream& stream, const DropoutRate& rate, std::int64_t begin,
+void dropout_apply(const PhiloxStream& stream, const DropoutRate& rate, std::int64_t begin,
                    std::int64_t n, const BFloat16* x, BFloat16* y);
 
 }  // namespace hetu::cpu

@@ -7,13 +7,13 @@
 namespace hetu::cpu {
 
 struct GroupWords {
-  alignas(64) std::uint32_t word[4][DropoutStream::kLanes];
+  alignas(64) std::uint32_t word[4][PhiloxStream::kLanes];
 };
 
 /// The numbers of one group of 128 elements: philox4x32 on sixteen lanes. A test compares it with
-/// DropoutStream::bits.
-inline void group_words(const DropoutStream& s, std::uint32_t group, GroupWords& out) {
-  constexpr int kLanes = DropoutStream::kLanes;
+/// PhiloxStream::bits.
+inline void group_words(const PhiloxStream& s, std::uint32_t group, GroupWords& out) {
+  constexpr int kLanes = PhiloxStream::kLanes;
 #pragma omp simd
   for (int lane = 0; lane < kLanes; ++lane) {
     const Philox4 r = philox4x32(

@@ -33,7 +33,7 @@ double dot(const T* a, const T* b, std::int64_t n) {
 
 /// What dropout multiplies an element of a sample's probs by.
 template <class T>
-T factor(const AttentionShape& s, const RunContext& run, const DropoutStream& stream,
+T factor(const AttentionShape& s, const RunContext& run, const PhiloxStream& stream,
          std::int64_t element) {
   if (!run.training || s.rate.threshold == 0) return T(1);
   return s.rate.keeps(stream.bits(element)) ? T(s.rate.scale) : T(0);
@@ -72,7 +72,7 @@ struct Attention : AttentionShape {
       probs[j] =
           static_cast<T>(dot(q, k + j * kv_width, columns) * scale + bias<T>(mask, c, at, j));
     if (!softmax(probs + seen.begin, seen.size())) return;
-    const DropoutStream random = stream(c.run, at.sample);
+    const PhiloxStream random = stream(c.run, at.sample);
     for (std::int64_t j = seen.begin; j < seen.end; ++j) {
       const T p = probs[j] * factor<T>(*this, c.run, random, row(at.head, at.query) + j);
       for (std::int64_t l = 0; l < columns; ++l) y[l] += p * v[j * kv_width + l];
@@ -127,7 +127,7 @@ struct FusedAttention : AttentionShape {
     for (std::int64_t j = seen.begin; j < seen.end; ++j) sum += std::exp(score(j) - top);
     stats[0] = static_cast<T>(top);
     stats[1] = static_cast<T>(1 / sum);
-    const DropoutStream random = stream(c.run, at.sample);
+    const PhiloxStream random = stream(c.run, at.sample);
     for (std::int64_t j = seen.begin; j < seen.end; ++j) {
       const T p = static_cast<T>(std::exp(score(j) - top) / sum) *
                   factor<T>(*this, c.run, random, row(at.head, at.query) + j);
@@ -169,7 +169,7 @@ struct Backward : AttentionShape {
     const T *q = c.in<T>(0) + to.query, *k = c.in<T>(1) + to.kv, *v = c.in<T>(2) + to.kv;
     const T* dy = c.in<T>(4) + to.query;
     const std::int64_t element = row(at.head, at.query);
-    const DropoutStream random = stream(c.run, at.sample);
+    const PhiloxStream random = stream(c.run, at.sample);
     const KeyRange seen = range(at.query);
     double total = 0;
     for (std::int64_t j = seen.begin; j < seen.end; ++j)
@@ -209,7 +209,7 @@ struct AttentionScoresGrad : AttentionShape {
   void score(const KernelCall& c, const ScoreRow& at) const {
     const Offsets to(*this, at);
     const T *dy = c.in<T>(0) + to.query, *v = c.in<T>(1) + to.kv, *probs = c.in<T>(2) + to.probs;
-    const DropoutStream random = stream(c.run, at.sample);
+    const PhiloxStream random = stream(c.run, at.sample);
     const KeyRange seen = range(at.query);
     const auto dprobs = [&](std::int64_t j) {
       return factor<T>(*this, c.run, random, row(at.head, at.query) + j) *

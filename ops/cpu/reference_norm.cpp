@@ -120,7 +120,7 @@ struct Dropout {
     T* y = c.out<T>(0);
     for (std::int64_t s = 0; s < samples; ++s) {
       const auto stream =
-          DropoutStream::of(c.run.seed, name_hash, c.run.step, c.run.sample_offset + s);
+          PhiloxStream::of(c.run.seed, name_hash, c.run.step, c.run.sample_offset + s);
       for (std::int64_t i = 0; i < elements; ++i) {
         const std::int64_t at = s * elements + i;
         if (!c.run.training)

@@ -62,12 +62,12 @@ double sum_in_order(std::int64_t elements, const Term& term) {
   });
 }
 
-constexpr std::int64_t kGroup = DropoutStream::kGroup;
+constexpr std::int64_t kGroup = PhiloxStream::kGroup;
 
 // x rounded to bfloat16 by the stream's numbers of elements first to first + count, of one group.
-void round_by(const DropoutStream& stream, std::int64_t first, std::int64_t count, const float* x,
+void round_by(const PhiloxStream& stream, std::int64_t first, std::int64_t count, const float* x,
               BFloat16* to) {
-  constexpr int kWidth = DropoutStream::kLanes;
+  constexpr int kWidth = PhiloxStream::kLanes;
   cpu::GroupWords words;
   cpu::group_words(stream, static_cast<std::uint32_t>(first / kGroup), words);
   alignas(64) std::uint32_t random[kGroup];

@@ -10,11 +10,11 @@
 namespace hetu::cpu {
 namespace {
 
-constexpr std::int64_t kGroup = DropoutStream::kGroup;
-constexpr int kLanes = DropoutStream::kLanes;
+constexpr std::int64_t kGroup = PhiloxStream::kGroup;
+constexpr int kLanes = PhiloxStream::kLanes;
 
 /// factors of one whole group.
-inline void group_factors(const DropoutStream& s, const DropoutRate& rate, std::uint32_t group,
+inline void group_factors(const PhiloxStream& s, const DropoutRate& rate, std::uint32_t group,
                           float* factors) {
   GroupWords words;
   group_words(s, group, words);
@@ -33,7 +33,7 @@ inline void group_factors(const DropoutStream& s, const DropoutRate& rate, std::
 /// Calls body(offset, factors, count) for the pieces of [begin, begin + n) that lie in one group
 /// each.
 template <class Body>
-void for_groups(const DropoutStream& s, const DropoutRate& rate, std::int64_t begin, std::int64_t n,
+void for_groups(const PhiloxStream& s, const DropoutRate& rate, std::int64_t begin, std::int64_t n,
                 const Body& body) {
   alignas(64) float factors[kGroup];
   for (std::int64_t i = 0; i < n;) {
@@ -57,7 +57,7 @@ template <class T>
 }
 
 template <class T>
-void apply(const DropoutStream& stream, const DropoutRate& rate, std::int64_t begin, std::int64_t n,
+void apply(const PhiloxStream& stream, const DropoutRate& rate, std::int64_t begin, std::int64_t n,
            const T* x, T* y) {
   for_groups(stream, rate, begin, n, [=](std::int64_t at, const float* f, std::int64_t count) {
     multiply(f, x + at, y + at, count);
@@ -91,7 +91,7 @@ struct Dropout {
     for (std::int64_t s = 0; s < samples; ++s)
       for (std::int64_t p = 0; p < pieces; ++p) {
         const auto stream =
-            DropoutStream::of(c.run.seed, name_hash, c.run.step, c.run.sample_offset + s);
+            PhiloxStream::of(c.run.seed, name_hash, c.run.step, c.run.sample_offset + s);
         const std::int64_t begin = p * kPiece, at = s * elements + begin;
         apply(stream, rate, begin, std::min(kPiece, elements - begin), x + at, y + at);
       }
@@ -100,19 +100,19 @@ struct Dropout {
 
 }  // namespace
 
-void dropout_factors(const DropoutStream& stream, const DropoutRate& rate, std::int64_t begin,
+void dropout_factors(const PhiloxStream& stream, const DropoutRate& rate, std::int64_t begin,
                      std::int64_t n, float* factors) {
   for_groups(stream, rate, begin, n, [=](std::int64_t at, const float* f, std::int64_t count) {
     std::copy_n(f, count, factors + at);
   });
 }
 
-void dropout_apply(const DropoutStream& stream, const DropoutRate& rate, std::int64_t begin,
+void dropout_apply(const PhiloxStream& stream, const DropoutRate& rate, std::int64_t begin,
                    std::int64_t n, const float* x, float* y) {
   apply(stream, rate, begin, n, x, y);
 }
 
-void dropout_apply(const DropoutStream& stream, const DropoutRate& rate, std::int64_t begin,
+void dropout_apply(const PhiloxStream& stream, const DropoutRate& rate, std::int64_t begin,
                    std::int64_t n, const BFloat16* x, BFloat16* y) {
   apply(stream, rate, begin, n, x, y);
 }

@@ -100,7 +100,7 @@ struct RowDropout {
       return;
     }
     const auto stream =
-        DropoutStream::of(run.seed, name_hash, run.step, run.sample_offset + i / rows);
+        PhiloxStream::of(run.seed, name_hash, run.step, run.sample_offset + i / rows);
     dropout_apply(stream, rate, i % rows * columns, columns, x, y);
   }
 };

@@ -17,9 +17,9 @@ struct Moment {
   explicit Moment(const RunContext& run)
       : seed(run.seed), as_given{run.step, run.sample_offset}, on_device(run.counters) {}
   /// Of a node and a sample of the micro-batch.
-  HETU_HD DropoutStream stream(std::uint64_t name_hash, std::int64_t sample) const {
+  HETU_HD PhiloxStream stream(std::uint64_t name_hash, std::int64_t sample) const {
     const RunCounters now = on_device != nullptr ? *on_device : as_given;
-    return DropoutStream::of(seed, name_hash, now.step, now.sample_offset + sample);
+    return PhiloxStream::of(seed, name_hash, now.step, now.sample_offset + sample);
   }
 };
 

@@ -32,7 +32,7 @@ struct StatesOf<float> {
 template <>
 struct StatesOf<BFloat16> {
   BFloat16* at[kMostStates];
-  DropoutStream rounding[kMostStates];
+  PhiloxStream rounding[kMostStates];
   std::int64_t first;
   explicit StatesOf(const SweepCall& p)
       : at{p.narrow[0], p.narrow[1], p.narrow[2]},

@@ -117,29 +117,19 @@ class Replay {
       span.decay = decay_.at(name);
       for (int i = 0; i < optimizer_states(s_.optimizer.kind); ++i)
         span.state[i] = base.at(name + "/" + optimizer_state_name(s_.optimizer.kind, i)).data();
-      if (s_.states == "bf16") {
-        apply_narrow(name, span, number, run.first + update);
-      } else {
-        apply_update(s_.optimizer, span, 1, number);
-      }
+      const auto update_it = [&](const SweepCall& call) {
+        apply_update(s_.optimizer, call, 1, number);
+      };
+      if (s_.states == "bf16")
+        with_narrow_states(span, [&](SweepCall& call) {
+          round_states(call, options_of(s_).seed, name, run.first + update);
+          update_it(call);
+        });
+      else
+        update_it(span);
     }
     own.after.push_back(std::move(base));
     return true;
-  }
-
-  // States go through bfloat16, in which they lie there.
-  void apply_narrow(const std::string& name, SweepCall span, std::int64_t number,
-                    std::int64_t update) {
-    std::vector<BFloat16> narrow[kMostStates];
-    float* wide[kMostStates] = {};
-    for (int i = 0; i < optimizer_states(s_.optimizer.kind); ++i) {
-      wide[i] = std::exchange(span.state[i], nullptr);
-      for (std::int64_t k = 0; k < span.elements; ++k) narrow[i].push_back(BFloat16(wide[i][k]));
-      span.narrow[i] = narrow[i].data();
-    }
-    round_states(span, options_of(s_).seed, name, update);
-    apply_update(s_.optimizer, span, 1, number);
-    for (int i = 0; i < kMostStates; ++i) std::copy(narrow[i].begin(), narrow[i].end(), wide[i]);
   }
 
   // The state after an update and its average; false while a member has not come so far.

@@ -3,6 +3,8 @@
 #pragma once
 #include <algorithm>
 #include <iterator>
+#include <utility>
+#include <vector>
 
 #include "executor/stage/optimizer.h"
 
@@ -20,6 +22,22 @@ inline void apply_update(const OptimizerConfig& config, const SweepCall& tensors
   call.elements = tensors.elements;
   call.decay = tensors.decay;
   cpu_tensor_kernels().sweep(optimizer_name(config.kind))(call);
+}
+
+/// Calls `update` with the states of `call`, float32 tensors of values that bfloat16 has, in
+/// bfloat16; it changes them there.
+template <class Update>
+void with_narrow_states(SweepCall call, const Update& update) {
+  std::vector<BFloat16> narrow[kMostStates];
+  float* wide[kMostStates] = {};
+  for (int i = 0; i < kMostStates; ++i) {
+    wide[i] = std::exchange(call.state[i], nullptr);
+    if (wide[i] == nullptr) continue;
+    for (std::int64_t k = 0; k < call.elements; ++k) narrow[i].push_back(BFloat16(wide[i][k]));
+    call.narrow[i] = narrow[i].data();
+  }
+  update(call);
+  for (int i = 0; i < kMostStates; ++i) std::copy(narrow[i].begin(), narrow[i].end(), wide[i]);
 }
 
 inline double squares_of(const float* data, std::int64_t elements) {

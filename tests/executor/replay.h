@@ -41,10 +41,11 @@ struct Setting {
   std::vector<Cut> cuts;        // by pipeline; empty: all by operations
   bool recompute = false;
   OptimizerConfig optimizer;
-  bool images = false;          // the residual network instead of the language model
-  testing_model::Sizes model;   // of the language model
-  std::vector<int> runs = {9};  // steps from a fill to a drain
-  int stop_at = -1;             // the chief asks for a stop at this step's result
+  std::string states = "float32";  // --state-dtype
+  bool images = false;             // the residual network instead of the language model
+  testing_model::Sizes model;      // of the language model
+  std::vector<int> runs = {9};     // steps from a fill to a drain
+  int stop_at = -1;                // the chief asks for a stop at this step's result
 };
 
 struct Outcome {
@@ -115,6 +116,7 @@ inline TrainerOptions options_of(const Setting& s) {
   options.with_recompute = s.recompute;
   options.micro_batches = s.micro_batches;
   options.batch_size = s.batch_size;
+  options.state_dtype = s.states;
   options.seed = 11;
   options.threads = 1;
   return options;

@@ -164,6 +164,11 @@ TEST(ServerTables, WhatDoesNotGoWithThemIsRefused) {
   s.optimizer.clip_norm = 1;
   expect_refused(s, "leave clip_norm out");
   s = setting();
+  s.tell = [](TrainerOptions& o) { o.state_dtype = "bf16"; };
+  expect_refused(s,
+                 "--state-dtype bf16: parameter servers keep what the optimizer remembers of "
+                 "embedding tables, in float32");
+  s = setting();
   s.tell = [](TrainerOptions& o) {
     o.cache.capacity = 5;
     o.cache.push_bound = 3;

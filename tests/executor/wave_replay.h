@@ -28,6 +28,7 @@ class Replay {
       : s_(s), stages_of_(std::move(stages_of)), history_(std::move(history)) {
     Setting one = s;
     one.cuts.clear();
+    one.states = "float32";
     one.method = "gpipe";
     one.stages = one.pipelines = one.micro_batches = 1;
     one.batch_size = s.batch_size / s.micro_batches;
@@ -89,6 +90,7 @@ class Replay {
                                      on_cpu(testing_replay::options_of(s)), *transports_.back());
   }
 
+  bool has_narrow_states() const { return s_.states == "bf16"; }
   bool has_servers() const { return !history_.added.empty(); }
   int stage_of(int d, const std::string& name) const { return stages_of_.at(d).at(name); }
   template <class Visit>
@@ -269,7 +271,14 @@ class Replay {
       const auto kind = s_.optimizer.kind;
       for (int i = 0; i < optimizer_states(kind); ++i)
         call.state[i] = lane.states.at(name + "/" + optimizer_state_name(kind, i)).data();
-      cpu_tensor_kernels().sweep(optimizer_name(kind))(call);
+      const Sweep sweep = cpu_tensor_kernels().sweep(optimizer_name(kind));
+      if (has_narrow_states())
+        with_narrow_states(call, [&](SweepCall& narrow) {
+          round_states(narrow, testing_replay::options_of(s_).seed, name, call.update);
+          sweep(narrow);
+        });
+      else
+        sweep(call);
       part.versions.at(name).push_back(lane.states.at(name));
     });
     if (++part.updates % m == 0) push(d, stage, part);
@@ -302,7 +311,8 @@ class Replay {
       for (std::size_t i = 0; i < values.size(); ++i) {
         double sum = 0;
         for (const Lane& lane : lanes_) sum += lane.states.at(name)[i];
-        const auto mean = static_cast<float>(sum / s_.pipelines);
+        auto mean = static_cast<float>(sum / s_.pipelines);
+        if (has_narrow_states()) mean = BFloat16(mean);
         for (Lane& lane : lanes_) lane.states.at(name)[i] = mean;
       }
     }

@@ -64,6 +64,17 @@ TEST(Waves, OverServersEqualTheReplayOfTheirHistoryBitwise) {
   }
 }
 
+// States in bfloat16 are rounded by the number of their update, and their means to the nearest.
+TEST(Waves, OfStatesInBFloat16EqualTheReplayBitwise) {
+  for (const auto& [pipelines, stages, wave, staleness] :
+       {std::tuple{1, 2, 3, -1}, {1, 2, 1, 0}, {2, 2, 3, 1}}) {
+    SCOPED_TRACE(fmt::format("{} x {}, waves of {}, D = {}", pipelines, stages, wave, staleness));
+    Setting s = setting(pipelines, stages, wave, Kind::AdamW);
+    s.states = "bf16";
+    expect_replayed(s, train(s, staleness));
+  }
+}
+
 // What is pushed and pulled is worked through in pieces of 65536 elements; here a stage has more.
 TEST(Waves, OfStagesOfSeveralPiecesEqualTheReplayBitwise) {
   for (const bool apart : {false, true}) {

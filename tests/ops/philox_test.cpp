@@ -50,7 +50,7 @@ TEST(Philox, HashOfNamesIsFnv1a) {
 TEST(Dropout, EveryArgumentChangesTheDecisions) {
   const auto pattern = [](std::uint64_t seed, std::uint64_t name, std::int64_t step,
                           std::int64_t sample) {
-    const auto s = DropoutStream::of(seed, name, step, sample);
+    const auto s = PhiloxStream::of(seed, name, step, sample);
     std::vector<std::uint32_t> bits;
     for (int i = 0; i < 256; ++i) bits.push_back(s.bits(i));
     return bits;
@@ -71,8 +71,8 @@ TEST(Dropout, LanesAgreeWithTheScalarFunctionAtAnyRange) {
   std::mt19937_64 random(17);
   for (int trial = 0; trial < 200; ++trial) {
     const auto stream =
-        DropoutStream::of(random(), random(), static_cast<std::int64_t>(random() >> 20),
-                          static_cast<std::int64_t>(random() >> 20));
+        PhiloxStream::of(random(), random(), static_cast<std::int64_t>(random() >> 20),
+                         static_cast<std::int64_t>(random() >> 20));
     const DropoutRate rate = DropoutRate::of(double(random() % 1000) / 1000);
     const auto begin = static_cast<std::int64_t>(random() % (std::uint64_t{1} << 34));
     const auto n = static_cast<std::int64_t>(random() % 700);
@@ -96,7 +96,7 @@ TEST(Dropout, RateIsTheOneAskedForAndNeighboursAreIndependent) {
     double dropped = 0, pairs = 0, across = 0;
     std::vector<float> last(kElements, 1.0f), now(kElements);
     for (int s = 0; s < kSamples; ++s) {
-      cpu::dropout_factors(DropoutStream::of(9, stable_hash("layer"), 3, s), rate, 0, kElements,
+      cpu::dropout_factors(PhiloxStream::of(9, stable_hash("layer"), 3, s), rate, 0, kElements,
                            now.data());
       for (int i = 0; i < kElements; ++i) {
         const bool d = now[static_cast<std::size_t>(i)] == 0;
