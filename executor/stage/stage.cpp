@@ -135,6 +135,7 @@ void Stage::feed(const StageFeed& feed, int micro, const void* from_host) {
   uploads.after(free_feeds_[memory_.ring(kFeedRing).slot_of(micro)]);
   uploads.upload(memory_.at(feed.loc, micro), from_host,
                  feed.loc.stride / plan_->micro_batch * samples);
+  device_.queue().after(uploads.mark());
 }
 
 std::vector<double> Stage::count(int first, int micros) {

@@ -46,8 +46,7 @@ class Stage {
   /// another replica are given back.
   void begin_batch(int first_micro);
   void end_batch(int first_micro);
-  /// One micro-batch of a field. It comes by the device's uploads(), for which queue() has to wait
-  /// before it reads it.
+  /// One micro-batch of a field.
   void feed(const StageFeed& feed, int micro, const void* from_host);
   /// The counts (masked tokens, samples) of `micros` micro-batches from `first` on, over those of
   /// this worker; and what they are over all. Block.

@@ -89,7 +89,6 @@ void TrainStages::feed(int field, const void* data) {
   for (int m = 0; m < options_.micro_batches; ++m)
     at(f.stage).feed(*f.feed, (batches_ - 1) * options_.micro_batches + m,
                      static_cast<const std::byte*>(data) + m * bytes);
-  device_.queue().after(device_.uploads().mark());
 }
 
 bool TrainStages::reads(const FeedField& field) const {
