@@ -7,13 +7,18 @@
 #include <chrono>
 #include <csignal>
 #include <cstdlib>
+#include <cstring>
 #include <fstream>
 #include <string>
 #include <thread>
 
 #include "executor/comm/inproc.h"
+#include "executor/compile/plan.h"
 #include "executor/device/device.h"
+#include "executor/stage/stage.h"
 #include "graph/base/trace.h"
+#include "graph/builder.h"
+#include "ops/registry.h"
 #include "tests/executor/train_together.h"
 #include "tests/temporary_folder.h"
 
@@ -75,6 +80,58 @@ TEST(FarDevice, UploadsGoBesideTheQueueInTheOrderOfMarks) {
   read.wait();
   EXPECT_EQ(before, std::vector<float>(kElements, 0));
   EXPECT_EQ(after, ones);
+}
+
+// A stage that is fed again while its queue has not read what it was fed before.
+TEST(FarDevice, AStageIsFedBehindTheLastReaderOfThePlace) {
+  constexpr int kRows = 500;
+  Builder b(op_set());
+  const ValueId x = b.placeholder("x", DType::Float32, {kBatch, 3});
+  b.fetch("twice", b.apply("scale", {x}, {{"factor", 2.0}}));
+  const Graph graph = b.finish();
+  Schedule plan;
+  plan.stages = plan.micro_batches = 1;
+  plan.placements = {{{0}, 0, 0}};
+  plan.workers.resize(1);
+  plan.workers[0].drain = {{Kind::Forward}};
+  plan.workers[0].drain[0].micro = 0;
+  StepContext context;
+  context.plan = &plan;
+  context.training = false;
+  context.rows = kRows;
+  CompileOptions compile;
+  compile.first_block = {0};
+  compile.micro_batch = kRows;
+  compile.training = false;
+  compile.prepare = backend("far").prepare;
+  const auto device = open_device("far");
+  Stage stage(graph, std::make_unique<StagePlan>(compile_stage(graph, compile)), 0, context,
+              *device, {});
+  const std::vector<float> ones(3 * kRows, 1), fives(3 * kRows, 5);
+  const auto feed = [&](const std::vector<float>& values) {
+    stage.begin_run();
+    stage.begin_batch(0);
+    stage.feed(stage.plan().feeds.at(0), 0, values.data());
+    stage.end_batch(0);
+  };
+  std::atomic<bool> begin = false;
+  device->queue().run([&begin](Reach) {
+    while (!begin) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  });
+  feed(ones);
+  stage.run(Kind::Forward, 0);
+  const Event first = device->queue().record();
+  feed(fives);
+  EXPECT_FALSE(device->uploads().record().wait_for(0.05));
+  begin = true;
+  first.wait();
+  std::vector<float> made(3 * kRows);
+  std::memcpy(made.data(), stage.fetched_bytes(0, 0), made.size() * 4);
+  EXPECT_EQ(made, std::vector<float>(made.size(), 2));
+  stage.run(Kind::Forward, 0);
+  device->queue().record().wait();
+  std::memcpy(made.data(), stage.fetched_bytes(0, 0), made.size() * 4);
+  EXPECT_EQ(made, std::vector<float>(made.size(), 10));
 }
 
 // What dies is the test's program begun once more, by the signal itself and not by what a sanitizer
