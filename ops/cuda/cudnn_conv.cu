@@ -12,7 +12,8 @@ namespace {
 
 using cpu::ConvShape;
 
-/// Weights [outputs, inputs, window] as [outputs, window, inputs], or back.
+/// Weights [outputs, inputs, window] as [outputs, window, inputs], or back; of one input and one tap
+/// as they are, in another dtype.
 struct TurnOf {
   Reader from;
   Writer to;
@@ -39,23 +40,25 @@ PreparedKernel own_kernel(const KernelDesc& d) {
 class Convolution {
  public:
   explicit Convolution(const KernelDesc& d)
-      : task_{what_makes(d),     cpu::conv_shape(d), d.images,
-              d.inputs[0].dtype, d.outputs[0].dtype, std::string(d.name)},
+      : task_{what_makes(d), cpu::conv_shape(d), d.images, d.inputs[0].dtype, std::string(d.name)},
+        result_(d.outputs[0].dtype),
         conv_(task_),
         own_(own_kernel(d)),
         turns_(d.images != Layout::Plain && taps() > 1 && task_.shape.group_inputs() > 1),
         turned_at_((own_.scratch_bytes + 63) / 64 * 64) {}
 
   std::int64_t scratch_bytes() const {
-    return turned_at_ + (turns_ ? weights() * std::int64_t{sizeof(float)} : 0);
+    const bool elsewhere = turns_ || result_ != task_.dtype;
+    return turned_at_ + (elsewhere ? weights() * std::int64_t{sizeof(float)} : 0);
   }
 
   void operator()(const KernelCall& c) const {
     if (!conv_.there()) return own_.run(c);
     void* const turned = static_cast<char*>(c.scratch) + turned_at_;
     if (task_.makes == ConvMakes::Weights) {
-      conv_(c.inputs[0], turns_ ? turned : c.outputs[0], c.inputs[1]);
-      if (turns_) turn(turned, c.outputs[0], task_.result, true);
+      const bool elsewhere = turns_ || result_ != task_.dtype;
+      conv_(c.inputs[0], elsewhere ? turned : c.outputs[0], c.inputs[1]);
+      if (elsewhere) turn(turned, c.outputs[0], result_, true);
       return;
     }
     const void* w = c.inputs[1];
@@ -74,19 +77,23 @@ class Convolution {
   std::int64_t weights() const {
     return task_.shape.y.channels * task_.shape.group_inputs() * taps();
   }
-  void turn(const void* from, void* to, DType dtype, bool back) const {
-    for_each(weights(),
-             TurnOf{{from, dtype}, {to, dtype}, task_.shape.group_inputs(), taps(), back});
+  void turn(const void* from, void* to, DType result, bool back) const {
+    for_each(weights(), TurnOf{{from, task_.dtype},
+                               {to, result},
+                               turns_ ? task_.shape.group_inputs() : 1,
+                               turns_ ? taps() : 1,
+                               back});
   }
 
   ConvTask task_;
+  DType result_;  ///< of the node; cuDNN's engines that sum weights' gradients fast give task_.dtype
   CudnnConv conv_;
   PreparedKernel own_;
   bool turns_;
   std::int64_t turned_at_;  ///< bytes into scratch
 };
 
-/// Without a bias, in one dtype; gradients of weights in float32, too.
+/// Without a bias, in one dtype; gradients of weights in float32, too, rounded to theirs by cuDNN.
 bool fits(const KernelDesc& d) {
   if (!has_cudnn() || d.inputs.size() != 2) return false;
   for (const auto* types : {&d.inputs, &d.outputs})

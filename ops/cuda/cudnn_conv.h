@@ -28,8 +28,7 @@ struct ConvTask {
   ConvMakes makes;
   cpu::ConvShape shape;
   Layout layout;
-  DType dtype;   ///< of what is read
-  DType result;  ///< of what is made: the same, or float32
+  DType dtype;
   std::string node;
 
   Strided x() const { return images(shape.x); }

@@ -3,6 +3,7 @@
 #include <launch.h>
 
 #include "ops/cpu/axis_shape.h"
+#include "ops/cuda/chains.h"
 #include "ops/cuda/indices.h"
 #include "ops/cuda/rows.h"
 
@@ -27,22 +28,11 @@ struct PickOf {
   }
 };
 
-/// Before the sums: whether row r is the first with its number within its part, and the next one.
-struct ChainOf {
-  const std::int32_t* ids;
-  std::int32_t *first, *next;  // of every row: 1 or 0, and a row or -1
-  std::int64_t picked;
+/// Rows with a good number, in one chain each.
+struct GoodRows {
   Indices indices;
-  HETU_HD void operator()(std::int64_t r) const {
-    const std::int64_t begin = r / picked * picked, end = begin + picked;
-    const std::int32_t id = ids[r];
-    bool is_first = indices.good(r, id);
-    for (std::int64_t i = begin; is_first && i < r; ++i) is_first = ids[i] != id;
-    std::int64_t after = r + 1;
-    while (after < end && ids[after] != id) ++after;
-    first[r] = is_first ? 1 : 0;
-    next[r] = after < end ? static_cast<std::int32_t>(after) : -1;
-  }
+  HETU_HD bool begins(std::int64_t r, std::int32_t id) const { return indices.good(r, id); }
+  HETU_HD bool counts(std::int64_t) const { return true; }
 };
 
 struct ChainSumOf {
@@ -77,7 +67,7 @@ struct Picked {
     auto* first = static_cast<std::int32_t*>(scratch);
     auto* next = first + rows();
     clear(dx, outer * whole * inner * std::int64_t{sizeof(float)});
-    for_each(rows(), ChainOf{ids, first, next, picked, rule.now()});
+    for_each(rows(), ChainOf<GoodRows>{ids, first, next, rows(), picked, {rule.now()}});
     for_each(rows() * inner, ChainSumOf{ids, first, next, dy, dx, picked, whole, inner});
   }
 };

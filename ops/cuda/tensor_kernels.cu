@@ -8,6 +8,7 @@
 #include "graph/base/error.h"
 #include "ops/cuda/kronecker.h"
 #include "ops/cuda/registry.h"
+#include "ops/cuda/scatter.h"
 #include "ops/cuda/sums.h"
 #include "ops/sweep_rules.h"
 
@@ -236,33 +237,6 @@ struct ScaleOf {
   HETU_HD void operator()(std::int64_t i) const { to[i] *= by; }
 };
 void scale(float* to, float by, std::int64_t elements) { for_each(elements, ScaleOf{to, by}); }
-
-/// A thread per column: rows of one number are added in the order in which they come.
-struct ScatterOf {
-  float* to;
-  RowsOf from;
-  std::int64_t width;
-  HETU_HD void operator()(std::int64_t j) const {
-    for (std::int64_t i = 0; i < from.count; ++i)
-      to[from.ids[i] * width + j] += from.values[i * width + j];
-  }
-};
-
-/// A thread per word of bits.
-struct TouchOf {
-  TouchedRows touched;
-  RowsOf from;
-  HETU_HD void operator()(std::int64_t word) const {
-    for (std::int64_t i = 0; i < from.count; ++i)
-      if (from.ids[i] / kPerWord == word)
-        touched.bits[word] |= std::uint64_t{1} << (from.ids[i] % kPerWord);
-  }
-};
-
-void scatter_rows(float* to, const TouchedRows& touched, const RowsOf& from) {
-  for_each(touched.width, ScatterOf{to, from, touched.width});
-  for_each(touched.words(), TouchOf{touched, from});
-}
 
 struct MergeOf {
   float *to, *from;

@@ -24,7 +24,10 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "python"))
 from bert_cases import masked_alone  # noqa: E402
 
 VOCABULARY = 30522
-BASE = {"vocab_size": VOCABULARY, "max_position_embeddings": 128, "hidden_act": "relu", "tie_word_embeddings": False}
+BASE: dict[str, Any] = {"vocab_size": VOCABULARY, "max_position_embeddings": 128, "hidden_act": "relu",
+                        "tie_word_embeddings": False}
+LARGE = {**BASE, "hidden_act": "gelu", "hidden_size": 1024, "num_hidden_layers": 24, "num_attention_heads": 16,
+         "intermediate_size": 4096}
 
 
 def drawn_batch(rows: int, length: int) -> dict[str, numpy.ndarray]:
@@ -39,47 +42,50 @@ def drawn_batch(rows: int, length: int) -> dict[str, numpy.ndarray]:
     }
 
 
-def sizes(batch: dict[str, numpy.ndarray]) -> dict[str, Any]:
-    return {**BASE, "max_position_embeddings": max(128, batch["input_ids"].shape[1])}
+def sizes(batch: dict[str, numpy.ndarray], model: dict[str, Any] = BASE) -> dict[str, Any]:
+    return {**model, "max_position_embeddings": max(128, batch["input_ids"].shape[1])}
 
 
-def hetu_job(batch: dict[str, numpy.ndarray], threads: int, dtype: str = "float32", fuse: str = "on") -> ht.Executor:
+def hetu_job(batch: dict[str, numpy.ndarray], threads: int, dtype: str = "float32", fuse: str = "on",
+             model: dict[str, Any] = BASE, **told: Any) -> ht.Executor:
     ht.new_graph()
     most = int((batch["masked_lm_labels"] >= 0).sum(1).max())
     data = ht.data.Batches([masked_alone(batch, most)], batch_size=len(batch["input_ids"]))
-    loss = ht.models.Bert(ht.models.BertConfig(**sizes(batch))).pretraining_loss(data)
+    loss = ht.models.Bert(ht.models.BertConfig(**sizes(batch, model))).pretraining_loss(data)
     train = ht.optim.AdamW(1e-5).minimize(loss)
-    return ht.Executor({"train": [loss, train]}, threads=threads, micro_batches=1, dtype=dtype, fuse=fuse)
+    return ht.Executor({"train": [loss, train]}, threads=threads, micro_batches=1, dtype=dtype, fuse=fuse, **told)
 
 
-def hetu_step(batch: dict[str, numpy.ndarray], threads: int, dtype: str = "float32") -> Callable[[], None]:
-    job = hetu_job(batch, threads, dtype)
+def hetu_step(batch: dict[str, numpy.ndarray], threads: int, dtype: str = "float32", **told: Any) -> Callable[[], None]:
+    job = hetu_job(batch, threads, dtype, **told)
     return lambda: job.job.train(job.loader)
 
 
 def torch_step(batch: dict[str, numpy.ndarray], threads: int, masked_only: bool, narrow: bool = False,
-               compiled: bool = False) -> Callable[[], None]:
+               compiled: bool = False, model_sizes: dict[str, Any] = BASE, device: str = "cpu") -> Callable[[], None]:
     """masked_only: the head is given the masked positions alone, as Hetu's; else all, as transformers' model does. narrow:
-    autocast to bfloat16. compiled: by torch.compile."""
+    autocast to bfloat16. compiled: by torch.compile. On a device the batch lies there."""
     import torch
     import transformers
 
     torch.set_num_threads(threads)
-    config = transformers.BertConfig(**sizes(batch), attn_implementation="sdpa")
-    model: Any = transformers.BertForPreTraining(config).train()
+    config = transformers.BertConfig(**sizes(batch, model_sizes), attn_implementation="sdpa")
+    model: Any = transformers.BertForPreTraining(config).train().to(device)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-5, weight_decay=0.01, fused=True)
-    tensors = {k: torch.from_numpy(v.astype(numpy.int64)) for k, v in batch.items()}
+    tensors = {k: torch.from_numpy(v.astype(numpy.int64)).to(device) for k, v in batch.items()}
     labels = torch.where(tensors["masked_lm_labels"] < 0, -100, tensors["masked_lm_labels"])
 
     given = {"input_ids": tensors["input_ids"], "attention_mask": tensors["input_mask"],
              "token_type_ids": tensors["segment_ids"]}
     entropy = torch.nn.functional.cross_entropy
+    masked = (labels >= 0).nonzero(as_tuple=True)
+    found = labels[masked]
 
     def loss_of_masked() -> Any:
         rows, pooled = model.bert(**given)[:2]
-        words = model.cls.predictions(rows[labels >= 0])
+        words = model.cls.predictions(rows[masked])
         order = model.cls.seq_relationship(pooled)
-        return entropy(words, labels[labels >= 0]) + entropy(order, tensors["next_sentence_labels"])
+        return entropy(words, found) + entropy(order, tensors["next_sentence_labels"])
 
     def loss_of_all() -> Any:
         return model(**given, labels=labels, next_sentence_label=tensors["next_sentence_labels"]).loss
@@ -90,7 +96,7 @@ def torch_step(batch: dict[str, numpy.ndarray], threads: int, masked_only: bool,
 
     def step() -> None:
         optimizer.zero_grad()
-        with torch.autocast("cpu", torch.bfloat16, enabled=narrow):
+        with torch.autocast(device, torch.bfloat16, enabled=narrow):
             loss = loss_of()
         loss.backward()
         optimizer.step()

@@ -11,6 +11,7 @@ import argparse
 import os
 import sys
 from collections.abc import Callable
+from typing import Any
 
 import numpy
 
@@ -28,32 +29,33 @@ def drawn_batch(rows: int, size: int) -> dict[str, numpy.ndarray]:
     }
 
 
-def hetu_step(model: str, batch: dict[str, numpy.ndarray], threads: int, dtype: str = "float32") -> Callable[[], None]:
+def hetu_step(model: str, batch: dict[str, numpy.ndarray], threads: int, dtype: str = "float32",
+              **told: Any) -> Callable[[], None]:
     ht.new_graph()
     data = ht.data.Batches([batch], batch_size=len(batch["label"]))
     loss = ht.models.ResNet(model, CLASSES).loss(data)
     train = ht.optim.Momentum(1e-2, l2=1e-4).minimize(loss)
-    job = ht.Executor({"train": [loss, train]}, threads=threads, micro_batches=1, dtype=dtype)
+    job = ht.Executor({"train": [loss, train]}, threads=threads, micro_batches=1, dtype=dtype, **told)
     return lambda: job.job.train(job.loader)
 
 
 def torch_step(model: str, batch: dict[str, numpy.ndarray], threads: int, narrow: bool = False,
-               compiled: bool = False) -> Callable[[], None]:
-    """narrow: autocast to bfloat16. compiled: by torch.compile."""
+               compiled: bool = False, device: str = "cpu") -> Callable[[], None]:
+    """narrow: autocast to bfloat16. compiled: by torch.compile. On a device the batch lies there."""
     import torch
     import torchvision
 
     torch.set_num_threads(threads)
-    net = torchvision.models.get_model(model, num_classes=CLASSES).train().to(memory_format=torch.channels_last)
+    net = torchvision.models.get_model(model, num_classes=CLASSES).train().to(device, memory_format=torch.channels_last)
     optimizer = torch.optim.SGD(net.parameters(), lr=1e-2, momentum=0.9, weight_decay=1e-4, fused=True)
-    image = torch.from_numpy(batch["image"]).to(memory_format=torch.channels_last)
-    label = torch.from_numpy(batch["label"].astype(numpy.int64))
+    image = torch.from_numpy(batch["image"]).to(device, memory_format=torch.channels_last)
+    label = torch.from_numpy(batch["label"].astype(numpy.int64)).to(device)
 
     run = torch.compile(net) if compiled else net
 
     def step() -> None:
         optimizer.zero_grad()
-        with torch.autocast("cpu", torch.bfloat16, enabled=narrow):
+        with torch.autocast(device, torch.bfloat16, enabled=narrow):
             loss = torch.nn.functional.cross_entropy(run(image), label)
         loss.backward()
         optimizer.step()

@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from speed_steps import WORKLOADS
+from speed_steps import ON_CPU, WORKLOADS
 from turns import OtherWork
 
 HERE = Path(__file__).resolve().parent
@@ -44,7 +44,7 @@ def parts(steps: int, compiles: bool, opencv: str) -> dict[str, Part]:
     program = [sys.executable, str(HERE / "speed_steps.py")]
     options = ["--steps", str(steps), *([] if compiles else ["--no-compile"])]
     found = {"products": Part("the matrix-product peak", [sys.executable, str(HERE / "products.py")])}
-    found |= {name: Part(of.title, [*program, name, *options]) for name, of in WORKLOADS.items()}
+    found |= {name: Part(WORKLOADS[name].title, [*program, name, *options]) for name in ON_CPU}
     for name, sides in (("bert-8x128-float32", ("hetu", "torch eager, all positions", "torch eager, masked ones")),
                         ("resnet50-16x224-float32", ("hetu", "torch eager"))):
         found |= {f"memory-{name}-{side.replace(', ', '-').replace(' ', '-')}":
@@ -120,7 +120,7 @@ def rows_of(gave: dict[str, Any], peak: float | None) -> list[str]:
 
 def memory_rows(known: dict[str, dict[str, Any]]) -> list[str]:
     rows = []
-    for name in WORKLOADS:
+    for name in ON_CPU:
         sides = {of.removeprefix(f"memory-{name}-"): record["gave"]["peak_mib"] for of, record in known.items()
                  if of.startswith(f"memory-{name}-")}
         mine = sides.pop("hetu", None)

@@ -2,9 +2,11 @@
 """Times the training steps of one workload of docs/speed.md: Hetu beside PyTorch's modes, same process, same threads, one
 step of each in turn. Prints one line, {"sides": {name: [seconds, …]}, "flops": of a step, …}; speed.py reads it.
 
-usage: speed_steps.py WORKLOAD [--steps N] [--threads N] [--no-compile] [--memory SIDE]
+usage: speed_steps.py WORKLOAD [--steps N] [--threads N] [--no-compile] [--memory SIDE] [--kernels]
 
---memory SIDE makes three steps of that side alone, and the line has its peak resident memory.
+--memory SIDE makes three steps of that side alone, and the line has its peak resident memory. Workloads that begin with gpu-
+run on the first card: Hetu reads its batch from host memory at each step, PyTorch's lies on the card. --kernels also prints,
+before the line, what the kernels of a step of each side took on the card, by PyTorch's profiler.
 """
 
 from __future__ import annotations
@@ -28,16 +30,20 @@ Step = Callable[[], object]
 WARM_UP = 2
 
 
+BERTS = {"bert": bert_step.BASE, "bert-large": bert_step.LARGE}
+
+
 @dataclass(frozen=True)
 class Workload:
     title: str
-    model: str  # bert or resnet50
+    model: str  # bert, bert-large or resnet50
     rows: int
     length: int  # tokens, or pixels of a side
     dtype: str = "float32"
+    device: str = "cpu"
 
     def batch(self) -> dict[str, Any]:
-        make = bert_step.drawn_batch if self.model == "bert" else resnet_step.drawn_batch
+        make = bert_step.drawn_batch if self.model in BERTS else resnet_step.drawn_batch
         return make(self.rows, self.length)
 
 
@@ -47,7 +53,13 @@ WORKLOADS = {
     "bert-2x512-float32": Workload("BERT-base, 2 x 512, float32", "bert", 2, 512),
     "resnet50-16x224-float32": Workload("ResNet-50, 16 x 224, float32", "resnet50", 16, 224),
     "resnet50-16x224-bf16": Workload("ResNet-50, 16 x 224, bf16", "resnet50", 16, 224, "bf16"),
+    "gpu-bert-large-32x128-bf16": Workload("BERT-large, 32 x 128, bf16", "bert-large", 32, 128, "bf16", "cuda"),
+    "gpu-bert-large-8x512-bf16": Workload("BERT-large, 8 x 512, bf16", "bert-large", 8, 512, "bf16", "cuda"),
+    "gpu-bert-32x128-float32": Workload("BERT-base, 32 x 128, float32", "bert", 32, 128, "float32", "cuda"),
+    "gpu-bert-32x128-tf32": Workload("BERT-base, 32 x 128, TF32", "bert", 32, 128, "tf32", "cuda"),
+    "gpu-resnet50-128x224-bf16": Workload("ResNet-50, 128 x 224, bf16", "resnet50", 128, 224, "bf16", "cuda"),
 }
+ON_CPU = [name for name, of in WORKLOADS.items() if of.device == "cpu"]
 
 
 def step_flops() -> int:
@@ -59,17 +71,38 @@ def rivals(of: Workload, batch: dict[str, Any], threads: int, compiles: bool) ->
     """PyTorch's sides by name, made when they are called."""
     narrow = of.dtype == "bf16"
     modes = {"eager": False, "compiled": True} if compiles else {"eager": False}
-    if of.model != "bert":
-        return {f"torch {mode}": lambda c=compiled: resnet_step.torch_step(of.model, batch, threads, narrow, c)
+    if of.model not in BERTS:
+        return {f"torch {mode}": lambda c=compiled: resnet_step.torch_step(of.model, batch, threads, narrow, c, of.device)
                 for mode, compiled in modes.items()}
-    return {f"torch {mode}, {which}": lambda c=compiled, m=masked: bert_step.torch_step(batch, threads, m, narrow, c)
-            for mode, compiled in modes.items() for which, masked in (("all positions", False), ("masked ones", True))}
+    heads = {"all positions": False, "masked ones": True} if of.device == "cpu" else {"masked ones": True}
+    return {f"torch {mode}, {which}": lambda c=compiled, m=masked: bert_step.torch_step(
+                batch, threads, m, narrow, c, BERTS[of.model], of.device)
+            for mode, compiled in modes.items() for which, masked in heads.items()}
 
 
-def ours(of: Workload, batch: dict[str, Any], threads: int) -> Step:
-    if of.model == "bert":
-        return bert_step.hetu_step(batch, threads, of.dtype)
-    return resnet_step.hetu_step(of.model, batch, threads, of.dtype)
+def ours(of: Workload, batch: dict[str, Any], threads: int, **told: Any) -> Step:
+    if of.model in BERTS:
+        return bert_step.hetu_step(batch, threads, of.dtype, model=BERTS[of.model], **told)
+    return resnet_step.hetu_step(of.model, batch, threads, of.dtype, **told)
+
+
+def sides_of_hetu(of: Workload, batch: dict[str, Any], threads: int) -> dict[str, Callable[[], Step]]:
+    if of.device == "cpu":
+        return {"hetu": lambda: ours(of, batch, threads)}
+    return {name: lambda g=graphs: ours(of, batch, threads, device=of.device, cuda_graphs=g)
+            for name, graphs in (("hetu", "off"), ("hetu graphs", "on"))}
+
+
+def print_kernels(name: str, step: Step, most: int = 40) -> None:
+    """Of one step: the time that the card spent in kernels of each name."""
+    from torch.profiler import ProfilerActivity, profile
+
+    with profile(activities=[ProfilerActivity.CUDA]) as seen:
+        step()
+    rows = sorted(seen.key_averages(), key=lambda row: -row.self_device_time_total)
+    print(f"{name}: {sum(row.self_device_time_total for row in rows) / 1e3:.2f} ms on the card")
+    for row in rows[:most]:
+        print(f"  {row.self_device_time_total / 1e3:9.3f} ms {row.count:5} x {row.key[:150]}")
 
 
 def main() -> int:
@@ -78,14 +111,15 @@ def main() -> int:
     parser.add_argument("--steps", type=int, default=5)
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--no-compile", action="store_true", help="leave torch.compile out")
+    parser.add_argument("--kernels", action="store_true", help="what each kernel of a step took, too, on a card")
     parser.add_argument("--memory", metavar="SIDE", help="hetu, or one of PyTorch's sides")
     args = parser.parse_args()
     of = WORKLOADS[args.workload]
-    if of.dtype == "bf16" and (lacks := _hetu.lacks_for_bfloat16()):
+    if of.device == "cpu" and of.dtype == "bf16" and (lacks := _hetu.lacks_for_bfloat16()):
         print(json.dumps({"skipped": f"this processor has no {lacks}"}))
         return 0
     batch = of.batch()
-    makers: dict[str, Callable[[], Step]] = {"hetu": lambda: ours(of, batch, args.threads)}
+    makers = sides_of_hetu(of, batch, args.threads)
     line: dict[str, Any] = {"title": of.title, "threads": args.threads}
     if args.memory != "hetu":  # PyTorch's libraries would count as Hetu's memory
         try:
@@ -94,6 +128,7 @@ def main() -> int:
             import transformers  # noqa: F401
 
             line["torch"] = torch.__version__
+            torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = of.dtype == "tf32"
             makers |= rivals(of, batch, args.threads, not args.no_compile)
         except ImportError as error:
             line["missing"] = f"{error.name} is not installed in {sys.executable}"
@@ -115,6 +150,9 @@ def main() -> int:
     for _ in range(args.steps + WARM_UP):
         for name, step in sides.items():
             times[name].append(timed(step))
+    if args.kernels:
+        for name, step in sides.items():
+            print_kernels(name, step)
     line["sides"] = {name: of_side[WARM_UP:] for name, of_side in times.items()}
     print(json.dumps(line))
     return 0

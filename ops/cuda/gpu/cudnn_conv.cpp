@@ -165,12 +165,11 @@ struct CudnnConv::Plan {
 
   void ask() {
     asked = true;
-    const auto type = [&](ConvMakes one) { return task.makes == one ? task.result : task.dtype; };
     const Operation names = operation_of(task.makes);
     CudnnDescriptor node(names.type);
-    node.set(names.x, tensor(kX, task.x(), type(ConvMakes::Input)));
-    node.set(names.w, tensor(kW, task.w(), type(ConvMakes::Weights)));
-    node.set(names.y, tensor(kY, task.y(), type(ConvMakes::Output)));
+    node.set(names.x, tensor(kX, task.x(), task.dtype));
+    node.set(names.w, tensor(kW, task.w(), task.dtype));
+    node.set(names.y, tensor(kY, task.y(), task.dtype));
     node.set(names.windows, windows(task.shape.w));
     const float one = 1, nothing = 0;
     node.set(names.alpha, CUDNN_TYPE_FLOAT, 1, &one);

@@ -19,6 +19,12 @@ HETU_HD inline bool claim(int* taken) {
                (return *taken == 0 && (*taken = 1) == 1;))
 }
 
+/// Sets bits of a word that others set, too.
+HETU_HD inline void set_bits(std::uint64_t* word, std::uint64_t bits) {
+  NV_IF_TARGET(NV_IS_DEVICE, (atomicOr(reinterpret_cast<unsigned long long*>(word), bits);),
+               (*word |= bits;))
+}
+
 namespace kernels {
 
 template <class Body>

@@ -82,7 +82,7 @@ void CudnnConv::operator()(const void* x, const void* w, const void* y) const {
   });
   const void* const to = input ? x : weights ? w : y;
   for (std::size_t i = 0; i < sums.size(); ++i)
-    write(to, t.result, static_cast<std::int64_t>(i), sums[i]);
+    write(to, t.dtype, static_cast<std::int64_t>(i), sums[i]);
 }
 
 }  // namespace hetu::cuda

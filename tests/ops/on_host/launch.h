@@ -12,6 +12,8 @@ namespace hetu::cuda {
 
 inline bool claim(int* taken) { return *taken == 0 && (*taken = 1) == 1; }
 
+inline void set_bits(std::uint64_t* word, std::uint64_t bits) { *word |= bits; }
+
 /// Backwards, since bodies must not lean on an order.
 template <class Body>
 void for_each(std::int64_t count, const Body& body) {

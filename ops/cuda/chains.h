@@ -1,0 +1,31 @@
+// Rows of one number as chains, so that they are added in ascending order by as many threads as
+// there are numbers. Read by the kernels alone.
+#pragma once
+#include <launch.h>
+
+#include "ops/cuda/work.h"
+
+namespace hetu::cuda {
+
+/// Whether row r is the first with its number within its part of so many rows, and the next one.
+/// Which: whether begins(row, number) a chain, and whether a row with such a number counts(row).
+template <class Which>
+struct ChainOf {
+  const std::int32_t* ids;
+  std::int32_t *first, *next;  // of every row: 1 or 0, and a row or -1
+  std::int64_t count, part;
+  Which which;
+  HETU_HD void operator()(std::int64_t r) const {
+    const std::int64_t begin = r / part * part;
+    const std::int64_t end = begin + part < count ? begin + part : count;
+    const std::int32_t id = ids[r];
+    bool is_first = which.begins(r, id);
+    for (std::int64_t i = begin; is_first && i < r; ++i) is_first = ids[i] != id || !which.counts(i);
+    std::int64_t after = r + 1;
+    while (after < end && (ids[after] != id || !which.counts(after))) ++after;
+    first[r] = is_first ? 1 : 0;
+    next[r] = after < end ? static_cast<std::int32_t>(after) : -1;
+  }
+};
+
+}  // namespace hetu::cuda

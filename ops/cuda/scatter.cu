@@ -1,0 +1,90 @@
+#include "ops/cuda/scatter.h"
+
+#include <launch.h>
+
+#include <algorithm>
+
+#include "graph/base/error.h"
+#include "ops/cuda/chains.h"
+
+namespace hetu::cuda {
+namespace {
+
+constexpr std::int64_t kPart = 64;  // rows
+
+struct AllRows {
+  HETU_HD bool begins(std::int64_t, std::int32_t) const { return true; }
+  HETU_HD bool counts(std::int64_t) const { return true; }
+};
+/// The first of each number in its part.
+struct FirstRows {
+  const std::int32_t* first;
+  HETU_HD bool begins(std::int64_t r, std::int32_t) const { return first[r] != 0; }
+  HETU_HD bool counts(std::int64_t r) const { return first[r] != 0; }
+};
+
+/// The sum of each chain of a part, where its first row stands.
+struct PartSumOf {
+  const std::int32_t *first, *next;
+  const float* values;
+  float* sums;
+  std::int64_t width;
+  HETU_HD void operator()(std::int64_t i) const {
+    const std::int64_t r = i / width, j = i % width;
+    if (first[r] == 0) return;
+    float sum = 0;
+    for (std::int64_t at = r; at >= 0; at = next[at]) sum += values[at * width + j];
+    sums[i] = sum;
+  }
+};
+
+struct AddChainOf {
+  const std::int32_t *ids, *first, *next;
+  const float* sums;
+  float* to;
+  std::int64_t width;
+  HETU_HD void operator()(std::int64_t i) const {
+    const std::int64_t r = i / width, j = i % width;
+    if (first[r] == 0) return;
+    float sum = 0;
+    for (std::int64_t at = r; at >= 0; at = next[at]) sum += sums[at * width + j];
+    to[ids[r] * width + j] += sum;
+  }
+};
+
+struct TouchOf {
+  TouchedRows touched;
+  const std::int32_t* ids;
+  HETU_HD void operator()(std::int64_t i) const {
+    set_bits(touched.bits + ids[i] / TouchedRows::kPerWord,
+             std::uint64_t{1} << (ids[i] % TouchedRows::kPerWord));
+  }
+};
+
+/// Of one batch of rows whose sums have room in the workspace.
+void add_some(float* to, std::int64_t width, const RowsOf& from) {
+  auto* const first = static_cast<std::int32_t*>(bench().workspace);
+  std::int32_t *const next = first + from.count, *const heads = next + from.count;
+  std::int32_t* const links = heads + from.count;
+  auto* const sums = reinterpret_cast<float*>(links + from.count);
+  for_each(from.count, ChainOf<AllRows>{from.ids, first, next, from.count, kPart, {}});
+  for_each(from.count * width, PartSumOf{first, next, from.values, sums, width});
+  for_each(from.count,
+           ChainOf<FirstRows>{from.ids, heads, links, from.count, from.count, {first}});
+  for_each(from.count * width, AddChainOf{from.ids, heads, links, sums, to, width});
+}
+
+}  // namespace
+
+void scatter_rows(float* to, const TouchedRows& touched, const RowsOf& from) {
+  const std::int64_t of_row = (4 + touched.width) * std::int64_t{sizeof(float)};
+  const std::int64_t most = kWorkspaceBytes / of_row;
+  require(most > 0, "rows of {} elements are too wide for --device cuda", touched.width);
+  for (std::int64_t begin = 0; begin < from.count; begin += most)
+    add_some(to, touched.width,
+             {from.ids + begin, from.values + begin * touched.width,
+              std::min(most, from.count - begin)});
+  for_each(from.count, TouchOf{touched, from.ids});
+}
+
+}  // namespace hetu::cuda
