@@ -19,6 +19,11 @@ HETU_HD inline bool claim(int* taken) {
                (return *taken == 0 && (*taken = 1) == 1;))
 }
 
+/// Of 16 bytes, one of the two a Quad, the other aligned as one.
+HETU_HD inline void move_quad(const void* from, void* to) {
+  *static_cast<Quad*>(to) = *static_cast<const Quad*>(from);
+}
+
 namespace kernels {
 
 template <class Body>

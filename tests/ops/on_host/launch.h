@@ -5,12 +5,20 @@
 #include <cstring>
 #include <vector>
 
+#include "graph/base/error.h"
 #include "ops/cuda/geometry.h"
 #include "ops/cuda/work.h"
 
 namespace hetu::cuda {
 
 inline bool claim(int* taken) { return *taken == 0 && (*taken = 1) == 1; }
+
+/// Refuses what the GPU's load would.
+inline void move_quad(const void* from, void* to) {
+  HETU_ASSERT(reinterpret_cast<std::uintptr_t>(from) % sizeof(Quad) == 0 &&
+              reinterpret_cast<std::uintptr_t>(to) % sizeof(Quad) == 0);
+  std::memcpy(to, from, sizeof(Quad));
+}
 
 /// Backwards, since bodies must not lean on an order.
 template <class Body>
