@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 #include <initializer_list>
+#include <type_traits>
 
 #include "graph/base/bfloat16.h"
 #include "graph/base/float16.h"
@@ -108,12 +109,12 @@ void sum_channels(const Channels& channels, const Term& term, const Finish& then
   for_rows(channels.count, pieces, TotalOf<Finish>{{}, then, parts, pieces});
 }
 
-/// Scratch: parts of sums, then so many float32 per channel.
+/// Scratch: parts of sums, then so many numbers per channel.
 constexpr std::int64_t kCoefficients = 3;
 std::int64_t scratch_of(const Channels& c) {
   const std::int64_t pieces = std::max(c.pieces(1), c.pieces(4));
   return c.count * (pieces * 2 * std::int64_t{sizeof(double)} +
-                    kCoefficients * std::int64_t{sizeof(float)});
+                    kCoefficients * std::int64_t{sizeof(double)});
 }
 
 /// Calls work(V): 4 where whole packs of all these can be moved, else 1.
@@ -126,12 +127,17 @@ void in_packs(const Channels& c, std::initializer_list<const T*> tensors, const 
     work(std::integral_constant<int, 1>());
 }
 
+/// What elements are computed in: as exactly as on the CPU where float32 is kept of it.
+template <class T>
+using Real = std::conditional_t<std::is_same_v<T, float>, double, float>;
+
 /// relu, if any, comes after what this gives. Forward and backward have the same bits.
-HETU_HD inline float normalised(float x, float mean, float scale, float beta) {
-  return (x - mean) * scale + beta;
+template <class R>
+HETU_HD float normalised(R x, R mean, R scale, R beta) {
+  return static_cast<float>((x - mean) * scale + beta);
 }
-HETU_HD inline float scale_of(float gamma, float variance, double epsilon) {
-  return static_cast<float>(double(gamma) / std::sqrt(double(variance) + epsilon));
+HETU_HD inline double scale_of(float gamma, float variance, double epsilon) {
+  return double(gamma) / std::sqrt(double(variance) + epsilon);
 }
 
 template <class T>
@@ -151,7 +157,8 @@ struct SumAndSquares {
 /// The statistics of a channel, from the sums or the buffers, and coefficients.
 struct StatisticsOf {
   const float *gamma, *beta, *mean, *variance;
-  float *used_mean, *used_variance, *next_mean, *next_variance, *coefficients;
+  float *used_mean, *used_variance, *next_mean, *next_variance;
+  double* coefficients;
   double count, momentum, epsilon;
   bool training;
   HETU_HD void operator()(std::int64_t c, const double* sums) const {
@@ -180,16 +187,17 @@ struct NormaliseOf {
   Channels channels;
   const T *x, *skip;
   T* y;
-  const float* coefficients;
+  const double* coefficients;
   bool relu;
   HETU_HD void operator()(std::int64_t i) const {
+    using R = Real<T>;
     const std::int64_t at = i * V, first = channels.of(at);
     const auto from = pack_at<V>(x, at);
     Pack<T, V> add = {}, made;
     if (skip != nullptr) add = pack_at<V>(skip, at);
     for (int v = 0; v < V; ++v) {
-      const float* const c = coefficients + 3 * (first + (channels.last ? v : 0));
-      float value = normalised(static_cast<float>(from.of[v]), c[0], c[1], c[2]);
+      const double* const c = coefficients + 3 * (first + (channels.last ? v : 0));
+      float value = normalised(R(static_cast<float>(from.of[v])), R(c[0]), R(c[1]), R(c[2]));
       if (skip != nullptr) value += static_cast<float>(add.of[v]);
       made.of[v] = static_cast<T>(relu ? fn::Relu()(value) : value);
     }
@@ -223,8 +231,7 @@ struct BatchNorm {
     T* const y = c.out<T>(0);
     in_packs<T>(channels, {x, added, y}, [&]<int V>(std::integral_constant<int, V>) {
       auto* const parts = static_cast<double*>(c.scratch);
-      auto* const coefficients =
-          reinterpret_cast<float*>(parts + channels.count * channels.pieces(V) * 2);
+      double* const coefficients = parts + channels.count * channels.pieces(V) * 2;
       const StatisticsOf statistics = {c.in<float>(1),
                                        c.in<float>(2),
                                        c.in<float>(3),
@@ -256,8 +263,9 @@ struct SlopeOf {
   double epsilon;
 
   template <int V>
-  HETU_HD void slopes(std::int64_t at, std::int64_t first, int step, float* apart,
+  HETU_HD void slopes(std::int64_t at, std::int64_t first, int step, Real<T>* apart,
                       float* slope) const {
+    using R = Real<T>;
     const auto from = pack_at<V>(x, at), given = pack_at<V>(dy, at);
     Pack<T, V> made = {}, second = {};
     if (more != nullptr) {
@@ -268,19 +276,21 @@ struct SlopeOf {
       const std::int64_t c = first + step * v;
       const auto value = static_cast<float>(from.of[v]);
       slope[v] = static_cast<float>(given.of[v]);
-      apart[v] = value - mean[c];
+      apart[v] = R(value) - R(mean[c]);
       if (more != nullptr)
         slope[v] = static_cast<float>(made.of[v]) > 0
                        ? slope[v] + static_cast<float>(second.of[v])
                        : 0.0F;
       else if (beta != nullptr &&
-               !(normalised(value, mean[c], scale_of(gamma[c], variance[c], epsilon), beta[c]) > 0))
+               !(normalised(R(value), R(mean[c]), R(scale_of(gamma[c], variance[c], epsilon)),
+                            R(beta[c])) > 0))
         slope[v] = 0;
     }
   }
   template <int V>
   HETU_HD void add(std::int64_t at, std::int64_t first, int step, double (*sums)[2]) const {
-    float apart[V], slope[V];
+    Real<T> apart[V];
+    float slope[V];
     slopes<V>(at, first, step, apart, slope);
     for (int v = 0; v < V; ++v) {
       sums[v][0] += slope[v];
@@ -292,15 +302,16 @@ struct SlopeOf {
 /// dgamma and dbeta of a channel; dx = c0 * (slope - c1 - (x - mean) * c2).
 struct ChannelGradOf {
   const float *gamma, *variance;
-  float *dgamma, *dbeta, *coefficients;
+  float *dgamma, *dbeta;
+  double* coefficients;
   double count, epsilon;
   HETU_HD void operator()(std::int64_t c, const double* sums) const {
     const double rstd = 1 / std::sqrt(double(variance[c]) + epsilon);
     dgamma[c] = static_cast<float>(sums[1] * rstd);
     dbeta[c] = static_cast<float>(sums[0]);
-    coefficients[3 * c] = static_cast<float>(gamma[c] * rstd);
-    coefficients[3 * c + 1] = static_cast<float>(sums[0] / count);
-    coefficients[3 * c + 2] = static_cast<float>(sums[1] * rstd * rstd / count);
+    coefficients[3 * c] = gamma[c] * rstd;
+    coefficients[3 * c + 1] = sums[0] / count;
+    coefficients[3 * c + 2] = sums[1] * rstd * rstd / count;
   }
 };
 
@@ -309,16 +320,19 @@ struct ImageGradOf {
   SlopeOf<T> of;
   Channels channels;
   T *dx, *dskip;
-  const float* coefficients;
+  const double* coefficients;
   HETU_HD void operator()(std::int64_t i) const {
+    using R = Real<T>;
     const std::int64_t at = i * V, first = channels.of(at);
     const int step = channels.last ? 1 : 0;
-    float apart[V], slope[V];
+    Real<T> apart[V];
+    float slope[V];
     of.template slopes<V>(at, first, step, apart, slope);
     Pack<T, V> to_x, to_skip;
     for (int v = 0; v < V; ++v) {
-      const float* const c = coefficients + 3 * (first + step * v);
-      to_x.of[v] = static_cast<T>(c[0] * (slope[v] - c[1] - apart[v] * c[2]));
+      const double* const c = coefficients + 3 * (first + step * v);
+      const R made = R(c[0]) * (slope[v] - R(c[1]) - apart[v] * R(c[2]));
+      to_x.of[v] = static_cast<T>(static_cast<float>(made));
       to_skip.of[v] = static_cast<T>(slope[v]);
     }
     *reinterpret_cast<Pack<T, V>*>(dx + at) = to_x;
@@ -351,8 +365,7 @@ struct BatchNormGrad {
     T *const dx = c.out<T>(0), *const dskip = skip ? c.out<T>(3) : nullptr;
     const auto work = [&]<int V>(std::integral_constant<int, V>) {
       auto* const parts = static_cast<double*>(c.scratch);
-      auto* const coefficients =
-          reinterpret_cast<float*>(parts + channels.count * channels.pieces(V) * 2);
+      double* const coefficients = parts + channels.count * channels.pieces(V) * 2;
       const ChannelGradOf then = {of.gamma,       of.variance,
                                   c.out<float>(1), c.out<float>(2),
                                   coefficients,    static_cast<double>(channels.per_channel()),

@@ -12,6 +12,8 @@ namespace {
 
 using cpu::ConvShape;
 
+constexpr std::int64_t kLeastInputs = 8;  ///< what matrix units take of two bytes at once
+
 /// Weights [outputs, inputs, window] as [outputs, window, inputs], or back; of one input and one tap
 /// as they are, in another dtype.
 struct TurnOf {
@@ -101,6 +103,8 @@ bool fits(const KernelDesc& d) {
       if (cpu::count_of(t) == 0) return false;
   const DType dtype = d.inputs[0].dtype, result = d.outputs[0].dtype;
   const bool wide = what_makes(d) == ConvMakes::Weights && result == DType::Float32;
+  // Of the first layer: its engines for gradients of weights take twice as long as own kernels.
+  if (wide && is_narrow(dtype) && cpu::conv_shape(d).group_inputs() < kLeastInputs) return false;
   return d.inputs[1].dtype == dtype && (result == dtype || wide) &&
          (is_narrow(dtype) || dtype == DType::Float32);
 }

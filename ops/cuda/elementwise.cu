@@ -5,6 +5,7 @@
 
 #include "ops/cpu/attr_fns.h"
 #include "ops/cuda/numbers.h"
+#include "ops/cuda/packs.h"
 
 namespace hetu::cuda {
 namespace {
@@ -32,6 +33,7 @@ struct Unary {
       return F();
   }
   void operator()(const KernelCall& c) const {
+    if (numbers.alike() && swept_in_packs<1>(numbers.dtype(), c.inputs, c.outputs[0], n, f)) return;
     for_each(n, UnaryOf<F>{numbers.in(c, 0), numbers.out(c, 0), f});
   }
 };
@@ -77,8 +79,16 @@ template <class F>
 struct TwoNumbers {
   Walk<2> walk;
   Numbers numbers;
-  explicit TwoNumbers(const KernelDesc& d) : walk(d), numbers(d) {}
+  bool alike;  // in types and shapes
+  explicit TwoNumbers(const KernelDesc& d)
+      : walk(d),
+        numbers(d),
+        alike(numbers.alike() && d.inputs[0].shape == d.outputs[0].shape &&
+              d.inputs[1].shape == d.outputs[0].shape) {}
   void operator()(const KernelCall& c) const {
+    if (alike &&
+        swept_in_packs<2>(numbers.dtype(), c.inputs, c.outputs[0], walk.elements, F()))
+      return;
     for_each(walk.elements,
              TwoNumbersOf<F>{numbers.in(c, 0), numbers.in(c, 1), numbers.out(c, 0), walk});
   }

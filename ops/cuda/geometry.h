@@ -43,11 +43,11 @@ inline constexpr std::int64_t piece_begin(std::int64_t terms, std::int64_t piece
   return terms / pieces * i + std::min(terms % pieces, i);
 }
 
-/// In how many pieces the rows of a matrix are summed column by column: enough threads in all, and
-/// no piece of few rows.
+/// In how many pieces the rows of a matrix are summed column by column: enough threads in all,
+/// were each to have eight columns, and no piece of few rows.
 inline std::int64_t pieces_of_rows(std::int64_t rows, std::int64_t columns) {
-  constexpr std::int64_t kThreads = 1 << 17, kLeast = 32;
-  const std::int64_t wanted = kThreads / std::max<std::int64_t>(columns, 1);
+  constexpr std::int64_t kElements = 1 << 19, kLeast = 16;
+  const std::int64_t wanted = kElements / std::max<std::int64_t>(columns, 1);
   return std::clamp<std::int64_t>(std::min(wanted, rows / kLeast), 1, 1024);
 }
 

@@ -2,6 +2,7 @@
 #include <launch.h>
 
 #include "ops/cuda/numbers.h"
+#include "ops/cuda/packs.h"
 #include "ops/cuda/product.h"
 #include "ops/cuda/rows.h"
 
@@ -120,8 +121,10 @@ PreparedKernel linear_then(const KernelDesc& d) {
             void* const before = c.outputs[made];
             if (one_call && whole.there()) return whole(a, b, bias, c.outputs[0], before);
             plain(a, b, bias, before);
-            for_each(node.shape.m * node.shape.n,
-                     ActivateOf<F>{{before, node.result}, {c.outputs[0], node.result}});
+            const void* const x[] = {before};
+            const std::int64_t n = node.shape.m * node.shape.n;
+            if (swept_in_packs<1>(node.result, x, c.outputs[0], n, F())) return;
+            for_each(n, ActivateOf<F>{{before, node.result}, {c.outputs[0], node.result}});
           },
           node.scratch_bytes(), kImplementation};
 }

@@ -106,15 +106,45 @@ struct GammaTerm {
   }
 };
 
+/// The same where x and dy lie in packs.
+template <class T>
+struct GammaPackTerm {
+  GammaTerm one;
+  const T *x, *dy;
+  bool lies_in_packs() const { return lie_in_packs({x, dy}); }
+  HETU_HD double operator()(std::int64_t i, std::int64_t j) const { return one(i, j); }
+  HETU_HD void pack(std::int64_t i, std::int64_t j, double (&terms)[kPack]) const {
+    float of_x[kPack], of_dy[kPack];
+    load_pack(x + i * one.columns + j, of_x);
+    load_pack(dy + i * one.columns + j, of_dy);
+    const double mean = one.mean[i], rstd = one.rstd[i];
+    for (int k = 0; k < kPack; ++k) terms[k] = double(of_dy[k]) * (double(of_x[k]) - mean) * rstd;
+  }
+};
+
 struct LayerNormGammaGrad {
   Rows x;
   Numbers numbers;
-  explicit LayerNormGammaGrad(const KernelDesc& d) : x(rows_of(d.inputs[0])), numbers(d) {}
+  DType of_x, of_dy;
+  explicit LayerNormGammaGrad(const KernelDesc& d)
+      : x(rows_of(d.inputs[0])),
+        numbers(d),
+        of_x(d.inputs[0].dtype),
+        of_dy(d.inputs[3].dtype) {}
   std::int64_t scratch_bytes() const { return column_scratch(x.rows, x.columns); }
+  template <class T>
+  void sum(const KernelCall& c, const GammaTerm& of) const {
+    sum_columns(x.rows, x.columns, GammaPackTerm<T>{of, c.in<T>(0), c.in<T>(3)},
+                static_cast<double*>(c.scratch), c.out<float>(0));
+  }
   void operator()(const KernelCall& c) const {
     const GammaTerm of{numbers.in(c, 0), numbers.in(c, 1), numbers.in(c, 2), numbers.in(c, 3),
                        x.columns};
-    sum_columns(x.rows, x.columns, of, static_cast<double*>(c.scratch), c.out<float>(0));
+    if (of_x != of_dy)
+      return sum_columns(x.rows, x.columns, of, static_cast<double*>(c.scratch), c.out<float>(0));
+    if (of_x == DType::BFloat16) return sum<BFloat16>(c, of);
+    if (of_x == DType::Float16) return sum<Float16>(c, of);
+    sum<float>(c, of);
   }
 };
 

@@ -2,6 +2,7 @@
 // float16 is float32 in a kernel. The choice is the same for a whole launch, so that it costs
 // nothing beside the memory. Read by the kernels alone.
 #pragma once
+#include <algorithm>
 #include <cstdint>
 
 #include "graph/base/bfloat16.h"
@@ -61,6 +62,13 @@ class Numbers {
   Writer out(const KernelCall& c, std::size_t i) const { return {c.outputs[i], outputs_[i]}; }
   /// What an output holds already.
   Reader read_out(const KernelCall& c, std::size_t i) const { return {c.outputs[i], outputs_[i]}; }
+  /// Whether all are of one type, the first output's.
+  bool alike() const {
+    const auto same = [this](DType one) { return one == dtype(); };
+    return std::all_of(inputs_.begin(), inputs_.end(), same) &&
+           std::all_of(outputs_.begin(), outputs_.end(), same);
+  }
+  DType dtype() const { return outputs_[0]; }
 
  private:
   static DType of(const KernelDesc& d, const TensorType& t) {

@@ -28,21 +28,40 @@ struct Sum {
   }
 };
 
+template <class T>
 struct MatrixTerm {
-  const float* x;
+  const T* x;
   std::int64_t columns;
-  HETU_HD double operator()(std::int64_t i, std::int64_t j) const { return x[i * columns + j]; }
+  bool lies_in_packs() const { return lie_in_packs({x}); }
+  HETU_HD double operator()(std::int64_t i, std::int64_t j) const {
+    return static_cast<float>(x[i * columns + j]);
+  }
+  HETU_HD void pack(std::int64_t i, std::int64_t j, double (&terms)[kPack]) const {
+    float of_row[kPack];
+    load_pack(x + i * columns + j, of_row);
+    for (int k = 0; k < kPack; ++k) terms[k] = of_row[k];
+  }
 };
 
+template <class T>
 struct SumRows {
   Rows x;
   explicit SumRows(const KernelDesc& d) : x(rows_of(d.inputs[0])) {}
   std::int64_t scratch_bytes() const { return column_scratch(x.rows, x.columns); }
   void operator()(const KernelCall& c) const {
-    sum_columns(x.rows, x.columns, MatrixTerm{c.in<float>(0), x.columns},
+    sum_columns(x.rows, x.columns, MatrixTerm<T>{c.in<T>(0), x.columns},
                 static_cast<double*>(c.scratch), c.out<float>(0));
   }
 };
+
+/// Sums of whole columns want a float32 to go to; what is added is read as it lies.
+PreparedKernel sum_rows(const KernelDesc& d) {
+  if (d.outputs[0].dtype == DType::Float32 && d.inputs[0].dtype == DType::BFloat16)
+    return kernel<SumRows<BFloat16>>(d);
+  if (d.outputs[0].dtype == DType::Float32 && d.inputs[0].dtype == DType::Float16)
+    return kernel<SumRows<Float16>>(d);
+  return floats<SumRows<float>>(d);
+}
 
 /// What goes into one output: see the structs of the same names in ops/cpu/reduce_shape.h, which
 /// add one element after the other.
@@ -177,7 +196,7 @@ struct SumLast {
 const KernelTable& reduce_rows() {
   static const KernelTable kRows = {
       row("sum", floats<Sum>),
-      row("sum_rows", floats<SumRows>),
+      row("sum_rows", sum_rows),
       row("sum_last", floats<SumLast>),
       row("reduce_sum", floats<Reduce<SumOf>>),
       row("reduce_mean", floats<Reduce<MeanOf>>),

@@ -3,6 +3,7 @@
 #pragma once
 #include <launch.h>
 
+#include "ops/cuda/packs.h"
 #include "ops/cuda/work.h"
 
 namespace hetu::cuda {
@@ -65,14 +66,37 @@ struct ColumnPieces {
   }
 };
 
-struct ColumnTotals {
+/// The same of eight neighbouring columns. Term: void pack(row, column, double (&terms)[kPack]).
+template <class Term>
+struct ColumnPackPieces {
+  Term of;
+  std::int64_t rows, columns, pieces;
+  double* parts;
+  HETU_HD void operator()(std::int64_t i) const {
+    const std::int64_t packs = columns / kPack, piece = i / packs, j = i % packs * kPack;
+    const std::int64_t end = piece_begin(rows, pieces, piece + 1);
+    double sums[kPack] = {};
+    for (std::int64_t r = piece_begin(rows, pieces, piece); r < end; ++r) {
+      double terms[kPack];
+      of.pack(r, j, terms);
+      for (int k = 0; k < kPack; ++k) sums[k] += terms[k];
+    }
+    for (int k = 0; k < kPack; ++k) parts[piece * columns + j + k] = sums[k];
+  }
+};
+
+/// A block per column.
+struct ColumnTotals : RowWork {
+  static constexpr int kRounds = 1;
   const double* parts;
   float* to;
-  std::int64_t columns, pieces;
-  HETU_HD void operator()(std::int64_t j) const {
-    double sum = 0;
-    for (std::int64_t p = 0; p < pieces; ++p) sum += parts[p * columns + j];
-    to[j] = static_cast<float>(sum);
+  std::int64_t columns;
+  HETU_HD double term(int, std::int64_t j, std::int64_t piece, const double*) const {
+    return parts[piece * columns + j];
+  }
+  HETU_HD void write(std::int64_t, std::int64_t, const double*) const {}
+  HETU_HD void finish(std::int64_t j, const double* sum) const {
+    to[j] = static_cast<float>(sum[0]);
   }
 };
 
@@ -85,8 +109,15 @@ template <class Term>
 void sum_columns(std::int64_t rows, std::int64_t columns, const Term& of, double* parts,
                  float* to) {
   const std::int64_t pieces = pieces_of_rows(rows, columns);
+  const ColumnTotals totals{{}, parts, to, columns};
+  if constexpr (requires { of.lies_in_packs(); })
+    if (columns % kPack == 0 && of.lies_in_packs()) {
+      for_each(pieces * (columns / kPack),
+               ColumnPackPieces<Term>{of, rows, columns, pieces, parts});
+      return for_rows(columns, pieces, totals);
+    }
   for_each(pieces * columns, ColumnPieces<Term>{of, rows, columns, pieces, parts});
-  for_each(columns, ColumnTotals{parts, to, columns, pieces});
+  for_rows(columns, pieces, totals);
 }
 
 }  // namespace hetu::cuda

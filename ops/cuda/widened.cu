@@ -8,6 +8,7 @@
 
 #include "graph/base/bfloat16.h"
 #include "graph/base/float16.h"
+#include "ops/cuda/packs.h"
 #include "ops/cuda/rows.h"
 
 namespace hetu::cuda {
@@ -20,8 +21,13 @@ struct ConvertOf {
   HETU_HD void operator()(std::int64_t i) const { y[i] = static_cast<To>(x[i]); }
 };
 
+struct Same {
+  HETU_HD float operator()(float x) const { return x; }
+};
+
 template <class From, class To>
 void convert(const void* x, void* y, std::int64_t n) {
+  if (lie_in_packs({x, y})) return sweep_packs<From, To, 1>(&x, y, n, Same());
   for_each(n, ConvertOf<From, To>{static_cast<const From*>(x), static_cast<To*>(y)});
 }
 

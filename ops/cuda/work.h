@@ -10,6 +10,11 @@
 
 namespace hetu::cuda {
 
+/// What one load or store moves at most, and the alignment that it wants.
+struct alignas(16) Quad {
+  std::uint32_t word[4];
+};
+
 /// The first bad index that a kernel met since it was last looked at. Host and device see it.
 struct Fault {
   int taken = 0;

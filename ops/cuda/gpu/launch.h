@@ -25,6 +25,11 @@ HETU_HD inline void set_bits(std::uint64_t* word, std::uint64_t bits) {
                (*word |= bits;))
 }
 
+/// Of 16 bytes, one of the two a Quad, the other aligned as one.
+HETU_HD inline void move_quad(const void* from, void* to) {
+  *static_cast<Quad*>(to) = *static_cast<const Quad*>(from);
+}
+
 namespace kernels {
 
 template <class Body>

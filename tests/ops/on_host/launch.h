@@ -5,6 +5,7 @@
 #include <cstring>
 #include <vector>
 
+#include "graph/base/error.h"
 #include "ops/cuda/geometry.h"
 #include "ops/cuda/work.h"
 
@@ -13,6 +14,13 @@ namespace hetu::cuda {
 inline bool claim(int* taken) { return *taken == 0 && (*taken = 1) == 1; }
 
 inline void set_bits(std::uint64_t* word, std::uint64_t bits) { *word |= bits; }
+
+/// Refuses what the GPU's load would.
+inline void move_quad(const void* from, void* to) {
+  HETU_ASSERT(reinterpret_cast<std::uintptr_t>(from) % sizeof(Quad) == 0 &&
+              reinterpret_cast<std::uintptr_t>(to) % sizeof(Quad) == 0);
+  std::memcpy(to, from, sizeof(Quad));
+}
 
 /// Backwards, since bodies must not lean on an order.
 template <class Body>
