@@ -62,11 +62,19 @@ struct Axes {
     for (int i = 0; i < N; ++i) step[count][i] = steps[i];
     ++count;
   }
+  /// `number` is below the product of the sizes. The first axis has what is left, undivided.
   HETU_HD void add_places(std::int64_t number, std::int64_t* at) const {
-    for (int axis = count; axis-- > 0; number /= size[axis]) {
-      const std::int64_t place = number % size[axis];
+    for (int axis = count; axis-- > 0;) {
+      const std::int64_t left = axis == 0 ? 0 : quotient(number, size[axis]);
+      const std::int64_t place = number - left * size[axis];
       for (int i = 0; i < N; ++i) at[i] += place * step[axis][i];
+      number = left;
     }
+  }
+  /// A GPU divides 32 bits several times faster than 64.
+  HETU_HD static std::int64_t quotient(std::int64_t a, std::int64_t b) {
+    if (((a | b) >> 32) == 0) return static_cast<std::uint32_t>(a) / static_cast<std::uint32_t>(b);
+    return a / b;
   }
 };
 
