@@ -71,11 +71,6 @@ struct Axes {
       number = left;
     }
   }
-  /// A GPU divides 32 bits several times faster than 64.
-  HETU_HD static std::int64_t quotient(std::int64_t a, std::int64_t b) {
-    if (((a | b) >> 32) == 0) return static_cast<std::uint32_t>(a) / static_cast<std::uint32_t>(b);
-    return a / b;
-  }
 };
 
 /// BroadcastWalk for the device: at[i] is where operand i stands for an element of the output.
