@@ -32,7 +32,8 @@ struct Keeps {
     if (!drops) return x;
     const std::int64_t sample = quotient(i, elements);
     const auto stream = moment.stream(name_hash, sample);
-    return rate.keeps(stream.bits(i - sample * elements)) ? x * static_cast<float>(rate.scale) : 0.0F;
+    return rate.keeps(stream.bits(i - sample * elements)) ? x * static_cast<float>(rate.scale)
+                                                          : 0.0F;
   }
 };
 
