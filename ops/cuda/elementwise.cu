@@ -86,8 +86,7 @@ struct TwoNumbers {
         alike(numbers.alike() && d.inputs[0].shape == d.outputs[0].shape &&
               d.inputs[1].shape == d.outputs[0].shape) {}
   void operator()(const KernelCall& c) const {
-    if (alike &&
-        swept_in_packs<2>(numbers.dtype(), c.inputs, c.outputs[0], walk.elements, F()))
+    if (alike && swept_in_packs<2>(numbers.dtype(), c.inputs, c.outputs[0], walk.elements, F()))
       return;
     for_each(walk.elements,
              TwoNumbersOf<F>{numbers.in(c, 0), numbers.in(c, 1), numbers.out(c, 0), walk});

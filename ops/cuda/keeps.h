@@ -4,6 +4,7 @@
 
 #include "ops/cpu/kernel_shapes.h"
 #include "ops/cuda/moment.h"
+#include "ops/cuda/work.h"
 
 namespace hetu::cuda {
 
@@ -29,8 +30,10 @@ struct Keeps {
   }
   HETU_HD float operator()(std::int64_t i, float x) const {
     if (!drops) return x;
-    const auto stream = moment.stream(name_hash, i / elements);
-    return rate.keeps(stream.bits(i % elements)) ? x * static_cast<float>(rate.scale) : 0.0F;
+    const std::int64_t sample = quotient(i, elements);
+    const auto stream = moment.stream(name_hash, sample);
+    return rate.keeps(stream.bits(i - sample * elements)) ? x * static_cast<float>(rate.scale)
+                                                          : 0.0F;
   }
 };
 

@@ -127,10 +127,7 @@ struct LayerNormGammaGrad {
   Numbers numbers;
   DType of_x, of_dy;
   explicit LayerNormGammaGrad(const KernelDesc& d)
-      : x(rows_of(d.inputs[0])),
-        numbers(d),
-        of_x(d.inputs[0].dtype),
-        of_dy(d.inputs[3].dtype) {}
+      : x(rows_of(d.inputs[0])), numbers(d), of_x(d.inputs[0].dtype), of_dy(d.inputs[3].dtype) {}
   std::int64_t scratch_bytes() const { return column_scratch(x.rows, x.columns); }
   template <class T>
   void sum(const KernelCall& c, const GammaTerm& of) const {

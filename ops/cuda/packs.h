@@ -46,8 +46,8 @@ template <class Narrow>
 HETU_HD void store_pack(Narrow* to, const float (&x)[kPack]) {
   Quad quad{};
   for (int k = 0; k < kPack; ++k)
-    quad.word[k / 2] |=
-        std::uint32_t{std::bit_cast<std::uint16_t>(static_cast<Narrow>(x[k]))} << (16 * (k % 2));
+    quad.word[k / 2] |= std::uint32_t{std::bit_cast<std::uint16_t>(static_cast<Narrow>(x[k]))}
+                        << (16 * (k % 2));
   move_quad(&quad, to);
 }
 

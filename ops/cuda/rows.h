@@ -62,10 +62,13 @@ struct Axes {
     for (int i = 0; i < N; ++i) step[count][i] = steps[i];
     ++count;
   }
+  /// `number` is below the product of the sizes. The first axis has what is left, undivided.
   HETU_HD void add_places(std::int64_t number, std::int64_t* at) const {
-    for (int axis = count; axis-- > 0; number /= size[axis]) {
-      const std::int64_t place = number % size[axis];
+    for (int axis = count; axis-- > 0;) {
+      const std::int64_t left = axis == 0 ? 0 : quotient(number, size[axis]);
+      const std::int64_t place = number - left * size[axis];
       for (int i = 0; i < N; ++i) at[i] += place * step[axis][i];
+      number = left;
     }
   }
 };

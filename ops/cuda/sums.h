@@ -73,7 +73,8 @@ struct ColumnPackPieces {
   std::int64_t rows, columns, pieces;
   double* parts;
   HETU_HD void operator()(std::int64_t i) const {
-    const std::int64_t packs = columns / kPack, piece = i / packs, j = i % packs * kPack;
+    const std::int64_t packs = columns / kPack, piece = quotient(i, packs);
+    const std::int64_t j = (i - piece * packs) * kPack;
     const std::int64_t end = piece_begin(rows, pieces, piece + 1);
     double sums[kPack] = {};
     for (std::int64_t r = piece_begin(rows, pieces, piece); r < end; ++r) {

@@ -15,6 +15,12 @@ struct alignas(16) Quad {
   std::uint32_t word[4];
 };
 
+/// a / b of what is not negative: a GPU divides 32 bits several times faster than 64.
+HETU_HD inline std::int64_t quotient(std::int64_t a, std::int64_t b) {
+  if (((a | b) >> 32) == 0) return static_cast<std::uint32_t>(a) / static_cast<std::uint32_t>(b);
+  return a / b;
+}
+
 /// The first bad index that a kernel met since it was last looked at. Host and device see it.
 struct Fault {
   int taken = 0;
