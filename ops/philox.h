@@ -58,13 +58,20 @@ struct PhiloxStream {
             static_cast<std::uint32_t>(((s >> 32) << 16) | ((t >> 32) & 0xffffu))};
   }
 
+  /// What the numbers of an element, and of those of its group that are multiples of 16 apart, are
+  /// taken from.
+  HETU_HD Philox4 numbers(std::int64_t element) const {
+    const auto lane = static_cast<std::uint32_t>(element % kLanes);
+    const auto block = static_cast<std::uint32_t>(element / kGroup) * kLanes + lane;
+    return philox4x32({{block, counter1, counter2, counter3}}, key0, key1);
+  }
+  HETU_HD static std::uint32_t number(const Philox4& of, std::int64_t element) {
+    const auto slot = static_cast<std::uint32_t>(element % kGroup) / kLanes;
+    return (of.word[slot / 2] >> (16 * (slot % 2))) & 0xffffu;
+  }
   /// The 16 random bits of one element.
   HETU_HD std::uint32_t bits(std::int64_t element) const {
-    const auto lane = static_cast<std::uint32_t>(element % kLanes);
-    const auto slot = static_cast<std::uint32_t>(element % kGroup) / kLanes;
-    const auto block = static_cast<std::uint32_t>(element / kGroup) * kLanes + lane;
-    const Philox4 r = philox4x32({{block, counter1, counter2, counter3}}, key0, key1);
-    return (r.word[slot / 2] >> (16 * (slot % 2))) & 0xffffu;
+    return number(numbers(element), element);
   }
 };
 

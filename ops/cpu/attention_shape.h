@@ -43,7 +43,7 @@ struct AttentionShape {
         scale(1.0 / std::sqrt(double(columns))) {}
 
   /// Every query sees every key that no mask hides.
-  bool whole() const { return !causal && window == 0; }
+  HETU_HD bool whole() const { return !causal && window == 0; }
 
   /// What query i sees by its place; the last query stands at the last key. Neither end falls with
   /// i.

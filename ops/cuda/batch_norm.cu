@@ -113,8 +113,8 @@ void sum_channels(const Channels& channels, const Term& term, const Finish& then
 constexpr std::int64_t kCoefficients = 3;
 std::int64_t scratch_of(const Channels& c) {
   const std::int64_t pieces = std::max(c.pieces(1), c.pieces(4));
-  return c.count * (pieces * 2 * std::int64_t{sizeof(double)} +
-                    kCoefficients * std::int64_t{sizeof(double)});
+  return c.count *
+         (pieces * 2 * std::int64_t{sizeof(double)} + kCoefficients * std::int64_t{sizeof(double)});
 }
 
 /// Calls work(V): 4 where whole packs of all these can be moved, else 1.
@@ -131,13 +131,13 @@ void in_packs(const Channels& c, std::initializer_list<const T*> tensors, const 
 template <class T>
 using Real = std::conditional_t<std::is_same_v<T, float>, double, float>;
 
-/// relu, if any, comes after what this gives. Forward and backward have the same bits.
+/// relu, if any, comes after what this gives.
 template <class R>
 HETU_HD float normalised(R x, R mean, R scale, R beta) {
   return static_cast<float>((x - mean) * scale + beta);
 }
-HETU_HD inline double scale_of(float gamma, float variance, double epsilon) {
-  return double(gamma) / std::sqrt(double(variance) + epsilon);
+HETU_HD inline double scale_of(double gamma, double variance, double epsilon) {
+  return gamma / std::sqrt(variance + epsilon);
 }
 
 template <class T>
@@ -175,8 +175,8 @@ struct StatisticsOf {
     const double whole = spread * (count / (count - 1));
     next_variance[c] = static_cast<float>(
         training ? old_variance + momentum * (whole - old_variance) : old_variance);
-    coefficients[3 * c] = used_mean[c];
-    coefficients[3 * c + 1] = scale_of(gamma[c], used_variance[c], epsilon);
+    coefficients[3 * c] = now;
+    coefficients[3 * c + 1] = scale_of(gamma[c], spread, epsilon);
     coefficients[3 * c + 2] = beta[c];
   }
   HETU_HD void operator()(std::int64_t c) const { (*this)(c, nullptr); }
@@ -232,18 +232,12 @@ struct BatchNorm {
     in_packs<T>(channels, {x, added, y}, [&]<int V>(std::integral_constant<int, V>) {
       auto* const parts = static_cast<double*>(c.scratch);
       double* const coefficients = parts + channels.count * channels.pieces(V) * 2;
-      const StatisticsOf statistics = {c.in<float>(1),
-                                       c.in<float>(2),
-                                       c.in<float>(3),
-                                       c.in<float>(4),
-                                       c.out<float>(1),
-                                       c.out<float>(2),
-                                       c.out<float>(3),
-                                       c.out<float>(4),
-                                       coefficients,
-                                       static_cast<double>(channels.per_channel()),
-                                       momentum,
-                                       epsilon,
+      const StatisticsOf statistics = {c.in<float>(1),  c.in<float>(2),
+                                       c.in<float>(3),  c.in<float>(4),
+                                       c.out<float>(1), c.out<float>(2),
+                                       c.out<float>(3), c.out<float>(4),
+                                       coefficients,    static_cast<double>(channels.per_channel()),
+                                       momentum,        epsilon,
                                        c.run.training};
       if (c.run.training)
         sum_channels<V>(channels, SumAndSquares<T>{x}, statistics, parts);
@@ -278,9 +272,8 @@ struct SlopeOf {
       slope[v] = static_cast<float>(given.of[v]);
       apart[v] = R(value) - R(mean[c]);
       if (more != nullptr)
-        slope[v] = static_cast<float>(made.of[v]) > 0
-                       ? slope[v] + static_cast<float>(second.of[v])
-                       : 0.0F;
+        slope[v] =
+            static_cast<float>(made.of[v]) > 0 ? slope[v] + static_cast<float>(second.of[v]) : 0.0F;
       else if (beta != nullptr &&
                !(normalised(R(value), R(mean[c]), R(scale_of(gamma[c], variance[c], epsilon)),
                             R(beta[c])) > 0))
@@ -366,13 +359,12 @@ struct BatchNormGrad {
     const auto work = [&]<int V>(std::integral_constant<int, V>) {
       auto* const parts = static_cast<double*>(c.scratch);
       double* const coefficients = parts + channels.count * channels.pieces(V) * 2;
-      const ChannelGradOf then = {of.gamma,       of.variance,
+      const ChannelGradOf then = {of.gamma,        of.variance,
                                   c.out<float>(1), c.out<float>(2),
                                   coefficients,    static_cast<double>(channels.per_channel()),
                                   epsilon};
       sum_channels<V>(channels, of, then, parts);
-      for_each(channels.elements() / V,
-               ImageGradOf<T, V>{of, channels, dx, dskip, coefficients});
+      for_each(channels.elements() / V, ImageGradOf<T, V>{of, channels, dx, dskip, coefficients});
     };
     in_packs<T>(channels, {of.x, of.dy, of.y, of.more, dx, dskip}, work);
   }

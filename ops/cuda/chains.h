@@ -20,7 +20,8 @@ struct ChainOf {
     const std::int64_t end = begin + part < count ? begin + part : count;
     const std::int32_t id = ids[r];
     bool is_first = which.begins(r, id);
-    for (std::int64_t i = begin; is_first && i < r; ++i) is_first = ids[i] != id || !which.counts(i);
+    for (std::int64_t i = begin; is_first && i < r; ++i)
+      is_first = ids[i] != id || !which.counts(i);
     std::int64_t after = r + 1;
     while (after < end && (ids[after] != id || !which.counts(after))) ++after;
     first[r] = is_first ? 1 : 0;

@@ -14,8 +14,8 @@ using cpu::ConvShape;
 
 constexpr std::int64_t kLeastInputs = 8;  ///< what matrix units take of two bytes at once
 
-/// Weights [outputs, inputs, window] as [outputs, window, inputs], or back; of one input and one tap
-/// as they are, in another dtype.
+/// Weights [outputs, inputs, window] as [outputs, window, inputs], or back; of one input and one
+/// tap as they are, in another dtype.
 struct TurnOf {
   Reader from;
   Writer to;
@@ -88,7 +88,8 @@ class Convolution {
   }
 
   ConvTask task_;
-  DType result_;  ///< of the node; cuDNN's engines that sum weights' gradients fast give task_.dtype
+  DType
+      result_;  ///< of the node; cuDNN's engines that sum weights' gradients fast give task_.dtype
   CudnnConv conv_;
   PreparedKernel own_;
   bool turns_;

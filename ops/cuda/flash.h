@@ -71,15 +71,51 @@ struct Flash : Heads {
   }
 
   HETU_HD float score(const ScoreRow& a, std::int64_t j, float dot) const {
-    return dot * static_cast<float>(s.scale) + static_cast<float>(bias(a, j));
+    const float scaled = dot * static_cast<float>(s.scale);
+    return bias.shown == nullptr ? scaled : scaled + static_cast<float>(bias(a, j));
   }
-  /// The weight of key j, from what forward kept.
-  HETU_HD float weight(const ScoreRow& a, std::int64_t j, float dot) const {
-    const float* const kept = stats + 2 * row_of(a);
+  /// The weight of key j, from what forward kept of its row.
+  HETU_HD float weight(const float* kept, const ScoreRow& a, std::int64_t j, float dot) const {
     if (!sees(a, j) || kept[1] == 0.0F) return 0.0F;
     return std::exp(score(a, j, dot) - kept[0]) * kept[1];
   }
+
+  /// What dropout keeps of a tile: a bit per pair, of each row four words, of four keys modulo 16
+  /// each, whose numbers have one source for as many keys as there are.
+  static constexpr int kWords = 4, kApart = PhiloxStream::kLanes, kOfWord = kApart / kWords;
+  HETU_HD static int kept_room(SharedRoom& room, FlashTile t) {
+    return room.take(t.queries * kWords, sizeof(std::uint16_t));
+  }
+  template <class Block>
+  HETU_HD void decide(const Block& block, const ScoreRow& first, std::int64_t key,
+                      std::uint16_t* kept) const {
+    if (!run.drops) return;
+    const PhiloxStream stream = run.moment.stream(s.name_hash, first.sample);
+    const std::int64_t begin = s.row(first.head, first.query) + key;
+    const int slots = tile.keys / kApart;
+    block.each(tile.queries * kWords, [=, this](int n) {
+      std::uint32_t word = 0;
+      for (int r = 0; r < kOfWord; ++r) {
+        std::int64_t at = begin + n / kWords * s.keys + n % kWords * kOfWord + r, group = -1;
+        Philox4 numbers = {};
+        for (int slot = 0; slot < slots; ++slot, at += kApart) {
+          if (at / PhiloxStream::kGroup != group) numbers = stream.numbers(at);
+          group = at / PhiloxStream::kGroup;
+          if (s.rate.keeps(PhiloxStream::number(numbers, at))) word |= 1U << (4 * r + slot);
+        }
+      }
+      kept[n] = static_cast<std::uint16_t>(word);
+    });
+  }
+  /// What dropout multiplies the weight of column j of row i of the tile by.
+  HETU_HD float kept_factor(const std::uint16_t* kept, int i, int j) const {
+    if (!run.drops) return 1.0F;
+    const int r = j % kApart, word = kept[i * kWords + r / kOfWord];
+    return (word >> (4 * (r % kOfWord) + j / kApart) & 1) != 0 ? static_cast<float>(s.rate.scale)
+                                                               : 0.0F;
+  }
 };
+static_assert(PhiloxStream::kLanes == 16, "four slots of four keys are the bits of a word");
 
 /// Which tiles a kernel takes, of heads of so many columns.
 template <class Kernel>

@@ -14,19 +14,15 @@ struct FlashForward : Flash<T> {
   T* y = nullptr;
 
   struct Room {
-    int q, kv, scores, weights, y, top, sum, factor, bytes;
+    int q, kv, scores, weights, y, top, sum, factor, kept, bytes;
   };
   HETU_HD static Room room(int columns, FlashTile t) {
     SharedRoom r;
-    return {r.tile<T>(t.queries, columns),
-            r.tile<T>(t.keys, columns),
-            r.tile<float>(t.queries, t.keys),
-            r.tile<T>(t.queries, t.keys),
-            r.tile<float>(t.queries, columns),
-            r.take(t.queries, sizeof(float)),
-            r.take(t.queries, sizeof(float)),
-            r.take(t.queries, sizeof(float)),
-            r.bytes()};
+    return {r.tile<T>(t.queries, columns),     r.tile<T>(t.keys, columns),
+            r.tile<float>(t.queries, t.keys),  r.tile<T>(t.queries, t.keys),
+            r.tile<float>(t.queries, columns), r.take(t.queries, sizeof(float)),
+            r.take(t.queries, sizeof(float)),  r.take(t.queries, sizeof(float)),
+            Flash<T>::kept_room(r, t),         r.bytes()};
   }
 
   template <class Block>
@@ -43,6 +39,7 @@ struct FlashForward : Flash<T> {
     auto* const top = block.template shared<float>(at.top);
     auto* const sum = block.template shared<float>(at.sum);
     auto* const factor = block.template shared<float>(at.factor);
+    auto* const kept = block.template shared<std::uint16_t>(at.kept);
     const std::int64_t tiles = this->query_tiles(), number = block.index();
     const ScoreRow first{number / tiles / shape.heads, number / tiles % shape.heads,
                          number % tiles * t.queries};
@@ -60,7 +57,8 @@ struct FlashForward : Flash<T> {
       this->load(block, this->k + this->kv(first, key), shape.kv_width, keys, t.keys, kv_tile);
       block.multiply(Tile<T>{q_tile, step, false}, Tile<T>{kv_tile, step, true}, scores,
                      tile_step<float>(t.keys), t.queries, t.keys, wide, false);
-      soften(block, first, rows, key, scores, weights, top, sum, factor);
+      this->decide(block, first, key, kept);
+      soften(block, first, rows, key, kept, scores, weights, top, sum, factor);
       block.each(t.queries * wide,
                  [=](int i) { made[i / wide * sums + i % wide] *= factor[i / wide]; });
       this->load(block, this->v + this->kv(first, key), shape.kv_width, keys, t.keys, kv_tile);
@@ -75,16 +73,17 @@ struct FlashForward : Flash<T> {
   /// multiplied by.
   template <class Block>
   HETU_HD void soften(const Block& block, const ScoreRow& first, int rows, std::int64_t key,
-                      float* scores, T* weights, float* top, float* sum, float* factor) const {
+                      const std::uint16_t* kept, float* scores, T* weights, float* top, float* sum,
+                      float* factor) const {
     const FlashTile t = this->tile;
     const int step = tile_step<float>(t.keys), to_step = tile_step<T>(t.keys);
     block.each_row(
         t.queries, t.keys, -HUGE_VALF,
         [=, this](int i, int j) {
           const ScoreRow a = this->below(first, i);
-          float& kept = scores[i * step + j];
-          kept = i < rows && this->sees(a, key + j) ? this->score(a, key + j, kept) : -HUGE_VALF;
-          return kept;
+          float& score = scores[i * step + j];
+          score = i < rows && this->sees(a, key + j) ? this->score(a, key + j, score) : -HUGE_VALF;
+          return score;
         },
         [](float a, float b) { return a > b ? a : b; },
         [=](int i, float highest) {
@@ -97,8 +96,7 @@ struct FlashForward : Flash<T> {
         [=, this](int i, int j) {
           const float score = scores[i * step + j];
           const float power = score == -HUGE_VALF ? 0.0F : std::exp(score - top[i]);
-          const float keep = power == 0.0F ? 0.0F : this->factor(this->below(first, i), key + j);
-          weights[i * to_step + j] = static_cast<T>(power * keep);
+          weights[i * to_step + j] = static_cast<T>(power * this->kept_factor(kept, i, j));
           return power;
         },
         [](float a, float b) { return a + b; },

@@ -31,15 +31,21 @@ struct FlashQueryGrad : FlashBackward<T> {
   T* dq = nullptr;
 
   struct Room {
-    int q, dy, k, v, scores, of_weights, of_scores, dq, totals, bytes;
+    int q, dy, k, v, scores, of_weights, of_scores, dq, totals, kept, bytes;
   };
   HETU_HD static Room room(int columns, FlashTile t) {
     SharedRoom r;
-    return {r.tile<T>(t.queries, columns),    r.tile<T>(t.queries, columns),
-            r.tile<T>(t.keys, columns),       r.tile<T>(t.keys, columns),
-            r.tile<float>(t.queries, t.keys), r.tile<float>(t.queries, t.keys),
-            r.tile<T>(t.queries, t.keys),     r.tile<float>(t.queries, columns),
-            r.take(t.queries, sizeof(float)), r.bytes()};
+    return {r.tile<T>(t.queries, columns),
+            r.tile<T>(t.queries, columns),
+            r.tile<T>(t.keys, columns),
+            r.tile<T>(t.keys, columns),
+            r.tile<float>(t.queries, t.keys),
+            r.tile<float>(t.queries, t.keys),
+            r.tile<T>(t.queries, t.keys),
+            r.tile<float>(t.queries, columns),
+            r.take(t.queries, sizeof(float)),
+            Flash<T>::kept_room(r, t),
+            r.bytes()};
   }
 
   template <class Block>
@@ -57,6 +63,7 @@ struct FlashQueryGrad : FlashBackward<T> {
     auto* const of_scores = block.template shared<T>(at.of_scores);
     auto* const made = block.template shared<float>(at.dq);
     auto* const row_totals = block.template shared<float>(at.totals);
+    auto* const kept = block.template shared<std::uint16_t>(at.kept);
     const std::int64_t tiles = this->query_tiles(), number = block.index();
     const ScoreRow first{number / tiles / shape.heads, number / tiles % shape.heads,
                          number % tiles * t.queries};
@@ -74,11 +81,12 @@ struct FlashQueryGrad : FlashBackward<T> {
         this->load(block, this->k + this->kv(first, key), shape.kv_width, keys, t.keys, k_tile);
         this->load(block, this->v + this->kv(first, key), shape.kv_width, keys, t.keys, v_tile);
         this->products(block, q_tile, dy_tile, k_tile, v_tile, scores, of_weights);
+        this->decide(block, first, key, kept);
         if (counts) {
-          count(block, first, rows, key, scores, of_weights, row_totals);
+          count(block, first, rows, key, kept, scores, of_weights, row_totals);
           continue;
         }
-        of_queries(block, first, rows, key, scores, of_weights, row_totals, of_scores);
+        of_queries(block, first, rows, key, kept, scores, of_weights, row_totals, of_scores);
         block.multiply(Tile<T>{of_scores, tile_step<T>(t.keys), false},
                        Tile<T>{k_tile, step, false}, made, sums, t.queries, wide, t.keys, true);
       }
@@ -88,32 +96,36 @@ struct FlashQueryGrad : FlashBackward<T> {
  private:
   template <class Block>
   HETU_HD void count(const Block& block, const ScoreRow& first, int rows, std::int64_t key,
-                     const float* scores, const float* of_weights, float* row_totals) const {
+                     const std::uint16_t* kept, const float* scores, const float* of_weights,
+                     float* row_totals) const {
     const FlashTile t = this->tile;
     const int step = tile_step<float>(t.keys);
+    const float* const of_rows = this->stats + 2 * this->row_of(first);
     block.each_row(
         t.queries, t.keys, 0.0F,
         [=, this](int i, int j) {
           if (i >= rows) return 0.0F;
           const ScoreRow a = this->below(first, i);
-          const float p = this->weight(a, key + j, scores[i * step + j]);
-          return p == 0.0F ? 0.0F : p * this->factor(a, key + j) * of_weights[i * step + j];
+          const float p = this->weight(of_rows + 2 * i, a, key + j, scores[i * step + j]);
+          return p == 0.0F ? 0.0F : p * this->kept_factor(kept, i, j) * of_weights[i * step + j];
         },
         [](float a, float b) { return a + b; }, [=](int i, float sum) { row_totals[i] += sum; });
   }
 
   template <class Block>
   HETU_HD void of_queries(const Block& block, const ScoreRow& first, int rows, std::int64_t key,
-                          const float* scores, const float* of_weights, const float* row_totals,
-                          T* of_scores) const {
+                          const std::uint16_t* kept, const float* scores, const float* of_weights,
+                          const float* row_totals, T* of_scores) const {
     const int keys = this->tile.keys, step = tile_step<float>(keys), to_step = tile_step<T>(keys);
+    const float* const of_rows = this->stats + 2 * this->row_of(first);
     block.each(this->tile.queries * keys, [=, this](int n) {
       const int i = n / keys, j = n % keys;
       const ScoreRow a = this->below(first, i);
-      const float p = i < rows ? this->weight(a, key + j, scores[i * step + j]) : 0.0F;
+      const float p =
+          i < rows ? this->weight(of_rows + 2 * i, a, key + j, scores[i * step + j]) : 0.0F;
       float ds = 0;
       if (p != 0.0F)
-        ds = p * (this->factor(a, key + j) * of_weights[i * step + j] - row_totals[i]) *
+        ds = p * (this->kept_factor(kept, i, j) * of_weights[i * step + j] - row_totals[i]) *
              static_cast<float>(this->s.scale);
       of_scores[i * to_step + j] = static_cast<T>(ds);
     });
@@ -140,21 +152,16 @@ struct FlashKeyGrad : FlashBackward<T> {
   T *dk = nullptr, *dv = nullptr;
 
   struct Room {
-    int k, v, q, dy, scores, of_weights, weights, of_scores, dk, dv, bytes;
+    int k, v, q, dy, scores, of_weights, weights, of_scores, dk, dv, kept, bytes;
   };
   HETU_HD static Room room(int columns, FlashTile t) {
     SharedRoom r;
-    return {r.tile<T>(t.keys, columns),
-            r.tile<T>(t.keys, columns),
-            r.tile<T>(t.queries, columns),
-            r.tile<T>(t.queries, columns),
-            r.tile<float>(t.queries, t.keys),
-            r.tile<float>(t.queries, t.keys),
-            r.tile<T>(t.queries, t.keys),
-            r.tile<T>(t.queries, t.keys),
-            r.tile<float>(t.keys, columns),
-            r.tile<float>(t.keys, columns),
-            r.bytes()};
+    return {r.tile<T>(t.keys, columns),       r.tile<T>(t.keys, columns),
+            r.tile<T>(t.queries, columns),    r.tile<T>(t.queries, columns),
+            r.tile<float>(t.queries, t.keys), r.tile<float>(t.queries, t.keys),
+            r.tile<T>(t.queries, t.keys),     r.tile<T>(t.queries, t.keys),
+            r.tile<float>(t.keys, columns),   r.tile<float>(t.keys, columns),
+            Flash<T>::kept_room(r, t),        r.bytes()};
   }
 
   template <class Block>
@@ -173,6 +180,7 @@ struct FlashKeyGrad : FlashBackward<T> {
     auto* const of_scores = block.template shared<T>(at.of_scores);
     auto* const to_k = block.template shared<float>(at.dk);
     auto* const to_v = block.template shared<float>(at.dv);
+    auto* const kept = block.template shared<std::uint16_t>(at.kept);
     const std::int64_t tiles = this->key_tiles(), number = block.index();
     const std::int64_t key = number % tiles * t.keys, kv_head = number / tiles % shape.kv_heads;
     const int keys = this->rows(key, shape.keys, t.keys), of_head = tile_step<T>(t.keys);
@@ -192,7 +200,8 @@ struct FlashKeyGrad : FlashBackward<T> {
         this->load(block, this->q + this->query(first), shape.width, rows, t.queries, q_tile);
         this->load(block, this->dy + this->query(first), shape.width, rows, t.queries, dy_tile);
         this->products(block, q_tile, dy_tile, k_tile, v_tile, scores, of_weights);
-        of_keys(block, first, rows, key, scores, of_weights, weights, of_scores);
+        this->decide(block, first, key, kept);
+        of_keys(block, first, rows, key, kept, scores, of_weights, weights, of_scores);
         block.multiply(Tile<T>{weights, of_head, true}, Tile<T>{dy_tile, step, false}, to_v, sums,
                        t.keys, wide, t.queries, true);
         block.multiply(Tile<T>{of_scores, of_head, true}, Tile<T>{q_tile, step, false}, to_k, sums,
@@ -210,18 +219,21 @@ struct FlashKeyGrad : FlashBackward<T> {
  private:
   template <class Block>
   HETU_HD void of_keys(const Block& block, const ScoreRow& first, int rows, std::int64_t key,
-                       const float* scores, const float* of_weights, T* weights,
-                       T* of_scores) const {
+                       const std::uint16_t* decided, const float* scores, const float* of_weights,
+                       T* weights, T* of_scores) const {
     const int keys = this->tile.keys, step = tile_step<float>(keys), to_step = tile_step<T>(keys);
+    const std::int64_t row = this->row_of(first);
+    const float *const of_rows = this->stats + 2 * row, *const row_totals = this->totals + row;
     block.each(this->tile.queries * keys, [=, this](int n) {
       const int i = n / keys, j = n % keys;
       const ScoreRow a = this->below(first, i);
-      const float p = i < rows ? this->weight(a, key + j, scores[i * step + j]) : 0.0F;
+      const float p =
+          i < rows ? this->weight(of_rows + 2 * i, a, key + j, scores[i * step + j]) : 0.0F;
       float kept = 0, ds = 0;
       if (p != 0.0F) {
-        const float keep = this->factor(a, key + j);
+        const float keep = this->kept_factor(decided, i, j);
         kept = p * keep;
-        ds = p * (keep * of_weights[i * step + j] - this->totals[this->row_of(a)]) *
+        ds = p * (keep * of_weights[i * step + j] - row_totals[i]) *
              static_cast<float>(this->s.scale);
       }
       weights[i * to_step + j] = static_cast<T>(kept);

@@ -54,6 +54,7 @@ struct Heads : RowWork {
     return sum;
   }
   HETU_HD bool sees(const ScoreRow& a, std::int64_t j) const {
+    if (s.whole()) return j < s.keys;
     const KeyRange range = s.range(a.query);
     return j >= range.begin && j < range.end;
   }
@@ -71,7 +72,7 @@ struct MaskBias {
 
   HETU_HD double operator()(const ScoreRow& a, std::int64_t j) const {
     const std::int64_t place = mask.begin(a) + j;
-    if (mask.padding()) return (static_cast<const std::int32_t*>(shown)[place] - 1) * 10000.0;
+    if (mask.padding()) return float(static_cast<const std::int32_t*>(shown)[place] - 1) * 10000.0F;
     if (mask.adds()) return static_cast<const float*>(shown)[place];
     return !mask.shows() || static_cast<const std::uint8_t*>(shown)[place] != 0 ? 0.0 : -HUGE_VAL;
   }

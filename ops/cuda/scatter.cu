@@ -1,11 +1,10 @@
-#include "ops/cuda/scatter.h"
-
 #include <launch.h>
 
 #include <algorithm>
 
 #include "graph/base/error.h"
 #include "ops/cuda/chains.h"
+#include "ops/cuda/scatter.h"
 
 namespace hetu::cuda {
 namespace {
@@ -69,8 +68,7 @@ void add_some(float* to, std::int64_t width, const RowsOf& from) {
   auto* const sums = reinterpret_cast<float*>(links + from.count);
   for_each(from.count, ChainOf<AllRows>{from.ids, first, next, from.count, kPart, {}});
   for_each(from.count * width, PartSumOf{first, next, from.values, sums, width});
-  for_each(from.count,
-           ChainOf<FirstRows>{from.ids, heads, links, from.count, from.count, {first}});
+  for_each(from.count, ChainOf<FirstRows>{from.ids, heads, links, from.count, from.count, {first}});
   for_each(from.count * width, AddChainOf{from.ids, heads, links, sums, to, width});
 }
 

@@ -32,8 +32,8 @@ double tolerance(DType output) {
   return output == DType::BFloat16 ? 2e-2 : output == DType::Float16 ? 2e-3 : 2e-6;
 }
 
-/// Whether a dtype holds such values: gradients of attention under drawn statistics, as the grid has
-/// them, are too large for float16.
+/// Whether a dtype holds such values: gradients of attention under drawn statistics, as the grid
+/// has them, are too large for float16.
 bool is_held(const Tensor& values, DType dtype) {
   const double most = dtype == DType::Float16 ? 65504.0 / 4 : std::numeric_limits<float>::max();
   const std::vector<double> all = values.values();

@@ -130,7 +130,8 @@ TEST_P(CudaRows, AgreeOnChannelsLastImages) {
       ASSERT_TRUE(cuda_kernels(c.op).back()->takes(c.desc()));
       for (const KernelRow* row : cuda_kernels(c.op)) {
         if (!row->takes(c.desc())) continue;
-        expect_near(*row, c, moved(def().images.outputs, run_row(*row, c, there, run), "plain"), want);
+        expect_near(*row, c, moved(def().images.outputs, run_row(*row, c, there, run), "plain"),
+                    want);
       }
     }
 }
@@ -171,8 +172,8 @@ TEST(CudaConv, GoesThroughImagesInPieces) {
     const std::vector<Tensor> there =
         last ? moved(def.images.inputs, inputs, "channels_last") : inputs;
     const std::vector<Tensor> got = run_row(*cuda_kernels(op).back(), c, there, {});
-    expect_near(*cuda_kernels(op).back(), c,
-                last ? moved(def.images.outputs, got, "plain") : got, want);
+    expect_near(*cuda_kernels(op).back(), c, last ? moved(def.images.outputs, got, "plain") : got,
+                want);
   }
 }
 

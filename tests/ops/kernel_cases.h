@@ -141,7 +141,7 @@ inline void add_sequences(std::vector<KernelCase>& cases) {
             {"causal", causal},         {"window", window},
             {"dropout", dropout},       {"key", std::string("grid/node")}};
   };
-  const auto forward = [&](Shape q, Shape k, std::vector<Shape> mask, DType dtype, Attrs a) {
+  const auto forward = [&](Shape q, Shape k, std::vector<Shape> mask, DType dtype, const Attrs& a) {
     Sample s{{q, k, k}, {}, {f, f, f, dtype}, 2};
     for (const auto& [name, value] : a.items())
       if (name != "key") s.attrs.set(name, value);
