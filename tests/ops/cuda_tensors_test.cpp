@@ -187,6 +187,25 @@ TEST(CudaTensors, RowsAreTheCpusBitForBit) {
   }
 }
 
+// More rows than a part has, of few numbers and of many.
+TEST(CudaTensors, ManyRowsAreAddedPartByPart) {
+  const HostBench host;
+  constexpr std::int64_t kRows = 333;
+  for (const int numbers_there : {2, 50, 201}) {
+    std::vector<std::int32_t> ids(kRows);
+    for (std::size_t i = 0; i < ids.size(); ++i)
+      ids[i] = static_cast<std::int32_t>(i * 7919 % static_cast<std::size_t>(numbers_there));
+    const std::vector<float> values = numbers(kRows * kWidth, kSeed);
+    Table want(201, 4), got(201, 4);
+    cpu_tensor_kernels().scatter_rows(want.values.data(), want.touched(),
+                                      {ids.data(), values.data(), kRows});
+    cuda_tensor_kernels().scatter_rows(got.values.data(), got.touched(),
+                                       {ids.data(), values.data(), kRows});
+    expect_near(got.values, want.values, "rows", 1e-5);
+    EXPECT_EQ(got.bits, want.bits) << numbers_there;
+  }
+}
+
 TEST(CudaTensors, SumsAndMeansAreTheCpus) {
   const HostBench host;
   const TensorKernels &cpu = cpu_tensor_kernels(), &cuda = cuda_tensor_kernels();
