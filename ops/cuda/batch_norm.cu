@@ -11,6 +11,7 @@
 #include "graph/base/bfloat16.h"
 #include "graph/base/float16.h"
 #include "ops/cuda/images.h"
+#include "ops/cuda/packs.h"
 
 namespace hetu::cuda {
 namespace {
@@ -40,10 +41,8 @@ struct Channels {
     return std::clamp<std::int64_t>(std::min(wanted, per_channel() / kLeast), 1, kMost);
   }
   HETU_HD std::int64_t of(std::int64_t element) const {
-    const std::int64_t some = last ? element : element / plane;
-    if (some >> 32 == 0)
-      return static_cast<std::uint32_t>(some) % static_cast<std::uint32_t>(count);
-    return some % count;
+    const std::int64_t some = last ? element : quotient(element, plane);
+    return some - quotient(some, count) * count;
   }
 };
 
@@ -118,10 +117,9 @@ std::int64_t scratch_of(const Channels& c) {
 }
 
 /// Calls work(V): 4 where whole packs of all these can be moved, else 1.
-template <class T, class Work>
-void in_packs(const Channels& c, std::initializer_list<const T*> tensors, const Work& work) {
-  const auto whole = [](const T* t) { return reinterpret_cast<std::uintptr_t>(t) % 16 == 0; };
-  if ((c.last ? c.count : c.plane) % 4 == 0 && std::all_of(tensors.begin(), tensors.end(), whole))
+template <class Work>
+void in_packs(const Channels& c, std::initializer_list<const void*> tensors, const Work& work) {
+  if ((c.last ? c.count : c.plane) % 4 == 0 && lie_in_packs(tensors))
     work(std::integral_constant<int, 4>());
   else
     work(std::integral_constant<int, 1>());
@@ -229,7 +227,7 @@ struct BatchNorm {
     if (c.run.training) cpu::check_batch(name, channels.per_channel());
     const T *const x = c.in<T>(0), *const added = skip ? c.in<T>(5) : nullptr;
     T* const y = c.out<T>(0);
-    in_packs<T>(channels, {x, added, y}, [&]<int V>(std::integral_constant<int, V>) {
+    in_packs(channels, {x, added, y}, [&]<int V>(std::integral_constant<int, V>) {
       auto* const parts = static_cast<double*>(c.scratch);
       double* const coefficients = parts + channels.count * channels.pieces(V) * 2;
       const StatisticsOf statistics = {c.in<float>(1),  c.in<float>(2),
@@ -366,7 +364,7 @@ struct BatchNormGrad {
       sum_channels<V>(channels, of, then, parts);
       for_each(channels.elements() / V, ImageGradOf<T, V>{of, channels, dx, dskip, coefficients});
     };
-    in_packs<T>(channels, {of.x, of.dy, of.y, of.more, dx, dskip}, work);
+    in_packs(channels, {of.x, of.dy, of.y, of.more, dx, dskip}, work);
   }
 };
 

@@ -7,6 +7,14 @@
 
 namespace hetu::cuda {
 
+/// Column j of the rows of a chain that begins with row r, added up in their order.
+HETU_HD inline float chain_sum(const std::int32_t* next, std::int64_t r, const float* rows,
+                               std::int64_t width, std::int64_t j) {
+  float sum = 0;
+  for (std::int64_t at = r; at >= 0; at = next[at]) sum += rows[at * width + j];
+  return sum;
+}
+
 /// Whether row r is the first with its number within its part of so many rows, and the next one.
 /// Which: whether begins(row, number) a chain, and whether a row with such a number counts(row).
 template <class Which>

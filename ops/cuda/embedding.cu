@@ -43,9 +43,7 @@ struct ChainSumOf {
   HETU_HD void operator()(std::int64_t i) const {
     const std::int64_t r = i / inner, j = i % inner;
     if (first[r] == 0) return;
-    float sum = 0;
-    for (std::int64_t at = r; at >= 0; at = next[at]) sum += dy[at * inner + j];
-    dx[(r / picked * whole + ids[r]) * inner + j] = sum;
+    dx[(r / picked * whole + ids[r]) * inner + j] = chain_sum(next, r, dy, inner, j);
   }
 };
 

@@ -13,11 +13,6 @@
 
 namespace hetu::cuda {
 
-/// Of what is moved at once.
-struct alignas(16) [[gnu::may_alias]] Piece {
-  std::uint32_t word[4];
-};
-
 /// What the three kernels share: a tile of queries of a head, and the weights of a pair.
 template <class T>
 struct Flash : Heads {
@@ -56,10 +51,9 @@ struct Flash : Heads {
       const int across = wide / kOf;
       block.each(tile_rows * across, [=](int i) {
         const int row = i / across, column = i % across * kOf;
-        Piece piece = {};
-        if (row < there && column < columns)
-          piece = *reinterpret_cast<const Piece*>(from + row * from_step + column);
-        *reinterpret_cast<Piece*>(to + row * step + column) = piece;
+        Quad piece = {};
+        if (row < there && column < columns) move_quad(from + row * from_step + column, &piece);
+        move_quad(&piece, to + row * step + column);
       });
     } else {
       block.each(tile_rows * wide, [=](int i) {
@@ -128,7 +122,7 @@ FlashTile tile_of(const AttentionShape& s) {
 /// Whether rows of q (or y, dy) and of k (or v) can be moved in pieces.
 template <class T>
 bool moves_in_pieces(const AttentionShape& s, std::initializer_list<const T*> tensors) {
-  const auto whole = [](std::int64_t bytes) { return bytes % std::int64_t{sizeof(Piece)} == 0; };
+  const auto whole = [](std::int64_t bytes) { return bytes % std::int64_t{sizeof(Quad)} == 0; };
   const std::int64_t size = sizeof(T);
   return whole(s.columns * size) && whole(s.width * size) && whole(s.kv_width * size) &&
          std::all_of(tensors.begin(), tensors.end(), [&](const T* t) {

@@ -1,3 +1,5 @@
+// Rows of gradients that are added to a table: parts of them side by side, then what the parts
+// made.
 #include <launch.h>
 
 #include <algorithm>
@@ -31,9 +33,7 @@ struct PartSumOf {
   HETU_HD void operator()(std::int64_t i) const {
     const std::int64_t r = i / width, j = i % width;
     if (first[r] == 0) return;
-    float sum = 0;
-    for (std::int64_t at = r; at >= 0; at = next[at]) sum += values[at * width + j];
-    sums[i] = sum;
+    sums[i] = chain_sum(next, r, values, width, j);
   }
 };
 
@@ -45,9 +45,7 @@ struct AddChainOf {
   HETU_HD void operator()(std::int64_t i) const {
     const std::int64_t r = i / width, j = i % width;
     if (first[r] == 0) return;
-    float sum = 0;
-    for (std::int64_t at = r; at >= 0; at = next[at]) sum += sums[at * width + j];
-    to[ids[r] * width + j] += sum;
+    to[ids[r] * width + j] += chain_sum(next, r, sums, width, j);
   }
 };
 

@@ -33,8 +33,9 @@ double tolerance(DType output) {
 }
 
 /// Whether a dtype holds such values: gradients of attention under drawn statistics, as the grid
-/// has them, are too large for float16.
-bool is_held(const Tensor& values, DType dtype) {
+/// has them, are too large for float16. Those under statistics of a softmax go through tiles below.
+bool is_held(const Case& c, const Tensor& values, DType dtype) {
+  if (c.op != "fused_attention_grad") return true;
   const double most = dtype == DType::Float16 ? 65504.0 / 4 : std::numeric_limits<float>::max();
   const std::vector<double> all = values.values();
   return std::all_of(all.begin(), all.end(), [&](double x) { return std::fabs(x) <= most; });
@@ -97,7 +98,7 @@ TEST_P(GpuRows, AgreesWithFloat64AndWithItself) {
         const std::vector<Tensor> got = run(*row, c, inputs, context, 0xff);
         const std::vector<Tensor> again = run(*row, c, inputs, context, 0x00);
         for (std::size_t i = 0; i < got.size(); ++i) {
-          if (is_held(want[i], got[i].type().dtype)) {
+          if (is_held(c, want[i], got[i].type().dtype)) {
             EXPECT_LE(relative_difference(got[i].values(), want[i].values()),
                       tolerance(bounding_dtype(*row, c, i)))
                 << row->implementation << ", output " << i;
