@@ -45,28 +45,44 @@ def batch(seed, pipeline, step):
 
 
 class Plain:
-    """One pipeline in one process: step() takes gradients, update() makes new weights of them."""
+    """One pipeline in one process: step() takes gradients, update() makes new weights of a worker's part of them."""
 
-    def __init__(self, seed, pipeline, rule):
+    def __init__(self, seed, pipeline, rule, rows):
         self.seed, self.pipeline = seed, pipeline
         self.model = made(seed)
-        self.rule = rule(self.model.parameters())
+        self.rules = [rule([p for n, p in self.model.named_parameters() if row_of(n, rows) == row]) for row in range(rows)]
+        self.done, self.stepped = [0] * rows, -1  # updates of each row; the step whose gradients stand
 
     def step(self, number):
         """As Pipeline.step."""
         self.model.train()
-        self.rule.zero_grad()
+        self.model.zero_grad()
         x, y = batch(self.seed, self.pipeline, number)
         for micro, (part, wanted) in enumerate(zip(x.chunk(MICROS), y.chunk(MICROS), strict=True)):
             for n, piece in enumerate(self.model):
                 torch.manual_seed(hetu.torch.seed_of(0, number, self.pipeline * MICROS + micro, n))
                 part = piece(part)
             (nn.functional.mse_loss(part, wanted) * (len(wanted) / ROWS)).backward()
+        self.stepped = number
 
-    def named(self, row, rows):
+    def update(self, row):
+        """As the optimizer of a worker. Returns its parameters as they are now."""
+        self.rules[row].step()
+        self.done[row] += 1
+        return {n: w.clone() for n, w in self.named(row).items()}
+
+    def named(self, row):
         """The parameters of a worker's pieces."""
-        each = 4 // rows
-        return {n: p.data for n, p in self.model.named_parameters() if int(n.split(".")[0]) // each == row}
+        return {n: p.data for n, p in self.model.named_parameters() if row_of(n, len(self.rules)) == row}
+
+    def state(self, parameter):
+        """What its optimizer keeps of it."""
+        return next(rule.state[parameter] for rule in self.rules if parameter in rule.state)
+
+
+def row_of(name, rows):
+    """The worker of a pipeline that has a parameter."""
+    return int(name.split(".")[0]) // (4 // rows)
 
 
 def mean(tensors):
@@ -77,51 +93,54 @@ def mean(tensors):
     return total * torch.tensor(1 / len(tensors), dtype=torch.float32)
 
 
-def replay(log, pipelines, rows, first, overlap):
-    """A run of plain pipelines by the groups of a log: `first` is its step. Returns their numbers of updates."""
+def replay(log, pipelines, first, overlap):
+    """A run of plain pipelines by the groups of a log: `first` is its step. Returns their numbers of updates. As the workers
+    do, each row goes on by itself: what one waits for may come after an update that another row has made by then."""
+    rows = range(len(pipelines[0].rules))
     group_of = {(line["stage"], member, update): line for line in log if line["run"] == first
                 for member, update in zip(line["members"], line["updates"], strict=True)}
     after = {}  # weights of a worker's stages after an update
-    done, stops = [first] * len(pipelines), [max(u for _, d, u in group_of if d == p) for p in range(len(pipelines))]
+    for one in pipelines:
+        one.done, one.stepped = [first] * len(rows), first - 1
+    stops = [max(u for _, d, u in group_of if d == p) for p in range(len(pipelines))]
+    averaged = {(d, row): first for d in range(len(pipelines)) for row in rows}
 
-    def groups(d, update):
-        """Whether all members have got there; brings the means in."""
-        lines = [group_of[row, d, update] for row in range(rows)]
-        if any((row, m, u) not in after for row, line in enumerate(lines)
-               for m, u in zip(line["members"], line["updates"], strict=True)):
+    def average(d, row):
+        """Brings in the mean after the newest update, if all members have got there; whether it did."""
+        update = pipelines[d].done[row]
+        if averaged[d, row] == update:
             return False
-        for row, line in enumerate(lines):
-            members = list(zip(line["members"], line["updates"], strict=True))
-            for name, weight in pipelines[d].named(row, rows).items():
-                if len(members) > 1:
-                    weight.copy_(mean([after[row, m, u][name] for m, u in members]))
+        members = list(zip(group_of[row, d, update]["members"], group_of[row, d, update]["updates"], strict=True))
+        if any((row, m, u) not in after for m, u in members):
+            return False
+        for name, weight in pipelines[d].named(row).items():
+            if len(members) > 1:
+                weight.copy_(mean([after[row, m, u][name] for m, u in members]))
+        averaged[d, row] = update
         return True
 
-    stepped, ended = [-1] * len(pipelines), [False] * len(pipelines)
-    while not all(ended):
-        moved = False
-        for d, one in enumerate(pipelines):
-            last = done[d] == stops[d]
-            if ended[d]:
-                continue
-            if not last and overlap and stepped[d] < done[d]:
-                one.step(done[d])
-                stepped[d] = done[d]
-            if done[d] > first and not groups(d, done[d]):
-                continue
+    def advance(d):
+        """Whatever one pipeline can do now; whether there was anything."""
+        one, moved = pipelines[d], False
+        number = one.done[0]
+        ready = all(done == number and (overlap or averaged[d, row] == number) for row, done in enumerate(one.done))
+        if ready and number < stops[d] and one.stepped < number:
+            one.step(number)
             moved = True
-            if last:
-                ended[d] = True
-                continue
-            if not overlap:
-                one.step(done[d])
-            one.rule.step()
-            done[d] += 1
-            after.update({(row, d, done[d]): {n: w.clone() for n, w in one.named(row, rows).items()}
-                          for row in range(rows)})
-        assert moved, "the groups of the log wait for each other"
+        for row in rows:
+            if overlap and one.stepped < one.done[row] < stops[d]:
+                continue  # a mean is brought in behind the next step's gradients
+            moved = average(d, row) or moved
+            if one.stepped == one.done[row] == averaged[d, row]:
+                new = one.update(row)
+                after[row, d, one.done[row]] = new
+                moved = True
+        return moved
+
+    while any(averaged[d, row] < stops[d] for d, row in averaged):
+        assert any([advance(d) for d in range(len(pipelines))]), "the groups of the log wait for each other"
     become_one(pipelines)
-    return [n - first for n in done]
+    return [one.done[0] - first for one in pipelines]
 
 
 def become_one(pipelines):
@@ -129,7 +148,7 @@ def become_one(pipelines):
     for tensors in zip(*[[*p.model.parameters(), *p.model.buffers()] for p in pipelines], strict=True):
         made_of(tensors)
     for parameters in zip(*[p.model.parameters() for p in pipelines], strict=True):
-        states = [p.rule.state[one] for p, one in zip(pipelines, parameters, strict=True)]
+        states = [p.state(one) for p, one in zip(pipelines, parameters, strict=True)]
         for key in states[0]:
             made_of([state[key] for state in states])
 
@@ -166,7 +185,7 @@ def check(name, seed, folder, pipelines):
     pipe = hetu.torch.Pipeline(made(seed), nn.functional.mse_loss, schedule, MICROS, pipelines=pipelines, averaging=how)
     own = rule(pipe.parameters())
     rows = pipe.transport.workers // pipelines
-    plain = [Plain(seed, d, rule) for d in range(pipelines)]
+    plain = [Plain(seed, d, rule, rows) for d in range(pipelines)]
     worst, same = 0.0, True
     for updates in RUNS:
         first, turns = pipe.steps, 0
@@ -180,14 +199,14 @@ def check(name, seed, folder, pipelines):
         with open(path) as lines:
             log = [json.loads(line) for line in lines]
         overlap = settings.get("overlap", True) and settings.get("sync_period") != 1
-        counts = replay(log, plain, rows, first, overlap)
+        counts = replay(log, plain, first, overlap)
         assert counts[pipe.pipeline] == turns, f"{turns} turns, {counts} in the log"
         assert pipelines * updates <= sum(counts) < pipelines * (updates + 1), counts
         whole = dict(plain[0].model.named_parameters()) | dict(plain[0].model.named_buffers())
         found = {n: p.detach() for n, p in pipe.named_parameters()}
         pairs = [(p, whole[n].detach()) for n, p in found.items()]
         pairs += [(b, whole[pipe.pieces.names[id(b)]]) for stage in pipe.own.values() for b in stage.buffers()]
-        pairs += [(own.state[p][key], plain[0].rule.state[whole[n]][key]) for n, p in pipe.named_parameters()
+        pairs += [(own.state[p][key], plain[0].state(whole[n])[key]) for n, p in pipe.named_parameters()
                   for key in own.state[p]]
         same = same and all(torch.equal(a, b) for a, b in pairs)
         worst = max(worst, *(float((a - b).double().norm() / b.double().norm().clamp_min(1e-9)) for a, b in pairs))
@@ -297,4 +316,5 @@ def main():
             check(name, int(seed), folder, int(pipelines))
 
 
-main()
+if __name__ == "__main__":
+    main()

@@ -48,6 +48,22 @@ class Averages(unittest.TestCase):
             self.assertLess(float(far), 1e-6, printed)
         self.assertEqual(printed.count("BAD: "), 4, printed)
 
+    def test_replays_what_crosses(self):
+        """One stage of a pipeline may be an update ahead of another that waits: each stage's row of workers goes on by
+        itself, and groups that could never close if pipelines went on as a whole do."""
+        import torch
+
+        import torch_averages
+
+        groups = [[0, (0, 1), (1, 2)], [0, (1, 1)], [0, (0, 2)], [1, (1, 1), (0, 2)], [1, (0, 1)], [1, (1, 2)]]
+        log = [{"run": 0, "stage": stage, "members": [d for d, _ in group], "updates": [u for _, u in group]}
+               for stage, *group in groups]
+        plain = [torch_averages.Plain(int(SEED), d, lambda parameters: torch.optim.AdamW(parameters, lr=0.1), 2)
+                 for d in (0, 1)]
+        self.assertEqual(torch_averages.replay(log, plain, 0, True), [2, 2])
+        with self.assertRaisesRegex(AssertionError, "wait for each other"):
+            torch_averages.replay(log, plain, 0, False)  # where a mean stands before the next step, nobody is ahead
+
     def test_refuses_in_one_line(self):
         import torch
         from torch import nn
