@@ -123,7 +123,7 @@ void TrainStages::begin_batch() {
   for (Stage* stage : here()) stage->begin_batch(first);
   if (!fields_.empty()) {
     source_();
-    device_.queue().record().wait();
+    device_.uploads().record().wait();  // what they came from may change; kernels go on
   }
   for (Stage* stage : here()) {
     const int together = context_.training ? context_.per_update : options_.micro_batches;
