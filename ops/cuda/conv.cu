@@ -44,6 +44,7 @@ struct Gathering {
   }
 };
 
+/// A row of a window: taps beside each other, so that what is divided is divided once for them.
 template <class T>
 struct GatherOf {
   const T* x;
@@ -56,17 +57,29 @@ struct GatherOf {
   HETU_HD std::int64_t place(std::int64_t at, std::int64_t tap, std::int64_t size) const {
     if (!turned) return at * stride - padding + tap * dilation;
     const std::int64_t offset = at + padding - tap * dilation;
-    return offset >= 0 && offset % stride == 0 ? offset / stride : size;
+    if (stride == 1 || offset < 0) return offset;
+    const std::int64_t at_stride = quotient(offset, stride);
+    return at_stride * stride == offset ? at_stride : size;
   }
   HETU_HD void operator()(std::int64_t i) const {
-    const std::int64_t taps = height * width, columns = of_group * taps;
-    const std::int64_t column = i % columns, row = i / columns % rows_of_group;
-    const std::int64_t channel = i / columns / rows_of_group * of_group + column / taps;
-    const std::int64_t pixel = row % grid, tap = column % taps;
-    const std::int64_t down = place(pixel / grid_width, tap / width, from.height);
-    const std::int64_t across = place(pixel % grid_width, tap % width, from.width);
-    const bool inside = down >= 0 && down < from.height && across >= 0 && across < from.width;
-    rows[i] = inside ? x[from.at(row / grid, channel, down * from.width + across)] : T(0.0F);
+    const std::int64_t lines = of_group * height, all_rows = quotient(i, lines),
+                       line = i - all_rows * lines;
+    const std::int64_t group = quotient(all_rows, rows_of_group),
+                       row = all_rows - group * rows_of_group;
+    const std::int64_t image = quotient(row, grid), pixel = row - image * grid;
+    const std::int64_t of_channel = quotient(line, height), tap_down = line - of_channel * height;
+    const std::int64_t at_down = quotient(pixel, grid_width),
+                       at_across = pixel - at_down * grid_width;
+    const std::int64_t down = place(at_down, tap_down, from.height);
+    const bool inside = down >= 0 && down < from.height;
+    const T* const seen =
+        x + from.at(image, group * of_group + of_channel, inside ? down * from.width : 0);
+    T* const to = rows + i * width;
+    for (std::int64_t tap = 0; tap < width; ++tap) {
+      const std::int64_t across = place(at_across, tap, from.width);
+      to[tap] =
+          inside && across >= 0 && across < from.width ? seen[across * from.pixel_step] : T(0.0F);
+    }
   }
 };
 
@@ -87,7 +100,7 @@ void gather(const Gathering& g, const T* x, std::int64_t images, T* rows) {
   body.dilation = g.w.dilation;
   body.rows_of_group = images * g.grid();
   body.turned = g.turned;
-  for_each(images * g.elements(), body);
+  for_each(images * g.elements() / g.w.width, body);
 }
 
 /// Rows [groups, images x pixels, channels of a group] put into images, with a bias per channel.
@@ -247,8 +260,8 @@ struct Conv2dInputGrad : Convolve<T> {
 };
 
 /// a^T b of rows gathered from two tensors of images, or of one with itself, added up in float32
-/// piece by piece, times `scale`.
-template <class T>
+/// piece by piece, times `scale`, as Result.
+template <class T, class Result = T>
 class SumOfRows {
  public:
   SumOfRows(const Gathering& a, const Gathering& b, bool same, float scale)
@@ -256,7 +269,7 @@ class SumOfRows {
     gathers_a_ = !same && !lies(a);
     gathers_b_ = !lies(b);
     if (!gathers_a_ && !gathers_b_) pieces_.each = std::max<std::int64_t>(pieces_.images, 1);
-    adds_in_place_ = sizeof(T) == sizeof(float) && scale == 1;
+    adds_in_place_ = std::is_same_v<Result, float> && scale == 1;
     Room room;
     rows_a_ = room.take(gathers_a_ ? pieces_.each * a.elements() * kBytes : 0);
     rows_b_ = room.take(gathers_b_ ? pieces_.each * b.elements() * kBytes : 0);
@@ -285,7 +298,7 @@ class SumOfRows {
       const T* const a = same_ ? b : rows_of(a_, from_a, gathers_a_, rows_a_, first, images);
       products_[images == pieces_.each ? 0 : 1](a, b, nullptr, sums);
     });
-    if (!adds_in_place_) for_each(elements(), ScaledOf<T>{sums, c.out<T>(0), scale_});
+    if (!adds_in_place_) for_each(elements(), ScaledOf<Result>{sums, c.out<Result>(0), scale_});
   }
 
  private:
@@ -310,15 +323,19 @@ class SumOfRows {
   std::vector<Product> products_;  // of a full piece, of the last
 };
 
-template <class T>
-struct Conv2dWeightGrad : SumOfRows<T> {
+template <class T, class Result = T>
+struct Conv2dWeightGrad : SumOfRows<T, Result> {
   explicit Conv2dWeightGrad(const KernelDesc& d) : Conv2dWeightGrad(cpu::conv_shape(d), d.images) {}
   Conv2dWeightGrad(const ConvShape& s, Layout layout)
-      : SumOfRows<T>({{s.y, layout}, s.y.height, s.y.width, s.groups, {1, 1}, /*turned=*/false},
-                     {{s.x, layout}, s.y.height, s.y.width, s.groups, s.w, /*turned=*/false},
-                     /*same=*/false, /*scale=*/1) {}
+      : SumOfRows<T, Result>(
+            {{s.y, layout}, s.y.height, s.y.width, s.groups, {1, 1}, /*turned=*/false},
+            {{s.x, layout}, s.y.height, s.y.width, s.groups, s.w, /*turned=*/false},
+            /*same=*/false, /*scale=*/1) {}
   void operator()(const KernelCall& c) const { this->run(c, c.in<T>(1), c.in<T>(0)); }
 };
+
+template <class T>
+using Conv2dWeightGradOf = Conv2dWeightGrad<T>;
 
 struct Conv2dFactor : SumOfRows<float> {
   explicit Conv2dFactor(const KernelDesc& d) : Conv2dFactor(cpu::window_rows(d), d) {}
@@ -341,6 +358,16 @@ PreparedKernel in_its_type(const KernelDesc& d) {
   return floats<Body<float>>(d);
 }
 
+/// Of images of two bytes in float32, too, which is what they are added up in.
+PreparedKernel weight_grad(const KernelDesc& d) {
+  const DType dtype = d.inputs[0].dtype;
+  if (d.inputs[1].dtype == dtype && d.outputs[0].dtype == DType::Float32) {
+    if (dtype == DType::BFloat16) return kernel<Conv2dWeightGrad<BFloat16, float>>(d);
+    if (dtype == DType::Float16) return kernel<Conv2dWeightGrad<Float16, float>>(d);
+  }
+  return in_its_type<Conv2dWeightGradOf>(d);
+}
+
 }  // namespace
 
 const KernelTable& conv_rows() {
@@ -348,7 +375,7 @@ const KernelTable& conv_rows() {
       image_row("conv2d", in_its_type<Conv2d>),
       image_row("conv2d_input_grad", in_its_type<Conv2dInputGrad>),
       image_row("conv_transpose2d", in_its_type<Conv2dInputGrad>),
-      image_row("conv2d_weight_grad", in_its_type<Conv2dWeightGrad>),
+      image_row("conv2d_weight_grad", weight_grad),
       image_row("conv2d_factor", floats<Conv2dFactor>),
   };
   return kRows;
