@@ -54,6 +54,7 @@ WORKLOADS = {
     "resnet50-16x224-float32": Workload("ResNet-50, 16 x 224, float32", "resnet50", 16, 224),
     "resnet50-16x224-bf16": Workload("ResNet-50, 16 x 224, bf16", "resnet50", 16, 224, "bf16"),
     "gpu-bert-large-32x128-bf16": Workload("BERT-large, 32 x 128, bf16", "bert-large", 32, 128, "bf16", "cuda"),
+    "gpu-bert-large-128x128-bf16": Workload("BERT-large, 128 x 128, bf16", "bert-large", 128, 128, "bf16", "cuda"),
     "gpu-bert-large-8x512-bf16": Workload("BERT-large, 8 x 512, bf16", "bert-large", 8, 512, "bf16", "cuda"),
     "gpu-bert-32x128-float32": Workload("BERT-base, 32 x 128, float32", "bert", 32, 128, "float32", "cuda"),
     "gpu-bert-32x128-tf32": Workload("BERT-base, 32 x 128, TF32", "bert", 32, 128, "tf32", "cuda"),
