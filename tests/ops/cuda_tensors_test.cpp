@@ -130,26 +130,30 @@ TEST(CudaTensors, SweepsOverNarrowStatesAreTheCpus) {
   }
 }
 
-/// Several at once: none, few and many elements, chunks that are full, one less and one more;
-/// aligned and not, as `shift` says.
+/// Several at once: none, few and many elements, chunks that are full, one less and one more; by
+/// turns each of a parameter's tensors begins where no quad may.
 struct Several {
   std::vector<Parameter> parameters;
-  std::vector<std::int64_t> shift;
   explicit Several(int count) {
     constexpr std::int64_t kElements[] = {0, 1, 3, 4096, 5, 4095, 129, 4097, 8197, 0, 128, 12288};
-    for (int i = 0; i < count; ++i) {
-      shift.push_back(i % 3 == 1 ? 1 : 0);
-      parameters.emplace_back(kElements[i % std::size(kElements)] + shift.back());
-    }
+    for (int i = 0; i < count; ++i)
+      parameters.emplace_back(kElements[i % std::size(kElements)] + 1);
   }
   std::vector<SweepCall> calls(bool narrow) {
     std::vector<SweepCall> all;
     for (std::size_t i = 0; i < parameters.size(); ++i) {
-      SweepCall c =
-          narrow && i % 5 != 0 ? parameters[i].narrow_call() : parameters[i].call(i % 4 != 0);
-      c.weight += shift[i], c.gradient += shift[i], c.elements -= shift[i];
-      for (float*& state : c.state) state += state != nullptr ? shift[i] : 0;
-      for (BFloat16*& state : c.narrow) state += state != nullptr ? shift[i] : 0;
+      Parameter& p = parameters[i];
+      SweepCall c = narrow && i % 5 != 0 ? p.narrow_call() : p.call(true);
+      c.weight += i % 2;
+      c.gradient += i / 2 % 2;
+      for (std::size_t s = 0; s < kMostStates; ++s) {
+        const std::size_t shift = (i >> (s + 2)) % 2;
+        if (c.narrow[s] != nullptr)
+          c.narrow[s] += shift;
+        else
+          c.state[s] += shift;
+      }
+      c.elements -= 1;
       c.decay = i % 4 != 0;
       c.rate = 0.1F / static_cast<float>(i + 1);
       all.push_back(c);
@@ -205,7 +209,8 @@ TEST(CudaTensors, SquaresOfSeveralAreTheCpusAndThoseOfEachAlone) {
   std::vector<std::int64_t> sizes = {100003, 0,  1, 16383, 16384, 16385,
                                      4096,   17, 3, 49152, 2,     8193};
   for (int i = 0; i < 250; ++i) sizes.push_back(i % 7);  // more than one launch takes
-  const std::vector<float> x = numbers(300000, kSeed);
+  std::vector<float> x = numbers(300000, kSeed);
+  for (float& one : x) one = std::pow(one, 9.0F);  // so that the order of a sum shows
   const std::vector<double> want = squares(cpu, x, sizes, true);
   const std::vector<double> got = squares(cuda, x, sizes, true);
   for (std::size_t i = 0; i < sizes.size(); ++i)
