@@ -2,6 +2,7 @@
 // averages. One table per back end; an executor's queue runs them (executor/device/device.h).
 #pragma once
 #include <cstdint>
+#include <span>
 #include <string_view>
 
 #include "graph/base/bfloat16.h"
@@ -43,6 +44,13 @@ using Sweep = void (*)(const SweepCall& call);
 struct SweepRow {
   std::string_view optimizer;
   Sweep run = nullptr;
+};
+
+/// One of several tensors whose squares are added up, each on its own.
+struct SquaresCall {
+  const float* x = nullptr;
+  std::int64_t elements = 0;
+  double* result = nullptr;  ///< on the device
 };
 
 /// Rows that are to be added to a tensor [rows, width]: row i of `values` to its row ids[i].
@@ -87,8 +95,11 @@ struct TensorKernels {
   /// to *= by
   void (*scale)(float* to, float by, std::int64_t elements);
   /// *result = sum of x^2 in float64, over fixed blocks added in order: the same for every number
-  /// of threads. `result` lies on the device.
-  void (*sum_of_squares)(const float* x, std::int64_t elements, double* result);
+  /// of threads, and whatever else is asked for beside it.
+  void (*sums_of_squares)(std::span<const SquaresCall> calls);
+  /// The sweep over each of several parameters, which share nothing: the bits of one after the
+  /// other.
+  void (*sweep_all)(std::span<const SweepCall> calls, Sweep sweep);
 
   // Tensors of which few rows hold something. Their bits are those of the same on the whole tensor.
   /// to += from, row by row in the order of `from`, whose rows become touched.
@@ -99,7 +110,7 @@ struct TensorKernels {
   void (*clear_rows)(float* x, const TouchedRows& touched);
   /// Touches every row that is not all zero, of a tensor that was changed as a whole.
   void (*touch_filled)(const float* x, const TouchedRows& touched);
-  /// As sum_of_squares.
+  /// As sums_of_squares.
   void (*sum_of_squares_rows)(const float* x, const TouchedRows& touched, double* result);
   /// The sweep over each touched row whose gradient is not all zero; the others stay as they are.
   /// Of a sweep whose elements do not meet: not LAMB's.

@@ -22,18 +22,23 @@ std::vector<double> GradientNorms::squares_of(const Stage& stage) const {
   const auto has_none = [&](const StageParameter& p) {
     return p.uses.empty() || p.served || is_factor(graph_, p);
   };
+  std::vector<SquaresCall> whole;
   for (std::size_t p = 0; p < parameters.size(); ++p) {
     if (has_none(parameters[p])) continue;
     const float* const x = stage.gradients().sum_of(static_cast<int>(p));
     const TouchedRows rows = stage.gradients().rows_of(static_cast<int>(p));
-    device_.queue().run([x, rows, n = parameters[p].elements, to = results + p,
-                         &kernels = device_.kernels()](Reach at) {
-      if (rows.bits != nullptr)
-        kernels.sum_of_squares_rows(at(x), reached(rows, at), at(to));
-      else
-        kernels.sum_of_squares(at(x), n, at(to));
-    });
+    if (rows.bits == nullptr) {
+      whole.push_back({x, parameters[p].elements, results + p});
+      continue;
+    }
+    device_.queue().run([x, rows, to = results + p, sum = device_.kernels().sum_of_squares_rows](
+                            Reach at) { sum(at(x), reached(rows, at), at(to)); });
   }
+  device_.queue().run([whole, sums = device_.kernels().sums_of_squares](Reach at) {
+    std::vector<SquaresCall> calls = whole;
+    for (SquaresCall& call : calls) call = {at(call.x), call.elements, at(call.result)};
+    sums(calls);
+  });
   device_.queue().download(squares.data(), results,
                            static_cast<std::int64_t>(squares.size() * sizeof(double)));
   device_.queue().record().wait();

@@ -172,6 +172,7 @@ void TrainStages::change_weights(Stage& stage, std::int64_t number) {
     fail(Code::Unsupported, "device {} has no optimizer '{}'", device_.name(),
          optimizer_name(optimizer_.kind));
   const StageMemory& memory = stage.memory();
+  std::vector<SweepCall> whole;
   for (std::size_t i = 0; i < stage.plan().parameters.size(); ++i) {
     const StageParameter& p = stage.plan().parameters[i];
     if (p.served || is_factor(graph_, p)) continue;
@@ -189,13 +190,19 @@ void TrainStages::change_weights(Stage& stage, std::int64_t number) {
     const TouchedRows rows = keeps_idle_rows(optimizer_, call.decay)
                                  ? stage.gradients().rows_of(static_cast<int>(i))
                                  : TouchedRows();
+    if (rows.bits == nullptr) {
+      whole.push_back(call);
+      continue;
+    }
     device_.queue().run([call, sweep, rows, by_rows = device_.kernels().sweep_rows](Reach at) {
-      if (rows.bits != nullptr)
-        by_rows(reached(call, at), reached(rows, at), sweep);
-      else
-        sweep(reached(call, at));
+      by_rows(reached(call, at), reached(rows, at), sweep);
     });
   }
+  device_.queue().run([whole, sweep, sweep_all = device_.kernels().sweep_all](Reach at) {
+    std::vector<SweepCall> calls;
+    for (const SweepCall& call : whole) calls.push_back(reached(call, at));
+    sweep_all(calls, sweep);
+  });
 }
 
 std::vector<StateTensor> TrainStages::state() const {

@@ -173,8 +173,12 @@ void lamb(const SweepCall& p) {
   lamb_step(p, rule, m, v);
 }
 
-void sum_of_squares(const float* x, std::int64_t elements, double* result) {
-  *result = squares_of(x, elements);
+void sums_of_squares(std::span<const SquaresCall> calls) {
+  for (const SquaresCall& call : calls) *call.result = squares_of(call.x, call.elements);
+}
+
+void sweep_all(std::span<const SweepCall> calls, Sweep sweep) {
+  for (const SweepCall& call : calls) sweep(call);
 }
 
 // The zeros of other rows would change no lane.
@@ -259,7 +263,8 @@ const TensorKernels& cpu_tensor_kernels() {
       .add_wide = &add_wide,
       .mean = &mean,
       .scale = &scale,
-      .sum_of_squares = &sum_of_squares,
+      .sums_of_squares = &sums_of_squares,
+      .sweep_all = &sweep_all,
       .scatter_rows = &cpu::scatter_rows,
       .merge_rows = &cpu::merge_rows,
       .clear_rows = &cpu::clear_rows,

@@ -15,18 +15,32 @@ namespace hetu::cuda {
 
 inline constexpr int kPack = 8;
 
+HETU_HD inline bool lies_in_quads(const void* at) {
+  return reinterpret_cast<std::uintptr_t>(at) % sizeof(Quad) == 0;
+}
+
 /// Whether packs may be loaded and stored from there on.
 inline bool lie_in_packs(std::initializer_list<const void*> all) {
   for (const void* at : all)
-    if (reinterpret_cast<std::uintptr_t>(at) % sizeof(Quad) != 0) return false;
+    if (!lies_in_quads(at)) return false;
   return true;
 }
 
+/// Four floats, at an address where quads may lie.
+HETU_HD inline void load_quad(const float* from, float* x) {
+  Quad quad;
+  move_quad(from, &quad);
+  for (int k = 0; k < 4; ++k) x[k] = std::bit_cast<float>(quad.word[k]);
+}
+HETU_HD inline void store_quad(float* to, const float* x) {
+  Quad quad;
+  for (int k = 0; k < 4; ++k) quad.word[k] = std::bit_cast<std::uint32_t>(x[k]);
+  move_quad(&quad, to);
+}
+
 HETU_HD inline void load_pack(const float* from, float (&x)[kPack]) {
-  Quad quads[2];
-  move_quad(from, &quads[0]);
-  move_quad(from + 4, &quads[1]);
-  for (int k = 0; k < kPack; ++k) x[k] = std::bit_cast<float>(quads[k / 4].word[k % 4]);
+  load_quad(from, x);
+  load_quad(from + 4, x + 4);
 }
 template <class Narrow>
 HETU_HD void load_pack(const Narrow* from, float (&x)[kPack]) {
@@ -37,10 +51,8 @@ HETU_HD void load_pack(const Narrow* from, float (&x)[kPack]) {
 }
 
 HETU_HD inline void store_pack(float* to, const float (&x)[kPack]) {
-  Quad quads[2];
-  for (int k = 0; k < kPack; ++k) quads[k / 4].word[k % 4] = std::bit_cast<std::uint32_t>(x[k]);
-  move_quad(&quads[0], to);
-  move_quad(&quads[1], to + 4);
+  store_quad(to, x);
+  store_quad(to + 4, x + 4);
 }
 template <class Narrow>
 HETU_HD void store_pack(Narrow* to, const float (&x)[kPack]) {

@@ -1,16 +1,14 @@
-// Arithmetic on whole tensors, on the device: sweeps of optimizers, sums, norms, averages, and the
-// same on touched rows.
+// Arithmetic on whole tensors, on the device: sums, norms, averages, and the same on touched rows.
 #include <launch.h>
 
-#include <array>
-#include <iterator>
-
-#include "graph/base/error.h"
+#include "ops/cuda/chunks.h"
 #include "ops/cuda/kronecker.h"
+#include "ops/cuda/packs.h"
 #include "ops/cuda/registry.h"
 #include "ops/cuda/scatter.h"
 #include "ops/cuda/sums.h"
-#include "ops/sweep_rules.h"
+#include "ops/cuda/sweeps.h"
+#include "ops/cuda/touched.h"
 
 namespace hetu {
 namespace cuda {
@@ -18,153 +16,82 @@ namespace {
 
 constexpr std::int64_t kPerWord = TouchedRows::kPerWord;
 
-/// The states of an element, in float32 while a rule changes them.
-template <class State>
-struct StatesOf;
-
-template <>
-struct StatesOf<float> {
-  float* at[kMostStates];
-  explicit StatesOf(const SweepCall& p) : at{p.state[0], p.state[1], p.state[2]} {}
-  HETU_HD float read(int s, std::int64_t i) const { return at[s][i]; }
-  HETU_HD void write(int s, std::int64_t i, float x) const { at[s][i] = x; }
-};
-
-template <>
-struct StatesOf<BFloat16> {
-  BFloat16* at[kMostStates];
-  PhiloxStream rounding[kMostStates];
-  std::int64_t first;
-  explicit StatesOf(const SweepCall& p)
-      : at{p.narrow[0], p.narrow[1], p.narrow[2]},
-        rounding{p.rounding[0], p.rounding[1], p.rounding[2]},
-        first(p.first) {}
-  HETU_HD float read(int s, std::int64_t i) const { return at[s][i]; }
-  HETU_HD void write(int s, std::int64_t i, float x) const {
-    at[s][i] = BFloat16::by_chance(x, rounding[s].bits(first + i));
-  }
-};
-
-template <class Rule, class State>
-struct SweepOf {
-  Rule rule;
-  float* w;
-  const float* g;
-  StatesOf<State> states;
-  explicit SweepOf(const SweepCall& p) : rule(p), w(p.weight), g(p.gradient), states(p) {}
-  HETU_HD void operator()(std::int64_t i) const {
-    float x[kMostStates];
-    for (int s = 0; s < Rule::kStates; ++s) x[s] = states.read(s, i);
-    if constexpr (Rule::kStates == 0) rule(w[i], g[i]);
-    if constexpr (Rule::kStates == 1) rule(w[i], g[i], x[0]);
-    if constexpr (Rule::kStates == 2) rule(w[i], g[i], x[0], x[1]);
-    if constexpr (Rule::kStates == 3) rule(w[i], g[i], x[0], x[1], x[2]);
-    for (int s = 0; s < Rule::kStates; ++s) states.write(s, i, x[s]);
-  }
-};
-
-template <class Rule>
-void sweep(const SweepCall& p) {
-  if (p.narrow[0] != nullptr) return for_each(p.elements, SweepOf<Rule, BFloat16>(p));
-  for_each(p.elements, SweepOf<Rule, float>(p));
-}
-
-HETU_HD inline bool is_touched(const TouchedRows& rows, std::int64_t row) {
-  return rows.bits == nullptr || (rows.bits[row / kPerWord] >> (row % kPerWord) & 1U) != 0;
-}
-
-/// A block per row: its gradient is looked at whole before any of it is used.
-template <class Rule, class State>
-struct RowSweepOf : RowWork {
-  static constexpr int kRounds = 1;  // elements that are not 0
-  SweepOf<Rule, State> of;
-  TouchedRows rows;
-  HETU_HD double term(int, std::int64_t row, std::int64_t j, const double*) const {
-    return is_touched(rows, row) && of.g[row * rows.width + j] != 0.0F ? 1.0 : 0.0;
-  }
-  HETU_HD void write(std::int64_t row, std::int64_t j, const double* filled) const {
-    if (filled[0] > 0) of(row * rows.width + j);
-  }
-};
-
-template <class Rule, class State>
-void sweep_touched_of(const SweepCall& p, const TouchedRows& touched) {
-  const RowSweepOf<Rule, State> body{{}, SweepOf<Rule, State>(p), touched};
-  for_rows(touched.rows, touched.width, body);
-}
-
-template <class Rule>
-void sweep_touched(const SweepCall& p, const TouchedRows& touched) {
-  if (p.narrow[0] != nullptr) return sweep_touched_of<Rule, BFloat16>(p, touched);
-  sweep_touched_of<Rule, float>(p, touched);
-}
-
-template <class State>
-struct LambMoments {
-  sweeps::Lamb rule;
-  const float* g;
-  StatesOf<State> states;
-  HETU_HD void operator()(std::int64_t i) const {
-    float m = states.read(0, i), v = states.read(1, i);
-    rule.moments(g[i], m, v);
-    states.write(0, i, m);
-    states.write(1, i, v);
-  }
-};
-
-struct Square {
+struct SquareOf {
   const float* x;
-  HETU_HD double operator()(std::int64_t i) const { return double(x[i]) * x[i]; }
+  double* result;
 };
 
-template <class State>
-struct LambDirection {
-  sweeps::Lamb rule;
-  const float* w;
-  StatesOf<State> states;
-  HETU_HD float of(std::int64_t i) const {
-    return rule.direction(w[i], states.read(0, i), states.read(1, i));
+constexpr std::int64_t kSumChunk = 1 << 14;
+using SquareParts = Chunks<SquareOf, kSumChunk>;
+
+/// A row per chunk, whose sum goes to parts[row]; a column adds up what a thread has of it, four
+/// quads at a time, which are loaded before any is needed.
+struct SquareChunks : RowWork {
+  static constexpr int kRounds = 1, kQuad = 4, kAtOnce = 4;
+  static constexpr std::int64_t kColumns = kMostThreads, kTurn = kColumns * kQuad * kAtOnce;
+  static_assert(kSumChunk % kTurn == 0);
+  const SquareParts chunks;
+  double* parts;
+
+  HETU_HD static void load(const SquareParts::Part& of, std::int64_t begin, bool in_quads,
+                           float (&x)[kAtOnce][kQuad]) {
+    constexpr std::int64_t kReach = (kAtOnce - 1) * kColumns * kQuad + kQuad;
+    if (in_quads && begin + kReach <= of.elements) {
+      for (int q = 0; q < kAtOnce; ++q) load_quad(of.of.x + begin + q * kColumns * kQuad, x[q]);
+      return;
+    }
+    for (int q = 0; q < kAtOnce; ++q)
+      for (int k = 0; k < kQuad; ++k) {
+        const std::int64_t i = begin + q * kColumns * kQuad + k;
+        x[q][k] = i < of.elements ? of.of.x[i] : 0.0F;
+      }
   }
-  HETU_HD double operator()(std::int64_t i) const {
-    const double u = of(i);
-    return u * u;
+
+  HETU_HD double term(int, std::int64_t row, std::int64_t j, const double*) const {
+    const SquareParts::Part& of = chunks.holder(row);
+    const std::int64_t begin = (row - of.first) * kSumChunk, left = of.elements - begin;
+    const std::int64_t count = left < kSumChunk ? left : kSumChunk;
+    const bool in_quads = lies_in_quads(of.of.x);
+    double sum = 0;
+    for (std::int64_t i = j * kQuad; i < count; i += kTurn) {
+      float x[kAtOnce][kQuad];
+      load(of, begin + i, in_quads, x);
+      for (int q = 0; q < kAtOnce; ++q)
+        for (int k = 0; k < kQuad; ++k) sum += double(x[q][k]) * x[q][k];
+    }
+    return sum;
+  }
+  HETU_HD void write(std::int64_t, std::int64_t, const double*) const {}
+  HETU_HD void finish(std::int64_t row, const double* sum) const { parts[row] = sum[0]; }
+};
+
+/// A row per tensor.
+struct SquareTotals : RowWork {
+  static constexpr int kRounds = 1;
+  const SquareParts chunks;
+  const double* parts;
+  HETU_HD double term(int, std::int64_t t, std::int64_t j, const double*) const {
+    const SquareParts::Part& of = chunks.part(t);
+    return j < of.chunks() ? parts[of.first + j] : 0.0;
+  }
+  HETU_HD void write(std::int64_t, std::int64_t, const double*) const {}
+  HETU_HD void finish(std::int64_t t, const double* sum) const {
+    *chunks.part(t).of.result = sum[0];
   }
 };
 
-template <class State>
-struct LambStep {
-  LambDirection<State> direction;
-  float* w;
-  const double* squares;
-  HETU_HD void operator()(std::int64_t i) const {
-    w[i] -= direction.rule.length(squares[0], squares[1]) * direction.of(i);
-  }
-};
-
-template <class State>
-void lamb_of(const SweepCall& p) {
-  const sweeps::Lamb rule(p);
-  const StatesOf<State> states(p);
-  const LambDirection<State> direction{rule, p.weight, states};
-  for_each(p.elements, LambMoments<State>{rule, p.gradient, states});
-  auto* const squares = static_cast<double*>(bench().workspace);
-  double* const parts = squares + 2;
-  if (rule.decay > 0) {
-    sum_of(p.elements, Square{p.weight}, parts, squares);
-    sum_of(p.elements, direction, parts, squares + 1);
-  } else {
-    clear(squares, 2 * std::int64_t{sizeof(double)});
-  }
-  for_each(p.elements, LambStep<State>{direction, p.weight, squares});
-}
-
-void lamb(const SweepCall& p) {
-  if (p.narrow[0] != nullptr) return lamb_of<BFloat16>(p);
-  lamb_of<float>(p);
-}
-
-void sum_of_squares(const float* x, std::int64_t elements, double* result) {
-  sum_of(elements, Square{x}, static_cast<double*>(bench().workspace), result);
+void sums_of_squares(std::span<const SquaresCall> calls) {
+  auto* const parts = static_cast<double*>(bench().workspace);
+  in_chunks(
+      calls, SquareParts(),
+      [](SquareParts& chunks, const SquaresCall& p) {
+        chunks.add({p.x, p.result}, p.elements);
+      },
+      [&](const SquareParts& chunks) {
+        HETU_ASSERT(8 * chunks.chunks() <= kWorkspaceBytes);
+        for_rows(chunks.chunks(), SquareChunks::kColumns, SquareChunks{{}, chunks, parts});
+        for_rows(chunks.parts(), columns_of_parts(chunks), SquareTotals{{}, chunks, parts});
+      });
 }
 
 struct TouchedSquare {
@@ -295,41 +222,11 @@ void touch_filled(const float* x, const TouchedRows& touched) {
   for_each(touched.words(), FilledOf{x, touched});
 }
 
-struct Row {
-  SweepRow whole;
-  void (*touched)(const SweepCall&, const TouchedRows&);  // null: its elements meet
-};
-
-template <class Rule>
-constexpr Row row(std::string_view name) {
-  return {{name, &sweep<Rule>}, &sweep_touched<Rule>};
-}
-
-constexpr Row kRows[] = {row<sweeps::Sgd>("sgd"),
-                         row<sweeps::Momentum<false>>("momentum"),
-                         row<sweeps::Momentum<true>>("nesterov"),
-                         row<sweeps::Adagrad>("adagrad"),
-                         row<sweeps::Adam<false>>("adam"),
-                         row<sweeps::Amsgrad>("amsgrad"),
-                         row<sweeps::Adam<true>>("adamw"),
-                         row<sweeps::Adam<true, false>>("bertadam"),
-                         {{"lamb", &lamb}, nullptr}};
-
-void sweep_rows(const SweepCall& call, const TouchedRows& touched, Sweep sweep) {
-  for (const Row& row : kRows)
-    if (row.whole.run == sweep && row.touched != nullptr) return row.touched(call, touched);
-  fail(Code::Internal, "CUDA has no sweep over rows for that optimizer");
-}
-
 }  // namespace
 }  // namespace cuda
 
 const TensorKernels& cuda_tensor_kernels() {
-  static const auto sweeps = [] {
-    std::array<SweepRow, std::size(cuda::kRows)> all;
-    for (std::size_t i = 0; i < all.size(); ++i) all[i] = cuda::kRows[i].whole;
-    return all;
-  }();
+  static const std::span<const SweepRow> sweeps = cuda::sweep_table();
   static const TensorKernels kernels{
       .fill = &cuda::fill,
       .set_counters = &cuda::set_counters,
@@ -338,7 +235,8 @@ const TensorKernels& cuda_tensor_kernels() {
       .add_wide = &cuda::add_wide,
       .mean = &cuda::mean,
       .scale = &cuda::scale,
-      .sum_of_squares = &cuda::sum_of_squares,
+      .sums_of_squares = &cuda::sums_of_squares,
+      .sweep_all = &cuda::sweep_all,
       .scatter_rows = &cuda::scatter_rows,
       .merge_rows = &cuda::merge_rows,
       .clear_rows = &cuda::clear_rows,

@@ -42,7 +42,8 @@ void with_narrow_states(SweepCall call, const Update& update) {
 
 inline double squares_of(const float* data, std::int64_t elements) {
   double sum = -1;
-  cpu_tensor_kernels().sum_of_squares(data, elements, &sum);
+  const SquaresCall call = {data, elements, &sum};
+  cpu_tensor_kernels().sums_of_squares({&call, 1});
   return sum;
 }
 

@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <iterator>
+#include <limits>
 #include <random>
 #include <vector>
 
@@ -80,9 +82,10 @@ void expect_same_narrow(const Parameter& got, const Parameter& want, const char*
                 {want.narrow[i].begin(), want.narrow[i].end()}, what, 1e-4);
 }
 
-void expect_same(const Parameter& got, const Parameter& want, const char* what) {
-  expect_near(got.weight, want.weight, what);
-  for (int i = 0; i < kMostStates; ++i) expect_near(got.state[i], want.state[i], what);
+void expect_same(const Parameter& got, const Parameter& want, const char* what,
+                 double tolerance = 1e-6) {
+  expect_near(got.weight, want.weight, what, tolerance);
+  for (int i = 0; i < kMostStates; ++i) expect_near(got.state[i], want.state[i], what, tolerance);
 }
 
 TEST(CudaTensors, CountersAreSet) {
@@ -125,6 +128,109 @@ TEST(CudaTensors, SweepsOverNarrowStatesAreTheCpus) {
       expect_same_narrow(b, a, name.c_str());
     }
   }
+}
+
+/// Several at once: none, few and many elements, chunks that are full, one less and one more; by
+/// turns each of a parameter's tensors begins where no quad may.
+struct Several {
+  std::vector<Parameter> parameters;
+  explicit Several(int count) {
+    constexpr std::int64_t kElements[] = {0, 1, 3, 4096, 5, 4095, 129, 4097, 8197, 0, 128, 12288};
+    for (int i = 0; i < count; ++i)
+      parameters.emplace_back(kElements[i % std::size(kElements)] + 1);
+  }
+  std::vector<SweepCall> calls(bool narrow) {
+    std::vector<SweepCall> all;
+    for (std::size_t i = 0; i < parameters.size(); ++i) {
+      Parameter& p = parameters[i];
+      SweepCall c = narrow && i % 5 != 0 ? p.narrow_call() : p.call(true);
+      c.weight += i % 2;
+      c.gradient += i / 2 % 2;
+      for (std::size_t s = 0; s < kMostStates; ++s) {
+        const std::size_t shift = (i >> (s + 2)) % 2;
+        if (c.narrow[s] != nullptr)
+          c.narrow[s] += shift;
+        else
+          c.state[s] += shift;
+      }
+      c.elements -= 1;
+      c.decay = i % 4 != 0;
+      c.rate = 0.1F / static_cast<float>(i + 1);
+      all.push_back(c);
+    }
+    return all;
+  }
+};
+
+TEST(CudaTensors, SeveralSweepsAtOnceAreThoseOfEachAlone) {
+  const HostBench host;
+  const TensorKernels &cpu = cpu_tensor_kernels(), &cuda = cuda_tensor_kernels();
+  constexpr int kCount = 75;  // more than one launch takes
+  for (int i = 0; i < cpu.sweep_count; ++i)
+    for (const bool narrow : {false, true}) {
+      const std::string name(cpu.sweeps[i].optimizer);
+      Several together(kCount), alone(kCount), of_cpu(kCount);
+      cuda.sweep_all(together.calls(narrow), cuda.sweep(name));
+      for (const SweepCall& call : alone.calls(narrow)) cuda.sweep(name)(call);
+      cpu.sweep_all(of_cpu.calls(narrow), cpu.sweep(name));
+      for (int p = 0; p < kCount; ++p) {
+        const Parameter &got = together.parameters[p], &want = alone.parameters[p];
+        EXPECT_EQ(got.weight, want.weight) << name << ", parameter " << p;
+        for (int s = 0; s < kMostStates; ++s) {
+          EXPECT_EQ(got.state[s], want.state[s]) << name << ", parameter " << p;
+          EXPECT_EQ(std::vector<float>(got.narrow[s].begin(), got.narrow[s].end()),
+                    std::vector<float>(want.narrow[s].begin(), want.narrow[s].end()))
+              << name << ", parameter " << p;
+        }
+        expect_same(got, of_cpu.parameters[p], name.c_str(), narrow ? 1e-4 : 1e-6);
+        expect_same_narrow(got, of_cpu.parameters[p], name.c_str());
+      }
+    }
+}
+
+/// Squares of tensors that lie one behind the other in `x`, so that few are aligned.
+std::vector<double> squares(const TensorKernels& kernels, const std::vector<float>& x,
+                            const std::vector<std::int64_t>& sizes, bool at_once) {
+  std::vector<double> results(sizes.size(), -1);
+  std::vector<SquaresCall> calls;
+  const float* at = x.data();
+  for (std::size_t i = 0; i < sizes.size(); at += sizes[i++])
+    calls.push_back({at, sizes[i], &results[i]});
+  if (at_once)
+    kernels.sums_of_squares(calls);
+  else
+    for (const SquaresCall& call : calls) kernels.sums_of_squares({&call, 1});
+  return results;
+}
+
+TEST(CudaTensors, SquaresOfSeveralAreTheCpusAndThoseOfEachAlone) {
+  const HostBench host;
+  const TensorKernels &cpu = cpu_tensor_kernels(), &cuda = cuda_tensor_kernels();
+  std::vector<std::int64_t> sizes = {100003, 0,  1, 16383, 16384, 16385,
+                                     4096,   17, 3, 49152, 2,     8193};
+  for (int i = 0; i < 250; ++i) sizes.push_back(i % 7);  // more than one launch takes
+  std::vector<float> x = numbers(300000, kSeed);
+  for (float& one : x) one = std::pow(one, 9.0F);  // so that the order of a sum shows
+  const std::vector<double> want = squares(cpu, x, sizes, true);
+  const std::vector<double> got = squares(cuda, x, sizes, true);
+  for (std::size_t i = 0; i < sizes.size(); ++i)
+    EXPECT_NEAR(got[i], want[i], 1e-12 * want[i]) << sizes[i] << " elements, seed " << kSeed;
+  EXPECT_EQ(squares(cuda, x, sizes, false), got);
+  // Where a tensor lies changes no bit of it.
+  const std::vector<float> moved(x.begin() + 2, x.end());
+  const std::vector<double> here = squares(cuda, {x.begin() + 5, x.end()}, {200000}, true);
+  EXPECT_EQ(squares(cuda, moved, {3, 200000}, true)[1], here[0]);
+}
+
+TEST(CudaTensors, SquaresOfWhatIsNotFiniteAreNot) {
+  const HostBench host;
+  std::vector<float> x = numbers(60000, kSeed);
+  x[100] = std::numeric_limits<float>::infinity();
+  x[40001] = std::numeric_limits<float>::quiet_NaN();
+  const std::vector<double> got =
+      squares(cuda_tensor_kernels(), x, {100, 20000, 19901, 1, 19000}, true);
+  EXPECT_TRUE(std::isfinite(got[0]) && std::isfinite(got[2]) && std::isfinite(got[4]));
+  EXPECT_TRUE(std::isinf(got[1]) && std::isnan(got[3]));
 }
 
 /// A third of the rows touched, of which some have no gradient.
@@ -211,10 +317,6 @@ TEST(CudaTensors, SumsAndMeansAreTheCpus) {
   const TensorKernels &cpu = cpu_tensor_kernels(), &cuda = cuda_tensor_kernels();
   for (const std::int64_t n : kSizes) {
     const std::vector<float> x = numbers(n, kSeed), y = numbers(n, kSeed + 1);
-    double want = 0, got = 0;
-    cpu.sum_of_squares(x.data(), n, &want);
-    cuda.sum_of_squares(x.data(), n, &got);
-    EXPECT_NEAR(got, want, 1e-12 * want);
     const auto after = [&](const TensorKernels& k) {
       std::vector<float> to = x;
       std::vector<double> sum(x.size(), 0.25);

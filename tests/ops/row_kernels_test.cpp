@@ -89,7 +89,8 @@ TEST_F(RowKernels, SumsClearsAndNormsAreThoseOfTheWholeTensor) {
           expect_touched(sum);
           double by_rows = -1, whole = -2;
           kernels.sum_of_squares_rows(sum.rows.data(), sum.touched, &by_rows);
-          kernels.sum_of_squares(sum.dense.data(), s.rows * s.width, &whole);
+          const SquaresCall call = {sum.dense.data(), s.rows * s.width, &whole};
+          kernels.sums_of_squares({&call, 1});
           EXPECT_EQ(by_rows, whole) << s.rows << " x " << s.width;
         }
         // Changed as a whole, as by a sum over pipelines.

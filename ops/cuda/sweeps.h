@@ -1,0 +1,14 @@
+// Sweeps of optimizers on the device, over several parameters in a launch. Read by
+// tensor_kernels.cu, whose table has them.
+#pragma once
+#include <span>
+
+#include "ops/tensor_kernels.h"
+
+namespace hetu::cuda {
+
+std::span<const SweepRow> sweep_table();
+void sweep_all(std::span<const SweepCall> calls, Sweep sweep);
+void sweep_rows(const SweepCall& call, const TouchedRows& touched, Sweep sweep);
+
+}  // namespace hetu::cuda

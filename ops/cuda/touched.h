@@ -1,0 +1,13 @@
+// Which rows of a tensor hold something, as kernels ask. Read by the kernels alone.
+#pragma once
+#include "ops/scalar_fns.h"
+#include "ops/touched_rows.h"
+
+namespace hetu::cuda {
+
+HETU_HD inline bool is_touched(const TouchedRows& rows, std::int64_t row) {
+  constexpr std::int64_t kPerWord = TouchedRows::kPerWord;
+  return rows.bits == nullptr || (rows.bits[row / kPerWord] >> (row % kPerWord) & 1U) != 0;
+}
+
+}  // namespace hetu::cuda
