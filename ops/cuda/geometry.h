@@ -32,6 +32,35 @@ inline Grid grid_of_rows(std::int64_t rows, std::int64_t columns) {
   return {blocks_of(rows), static_cast<int>(warps) * kWarp};
 }
 
+/// Neighbours that a thread moves at once (packs.h), and how many times as many of a row it holds.
+inline constexpr int kPack = 8;
+inline constexpr int kHeldPacks = 4;
+
+/// Threads that hold a row of so many columns in registers, whole warps; 0: it is too long.
+inline int threads_of_held_row(std::int64_t columns) {
+  for (int threads = kWarp; threads <= kMostThreads; threads *= 2)
+    if (columns <= std::int64_t{threads} * kHeldPacks * kPack) return threads;
+  return 0;
+}
+/// Packs of each of them; all but the last are whole rows of packs.
+inline int packs_of_held_row(std::int64_t columns, int threads) {
+  return static_cast<int>((columns + threads * kPack - 1) / (threads * kPack));
+}
+
+/// Of such rows: blocks of four warps, or of those that a row has.
+inline Grid grid_of_held_rows(std::int64_t rows, int threads_of_row) {
+  const int threads = std::max(threads_of_row, 4 * kWarp), of_block = threads / threads_of_row;
+  return {blocks_of((rows + of_block - 1) / of_block), threads};
+}
+
+/// Lanes of a warp decide about a number each and the seven that follow it 16 apart, of 128 from
+/// 16 lanes; a lane's eight neighbours lie in the word of this slot's decisions, a bit of every
+/// lane, from this bit on.
+inline constexpr int slot_of_pack(int lane) { return lane % 16 / 2; }
+inline constexpr int shift_of_pack(int lane) { return lane / 16 * 16 + lane % 2 * kPack; }
+/// The first number that a lane decides about, of 256 of the warp.
+inline constexpr int decider(int lane) { return lane / 16 * 128 + lane % 16; }
+
 /// In how many pieces a sum of so many terms is added, whose sums are then added in order.
 inline std::int64_t pieces_of_sum(std::int64_t terms) {
   constexpr std::int64_t kLeast = 4096, kMost = 512;  // terms of a piece, pieces

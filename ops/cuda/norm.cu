@@ -1,9 +1,10 @@
-// Layer normalisation, softmax and dropout. A block has a row; its sums are float64.
+// Layer normalisation (what held_norm.cu does not take), softmax and dropout. A block has a row;
+// its sums are float64.
 #include <launch.h>
 
 #include <cmath>
 
-#include "ops/cuda/keeps.h"
+#include "ops/cuda/held_norm.h"
 #include "ops/cuda/numbers.h"
 #include "ops/cuda/sums.h"
 
@@ -42,10 +43,14 @@ struct LayerNormOf : RowWork {
 struct LayerNorm {
   Rows x;
   Numbers numbers;
+  HeldRows held;
   double eps;
   explicit LayerNorm(const KernelDesc& d)
-      : x(rows_of(d.inputs[0])), numbers(d), eps(d.attrs->real("eps")) {}
+      : x(rows_of(d.inputs[0])), numbers(d), held(d, {0}, {0}), eps(d.attrs->real("eps")) {}
   void operator()(const KernelCall& c) const {
+    const NormTensors tensors = {c.inputs[0],  nullptr, c.in<float>(1),  c.in<float>(2),
+                                 c.outputs[0], nullptr, c.out<float>(1), c.out<float>(2)};
+    if (held_norm(held, Keeps(), eps, tensors)) return;
     LayerNormOf body;
     body.x = numbers.in(c, 0);
     body.gamma = numbers.in(c, 1);
@@ -83,8 +88,13 @@ struct LayerNormInputGradOf : RowWork {
 struct LayerNormInputGrad {
   Rows x;
   Numbers numbers;
-  explicit LayerNormInputGrad(const KernelDesc& d) : x(rows_of(d.inputs[0])), numbers(d) {}
+  HeldRows held;
+  explicit LayerNormInputGrad(const KernelDesc& d)
+      : x(rows_of(d.inputs[0])), numbers(d), held(d, {0, 4}, {0}) {}
   void operator()(const KernelCall& c) const {
+    const NormGradTensors tensors = {c.inputs[0],    c.inputs[4],  c.in<float>(1), c.in<float>(2),
+                                     c.in<float>(3), c.outputs[0], nullptr};
+    if (held_norm_grad(held, Keeps(), tensors)) return;
     LayerNormInputGradOf body;
     body.x = numbers.in(c, 0);
     body.gamma = numbers.in(c, 1);

@@ -6,14 +6,14 @@
 #include <bit>
 #include <cstdint>
 #include <initializer_list>
+#include <type_traits>
 
 #include "graph/base/bfloat16.h"
 #include "graph/base/float16.h"
+#include "ops/cuda/geometry.h"
 #include "ops/kernel.h"
 
 namespace hetu::cuda {
-
-inline constexpr int kPack = 8;
 
 HETU_HD inline bool lies_in_quads(const void* at) {
   return reinterpret_cast<std::uintptr_t>(at) % sizeof(Quad) == 0;
@@ -38,16 +38,29 @@ HETU_HD inline void store_quad(float* to, const float* x) {
   move_quad(&quad, to);
 }
 
-HETU_HD inline void load_pack(const float* from, float (&x)[kPack]) {
-  load_quad(from, x);
-  load_quad(from + 4, x + 4);
+/// Eight neighbours as they lie.
+template <class T>
+struct Raw {
+  Quad quads[sizeof(T) * kPack / sizeof(Quad)];
+};
+
+template <class T>
+HETU_HD void load_raw(const T* from, Raw<T>& raw) {
+  for (int q = 0; q < int{sizeof(T) / 2}; ++q)
+    move_quad(from + q * (kPack * 2 / int{sizeof(T)}), &raw.quads[q]);
+}
+HETU_HD inline void widen(const Raw<float>& raw, float (&x)[kPack]) {
+  for (int k = 0; k < kPack; ++k) x[k] = std::bit_cast<float>(raw.quads[k / 4].word[k % 4]);
 }
 template <class Narrow>
-HETU_HD void load_pack(const Narrow* from, float (&x)[kPack]) {
-  Quad quad;
-  move_quad(from, &quad);
-  for (int k = 0; k < kPack; ++k)
-    x[k] = std::bit_cast<Narrow>(static_cast<std::uint16_t>(quad.word[k / 2] >> (16 * (k % 2))));
+HETU_HD void widen(const Raw<Narrow>& raw, float (&x)[kPack]) {
+  for (int k = 0; k < kPack; k += 2) widen_pair<Narrow>(raw.quads[0].word[k / 2], &x[k]);
+}
+template <class T>
+HETU_HD void load_pack(const T* from, float (&x)[kPack]) {
+  Raw<T> raw;
+  load_raw(from, raw);
+  widen(raw, x);
 }
 
 HETU_HD inline void store_pack(float* to, const float (&x)[kPack]) {
@@ -56,12 +69,21 @@ HETU_HD inline void store_pack(float* to, const float (&x)[kPack]) {
 }
 template <class Narrow>
 HETU_HD void store_pack(Narrow* to, const float (&x)[kPack]) {
-  Quad quad{};
-  for (int k = 0; k < kPack; ++k)
-    quad.word[k / 2] |= std::uint32_t{std::bit_cast<std::uint16_t>(static_cast<Narrow>(x[k]))}
-                        << (16 * (k % 2));
+  Quad quad;
+  for (int k = 0; k < kPack; k += 2) quad.word[k / 2] = rounded_pair<Narrow>(&x[k]);
   move_quad(&quad, to);
 }
+
+/// As they would be stored.
+template <class T>
+HETU_HD void round_pack(float (&x)[kPack]) {
+  if constexpr (!std::is_same_v<T, float>)
+    for (int k = 0; k < kPack; k += 2) widen_pair<T>(rounded_pair<T>(&x[k]), &x[k]);
+}
+
+/// What elements are computed in: as exactly as on the CPU where float32 is kept of it.
+template <class T>
+using Real = std::conditional_t<std::is_same_v<T, float>, double, float>;
 
 /// y[i] = f(x[0][i], …) of N operands that lie alike.
 template <class From, class To, int N, class F>

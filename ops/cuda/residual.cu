@@ -1,10 +1,11 @@
-// dropout, a residual sum and layer norm in one sweep, and its gradient. A block has a row; its
-// sums are float64, what is kept is rounded step by step, as by the operators one after the other.
+// dropout, a residual sum and layer norm in one sweep, and its gradient, where held_norm.cu does
+// not take them. A block has a row; its sums are float64, what is kept is rounded step by step, as
+// by the operators one after the other.
 #include <launch.h>
 
 #include <cmath>
 
-#include "ops/cuda/keeps.h"
+#include "ops/cuda/held_norm.h"
 #include "ops/cuda/numbers.h"
 
 namespace hetu::cuda {
@@ -47,10 +48,18 @@ struct DropoutAddLayerNorm {
   Rows rows;
   Numbers numbers;
   Keeps keeps;
+  HeldRows held;
   double eps;
   explicit DropoutAddLayerNorm(const KernelDesc& d)
-      : rows(rows_of(d.inputs[0])), numbers(d), keeps(d), eps(d.attrs->real("eps")) {}
+      : rows(rows_of(d.inputs[0])),
+        numbers(d),
+        keeps(d),
+        held(d, {0, 1}, {0, 3}),
+        eps(d.attrs->real("eps")) {}
   void operator()(const KernelCall& c) const {
+    const NormTensors tensors = {c.inputs[0],  c.inputs[1],  c.in<float>(2),  c.in<float>(3),
+                                 c.outputs[0], c.outputs[3], c.out<float>(1), c.out<float>(2)};
+    if (held_norm(held, keeps.in(c.run), eps, tensors)) return;
     ResidualOf body(keeps.in(c.run));
     body.x = numbers.in(c, 0);
     body.skip = numbers.in(c, 1);
@@ -96,9 +105,13 @@ struct DropoutAddLayerNormGrad {
   Rows rows;
   Numbers numbers;
   Keeps keeps;
+  HeldRows held;
   explicit DropoutAddLayerNormGrad(const KernelDesc& d)
-      : rows(rows_of(d.inputs[0])), numbers(d), keeps(d) {}
+      : rows(rows_of(d.inputs[0])), numbers(d), keeps(d), held(d, {0, 4}, {0, 1}) {}
   void operator()(const KernelCall& c) const {
+    const NormGradTensors tensors = {c.inputs[0],    c.inputs[4],  c.in<float>(1), c.in<float>(2),
+                                     c.in<float>(3), c.outputs[0], c.outputs[1]};
+    if (held_norm_grad(held, keeps.in(c.run), tensors)) return;
     ResidualGradOf body(keeps.in(c.run));
     body.sum = numbers.in(c, 0);
     body.gamma = numbers.in(c, 1);

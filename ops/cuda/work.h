@@ -59,4 +59,21 @@ struct RowWork {
   HETU_HD void finish(std::int64_t, const double*) const {}
 };
 
+/// Nothing is dropped; a thread decides about what it holds; a warp shares random numbers.
+enum class Decides { Nothing, Alone, Together };
+
+// A body of for_held_rows() (<held.h>) has rows whose threads hold all columns in registers, eight
+// neighbours at a time, read once. Where a thread has no columns, what it holds is made of zeros,
+// and neither added up nor written.
+//   Row, Held                       what is known of a row, of eight neighbours
+//   kResident                       for so many blocks of a multiprocessor registers must do
+//   row(i)                          -> Row
+//   load(row, column, held)         reads eight neighbours
+//   decides()                       -> how what dropout keeps is decided, the same for all rows
+//   spread(row, column)             -> bits: about number `column` of the row and every 16th after
+//   keeps(row, column)              -> about one number
+//   settle(row, column, kept, held) what sums are made of; kept: the bits of eight neighbours
+//   kRounds, term(round, held, agreed) -> float64, whose sum result(round, sum) makes agreed[round]
+//   write(row, column, held, agreed), finish(row, agreed)
+
 }  // namespace hetu::cuda

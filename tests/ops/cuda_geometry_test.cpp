@@ -69,5 +69,34 @@ TEST(Geometry, SumsOfRowsKeepTheirScratchSmall) {
     }
 }
 
+TEST(Geometry, HeldRowsHaveThreadsForAllColumnsAndNoMorePacksThanThose) {
+  for (const std::int64_t columns : {8, 256, 264, 1024, 1032, 2048, 4104, 8192}) {
+    const int threads = threads_of_held_row(columns), packs = packs_of_held_row(columns, threads);
+    ASSERT_GT(threads, 0);
+    EXPECT_LE(packs, kHeldPacks);
+    EXPECT_GE(std::int64_t{threads} * packs * kPack, columns);
+    EXPECT_LT(std::int64_t{threads} * (packs - 1) * kPack, columns);
+    for (const std::int64_t rows : kCounts) {
+      const Grid grid = grid_of_held_rows(rows, threads);
+      expect_launchable(grid);
+      EXPECT_LE(grid.threads, kMostThreads);
+      EXPECT_EQ(grid.threads % threads, 0);
+      const std::int64_t there = std::int64_t{grid.blocks} * (grid.threads / threads);
+      EXPECT_TRUE(there >= rows || grid.blocks == kMostBlocks);
+      EXPECT_LT(there - grid.threads / threads, rows) << "a block has nothing to do";
+    }
+  }
+  EXPECT_EQ(threads_of_held_row(8200), 0);
+}
+
+// What lanes decide, once each, reaches those that hold it.
+TEST(Geometry, LanesGetTheDecisionsAboutTheirPacks) {
+  for (int lane = 0; lane < kWarp; ++lane)
+    for (int k = 0; k < kPack; ++k) {
+      const int by = shift_of_pack(lane) + k;
+      EXPECT_EQ(decider(by) + 16 * slot_of_pack(lane), lane * kPack + k);
+    }
+}
+
 }  // namespace
 }  // namespace hetu::cuda

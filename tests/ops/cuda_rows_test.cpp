@@ -12,9 +12,9 @@
 #include "ops/cuda/geometry.h"
 #include "ops/cuda/registry.h"
 #include "ops/registry.h"
-#include "tests/ops/cuda_tolerance.h"
 #include "tests/ops/on_host/bench.h"
 #include "tests/ops/on_host/cudnn_conv.h"
+#include "tests/ops/on_host/near.h"
 #include "tests/ops/samples.h"
 #include "tests/ops/tensors.h"
 
@@ -22,21 +22,6 @@ namespace hetu::test {
 namespace {
 
 constexpr std::uint64_t kSeed = 20251125;
-
-/// Of float32 rounding in the formula of an element, and of one rounding to two bytes.
-double tolerance(DType output) {
-  return output == DType::BFloat16 ? 1.0 / 256 : output == DType::Float16 ? 1.0 / 2048 : 1e-6;
-}
-
-void expect_near(const KernelRow& row, const Case& c, const std::vector<Tensor>& got,
-                 const std::vector<Tensor>& want) {
-  for (std::size_t i = 0; i < got.size(); ++i) {
-    const DType dtype = bounding_dtype(row, c, i);
-    EXPECT_LE(relative_difference(got[i].values(), want[i].values()),
-              tolerance(dtype) * (is_narrow(dtype) ? roundings_of(row) : 1))
-        << "output " << i;
-  }
-}
 
 class CudaRows : public testing::TestWithParam<std::string> {
  protected:
@@ -219,40 +204,6 @@ TEST(CudaProducts, AddToWhatIsThere) {
     for (double& x : twice) x *= 2;
     EXPECT_LE(relative_difference(sum.values(), twice), 1e-6) << dtype_name(floats);
   }
-}
-
-// Eight neighbours at a time where all lies in packs, one by one where something does not: the same
-// bits, and nothing behind the last.
-TEST(CudaPacks, SweepAsElementsDo) {
-  const HostBench host;
-  constexpr std::int64_t kSpare = 8;
-  for (const char* op : {"gelu", "gelu_grad"})
-    for (const DType floats : {DType::Float32, DType::BFloat16, DType::Float16})
-      for (const std::int64_t n : {1, 7, 8, 19}) {
-        SCOPED_TRACE(fmt::format("{} {} {}", op, dtype_name(floats), n));
-        const OpDef& def = op_set().find(op);
-        Sample s{.shapes = {{n}}};
-        if (op == std::string_view("gelu_grad")) s.shapes.push_back({n});
-        const Case c = make_case(def, s, floats);
-        const std::vector<Tensor> inputs = make_inputs(c, s, kSeed);
-        const Tensor want = run_row(*cuda_kernels(op).front(), c, inputs, {})[0];
-        const PreparedKernel kernel = prepare_cuda(c.desc());
-        for (std::size_t moved = 0; moved <= inputs.size(); ++moved) {  // an input, or the output
-          std::vector<Tensor> all;
-          std::vector<char*> at;
-          for (std::size_t i = 0; i <= inputs.size(); ++i) {
-            all.emplace_back(TensorType{floats, {n + kSpare}});
-            at.push_back(all[i].as<char>() + (i == moved ? dtype_bytes(floats) : 0));
-            if (i < inputs.size())
-              std::memcpy(at[i], inputs[i].data(), static_cast<std::size_t>(inputs[i].bytes()));
-          }
-          const void* in[] = {at[0], at[inputs.size() - 1]};
-          void* out[] = {at[inputs.size()]};
-          kernel.run({in, out, nullptr, RunContext()});
-          EXPECT_EQ(std::memcmp(out[0], want.data(), static_cast<std::size_t>(want.bytes())), 0);
-          EXPECT_EQ(at.back()[want.bytes()], char(0xff)) << "written past the end";
-        }
-      }
 }
 
 // A bad index is told with what the CPU's message says, and reads nothing.

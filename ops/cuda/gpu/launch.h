@@ -1,10 +1,16 @@
 // Runs the work of ops/cuda/work.h on the GPU. tests/ops/on_host/launch.h is its twin for the host.
 #pragma once
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
 #include <cuda_runtime.h>
 
+#include <bit>
 #include <cstdint>
 #include <nv/target>
+#include <type_traits>
 
+#include "graph/base/bfloat16.h"
+#include "graph/base/float16.h"
 #include "ops/cuda/geometry.h"
 #include "ops/cuda/gpu/check.h"
 #include "ops/cuda/work.h"
@@ -28,6 +34,30 @@ HETU_HD inline void set_bits(std::uint64_t* word, std::uint64_t bits) {
 /// Of 16 bytes, one of the two a Quad, the other aligned as one.
 HETU_HD inline void move_quad(const void* from, void* to) {
   *static_cast<Quad*>(to) = *static_cast<const Quad*>(from);
+}
+
+/// Two neighbours as they lie in four bytes, by the card's conversions: a NaN's bits may differ
+/// from the host's.
+template <class Narrow>
+HETU_HD std::uint32_t rounded_pair(const float* x) {
+  if constexpr (std::is_same_v<Narrow, BFloat16>) {
+    const __nv_bfloat162 made = __floats2bfloat162_rn(x[0], x[1]);
+    return *reinterpret_cast<const std::uint32_t*>(&made);
+  } else {
+    const __half2 made = __floats2half2_rn(x[0], x[1]);
+    return *reinterpret_cast<const std::uint32_t*>(&made);
+  }
+}
+template <class Narrow>
+HETU_HD void widen_pair(std::uint32_t word, float* x) {
+  if constexpr (std::is_same_v<Narrow, BFloat16>) {
+    x[0] = std::bit_cast<float>(word << 16);
+    x[1] = std::bit_cast<float>(word & 0xffff0000u);
+  } else {
+    const float2 wide = __half22float2(*reinterpret_cast<const __half2*>(&word));
+    x[0] = wide.x;
+    x[1] = wide.y;
+  }
 }
 
 namespace kernels {

@@ -1,6 +1,7 @@
 // Runs the work of ops/cuda/work.h on the host, for tests: threads are loops, what they agree on is
 // combined in the GPU's order. ops/cuda/gpu/launch.h is its twin.
 #pragma once
+#include <bit>
 #include <cstdint>
 #include <cstring>
 #include <vector>
@@ -20,6 +21,18 @@ inline void move_quad(const void* from, void* to) {
   HETU_ASSERT(reinterpret_cast<std::uintptr_t>(from) % sizeof(Quad) == 0 &&
               reinterpret_cast<std::uintptr_t>(to) % sizeof(Quad) == 0);
   std::memcpy(to, from, sizeof(Quad));
+}
+
+/// Two neighbours as they lie in four bytes.
+template <class Narrow>
+std::uint32_t rounded_pair(const float* x) {
+  const Narrow pair[] = {static_cast<Narrow>(x[0]), static_cast<Narrow>(x[1])};
+  return std::uint32_t{pair[0].bits} | std::uint32_t{pair[1].bits} << 16;
+}
+template <class Narrow>
+void widen_pair(std::uint32_t word, float* x) {
+  x[0] = std::bit_cast<Narrow>(static_cast<std::uint16_t>(word));
+  x[1] = std::bit_cast<Narrow>(static_cast<std::uint16_t>(word >> 16));
 }
 
 /// Backwards, since bodies must not lean on an order.

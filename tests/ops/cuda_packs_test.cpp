@@ -1,0 +1,101 @@
+// Kernels of ops/cuda that move eight neighbours at once, on the host: over shapes that are whole
+// packs and others, with every tensor where 16 bytes begin and with one of them an element further.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <cstring>
+
+#include "ops/cuda/geometry.h"
+#include "ops/cuda/registry.h"
+#include "tests/ops/on_host/bench.h"
+#include "tests/ops/on_host/near.h"
+#include "tests/ops/samples.h"
+
+namespace hetu::test {
+namespace {
+
+constexpr std::uint64_t kSeed = 20251125;
+constexpr RunContext kRun = {kSeed, 7, 40, true, 4};
+constexpr DType kFloats[] = {DType::Float32, DType::BFloat16, DType::Float16};
+
+/// run_row() with tensor `moved`, an input or behind them an output, an element further; -1: none.
+std::vector<Tensor> run_placed(const Case& c, const std::vector<Tensor>& inputs, int moved) {
+  constexpr std::int64_t kSpare = 64;
+  const PreparedKernel kernel = prepare_cuda(c.desc());
+  std::vector<Tensor> all, outputs;
+  std::vector<char*> at;
+  const auto place = [&](const TensorType& type, std::int64_t bytes) {
+    const bool further = static_cast<int>(all.size()) == moved;
+    all.emplace_back(TensorType{DType::Int8, {bytes + kSpare}});
+    at.push_back(all.back().as<char>() + (further ? dtype_bytes(type.dtype) : 0));
+  };
+  for (const Tensor& t : inputs) {
+    place(t.type(), t.bytes());
+    std::memcpy(at.back(), t.data(), static_cast<std::size_t>(t.bytes()));
+  }
+  for (const TensorType& type : c.outputs) {
+    outputs.emplace_back(type);
+    place(type, outputs.back().bytes());
+  }
+  Tensor scratch({DType::Int8, {kernel.scratch_bytes}});
+  const std::vector<const void*> in(at.begin(), at.begin() + std::ssize(inputs));
+  const std::vector<void*> out(at.begin() + std::ssize(inputs), at.end());
+  kernel.run(KernelCall{in.data(), out.data(), scratch.data(), kRun});
+  EXPECT_TRUE(scratch.guards_hold());
+  for (std::size_t i = 0; i < outputs.size(); ++i) {
+    std::memcpy(outputs[i].data(), out[i], static_cast<std::size_t>(outputs[i].bytes()));
+    EXPECT_EQ(static_cast<const char*>(out[i])[outputs[i].bytes()], char(0xff))
+        << "written past output " << i;
+  }
+  return outputs;
+}
+
+int tensors_of(const Case& c) { return static_cast<int>(c.inputs.size() + c.outputs.size()); }
+
+// The same bits as one by one, too.
+TEST(CudaPacks, SweepAsElementsDo) {
+  const HostBench host;
+  for (const std::string op : {"gelu", "gelu_grad"})
+    for (const DType floats : kFloats)
+      for (const std::int64_t n : {1, 7, 8, 19}) {
+        SCOPED_TRACE(fmt::format("{} {} {}", op, dtype_name(floats), n));
+        Sample s{.shapes = {{n}}};
+        if (op == "gelu_grad") s.shapes.push_back({n});
+        const Case c = make_case(op_set().find(op), s, floats);
+        const std::vector<Tensor> inputs = make_inputs(c, s, kSeed);
+        const Tensor want = run_row(*cuda_kernels(op).front(), c, inputs, {})[0];
+        for (int moved = 0; moved < tensors_of(c); ++moved)
+          EXPECT_TRUE(run_placed(c, inputs, moved)[0].same_bits(want));
+      }
+}
+
+void expect_near_float64(const Case& c, const std::vector<Tensor>& inputs) {
+  const std::vector<Tensor> want = in_float64(c, inputs, kRun);
+  for (int moved = -1; moved < tensors_of(c); ++moved) {
+    SCOPED_TRACE(fmt::format("moved {}", moved));
+    expect_near(*cuda_kernels(c.op).front(), c, run_placed(c, inputs, moved), want);
+  }
+}
+
+// Rows of a pack and of less, of a warp's lanes in part, of several warps, and too long ones; of
+// dropout where a warp shares random numbers, and where rows begin between their groups.
+TEST(CudaPacks, NormaliseRowsInRegisters) {
+  const HostBench host;
+  ASSERT_EQ(cuda::threads_of_held_row(8200), 0);
+  for (const std::int64_t columns : {8, 131, 264, 384, 640, 1024, 1152, 2176, 8192, 8200})
+    for (const std::string op : {"layer_norm", "layer_norm_input_grad", "dropout_add_layer_norm",
+                                 "dropout_add_layer_norm_grad"})
+      for (const DType floats : kFloats) {
+        SCOPED_TRACE(fmt::format("{} {} {}", op, dtype_name(floats), columns));
+        const Shape x = {kBatch, 3, columns}, row = {columns}, statistics = {kBatch, 3};
+        Sample s{.shapes = {x, row, row}};
+        if (op.ends_with("grad")) s.shapes = {x, row, statistics, statistics, x};
+        if (op == "dropout_add_layer_norm") s.shapes = {x, x, row, row};
+        if (op.starts_with("dropout")) s.attrs = {{"p", 0.3}, {"key", std::string("grid/node")}};
+        const Case c = make_case(op_set().find(op), s, floats);
+        expect_near_float64(c, make_inputs(c, s, kSeed));
+      }
+}
+
+}  // namespace
+}  // namespace hetu::test
