@@ -96,6 +96,9 @@ class Sums {
       });
     });
   }
+  HETU_HD float& operator[](const Place& p) {
+    return of(p.thread, p.block)[2 * p.half + p.side];
+  }
   /// Four of block `block`.
   HETU_HD float (&of(int thread, int block))[4] { return values_.of(thread).x[block]; }
 
