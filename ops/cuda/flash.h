@@ -130,16 +130,21 @@ bool moves_in_pieces(const AttentionShape& s, std::initializer_list<const T*> te
          });
 }
 
-/// Whether inputs 0 to 2, dy and the results are of one dtype, what the mask adds is float32, and
-/// shared memory has room for all kernels.
-template <template <class> class... Kernels>
-bool flash_fits(const KernelDesc& d) {
+/// Whether inputs 0 to 2, dy and the results are of one dtype, and what the mask adds is float32.
+inline bool flash_takes(const KernelDesc& d) {
   const DType dtype = d.outputs[0].dtype;
   const bool backward = d.outputs.size() > 2;
   for (std::size_t i : {0, 1, 2, 4})
     if ((i < 3 || backward) && d.inputs[i].dtype != dtype) return false;
   const std::size_t mask = backward ? 5 : 3;
-  if (d.inputs.size() > mask && is_narrow(d.inputs[mask].dtype)) return false;
+  return d.inputs.size() <= mask || !is_narrow(d.inputs[mask].dtype);
+}
+
+/// Whether shared memory has room for all kernels, too.
+template <template <class> class... Kernels>
+bool flash_fits(const KernelDesc& d) {
+  if (!flash_takes(d)) return false;
+  const DType dtype = d.outputs[0].dtype;
   const AttentionShape s(d);
   const auto has_room = [&]<class T>(T*) { return ((tile_of<Kernels<T>>(s).queries > 0) && ...); };
   if (dtype == DType::BFloat16) return has_room(static_cast<BFloat16*>(nullptr));

@@ -15,6 +15,8 @@ std::vector<const KernelRow*> cuda_kernels(std::string_view op) {
                                                           &residual_rows(),
                                                           &reduce_rows(),
                                                           &embedding_rows(),
+                                                          &flash_registers_rows(),
+                                                          &flash_registers_grad_rows(),
                                                           &flash_attention_rows(),
                                                           &flash_attention_grad_rows(),
                                                           &attention_rows(),

@@ -19,6 +19,9 @@ const KernelTable& embedding_rows();
 const KernelTable& attention_rows();
 const KernelTable& flash_attention_rows();
 const KernelTable& flash_attention_grad_rows();
+/// Of two-byte floats, before those.
+const KernelTable& flash_registers_rows();
+const KernelTable& flash_registers_grad_rows();
 const KernelTable& loss_rows();
 const KernelTable& order_rows();
 const KernelTable& conv_rows();

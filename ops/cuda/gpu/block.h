@@ -45,6 +45,18 @@ class Block {
                  (for (int i = threadIdx.x; i < count; i += blockDim.x) f(i); __syncthreads();))
   }
 
+  /// The same without the barrier, of a count that is a multiple of the threads.
+  template <int Count, int Threads, class F>
+  HETU_HD void spread(const F& f) const {
+    static_assert(Count % Threads == 0);
+    NV_IF_TARGET(NV_IS_DEVICE, (for (int k = 0; k < Count / Threads; ++k)
+                                  f(k * Threads + static_cast<int>(threadIdx.x));))
+  }
+  /// What all threads wrote, and what they have had brought (lanes.h), is there.
+  HETU_HD void sync() const {
+    NV_IF_TARGET(NV_IS_DEVICE, (asm volatile("cp.async.wait_all;" ::: "memory"); __syncthreads();))
+  }
+
   /// A warp per row: term(i, j) of every column, combined, goes to finish(i, combined).
   template <class Term, class Combine, class Finish>
   HETU_HD void each_row(int rows, int columns, float none, const Term& term, const Combine& combine,
@@ -149,8 +161,21 @@ class Block {
   std::byte* shared_;
 };
 
+/// Threads of a block, of which a body may have an opinion, and how many blocks a multiprocessor
+/// has at once at least.
 template <class Body>
-__global__ void __launch_bounds__(kBlockThreads) blocks(const Body body) {
+constexpr int threads_of() {
+  if constexpr (requires { Body::kThreads; }) return Body::kThreads;
+  return kBlockThreads;
+}
+template <class Body>
+constexpr int blocks_at_once() {
+  if constexpr (requires { Body::kAtOnce; }) return Body::kAtOnce;
+  return 1;
+}
+
+template <class Body>
+__global__ void __launch_bounds__(threads_of<Body>(), blocks_at_once<Body>()) blocks(const Body body) {
   extern __shared__ __align__(kSharedAlignment) std::byte shared[];
   body(Block(shared));
 }
@@ -168,7 +193,8 @@ void for_blocks(std::int64_t count, int shared_bytes, const Body& body) {
     return true;
   }();
   static_cast<void>(may_have_all);
-  kernels::blocks<<<static_cast<unsigned>(count), kBlockThreads, shared_bytes, stream()>>>(body);
+  constexpr int kThreads = kernels::threads_of<Body>();
+  kernels::blocks<<<static_cast<unsigned>(count), kThreads, shared_bytes, stream()>>>(body);
   check(cudaGetLastError(), "launch");
 }
 

@@ -29,6 +29,13 @@ class HostBlock {
     for (int i = count; i-- > 0;) f(i);
   }
 
+  template <int Count, int Threads, class F>
+  void spread(const F& f) const {
+    static_assert(Count % Threads == 0);
+    each(Count, f);
+  }
+  void sync() const {}
+
   template <class Term, class Combine, class Finish>
   void each_row(int rows, int columns, float none, const Term& term, const Combine& combine,
                 const Finish& finish) const {

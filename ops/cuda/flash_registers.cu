@@ -1,0 +1,172 @@
+// Flash attention of two-byte floats: a warp has 16 queries, whose scores, weights and results stay
+// in its registers from one product by matrix units to the next; keys and values of the next tile
+// are brought to shared memory meanwhile. The CPU's dropout decisions.
+// Source: Dao 2023, "FlashAttention-2", section 3.
+#include "ops/cuda/flash_registers.h"
+
+#include <block.h>
+
+#include "ops/cuda/tables.h"
+
+namespace hetu::cuda {
+namespace {
+
+template <class T, int Wide>
+struct RegistersForward : FlashRegisters<T, Wide> {
+  using Base = FlashRegisters<T, Wide>;
+  using Base::Base;
+  using Base::kSide;
+  using Base::kStep;
+  using Base::kThreads;
+  using Base::s;
+  using typename Base::Scores;
+  static constexpr int kAtOnce = 3;
+  T* y = nullptr;
+
+  struct Room {
+    int q, k[2], v[2], padding[2], bytes;
+  };
+  HETU_HD static constexpr Room room() {
+    SharedRoom r;
+    return {r.tile<T>(kSide, Wide),
+            {r.tile<T>(kSide, Wide), r.tile<T>(kSide, Wide)},
+            {r.tile<T>(kSide, Wide), r.tile<T>(kSide, Wide)},
+            {r.take(kSide, 4), r.take(kSide, 4)},
+            r.bytes()};
+  }
+
+  template <class Block>
+  HETU_HD void operator()(const Block& block) const {
+    constexpr Room at = room();
+    auto* const q_tile = block.template shared<T>(at.q);
+    const std::int64_t tiles = this->query_tiles(), number = block.index();
+    const ScoreRow first{number / tiles / s.heads, number / tiles % s.heads,
+                         number % tiles * kSide};
+    const int rows = this->rows(first.query, s.queries, kSide);
+    const KeyRange seen = this->seen(first.query, rows);
+    const PhiloxStream stream = this->run.moment.stream(s.name_hash, first.sample);
+    this->bring(block, this->q + this->query(first), s.width, rows, q_tile);
+    bring_keys(block, first, seen.begin, seen.end, false);
+    block.sync();
+    Factor<T, Wide> queries(q_tile, kStep);
+    Sums<Wide> made;
+    made.fill(0);
+    RowValues top, sum;
+    top.fill(-HUGE_VALF);
+    sum.fill(0);
+    bool odd = false;
+    for (std::int64_t key = seen.begin; key < seen.end; key += kSide, odd = !odd) {
+      bring_keys(block, first, key + kSide, seen.end, !odd);
+      const int keys = this->rows(key, seen.end, kSide);
+      Scores scores;
+      scores.fill(0);
+      add_product<true>(scores, queries, block.template shared<T>(odd ? at.k[1] : at.k[0]), kStep);
+      const auto* const padding =
+          block.template shared<std::int32_t>(odd ? at.padding[1] : at.padding[0]);
+      this->template score<false>(scores, first, rows, key, keys, padding);
+      soften(scores, made, top, sum);
+      drop(scores, stream, first, key);
+      Factor<T, kSide> weights(scores);
+      add_product<false>(made, weights, block.template shared<T>(odd ? at.v[1] : at.v[0]), kStep);
+      block.sync();
+    }
+    store(block, first, rows, made, top, sum, q_tile);
+  }
+
+ private:
+  /// Keys and values of a tile, if there is one.
+  template <class Block>
+  HETU_HD void bring_keys(const Block& block, const ScoreRow& first, std::int64_t key,
+                          std::int64_t end, bool odd) const {
+    if (key >= end) return;
+    constexpr Room at = room();
+    const int keys = this->rows(key, end, kSide);
+    const std::int64_t from = this->kv(first, key);
+    this->bring(block, this->k + from, s.kv_width, keys,
+                block.template shared<T>(odd ? at.k[1] : at.k[0]));
+    this->bring(block, this->v + from, s.kv_width, keys,
+                block.template shared<T>(odd ? at.v[1] : at.v[0]));
+    this->bring_padding(block, first, key, keys,
+                        block.template shared<std::int32_t>(odd ? at.padding[1] : at.padding[0]));
+  }
+
+  /// Scores to exponentials below the highest so far; sums before are multiplied to match. Of each
+  /// row's sum every lane has its own part.
+  HETU_HD void soften(Scores& scores, Sums<Wide>& made, RowValues& top, RowValues& sum) const {
+    RowValues highest = top;
+    scores.each([&](const Place& p, float& x) {
+      if (x > highest[p]) highest[p] = x;
+    });
+    highest.agree([](float a, float b) { return a > b ? a : b; });
+    RowValues factor;
+    factor.each([&](const Place& p, float& x) {
+      const float now = highest[p];
+      const float base = now == -HUGE_VALF ? 0.0F : now;  // a row that sees no key yet
+      x = power_of_two((top[p] - base) * kLog2E);
+      top[p] = now;
+      highest[p] = base;
+      sum[p] *= x;
+    });
+    made.each([&](const Place& p, float& x) { x *= factor[p]; });
+    scores.each([&](const Place& p, float& x) {
+      x = power_of_two((x - highest[p]) * kLog2E);
+      sum[p] += x;
+    });
+  }
+
+  HETU_HD void drop(Scores& scores, const PhiloxStream& stream, const ScoreRow& first,
+                    std::int64_t key) const {
+    if (!this->run.drops) return;
+    typename Base::Kept kept;
+    this->decide(kept, stream, first, key);
+    scores.each([&](const Place& p, float& x) { x = this->is_kept(kept, p) ? x : 0.0F; });
+  }
+
+  template <class Block>
+  HETU_HD void store(const Block& block, const ScoreRow& first, int rows, Sums<Wide>& made,
+                     RowValues& top, RowValues& sum, T* staged) const {
+    sum.agree([](float a, float b) { return a + b; });
+    float* const of_rows = this->stats + 2 * this->row_of(first);
+    RowValues factor;
+    factor.each([&](const Place& p, float& x) {
+      const bool any = sum[p] > 0;
+      const float inverse = any ? 1 / sum[p] : 0.0F;
+      x = inverse * this->kept_scale();
+      if (p.column != 0 || p.row >= rows) return;
+      of_rows[2 * p.row] = any ? top[p] : 0.0F;
+      of_rows[2 * p.row + 1] = inverse;
+    });
+    made.each([&](const Place& p, float& x) { x *= factor[p]; });
+    this->put(block, made, staged, y + this->query(first), s.width, rows);
+  }
+};
+
+template <class T, int Wide>
+struct RegistersAttention {
+  AttentionShape s;
+  AttentionMask mask;
+  explicit RegistersAttention(const KernelDesc& d) : s(d), mask(d) {}
+  void operator()(const KernelCall& c) const {
+    using Body = RegistersForward<T, Wide>;
+    Body body(Heads(s, AttentionRun(c, s)), MaskBias(mask, c, 3));
+    body.q = c.in<T>(0);
+    body.k = c.in<T>(1);
+    body.v = c.in<T>(2);
+    body.y = c.out<T>(0);
+    body.stats = c.out<float>(1);
+    body.in_pieces = moves_in_pieces<T>(s, {body.q, body.k, body.v, body.y});
+    for_blocks(s.samples * s.heads * body.query_tiles(), Body::room().bytes, body);
+  }
+};
+
+}  // namespace
+
+const KernelTable& flash_registers_rows() {
+  static const KernelTable kRows = {
+      {"fused_attention", "flash_registers", flash_registers_take,
+       flash_registers_kernel<RegistersAttention>},
+  };
+  return kRows;
+}
+
+}  // namespace hetu::cuda

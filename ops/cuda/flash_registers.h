@@ -1,0 +1,193 @@
+// What the kernels of flash attention of two-byte floats share, whose scores, weights and results
+// stay in registers: tiles brought ahead of their turn, scores with what masks do to them, and what
+// dropout keeps. Read by flash_registers.cu and flash_registers_grad.cu.
+#pragma once
+#include "ops/cuda/flash.h"
+#include "ops/cuda/warp_tile.h"
+
+namespace hetu::cuda {
+
+inline constexpr float kLog2E = 1.44269504F;
+
+/// Numbers of elements at, at + 16, at + 32 and at + 48, of 16 bits each, the first lowest.
+HETU_HD inline std::uint64_t four_numbers(const PhiloxStream& stream, std::int64_t at) {
+  const int slot = static_cast<int>(at % PhiloxStream::kGroup) / PhiloxStream::kLanes;
+  const Philox4 here = stream.numbers(at);
+  Philox4 next = {};
+  if (slot > 4) next = stream.numbers(at + 4 * PhiloxStream::kLanes);  // some are of the next group
+  std::uint32_t a = here.word[0], b = here.word[1], c = here.word[2], d = here.word[3];
+  if ((slot & 4) != 0) {
+    a = c;
+    b = d;
+    c = next.word[0];
+    d = next.word[1];
+  }
+  if ((slot & 2) != 0) {
+    a = b;
+    b = c;
+    c = d;
+  }
+  const bool odd = (slot & 1) != 0;
+  const std::uint32_t low = odd ? a >> 16 | b << 16 : a, high = odd ? b >> 16 | c << 16 : b;
+  return std::uint64_t{high} << 32 | low;
+}
+
+/// Of heads of Wide columns at most.
+template <class T, int Wide>
+struct FlashRegisters : Flash<T> {
+  static constexpr int kSide = 64;  ///< queries and keys of a tile
+  static constexpr int kThreads = kLaneThreads, kStep = tile_step<T>(Wide);
+  static_assert(kTileRows == kSide);
+  using Scores = Sums<kSide>;
+  using Kept = PerThread<std::uint32_t>;  ///< of dropout, a bit per place
+  using Flash<T>::run;
+  using Flash<T>::s;
+  using Flash<T>::bias;
+
+  FlashRegisters(const Heads& heads, const MaskBias& of_mask)
+      : Flash<T>(heads, of_mask, {kSide, kSide}) {}
+
+  /// [`there` rows, columns] into a tile with zeros around, until the next sync().
+  template <class Block>
+  HETU_HD void bring(const Block& block, const T* from, std::int64_t from_step, int there,
+                     T* to) const {
+    const int columns = static_cast<int>(s.columns);
+    if (this->in_pieces) {
+      constexpr int kOf = 16 / sizeof(T), kAcross = Wide / kOf;
+      block.template spread<kSide * kAcross, kThreads>([=](int i) {
+        const int row = i / kAcross, column = i % kAcross * kOf;
+        const bool is = row < there && column < columns;
+        bring_quad(is ? from + row * from_step + column : from, to + row * kStep + column, is);
+      });
+    } else {
+      block.template spread<kSide * Wide, kThreads>([=](int i) {
+        const int row = i / Wide, column = i % Wide;
+        to[row * kStep + column] =
+            row < there && column < columns ? from[row * from_step + column] : T(0.0F);
+      });
+    }
+  }
+  /// Sums through a tile of shared memory that no warp reads any more to [`there` rows, columns].
+  template <class Block>
+  HETU_HD void put(const Block& block, Sums<Wide>& sums, T* staged, T* to, std::int64_t to_step,
+                   int there) const {
+    const int columns = static_cast<int>(s.columns);
+    sums.put(staged, kStep);
+    block.sync();
+    if (this->in_pieces) {
+      constexpr int kOf = 16 / sizeof(T), kAcross = Wide / kOf;
+      block.template spread<kSide * kAcross, kThreads>([=](int i) {
+        const int row = i / kAcross, column = i % kAcross * kOf;
+        if (row < there && column < columns)
+          move_quad(staged + row * kStep + column, to + row * to_step + column);
+      });
+    } else {
+      block.template spread<kSide * Wide, kThreads>([=](int i) {
+        const int row = i / Wide, column = i % Wide;
+        if (row < there && column < columns) to[row * to_step + column] = staged[row * kStep + column];
+      });
+    }
+  }
+
+  /// What a mask of padding has of a tile's keys.
+  template <class Block>
+  HETU_HD void bring_padding(const Block& block, const ScoreRow& first, std::int64_t key, int keys,
+                             std::int32_t* to) const {
+    if (bias.shown == nullptr || !bias.mask.padding()) return;
+    const auto* const from =
+        static_cast<const std::int32_t*>(bias.shown) + bias.mask.begin(first) + key;
+    block.template spread<kThreads, kThreads>([=](int i) {
+      if (i < kSide) bring_word(i < keys ? from + i : from, to + i, i < keys);
+    });
+  }
+
+  /// Products to scores. Rows of `scores` are keys where `Turned`, else queries.
+  template <bool Turned>
+  HETU_HD void score(Scores& scores, const ScoreRow& first, int rows, std::int64_t key, int keys,
+                     const std::int32_t* padding) const {
+    const auto scale = static_cast<float>(s.scale);
+    if (bias.shown == nullptr) {
+      scores.each([&](const Place&, float& x) { x *= scale; });
+    } else if (bias.mask.padding()) {
+      scores.each([&](const Place& p, float& x) {
+        const auto shown = static_cast<float>(padding[Turned ? p.row : p.column] - 1);
+        x = x * scale + shown * 10000.0F;
+      });
+    } else {
+      scores.each([&](const Place& p, float& x) {
+        const int i = Turned ? p.column : p.row, j = Turned ? p.row : p.column;
+        x *= scale;
+        if (i < rows && j < keys)
+          x += static_cast<float>(bias(this->below(first, i), key + j));
+      });
+    }
+    if (sees_all<Turned>(first, rows, key)) return;
+    scores.each([&](const Place& p, float& x) {
+      const int i = Turned ? p.column : p.row, j = Turned ? p.row : p.column;
+      const KeyRange range = s.range(first.query + i);
+      if (key + j < range.begin || key + j >= range.end) x = -HUGE_VALF;
+    });
+  }
+
+  /// Which weights of a tile, rows queries, dropout keeps: each thread decides its own.
+  HETU_HD void decide(Kept& kept, const PhiloxStream& stream, const ScoreRow& first,
+                      std::int64_t key) const {
+    if (!run.drops) {
+      for_threads([&](int thread) { kept.of(thread) = ~0u; });
+      return;
+    }
+    for_threads([&](int thread) {
+      std::uint32_t word = 0;
+      unrolled<8>([&](auto one) {  // of two rows, four columns modulo 16
+        constexpr int half = one / 4, block = one / 2 % 2, side = one % 2;
+        const Place p = Place::of(thread, block, 2 * half + side);
+        const std::uint64_t numbers =
+            four_numbers(stream, s.row(first.head, first.query + p.row) + key + p.column);
+        unrolled<4>([&](auto slot) {
+          const Place at = Place::of(thread, block + 2 * slot, 2 * half + side);
+          const auto number = static_cast<std::uint32_t>(numbers >> (16 * slot)) & 0xffffu;
+          if (s.rate.keeps(number)) word |= 1u << at.bit();
+        });
+      });
+      kept.of(thread) = word;
+    });
+  }
+  HETU_HD static bool is_kept(const Kept& kept, const Place& p) {
+    return (kept.of(p.thread) >> p.bit() & 1u) != 0;
+  }
+  /// What dropout multiplies the weights that it keeps by.
+  HETU_HD float kept_scale() const { return run.drops ? static_cast<float>(s.rate.scale) : 1.0F; }
+
+ private:
+  /// Whether every query of a tile sees all its keys. Where rows are keys, those that are not there
+  /// do no harm, since their sums go nowhere.
+  template <bool Turned>
+  HETU_HD bool sees_all(const ScoreRow& first, int rows, std::int64_t key) const {
+    const bool whole = key + kSide <= s.keys || Turned;
+    if (s.whole()) return whole;
+    return whole && s.range(first.query + rows - 1).begin <= key &&
+           s.range(first.query).end >= key + kSide;
+  }
+};
+
+/// Whether flash attention in registers takes a node: two-byte floats, heads of 64 columns at most.
+inline bool flash_registers_take(const KernelDesc& d) {
+  constexpr std::int64_t kMostColumns = 64;
+  return is_narrow(d.outputs[0].dtype) && flash_takes(d) &&
+         AttentionShape(d).columns <= kMostColumns;
+}
+
+/// Of what flash_registers_take has taken.
+template <template <class, int> class Body>
+PreparedKernel flash_registers_kernel(const KernelDesc& d) {
+  const bool narrow = AttentionShape(d).columns <= 32;
+  PreparedKernel made;
+  if (d.outputs[0].dtype == DType::BFloat16)
+    made = narrow ? kernel<Body<BFloat16, 32>>(d) : kernel<Body<BFloat16, 64>>(d);
+  else
+    made = narrow ? kernel<Body<Float16, 32>>(d) : kernel<Body<Float16, 64>>(d);
+  made.implementation = "flash_registers";
+  return made;
+}
+
+}  // namespace hetu::cuda

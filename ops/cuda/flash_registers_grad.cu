@@ -1,0 +1,373 @@
+// The gradients of flash_registers.cu, which make its weights again: a block per tile of queries for
+// dq, then a block per tile of keys for dk and dv, whose scores are turned, so that weights are left
+// factors where they are. Every sum has one order.
+// Source: Dao 2023, "FlashAttention-2", section 3.
+#include <block.h>
+
+#include "ops/cuda/flash_registers.h"
+#include "ops/cuda/tables.h"
+
+namespace hetu::cuda {
+namespace {
+
+template <class T, int Wide>
+struct RegistersQueryGrad : FlashRegisters<T, Wide> {
+  using Base = FlashRegisters<T, Wide>;
+  using Base::Base;
+  using Base::kSide;
+  using Base::kStep;
+  using Base::kThreads;
+  using Base::s;
+  using typename Base::Kept;
+  using typename Base::Scores;
+  static constexpr int kAtOnce = 3;
+  static constexpr int kKeptTiles = 8;  ///< of which dropout's decisions are made once
+  float* totals = nullptr;              ///< per row: the sum of weights times their gradients
+  T* dq = nullptr;
+
+  struct Room {
+    int q, dy, k[2], v[2], padding[2], kept, bytes;
+  };
+  HETU_HD static constexpr Room room() {
+    SharedRoom r;
+    return {r.tile<T>(kSide, Wide),
+            r.tile<T>(kSide, Wide),
+            {r.tile<T>(kSide, Wide), r.tile<T>(kSide, Wide)},
+            {r.tile<T>(kSide, Wide), r.tile<T>(kSide, Wide)},
+            {r.take(kSide, 4), r.take(kSide, 4)},
+            r.take(kKeptTiles * kThreads, 4),
+            r.bytes()};
+  }
+
+  template <class Block>
+  HETU_HD void operator()(const Block& block) const {
+    constexpr Room at = room();
+    const std::int64_t of_head = this->query_tiles(), number = block.index();
+    const ScoreRow first{number / of_head / s.heads, number / of_head % s.heads,
+                         number % of_head * kSide};
+    const int rows = this->rows(first.query, s.queries, kSide);
+    const KeyRange seen = this->seen(first.query, rows);
+    const int tiles = static_cast<int>((seen.end - seen.begin + kSide - 1) / kSide);
+    const PhiloxStream stream = this->run.moment.stream(s.name_hash, first.sample);
+    auto* const q_tile = block.template shared<T>(at.q);
+    this->bring(block, this->q + this->query(first), s.width, rows, q_tile);
+    this->bring(block, this->dy + this->query(first), s.width, rows,
+                block.template shared<T>(at.dy));
+    if (tiles > 0) bring_keys(block, first, seen.begin, seen.end, false);
+    RowValues top, inverse, total;
+    row_stats(first, rows, top, inverse);
+    total.fill(0);
+    Sums<Wide> made;
+    made.fill(0);
+    block.sync();
+    // The gradient of a score needs its row's total, which is known after all keys. Two tiles stay
+    // where they are.
+    for (int turn = 0; turn < 2 * tiles; ++turn) {
+      const int number_of_tile = turn % tiles;
+      const bool odd = tiles > 1 && turn % 2 != 0, counts = turn < tiles;
+      if (turn + 1 < 2 * tiles && (turn + 1 < tiles || tiles > 2))
+        bring_keys(block, first, seen.begin + (turn + 1) % tiles * kSide, seen.end, !odd);
+      const std::int64_t key = seen.begin + number_of_tile * kSide;
+      Scores scores, of_weights;
+      products(block, first, rows, key, this->rows(key, seen.end, kSide), odd, scores, of_weights);
+      Kept kept;
+      decide_once(block, kept, stream, first, key, number_of_tile, counts);
+      scores.each([&](const Place& p, float& x) {
+        float& grad = of_weights[p];
+        x = power_of_two((x - top[p]) * kLog2E) * inverse[p];
+        grad = this->is_kept(kept, p) ? grad * this->kept_scale() : 0.0F;
+      });
+      if (counts) {
+        scores.each([&](const Place& p, float& x) { total[p] += x * of_weights[p]; });
+        if (turn + 1 == tiles) total.agree([](float a, float b) { return a + b; });
+      } else {
+        const auto scale = static_cast<float>(s.scale);
+        scores.each([&](const Place& p, float& x) { x *= (of_weights[p] - total[p]) * scale; });
+        Factor<T, kSide> of_scores(scores);
+        add_product<false>(made, of_scores, block.template shared<T>(odd ? at.k[1] : at.k[0]),
+                           kStep);
+      }
+      block.sync();
+    }
+    total.each([&](const Place& p, float& x) {
+      if (p.column == 0 && p.row < rows) totals[this->row_of(first) + p.row] = x;
+    });
+    this->put(block, made, q_tile, dq + this->query(first), s.width, rows);
+  }
+
+ private:
+  template <class Block>
+  HETU_HD void bring_keys(const Block& block, const ScoreRow& first, std::int64_t key,
+                          std::int64_t end, bool odd) const {
+    constexpr Room at = room();
+    const int keys = this->rows(key, end, kSide);
+    const std::int64_t from = this->kv(first, key);
+    this->bring(block, this->k + from, s.kv_width, keys,
+                block.template shared<T>(odd ? at.k[1] : at.k[0]));
+    this->bring(block, this->v + from, s.kv_width, keys,
+                block.template shared<T>(odd ? at.v[1] : at.v[0]));
+    this->bring_padding(block, first, key, keys,
+                        block.template shared<std::int32_t>(odd ? at.padding[1] : at.padding[0]));
+  }
+
+  /// What forward kept of rows; of those that are not there, nothing.
+  HETU_HD void row_stats(const ScoreRow& first, int rows, RowValues& top,
+                         RowValues& inverse) const {
+    const float* const of_rows = this->stats + 2 * this->row_of(first);
+    top.each([&](const Place& p, float& x) {
+      x = p.row < rows ? of_rows[2 * p.row] : 0.0F;
+      inverse[p] = p.row < rows ? of_rows[2 * p.row + 1] : 0.0F;
+    });
+  }
+
+  template <class Block>
+  HETU_HD void products(const Block& block, const ScoreRow& first, int rows, std::int64_t key,
+                        int keys, bool odd, Scores& scores, Scores& of_weights) const {
+    constexpr Room at = room();
+    scores.fill(0);
+    Factor<T, Wide> queries(block.template shared<T>(at.q), kStep);
+    add_product<true>(scores, queries, block.template shared<T>(odd ? at.k[1] : at.k[0]), kStep);
+    this->template score<false>(
+        scores, first, rows, key, keys,
+        block.template shared<std::int32_t>(odd ? at.padding[1] : at.padding[0]));
+    of_weights.fill(0);
+    Factor<T, Wide> grads(block.template shared<T>(at.dy), kStep);
+    add_product<true>(of_weights, grads, block.template shared<T>(odd ? at.v[1] : at.v[0]), kStep);
+  }
+
+  /// Of the first tiles a thread keeps what it decided at the first time.
+  template <class Block>
+  HETU_HD void decide_once(const Block& block, Kept& kept, const PhiloxStream& stream,
+                           const ScoreRow& first, std::int64_t key, int number_of_tile,
+                           bool counts) const {
+    constexpr Room at = room();
+    auto* const of_tile = block.template shared<std::uint32_t>(at.kept) + number_of_tile * kThreads;
+    const bool stays = number_of_tile < kKeptTiles;
+    if (counts || !stays) this->decide(kept, stream, first, key);
+    if (!stays) return;
+    for_threads([&](int thread) {
+      if (counts)
+        of_tile[thread] = kept.of(thread);
+      else
+        kept.of(thread) = of_tile[thread];
+    });
+  }
+};
+
+/// After RegistersQueryGrad, whose totals it reads. Rows of scores are keys.
+template <class T, int Wide>
+struct RegistersKeyGrad : FlashRegisters<T, Wide> {
+  using Base = FlashRegisters<T, Wide>;
+  using Base::Base;
+  using Base::kSide;
+  using Base::kStep;
+  using Base::kThreads;
+  using Base::s;
+  using typename Base::Kept;
+  using typename Base::Scores;
+  static constexpr int kAtOnce = 2;
+  const float* totals = nullptr;
+  T *dk = nullptr, *dv = nullptr;
+
+  struct Room {
+    int k, v, padding, q[2], dy[2], stats[2], totals[2], kept[2], bytes;
+  };
+  HETU_HD static constexpr Room room() {
+    SharedRoom r;
+    return {r.tile<T>(kSide, Wide),
+            r.tile<T>(kSide, Wide),
+            r.take(kSide, 4),
+            {r.tile<T>(kSide, Wide), r.tile<T>(kSide, Wide)},
+            {r.tile<T>(kSide, Wide), r.tile<T>(kSide, Wide)},
+            {r.take(2 * kSide, 4), r.take(2 * kSide, 4)},
+            {r.take(kSide, 4), r.take(kSide, 4)},
+            {r.take(2 * kSide, 4), r.take(2 * kSide, 4)},
+            r.bytes()};
+  }
+
+  template <class Block>
+  HETU_HD void operator()(const Block& block) const {
+    constexpr Room at = room();
+    const std::int64_t of_head = this->key_tiles(), number = block.index();
+    const std::int64_t key = number % of_head * kSide, kv_head = number / of_head % s.kv_heads;
+    const int keys = this->rows(key, s.keys, kSide);
+    ScoreRow now{number / of_head / s.kv_heads, kv_head * s.group, 0};
+    const std::int64_t there = this->kv(now, key), end = now.head + s.group;
+    const PhiloxStream stream = this->run.moment.stream(s.name_hash, now.sample);
+    auto* const k_tile = block.template shared<T>(at.k);
+    auto* const v_tile = block.template shared<T>(at.v);
+    this->bring(block, this->k + there, s.kv_width, keys, k_tile);
+    this->bring(block, this->v + there, s.kv_width, keys, v_tile);
+    this->bring_padding(block, now, key, keys, block.template shared<std::int32_t>(at.padding));
+    bool is = seek(now, end, key, keys), odd = false;
+    if (is) bring_queries(block, stream, now, key, odd);
+    Sums<Wide> to_k, to_v;
+    to_k.fill(0);
+    to_v.fill(0);
+    block.sync();
+    while (is) {
+      ScoreRow next = now;
+      next.query += kSide;
+      is = seek(next, end, key, keys);
+      if (is) bring_queries(block, stream, next, key, !odd);
+      add_queries(block, now, key, keys, odd, to_k, to_v);
+      block.sync();
+      now = next;
+      odd = !odd;
+    }
+    to_v.each([&](const Place&, float& x) { x *= this->kept_scale(); });
+    this->put(block, to_k, k_tile, dk + there, s.kv_width, keys);
+    this->put(block, to_v, v_tile, dv + there, s.kv_width, keys);
+  }
+
+ private:
+  /// Moves on from `a` to a tile of queries of which one sees one of the keys, if there is one.
+  HETU_HD bool seek(ScoreRow& a, std::int64_t end, std::int64_t key, int keys) const {
+    for (; a.head < end; ++a.head, a.query = 0)
+      for (; a.query < s.queries; a.query += kSide) {
+        const KeyRange seen = this->seen(a.query, this->rows(a.query, s.queries, kSide));
+        if (seen.begin < key + keys && seen.end > key) return true;
+      }
+    return false;
+  }
+
+  template <class Block>
+  HETU_HD void bring_queries(const Block& block, const PhiloxStream& stream, const ScoreRow& first,
+                             std::int64_t key, bool odd) const {
+    constexpr Room at = room();
+    const int rows = this->rows(first.query, s.queries, kSide);
+    const std::int64_t from = this->query(first), row = this->row_of(first);
+    this->bring(block, this->q + from, s.width, rows,
+                block.template shared<T>(odd ? at.q[1] : at.q[0]));
+    this->bring(block, this->dy + from, s.width, rows,
+                block.template shared<T>(odd ? at.dy[1] : at.dy[0]));
+    const float *const stats_of = this->stats + 2 * row, *const totals_of = totals + row;
+    auto* const to_stats = block.template shared<float>(odd ? at.stats[1] : at.stats[0]);
+    auto* const to_totals = block.template shared<float>(odd ? at.totals[1] : at.totals[0]);
+    block.template spread<2 * kSide, kThreads>([=](int i) {
+      const bool has = i < 2 * rows;
+      bring_word(has ? stats_of + i : stats_of, to_stats + i, has);
+      if (i < kSide) bring_word(i < rows ? totals_of + i : totals_of, to_totals + i, i < rows);
+    });
+    if (this->run.drops)
+      decide_turned(stream, first, key,
+                    block.template shared<std::uint32_t>(odd ? at.kept[1] : at.kept[0]));
+  }
+
+  /// What dropout keeps: of each key of the tile two words, a bit per query. A lane has a query and
+  /// decides on four keys that are 16 apart.
+  HETU_HD void decide_turned(const PhiloxStream& stream, const ScoreRow& first, std::int64_t key,
+                             std::uint32_t* kept) const {
+    for (int half = 0; half < 2; ++half)
+      for (int n = 0; n < kSide / 16; ++n) {
+        PerThread<std::uint64_t> numbers;
+        const auto key_of = [=](int thread) { return thread / kWarp * (kSide / 16) + n; };
+        for_threads([&](int thread) {
+          const std::int64_t query = first.query + half * kWarp + thread % kWarp;
+          numbers.of(thread) =
+              four_numbers(stream, s.row(first.head, query) + key + key_of(thread));
+        });
+        unrolled<4>([&](auto slot) {
+          vote(
+              [&](int thread) {
+                return s.rate.keeps(static_cast<std::uint32_t>(numbers.of(thread) >> (16 * slot)) &
+                                    0xffffu);
+              },
+              [&](int thread, std::uint32_t bits) {
+                kept[2 * (key_of(thread) + 16 * slot) + half] = bits;
+              });
+        });
+      }
+  }
+  /// The same as a thread's places have it: of a row, columns 2 (lane % 4) and the next of eight.
+  HETU_HD void read_kept(const std::uint32_t* decided, Kept& kept) const {
+    for_threads([&](int thread) {
+      std::uint32_t word = 0;
+      unrolled<4>([&](auto one) {
+        constexpr int half = one / 2, later = one % 2;
+        const Place p = Place::of(thread, 4 * later, 2 * half);
+        const std::uint32_t pairs = decided[2 * p.row + later] >> (p.column % 8) & 0x03030303u;
+        word |= pairs << p.bit();
+      });
+      kept.of(thread) = this->run.drops ? word : ~0u;
+    });
+  }
+
+  template <class Block>
+  HETU_HD void add_queries(const Block& block, const ScoreRow& first, std::int64_t key, int keys,
+                           bool odd, Sums<Wide>& to_k, Sums<Wide>& to_v) const {
+    constexpr Room at = room();
+    const auto* const q_tile = block.template shared<T>(odd ? at.q[1] : at.q[0]);
+    const auto* const dy_tile = block.template shared<T>(odd ? at.dy[1] : at.dy[0]);
+    const auto* const of_rows = block.template shared<float>(odd ? at.stats[1] : at.stats[0]);
+    const auto* const sums = block.template shared<float>(odd ? at.totals[1] : at.totals[0]);
+    const int rows = this->rows(first.query, s.queries, kSide);
+    Scores weights, of_weights;
+    weights.fill(0);
+    Factor<T, Wide> keys_there(block.template shared<T>(at.k), kStep);
+    add_product<true>(weights, keys_there, q_tile, kStep);
+    this->template score<true>(weights, first, rows, key, keys,
+                               block.template shared<std::int32_t>(at.padding));
+    of_weights.fill(0);
+    Factor<T, Wide> values(block.template shared<T>(at.v), kStep);
+    add_product<true>(of_weights, values, dy_tile, kStep);
+    Kept kept;
+    read_kept(block.template shared<std::uint32_t>(odd ? at.kept[1] : at.kept[0]), kept);
+    const float scale = static_cast<float>(s.scale), of_kept = this->kept_scale();
+    weights.each([&](const Place& p, float& x) {
+      float& grad = of_weights[p];
+      const bool is = this->is_kept(kept, p);
+      x = power_of_two((x - of_rows[2 * p.column]) * kLog2E) * of_rows[2 * p.column + 1];
+      grad = x * ((is ? grad * of_kept : 0.0F) - sums[p.column]) * scale;
+      if (!is) x = 0;
+    });
+    Factor<T, kSide> left(weights);
+    add_product<false>(to_v, left, dy_tile, kStep);
+    Factor<T, kSide> of_scores(of_weights);
+    add_product<false>(to_k, of_scores, q_tile, kStep);
+  }
+};
+
+template <class T, int Wide>
+struct RegistersAttentionGrad {
+  AttentionShape s;
+  AttentionMask mask;
+  explicit RegistersAttentionGrad(const KernelDesc& d) : s(d), mask(d, 5) {}
+  std::int64_t scratch_bytes() const {
+    return s.samples * s.heads * s.queries * std::int64_t{sizeof(float)};
+  }
+  void operator()(const KernelCall& c) const {
+    const auto filled = [&]<class Body>(Body body) {
+      body.q = c.in<T>(0);
+      body.k = c.in<T>(1);
+      body.v = c.in<T>(2);
+      body.stats = const_cast<float*>(c.in<float>(3));  // read alone
+      body.dy = c.in<T>(4);
+      body.totals = static_cast<float*>(c.scratch);
+      body.in_pieces = moves_in_pieces<T>(
+          s, {body.q, body.k, body.v, body.dy, c.out<T>(0), c.out<T>(1), c.out<T>(2)});
+      return body;
+    };
+    const Heads heads(s, AttentionRun(c, s));
+    const MaskBias bias(mask, c, 5);
+    auto of_q = filled(RegistersQueryGrad<T, Wide>(heads, bias));
+    of_q.dq = c.out<T>(0);
+    for_blocks(s.samples * s.heads * of_q.query_tiles(), of_q.room().bytes, of_q);
+    auto of_k = filled(RegistersKeyGrad<T, Wide>(heads, bias));
+    of_k.dk = c.out<T>(1);
+    of_k.dv = c.out<T>(2);
+    for_blocks(s.samples * s.kv_heads * of_k.key_tiles(), of_k.room().bytes, of_k);
+  }
+};
+
+}  // namespace
+
+const KernelTable& flash_registers_grad_rows() {
+  static const KernelTable kRows = {
+      {"fused_attention_grad", "flash_registers", flash_registers_take,
+       flash_registers_kernel<RegistersAttentionGrad>},
+  };
+  return kRows;
+}
+
+}  // namespace hetu::cuda

@@ -1,0 +1,128 @@
+// What the lanes of a warp do together, on the host, for tests: threads are loops, instructions of
+// the matrix units are what the PTX ISA says of them. ops/cuda/gpu/lanes.h is its twin.
+#pragma once
+#include <launch.h>
+
+#include <bit>
+#include <cmath>
+#include <memory>
+#include <vector>
+
+#include "graph/base/bfloat16.h"
+#include "graph/base/error.h"
+#include "graph/base/float16.h"
+
+namespace hetu::cuda {
+
+inline constexpr int kLaneThreads = 128;
+
+/// What is not set shows: every byte is 0xff at first, a NaN of any type.
+template <class V>
+class PerThread {
+ public:
+  PerThread() : all_(kLaneThreads) { std::memset(static_cast<void*>(all_.data()), 0xff, bytes()); }
+  V& of(int thread) { return all_[static_cast<std::size_t>(thread)]; }
+  const V& of(int thread) const { return all_[static_cast<std::size_t>(thread)]; }
+
+ private:
+  static std::size_t bytes() { return sizeof(V) * kLaneThreads; }
+  std::vector<V> all_;
+};
+
+/// Backwards, since bodies must not lean on an order.
+template <class F>
+void for_threads(const F& f) {
+  for (int thread = kLaneThreads; thread-- > 0;) f(thread);
+}
+
+template <class At, class Combine>
+void exchange(const At& at, int apart, const Combine& combine) {
+  std::vector<float> before(kLaneThreads);
+  for_threads([&](int thread) { before[static_cast<std::size_t>(thread)] = at(thread); });
+  for_threads([&](int thread) {
+    const std::size_t mine = static_cast<std::size_t>(thread);
+    at(thread) = combine(before[mine], before[mine ^ static_cast<std::size_t>(apart)]);
+  });
+}
+
+template <class Says, class Take>
+void vote(const Says& says, const Take& take) {
+  for (int first = 0; first < kLaneThreads; first += kWarp) {
+    std::uint32_t bits = 0;
+    for (int lane = 0; lane < kWarp; ++lane)
+      bits |= (says(first + lane) ? 1u : 0u) << lane;
+    take(first, bits);
+  }
+}
+
+template <class T>
+std::uint32_t two(float first, float second) {
+  return T(first).bits | std::uint32_t{T(second).bits} << 16;
+}
+inline void put_word(void* to, std::uint32_t word) {
+  HETU_ASSERT(reinterpret_cast<std::uintptr_t>(to) % sizeof(word) == 0);
+  std::memcpy(to, &word, sizeof(word));
+}
+
+inline float power_of_two(float x) { return std::exp2(x); }
+
+/// "ldmatrix": threads 8 m to 8 m + 7 show the rows of square m; of it, register m of lane l gets
+/// elements 2 (l % 4) and the next of row l / 4, transposed those of column l / 4.
+template <bool Turned, class To, class At>
+void load_squares(const To& to, const At& at) {
+  for_threads([&](int thread) {
+    const int first = thread / kWarp * kWarp, lane = thread % kWarp;
+    for (int m = 0; m < 4; ++m) {
+      std::uint32_t word = 0;
+      for (int side = 0; side < 2; ++side) {
+        const int down = Turned ? lane % 4 * 2 + side : lane / 4;
+        const int across = Turned ? lane / 4 : lane % 4 * 2 + side;
+        const auto* const row = at(first + m * 8 + down);
+        HETU_ASSERT(reinterpret_cast<std::uintptr_t>(row) % sizeof(Quad) == 0);
+        word |= std::uint32_t{row[across].bits} << (16 * side);
+      }
+      to(thread).word[m] = word;
+    }
+  });
+}
+
+/// "Matrix Fragments for mma.m16n8k16": of a lane's group g = lane / 4 and t = lane % 4, a0 and a1
+/// (one register) are in row g, columns 2 t and 2 t + 1; a2, a3 eight rows below; a4 to a7 eight
+/// columns to the right of these. b0, b1 are in column g, rows 2 t and 2 t + 1; b2, b3 eight rows
+/// below. c0, c1 are in row g, columns 2 t and 2 t + 1; c2, c3 eight rows below.
+template <class T, class Sum, class Left, class Right>
+void add_matrices(const Sum& sums, const Left& left, const Right& right, int half) {
+  const auto number = [](std::uint32_t word, int side) {
+    return static_cast<float>(std::bit_cast<T>(static_cast<std::uint16_t>(word >> (16 * side))));
+  };
+  for (int first = 0; first < kLaneThreads; first += kWarp) {
+    float a[16][16], b[16][8];
+    for (int lane = 0; lane < kWarp; ++lane) {
+      const int g = lane / 4, t = lane % 4;
+      for (int i = 0; i < 8; ++i)
+        a[g + (i / 2 % 2) * 8][2 * t + i % 2 + i / 4 * 8] =
+            number(left(first + lane).word[i / 2], i % 2);
+      for (int i = 0; i < 4; ++i)
+        b[2 * t + i % 2 + i / 2 * 8][g] = number(right(first + lane).word[2 * half + i / 2], i % 2);
+    }
+    for (int lane = 0; lane < kWarp; ++lane)
+      for (int i = 0; i < 4; ++i) {
+        float& sum = sums(first + lane)[i];
+        for (int k = 0; k < 16; ++k)
+          sum += a[lane / 4 + i / 2 * 8][k] * b[k][lane % 4 * 2 + i % 2];
+      }
+  }
+}
+
+inline void bring_quad(const void* from, void* to, bool there) {
+  const Quad none = {};
+  move_quad(there ? from : &none, to);
+}
+inline void bring_word(const void* from, void* to, bool there) {
+  HETU_ASSERT(reinterpret_cast<std::uintptr_t>(to) % 4 == 0 &&
+              (!there || reinterpret_cast<std::uintptr_t>(from) % 4 == 0));
+  const std::uint32_t none = 0;
+  std::memcpy(to, there ? from : &none, sizeof(none));
+}
+
+}  // namespace hetu::cuda
