@@ -28,6 +28,10 @@ Channel& DirectLinks::channel(const Key& key) {
   return *one;
 }
 
+std::unique_ptr<DirectMeans> DirectLinks::means() const {
+  return std::make_unique<DirectMeans>(transport_, library_, device_);
+}
+
 Event DirectLinks::move(bool is_send, int peer, const Channel::Work& work, void* data,
                         std::size_t bytes) {
   const int me = transport_.worker();
@@ -59,7 +63,7 @@ Event DirectLinks::sum(const comm::Group& group, comm::Tag tag, float* data, std
   Channel& on = channel({true, members.front(), members});
   const DirectSum whole{group, transport_.worker(), data, elements};
   return on.give({tag, ready, [&on, whole, &device = device_](comm::NcclGroup& nccl, Queue& queue) {
-                    put_sum(whole, device.kernels(), on, nccl, queue);
+                    put_sum(whole, device.kernels(), on.room(sum_room(whole)), nccl, queue);
                   }});
 }
 

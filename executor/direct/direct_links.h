@@ -7,6 +7,7 @@
 #include <mutex>
 
 #include "executor/direct/channel.h"
+#include "executor/direct/direct_means.h"
 
 namespace hetu {
 
@@ -29,6 +30,9 @@ class DirectLinks {
   /// lists them, the same list on every member: the bits of Reducer::start_sum.
   Event sum(const comm::Group& group, comm::Tag tag, float* data, std::int64_t elements,
             const Event& ready);
+
+  /// Means over groups that change, beside all that.
+  std::unique_ptr<DirectMeans> means() const;
 
   /// Sleeps until an event of these; returns its moment. Throws Timeout after the transport's
   /// timeout, Comm with who died, both with `what`.

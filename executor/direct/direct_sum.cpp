@@ -20,6 +20,10 @@ Part part_of(const DirectSum& sum, std::int64_t member) {
   return {sum.data + begin, sum.elements * (member + 1) / members - begin};
 }
 
+std::int64_t own_place(const DirectSum& sum) {
+  return std::find(sum.order.begin(), sum.order.end(), sum.worker) - sum.order.begin();
+}
+
 /// Each non-empty message, in the order of the members on both sides.
 void add(std::vector<comm::NcclMove>& moves, bool is_send, int peer, const Part& part) {
   if (part.elements > 0) moves.push_back({is_send, peer, part.data, part.bytes()});
@@ -27,13 +31,17 @@ void add(std::vector<comm::NcclMove>& moves, bool is_send, int peer, const Part&
 
 }  // namespace
 
-void put_sum(const DirectSum& sum, const TensorKernels& kernels, Channel& channel,
+std::int64_t sum_room(const DirectSum& sum) {
+  const auto others = static_cast<std::int64_t>(sum.order.size()) - 1;
+  return others * part_of(sum, own_place(sum)).elements * kSize;
+}
+
+void put_sum(const DirectSum& sum, const TensorKernels& kernels, std::byte* in,
              comm::NcclGroup& group, Queue& queue) {
   const auto members = static_cast<std::int64_t>(sum.order.size());
-  const std::int64_t me =
-      std::find(sum.order.begin(), sum.order.end(), sum.worker) - sum.order.begin();
+  const std::int64_t me = own_place(sum);
   const Part own = part_of(sum, me);
-  auto* const room = reinterpret_cast<float*>(channel.room((members - 1) * own.elements * kSize));
+  auto* const room = reinterpret_cast<float*>(in);
   std::vector<float*> pieces(sum.order.size(), own.data);  // of my part, by member
   std::vector<comm::NcclMove> there, back;
   for (std::int64_t p = 0; p < members; ++p) {

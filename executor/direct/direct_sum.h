@@ -2,7 +2,8 @@
 #pragma once
 #include <cstdint>
 
-#include "executor/direct/channel.h"
+#include "executor/direct/nccl.h"
+#include "executor/device/device.h"
 
 namespace hetu {
 
@@ -14,10 +15,13 @@ struct DirectSum {
   std::int64_t elements = 0;
 };
 
-/// Puts data[0..elements) = the sum of the members' on the channel's queue: piece j of the data
-/// goes to member j, which adds them in that order and sends the sum to all. Moves 2 (g - 1) / g of
-/// the bytes, and takes room for one piece per other member.
-void put_sum(const DirectSum& sum, const TensorKernels& kernels, Channel& channel,
+/// Bytes in the device's memory that put_sum wants besides the data: a piece per other member.
+std::int64_t sum_room(const DirectSum& sum);
+
+/// Puts data[0..elements) = the sum of the members' on the queue: piece j of the data goes to
+/// member j, which adds them in that order and sends the sum to all. Moves 2 (g - 1) / g of the
+/// bytes. `room` may be used anew behind it.
+void put_sum(const DirectSum& sum, const TensorKernels& kernels, std::byte* room,
              comm::NcclGroup& group, Queue& queue);
 
 }  // namespace hetu

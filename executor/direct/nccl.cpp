@@ -170,9 +170,25 @@ void NcclGroup::exchange(const std::vector<NcclMove>& moves, void* stream, What 
   until_launched(what);
 }
 
-NcclGroups::NcclGroups(Transport& transport, const NcclLibrary& library, std::size_t most)
-    : transport_(transport), library_(library), most_(most) {
+NcclGroups::NcclGroups(Transport& transport, const NcclLibrary& library, std::size_t most,
+                       const std::atomic<bool>* given_up)
+    : transport_(transport), library_(library), most_(most), given_up_(given_up) {
   require(most >= 1, "communicators of NCCL that are kept: 1 or more, not {}", most);
+}
+
+// A member that is there answers soon.
+void NcclGroups::wait(Request& request, What what) const {
+  if (given_up_ == nullptr) return transport_.wait(request, what);
+  const std::int64_t limit =
+      now_ns() +
+      static_cast<std::int64_t>(transport_.options().timeout_s * static_cast<double>(kSecond));
+  while (!request.done() && now_ns() < limit) {
+    if (given_up_->load())
+      fail(Code::Comm, "worker {} in {}: it was given up", transport_.worker(), what.text());
+    pause();
+  }
+  if (!request.done()) transport_.timed_out(request, what);
+  transport_.check(request, what);
 }
 
 NcclGroups::Answer NcclGroups::agree(const Group& group, bool lacks, What what) {
@@ -183,15 +199,15 @@ NcclGroups::Answer NcclGroups::agree(const Group& group, bool lacks, What what) 
   if (transport_.worker() != first) {
     const auto asked = transport_.send(first, question, &word, 1);
     const auto told = transport_.recv(first, reply, &answer, sizeof answer);
-    transport_.wait(*asked, what);
-    transport_.wait(*told, what);
+    wait(*asked, what);
+    wait(*told, what);
     return answer;
   }
   answer.anew = word;
   for (const int peer : group) {
     if (peer == first) continue;
     const auto asked = transport_.recv(peer, question, &word, 1);
-    transport_.wait(*asked, what);
+    wait(*asked, what);
     if (word != 0) answer.anew = 1;
   }
   const int result = answer.anew != 0 ? library_.get_unique_id(&answer.id) : kNcclSuccess;
@@ -201,7 +217,7 @@ NcclGroups::Answer NcclGroups::agree(const Group& group, bool lacks, What what) 
   for (const int peer : group) {
     if (peer == first) continue;
     const auto told = transport_.send(peer, reply, &answer, sizeof answer);
-    transport_.wait(*told, what);
+    wait(*told, what);
   }
   return answer;
 }
@@ -217,7 +233,8 @@ NcclGroup& NcclGroups::get(const Group& group, What what) {
   }
   if (at != kept_.end()) kept_.erase(at);
   while (kept_.size() >= most_) kept_.pop_back();
-  kept_.push_front(std::make_unique<NcclGroup>(transport_, library_, group, answer.id, what));
+  kept_.push_front(std::make_unique<NcclGroup>(transport_, library_, group, answer.id, what,
+                                                NcclEnds{nullptr, given_up_}));
   return *kept_.front();
 }
 

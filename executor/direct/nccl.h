@@ -88,8 +88,9 @@ class NcclGroup {
 /// step, and a communicator keeps memory of the card.
 class NcclGroups {
  public:
-  /// Keeps at most `most` >= 1 communicators.
-  NcclGroups(Transport& transport, const NcclLibrary& library, std::size_t most);
+  /// Keeps at most `most` >= 1 communicators. Once `given_up` is true, waits end; it outlives this.
+  NcclGroups(Transport& transport, const NcclLibrary& library, std::size_t most,
+             const std::atomic<bool>* given_up = nullptr);
 
   /// The group's communicator, which holds until the next call; every member calls it. One round
   /// trip to the first member, which says whether all still have it: if not, all make it anew. What
@@ -103,10 +104,12 @@ class NcclGroups {
     NcclUniqueId id;
   };
   Answer agree(const Group& group, bool lacks, What what);
+  void wait(Request& request, What what) const;
 
   Transport& transport_;
   const NcclLibrary& library_;
   const std::size_t most_;
+  const std::atomic<bool>* const given_up_;
   std::list<std::unique_ptr<NcclGroup>> kept_;
 };
 

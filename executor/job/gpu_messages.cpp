@@ -62,6 +62,10 @@ std::string why_by_host(const TrainerOptions& options) {
   return {};
 }
 
+bool averages_go_direct(const Averaging& how) {
+  return how.policy.method == groups::Method::PartialReduce && !how.apart;
+}
+
 std::unique_ptr<DirectLinks> open_direct(const TrainerOptions& options, comm::Transport& transport,
                                          Device& device) {
   const bool asked = options.gpu_messages == "nccl";

@@ -25,6 +25,10 @@ std::string why_not_nccl(const std::vector<NcclSeat>& workers);
 /// What of the options goes through host memory whatever the devices are; "" if nothing does.
 std::string why_by_host(const TrainerOptions& options);
 
+/// Whether means of weights go straight, too, where messages do: of partial reduce whose pipelines
+/// live and die together.
+bool averages_go_direct(const Averaging& how);
+
 /// The links that --gpu-messages asks for, which it logs on worker 0; null: through host memory.
 /// Every worker of the transport calls it. Throws Unsupported where nccl is asked for and cannot
 /// be.

@@ -96,6 +96,7 @@ void Trainer::build() {
   if (groups_) {
     seat.placement = plan_.stages.front().placement;
     seat.averager = averager();
+    if (direct_ && averages_go_direct(*job.averaging)) averager()->go_direct(direct_->means());
   }
   if (plan_.how.servers) {
     seat.placement = plan_.stages.front().placement;

@@ -40,12 +40,18 @@ Averager::~Averager() {
   members_.unfollow(reducer_);
   client_.on_news({});
   reducer_.give_up();
+  if (direct_) direct_->give_up();
   {
     const std::lock_guard lock(mutex_);
     stop_ = true;
     changed_.notify_all();
   }
   thread_.join();
+}
+
+void Averager::go_direct(std::unique_ptr<DirectMeans> means) {
+  HETU_ASSERT(options_.policy.method == groups::Method::PartialReduce && !members_.may_lose());
+  direct_ = std::move(means);
 }
 
 void Averager::set_done(std::int64_t updates) {
@@ -66,7 +72,14 @@ void Averager::begin_run(std::int64_t step, std::int64_t updates, const DeviceSp
     weights_ = weights;
     elements_ = weights.elements;
     replaced_ = moved_ = false;
-    mean_.resize(static_cast<std::size_t>(weights.elements));
+    if (!direct_) mean_.resize(static_cast<std::size_t>(weights.elements));
+    if (direct_ && !mean_there_) {
+      HETU_ASSERT(weights.dtype() == DType::Float32);
+      mean_there_ = weights.device->alloc(weights.bytes());
+      require(mean_there_ != nullptr, "device {} has no {} bytes for an average",
+              weights.device->name(), weights.bytes());
+      weights.device->queue().record().wait();  // its zeros are written there
+    }
   }
   {
     const std::lock_guard lock(mutex_);
@@ -89,6 +102,7 @@ void Averager::begin() {
     done_ns_ = 0;
     ++updates_;
     known_[members_.place().pipeline] = done_before_ + updates_;
+    if (direct_) updated_ = weights_.device->queue().mark();
   }
   client_.request(done_before_ + updates_);
 }
@@ -132,7 +146,9 @@ void Averager::snapshot(float* to) {
 
 void Averager::bring_into(const DeviceSpan& weights) {
   weights_ = weights;
-  if (replaced_) weights_.write(mean_.data());
+  if (replaced_ && direct_)
+    weights_.device->queue().copy(weights_.data, mean_there_.get(), weights_.bytes());
+  if (replaced_ && !direct_) weights_.write(mean_.data());
   if (moved_) weights_.add(shift_.data());
   replaced_ = moved_ = false;
 }
@@ -198,9 +214,6 @@ void Averager::mean_over(const comm::Group& group, const std::vector<Span>& span
 void Averager::meet(const ps::Answer& group, bool invited) {
   note(group);
   if (group.members.size() < 2) return;
-  const bool keep = invited || options_.observe;
-  snapshot(mean_.data());
-  if (keep) given_ = mean_;
   const auto what = [&] {
     return fmt::format("{} with pipelines {}, group {}", doing(), fmt::join(group.members, ", "),
                        group.serial);
@@ -209,6 +222,10 @@ void Averager::meet(const ps::Answer& group, bool invited) {
   for (std::size_t m = 0; m < group.weights.size(); ++m) {
     if (group.members[m] == members_.place().pipeline) weight = group.weights[m];
   }
+  if (direct_) return meet_direct(group, weight, what);
+  const bool keep = invited || options_.observe;
+  snapshot(mean_.data());
+  if (keep) given_ = mean_;
   try {
     mean_over(members_.workers_of(group.members), {{mean_.data(), elements_}}, kAverageTag,
               group.serial, what, weight);
@@ -227,6 +244,21 @@ void Averager::meet(const ps::Answer& group, bool invited) {
   if (!moved_) shift_.assign(static_cast<std::size_t>(elements_), 0);
   cpu_tensor_kernels().add_difference(shift_.data(), mean_.data(), given_.data(), elements_);
   moved_ = true;
+}
+
+void Averager::meet_direct(const ps::Answer& group, std::optional<double> weight,
+                           comm::What what) {
+  auto* const mean = reinterpret_cast<float*>(mean_there_.get());
+  if (options_.observe) given_ = weights_.values();
+  direct_->make({members_.workers_of(group.members), weights_.data, mean, elements_, weight,
+                 updated_},
+                options_.bucket_bytes, what);
+  if (options_.observe) {
+    const DeviceSpan there{mean, elements_, weights_.device};
+    options_.observe({group, given_.data(), there.values().data(), elements_});
+  }
+  const std::lock_guard lock(weights_mutex_);
+  replaced_ = true;
 }
 
 // Its arithmetic stays on this one thread: compute has the others.

@@ -15,6 +15,7 @@
 
 #include "executor/comm/collective.h"
 #include "executor/device/device.h"
+#include "executor/direct/direct_means.h"
 #include "executor/sync/membership.h"
 #include "ps/coordinator/group_client.h"
 
@@ -60,6 +61,10 @@ class Averager {
   ~Averager();
   Averager(const Averager&) = delete;
   Averager& operator=(const Averager&) = delete;
+
+  /// Groups average from here on by `means`, between memories of devices; before the first run. Not
+  /// of AD-PSGD, whose partners give weights at any time, nor where pipelines may die one by one.
+  void go_direct(std::unique_ptr<DirectMeans> means);
 
   /// Updates that this pipeline has applied so far; between runs.
   void set_done(std::int64_t updates);
@@ -122,6 +127,7 @@ class Averager {
   void meet(const ps::Answer& group, bool invited);
   void mean_over(const comm::Group& group, const std::vector<Span>& spans, int kind,
                  std::int64_t number, comm::What what, std::optional<double> weight = {});
+  void meet_direct(const ps::Answer& group, std::optional<double> weight, comm::What what);
   void snapshot(float* to);
   void note(const ps::Answer& group);
   std::string doing() const;
@@ -143,6 +149,9 @@ class Averager {
   bool moved_ = false;         // shift_ is added to them
   std::vector<float> mean_;    // of the thread; the main thread's between end() and begin()
   std::vector<float> shift_, given_;
+  std::unique_ptr<DirectMeans> direct_;  // null: means are made in host memory
+  Device::Memory mean_there_;            // in mean_'s place
+  Queue::Mark updated_;                  // before it the weights are not there
 
   mutable std::mutex mutex_;  // guards what follows
   std::condition_variable changed_;

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstring>
+#include <functional>
 #include <map>
 #include <mutex>
 #include <string>
@@ -38,6 +39,7 @@ struct Setting {
   bool average = true;
   bool recompute = false;
   std::string states = "float32";  // --state-dtype
+  std::function<void(TrainerOptions&)> tell = {};  // what else it is told
 };
 
 inline constexpr int kRows = 2;
@@ -99,6 +101,7 @@ inline TrainerOptions options_of(const Setting& s) {
   options.seed = 11;
   options.state_dtype = s.states;
   options.threads = 1;
+  if (s.tell) s.tell(options);
   return options;
 }
 

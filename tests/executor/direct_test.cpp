@@ -214,6 +214,34 @@ std::vector<std::string> with_a_death(Moment moment) {
   return said;
 }
 
+// What the device still writes when the mean is asked for is waited for on the card; who gives up
+// waits for nobody.
+TEST(DirectMeans, WaitForWhatIsGiven) {
+  const auto said = on_worker_threads(
+      2,
+      [](comm::Transport& t) {
+        Place here(t, 12);
+        const auto means = here.links.means();
+        const auto mine = static_cast<float>(1 + 2 * t.worker());
+        here.device->queue().run([data = here.span.data, mine,
+                                  fill = here.device->kernels().fill](Reach at) {
+          std::this_thread::sleep_for(std::chrono::milliseconds(50));
+          fill(at(data), mine, 6);
+        });
+        DirectMeans::Mean mean{{0, 1}, here.span.data, here.span.data + 6, 6};
+        mean.ready = here.device->queue().mark();
+        means->make(mean, 8, "a mean in pieces of two");
+        EXPECT_EQ(here.part(6, 6).values(), std::vector<float>(6, 2));
+        EXPECT_EQ(here.part(0, 6).values(), std::vector<float>(6, mine));
+        if (t.worker() == 1) return;
+        means->give_up();
+        means->make(mean, 8, "a mean that nobody makes");
+      },
+      quick(20));
+  EXPECT_EQ(said, "worker 0 in a mean that nobody makes: it was given up");
+  EXPECT_EQ(fake().live(), 0);
+}
+
 TEST(DirectLinks, ADeathIsNamedWithin10Seconds) {
   for (const Moment moment : {Moment::BeforeItAsks, Moment::AfterItHasAsked}) {
     const std::int64_t begin = comm::now_ns();

@@ -5,6 +5,7 @@
 #include <cstdlib>
 
 #include "executor/job/gpu_messages.h"
+#include "tests/executor/average_together.h"
 #include "tests/executor/fake_nccl.h"
 #include "tests/executor/train_together.h"
 
@@ -62,6 +63,67 @@ INSTANTIATE_TEST_SUITE_P(Methods, Direct,
                          testing::Values(Trained{"1f1b", 3}, Trained{"1f1b", 2, 2},
                                          Trained{"chimera", 4, 1}, Trained{"zb-v", 2},
                                          Trained{"dualpipev", 2, 2}));
+
+testing_average::Setting averaging_setting() {
+  testing_average::Setting s;
+  s.optimizer = testing_average::optimizer(OptimizerConfig::Kind::Momentum);
+  s.runs = {20, 3, 12};
+  return s;
+}
+
+void by_nccl(TrainerOptions& o) {
+  o.device = "far";
+  o.gpu_messages = "nccl";
+}
+
+// Everyone meets after each update, so that there is one order of all.
+TEST(DirectMeans, OfAllHaveTheBitsOfTheHosts) {
+  ASSERT_TRUE(kLibrary);
+  for (const int stages : {1, 2}) {
+    testing_average::Setting s = averaging_setting();
+    s.stages = stages;
+    s.policy.sync_period = 1;
+    const auto host = testing_average::train(s);
+    s.tell = by_nccl;
+    const long before = fake().moved();
+    const auto direct = testing_average::train(s);
+    EXPECT_GT(fake().moved() - before, 100L);
+    EXPECT_EQ(fake().live(), 0);
+    EXPECT_EQ(host.tensors, direct.tensors);
+    EXPECT_EQ(host.losses, direct.losses);
+  }
+}
+
+// Of four pipelines more groups than communicators that are kept.
+TEST(DirectMeans, OfGroupsThatChangeAreKept) {
+  ASSERT_TRUE(kLibrary);
+  for (const bool overlap : {true, false})
+    for (const auto weights : {groups::Weights::Uniform, groups::Weights::Staleness}) {
+      testing_average::Setting s = averaging_setting();
+      s.pipelines = 4;
+      s.policy.max_group = 2;
+      s.policy.weights = weights;
+      s.overlap = overlap;
+      s.slow = {1, 4, 2, 1};
+      s.tell = by_nccl;
+      const int made = fake().made();
+      const auto got = testing_average::train(s);
+      testing_average::expect_sound(s, got);
+      EXPECT_GT(got.groups.size(), 20U);
+      EXPECT_GT(fake().made() - made, 3);
+      EXPECT_EQ(fake().live(), 0);
+    }
+}
+
+TEST(DirectMeans, GoThroughHostMemoryWherePartnersAreAskedAtAnyTime) {
+  Averaging how;
+  EXPECT_TRUE(averages_go_direct(how));
+  how.policy.method = groups::Method::AdPsgd;
+  EXPECT_FALSE(averages_go_direct(how));
+  how.policy.method = groups::Method::PartialReduce;
+  how.apart.emplace();
+  EXPECT_FALSE(averages_go_direct(how));
+}
 
 // What is asked for on a device that cannot is refused; what is left to the job is not.
 TEST(DirectTraining, IsRefusedWhereMemoryIsTheHosts) {

@@ -1,0 +1,62 @@
+#include "executor/direct/direct_means.h"
+
+#include <algorithm>
+
+#include "executor/direct/direct_sum.h"
+#include "graph/base/error.h"
+
+namespace hetu {
+namespace {
+
+// Of groups: few of those that pipelines could make are drawn often, and each keeps memory of the
+// card.
+constexpr std::size_t kKept = 8;
+
+}  // namespace
+
+DirectMeans::DirectMeans(comm::Transport& transport, const comm::NcclLibrary& library,
+                         Device& device)
+    : worker_(transport.worker()),
+      device_(device),
+      queue_(device.open_messages()),
+      groups_(transport, library, kKept, &given_up_) {
+  HETU_ASSERT(queue_);
+}
+
+std::byte* DirectMeans::room(std::int64_t bytes) {
+  if (bytes <= room_bytes_) return room_.get();
+  queue_->record().wait();  // what was put before may still use it
+  room_.reset();
+  room_ = device_.alloc(bytes);
+  room_bytes_ = room_ ? bytes : 0;
+  require(room_ != nullptr, "device {} has no {} bytes for pieces of an average", device_.name(),
+          bytes);
+  device_.queue().record().wait();  // its zeros are written there
+  return room_.get();
+}
+
+void DirectMeans::make(const Mean& mean, std::int64_t piece_bytes, comm::What what) {
+  queue_->take_thread();
+  comm::NcclGroup& nccl = groups_.get(mean.group, what);
+  const TensorKernels& kernels = device_.kernels();
+  const auto scale = [&](float* data, double by, std::int64_t elements) {
+    queue_->run([data, by = static_cast<float>(by), elements, run = kernels.scale](Reach at) {
+      run(at(data), by, elements);
+    });
+  };
+  queue_->after(mean.ready);
+  queue_->copy(mean.to, mean.from, mean.elements * std::int64_t{sizeof(float)});
+  if (mean.weight) scale(mean.to, *mean.weight, mean.elements);
+  const std::int64_t most = std::max<std::int64_t>(1, piece_bytes / std::int64_t{sizeof(float)});
+  for (std::int64_t begin = 0; begin < mean.elements; begin += most) {
+    const DirectSum piece{mean.group, worker_, mean.to + begin,
+                          std::min(most, mean.elements - begin)};
+    put_sum(piece, kernels, room(sum_room(piece)), nccl, *queue_);
+  }
+  if (!mean.weight) scale(mean.to, 1.0F / static_cast<float>(mean.group.size()), mean.elements);
+  const Event end = queue_->record();
+  nccl.wait([&] { return end.done(); }, what);
+  end.wait();
+}
+
+}  // namespace hetu
