@@ -1,10 +1,10 @@
 // Messages and gradient sums straight between memories of devices, in the place of the transport's.
 // Read by the loop and by executor/sync; a job makes one where its GPUs have NCCL.
 #pragma once
-#include <compare>
 #include <map>
 #include <memory>
 #include <mutex>
+#include <tuple>
 
 #include "executor/direct/channel.h"
 #include "executor/direct/direct_means.h"
@@ -43,7 +43,10 @@ class DirectLinks {
     bool is_sum = false;
     int leader = 0;
     comm::Group members;
-    auto operator<=>(const Key&) const = default;
+    bool operator<(const Key& other) const {
+      return std::tie(is_sum, leader, members) <
+             std::tie(other.is_sum, other.leader, other.members);
+    }
   };
   Channel& channel(const Key& key);
   Event move(bool is_send, int peer, const Channel::Work& work, void* data, std::size_t bytes);

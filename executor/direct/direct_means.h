@@ -25,9 +25,9 @@ class DirectMeans {
     std::optional<double> weight = {};  ///< of this member's; none: all count alike
     Queue::Mark ready = {};             ///< on the device's queue
   };
-  /// Sleeps until it is there, in pieces of `piece_bytes`. Every member calls it. The bits are those
-  /// of comm::Reducer's sums and of TensorKernels::scale. Throws Comm, naming who has died, and
-  /// Timeout; InvalidArgument if the device has no memory for a piece.
+  /// Sleeps until it is there, in pieces of `piece_bytes`. Every member calls it. The bits are
+  /// those of comm::Reducer's sums and of TensorKernels::scale. Throws Comm, naming who has died,
+  /// and Timeout; InvalidArgument if the device has no memory for a piece.
   void make(const Mean& mean, std::int64_t piece_bytes, comm::What what);
 
   /// What make() waits for ends, now and later. Any thread may call it.

@@ -2,8 +2,8 @@
 #pragma once
 #include <cstdint>
 
-#include "executor/direct/nccl.h"
 #include "executor/device/device.h"
+#include "executor/direct/nccl.h"
 
 namespace hetu {
 

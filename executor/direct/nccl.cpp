@@ -179,9 +179,8 @@ NcclGroups::NcclGroups(Transport& transport, const NcclLibrary& library, std::si
 // A member that is there answers soon.
 void NcclGroups::wait(Request& request, What what) const {
   if (given_up_ == nullptr) return transport_.wait(request, what);
-  const std::int64_t limit =
-      now_ns() +
-      static_cast<std::int64_t>(transport_.options().timeout_s * static_cast<double>(kSecond));
+  const std::int64_t limit = now_ns() + static_cast<std::int64_t>(transport_.options().timeout_s *
+                                                                  static_cast<double>(kSecond));
   while (!request.done() && now_ns() < limit) {
     if (given_up_->load())
       fail(Code::Comm, "worker {} in {}: it was given up", transport_.worker(), what.text());
@@ -234,7 +233,7 @@ NcclGroup& NcclGroups::get(const Group& group, What what) {
   if (at != kept_.end()) kept_.erase(at);
   while (kept_.size() >= most_) kept_.pop_back();
   kept_.push_front(std::make_unique<NcclGroup>(transport_, library_, group, answer.id, what,
-                                                NcclEnds{nullptr, given_up_}));
+                                               NcclEnds{nullptr, given_up_}));
   return *kept_.front();
 }
 

@@ -67,7 +67,7 @@ bool averages_go_direct(const Averaging& how) {
 }
 
 std::unique_ptr<DirectLinks> open_direct(const TrainerOptions& options, comm::Transport& transport,
-                                         Device& device) {
+                                         Device& device, Averager* averager) {
   const bool asked = options.gpu_messages == "nccl";
   const bool may =
       asked || (options.gpu_messages == "auto" && std::string_view(device.name()) == "cuda");
@@ -79,7 +79,10 @@ std::unique_ptr<DirectLinks> open_direct(const TrainerOptions& options, comm::Tr
     log(Level::Info, "messages and gradient sums between GPUs go {}",
         why.empty() ? "by NCCL" : "through host memory: " + why);
   if (!why.empty()) return nullptr;
-  return std::make_unique<DirectLinks>(transport, nccl(), device);
+  auto links = std::make_unique<DirectLinks>(transport, nccl(), device);
+  if (averager != nullptr && averages_go_direct(*options.averaging))
+    averager->go_direct(links->means());
+  return links;
 }
 
 }  // namespace hetu

@@ -30,9 +30,9 @@ std::string why_by_host(const TrainerOptions& options);
 bool averages_go_direct(const Averaging& how);
 
 /// The links that --gpu-messages asks for, which it logs on worker 0; null: through host memory.
-/// Every worker of the transport calls it. Throws Unsupported where nccl is asked for and cannot
-/// be.
+/// The averager, if there is one, averages by them where averages_go_direct(). Every worker of the
+/// transport calls it. Throws Unsupported where nccl is asked for and cannot be.
 std::unique_ptr<DirectLinks> open_direct(const TrainerOptions& options, comm::Transport& transport,
-                                         Device& device);
+                                         Device& device, Averager* averager);
 
 }  // namespace hetu

@@ -64,7 +64,7 @@ void Trainer::build() {
   const TrainerOptions& job = plan_.options;
   device_ = open_device(job.device);
   if (job.dtype == kTf32) device_->use_tf32();
-  direct_ = open_direct(job, transport_, *device_);
+  direct_ = open_direct(job, transport_, *device_, averager());
   StagesOptions how = stages_options(plan_);
   how.direct = direct_ != nullptr;
   how.repeats = job.cuda_graphs == "on";
@@ -96,7 +96,6 @@ void Trainer::build() {
   if (groups_) {
     seat.placement = plan_.stages.front().placement;
     seat.averager = averager();
-    if (direct_ && averages_go_direct(*job.averaging)) averager()->go_direct(direct_->means());
   }
   if (plan_.how.servers) {
     seat.placement = plan_.stages.front().placement;

@@ -246,13 +246,12 @@ void Averager::meet(const ps::Answer& group, bool invited) {
   moved_ = true;
 }
 
-void Averager::meet_direct(const ps::Answer& group, std::optional<double> weight,
-                           comm::What what) {
+void Averager::meet_direct(const ps::Answer& group, std::optional<double> weight, comm::What what) {
   auto* const mean = reinterpret_cast<float*>(mean_there_.get());
   if (options_.observe) given_ = weights_.values();
-  direct_->make({members_.workers_of(group.members), weights_.data, mean, elements_, weight,
-                 updated_},
-                options_.bucket_bytes, what);
+  direct_->make(
+      {members_.workers_of(group.members), weights_.data, mean, elements_, weight, updated_},
+      options_.bucket_bytes, what);
   if (options_.observe) {
     const DeviceSpan there{mean, elements_, weights_.device};
     options_.observe({group, given_.data(), there.values().data(), elements_});

@@ -38,7 +38,7 @@ struct Setting {
   std::vector<int> slow = {};
   bool average = true;
   bool recompute = false;
-  std::string states = "float32";  // --state-dtype
+  std::string states = "float32";                  // --state-dtype
   std::function<void(TrainerOptions&)> tell = {};  // what else it is told
 };
 

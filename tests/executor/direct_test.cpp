@@ -223,11 +223,11 @@ TEST(DirectMeans, WaitForWhatIsGiven) {
         Place here(t, 12);
         const auto means = here.links.means();
         const auto mine = static_cast<float>(1 + 2 * t.worker());
-        here.device->queue().run([data = here.span.data, mine,
-                                  fill = here.device->kernels().fill](Reach at) {
-          std::this_thread::sleep_for(std::chrono::milliseconds(50));
-          fill(at(data), mine, 6);
-        });
+        here.device->queue().run(
+            [data = here.span.data, mine, fill = here.device->kernels().fill](Reach at) {
+              std::this_thread::sleep_for(std::chrono::milliseconds(50));
+              fill(at(data), mine, 6);
+            });
         DirectMeans::Mean mean{{0, 1}, here.span.data, here.span.data + 6, 6};
         mean.ready = here.device->queue().mark();
         means->make(mean, 8, "a mean in pieces of two");
