@@ -80,6 +80,31 @@ inline std::int64_t pieces_of_rows(std::int64_t rows, std::int64_t columns) {
   return std::clamp<std::int64_t>(std::min(wanted, rows / kLeast), 1, 1024);
 }
 
+/// How channels-last images are cut where their channels are summed: a block of kMostThreads has
+/// `wide` packs of channels side by side, and a piece of the pixels, row by row of such threads.
+struct Strips {
+  int wide = 1;
+  std::int64_t count = 1, pieces = 1;
+  std::int64_t tall() const { return kMostThreads / wide; }
+};
+inline Strips strips_of(std::int64_t pixels, std::int64_t packs) {
+  constexpr int kWidest = 16, kBlocks = 1024, kLeast = 4;  // pixels of a thread
+  Strips s;
+  while (s.wide < kWidest && s.wide < packs) s.wide *= 2;
+  s.count = std::max<std::int64_t>((packs + s.wide - 1) / s.wide, 1);
+  const std::int64_t enough = std::min(kBlocks / s.count, pixels / (s.tall() * kLeast));
+  s.pieces = std::max<std::int64_t>(enough, 1);
+  return s;
+}
+
+/// Threads that go through channels-last images: whole pixels at a step, of so many packs.
+inline std::int64_t sweep_threads(std::int64_t pixels, std::int64_t packs) {
+  constexpr std::int64_t kThreads = 1 << 17;
+  return std::clamp<std::int64_t>(kThreads / std::max<std::int64_t>(packs, 1), 1,
+                                  std::max<std::int64_t>(pixels, 1)) *
+         packs;
+}
+
 /// How many of n images are gathered into rows at a time, of so many bytes each: what stays in a
 /// card's cache, one at least.
 inline std::int64_t images_of_piece(std::int64_t n, std::int64_t bytes_of_image) {

@@ -69,11 +69,18 @@ TEST(CudaPacks, SweepAsElementsDo) {
       }
 }
 
-void expect_near_float64(const Case& c, const std::vector<Tensor>& inputs) {
+void expect_near_float64(Case c, const std::vector<Tensor>& inputs, Layout images = Layout::Plain) {
+  const OpDef& def = op_set().find(c.op);
   const std::vector<Tensor> want = in_float64(c, inputs, kRun);
-  for (int moved = -1; moved < tensors_of(c); ++moved) {
-    SCOPED_TRACE(fmt::format("moved {}", moved));
-    expect_near(*cuda_kernels(c.op).front(), c, run_placed(c, inputs, moved), want);
+  const bool last = images == Layout::ChannelsLast;
+  const std::vector<Tensor> there =
+      last ? moved(def.images.inputs, inputs, "channels_last") : inputs;
+  c.images = images;
+  for (int place = -1; place < tensors_of(c); ++place) {
+    SCOPED_TRACE(fmt::format("moved {}", place));
+    const std::vector<Tensor> got = run_placed(c, there, place);
+    expect_near(*cuda_kernels(c.op).front(), c,
+                last ? moved(def.images.outputs, got, "plain") : got, want);
   }
 }
 
@@ -94,6 +101,31 @@ TEST(CudaPacks, NormaliseRowsInRegisters) {
         if (op.starts_with("dropout")) s.attrs = {{"p", 0.3}, {"key", std::string("grid/node")}};
         const Case c = make_case(op_set().find(op), s, floats);
         expect_near_float64(c, make_inputs(c, s, kSeed));
+      }
+}
+
+// Channels that are packs, a strip of them, more than a strip, and others; planes that are packs.
+TEST(CudaPacks, NormaliseChannels) {
+  const HostBench host;
+  constexpr std::pair<std::int64_t, std::int64_t> kSizes[] = {
+      {5, 11}, {12, 12}, {8, 11}, {136, 12}};
+  for (const auto& [count, side] : kSizes)
+    for (const std::string op :
+         {"batch_norm", "batch_norm_relu", "batch_norm_add_relu", "batch_norm_grad",
+          "batch_norm_relu_grad", "batch_norm_add_relu_grad"})
+      for (const DType floats : kFloats) {
+        const Shape x = {3, count, side, side}, one = {count};
+        Sample s{.shapes = {x, one, one, one, one}};
+        if (op == "batch_norm_grad" || op == "batch_norm_add_relu_grad") s.shapes[4] = x;
+        if (op.ends_with("relu_grad") || op == "batch_norm_add_relu") s.shapes.push_back(x);
+        if (op == "batch_norm_add_relu_grad") s.shapes.push_back(x);
+        if (op.ends_with("grad")) s.attrs = {{"epsilon", 5.0}};
+        const Case c = make_case(op_set().find(op), s, floats);
+        const std::vector<Tensor> inputs = make_inputs(c, s, kSeed);
+        for (const Layout images : {Layout::Plain, Layout::ChannelsLast}) {
+          SCOPED_TRACE(fmt::format("{} {} {} {}", op, dtype_name(floats), count, side));
+          expect_near_float64(c, inputs, images);
+        }
       }
 }
 
