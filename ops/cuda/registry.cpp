@@ -24,6 +24,7 @@ std::vector<const KernelRow*> cuda_kernels(std::string_view op) {
                                                           &conv_rows(),
                                                           &batch_norm_rows(),
                                                           &batch_norm_grad_rows(),
+                                                          &max_pool_rows(),
                                                           &pool_rows(),
                                                           &recurrent_rows(),
                                                           &interaction_rows()};

@@ -26,6 +26,7 @@ const KernelTable& conv_rows();
 const KernelTable& cudnn_rows();
 const KernelTable& batch_norm_rows();
 const KernelTable& batch_norm_grad_rows();
+const KernelTable& max_pool_rows();
 const KernelTable& pool_rows();
 const KernelTable& recurrent_rows();
 const KernelTable& interaction_rows();

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <cstring>
 
 #include "ops/cuda/geometry.h"
@@ -127,6 +128,67 @@ TEST(CudaPacks, NormaliseChannels) {
           expect_near_float64(c, inputs, images);
         }
       }
+}
+
+/// Windows that overlap, that touch, that leave pixels out.
+constexpr std::int64_t kWindows[][3] = {
+    {3, 2, 1}, {2, 2, 0}, {2, 3, 0}, {4, 1, 2}};  // kernel, stride, padding
+
+// Of equal elements the first, of whose place the gradient is; of numbers that are often equal.
+TEST(CudaPacks, PoolLargestOfChannels) {
+  const HostBench host;
+  for (const std::int64_t channels : {5, 8, 24})
+    for (const auto& [kernel, stride, padding] : kWindows)
+      for (const DType floats : kFloats)
+        for (const Layout images : {Layout::Plain, Layout::ChannelsLast}) {
+          SCOPED_TRACE(fmt::format("{} {} {} {}", dtype_name(floats), channels, kernel, stride));
+          const std::int64_t height = 9, width = 7;
+          Sample s{.shapes = {{2, channels, height, width}}};
+          s.attrs = {{"kernel", kernel}, {"stride", stride}, {"padding", padding}};
+          const Case c = make_case(op_set().find("max_pool2d"), s, floats);
+          std::vector<Tensor> inputs = make_inputs(c, s, kSeed);
+          for (std::int64_t i = 0; i < inputs[0].count(); ++i)
+            inputs[0].set(i, std::round(inputs[0].at(i)));
+          expect_near_float64(c, inputs, images);
+
+          Sample back{.shapes = {c.outputs[0].shape, c.outputs[0].shape}, .attrs = s.attrs};
+          back.dtypes = {DType::Float32, DType::Int32};
+          back.attrs.set("height", height);
+          back.attrs.set("width", width);
+          const Case grad = make_case(op_set().find("max_pool2d_grad"), back, floats);
+          std::vector<Tensor> given = make_inputs(grad, back, kSeed);
+          given[1] = in_float64(c, inputs, kRun)[1];
+          expect_near_float64(grad, given, images);
+          given[1].set(given[1].count() - 1, 1);  // outside of its window
+          expect_near_float64(grad, given, images);
+        }
+  EXPECT_EQ(host.fault().taken, 0);
+}
+
+// A bad place is noted once, and adds nothing.
+TEST(CudaPacks, ABadPlaceOfALargestIsNoted) {
+  for (const std::int64_t channels : {5, 8}) {
+    const HostBench host;
+    const Shape y = {1, channels, 2, 2};
+    Sample s{.shapes = {y, y}, .dtypes = {DType::Float32, DType::Int32}, .integers_below = 1};
+    s.attrs = {{"kernel", std::int64_t{2}},
+               {"stride", std::int64_t{1}},
+               {"height", std::int64_t{3}},
+               {"width", std::int64_t{3}}};
+    Case c = make_case(op_set().find("max_pool2d_grad"), s);
+    c.images = Layout::ChannelsLast;
+    std::vector<Tensor> inputs = make_inputs(c, s, kSeed);
+    const std::int64_t second = channels;  // window
+    inputs[1].set(second, 9);
+    const Tensor dx = run_row(*cuda_kernels(c.op).front(), c, inputs, kRun)[0];
+    EXPECT_EQ(host.fault().taken, 1);
+    EXPECT_EQ(host.fault().value, 9);
+    EXPECT_EQ(host.fault().position, second);
+    EXPECT_EQ(host.fault().below, 9);
+    const Tensor& dy = inputs[0];
+    EXPECT_FLOAT_EQ(float(dx.at(0)),
+                    float(dy.at(0)) + float(dy.at(2 * channels)) + float(dy.at(3 * channels)));
+  }
 }
 
 }  // namespace
