@@ -1,14 +1,15 @@
 // Batches of images channel by channel: where the elements of channels lie, sums of every channel
-// in pieces, and every element with what is known of its channel. Read by batch_norm.cu and
-// batch_norm_grad.cu.
+// in pieces (of channels-last images those of columns), and every element with what is known of its
+// channel. Read by batch_norm.cu and batch_norm_grad.cu.
 #pragma once
-#include <block.h>
+#include <launch.h>
 
 #include <algorithm>
 #include <cstdint>
 #include <initializer_list>
 #include <type_traits>
 
+#include "ops/cuda/columns.h"
 #include "ops/cuda/images.h"
 #include "ops/cuda/packs.h"
 
@@ -31,20 +32,12 @@ struct Channels {
     const std::int64_t some = last ? element : quotient(element, plane);
     return some - quotient(some, count) * count;
   }
-  /// Numbers that are summed at once where channels are no packs, a thread each; in plain images
-  /// those of an image are.
-  std::int64_t pieces() const {
-    constexpr std::int64_t kThreads = 1 << 17, kLeast = 32, kMost = 4096;
-    if (!last) return images;
-    const std::int64_t wanted = kThreads / std::max<std::int64_t>(count, 1);
-    return std::clamp<std::int64_t>(std::min(wanted, per_channel() / kLeast), 1, kMost);
-  }
-  /// The same in packs of V.
+  /// In how many pieces a channel is summed, V neighbours at a time; of plain images, by image.
   template <int V>
-  std::int64_t pieces_in() const {
-    return V == kPack ? strips_of(per_channel(), count / kPack).pieces : pieces();
+  std::int64_t pieces() const {
+    return last ? column_pieces<V>(per_channel(), count) : images;
   }
-  std::int64_t most_pieces() const { return std::max(pieces_in<kPack>(), pieces()); }
+  std::int64_t most_pieces() const { return std::max(pieces<kPack>(), pieces<1>()); }
 };
 
 // V neighbours go together: kPack of channels-last images, each of its own channel; four of one
@@ -68,83 +61,25 @@ HETU_HD void of_channels(const From* from, std::int64_t channel, To (&to)[V]) {
   }
 }
 
-/// Sums of a piece of channels-last images, parts: [channel, piece, 2].
+/// Channels-last images as a matrix of pixels by channels.
 template <class Term>
-struct StripSums {
-  static constexpr int kThreads = kMostThreads;
-  using Sums = double[2][kPack];
+struct PixelTerm {
+  using R = typename Term::R;
+  static constexpr int kSums = 2, kAtOnce = Term::kAtOnce;
+  template <int V>
+  using Lanes = typename Term::template Lanes<V>;
   Term of;
-  Channels channels;
-  Strips strips;
-  std::int64_t tall;
-  double* parts;
-
-  static constexpr int room() { return kThreads * int{sizeof(Sums)}; }
-
-  template <int N, class Known>
-  HETU_HD void add(const Known& known, std::int64_t at, std::int64_t step, Sums& to) const {
-    typename Term::template Lanes<kPack> lanes[N];
-    for (int n = 0; n < N; ++n) of.load(at + n * step, lanes[n]);
-    typename Term::R sums[2][kPack] = {};
-    for (int n = 0; n < N; ++n) of.add(known, lanes[n], sums);
-    for (int s = 0; s < 2; ++s)
-      for (int v = 0; v < kPack; ++v) to[s][v] += sums[s][v];
+  template <int V>
+  HETU_HD auto known(std::int64_t channel) const {
+    return of.template known<V>(channel);
   }
-  /// Pixels from `pixel` on, so many apart, of the eight channels from `channel` on.
-  HETU_HD void add_all(std::int64_t pixel, std::int64_t apart, std::int64_t channel,
-                       Sums& to) const {
-    constexpr int kAtOnce = Term::kAtOnce;
-    const auto known = of.template known<kPack>(channel);
-    const std::int64_t end = channels.elements(), step = apart * channels.count;
-    std::int64_t at = pixel * channels.count + channel;
-    for (; at + (kAtOnce - 1) * step < end; at += kAtOnce * step) add<kAtOnce>(known, at, step, to);
-    for (; at < end; at += step) add<1>(known, at, step, to);
+  template <class Some>
+  HETU_HD void load(std::int64_t, std::int64_t at, Some& lanes) const {
+    of.load(at, lanes);
   }
-  template <class Block>
-  HETU_HD void operator()(const Block& block) const {
-    auto* const shared = block.template shared<double>(0);
-    const std::int64_t piece = block.index() / strips.count;
-    const std::int64_t first = block.index() % strips.count * strips.wide * kPack;
-    block.each(kThreads, [=, this](int t) {
-      Sums sums = {};
-      const std::int64_t channel = first + t % strips.wide * kPack;
-      if (channel < channels.count)
-        add_all(piece * tall + t / strips.wide, strips.pieces * tall, channel, sums);
-      for (int s = 0; s < 2; ++s)
-        for (int v = 0; v < kPack; ++v) shared[(s * kPack + v) * kThreads + t] = sums[s][v];
-    });
-    block.each(strips.wide * kPack * 2, [=, this](int n) {
-      const int s = n % 2, v = n / 2 % kPack, pack = n / 2 / kPack;
-      const std::int64_t channel = first + n / 2;
-      if (channel >= channels.count) return;
-      double sum = 0;
-      for (int t = pack; t < kThreads; t += strips.wide)
-        sum += shared[(s * kPack + v) * kThreads + t];
-      parts[(channel * strips.pieces + piece) * 2 + s] = sum;
-    });
-  }
-};
-
-/// The same of channels that are no packs.
-template <class Term>
-struct PieceOf {
-  Term of;
-  Channels channels;
-  std::int64_t pieces;
-  double* parts;
-  HETU_HD void operator()(std::int64_t i) const {
-    const std::int64_t piece = i / channels.count, channel = i % channels.count;
-    const std::int64_t all = channels.per_channel(), end = piece_begin(all, pieces, piece + 1);
-    const auto known = of.template known<1>(channel);
-    double sums[2] = {};
-    for (std::int64_t row = piece_begin(all, pieces, piece); row < end; ++row) {
-      typename Term::template Lanes<1> lane;
-      of.load(row * channels.count + channel, lane);
-      typename Term::R made[2][1] = {};
-      of.add(known, lane, made);
-      for (int s = 0; s < 2; ++s) sums[s] += made[s][0];
-    }
-    for (int s = 0; s < 2; ++s) parts[(channel * pieces + piece) * 2 + s] = sums[s];
+  template <class Known, class Some, int V>
+  HETU_HD void add(const Known& known, const Some& lanes, R (&sums)[2][V]) const {
+    of.add(known, lanes, sums);
   }
 };
 
@@ -186,16 +121,12 @@ struct TotalOf : RowWork {
 /// Sums the terms of every channel, and calls then(channel, the two sums).
 template <int V, class Term, class Finish>
 void sum_channels(const Channels& channels, const Term& term, const Finish& then, double* parts) {
-  const std::int64_t pieces = channels.pieces_in<V>();
-  if constexpr (V == kPack) {
-    const Strips strips = strips_of(channels.per_channel(), channels.count / kPack);
-    for_blocks(strips.count * pieces, StripSums<Term>::room(),
-               StripSums<Term>{term, channels, strips, strips.tall(), parts});
-  } else if (channels.last) {
-    for_each(pieces * channels.count, PieceOf<Term>{term, channels, pieces, parts});
-  } else {
+  const std::int64_t pieces = channels.pieces<V>();
+  if (channels.last)
+    sum_column_pieces<V == kPack ? kPack : 1>(channels.per_channel(), channels.count,
+                                              PixelTerm<Term>{term}, parts);
+  else
     for_rows(channels.count * pieces, channels.plane, PlaneOf<Term>{{}, term, channels, parts});
-  }
   for_rows(channels.count, pieces, TotalOf<Finish>{{}, then, parts, pieces});
 }
 

@@ -105,6 +105,23 @@ TEST(CudaPacks, NormaliseRowsInRegisters) {
       }
 }
 
+// Columns that are a pack, a strip of packs, more than that, and others; rows of one piece and of
+// several.
+TEST(CudaPacks, SumColumns) {
+  const HostBench host;
+  for (const std::int64_t rows : {1, 7, 300})
+    for (const std::int64_t columns : {8, 60, 131, 136})
+      for (const std::string op : {"sum_rows", "layer_norm_gamma_grad"})
+        for (const DType floats : kFloats) {
+          SCOPED_TRACE(fmt::format("{} {} {} {}", op, dtype_name(floats), rows, columns));
+          const Shape x = {rows, columns};
+          Sample s{.shapes = {x}};
+          if (op == "layer_norm_gamma_grad") s.shapes = {x, {rows}, {rows}, x};
+          const Case c = make_case(op_set().find(op), s, floats);
+          expect_near_float64(c, make_inputs(c, s, kSeed));
+        }
+}
+
 // Channels that are packs, a strip of them, more than a strip, and others; planes that are packs.
 TEST(CudaPacks, NormaliseChannels) {
   const HostBench host;
