@@ -72,12 +72,37 @@ inline constexpr std::int64_t piece_begin(std::int64_t terms, std::int64_t piece
   return terms / pieces * i + std::min(terms % pieces, i);
 }
 
-/// In how many pieces the rows of a matrix are summed column by column: enough threads in all,
-/// were each to have eight columns, and no piece of few rows.
+/// In how many pieces the rows of a matrix are summed one column at a time: enough threads in all,
+/// and no piece of few rows.
 inline std::int64_t pieces_of_rows(std::int64_t rows, std::int64_t columns) {
   constexpr std::int64_t kElements = 1 << 19, kLeast = 16;
   const std::int64_t wanted = kElements / std::max<std::int64_t>(columns, 1);
   return std::clamp<std::int64_t>(std::min(wanted, rows / kLeast), 1, 1024);
+}
+
+/// How a matrix is cut where its columns are summed: a block of kMostThreads has `wide` packs of
+/// columns side by side, and a piece of the rows, of which its threads have `tall` at a step.
+struct Strips {
+  int wide = 1;
+  std::int64_t count = 1, pieces = 1;
+  std::int64_t tall() const { return kMostThreads / wide; }
+};
+inline Strips strips_of(std::int64_t rows, std::int64_t packs) {
+  constexpr int kWidest = 16, kBlocks = 1024, kLeast = 4;  // rows of a thread
+  Strips s;
+  while (s.wide < kWidest && s.wide < packs) s.wide *= 2;
+  s.count = std::max<std::int64_t>((packs + s.wide - 1) / s.wide, 1);
+  const std::int64_t enough = std::min(kBlocks / s.count, rows / (s.tall() * kLeast));
+  s.pieces = std::max<std::int64_t>(enough, 1);
+  return s;
+}
+
+/// Threads that go through channels-last images: whole pixels at a step, of so many packs.
+inline std::int64_t sweep_threads(std::int64_t pixels, std::int64_t packs) {
+  constexpr std::int64_t kThreads = 1 << 17;
+  return std::clamp<std::int64_t>(kThreads / std::max<std::int64_t>(packs, 1), 1,
+                                  std::max<std::int64_t>(pixels, 1)) *
+         packs;
 }
 
 /// How many of n images are gathered into rows at a time, of so many bytes each: what stays in a

@@ -35,9 +35,13 @@ struct PlacedImages {
   }
   /// What stands at element i of the memory.
   HETU_HD ImagePlace place(std::int64_t i) const {
-    const std::int64_t image = i / of_image(), rest = i % of_image();
-    if (pixel_step == 1 && channel_step == plane()) return {image, rest / plane(), rest % plane()};
-    return {image, rest % channels, rest / channels};
+    const std::int64_t image = quotient(i, of_image()), rest = i - image * of_image();
+    if (pixel_step == 1 && channel_step == plane()) {
+      const std::int64_t channel = quotient(rest, plane());
+      return {image, channel, rest - channel * plane()};
+    }
+    const std::int64_t pixel = quotient(rest, channels);
+    return {image, rest - pixel * channels, pixel};
   }
 };
 
@@ -54,6 +58,26 @@ HETU_HD inline Cut cut(std::int64_t start, std::int64_t kernel, std::int64_t siz
   const std::int64_t end = start + kernel;
   return {start < 0 ? 0 : start, end < size ? end : size};
 }
+
+/// Windows over images x, of each of which images y have an element.
+struct SlidingWindows {
+  PlacedImages x, y;
+  std::int64_t kernel, stride, padding;
+  SlidingWindows(const KernelDesc& d, const TensorType& whole, const TensorType& made)
+      : x(placed(whole, d)),
+        y(placed(made, d)),
+        kernel(d.attrs->integer("kernel")),
+        stride(d.attrs->integer("stride")),
+        padding(d.attrs->integer("padding")) {}
+  HETU_HD Cut rows(std::int64_t i) const { return cut(i * stride - padding, kernel, x.height); }
+  HETU_HD Cut columns(std::int64_t j) const { return cut(j * stride - padding, kernel, x.width); }
+  /// Windows [begin, end) of `windows` that cover place `at` of their axis.
+  HETU_HD Cut covering(std::int64_t at, std::int64_t windows) const {
+    const std::int64_t last = quotient(at + padding, stride), before = at + padding - kernel;
+    const std::int64_t first = before < 0 ? 0 : quotient(before, stride) + 1;
+    return {first, last + 1 < windows ? last + 1 : windows};
+  }
+};
 
 /// A row for either layout.
 inline KernelRow image_row(const char* op, PreparedKernel (*prepare)(const KernelDesc&)) {

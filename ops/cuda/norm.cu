@@ -4,9 +4,9 @@
 
 #include <cmath>
 
+#include "ops/cuda/columns.h"
 #include "ops/cuda/held_norm.h"
 #include "ops/cuda/numbers.h"
-#include "ops/cuda/sums.h"
 
 namespace hetu::cuda {
 namespace {
@@ -107,28 +107,70 @@ struct LayerNormInputGrad {
   }
 };
 
+/// Of x and dy of any two types, one by one.
 struct GammaTerm {
+  using R = double;
+  static constexpr int kSums = 1;
+  template <int V>
+  struct Known {};
+  template <int V>
+  struct Lanes {
+    float x[V], dy[V], mean, rstd;
+  };
   Reader x, mean, rstd, dy;
-  std::int64_t columns;
-  HETU_HD double operator()(std::int64_t i, std::int64_t j) const {
-    const std::int64_t at = i * columns + j;
-    return double(dy[at]) * (double(x[at]) - mean[i]) * rstd[i];
+  template <int V>
+  HETU_HD Known<V> known(std::int64_t) const {
+    return {};
+  }
+  template <int V>
+  HETU_HD void load(std::int64_t row, std::int64_t at, Lanes<V>& lanes) const {
+    for (int v = 0; v < V; ++v) {
+      lanes.x[v] = x[at + v];
+      lanes.dy[v] = dy[at + v];
+    }
+    lanes.mean = mean[row];
+    lanes.rstd = rstd[row];
+  }
+  template <int V>
+  HETU_HD void add(const Known<V>&, const Lanes<V>& lanes, double (&sums)[1][V]) const {
+    for (int v = 0; v < V; ++v)
+      sums[0][v] += double(lanes.dy[v]) * (double(lanes.x[v]) - lanes.mean) * lanes.rstd;
   }
 };
 
-/// The same where x and dy lie in packs.
+/// Of one type.
 template <class T>
 struct GammaPackTerm {
-  GammaTerm one;
+  using R = Real<T>;
+  static constexpr int kSums = 1, kAtOnce = 4;
+  template <int V>
+  struct Known {};
+  template <int V>
+  struct Lanes {
+    Raw<T, V> x, dy;
+    float mean, rstd;
+  };
+  Reader mean, rstd;
   const T *x, *dy;
   bool lies_in_packs() const { return lie_in_packs({x, dy}); }
-  HETU_HD double operator()(std::int64_t i, std::int64_t j) const { return one(i, j); }
-  HETU_HD void pack(std::int64_t i, std::int64_t j, double (&terms)[kPack]) const {
-    float of_x[kPack], of_dy[kPack];
-    load_pack(x + i * one.columns + j, of_x);
-    load_pack(dy + i * one.columns + j, of_dy);
-    const double mean = one.mean[i], rstd = one.rstd[i];
-    for (int k = 0; k < kPack; ++k) terms[k] = double(of_dy[k]) * (double(of_x[k]) - mean) * rstd;
+  template <int V>
+  HETU_HD Known<V> known(std::int64_t) const {
+    return {};
+  }
+  template <int V>
+  HETU_HD void load(std::int64_t row, std::int64_t at, Lanes<V>& lanes) const {
+    load_raw(x + at, lanes.x);
+    load_raw(dy + at, lanes.dy);
+    lanes.mean = mean[row];
+    lanes.rstd = rstd[row];
+  }
+  template <int V>
+  HETU_HD void add(const Known<V>&, const Lanes<V>& lanes, R (&sums)[1][V]) const {
+    float of_x[V], of_dy[V];
+    widen(lanes.x, of_x);
+    widen(lanes.dy, of_dy);
+    for (int v = 0; v < V; ++v)
+      sums[0][v] += R(of_dy[v]) * (R(of_x[v]) - R(lanes.mean)) * R(lanes.rstd);
   }
 };
 
@@ -141,12 +183,11 @@ struct LayerNormGammaGrad {
   std::int64_t scratch_bytes() const { return column_scratch(x.rows, x.columns); }
   template <class T>
   void sum(const KernelCall& c, const GammaTerm& of) const {
-    sum_columns(x.rows, x.columns, GammaPackTerm<T>{of, c.in<T>(0), c.in<T>(3)},
+    sum_columns(x.rows, x.columns, GammaPackTerm<T>{of.mean, of.rstd, c.in<T>(0), c.in<T>(3)},
                 static_cast<double*>(c.scratch), c.out<float>(0));
   }
   void operator()(const KernelCall& c) const {
-    const GammaTerm of{numbers.in(c, 0), numbers.in(c, 1), numbers.in(c, 2), numbers.in(c, 3),
-                       x.columns};
+    const GammaTerm of{numbers.in(c, 0), numbers.in(c, 1), numbers.in(c, 2), numbers.in(c, 3)};
     if (of_x != of_dy)
       return sum_columns(x.rows, x.columns, of, static_cast<double*>(c.scratch), c.out<float>(0));
     if (of_x == DType::BFloat16) return sum<BFloat16>(c, of);

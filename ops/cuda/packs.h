@@ -38,40 +38,65 @@ HETU_HD inline void store_quad(float* to, const float* x) {
   move_quad(&quad, to);
 }
 
-/// Eight neighbours as they lie.
-template <class T>
-struct Raw {
-  Quad quads[sizeof(T) * kPack / sizeof(Quad)];
+/// V neighbours as they lie.
+template <class T, int V = kPack>
+struct alignas(sizeof(T) * V < sizeof(Quad) ? sizeof(T) * V : sizeof(Quad)) [[gnu::may_alias]] Raw {
+  T of[V];
 };
 
-template <class T>
-HETU_HD void load_raw(const T* from, Raw<T>& raw) {
-  for (int q = 0; q < int{sizeof(T) / 2}; ++q)
-    move_quad(from + q * (kPack * 2 / int{sizeof(T)}), &raw.quads[q]);
+template <class T, int V>
+HETU_HD void load_raw(const T* from, Raw<T, V>& raw) {
+  constexpr int kOfQuad = int{sizeof(Quad) / sizeof(T)};
+  if constexpr (V < kOfQuad)
+    raw = *reinterpret_cast<const Raw<T, V>*>(from);
+  else
+    for (int i = 0; i < V; i += kOfQuad) move_quad(from + i, raw.of + i);
 }
-HETU_HD inline void widen(const Raw<float>& raw, float (&x)[kPack]) {
-  for (int k = 0; k < kPack; ++k) x[k] = std::bit_cast<float>(raw.quads[k / 4].word[k % 4]);
+template <class T, int V>
+HETU_HD void store_raw(T* to, const Raw<T, V>& raw) {
+  constexpr int kOfQuad = int{sizeof(Quad) / sizeof(T)};
+  if constexpr (V < kOfQuad)
+    *reinterpret_cast<Raw<T, V>*>(to) = raw;
+  else
+    for (int i = 0; i < V; i += kOfQuad) move_quad(raw.of + i, to + i);
 }
-template <class Narrow>
-HETU_HD void widen(const Raw<Narrow>& raw, float (&x)[kPack]) {
-  for (int k = 0; k < kPack; k += 2) widen_pair<Narrow>(raw.quads[0].word[k / 2], &x[k]);
+
+/// Two-byte floats two by two.
+template <int V>
+struct Words {
+  std::uint32_t of[V / 2];
+};
+template <class T, int V>
+HETU_HD void widen(const Raw<T, V>& raw, float (&x)[V]) {
+  if constexpr (sizeof(T) == 2 && V % 2 == 0) {
+    const auto words = std::bit_cast<Words<V>>(raw);
+    for (int k = 0; k < V; k += 2) widen_pair<T>(words.of[k / 2], &x[k]);
+  } else {
+    for (int k = 0; k < V; ++k) x[k] = static_cast<float>(raw.of[k]);
+  }
 }
+template <class T, int V>
+HETU_HD void narrow(const float (&x)[V], Raw<T, V>& raw) {
+  if constexpr (sizeof(T) == 2 && V % 2 == 0) {
+    Words<V> words;
+    for (int k = 0; k < V; k += 2) words.of[k / 2] = rounded_pair<T>(&x[k]);
+    raw = std::bit_cast<Raw<T, V>>(words);
+  } else {
+    for (int k = 0; k < V; ++k) raw.of[k] = static_cast<T>(x[k]);
+  }
+}
+
 template <class T>
 HETU_HD void load_pack(const T* from, float (&x)[kPack]) {
   Raw<T> raw;
   load_raw(from, raw);
   widen(raw, x);
 }
-
-HETU_HD inline void store_pack(float* to, const float (&x)[kPack]) {
-  store_quad(to, x);
-  store_quad(to + 4, x + 4);
-}
-template <class Narrow>
-HETU_HD void store_pack(Narrow* to, const float (&x)[kPack]) {
-  Quad quad;
-  for (int k = 0; k < kPack; k += 2) quad.word[k / 2] = rounded_pair<Narrow>(&x[k]);
-  move_quad(&quad, to);
+template <class T>
+HETU_HD void store_pack(T* to, const float (&x)[kPack]) {
+  Raw<T> raw;
+  narrow(x, raw);
+  store_raw(to, raw);
 }
 
 /// As they would be stored.

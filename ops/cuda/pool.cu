@@ -1,79 +1,13 @@
-// Pooling and resizing: a thread per element that is made, which gathers, so that every sum has one
-// order; of planes whose places are data, a thread per plane.
+// Means of windows and planes, and resizing: a thread per element that is made, which gathers, so
+// that every sum has one order.
 #include <launch.h>
 
 #include <cmath>
 
 #include "ops/cuda/images.h"
-#include "ops/cuda/indices.h"
 
 namespace hetu::cuda {
 namespace {
-
-struct MaxPoolOf {
-  const float* x;
-  float* y;
-  std::int32_t* index;
-  PlacedImages from, to;
-  std::int64_t kernel, stride, padding;
-  HETU_HD void operator()(std::int64_t i) const {
-    const ImagePlace at = to.place(i);
-    const Cut rows = cut(at.pixel / to.width * stride - padding, kernel, from.height);
-    const Cut columns = cut(at.pixel % to.width * stride - padding, kernel, from.width);
-    std::int64_t best = rows.begin * from.width + columns.begin;
-    float most = x[from.at(at.image, at.channel, best)];
-    for (std::int64_t p = rows.begin; p < rows.end; ++p)
-      for (std::int64_t q = columns.begin; q < columns.end; ++q) {
-        const std::int64_t pixel = p * from.width + q;
-        const float value = x[from.at(at.image, at.channel, pixel)];
-        // A NaN beats everything, the last one stays, as in PyTorch.
-        if (!(value > most) && value == value) continue;
-        most = value;
-        best = pixel;
-      }
-    y[i] = most;
-    index[i] = static_cast<std::int32_t>(best);
-  }
-};
-
-struct MaxPool {
-  PlacedImages from, to;
-  cpu::Windows w;
-  explicit MaxPool(const KernelDesc& d)
-      : from(placed(d.inputs[0], d)), to(placed(d.outputs[0], d)), w(cpu::pool_windows(*d.attrs)) {}
-  void operator()(const KernelCall& c) const {
-    for_each(to.elements(), MaxPoolOf{c.in<float>(0), c.out<float>(0), c.out<std::int32_t>(1), from,
-                                      to, w.height, w.stride, w.padding});
-  }
-};
-
-/// A plane of dx, 0 before; windows in ascending order.
-struct MaxPoolGradOf {
-  const float* dy;
-  const std::int32_t* index;
-  float* dx;
-  PlacedImages from, to;  // dy, dx
-  Indices indices;
-  HETU_HD void operator()(std::int64_t i) const {
-    const std::int64_t image = i / to.channels, channel = i % to.channels;
-    for (std::int64_t pixel = 0; pixel < from.plane(); ++pixel) {
-      const std::int64_t at = from.at(image, channel, pixel);
-      if (indices.good(at, index[at])) dx[to.at(image, channel, index[at])] += dy[at];
-    }
-  }
-};
-
-struct MaxPoolGrad {
-  PlacedImages from, to;
-  IndexRule rule;
-  explicit MaxPoolGrad(const KernelDesc& d)
-      : from(placed(d.inputs[0], d)), to(placed(d.outputs[0], d)), rule(d.name, to.plane()) {}
-  void operator()(const KernelCall& c) const {
-    clear(c.outputs[0], to.elements() * std::int64_t{sizeof(float)});
-    for_each(to.n * to.channels, MaxPoolGradOf{c.in<float>(0), c.in<std::int32_t>(1),
-                                               c.out<float>(0), from, to, rule.now()});
-  }
-};
 
 struct PlaneMeanOf : RowWork {
   static constexpr int kRounds = 1;
@@ -116,30 +50,15 @@ struct GlobalAvgPoolGrad {
   }
 };
 
-/// Windows whose means are taken, of images x.
-struct MeanWindows {
-  PlacedImages x, y;
-  std::int64_t kernel, stride, padding;
+/// Windows whose means are taken.
+struct MeanWindows : SlidingWindows {
   bool count_padding;
   MeanWindows(const KernelDesc& d, const TensorType& whole, const TensorType& means)
-      : x(placed(whole, d)),
-        y(placed(means, d)),
-        kernel(d.attrs->integer("kernel")),
-        stride(d.attrs->integer("stride")),
-        padding(d.attrs->integer("padding")),
-        count_padding(d.attrs->integer("count_padding") != 0) {}
-  HETU_HD Cut rows(std::int64_t i) const { return cut(i * stride - padding, kernel, x.height); }
-  HETU_HD Cut columns(std::int64_t j) const { return cut(j * stride - padding, kernel, x.width); }
+      : SlidingWindows(d, whole, means), count_padding(d.attrs->integer("count_padding") != 0) {}
   /// By what the sum of a window is divided.
   HETU_HD double count(Cut r, Cut c) const {
     const std::int64_t seen = (r.end - r.begin) * (c.end - c.begin);
     return double(count_padding ? kernel * kernel : seen);
-  }
-  /// Windows [begin, end) of `windows` that cover place `at` of their axis.
-  HETU_HD Cut covering(std::int64_t at, std::int64_t windows) const {
-    const std::int64_t last = (at + padding) / stride, before = at + padding - kernel;
-    const std::int64_t first = before < 0 ? 0 : before / stride + 1;
-    return {first, last + 1 < windows ? last + 1 : windows};
   }
 };
 
@@ -294,8 +213,6 @@ struct ResizeGrad {
 
 const KernelTable& pool_rows() {
   static const KernelTable kRows = {
-      image_row("max_pool2d", floats<MaxPool>),
-      image_row("max_pool2d_grad", floats<MaxPoolGrad>),
       image_row("global_avg_pool", floats<GlobalAvgPool>),
       image_row("global_avg_pool_grad", floats<GlobalAvgPoolGrad>),
       image_row("avg_pool2d", floats<AvgPool>),

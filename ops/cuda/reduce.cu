@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "ops/cpu/reduce_shape.h"
+#include "ops/cuda/columns.h"
 #include "ops/cuda/rows.h"
 #include "ops/cuda/sums.h"
 
@@ -30,16 +31,27 @@ struct Sum {
 
 template <class T>
 struct MatrixTerm {
+  using R = Real<T>;
+  static constexpr int kSums = 1, kAtOnce = 4;
+  template <int V>
+  struct Known {};
+  template <int V>
+  using Lanes = Raw<T, V>;
   const T* x;
-  std::int64_t columns;
   bool lies_in_packs() const { return lie_in_packs({x}); }
-  HETU_HD double operator()(std::int64_t i, std::int64_t j) const {
-    return static_cast<float>(x[i * columns + j]);
+  template <int V>
+  HETU_HD Known<V> known(std::int64_t) const {
+    return {};
   }
-  HETU_HD void pack(std::int64_t i, std::int64_t j, double (&terms)[kPack]) const {
-    float of_row[kPack];
-    load_pack(x + i * columns + j, of_row);
-    for (int k = 0; k < kPack; ++k) terms[k] = of_row[k];
+  template <int V>
+  HETU_HD void load(std::int64_t, std::int64_t at, Raw<T, V>& lanes) const {
+    load_raw(x + at, lanes);
+  }
+  template <int V>
+  HETU_HD void add(const Known<V>&, const Raw<T, V>& lanes, R (&sums)[1][V]) const {
+    float of[V];
+    widen(lanes, of);
+    for (int v = 0; v < V; ++v) sums[0][v] += R(of[v]);
   }
 };
 
@@ -49,8 +61,8 @@ struct SumRows {
   explicit SumRows(const KernelDesc& d) : x(rows_of(d.inputs[0])) {}
   std::int64_t scratch_bytes() const { return column_scratch(x.rows, x.columns); }
   void operator()(const KernelCall& c) const {
-    sum_columns(x.rows, x.columns, MatrixTerm<T>{c.in<T>(0), x.columns},
-                static_cast<double*>(c.scratch), c.out<float>(0));
+    sum_columns(x.rows, x.columns, MatrixTerm<T>{c.in<T>(0)}, static_cast<double*>(c.scratch),
+                c.out<float>(0));
   }
 };
 
@@ -65,7 +77,7 @@ PreparedKernel sum_rows(const KernelDesc& d) {
 
 /// What goes into one output: see the structs of the same names in ops/cpu/reduce_shape.h, which
 /// add one element after the other.
-struct SumOf {
+struct AddedOf {
   static constexpr int kRounds = 1;
   HETU_HD static double none(int) { return 0; }
   HETU_HD static double combine(int, double a, double b) { return a + b; }
@@ -73,21 +85,21 @@ struct SumOf {
   HETU_HD static double result(double, double, const double* a) { return a[0]; }
 };
 
-struct MeanOf : SumOf {
+struct MeanOf : AddedOf {
   HETU_HD static double result(double count, double, const double* a) { return a[0] / count; }
 };
 
-struct MaxOf : SumOf {
+struct MaxOf : AddedOf {
   HETU_HD static double none(int) { return -HUGE_VAL; }
   HETU_HD static double combine(int, double a, double b) { return fn::Maximum()(a, b); }
 };
 
-struct MinOf : SumOf {
+struct MinOf : AddedOf {
   HETU_HD static double none(int) { return HUGE_VAL; }
   HETU_HD static double combine(int, double a, double b) { return fn::Minimum()(a, b); }
 };
 
-struct VarianceOf : SumOf {
+struct VarianceOf : AddedOf {
   static constexpr int kRounds = 2;
   HETU_HD static double term(int round, double x, double count, const double* a) {
     const double apart = round == 0 ? x : x - a[0] / count;
@@ -198,7 +210,7 @@ const KernelTable& reduce_rows() {
       row("sum", floats<Sum>),
       row("sum_rows", sum_rows),
       row("sum_last", floats<SumLast>),
-      row("reduce_sum", floats<Reduce<SumOf>>),
+      row("reduce_sum", floats<Reduce<AddedOf>>),
       row("reduce_mean", floats<Reduce<MeanOf>>),
       row("reduce_max", floats<Reduce<MaxOf>>),
       row("reduce_min", floats<Reduce<MinOf>>),

@@ -25,6 +25,8 @@ std::vector<const KernelRow*> cuda_kernels(std::string_view op) {
                                                           &cudnn_rows(),
                                                           &conv_rows(),
                                                           &batch_norm_rows(),
+                                                          &batch_norm_grad_rows(),
+                                                          &max_pool_rows(),
                                                           &pool_rows(),
                                                           &recurrent_rows(),
                                                           &interaction_rows()};

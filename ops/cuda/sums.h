@@ -3,7 +3,6 @@
 #pragma once
 #include <launch.h>
 
-#include "ops/cuda/packs.h"
 #include "ops/cuda/work.h"
 
 namespace hetu::cuda {
@@ -49,76 +48,6 @@ void sum_of(std::int64_t terms, const Term& of, double* parts, To* to) {
   const PieceSums<Term> body{{}, of, terms, pieces_of_sum(terms), parts};
   for_rows(body.pieces, (terms + body.pieces - 1) / body.pieces, body);
   add_up(parts, body.pieces, to);
-}
-
-/// Term: double operator()(row, column). A thread per column and piece of the rows.
-template <class Term>
-struct ColumnPieces {
-  Term of;
-  std::int64_t rows, columns, pieces;
-  double* parts;
-  HETU_HD void operator()(std::int64_t i) const {
-    const std::int64_t piece = i / columns, j = i % columns;
-    const std::int64_t end = piece_begin(rows, pieces, piece + 1);
-    double sum = 0;
-    for (std::int64_t r = piece_begin(rows, pieces, piece); r < end; ++r) sum += of(r, j);
-    parts[i] = sum;
-  }
-};
-
-/// The same of eight neighbouring columns. Term: void pack(row, column, double (&terms)[kPack]).
-template <class Term>
-struct ColumnPackPieces {
-  Term of;
-  std::int64_t rows, columns, pieces;
-  double* parts;
-  HETU_HD void operator()(std::int64_t i) const {
-    const std::int64_t packs = columns / kPack, piece = quotient(i, packs);
-    const std::int64_t j = (i - piece * packs) * kPack;
-    const std::int64_t end = piece_begin(rows, pieces, piece + 1);
-    double sums[kPack] = {};
-    for (std::int64_t r = piece_begin(rows, pieces, piece); r < end; ++r) {
-      double terms[kPack];
-      of.pack(r, j, terms);
-      for (int k = 0; k < kPack; ++k) sums[k] += terms[k];
-    }
-    for (int k = 0; k < kPack; ++k) parts[piece * columns + j + k] = sums[k];
-  }
-};
-
-/// A block per column.
-struct ColumnTotals : RowWork {
-  static constexpr int kRounds = 1;
-  const double* parts;
-  float* to;
-  std::int64_t columns;
-  HETU_HD double term(int, std::int64_t j, std::int64_t piece, const double*) const {
-    return parts[piece * columns + j];
-  }
-  HETU_HD void write(std::int64_t, std::int64_t, const double*) const {}
-  HETU_HD void finish(std::int64_t j, const double* sum) const {
-    to[j] = static_cast<float>(sum[0]);
-  }
-};
-
-inline std::int64_t column_scratch(std::int64_t rows, std::int64_t columns) {
-  return pieces_of_rows(rows, columns) * columns * std::int64_t{sizeof(double)};
-}
-
-/// to[j] = sum over rows of of(row, j); parts has column_scratch(rows, columns) bytes.
-template <class Term>
-void sum_columns(std::int64_t rows, std::int64_t columns, const Term& of, double* parts,
-                 float* to) {
-  const std::int64_t pieces = pieces_of_rows(rows, columns);
-  const ColumnTotals totals{{}, parts, to, columns};
-  if constexpr (requires { of.lies_in_packs(); })
-    if (columns % kPack == 0 && of.lies_in_packs()) {
-      for_each(pieces * (columns / kPack),
-               ColumnPackPieces<Term>{of, rows, columns, pieces, parts});
-      return for_rows(columns, pieces, totals);
-    }
-  for_each(pieces * columns, ColumnPieces<Term>{of, rows, columns, pieces, parts});
-  for_rows(columns, pieces, totals);
 }
 
 }  // namespace hetu::cuda

@@ -28,6 +28,8 @@ const KernelTable& conv_rows();
 /// By cuDNN; none in a build without it.
 const KernelTable& cudnn_rows();
 const KernelTable& batch_norm_rows();
+const KernelTable& batch_norm_grad_rows();
+const KernelTable& max_pool_rows();
 const KernelTable& pool_rows();
 const KernelTable& recurrent_rows();
 const KernelTable& interaction_rows();

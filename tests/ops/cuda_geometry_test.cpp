@@ -89,6 +89,22 @@ TEST(Geometry, HeldRowsHaveThreadsForAllColumnsAndNoMorePacksThanThose) {
   EXPECT_EQ(threads_of_held_row(8200), 0);
 }
 
+TEST(Geometry, StripsHaveAllPacksAndPiecesOfPixelsThatThreadsFill) {
+  for (const std::int64_t pixels : kCounts)
+    for (const std::int64_t packs : {1, 3, 8, 16, 17, 256, 100000}) {
+      const Strips s = strips_of(pixels, packs);
+      EXPECT_EQ(kMostThreads % s.wide, 0);
+      EXPECT_GE(s.count * s.wide, packs);
+      EXPECT_LT((s.count - 1) * s.wide, packs) << "a strip has nothing to do";
+      EXPECT_GE(s.pieces, 1);
+      EXPECT_TRUE(s.pieces == 1 || s.pieces * s.tall() * 4 <= pixels);
+      EXPECT_LE(s.count * s.pieces, std::max<std::int64_t>(s.count, 1024));
+      const std::int64_t threads = sweep_threads(pixels, packs);
+      EXPECT_EQ(threads % packs, 0) << "a thread's channels change";
+      EXPECT_LE(threads, std::max(pixels * packs, packs));
+    }
+}
+
 // What lanes decide, once each, reaches those that hold it.
 TEST(Geometry, LanesGetTheDecisionsAboutTheirPacks) {
   for (int lane = 0; lane < kWarp; ++lane)

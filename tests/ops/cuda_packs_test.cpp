@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <cstring>
 
 #include "ops/cuda/geometry.h"
@@ -69,11 +70,18 @@ TEST(CudaPacks, SweepAsElementsDo) {
       }
 }
 
-void expect_near_float64(const Case& c, const std::vector<Tensor>& inputs) {
+void expect_near_float64(Case c, const std::vector<Tensor>& inputs, Layout images = Layout::Plain) {
+  const OpDef& def = op_set().find(c.op);
   const std::vector<Tensor> want = in_float64(c, inputs, kRun);
-  for (int moved = -1; moved < tensors_of(c); ++moved) {
-    SCOPED_TRACE(fmt::format("moved {}", moved));
-    expect_near(*cuda_kernels(c.op).front(), c, run_placed(c, inputs, moved), want);
+  const bool last = images == Layout::ChannelsLast;
+  const std::vector<Tensor> there =
+      last ? moved(def.images.inputs, inputs, "channels_last") : inputs;
+  c.images = images;
+  for (int place = -1; place < tensors_of(c); ++place) {
+    SCOPED_TRACE(fmt::format("moved {}", place));
+    const std::vector<Tensor> got = run_placed(c, there, place);
+    expect_near(*cuda_kernels(c.op).front(), c,
+                last ? moved(def.images.outputs, got, "plain") : got, want);
   }
 }
 
@@ -95,6 +103,109 @@ TEST(CudaPacks, NormaliseRowsInRegisters) {
         const Case c = make_case(op_set().find(op), s, floats);
         expect_near_float64(c, make_inputs(c, s, kSeed));
       }
+}
+
+// Columns that are a pack, a strip of packs, more than that, and others; rows of one piece and of
+// several.
+TEST(CudaPacks, SumColumns) {
+  const HostBench host;
+  for (const std::int64_t rows : {1, 7, 300})
+    for (const std::int64_t columns : {8, 60, 131, 136})
+      for (const std::string op : {"sum_rows", "layer_norm_gamma_grad"})
+        for (const DType floats : kFloats) {
+          SCOPED_TRACE(fmt::format("{} {} {} {}", op, dtype_name(floats), rows, columns));
+          const Shape x = {rows, columns};
+          Sample s{.shapes = {x}};
+          if (op == "layer_norm_gamma_grad") s.shapes = {x, {rows}, {rows}, x};
+          const Case c = make_case(op_set().find(op), s, floats);
+          expect_near_float64(c, make_inputs(c, s, kSeed));
+        }
+}
+
+// Channels that are packs, a strip of them, more than a strip, and others; planes that are packs.
+TEST(CudaPacks, NormaliseChannels) {
+  const HostBench host;
+  constexpr std::pair<std::int64_t, std::int64_t> kSizes[] = {
+      {5, 11}, {12, 12}, {8, 11}, {136, 12}};
+  for (const auto& [count, side] : kSizes)
+    for (const std::string op :
+         {"batch_norm", "batch_norm_relu", "batch_norm_add_relu", "batch_norm_grad",
+          "batch_norm_relu_grad", "batch_norm_add_relu_grad"})
+      for (const DType floats : kFloats) {
+        const Shape x = {3, count, side, side}, one = {count};
+        Sample s{.shapes = {x, one, one, one, one}};
+        if (op == "batch_norm_grad" || op == "batch_norm_add_relu_grad") s.shapes[4] = x;
+        if (op.ends_with("relu_grad") || op == "batch_norm_add_relu") s.shapes.push_back(x);
+        if (op == "batch_norm_add_relu_grad") s.shapes.push_back(x);
+        if (op.ends_with("grad")) s.attrs = {{"epsilon", 5.0}};
+        const Case c = make_case(op_set().find(op), s, floats);
+        const std::vector<Tensor> inputs = make_inputs(c, s, kSeed);
+        for (const Layout images : {Layout::Plain, Layout::ChannelsLast}) {
+          SCOPED_TRACE(fmt::format("{} {} {} {}", op, dtype_name(floats), count, side));
+          expect_near_float64(c, inputs, images);
+        }
+      }
+}
+
+/// Windows that overlap, that touch, that leave pixels out.
+constexpr std::int64_t kWindows[][3] = {
+    {3, 2, 1}, {2, 2, 0}, {2, 3, 0}, {4, 1, 2}};  // kernel, stride, padding
+
+// Of equal elements the first, of whose place the gradient is; of numbers that are often equal.
+TEST(CudaPacks, PoolLargestOfChannels) {
+  const HostBench host;
+  for (const std::int64_t channels : {5, 8, 24})
+    for (const auto& [kernel, stride, padding] : kWindows)
+      for (const DType floats : kFloats)
+        for (const Layout images : {Layout::Plain, Layout::ChannelsLast}) {
+          SCOPED_TRACE(fmt::format("{} {} {} {}", dtype_name(floats), channels, kernel, stride));
+          const std::int64_t height = 9, width = 7;
+          Sample s{.shapes = {{2, channels, height, width}}};
+          s.attrs = {{"kernel", kernel}, {"stride", stride}, {"padding", padding}};
+          const Case c = make_case(op_set().find("max_pool2d"), s, floats);
+          std::vector<Tensor> inputs = make_inputs(c, s, kSeed);
+          for (std::int64_t i = 0; i < inputs[0].count(); ++i)
+            inputs[0].set(i, std::round(inputs[0].at(i)));
+          expect_near_float64(c, inputs, images);
+
+          Sample back{.shapes = {c.outputs[0].shape, c.outputs[0].shape}, .attrs = s.attrs};
+          back.dtypes = {DType::Float32, DType::Int32};
+          back.attrs.set("height", height);
+          back.attrs.set("width", width);
+          const Case grad = make_case(op_set().find("max_pool2d_grad"), back, floats);
+          std::vector<Tensor> given = make_inputs(grad, back, kSeed);
+          given[1] = in_float64(c, inputs, kRun)[1];
+          expect_near_float64(grad, given, images);
+          given[1].set(given[1].count() - 1, 1);  // outside of its window
+          expect_near_float64(grad, given, images);
+        }
+  EXPECT_EQ(host.fault().taken, 0);
+}
+
+// A bad place is noted once, and adds nothing.
+TEST(CudaPacks, ABadPlaceOfALargestIsNoted) {
+  for (const std::int64_t channels : {5, 8}) {
+    const HostBench host;
+    const Shape y = {1, channels, 2, 2};
+    Sample s{.shapes = {y, y}, .dtypes = {DType::Float32, DType::Int32}, .integers_below = 1};
+    s.attrs = {{"kernel", std::int64_t{2}},
+               {"stride", std::int64_t{1}},
+               {"height", std::int64_t{3}},
+               {"width", std::int64_t{3}}};
+    Case c = make_case(op_set().find("max_pool2d_grad"), s);
+    c.images = Layout::ChannelsLast;
+    std::vector<Tensor> inputs = make_inputs(c, s, kSeed);
+    const std::int64_t second = channels;  // window
+    inputs[1].set(second, 9);
+    const Tensor dx = run_row(*cuda_kernels(c.op).front(), c, inputs, kRun)[0];
+    EXPECT_EQ(host.fault().taken, 1);
+    EXPECT_EQ(host.fault().value, 9);
+    EXPECT_EQ(host.fault().position, second);
+    EXPECT_EQ(host.fault().below, 9);
+    const Tensor& dy = inputs[0];
+    EXPECT_FLOAT_EQ(float(dx.at(0)),
+                    float(dy.at(0)) + float(dy.at(2 * channels)) + float(dy.at(3 * channels)));
+  }
 }
 
 }  // namespace

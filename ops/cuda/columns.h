@@ -1,0 +1,167 @@
+// Sums of the columns of matrices, in pieces of rows whose size follows from theirs: eight columns
+// at a time where they are packs. Read by the kernels of ops/cuda.
+#pragma once
+#include <block.h>
+
+#include <algorithm>
+#include <cstdint>
+
+#include "ops/cuda/packs.h"
+#include "ops/cuda/work.h"
+
+namespace hetu::cuda {
+
+// A term of columns, V of them (kPack or one), is a struct with
+//   R, kSums                      what is computed in; how many sums a column has
+//   Known<V>, Lanes<V>            what is known of columns; what is loaded
+//   kAtOnce                       so many rows are loaded before any is looked at
+//   known<V>(column)              -> Known<V>
+//   load(row, at, lanes)          from element `at` of the matrix on, which is of that row
+//   add(known, lanes, sums)       to R sums[kSums][V]
+//   lies_in_packs()               where it has one, for packs
+
+/// A block has a strip of columns and a piece of the rows, of which its threads have one each at a
+/// step; parts: [column, piece, sum].
+template <class Term>
+struct StripSums {
+  static constexpr int kThreads = kMostThreads, kSums = Term::kSums;
+  using Sums = double[kSums][kPack];
+  Term of;
+  std::int64_t rows, columns;
+  Strips strips;
+  std::int64_t tall;
+  double* parts;
+
+  static constexpr int room() { return kThreads * int{sizeof(Sums)}; }
+
+  /// A row, and where its columns lie.
+  struct Place {
+    std::int64_t row, at;
+  };
+  template <int N, class Known>
+  HETU_HD void add(const Known& known, Place first, Place apart, Sums& to) const {
+    typename Term::template Lanes<kPack> lanes[N];
+    for (int n = 0; n < N; ++n)
+      of.load(first.row + n * apart.row, first.at + n * apart.at, lanes[n]);
+    typename Term::R sums[kSums][kPack] = {};
+    for (int n = 0; n < N; ++n) of.add(known, lanes[n], sums);
+    for (int s = 0; s < kSums; ++s)
+      for (int v = 0; v < kPack; ++v) to[s][v] += sums[s][v];
+  }
+  /// Rows from `row` on, so many apart, of the eight columns from `column` on.
+  HETU_HD void add_all(std::int64_t row, std::int64_t apart, std::int64_t column, Sums& to) const {
+    constexpr int kAtOnce = Term::kAtOnce;
+    const auto known = of.template known<kPack>(column);
+    const std::int64_t end = rows * columns;
+    const Place step = {apart, apart * columns};
+    Place now = {row, row * columns + column};
+    for (; now.at + (kAtOnce - 1) * step.at < end;
+         now = {now.row + kAtOnce * step.row, now.at + kAtOnce * step.at})
+      add<kAtOnce>(known, now, step, to);
+    for (; now.at < end; now = {now.row + step.row, now.at + step.at}) add<1>(known, now, step, to);
+  }
+  template <class Block>
+  HETU_HD void operator()(const Block& block) const {
+    auto* const shared = block.template shared<double>(0);
+    const std::int64_t piece = block.index() / strips.count;
+    const std::int64_t first = block.index() % strips.count * strips.wide * kPack;
+    block.each(kThreads, [=, this](int t) {
+      Sums sums = {};
+      const std::int64_t column = first + t % strips.wide * kPack;
+      if (column < columns)
+        add_all(piece * tall + t / strips.wide, strips.pieces * tall, column, sums);
+      for (int s = 0; s < kSums; ++s)
+        for (int v = 0; v < kPack; ++v) shared[(s * kPack + v) * kThreads + t] = sums[s][v];
+    });
+    block.each(strips.wide * kPack * kSums, [=, this](int n) {
+      const int s = n % kSums, v = n / kSums % kPack, pack = n / kSums / kPack;
+      const std::int64_t column = first + n / kSums;
+      if (column >= columns) return;
+      double sum = 0;
+      for (int t = pack; t < kThreads; t += strips.wide)
+        sum += shared[(s * kPack + v) * kThreads + t];
+      parts[(column * strips.pieces + piece) * kSums + s] = sum;
+    });
+  }
+};
+
+/// A thread per column and piece of the rows.
+template <class Term>
+struct ColumnPieces {
+  static constexpr int kSums = Term::kSums;
+  Term of;
+  std::int64_t rows, columns, pieces;
+  double* parts;
+  HETU_HD void operator()(std::int64_t i) const {
+    const std::int64_t piece = i / columns, j = i % columns;
+    const std::int64_t end = piece_begin(rows, pieces, piece + 1);
+    const auto known = of.template known<1>(j);
+    double sums[kSums] = {};
+    for (std::int64_t r = piece_begin(rows, pieces, piece); r < end; ++r) {
+      typename Term::template Lanes<1> lane;
+      of.load(r, r * columns + j, lane);
+      typename Term::R made[kSums][1] = {};
+      of.add(known, lane, made);
+      for (int s = 0; s < kSums; ++s) sums[s] += made[s][0];
+    }
+    for (int s = 0; s < kSums; ++s) parts[(j * pieces + piece) * kSums + s] = sums[s];
+  }
+};
+
+/// In how many pieces rows are summed, V columns at a time.
+template <int V>
+std::int64_t column_pieces(std::int64_t rows, std::int64_t columns) {
+  return V == kPack ? strips_of(rows, columns / kPack).pieces : pieces_of_rows(rows, columns);
+}
+/// The most that it may be.
+inline std::int64_t most_column_pieces(std::int64_t rows, std::int64_t columns) {
+  return std::max(column_pieces<1>(rows, columns), column_pieces<kPack>(rows, columns));
+}
+
+/// Fills parts: [column, column_pieces<V>(), sum].
+template <int V, class Term>
+void sum_column_pieces(std::int64_t rows, std::int64_t columns, const Term& of, double* parts) {
+  if constexpr (V == kPack) {
+    const Strips strips = strips_of(rows, columns / kPack);
+    for_blocks(strips.count * strips.pieces, StripSums<Term>::room(),
+               StripSums<Term>{of, rows, columns, strips, strips.tall(), parts});
+  } else {
+    const std::int64_t pieces = column_pieces<V>(rows, columns);
+    for_each(pieces * columns, ColumnPieces<Term>{of, rows, columns, pieces, parts});
+  }
+}
+
+/// A block per column.
+struct ColumnTotals : RowWork {
+  static constexpr int kRounds = 1;
+  const double* parts;
+  float* to;
+  std::int64_t pieces;
+  HETU_HD double term(int, std::int64_t j, std::int64_t piece, const double*) const {
+    return parts[j * pieces + piece];
+  }
+  HETU_HD void write(std::int64_t, std::int64_t, const double*) const {}
+  HETU_HD void finish(std::int64_t j, const double* sum) const {
+    to[j] = static_cast<float>(sum[0]);
+  }
+};
+
+inline std::int64_t column_scratch(std::int64_t rows, std::int64_t columns) {
+  return most_column_pieces(rows, columns) * columns * std::int64_t{sizeof(double)};
+}
+
+/// to[j] = the sum of column j of a term with one; parts has column_scratch(rows, columns) bytes.
+template <class Term>
+void sum_columns(std::int64_t rows, std::int64_t columns, const Term& of, double* parts,
+                 float* to) {
+  const auto sum = [&]<int V>() {
+    sum_column_pieces<V>(rows, columns, of, parts);
+    const std::int64_t pieces = column_pieces<V>(rows, columns);
+    for_rows(columns, pieces, ColumnTotals{{}, parts, to, pieces});
+  };
+  if constexpr (requires { of.lies_in_packs(); })
+    if (columns % kPack == 0 && of.lies_in_packs()) return sum.template operator()<kPack>();
+  sum.template operator()<1>();
+}
+
+}  // namespace hetu::cuda

@@ -1,0 +1,180 @@
+// Largest elements of windows, of images as they lie, and the gradient: a thread has an element of
+// what is made, or eight channels of it, and gathers, so that every sum has one order.
+#include <launch.h>
+
+#include "ops/cuda/images.h"
+#include "ops/cuda/indices.h"
+#include "ops/cuda/packs.h"
+
+namespace hetu::cuda {
+namespace {
+
+template <class T, int V>
+struct MaxPoolOf {
+  const T* x;
+  T* y;
+  std::int32_t* index;
+  SlidingWindows w;
+  HETU_HD void operator()(std::int64_t i) const {
+    const ImagePlace at = w.y.place(i * V);
+    const std::int64_t row = quotient(at.pixel, w.y.width);
+    const Cut rows = w.rows(row), columns = w.columns(at.pixel - row * w.y.width);
+    float most[V] = {};
+    Raw<std::int32_t, V> best = {};
+    for (std::int64_t p = rows.begin; p < rows.end; ++p)
+      for (std::int64_t q = columns.begin; q < columns.end; ++q) {
+        const std::int64_t pixel = p * w.x.width + q;
+        const bool first = p == rows.begin && q == columns.begin;
+        Raw<T, V> raw;
+        load_raw(x + w.x.at(at.image, at.channel, pixel), raw);
+        float value[V];
+        widen(raw, value);
+        for (int v = 0; v < V; ++v) {
+          // A NaN beats everything, the last one stays, as in PyTorch.
+          if (!first && !(value[v] > most[v]) && value[v] == value[v]) continue;
+          most[v] = value[v];
+          best.of[v] = static_cast<std::int32_t>(pixel);
+        }
+      }
+    Raw<T, V> made;
+    narrow(most, made);
+    store_raw(y + i * V, made);
+    store_raw(index + i * V, best);
+  }
+};
+
+/// Places outside of their windows are left to StraysOf: *strays becomes 1.
+template <class T, int V>
+struct MaxPoolGradOf {
+  const T* dy;
+  const std::int32_t* index;
+  T* dx;
+  SlidingWindows w;
+  Indices indices;
+  std::uint64_t* strays;
+
+  /// By the thread that has the first pixel of a window, of which the places from `at` on are.
+  HETU_HD void check(std::int64_t at, const Raw<std::int32_t, V>& places, Cut rows,
+                     Cut columns) const {
+    const auto wide = static_cast<std::uint32_t>(columns.end - columns.begin);
+    std::uint32_t inside = 0;
+    for (std::int64_t p = rows.begin; p < rows.end; ++p) {
+      const auto first = static_cast<std::uint32_t>(p * w.x.width + columns.begin);
+      for (int v = 0; v < V; ++v)
+        if (static_cast<std::uint32_t>(places.of[v]) - first < wide) inside |= 1U << v;
+    }
+    if (inside == (1U << V) - 1) return;
+    for (int v = 0; v < V; ++v)
+      if ((inside >> v & 1U) == 0 && indices.good(at + v, places.of[v])) set_bits(strays, 1);
+  }
+  HETU_HD void operator()(std::int64_t i) const {
+    const ImagePlace at = w.x.place(i * V);
+    const std::int64_t row = quotient(at.pixel, w.x.width), column = at.pixel - row * w.x.width;
+    const Cut down = w.covering(row, w.y.height), across = w.covering(column, w.y.width);
+    const auto pixel = static_cast<std::int32_t>(at.pixel);
+    float sums[V] = {};
+    for (std::int64_t p = down.begin; p < down.end; ++p)
+      for (std::int64_t q = across.begin; q < across.end; ++q) {
+        const std::int64_t from = w.y.at(at.image, at.channel, p * w.y.width + q);
+        Raw<std::int32_t, V> places;
+        Raw<T, V> raw;
+        load_raw(index + from, places);
+        load_raw(dy + from, raw);
+        float given[V];
+        widen(raw, given);
+        for (int v = 0; v < V; ++v)
+          if (places.of[v] == pixel) sums[v] += given[v];
+        const Cut rows = w.rows(p), columns = w.columns(q);
+        if (rows.begin == row && columns.begin == column) check(from, places, rows, columns);
+      }
+    Raw<T, V> made;
+    narrow(sums, made);
+    store_raw(dx + i * V, made);
+  }
+};
+
+/// A plane of dx, where there are strays: of all windows, in ascending order.
+template <class T>
+struct StraysOf {
+  const T* dy;
+  const std::int32_t* index;
+  T* dx;
+  PlacedImages from, to;  // dy, dx
+  const std::uint64_t* strays;
+  HETU_HD void operator()(std::int64_t i) const {
+    if (*strays == 0) return;
+    const std::int64_t image = i / to.channels, channel = i % to.channels;
+    for (std::int64_t pixel = 0; pixel < to.plane(); ++pixel) {
+      float sum = 0;
+      for (std::int64_t window = 0; window < from.plane(); ++window) {
+        const std::int64_t at = from.at(image, channel, window);
+        if (index[at] == pixel) sum += static_cast<float>(dy[at]);
+      }
+      dx[to.at(image, channel, pixel)] = static_cast<T>(sum);
+    }
+  }
+};
+
+/// Whether eight channels at a time are packs of all these.
+bool in_packs(const PlacedImages& x, std::initializer_list<const void*> tensors) {
+  return x.channel_step == 1 && x.channels % kPack == 0 && lie_in_packs(tensors);
+}
+
+template <class T>
+struct MaxPool {
+  SlidingWindows w;
+  explicit MaxPool(const KernelDesc& d) : w(d, d.inputs[0], d.outputs[0]) {}
+  void operator()(const KernelCall& c) const {
+    const T* const x = c.in<T>(0);
+    T* const y = c.out<T>(0);
+    auto* const index = c.out<std::int32_t>(1);
+    if (in_packs(w.x, {x, y, index}))
+      for_each(w.y.elements() / kPack, MaxPoolOf<T, kPack>{x, y, index, w});
+    else
+      for_each(w.y.elements(), MaxPoolOf<T, 1>{x, y, index, w});
+  }
+};
+
+template <class T>
+struct MaxPoolGrad {
+  SlidingWindows w;
+  IndexRule rule;
+  explicit MaxPoolGrad(const KernelDesc& d)
+      : w(d, d.outputs[0], d.inputs[0]), rule(d.name, w.x.plane()) {}
+  std::int64_t scratch_bytes() const { return sizeof(std::uint64_t); }
+  void operator()(const KernelCall& c) const {
+    const T* const dy = c.in<T>(0);
+    const auto* const index = c.in<std::int32_t>(1);
+    T* const dx = c.out<T>(0);
+    auto* const strays = static_cast<std::uint64_t*>(c.scratch);
+    clear(strays, scratch_bytes());
+    if (in_packs(w.x, {dy, index, dx}))
+      for_each(w.x.elements() / kPack,
+               MaxPoolGradOf<T, kPack>{dy, index, dx, w, rule.now(), strays});
+    else
+      for_each(w.x.elements(), MaxPoolGradOf<T, 1>{dy, index, dx, w, rule.now(), strays});
+    for_each(w.x.n * w.x.channels, StraysOf<T>{dy, index, dx, w.y, w.x, strays});
+  }
+};
+
+/// Images of any float as they lie.
+template <template <class> class Body>
+PreparedKernel as_they_lie(const KernelDesc& d) {
+  if (d.inputs[0].dtype == d.outputs[0].dtype) {
+    if (d.inputs[0].dtype == DType::BFloat16) return kernel<Body<BFloat16>>(d);
+    if (d.inputs[0].dtype == DType::Float16) return kernel<Body<Float16>>(d);
+  }
+  return floats<Body<float>>(d);
+}
+
+}  // namespace
+
+const KernelTable& max_pool_rows() {
+  static const KernelTable kRows = {
+      image_row("max_pool2d", as_they_lie<MaxPool>),
+      image_row("max_pool2d_grad", as_they_lie<MaxPoolGrad>),
+  };
+  return kRows;
+}
+
+}  // namespace hetu::cuda
