@@ -114,19 +114,19 @@ struct FlashRegisters : Flash<T> {
         x = x * scale + shown * 10000.0F;
       });
     } else {
+      const bool adds = bias.mask.adds();
       scores.each([&](const Place& p, float& x) {
         const int i = Turned ? p.column : p.row, j = Turned ? p.row : p.column;
         x *= scale;
-        if (i < rows && j < keys)
-          x += static_cast<float>(bias(this->below(first, i), key + j));
+        if (i >= rows || j >= keys) return;
+        const std::int64_t place = bias.mask.begin(this->below(first, i)) + key + j;
+        if (adds)
+          x += static_cast<const float*>(bias.shown)[place];
+        else if (static_cast<const std::uint8_t*>(bias.shown)[place] == 0)
+          x = -HUGE_VALF;
       });
     }
-    if (sees_all<Turned>(first, rows, key)) return;
-    scores.each([&](const Place& p, float& x) {
-      const int i = Turned ? p.column : p.row, j = Turned ? p.row : p.column;
-      const KeyRange range = s.range(first.query + i);
-      if (key + j < range.begin || key + j >= range.end) x = -HUGE_VALF;
-    });
+    if (!sees_all<Turned>(first, rows, key)) hide<Turned>(scores, first, key);
   }
 
   /// Which weights of a tile, rows queries, dropout keeps: each thread decides its own.
@@ -159,6 +159,24 @@ struct FlashRegisters : Flash<T> {
   HETU_HD float kept_scale() const { return run.drops ? static_cast<float>(s.rate.scale) : 1.0F; }
 
  private:
+  /// Keys that a query does not see by its place, as AttentionShape::range() has it, between numbers
+  /// that say how far before or behind itself.
+  template <bool Turned>
+  HETU_HD void hide(Scores& scores, const ScoreRow& first, std::int64_t key) const {
+    constexpr std::int64_t kFar = 1 << 30;
+    const auto near = [](std::int64_t x) {
+      return static_cast<int>(x < -kFar ? -kFar : x > kFar ? kFar : x);
+    };
+    const std::int64_t own = first.query + s.keys - s.queries - key;
+    const std::int64_t ahead = s.causal ? 1 : s.window;
+    const int end = near(ahead > 0 ? own + ahead : kFar), left = near(s.keys - key);
+    const int begin = near(s.window > 0 ? own - s.window + 1 : -kFar);
+    scores.each([&](const Place& p, float& x) {
+      const int i = Turned ? p.column : p.row, j = Turned ? p.row : p.column;
+      if (j - i < begin || j - i >= end || j >= left) x = -HUGE_VALF;
+    });
+  }
+
   /// Whether every query of a tile sees all its keys. Where rows are keys, those that are not there
   /// do no harm, since their sums go nowhere.
   template <bool Turned>

@@ -68,10 +68,10 @@ struct RegistersQueryGrad : FlashRegisters<T, Wide> {
       if (turn + 1 < 2 * tiles && (turn + 1 < tiles || tiles > 2))
         bring_keys(block, first, seen.begin + (turn + 1) % tiles * kSide, seen.end, !odd);
       const std::int64_t key = seen.begin + number_of_tile * kSide;
-      Scores scores, of_weights;
-      products(block, first, rows, key, this->rows(key, seen.end, kSide), odd, scores, of_weights);
       Kept kept;
       decide_once(block, kept, stream, first, key, number_of_tile, counts);
+      Scores scores, of_weights;
+      products(block, first, rows, key, this->rows(key, seen.end, kSide), odd, scores, of_weights);
       scores.each([&](const Place& p, float& x) {
         float& grad = of_weights[p];
         x = power_of_two((x - top[p]) * kLog2E) * inverse[p];
@@ -165,7 +165,7 @@ struct RegistersKeyGrad : FlashRegisters<T, Wide> {
   using Base::s;
   using typename Base::Kept;
   using typename Base::Scores;
-  static constexpr int kAtOnce = 2;
+  static constexpr int kAtOnce = 3;
   const float* totals = nullptr;
   T *dk = nullptr, *dv = nullptr;
 

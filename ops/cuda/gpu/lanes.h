@@ -111,20 +111,20 @@ HETU_HD void add_matrices([[maybe_unused]] const Sum& sums, [[maybe_unused]] con
     NV_IF_TARGET(NV_IS_DEVICE,
                  (float(&c)[4] = sums(threadIdx.x); const Quad& a = left(threadIdx.x);
                   const Quad& b = right(threadIdx.x);
-                  asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, "
-                      "{%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
-                      : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-                      : "r"(a.word[0]), "r"(a.word[1]), "r"(a.word[2]), "r"(a.word[3]),
-                        "r"(b.word[2 * half]), "r"(b.word[2 * half + 1]));))
+                  asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, "
+                               "{%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+                               : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+                               : "r"(a.word[0]), "r"(a.word[1]), "r"(a.word[2]), "r"(a.word[3]),
+                                 "r"(b.word[2 * half]), "r"(b.word[2 * half + 1]));))
   } else {
     NV_IF_TARGET(NV_IS_DEVICE,
                  (float(&c)[4] = sums(threadIdx.x); const Quad& a = left(threadIdx.x);
                   const Quad& b = right(threadIdx.x);
-                  asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, "
-                      "{%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
-                      : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-                      : "r"(a.word[0]), "r"(a.word[1]), "r"(a.word[2]), "r"(a.word[3]),
-                        "r"(b.word[2 * half]), "r"(b.word[2 * half + 1]));))
+                  asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, "
+                               "{%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+                               : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+                               : "r"(a.word[0]), "r"(a.word[1]), "r"(a.word[2]), "r"(a.word[3]),
+                                 "r"(b.word[2 * half]), "r"(b.word[2 * half + 1]));))
   }
 }
 
