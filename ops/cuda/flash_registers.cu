@@ -2,10 +2,9 @@
 // in its registers from one product by matrix units to the next; keys and values of the next tile
 // are brought to shared memory meanwhile. The CPU's dropout decisions.
 // Source: Dao 2023, "FlashAttention-2", section 3.
-#include "ops/cuda/flash_registers.h"
-
 #include <block.h>
 
+#include "ops/cuda/flash_registers.h"
 #include "ops/cuda/tables.h"
 
 namespace hetu::cuda {

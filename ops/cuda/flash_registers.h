@@ -84,7 +84,8 @@ struct FlashRegisters : Flash<T> {
     } else {
       block.template spread<kSide * Wide, kThreads>([=](int i) {
         const int row = i / Wide, column = i % Wide;
-        if (row < there && column < columns) to[row * to_step + column] = staged[row * kStep + column];
+        if (row < there && column < columns)
+          to[row * to_step + column] = staged[row * kStep + column];
       });
     }
   }
@@ -159,8 +160,8 @@ struct FlashRegisters : Flash<T> {
   HETU_HD float kept_scale() const { return run.drops ? static_cast<float>(s.rate.scale) : 1.0F; }
 
  private:
-  /// Keys that a query does not see by its place, as AttentionShape::range() has it, between numbers
-  /// that say how far before or behind itself.
+  /// Keys that a query does not see by its place, as AttentionShape::range() has it, between
+  /// numbers that say how far before or behind itself.
   template <bool Turned>
   HETU_HD void hide(Scores& scores, const ScoreRow& first, std::int64_t key) const {
     constexpr std::int64_t kFar = 1 << 30;

@@ -1,6 +1,6 @@
-// The gradients of flash_registers.cu, which make its weights again: a block per tile of queries for
-// dq, then a block per tile of keys for dk and dv, whose scores are turned, so that weights are left
-// factors where they are. Every sum has one order.
+// The gradients of flash_registers.cu, which make its weights again: a block per tile of queries
+// for dq, then a block per tile of keys for dk and dv, whose scores are turned, so that weights are
+// left factors where they are. Every sum has one order.
 // Source: Dao 2023, "FlashAttention-2", section 3.
 #include <block.h>
 

@@ -49,8 +49,7 @@ template <class Says, class Take>
 void vote(const Says& says, const Take& take) {
   for (int first = 0; first < kLaneThreads; first += kWarp) {
     std::uint32_t bits = 0;
-    for (int lane = 0; lane < kWarp; ++lane)
-      bits |= (says(first + lane) ? 1u : 0u) << lane;
+    for (int lane = 0; lane < kWarp; ++lane) bits |= (says(first + lane) ? 1u : 0u) << lane;
     take(first, bits);
   }
 }
@@ -108,8 +107,7 @@ void add_matrices(const Sum& sums, const Left& left, const Right& right, int hal
     for (int lane = 0; lane < kWarp; ++lane)
       for (int i = 0; i < 4; ++i) {
         float& sum = sums(first + lane)[i];
-        for (int k = 0; k < 16; ++k)
-          sum += a[lane / 4 + i / 2 * 8][k] * b[k][lane % 4 * 2 + i % 2];
+        for (int k = 0; k < 16; ++k) sum += a[lane / 4 + i / 2 * 8][k] * b[k][lane % 4 * 2 + i % 2];
       }
   }
 }
