@@ -27,6 +27,7 @@ inline std::vector<FlashSample> flash_samples() {
       {"the same of heads of 64", 130, 200, 2, 1, 64, 0, 0, 0.1, DType::Int32},
       {"groups of random numbers that rows begin within", 9, 200, 2, 2, 64, 0, 0, 0.5,
        DType::Int64},
+      {"more tiles than decisions are kept of", 5, 580, 1, 1, 16, 0, 0, 0.2, DType::Int64},
       {"causal, more keys", 65, 193, 2, 2, 48, 1, 0, 0.1, DType::Int64},
       {"a window both ways", 150, 150, 1, 1, 32, 0, 30, 0.3, DType::Int64},
       {"added floats and dropout", 70, 90, 2, 2, 64, 1, 0, 0.2, DType::Float32},
