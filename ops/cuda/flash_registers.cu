@@ -53,12 +53,12 @@ struct RegistersForward : FlashRegisters<T, Wide> {
     RowValues top, sum;
     top.fill(-HUGE_VALF);
     sum.fill(0);
+    typename Base::Decided decided;
     bool odd = false;
     for (std::int64_t key = seen.begin; key < seen.end; key += kSide, odd = !odd) {
       bring_keys(block, first, key + kSide, seen.end, !odd);
       const int keys = this->rows(key, seen.end, kSide);
-      typename Base::Kept kept;
-      this->decide(kept, stream, first, key);
+      this->decide(decided, stream, first, key);
       Scores scores;
       scores.fill(0);
       add_product<true>(scores, queries, block.template shared<T>(odd ? at.k[1] : at.k[0]), kStep);
@@ -67,7 +67,8 @@ struct RegistersForward : FlashRegisters<T, Wide> {
       this->template score<false>(scores, first, rows, key, keys, padding);
       soften(scores, made, top, sum);
       if (this->run.drops)
-        scores.each([&](const Place& p, float& x) { x = this->is_kept(kept, p) ? x : 0.0F; });
+        scores.each(
+            [&](const Place& p, float& x) { x = this->is_kept(decided.now, p) ? x : 0.0F; });
       Factor<T, kSide> weights(scores);
       add_product<false>(made, weights, block.template shared<T>(odd ? at.v[1] : at.v[0]), kStep);
       block.sync();
