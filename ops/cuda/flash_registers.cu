@@ -2,10 +2,9 @@
 // in its registers from one product by matrix units to the next; keys and values of the next tile
 // are brought to shared memory meanwhile. The CPU's dropout decisions.
 // Source: Dao 2023, "FlashAttention-2", section 3.
-#include "ops/cuda/flash_registers.h"
-
 #include <block.h>
 
+#include "ops/cuda/flash_registers.h"
 #include "ops/cuda/tables.h"
 
 namespace hetu::cuda {
@@ -54,10 +53,12 @@ struct RegistersForward : FlashRegisters<T, Wide> {
     RowValues top, sum;
     top.fill(-HUGE_VALF);
     sum.fill(0);
+    typename Base::Decided decided;
     bool odd = false;
     for (std::int64_t key = seen.begin; key < seen.end; key += kSide, odd = !odd) {
       bring_keys(block, first, key + kSide, seen.end, !odd);
       const int keys = this->rows(key, seen.end, kSide);
+      this->decide(decided, stream, first, key);
       Scores scores;
       scores.fill(0);
       add_product<true>(scores, queries, block.template shared<T>(odd ? at.k[1] : at.k[0]), kStep);
@@ -65,7 +66,9 @@ struct RegistersForward : FlashRegisters<T, Wide> {
           block.template shared<std::int32_t>(odd ? at.padding[1] : at.padding[0]);
       this->template score<false>(scores, first, rows, key, keys, padding);
       soften(scores, made, top, sum);
-      drop(scores, stream, first, key);
+      if (this->run.drops)
+        scores.each(
+            [&](const Place& p, float& x) { x = this->is_kept(decided.now, p) ? x : 0.0F; });
       Factor<T, kSide> weights(scores);
       add_product<false>(made, weights, block.template shared<T>(odd ? at.v[1] : at.v[0]), kStep);
       block.sync();
@@ -112,14 +115,6 @@ struct RegistersForward : FlashRegisters<T, Wide> {
       x = power_of_two((x - highest[p]) * kLog2E);
       sum[p] += x;
     });
-  }
-
-  HETU_HD void drop(Scores& scores, const PhiloxStream& stream, const ScoreRow& first,
-                    std::int64_t key) const {
-    if (!this->run.drops) return;
-    typename Base::Kept kept;
-    this->decide(kept, stream, first, key);
-    scores.each([&](const Place& p, float& x) { x = this->is_kept(kept, p) ? x : 0.0F; });
   }
 
   template <class Block>

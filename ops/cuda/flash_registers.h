@@ -9,10 +9,13 @@ namespace hetu::cuda {
 
 inline constexpr float kLog2E = 1.44269504F;
 
-/// Numbers of elements at, at + 16, at + 32 and at + 48, of 16 bits each, the first lowest.
-HETU_HD inline std::uint64_t four_numbers(const PhiloxStream& stream, std::int64_t at) {
+/// Numbers of elements at, at + 16, at + 32 and at + 48, of 16 bits each, the first lowest; where
+/// the first is the first of its group, `others` are the four after them.
+HETU_HD inline std::uint64_t four_numbers(const PhiloxStream& stream, std::int64_t at,
+                                          std::uint64_t* others = nullptr) {
   const int slot = static_cast<int>(at % PhiloxStream::kGroup) / PhiloxStream::kLanes;
   const Philox4 here = stream.numbers(at);
+  if (others != nullptr) *others = std::uint64_t{here.word[3]} << 32 | here.word[2];
   Philox4 next = {};
   if (slot > 4) next = stream.numbers(at + 4 * PhiloxStream::kLanes);  // some are of the next group
   std::uint32_t a = here.word[0], b = here.word[1], c = here.word[2], d = here.word[3];
@@ -84,7 +87,8 @@ struct FlashRegisters : Flash<T> {
     } else {
       block.template spread<kSide * Wide, kThreads>([=](int i) {
         const int row = i / Wide, column = i % Wide;
-        if (row < there && column < columns) to[row * to_step + column] = staged[row * kStep + column];
+        if (row < there && column < columns)
+          to[row * to_step + column] = staged[row * kStep + column];
       });
     }
   }
@@ -114,42 +118,50 @@ struct FlashRegisters : Flash<T> {
         x = x * scale + shown * 10000.0F;
       });
     } else {
+      const bool adds = bias.mask.adds();
       scores.each([&](const Place& p, float& x) {
         const int i = Turned ? p.column : p.row, j = Turned ? p.row : p.column;
         x *= scale;
-        if (i < rows && j < keys)
-          x += static_cast<float>(bias(this->below(first, i), key + j));
+        if (i >= rows || j >= keys) return;
+        const std::int64_t place = bias.mask.begin(this->below(first, i)) + key + j;
+        if (adds)
+          x += static_cast<const float*>(bias.shown)[place];
+        else if (static_cast<const std::uint8_t*>(bias.shown)[place] == 0)
+          x = -HUGE_VALF;
       });
     }
-    if (sees_all<Turned>(first, rows, key)) return;
-    scores.each([&](const Place& p, float& x) {
-      const int i = Turned ? p.column : p.row, j = Turned ? p.row : p.column;
-      const KeyRange range = s.range(first.query + i);
-      if (key + j < range.begin || key + j >= range.end) x = -HUGE_VALF;
-    });
+    if (!sees_all<Turned>(first, rows, key)) hide<Turned>(scores, first, key);
   }
 
+  /// What is decided of a tile and, where rows begin with a group of random numbers, which are
+  /// those of two tiles, of the next one.
+  struct Decided {
+    Kept now, next;
+    std::int64_t next_key = -1;
+  };
   /// Which weights of a tile, rows queries, dropout keeps: each thread decides its own.
-  HETU_HD void decide(Kept& kept, const PhiloxStream& stream, const ScoreRow& first,
+  HETU_HD void decide(Decided& decided, const PhiloxStream& stream, const ScoreRow& first,
                       std::int64_t key) const {
-    if (!run.drops) {
-      for_threads([&](int thread) { kept.of(thread) = ~0u; });
+    if (!run.drops || decided.next_key == key) {
+      for_threads(
+          [&](int thread) { decided.now.of(thread) = run.drops ? decided.next.of(thread) : ~0u; });
       return;
     }
+    const bool both = (s.keys | key) % PhiloxStream::kGroup == 0;
+    decided.next_key = both ? key + kSide : -1;
     for_threads([&](int thread) {
-      std::uint32_t word = 0;
+      std::uint32_t now = 0, next = 0;
       unrolled<8>([&](auto one) {  // of two rows, four columns modulo 16
         constexpr int half = one / 4, block = one / 2 % 2, side = one % 2;
         const Place p = Place::of(thread, block, 2 * half + side);
+        std::uint64_t others;
         const std::uint64_t numbers =
-            four_numbers(stream, s.row(first.head, first.query + p.row) + key + p.column);
-        unrolled<4>([&](auto slot) {
-          const Place at = Place::of(thread, block + 2 * slot, 2 * half + side);
-          const auto number = static_cast<std::uint32_t>(numbers >> (16 * slot)) & 0xffffu;
-          if (s.rate.keeps(number)) word |= 1u << at.bit();
-        });
+            four_numbers(stream, s.row(first.head, first.query + p.row) + key + p.column, &others);
+        now |= bits_of(p, numbers);
+        if (both) next |= bits_of(p, others);
       });
-      kept.of(thread) = word;
+      decided.now.of(thread) = now;
+      decided.next.of(thread) = next;
     });
   }
   HETU_HD static bool is_kept(const Kept& kept, const Place& p) {
@@ -159,6 +171,35 @@ struct FlashRegisters : Flash<T> {
   HETU_HD float kept_scale() const { return run.drops ? static_cast<float>(s.rate.scale) : 1.0F; }
 
  private:
+  /// What four numbers keep of columns that are 16 apart, from a place in the first two blocks on.
+  HETU_HD std::uint32_t bits_of(const Place& p, std::uint64_t numbers) const {
+    std::uint32_t bits = 0;
+    unrolled<4>([&](auto slot) {
+      const Place at = Place::of(p.thread, p.block + 2 * slot, 2 * p.half + p.side);
+      const auto number = static_cast<std::uint32_t>(numbers >> (16 * slot)) & 0xffffu;
+      if (s.rate.keeps(number)) bits |= 1u << at.bit();
+    });
+    return bits;
+  }
+
+  /// Keys that a query does not see by its place, as AttentionShape::range() has it, between
+  /// numbers that say how far before or behind itself.
+  template <bool Turned>
+  HETU_HD void hide(Scores& scores, const ScoreRow& first, std::int64_t key) const {
+    constexpr std::int64_t kFar = 1 << 30;
+    const auto near = [](std::int64_t x) {
+      return static_cast<int>(x < -kFar ? -kFar : x > kFar ? kFar : x);
+    };
+    const std::int64_t own = first.query + s.keys - s.queries - key;
+    const std::int64_t ahead = s.causal ? 1 : s.window;
+    const int end = near(ahead > 0 ? own + ahead : kFar), left = near(s.keys - key);
+    const int begin = near(s.window > 0 ? own - s.window + 1 : -kFar);
+    scores.each([&](const Place& p, float& x) {
+      const int i = Turned ? p.column : p.row, j = Turned ? p.row : p.column;
+      if (j - i < begin || j - i >= end || j >= left) x = -HUGE_VALF;
+    });
+  }
+
   /// Whether every query of a tile sees all its keys. Where rows are keys, those that are not there
   /// do no harm, since their sums go nowhere.
   template <bool Turned>

@@ -1,6 +1,6 @@
-// The gradients of flash_registers.cu, which make its weights again: a block per tile of queries for
-// dq, then a block per tile of keys for dk and dv, whose scores are turned, so that weights are left
-// factors where they are. Every sum has one order.
+// The gradients of flash_registers.cu, which make its weights again: a block per tile of queries
+// for dq, then a block per tile of keys for dk and dv, whose scores are turned, so that weights are
+// left factors where they are. Every sum has one order.
 // Source: Dao 2023, "FlashAttention-2", section 3.
 #include <block.h>
 
@@ -18,7 +18,6 @@ struct RegistersQueryGrad : FlashRegisters<T, Wide> {
   using Base::kStep;
   using Base::kThreads;
   using Base::s;
-  using typename Base::Kept;
   using typename Base::Scores;
   static constexpr int kAtOnce = 3;
   static constexpr int kKeptTiles = 8;  ///< of which dropout's decisions are made once
@@ -59,6 +58,7 @@ struct RegistersQueryGrad : FlashRegisters<T, Wide> {
     total.fill(0);
     Sums<Wide> made;
     made.fill(0);
+    typename Base::Decided decided;
     block.sync();
     // The gradient of a score needs its row's total, which is known after all keys. Two tiles stay
     // where they are.
@@ -68,14 +68,13 @@ struct RegistersQueryGrad : FlashRegisters<T, Wide> {
       if (turn + 1 < 2 * tiles && (turn + 1 < tiles || tiles > 2))
         bring_keys(block, first, seen.begin + (turn + 1) % tiles * kSide, seen.end, !odd);
       const std::int64_t key = seen.begin + number_of_tile * kSide;
+      decide_once(block, decided, stream, first, key, number_of_tile, counts);
       Scores scores, of_weights;
       products(block, first, rows, key, this->rows(key, seen.end, kSide), odd, scores, of_weights);
-      Kept kept;
-      decide_once(block, kept, stream, first, key, number_of_tile, counts);
       scores.each([&](const Place& p, float& x) {
         float& grad = of_weights[p];
         x = power_of_two((x - top[p]) * kLog2E) * inverse[p];
-        grad = this->is_kept(kept, p) ? grad * this->kept_scale() : 0.0F;
+        grad = this->is_kept(decided.now, p) ? grad * this->kept_scale() : 0.0F;
       });
       if (counts) {
         scores.each([&](const Place& p, float& x) { total[p] += x * of_weights[p]; });
@@ -137,19 +136,19 @@ struct RegistersQueryGrad : FlashRegisters<T, Wide> {
 
   /// Of the first tiles a thread keeps what it decided at the first time.
   template <class Block>
-  HETU_HD void decide_once(const Block& block, Kept& kept, const PhiloxStream& stream,
-                           const ScoreRow& first, std::int64_t key, int number_of_tile,
-                           bool counts) const {
+  HETU_HD void decide_once(const Block& block, typename Base::Decided& decided,
+                           const PhiloxStream& stream, const ScoreRow& first, std::int64_t key,
+                           int number_of_tile, bool counts) const {
     constexpr Room at = room();
     auto* const of_tile = block.template shared<std::uint32_t>(at.kept) + number_of_tile * kThreads;
     const bool stays = number_of_tile < kKeptTiles;
-    if (counts || !stays) this->decide(kept, stream, first, key);
+    if (counts || !stays) this->decide(decided, stream, first, key);
     if (!stays) return;
     for_threads([&](int thread) {
       if (counts)
-        of_tile[thread] = kept.of(thread);
+        of_tile[thread] = decided.now.of(thread);
       else
-        kept.of(thread) = of_tile[thread];
+        decided.now.of(thread) = of_tile[thread];
     });
   }
 };
@@ -165,7 +164,7 @@ struct RegistersKeyGrad : FlashRegisters<T, Wide> {
   using Base::s;
   using typename Base::Kept;
   using typename Base::Scores;
-  static constexpr int kAtOnce = 2;
+  static constexpr int kAtOnce = 3;
   const float* totals = nullptr;
   T *dk = nullptr, *dv = nullptr;
 

@@ -22,8 +22,6 @@ HETU_HD constexpr Spot sum_spot(int lane, int r) {
 HETU_HD constexpr Spot row_down(int lane) { return {lane % 16, lane / 16 * 8}; }
 
 /// The same in a right factor that lies as [columns, depth]: squares go across first.
-HETU_HD constexpr Spot row_across(int lane) {
-  return {lane % 8 + lane / 16 * 8, lane / 8 % 2 * 8};
-}
+HETU_HD constexpr Spot row_across(int lane) { return {lane % 8 + lane / 16 * 8, lane / 8 % 2 * 8}; }
 
 }  // namespace hetu::cuda

@@ -19,9 +19,8 @@ inline constexpr int kWarpRows = 16, kTileRows = kWarpRows * kLaneThreads / kWar
 /// f(0) to f(N - 1), each a constant, so that what they index stays in registers.
 template <int N, class F>
 HETU_HD constexpr void unrolled(const F& f) {
-  [&]<int... I>(std::integer_sequence<int, I...>) {
-    (f(std::integral_constant<int, I>()), ...);
-  }(std::make_integer_sequence<int, N>());
+  [&]<int... I>(std::integer_sequence<int, I...>) { (f(std::integral_constant<int, I>()), ...); }
+  (std::make_integer_sequence<int, N>());
 }
 
 /// Of an element of a tile: who holds it, and where it is. Of its thread it is in block `block` of
@@ -57,9 +56,8 @@ class RowValues {
   template <class F>
   HETU_HD void each(const F& f) {
     for_threads([&](int thread) {
-      unrolled<2>([&](auto half) {
-        f(Place::of(thread, 0, 2 * half), values_.of(thread).x[half]);
-      });
+      unrolled<2>(
+          [&](auto half) { f(Place::of(thread, 0, 2 * half), values_.of(thread).x[half]); });
     });
   }
   /// What the lanes of a row hold, combined, goes to all of them.
@@ -90,15 +88,12 @@ class Sums {
   HETU_HD void each(const F& f) {
     for_threads([&](int thread) {
       unrolled<Columns / 8>([&](auto block) {
-        unrolled<4>([&](auto r) {
-          f(Place::of(thread, block, r), values_.of(thread).x[block][r]);
-        });
+        unrolled<4>(
+            [&](auto r) { f(Place::of(thread, block, r), values_.of(thread).x[block][r]); });
       });
     });
   }
-  HETU_HD float& operator[](const Place& p) {
-    return of(p.thread, p.block)[2 * p.half + p.side];
-  }
+  HETU_HD float& operator[](const Place& p) { return of(p.thread, p.block)[2 * p.half + p.side]; }
   /// Four of block `block`.
   HETU_HD float (&of(int thread, int block))[4] { return values_.of(thread).x[block]; }
 

@@ -17,7 +17,8 @@ inline DType bounding_dtype(const KernelRow& row, const Case& c, std::size_t out
 /// How often a row rounds to two bytes: a bias, and what matrix units take, beside the result.
 inline int roundings_of(const KernelRow& row) {
   const std::string_view op = row.op;
-  return std::string_view(row.implementation).starts_with("flash") || op.starts_with("linear") ? 2 : 1;
+  return std::string_view(row.implementation).starts_with("flash") || op.starts_with("linear") ? 2
+                                                                                               : 1;
 }
 
 }  // namespace hetu::test

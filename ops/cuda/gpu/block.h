@@ -50,7 +50,7 @@ class Block {
   HETU_HD void spread(const F& f) const {
     static_assert(Count % Threads == 0);
     NV_IF_TARGET(NV_IS_DEVICE, (for (int k = 0; k < Count / Threads; ++k)
-                                  f(k * Threads + static_cast<int>(threadIdx.x));))
+                                    f(k * Threads + static_cast<int>(threadIdx.x));))
   }
   /// What all threads wrote, and what they have had brought (lanes.h), is there.
   HETU_HD void sync() const {
@@ -175,7 +175,8 @@ constexpr int blocks_at_once() {
 }
 
 template <class Body>
-__global__ void __launch_bounds__(threads_of<Body>(), blocks_at_once<Body>()) blocks(const Body body) {
+__global__ void __launch_bounds__(threads_of<Body>(), blocks_at_once<Body>())
+    blocks(const Body body) {
   extern __shared__ __align__(kSharedAlignment) std::byte shared[];
   body(Block(shared));
 }

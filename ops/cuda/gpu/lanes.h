@@ -36,9 +36,8 @@ HETU_HD void for_threads([[maybe_unused]] const F& f) {
 template <class At, class Combine>
 HETU_HD void exchange([[maybe_unused]] const At& at, [[maybe_unused]] int apart,
                       [[maybe_unused]] const Combine& combine) {
-  NV_IF_TARGET(NV_IS_DEVICE,
-               (float& mine = at(threadIdx.x);
-                mine = combine(mine, __shfl_xor_sync(0xffffffffu, mine, apart));))
+  NV_IF_TARGET(NV_IS_DEVICE, (float& mine = at(threadIdx.x);
+                              mine = combine(mine, __shfl_xor_sync(0xffffffffu, mine, apart));))
 }
 
 /// take(first thread, bits) of every warp: bit l is what says(thread) is of lane l.
@@ -53,11 +52,10 @@ HETU_HD void vote([[maybe_unused]] const Says& says, [[maybe_unused]] const Take
 template <class T>
 HETU_HD std::uint32_t two([[maybe_unused]] float first, [[maybe_unused]] float second) {
   if constexpr (std::is_same_v<T, BFloat16>) {
-    NV_IF_TARGET(
-        NV_IS_DEVICE,
-        (const __nv_bfloat162 both = __floats2bfloat162_rn(first, second); std::uint32_t word;
-         memcpy(&word, &both, sizeof(word)); return word;),
-        (return 0;))
+    NV_IF_TARGET(NV_IS_DEVICE,
+                 (const __nv_bfloat162 both = __floats2bfloat162_rn(first, second);
+                  std::uint32_t word; memcpy(&word, &both, sizeof(word)); return word;),
+                 (return 0;))
   } else {
     NV_IF_TARGET(NV_IS_DEVICE,
                  (const __half2 both = __floats2half2_rn(first, second); std::uint32_t word;
@@ -73,7 +71,10 @@ HETU_HD inline void put_word(void* to, std::uint32_t word) {
 /// 2^x, of -infinity 0; what would be subnormal is 0.
 HETU_HD inline float power_of_two([[maybe_unused]] float x) {
   NV_IF_TARGET(NV_IS_DEVICE,
-               (float y; asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x)); return y;),
+               (float y; asm("ex2.approx.ftz.f32 %0, %1;"
+                             : "=f"(y)
+                             : "f"(x));
+                return y;),
                (return 0;))
 }
 
@@ -88,18 +89,18 @@ template <bool Turned, class To, class At>
 HETU_HD void load_squares([[maybe_unused]] const To& to, [[maybe_unused]] const At& at) {
   if constexpr (Turned) {
     NV_IF_TARGET(NV_IS_DEVICE,
-                 (Quad & q = to(threadIdx.x); asm volatile(
+                 (Quad& q = to(threadIdx.x); asm volatile(
                       "ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
                       : "=r"(q.word[0]), "=r"(q.word[1]), "=r"(q.word[2]), "=r"(q.word[3])
                       : "r"(kernels::shared_address(at(threadIdx.x)))
                       : "memory");))
   } else {
     NV_IF_TARGET(NV_IS_DEVICE,
-                 (Quad & q = to(threadIdx.x); asm volatile(
-                      "ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
-                      : "=r"(q.word[0]), "=r"(q.word[1]), "=r"(q.word[2]), "=r"(q.word[3])
-                      : "r"(kernels::shared_address(at(threadIdx.x)))
-                      : "memory");))
+                 (Quad& q = to(threadIdx.x);
+                  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+                               : "=r"(q.word[0]), "=r"(q.word[1]), "=r"(q.word[2]), "=r"(q.word[3])
+                               : "r"(kernels::shared_address(at(threadIdx.x)))
+                               : "memory");))
   }
 }
 
@@ -110,8 +111,8 @@ HETU_HD void add_matrices([[maybe_unused]] const Sum& sums, [[maybe_unused]] con
   if constexpr (std::is_same_v<T, BFloat16>) {
     NV_IF_TARGET(NV_IS_DEVICE,
                  (float(&c)[4] = sums(threadIdx.x); const Quad& a = left(threadIdx.x);
-                  const Quad& b = right(threadIdx.x);
-                  asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, "
+                  const Quad& b = right(threadIdx.x); asm volatile(
+                      "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, "
                       "{%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
                       : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
                       : "r"(a.word[0]), "r"(a.word[1]), "r"(a.word[2]), "r"(a.word[3]),
@@ -119,8 +120,8 @@ HETU_HD void add_matrices([[maybe_unused]] const Sum& sums, [[maybe_unused]] con
   } else {
     NV_IF_TARGET(NV_IS_DEVICE,
                  (float(&c)[4] = sums(threadIdx.x); const Quad& a = left(threadIdx.x);
-                  const Quad& b = right(threadIdx.x);
-                  asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, "
+                  const Quad& b = right(threadIdx.x); asm volatile(
+                      "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, "
                       "{%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
                       : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
                       : "r"(a.word[0]), "r"(a.word[1]), "r"(a.word[2]), "r"(a.word[3]),
@@ -131,20 +132,18 @@ HETU_HD void add_matrices([[maybe_unused]] const Sum& sums, [[maybe_unused]] con
 /// 16 aligned bytes, or zeros, into shared memory; they are there after the block's next sync().
 HETU_HD inline void bring_quad([[maybe_unused]] const void* from, [[maybe_unused]] void* to,
                                [[maybe_unused]] bool there) {
-  NV_IF_TARGET(NV_IS_DEVICE,
-               (asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(
-                                 kernels::shared_address(to)),
-                             "l"(from), "r"(there ? 16 : 0)
-                             : "memory");))
+  NV_IF_TARGET(NV_IS_DEVICE, (asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(
+                                               kernels::shared_address(to)),
+                                           "l"(from), "r"(there ? 16 : 0)
+                                           : "memory");))
 }
 /// The same of four.
 HETU_HD inline void bring_word([[maybe_unused]] const void* from, [[maybe_unused]] void* to,
                                [[maybe_unused]] bool there) {
-  NV_IF_TARGET(NV_IS_DEVICE,
-               (asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(
-                                 kernels::shared_address(to)),
-                             "l"(from), "r"(there ? 4 : 0)
-                             : "memory");))
+  NV_IF_TARGET(NV_IS_DEVICE, (asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(
+                                               kernels::shared_address(to)),
+                                           "l"(from), "r"(there ? 4 : 0)
+                                           : "memory");))
 }
 
 }  // namespace hetu::cuda

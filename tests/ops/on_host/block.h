@@ -1,6 +1,7 @@
 // Runs work on tiles on the host, for tests: threads are loops, the barrier at the end of each call
 // is the end of a loop. ops/cuda/gpu/block.h is its twin.
 #pragma once
+#include <lanes.h>
 #include <launch.h>
 
 #include <array>
@@ -34,7 +35,7 @@ class HostBlock {
     static_assert(Count % Threads == 0);
     each(Count, f);
   }
-  void sync() const {}
+  void sync() const { brought.arrive(); }
 
   template <class Term, class Combine, class Finish>
   void each_row(int rows, int columns, float none, const Term& term, const Combine& combine,
@@ -81,7 +82,10 @@ void for_blocks(std::int64_t count, int shared_bytes, const Body& body) {
   std::vector<Line> lines(static_cast<std::size_t>(shared_bytes / kSharedAlignment + 1));
   auto* const shared = reinterpret_cast<std::byte*>(lines.data());
   std::fill_n(shared, shared_bytes, std::byte{0xff});
-  for (std::int64_t i = count; i-- > 0;) body(HostBlock(i, shared, shared_bytes));
+  for (std::int64_t i = count; i-- > 0;) {
+    body(HostBlock(i, shared, shared_bytes));
+    HETU_ASSERT(brought.none());
+  }
 }
 
 }  // namespace hetu::cuda

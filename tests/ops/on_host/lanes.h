@@ -49,8 +49,7 @@ template <class Says, class Take>
 void vote(const Says& says, const Take& take) {
   for (int first = 0; first < kLaneThreads; first += kWarp) {
     std::uint32_t bits = 0;
-    for (int lane = 0; lane < kWarp; ++lane)
-      bits |= (says(first + lane) ? 1u : 0u) << lane;
+    for (int lane = 0; lane < kWarp; ++lane) bits |= (says(first + lane) ? 1u : 0u) << lane;
     take(first, bits);
   }
 }
@@ -108,21 +107,46 @@ void add_matrices(const Sum& sums, const Left& left, const Right& right, int hal
     for (int lane = 0; lane < kWarp; ++lane)
       for (int i = 0; i < 4; ++i) {
         float& sum = sums(first + lane)[i];
-        for (int k = 0; k < 16; ++k)
-          sum += a[lane / 4 + i / 2 * 8][k] * b[k][lane % 4 * 2 + i % 2];
+        for (int k = 0; k < 16; ++k) sum += a[lane / 4 + i / 2 * 8][k] * b[k][lane % 4 * 2 + i % 2];
       }
   }
 }
 
+/// Whether what is brought arrives with the block's next sync(), and not at once: a card's may at
+/// any time between.
+inline bool host_brings_late = false;
+
+class Brought {
+ public:
+  void add(const void* from, void* to, std::size_t bytes) {
+    HETU_ASSERT(reinterpret_cast<std::uintptr_t>(to) % bytes == 0 &&
+                (from == nullptr || reinterpret_cast<std::uintptr_t>(from) % bytes == 0));
+    Piece piece = {{}, to, bytes};
+    if (from != nullptr) std::memcpy(&piece.what, from, bytes);
+    pieces_.push_back(piece);
+    if (!host_brings_late) arrive();
+  }
+  void arrive() {
+    for (const Piece& piece : pieces_) std::memcpy(piece.to, &piece.what, piece.bytes);
+    pieces_.clear();
+  }
+  bool none() const { return pieces_.empty(); }
+
+ private:
+  struct Piece {
+    Quad what;
+    void* to;
+    std::size_t bytes;
+  };
+  std::vector<Piece> pieces_;
+};
+inline Brought brought;
+
 inline void bring_quad(const void* from, void* to, bool there) {
-  const Quad none = {};
-  move_quad(there ? from : &none, to);
+  brought.add(there ? from : nullptr, to, sizeof(Quad));
 }
 inline void bring_word(const void* from, void* to, bool there) {
-  HETU_ASSERT(reinterpret_cast<std::uintptr_t>(to) % 4 == 0 &&
-              (!there || reinterpret_cast<std::uintptr_t>(from) % 4 == 0));
-  const std::uint32_t none = 0;
-  std::memcpy(to, there ? from : &none, sizeof(none));
+  brought.add(there ? from : nullptr, to, sizeof(std::uint32_t));
 }
 
 }  // namespace hetu::cuda
