@@ -38,6 +38,16 @@ HETU_HD inline void store_quad(float* to, const float* x) {
   move_quad(&quad, to);
 }
 
+/// The same of two-byte floats, where pairs may lie.
+template <class Narrow>
+HETU_HD void store_quad(Narrow* to, const float* x) {
+  Pair pair{};
+  for (int k = 0; k < 4; ++k)
+    pair.word[k / 2] |= std::uint32_t{std::bit_cast<std::uint16_t>(static_cast<Narrow>(x[k]))}
+                        << (16 * (k % 2));
+  move_pair(&pair, to);
+}
+
 HETU_HD inline void load_pack(const float* from, float (&x)[kPack]) {
   load_quad(from, x);
   load_quad(from + 4, x + 4);
