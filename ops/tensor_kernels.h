@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "graph/base/bfloat16.h"
+#include "graph/base/dtype.h"
 #include "ops/philox.h"
 #include "ops/run_counters.h"
 #include "ops/touched_rows.h"
@@ -36,6 +37,9 @@ struct SweepCall {
   BFloat16* narrow[kMostStates] = {nullptr, nullptr, nullptr};
   PhiloxStream rounding[kMostStates] = {};
   std::int64_t first = 0;  ///< number of the first element in its parameter: what streams go by
+  /// Of sweep_all: the new weight goes there as well, rounded to the nearest, unless it is null.
+  void* rounded = nullptr;
+  DType rounded_dtype = DType::BFloat16;  ///< or Float16
 };
 
 using Sweep = void (*)(const SweepCall& call);
@@ -98,7 +102,7 @@ struct TensorKernels {
   /// of threads, and whatever else is asked for beside it.
   void (*sums_of_squares)(std::span<const SquaresCall> calls);
   /// The sweep over each of several parameters, which share nothing: the bits of one after the
-  /// other.
+  /// other. Rounded copies are written behind it.
   void (*sweep_all)(std::span<const SweepCall> calls, Sweep sweep);
 
   // Tensors of which few rows hold something. Their bits are those of the same on the whole tensor.

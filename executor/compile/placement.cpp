@@ -123,6 +123,9 @@ void StagePlacement::place_rounded() {
       at->second = {Region::Weights, kNoRing, take(bytes(v)), 0};
       plan.memory.rounded += bytes(v);
       once.push_back(n);
+      for (StageParameter& p : plan.parameters)
+        if (graph_.parameters[p.parameter].value == graph_.nodes[n].inputs[0])
+          p.rounded = at->second, p.rounded_dtype = graph_.values[v].type.dtype;
     }
     put(v, at->second);
   }

@@ -136,6 +136,9 @@ struct StageParameter {
   int parameter = 0;  ///< index into Graph::parameters
   std::int64_t elements = 0;
   Loc weight;
+  /// A copy for products in `rounded_dtype`, made by StagePlan::rounded; Float32: there is none.
+  Loc rounded;
+  DType rounded_dtype = DType::Float32;
   std::vector<Loc> state;  ///< optimizer state tensors, each `elements` of StagePlan::state_dtype
   std::vector<int> uses;   ///< indices into StagePlan::uses: the uses on this stage, ascending
   std::vector<int> other_stages;  ///< model stages that hold the same (tied) parameter, ascending
@@ -225,8 +228,8 @@ struct StagePlan {
   int end_block = 0;
   std::int64_t micro_batch = 0;  ///< samples
   bool half_backward = false;
-  Function rounded;  ///< casts and packing of weights, once per update; where
-                     ///< CompileOptions::weights_rest
+  Function rounded;  ///< casts and packing of weights, once per update unless that makes them;
+                     ///< where CompileOptions::weights_rest
   Function count;
   Function forward;
   Function recompute;   ///< of forward, what leads to saved values; where the schedule has R

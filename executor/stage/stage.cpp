@@ -26,6 +26,11 @@ Stage::Stage(const Graph& graph, std::unique_ptr<StagePlan> plan, int placement,
   fetched_.resize(plan_->fetches.size());
   left_.assign(plan_->fetches.size(), 0);
   make_works();
+  const auto rounds = std::count_if(
+      plan_->parameters.begin(), plan_->parameters.end(), [&](const StageParameter& p) {
+        return p.rounded_dtype != DType::Float32 && !p.served && p.role == Parameter::Role::Weight;
+      });
+  rounds_in_update_ = rounds == static_cast<std::int64_t>(plan_->rounded.launches.size());
   find_copies(context.plan->placements[placement]);
   initialize_tensors();
   free_feeds_.assign(static_cast<std::size_t>(memory_.ring(kFeedRing).slots()),

@@ -87,6 +87,11 @@ class Stage {
   /// A new sum of gradients begins after an update.
   void begin_sums();
 
+  /// Whether an update can leave all that is made of weights once per update as it is to be: it is
+  /// rounded copies of weights that it changes. rounded(): the one behind us has.
+  bool rounds_in_update() const { return rounds_in_update_; }
+  void rounded() { rounded_at_ = memory_.handed_out(); }
+
   /// As in Stages.
   void overwrites(const Instr& compute, std::vector<const void*>& addresses);
 
@@ -149,9 +154,11 @@ class Stage {
   std::vector<char> own_;         // by micro-batch, cyclic
   std::vector<char> recomputed_;  // the same: its backward follows a recompute
   bool is_rounded_ = false;       // the copies of weights that products read are today's
-  int updates_ = 0;               // in this run of a plan by version
-  int forwards_ = 0;              // the next micro-batch's id is at least this
-  int validated_ = kNone;         // the micro-batch whose slots a validation forward still holds
+  bool rounds_in_update_ = false;
+  std::int64_t rounded_at_ = kNone;  // StageMemory::handed_out() when an update rounded them
+  int updates_ = 0;                  // in this run of a plan by version
+  int forwards_ = 0;                 // the next micro-batch's id is at least this
+  int validated_ = kNone;            // the micro-batch whose slots a validation forward still holds
 };
 
 }  // namespace hetu

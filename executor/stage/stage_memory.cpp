@@ -105,6 +105,7 @@ void StageMemory::advance_weights(int wanted) {
 }
 
 std::vector<DeviceSpan> StageMemory::weights_from(int version) const {
+  ++handed_out_;
   std::vector<DeviceSpan> spans;
   for (int v = version; v <= versions_.newest(); ++v) {
     const int slot = versions_.slot_of(v);

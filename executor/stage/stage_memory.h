@@ -2,6 +2,7 @@
 // run time, in the order of the schedule, from lists of fixed length: nothing is allocated after
 // construction.
 #pragma once
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -81,6 +82,7 @@ inline SweepCall reached(SweepCall call, Reach at) {
   call.gradient = at(call.gradient);
   for (float*& state : call.state) state = at(state);
   for (BFloat16*& state : call.narrow) state = at(state);
+  call.rounded = at(call.rounded);
   return call;
 }
 
@@ -108,12 +110,16 @@ class StageMemory {
   }
   /// The newest version of a parameter.
   float* newest(const Loc& weight) const {
+    ++handed_out_;
     return reinterpret_cast<float*>(base() + weight.offset +
                                     versions_.newest_slot() * weight.stride);
   }
 
   /// The newest version of all parameters, one after the other with what pads them.
-  DeviceSpan newest_weights() const { return weights_in(versions_.newest_slot()); }
+  DeviceSpan newest_weights() const {
+    ++handed_out_;
+    return weights_in(versions_.newest_slot());
+  }
   /// The versions from that one on, ascending. Throws Internal if it is not kept.
   std::vector<DeviceSpan> weights_from(int version) const;
 
@@ -124,6 +130,9 @@ class StageMemory {
   /// WeightVersions::advance.
   void advance_weights(int wanted);
   void restart_versions() { versions_.restart(); }
+
+  /// How often somebody was given the newest version, and might have changed it.
+  std::int64_t handed_out() const { return handed_out_; }
 
   /// Appends what at() makes addresses of for that micro-batch.
   void append_slots(int micro, std::string& key) const;
@@ -149,6 +158,7 @@ class StageMemory {
   Device::Memory arena_;
   std::vector<SlotRing> rings_;  // by ring number; kNoRing and kWeightRing stay empty
   WeightVersions versions_;
+  mutable std::atomic<std::int64_t> handed_out_ = 0;
   std::vector<int> version_of_;   // by micro-batch id, as in SlotRing
   std::vector<int> weight_slot_;  // the same
   std::int64_t weights_begin_ = 0, weights_bytes_ = 0;

@@ -35,10 +35,11 @@ void Stage::let_go(int micro) {
   context_.kept_bytes -= plan_->memory.saved;
 }
 
-// At the first forward of a step, whoever changed weights before it.
+// At the first forward of a step, whoever changed weights before it; unless the update did and
+// nobody was given them since.
 void Stage::round_weights(int micro) {
   if (is_rounded_) return;
-  functions_.run(plan_->rounded, micro, {});
+  if (memory_.handed_out() != rounded_at_) functions_.run(plan_->rounded, micro, {});
   is_rounded_ = true;
 }
 

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "executor/comm/tag_kinds.h"
+#include "executor/stage/stage_sweep.h"
 #include "executor/stage/train_stages.h"
 #include "graph/base/error.h"
 
@@ -167,41 +168,14 @@ void TrainStages::change_weights(Stage& stage, std::int64_t number) {
   // Of this one, from 1, also where rates count no further.
   const std::int64_t counted =
       options_.by_version ? updates_ * per_step + stage.updates() : updates_;
-  const Sweep sweep = device_.kernels().sweep(optimizer_name(optimizer_.kind));
-  if (sweep == nullptr)
-    fail(Code::Unsupported, "device {} has no optimizer '{}'", device_.name(),
-         optimizer_name(optimizer_.kind));
-  const StageMemory& memory = stage.memory();
-  std::vector<SweepCall> whole;
-  for (std::size_t i = 0; i < stage.plan().parameters.size(); ++i) {
-    const StageParameter& p = stage.plan().parameters[i];
-    if (p.served || is_factor(graph_, p)) continue;
+  sweep_stage(graph_, stage, optimizer_, device_, [&](const StageParameter& p) {
     const bool by_itself = options_.by_version && p.tied_pair != kNone;
     SweepCall call =
         sweep_call(optimizer_, by_itself ? tied_factors_[p.parameter] : factor_, number);
     if (per_step > 1) call.update = counted;
-    call.weight = memory.newest(p.weight);
-    call.gradient = stage.gradients().sum_of(static_cast<int>(i));
-    put_states(stage, p, call);
     if (stage.plan().state_dtype != DType::Float32)
       round_states(call, options_.seed, graph_.parameters[p.parameter].name, counted);
-    call.elements = p.elements;
-    call.decay = graph_.parameters[p.parameter].decay;
-    const TouchedRows rows = keeps_idle_rows(optimizer_, call.decay)
-                                 ? stage.gradients().rows_of(static_cast<int>(i))
-                                 : TouchedRows();
-    if (rows.bits == nullptr) {
-      whole.push_back(call);
-      continue;
-    }
-    device_.queue().run([call, sweep, rows, by_rows = device_.kernels().sweep_rows](Reach at) {
-      by_rows(reached(call, at), reached(rows, at), sweep);
-    });
-  }
-  device_.queue().run([whole, sweep, sweep_all = device_.kernels().sweep_all](Reach at) {
-    std::vector<SweepCall> calls;
-    for (const SweepCall& call : whole) calls.push_back(reached(call, at));
-    sweep_all(calls, sweep);
+    return call;
   });
 }
 

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <iterator>
 
+#include "graph/base/float16.h"
 #include "ops/cpu/kronecker.h"
 #include "ops/cpu/philox_group.h"
 #include "ops/cpu/row_kernels.h"
@@ -177,8 +178,21 @@ void sums_of_squares(std::span<const SquaresCall> calls) {
   for (const SquaresCall& call : calls) *call.result = squares_of(call.x, call.elements);
 }
 
+template <class Narrow>
+void round_to(Narrow* to, const float* from, std::int64_t elements) {
+#pragma omp parallel for simd schedule(static) if (parallel : elements > kBlock)
+  for (std::int64_t i = 0; i < elements; ++i) to[i] = static_cast<Narrow>(from[i]);
+}
+
 void sweep_all(std::span<const SweepCall> calls, Sweep sweep) {
-  for (const SweepCall& call : calls) sweep(call);
+  for (const SweepCall& call : calls) {
+    sweep(call);
+    if (call.rounded == nullptr) continue;
+    if (call.rounded_dtype == DType::Float16)
+      round_to(static_cast<Float16*>(call.rounded), call.weight, call.elements);
+    else
+      round_to(static_cast<BFloat16*>(call.rounded), call.weight, call.elements);
+  }
 }
 
 // The zeros of other rows would change no lane.

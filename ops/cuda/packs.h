@@ -26,18 +26,6 @@ inline bool lie_in_packs(std::initializer_list<const void*> all) {
   return true;
 }
 
-/// Four floats, at an address where quads may lie.
-HETU_HD inline void load_quad(const float* from, float* x) {
-  Quad quad;
-  move_quad(from, &quad);
-  for (int k = 0; k < 4; ++k) x[k] = std::bit_cast<float>(quad.word[k]);
-}
-HETU_HD inline void store_quad(float* to, const float* x) {
-  Quad quad;
-  for (int k = 0; k < 4; ++k) quad.word[k] = std::bit_cast<std::uint32_t>(x[k]);
-  move_quad(&quad, to);
-}
-
 /// V neighbours as they lie.
 template <class T, int V = kPack>
 struct alignas(sizeof(T) * V < sizeof(Quad) ? sizeof(T) * V : sizeof(Quad)) [[gnu::may_alias]] Raw {
@@ -47,7 +35,9 @@ struct alignas(sizeof(T) * V < sizeof(Quad) ? sizeof(T) * V : sizeof(Quad)) [[gn
 template <class T, int V>
 HETU_HD void load_raw(const T* from, Raw<T, V>& raw) {
   constexpr int kOfQuad = int{sizeof(Quad) / sizeof(T)};
-  if constexpr (V < kOfQuad)
+  if constexpr (sizeof(raw) == sizeof(Pair))
+    move_pair(from, &raw);
+  else if constexpr (V < kOfQuad)
     raw = *reinterpret_cast<const Raw<T, V>*>(from);
   else
     for (int i = 0; i < V; i += kOfQuad) move_quad(from + i, raw.of + i);
@@ -55,7 +45,9 @@ HETU_HD void load_raw(const T* from, Raw<T, V>& raw) {
 template <class T, int V>
 HETU_HD void store_raw(T* to, const Raw<T, V>& raw) {
   constexpr int kOfQuad = int{sizeof(Quad) / sizeof(T)};
-  if constexpr (V < kOfQuad)
+  if constexpr (sizeof(raw) == sizeof(Pair))
+    move_pair(&raw, to);
+  else if constexpr (V < kOfQuad)
     *reinterpret_cast<Raw<T, V>*>(to) = raw;
   else
     for (int i = 0; i < V; i += kOfQuad) move_quad(raw.of + i, to + i);
@@ -95,6 +87,20 @@ HETU_HD void load_pack(const T* from, float (&x)[kPack]) {
 template <class T>
 HETU_HD void store_pack(T* to, const float (&x)[kPack]) {
   Raw<T> raw;
+  narrow(x, raw);
+  store_raw(to, raw);
+}
+
+/// The same of four, which may lie at multiples of their own size.
+template <class T>
+HETU_HD void load_quad(const T* from, float (&x)[4]) {
+  Raw<T, 4> raw;
+  load_raw(from, raw);
+  widen(raw, x);
+}
+template <class T>
+HETU_HD void store_quad(T* to, const float (&x)[4]) {
+  Raw<T, 4> raw;
   narrow(x, raw);
   store_raw(to, raw);
 }

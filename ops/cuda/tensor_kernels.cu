@@ -21,7 +21,7 @@ struct SquareOf {
   double* result;
 };
 
-constexpr std::int64_t kSumChunk = 1 << 14;
+constexpr std::int64_t kSumChunk = 1 << 13;
 using SquareParts = Chunks<SquareOf, kSumChunk>;
 
 /// A row per chunk, whose sum goes to parts[row]; a column adds up what a thread has of it, four
@@ -127,7 +127,9 @@ struct AddOf {
   HETU_HD void operator()(std::int64_t i) const { to[i] += from[i]; }
 };
 void add(float* to, const float* from, std::int64_t elements) {
-  for_each(elements, AddOf{to, from});
+  const void* const both[] = {to, from};
+  if (!swept_in_packs<2>(DType::Float32, both, to, elements, fn::Add()))
+    for_each(elements, AddOf{to, from});
 }
 
 struct AddDifferenceOf {

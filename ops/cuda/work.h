@@ -14,6 +14,10 @@ namespace hetu::cuda {
 struct alignas(16) Quad {
   std::uint32_t word[4];
 };
+/// Half of it: one word, which nvcc does not take apart.
+struct alignas(8) Pair {
+  std::uint64_t words;
+};
 
 /// a / b of what is not negative: a GPU divides 32 bits several times faster than 64.
 HETU_HD inline std::int64_t quotient(std::int64_t a, std::int64_t b) {

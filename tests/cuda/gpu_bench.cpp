@@ -1,6 +1,7 @@
 // What single kernels take on a card, at the sizes of BERT-large and ResNet-50: every row that
-// takes the node, so that libraries stand beside own kernels. A line of JSON each. `gpu_bench cpu`
-// does the same with the CPU's rows, to try the program; `--small` divides the batch.
+// takes the node, so that libraries stand beside own kernels; and the end of BERT-large's step. A
+// line of JSON each. `gpu_bench cpu` does the same with the CPU's rows, to try the program;
+// `--small` divides the batch.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -11,6 +12,7 @@
 #include "executor/device/device.h"
 #include "graph/base/error.h"
 #include "ops/cuda/registry.h"
+#include "ops/optimizer.h"
 #include "tests/ops/samples.h"
 
 namespace hetu::test {
@@ -95,6 +97,18 @@ std::vector<Timed> all_timed(std::int64_t divided) {
   return all;
 }
 
+/// Elements of BERT-large's parameters.
+std::vector<std::int64_t> parameters(std::int64_t layers) {
+  constexpr std::int64_t kHidden = 1024, kInner = 4096, kWords = 30522;
+  std::vector<std::int64_t> all = {kWords * kHidden, 512 * kHidden, 2 * kHidden, kHidden, kHidden};
+  for (std::int64_t layer = 0; layer < layers; ++layer) {
+    for (int i = 0; i < 4; ++i) all.insert(all.end(), {kHidden * kHidden, kHidden});
+    all.insert(all.end(), {kInner * kHidden, kInner, kHidden * kInner, kHidden});
+    all.insert(all.end(), 4, kHidden);
+  }
+  return all;
+}
+
 Case case_of(const Timed& timed) {
   Case c = make_case(op_set().find(timed.op), timed.sample, timed.dtype);
   c.images = timed.images;
@@ -138,6 +152,41 @@ class Bench {
       if (row->takes(c.desc())) tell(c, *row, flops, in, out);
   }
 
+  /// The gradients' norm; and AdamW with copies in bfloat16.
+  void run_update(std::int64_t layers) {
+    std::vector<Device::Memory> held;
+    std::vector<SweepCall> calls;
+    std::vector<SquaresCall> norms;
+    std::int64_t elements = 0;
+    const auto room = [&](std::int64_t bytes) {
+      return held.emplace_back(device_->alloc(bytes)).get();
+    };
+    Optimizer adamw;
+    adamw.kind = Optimizer::Kind::AdamW;
+    for (const std::int64_t n : parameters(layers)) {
+      SweepCall call = sweep_call(adamw, 1e-4, 1, 3);
+      call.weight = reinterpret_cast<float*>(room(n * 4));
+      call.gradient = reinterpret_cast<float*>(room(n * 4));
+      for (int s = 0; s < 2; ++s) call.state[s] = reinterpret_cast<float*>(room(n * 4));
+      call.rounded = room(n * 2);
+      call.elements = n;
+      calls.push_back(call);
+      norms.push_back({call.gradient, n, reinterpret_cast<double*>(room(8))});
+      elements += n;
+    }
+    const TensorKernels& kernels = device_->kernels();
+    const auto tell = [&](const char* what, double seconds, std::int64_t bytes) {
+      std::printf("%s\n", fmt::format(R"({{"op": "{}", "inputs": "{} tensors, {} elements", )"
+                                      R"("us": {:.2f}, "tbytes_per_s": {:.3f}}})",
+                                      what, calls.size(), elements, seconds * 1e6,
+                                      static_cast<double>(elements * bytes) / seconds * 1e-12)
+                              .c_str());
+    };
+    tell("gradient norm", median_of([&] { kernels.sums_of_squares(norms); }), 4);
+    tell("adamw and bf16 copies",
+         median_of([&] { kernels.sweep_all(calls, kernels.sweep("adamw")); }), 30);
+  }
+
  private:
   void tell(const Case& c, const KernelRow& row, double flops, const std::vector<const void*>& in,
             const std::vector<void*>& out) {
@@ -146,7 +195,10 @@ class Bench {
     shapes.pop_back();
     double seconds = 0;
     try {
-      seconds = median_of(row.prepare(c.desc()), in, out);
+      const PreparedKernel kernel = row.prepare(c.desc());
+      const Device::Memory scratch = device_->alloc(kernel.scratch_bytes);
+      const RunContext context{11, 3, 0, true, 1};
+      seconds = median_of([&] { kernel.run({in.data(), out.data(), scratch.get(), context}); });
     } catch (const Error& e) {
       why = e.what();
     }
@@ -160,15 +212,12 @@ class Bench {
   }
 
   /// Of seven groups of runs that take 20 ms each, or one run.
-  double median_of(const PreparedKernel& kernel, const std::vector<const void*>& in,
-                   const std::vector<void*>& out) {
-    const Device::Memory scratch = device_->alloc(kernel.scratch_bytes);
-    const RunContext context{11, 3, 0, true, 1};
+  template <class Work>
+  double median_of(const Work& work) {
     const auto timed = [&](int times) {
       Queue& queue = device_->queue();
       const std::int64_t began = queue.record().wait();
-      for (int i = 0; i < times; ++i)
-        queue.run([&](Reach) { kernel.run({in.data(), out.data(), scratch.get(), context}); });
+      for (int i = 0; i < times; ++i) queue.run([&](Reach) { work(); });
       return double(queue.record().wait() - began) * 1e-9 / times;
     };
     timed(1);  // plans are made at the first
@@ -202,6 +251,7 @@ int main(int count, char** words) {
       cases.push_back(hetu::test::case_of(timed));
     hetu::test::Bench bench(device);
     for (const hetu::test::Case& c : cases) bench.run(c);
+    bench.run_update(divided > 1 ? 1 : 24);
   } catch (const hetu::Error& e) {
     std::fprintf(stderr, "gpu_bench: %s\n", e.what());
     return 1;

@@ -132,6 +132,28 @@ TEST(MixedPrecision, RoundsWeightsOfToday) {
   EXPECT_EQ(a.validated, b.validated);
 }
 
+// So are weights that somebody put in after an update, which rounds its own.
+TEST(MixedPrecision, RoundsWeightsThatWereSet) {
+  Setting s;
+  s.optimizer = adamw();
+  s.method = "gpipe";
+  s.tell = [](TrainerOptions& o) { o.dtype = bf16(); };
+  auto transports = comm::make_inproc(1);
+  Trainer trainer(language_model(s.model), s.optimizer, options_of(s), *transports[0]);
+  const Tokens batch = batch_of(s, 0);
+  const FieldLookup fields = part_of(s, batch, 0);
+  const double at_start = trainer.validate(fields).at("loss");
+  Weights start;
+  for (const StateTensor& t : trainer.state())
+    if (t.state.empty()) start[t.name] = t.values.values();
+  trainer.train(fields);
+  EXPECT_NE(trainer.validate(fields).at("loss"), at_start);
+  trainer.train(fields);
+  for (const StateTensor& t : trainer.state())
+    if (t.state.empty()) t.values.write(start.at(t.name).data());
+  EXPECT_EQ(trainer.validate(fields).at("loss"), at_start);
+}
+
 // 1F1B with every backward cut into I and W, each W held back by `delay` instructions; of `mixed`
 // ones every third stays whole.
 Schedule split_backward(int stages, int micros, std::size_t delay, bool mixed) {

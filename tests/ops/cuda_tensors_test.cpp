@@ -2,12 +2,14 @@
 // what is done to touched rows.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <iterator>
 #include <limits>
 #include <random>
 #include <vector>
 
+#include "graph/base/float16.h"
 #include "ops/cuda/registry.h"
 #include "ops/optimizer.h"
 #include "ops/tensor_kernels.h"
@@ -130,33 +132,60 @@ TEST(CudaTensors, SweepsOverNarrowStatesAreTheCpus) {
   }
 }
 
-/// Several at once: none, few and many elements, chunks that are full, one less and one more; by
-/// turns each of a parameter's tensors begins where no quad may.
+/// Several at once: none, few and many elements, chunks that are full, one less and one more; of
+/// some each tensor begins where no quad may. Two of three have a rounded copy.
 struct Several {
+  static constexpr std::uint16_t kUntouched = 0x1234;
+  struct Shifts {
+    std::size_t weight, gradient, state[kMostStates], rounded;
+  };
   std::vector<Parameter> parameters;
+  std::vector<std::vector<std::uint16_t>> rounded;
+  std::vector<Shifts> shifts;
+
   explicit Several(int count) {
-    constexpr std::int64_t kElements[] = {0, 1, 3, 4096, 5, 4095, 129, 4097, 8197, 0, 128, 12288};
-    for (int i = 0; i < count; ++i)
-      parameters.emplace_back(kElements[i % std::size(kElements)] + 1);
+    constexpr std::int64_t kElements[] = {0, 1, 3, 2048, 5, 2047, 129, 2049, 8197, 0, 128, 6144};
+    std::mt19937 draw(kSeed);
+    const auto shift = [&](unsigned below) { return draw() % 4 == 0 ? draw() % below : 0; };
+    for (int i = 0; i < count; ++i) {
+      const std::int64_t n = kElements[draw() % std::size(kElements)];
+      parameters.emplace_back(n + 1);
+      rounded.emplace_back(static_cast<std::size_t>(n + 4), kUntouched);
+      shifts.push_back({shift(2), shift(2), {shift(2), shift(2), shift(2)}, shift(4)});
+    }
   }
+
   std::vector<SweepCall> calls(bool narrow) {
     std::vector<SweepCall> all;
     for (std::size_t i = 0; i < parameters.size(); ++i) {
       Parameter& p = parameters[i];
       SweepCall c = narrow && i % 5 != 0 ? p.narrow_call() : p.call(true);
-      c.weight += i % 2;
-      c.gradient += i / 2 % 2;
-      for (std::size_t s = 0; s < kMostStates; ++s) {
-        const std::size_t shift = (i >> (s + 2)) % 2;
+      c.weight += shifts[i].weight;
+      c.gradient += shifts[i].gradient;
+      for (int s = 0; s < kMostStates; ++s) {
         if (c.narrow[s] != nullptr)
-          c.narrow[s] += shift;
+          c.narrow[s] += shifts[i].state[s];
         else
-          c.state[s] += shift;
+          c.state[s] += shifts[i].state[s];
       }
       c.elements -= 1;
       c.decay = i % 4 != 0;
+      c.rounded = i % 3 != 0 ? rounded[i].data() + shifts[i].rounded : nullptr;
+      c.rounded_dtype = i % 3 == 1 ? DType::BFloat16 : DType::Float16;
       c.rate = 0.1F / static_cast<float>(i + 1);
       all.push_back(c);
+    }
+    return all;
+  }
+
+  /// Copies as the weights of `calls` have them.
+  std::vector<std::vector<std::uint16_t>> wanted(const std::vector<SweepCall>& calls) const {
+    std::vector<std::vector<std::uint16_t>> all = rounded;
+    for (std::size_t i = 0; i < calls.size(); ++i) {
+      std::fill(all[i].begin(), all[i].end(), kUntouched);
+      for (std::int64_t k = 0; i % 3 != 0 && k < calls[i].elements; ++k)
+        all[i][shifts[i].rounded + static_cast<std::size_t>(k)] =
+            i % 3 == 1 ? BFloat16(calls[i].weight[k]).bits : Float16(calls[i].weight[k]).bits;
     }
     return all;
   }
@@ -173,6 +202,8 @@ TEST(CudaTensors, SeveralSweepsAtOnceAreThoseOfEachAlone) {
       cuda.sweep_all(together.calls(narrow), cuda.sweep(name));
       for (const SweepCall& call : alone.calls(narrow)) cuda.sweep(name)(call);
       cpu.sweep_all(of_cpu.calls(narrow), cpu.sweep(name));
+      EXPECT_EQ(together.rounded, together.wanted(together.calls(narrow))) << name;
+      EXPECT_EQ(of_cpu.rounded, of_cpu.wanted(of_cpu.calls(narrow))) << name;
       for (int p = 0; p < kCount; ++p) {
         const Parameter &got = together.parameters[p], &want = alone.parameters[p];
         EXPECT_EQ(got.weight, want.weight) << name << ", parameter " << p;
@@ -206,8 +237,7 @@ std::vector<double> squares(const TensorKernels& kernels, const std::vector<floa
 TEST(CudaTensors, SquaresOfSeveralAreTheCpusAndThoseOfEachAlone) {
   const HostBench host;
   const TensorKernels &cpu = cpu_tensor_kernels(), &cuda = cuda_tensor_kernels();
-  std::vector<std::int64_t> sizes = {100003, 0,  1, 16383, 16384, 16385,
-                                     4096,   17, 3, 49152, 2,     8193};
+  std::vector<std::int64_t> sizes = {100003, 0, 1, 8191, 8192, 8193, 4096, 17, 3, 24576, 2, 16383};
   for (int i = 0; i < 250; ++i) sizes.push_back(i % 7);  // more than one launch takes
   std::vector<float> x = numbers(300000, kSeed);
   for (float& one : x) one = std::pow(one, 9.0F);  // so that the order of a sum shows
@@ -321,6 +351,7 @@ TEST(CudaTensors, SumsAndMeansAreTheCpus) {
       std::vector<float> to = x;
       std::vector<double> sum(x.size(), 0.25);
       k.add(to.data(), y.data(), n);
+      k.add(to.data() + 1, y.data(), n - 1);
       k.add_difference(to.data(), x.data(), y.data(), n);
       k.scale(to.data(), 1.0F / 3, n);
       k.add_wide(sum.data(), to.data(), n);

@@ -35,6 +35,10 @@ HETU_HD inline void set_bits(std::uint64_t* word, std::uint64_t bits) {
 HETU_HD inline void move_quad(const void* from, void* to) {
   *static_cast<Quad*>(to) = *static_cast<const Quad*>(from);
 }
+/// Of 8 bytes, alike.
+HETU_HD inline void move_pair(const void* from, void* to) {
+  *static_cast<Pair*>(to) = *static_cast<const Pair*>(from);
+}
 
 /// Two neighbours as they lie in four bytes, by the card's conversions: a NaN's bits may differ
 /// from the host's.

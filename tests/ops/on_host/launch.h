@@ -17,11 +17,14 @@ inline bool claim(int* taken) { return *taken == 0 && (*taken = 1) == 1; }
 inline void set_bits(std::uint64_t* word, std::uint64_t bits) { *word |= bits; }
 
 /// Refuses what the GPU's load would.
-inline void move_quad(const void* from, void* to) {
-  HETU_ASSERT(reinterpret_cast<std::uintptr_t>(from) % sizeof(Quad) == 0 &&
-              reinterpret_cast<std::uintptr_t>(to) % sizeof(Quad) == 0);
-  std::memcpy(to, from, sizeof(Quad));
+template <class Unit>
+void move_unit(const void* from, void* to) {
+  HETU_ASSERT(reinterpret_cast<std::uintptr_t>(from) % sizeof(Unit) == 0 &&
+              reinterpret_cast<std::uintptr_t>(to) % sizeof(Unit) == 0);
+  std::memcpy(to, from, sizeof(Unit));
 }
+inline void move_quad(const void* from, void* to) { move_unit<Quad>(from, to); }
+inline void move_pair(const void* from, void* to) { move_unit<Pair>(from, to); }
 
 /// Two neighbours as they lie in four bytes.
 template <class Narrow>
