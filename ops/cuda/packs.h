@@ -41,10 +41,11 @@ HETU_HD inline void store_quad(float* to, const float* x) {
 /// The same of two-byte floats, where pairs may lie.
 template <class Narrow>
 HETU_HD void store_quad(Narrow* to, const float* x) {
-  Pair pair{};
+  std::uint32_t word[2] = {};
   for (int k = 0; k < 4; ++k)
-    pair.word[k / 2] |= std::uint32_t{std::bit_cast<std::uint16_t>(static_cast<Narrow>(x[k]))}
-                        << (16 * (k % 2));
+    word[k / 2] |= std::uint32_t{std::bit_cast<std::uint16_t>(static_cast<Narrow>(x[k]))}
+                   << (16 * (k % 2));
+  const Pair pair = {std::uint64_t{word[1]} << 32 | word[0]};
   move_pair(&pair, to);
 }
 

@@ -14,9 +14,9 @@ namespace hetu::cuda {
 struct alignas(16) Quad {
   std::uint32_t word[4];
 };
-/// Half of it.
+/// Half of it: one word, which nvcc does not take apart.
 struct alignas(8) Pair {
-  std::uint32_t word[2];
+  std::uint64_t words;
 };
 
 /// a / b of what is not negative: a GPU divides 32 bits several times faster than 64.
