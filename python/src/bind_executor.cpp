@@ -310,7 +310,7 @@ void bind_course(JobClass& job) {
 void bind_state(JobClass& job) {
   job.def(
          "state", [](const Job& j) { return tensor_list(j, j.trainer.state()); },
-         "(parameter, state, array, owner): the arrays are the worker's own memory.")
+         "(parameter, state, array, owner): the arrays are the worker's own memory, to be read.")
       .def(
           "gradients", [](const Job& j) { return tensor_list(j, j.trainer.gradients()); },
           "Gradient sums of the last step, times gradient_scale, before clipping.")
