@@ -10,12 +10,12 @@
 
 namespace hetu::cuda {
 
-/// What one load or store moves at most, and the alignment that it wants.
-struct alignas(16) Quad {
+/// What one load or store moves at most, whatever lies there, and the alignment that it wants.
+struct alignas(16) [[gnu::may_alias]] Quad {
   std::uint32_t word[4];
 };
 /// Half of it: one word, which nvcc does not take apart.
-struct alignas(8) Pair {
+struct alignas(8) [[gnu::may_alias]] Pair {
   std::uint64_t words;
 };
 

@@ -44,13 +44,15 @@ HETU_HD inline void move_pair(const void* from, void* to) {
 /// from the host's.
 template <class Narrow>
 HETU_HD std::uint32_t rounded_pair(const float* x) {
-  if constexpr (std::is_same_v<Narrow, BFloat16>) {
-    const __nv_bfloat162 made = __floats2bfloat162_rn(x[0], x[1]);
-    return *reinterpret_cast<const std::uint32_t*>(&made);
-  } else {
-    const __half2 made = __floats2half2_rn(x[0], x[1]);
-    return *reinterpret_cast<const std::uint32_t*>(&made);
-  }
+  using Pairs = std::conditional_t<std::is_same_v<Narrow, BFloat16>, __nv_bfloat162, __half2>;
+  Pairs made;
+  if constexpr (std::is_same_v<Narrow, BFloat16>)
+    made = __floats2bfloat162_rn(x[0], x[1]);
+  else
+    made = __floats2half2_rn(x[0], x[1]);
+  std::uint32_t word;
+  memcpy(&word, &made, sizeof(word));
+  return word;
 }
 template <class Narrow>
 HETU_HD void widen_pair(std::uint32_t word, float* x) {
@@ -58,7 +60,9 @@ HETU_HD void widen_pair(std::uint32_t word, float* x) {
     x[0] = std::bit_cast<float>(word << 16);
     x[1] = std::bit_cast<float>(word & 0xffff0000u);
   } else {
-    const float2 wide = __half22float2(*reinterpret_cast<const __half2*>(&word));
+    __half2 pair;
+    memcpy(&pair, &word, sizeof(pair));
+    const float2 wide = __half22float2(pair);
     x[0] = wide.x;
     x[1] = wide.y;
   }
@@ -82,7 +86,7 @@ __device__ double agree(const Body& body, int round, double mine, double* of_war
   if (threadIdx.x % kWarp == 0) of_warps[threadIdx.x / kWarp] = mine;
   __syncthreads();
   double all = of_warps[0];
-  for (int warp = 1; warp < blockDim.x / kWarp; ++warp)
+  for (int warp = 1; warp < static_cast<int>(blockDim.x) / kWarp; ++warp)
     all = body.combine(round, all, of_warps[warp]);
   __syncthreads();
   return all;
