@@ -189,7 +189,72 @@ inline Attrs windows(std::int64_t size, std::int64_t stride, std::int64_t paddin
           {"padding", padding}, {"dilation", dilation}, {"mean", std::int64_t{1}}};
 }
 
-inline std::vector<KernelCase> kernel_cases() {
+inline void add_products(std::vector<KernelCase>& cases) {
+  cases.insert(
+      cases.end(),
+      {
+          {"linear", {{{4, 33, 70}, {130, 70}, {130}}, {}}},
+          {"linear", {{{64, 96}, {257, 96}}, {}}},
+          {"linear", {{{2900, 384}, {20, 384}}, {}}},          // slabs of rows,
+          {"linear", {{{10, 40}, {3100, 40}, {3100}}, {}}},    // of columns,
+          {"linear", {{{1500, 1100}, {20, 1100}, {20}}, {}}},  // and of depth
+          {"linear", {{{29, 900}, {420, 900}, {420}}, {}}},  // of both, by one thread; x in place,
+          {"linear", {{{29, 1024}, {420, 1024}, {420}}, {}}},  // and packed
+          {"linear_relu", {{{1500, 1100}, {20, 1100}, {20}}, {}}},
+          {"linear_gelu", {{{29, 900}, {420, 900}, {420}}, {}}},
+          {"linear_gelu_tanh", {{{64, 96}, {257, 96}}, {}}},
+          {"linear_input_grad", {{{4, 33, 130}, {130, 70}}, {}}},
+          {"linear_weight_grad", {{{1500, 70}, {1500, 30}}, {}}},  // sums of chunks
+          {"linear_weight_grad", {{{800, 600}, {800, 40}}, {}}},   // slabs of rows, by one thread
+          {"linear_weight_grad", {{{4, 33, 70}, {4, 33, 130}}, {}}},
+          {"linear_weight_grad", {{{130, 200}, {130, 150}}, {}}},  // pairs of bfloat16
+          {"kronecker_factor", {{{1500, 70}, {70, 70}}, {}}},      // sums of chunks
+          {"kronecker_factor", {{{4, 33, 430}, {430, 430}}, {}}},
+          {"conv2d_factor", {{{2, 1, 182, 180}, {9, 9}}, windows(3, 1, 1, 1)}},  // by pieces
+          {"conv2d_factor", {{{3, 5, 23, 31}, {45, 45}}, windows(3, 2, 1, 1)}},
+          {"conv2d_factor", {{{3, 33, 9, 10}, {132, 132}}, windows(2, 1, 0, 3)}},
+          {"conv2d_factor", {{{3, 40, 9, 10}, {40, 40}}, windows(1, 1, 0, 1)}},
+          {"matmul",
+           {{{3, 2, 33, 20}, {3, 2, 20, 17}},
+            {{"transpose_a", std::int64_t{0}}, {"transpose_b", std::int64_t{0}}}}},
+          {"matmul",
+           {{{65, 33}, {65, 17}},
+            {{"transpose_a", std::int64_t{1}}, {"transpose_b", std::int64_t{0}}}}},
+          {"matmul",
+           {{{2, 33, 65}, {2, 17, 65}},
+            {{"transpose_a", std::int64_t{0}}, {"transpose_b", std::int64_t{1}}}}},
+      });
+}
+
+inline void add_rows(std::vector<KernelCase>& cases) {
+  const DType f = DType::Float32, i = DType::Int32;
+  cases.insert(
+      cases.end(),
+      {
+          {"sum", {{{7, 10001}}, {}}},
+          {"sum_rows", {{{131, 300}}, {}}},
+          {"sum_rows", {{{67, 5003}}, {}}},
+          {"sum_rows", {{{131, 264}}, {}}},
+          {"embedding", {{{50, 160}, {4, 40}}, {}, {f, i}, 50}},
+          {"embedding_grad", {{{4, 40}, {4, 40, 160}}, {{"rows", std::int64_t{151}}}, {i, f}, 50}},
+          {"layer_norm", {{{6, 11, 768}, {768}, {768}}, {}}},
+          {"layer_norm_input_grad", {{{66, 259}, {259}, {66}, {66}, {66, 259}}, {}}},
+          {"layer_norm_gamma_grad", {{{130, 259}, {130}, {130}, {130, 259}}, {}}},
+          {"layer_norm_gamma_grad", {{{130, 264}, {130}, {130}, {130, 264}}, {}}},
+          {"softmax", {{{40, 515}}, {}}},
+          {"softmax_grad", {{{40, 515}, {40, 515}}, {}}},
+          {"dropout", {{{kBatch, 29, 131}}, {{"p", 0.1}}}},
+          {"dropout_grad", {{{kBatch, 29, 331}}, {{"p", 0.1}, {"key", std::string("grid/node")}}}},
+          {"dropout_add_layer_norm",
+           {{{kBatch, 29, 131}, {kBatch, 29, 131}, {131}, {131}},
+            {{"p", 0.1}, {"key", std::string("grid/node")}}}},
+          {"dropout_add_layer_norm_grad",
+           {{{kBatch, 66, 259}, {259}, {kBatch, 66}, {kBatch, 66}, {kBatch, 66, 259}},
+            {{"p", 0.1}, {"key", std::string("grid/node")}}}},
+      });
+}
+
+inline void add_attention_and_losses(std::vector<KernelCase>& cases) {
   const DType f = DType::Float32, i = DType::Int32;
   const Attrs heads = {{"heads", std::int64_t{3}}};
   const Attrs dropped = {{"heads", std::int64_t{2}}, {"dropout", 0.3}};
@@ -197,84 +262,48 @@ inline std::vector<KernelCase> kernel_cases() {
       {"heads", std::int64_t{2}}, {"dropout", 0.3}, {"key", std::string("grid/node")}};
   const Attrs plain_grad = {
       {"heads", std::int64_t{3}}, {"dropout", 0.0}, {"key", std::string("grid/node")}};
-  std::vector<KernelCase> cases = {
-      {"linear", {{{4, 33, 70}, {130, 70}, {130}}, {}}},
-      {"linear", {{{64, 96}, {257, 96}}, {}}},
-      {"linear", {{{2900, 384}, {20, 384}}, {}}},          // slabs of rows,
-      {"linear", {{{10, 40}, {3100, 40}, {3100}}, {}}},    // of columns,
-      {"linear", {{{1500, 1100}, {20, 1100}, {20}}, {}}},  // and of depth
-      {"linear", {{{29, 900}, {420, 900}, {420}}, {}}},    // of both, by one thread; x in place,
-      {"linear", {{{29, 1024}, {420, 1024}, {420}}, {}}},  // and packed
-      {"linear_relu", {{{1500, 1100}, {20, 1100}, {20}}, {}}},
-      {"linear_gelu", {{{29, 900}, {420, 900}, {420}}, {}}},
-      {"linear_gelu_tanh", {{{64, 96}, {257, 96}}, {}}},
-      {"linear_input_grad", {{{4, 33, 130}, {130, 70}}, {}}},
-      {"linear_weight_grad", {{{1500, 70}, {1500, 30}}, {}}},  // sums of chunks
-      {"linear_weight_grad", {{{800, 600}, {800, 40}}, {}}},   // slabs of rows, by one thread
-      {"linear_weight_grad", {{{4, 33, 70}, {4, 33, 130}}, {}}},
-      {"linear_weight_grad", {{{130, 200}, {130, 150}}, {}}},  // pairs of bfloat16
-      {"kronecker_factor", {{{1500, 70}, {70, 70}}, {}}},      // sums of chunks
-      {"kronecker_factor", {{{4, 33, 430}, {430, 430}}, {}}},
-      {"conv2d_factor", {{{2, 1, 182, 180}, {9, 9}}, windows(3, 1, 1, 1)}},  // by pieces
-      {"conv2d_factor", {{{3, 5, 23, 31}, {45, 45}}, windows(3, 2, 1, 1)}},
-      {"conv2d_factor", {{{3, 33, 9, 10}, {132, 132}}, windows(2, 1, 0, 3)}},
-      {"conv2d_factor", {{{3, 40, 9, 10}, {40, 40}}, windows(1, 1, 0, 1)}},
-      {"matmul",
-       {{{3, 2, 33, 20}, {3, 2, 20, 17}},
-        {{"transpose_a", std::int64_t{0}}, {"transpose_b", std::int64_t{0}}}}},
-      {"matmul",
-       {{{65, 33}, {65, 17}},
-        {{"transpose_a", std::int64_t{1}}, {"transpose_b", std::int64_t{0}}}}},
-      {"matmul",
-       {{{2, 33, 65}, {2, 17, 65}},
-        {{"transpose_a", std::int64_t{0}}, {"transpose_b", std::int64_t{1}}}}},
-      {"sum", {{{7, 10001}}, {}}},
-      {"sum_rows", {{{131, 300}}, {}}},
-      {"sum_rows", {{{67, 5003}}, {}}},
-      {"sum_rows", {{{131, 264}}, {}}},
-      {"embedding", {{{50, 160}, {4, 40}}, {}, {f, i}, 50}},
-      {"embedding_grad", {{{4, 40}, {4, 40, 160}}, {{"rows", std::int64_t{151}}}, {i, f}, 50}},
-      {"layer_norm", {{{6, 11, 768}, {768}, {768}}, {}}},
-      {"layer_norm_input_grad", {{{66, 259}, {259}, {66}, {66}, {66, 259}}, {}}},
-      {"layer_norm_gamma_grad", {{{130, 259}, {130}, {130}, {130, 259}}, {}}},
-      {"layer_norm_gamma_grad", {{{130, 264}, {130}, {130}, {130, 264}}, {}}},
-      {"softmax", {{{40, 515}}, {}}},
-      {"softmax_grad", {{{40, 515}, {40, 515}}, {}}},
-      {"dropout", {{{kBatch, 29, 131}}, {{"p", 0.1}}}},
-      {"dropout_grad", {{{kBatch, 29, 331}}, {{"p", 0.1}, {"key", std::string("grid/node")}}}},
-      {"dropout_add_layer_norm",
-       {{{kBatch, 29, 131}, {kBatch, 29, 131}, {131}, {131}},
-        {{"p", 0.1}, {"key", std::string("grid/node")}}}},
-      {"dropout_add_layer_norm_grad",
-       {{{kBatch, 66, 259}, {259}, {kBatch, 66}, {kBatch, 66}, {kBatch, 66, 259}},
-        {{"p", 0.1}, {"key", std::string("grid/node")}}}},
-      {"attention", {{{2, 37, 96}, {2, 37, 96}, {2, 37, 96}, {2, 37}}, heads, {f, f, f, i}, 2}},
-      {"attention",
-       {{{2, 140, 64}, {2, 140, 64}, {2, 140, 64}, {2, 140}}, dropped, {f, f, f, i}, 2}},
-      {"attention",
-       {{{2, 140, 64}, {2, 140, 64}, {2, 140, 64}, {140, 140}},
-        dropped,
-        {f, f, f, DType::Bool},
-        2}},
-      {"attention",
-       {{{2, 37, 96}, {2, 37, 96}, {2, 37, 96}, {2, 37, 37}}, heads, {f, f, f, DType::Bool}, 2}},
-      {"attention_grad",
-       {{{2, 37, 96}, {2, 37, 96}, {2, 37, 96}, {2, 3, 37, 37}, {2, 37, 96}}, plain_grad}},
-      {"attention_grad",
-       {{{2, 140, 64}, {2, 140, 64}, {2, 140, 64}, {2, 2, 140, 140}, {2, 140, 64}}, dropped_grad}},
-      {"softmax_cross_entropy", {{{23, 5003}, {23}}, {}, {f, i}, 5003, true}},
-      {"softmax_cross_entropy_grad", {{{23, 5003}, {23}, {23}, {}}, {}, {f, i, f, f}, 5003, true}},
-      {"softmax_cross_entropy",
-       {{{23, 5003}, {23}, {5003}}, {{"smoothing", 0.1}}, {f, i, f}, 5003, true}},
-      {"softmax_cross_entropy_grad",
-       {{{23, 5003}, {23}, {23}, {}, {5003}}, {{"smoothing", 0.1}}, {f, i, f, f}, 5003, true}},
-      {"softmax_cross_entropy_grad",
-       {{{23, 5003}, {23}, {23}, {}}, {{"smoothing", 0.1}}, {f, i, f, f}, 5003, true}},
-      {"dot_interaction", {{{70, 27, 16}}, {}}},
-      {"dot_interaction_grad", {{{70, 27, 16}, {70, 351}}, {}}},
-      {"dot_interaction", {{{9, 5, 37}}, {}}},
-      {"dot_interaction_grad", {{{9, 5, 37}, {9, 10}}, {}}},
-  };
+  cases.insert(
+      cases.end(),
+      {
+          {"attention", {{{2, 37, 96}, {2, 37, 96}, {2, 37, 96}, {2, 37}}, heads, {f, f, f, i}, 2}},
+          {"attention",
+           {{{2, 140, 64}, {2, 140, 64}, {2, 140, 64}, {2, 140}}, dropped, {f, f, f, i}, 2}},
+          {"attention",
+           {{{2, 140, 64}, {2, 140, 64}, {2, 140, 64}, {140, 140}},
+            dropped,
+            {f, f, f, DType::Bool},
+            2}},
+          {"attention",
+           {{{2, 37, 96}, {2, 37, 96}, {2, 37, 96}, {2, 37, 37}},
+            heads,
+            {f, f, f, DType::Bool},
+            2}},
+          {"attention_grad",
+           {{{2, 37, 96}, {2, 37, 96}, {2, 37, 96}, {2, 3, 37, 37}, {2, 37, 96}}, plain_grad}},
+          {"attention_grad",
+           {{{2, 140, 64}, {2, 140, 64}, {2, 140, 64}, {2, 2, 140, 140}, {2, 140, 64}},
+            dropped_grad}},
+          {"softmax_cross_entropy", {{{23, 5003}, {23}}, {}, {f, i}, 5003, true}},
+          {"softmax_cross_entropy_grad",
+           {{{23, 5003}, {23}, {23}, {}}, {}, {f, i, f, f}, 5003, true}},
+          {"softmax_cross_entropy",
+           {{{23, 5003}, {23}, {5003}}, {{"smoothing", 0.1}}, {f, i, f}, 5003, true}},
+          {"softmax_cross_entropy_grad",
+           {{{23, 5003}, {23}, {23}, {}, {5003}}, {{"smoothing", 0.1}}, {f, i, f, f}, 5003, true}},
+          {"softmax_cross_entropy_grad",
+           {{{23, 5003}, {23}, {23}, {}}, {{"smoothing", 0.1}}, {f, i, f, f}, 5003, true}},
+          {"dot_interaction", {{{70, 27, 16}}, {}}},
+          {"dot_interaction_grad", {{{70, 27, 16}, {70, 351}}, {}}},
+          {"dot_interaction", {{{9, 5, 37}}, {}}},
+          {"dot_interaction_grad", {{{9, 5, 37}, {9, 10}}, {}}},
+      });
+}
+
+inline std::vector<KernelCase> kernel_cases() {
+  std::vector<KernelCase> cases;
+  add_products(cases);
+  add_rows(cases);
+  add_attention_and_losses(cases);
   add_convolutions(cases);
   add_channels(cases);
   add_sequences(cases);
