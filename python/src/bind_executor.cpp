@@ -306,6 +306,31 @@ void bind_course(JobClass& job) {
           nb::call_guard<nb::gil_scoped_release>());
 }
 
+// Of float16.
+void bind_loss_scale(JobClass& job) {
+  job.def(
+         "loss_scale",
+         [](const Job& j) -> nb::object {
+           const LossScale& scale = j.trainer.loss_scale();
+           if (!scale.is_on() && scale.state().skipped == 0) return nb::none();
+           nb::dict out;
+           out["scale"] = scale.state().scale;
+           out["clean"] = scale.state().clean;
+           out["skipped"] = scale.state().skipped;
+           return out;
+         },
+         "Of float16, what goes on from a checkpoint; None of another dtype.")
+      .def(
+          "resume_loss_scale",
+          [](Job& j, double scale, std::int64_t clean, std::int64_t skipped) {
+            j.each([&](Trainer& t) { t.resume_loss_scale({scale, clean, skipped}); });
+          },
+          nb::arg("scale"), nb::arg("clean"), nb::arg("skipped"))
+      .def_prop_ro(
+          "scales_loss", [](const Job& j) { return j.trainer.loss_scale().is_on(); },
+          "Whether the job computes in float16.");
+}
+
 // What it holds.
 void bind_state(JobClass& job) {
   job.def(
@@ -334,27 +359,6 @@ void bind_state(JobClass& job) {
           },
           nb::call_guard<nb::gil_scoped_release>(),
           "The graph that predicts these fetches, and its weights; every worker calls it.")
-      .def(
-          "loss_scale",
-          [](const Job& j) -> nb::object {
-            const LossScale& scale = j.trainer.loss_scale();
-            if (!scale.is_on() && scale.state().skipped == 0) return nb::none();
-            nb::dict out;
-            out["scale"] = scale.state().scale;
-            out["clean"] = scale.state().clean;
-            out["skipped"] = scale.state().skipped;
-            return out;
-          },
-          "Of float16, what goes on from a checkpoint; None of another dtype.")
-      .def(
-          "resume_loss_scale",
-          [](Job& j, double scale, std::int64_t clean, std::int64_t skipped) {
-            j.each([&](Trainer& t) { t.resume_loss_scale({scale, clean, skipped}); });
-          },
-          nb::arg("scale"), nb::arg("clean"), nb::arg("skipped"))
-      .def_prop_ro(
-          "scales_loss", [](const Job& j) { return j.trainer.loss_scale().is_on(); },
-          "Whether the job computes in float16.")
       .def("load", &load, nb::call_guard<nb::gil_scoped_release>())
       .def(
           "set_rate_factor",
@@ -388,6 +392,7 @@ void bind_executor(nb::module_& m) {
   bind_steps(job);
   bind_pipelines(job);
   bind_course(job);
+  bind_loss_scale(job);
   bind_state(job);
 }
 
