@@ -1,6 +1,6 @@
 // Fused attention in tiles of queries and keys that stay in shared memory, so that no weight of it
 // goes to the card's memory; products of two-byte floats by the card's matrix units. The CPU's
-// dropout decisions. Float32, and heads of more columns than flash_registers.cu takes.
+// dropout decisions. Of heads of more columns than flash_registers.cu takes.
 // Source: Dao, Fu, Ermon, Rudra, Ré 2022, "FlashAttention", section 3.1.
 #include "ops/cuda/flash.h"
 #include "ops/cuda/tables.h"

@@ -1,4 +1,4 @@
-// Flash attention of two-byte floats: a warp has 16 queries, whose scores, weights and results stay
+// Flash attention of narrow heads: a warp has 16 queries, whose scores, weights and results stay
 // in its registers from one product by matrix units to the next; keys and values of the next tile
 // are brought to shared memory meanwhile. The CPU's dropout decisions.
 // Source: Dao 2023, "FlashAttention-2", section 3.
@@ -19,11 +19,13 @@ struct RegistersForward : FlashRegisters<T, Wide> {
   using Base::kThreads;
   using Base::s;
   using typename Base::Scores;
-  static constexpr int kAtOnce = 3;
+  using typename Base::Turns;
   T* y = nullptr;
 
   struct Room {
-    int q, k[2], v[2], padding[2], bytes;
+    int q;
+    Turns k, v, padding;
+    int bytes;
   };
   HETU_HD static constexpr Room room() {
     SharedRoom r;
@@ -47,7 +49,6 @@ struct RegistersForward : FlashRegisters<T, Wide> {
     this->bring(block, this->q + this->query(first), s.width, rows, q_tile);
     bring_keys(block, first, seen.begin, seen.end, false);
     block.sync();
-    Factor<T, Wide> queries(q_tile, kStep);
     Sums<Wide> made;
     made.fill(0);
     RowValues top, sum;
@@ -61,16 +62,16 @@ struct RegistersForward : FlashRegisters<T, Wide> {
       this->decide(decided, stream, first, key);
       Scores scores;
       scores.fill(0);
-      add_product<true>(scores, queries, block.template shared<T>(odd ? at.k[1] : at.k[0]), kStep);
-      const auto* const padding =
-          block.template shared<std::int32_t>(odd ? at.padding[1] : at.padding[0]);
+      Factor<T, Wide> queries(q_tile, kStep);  // again, which takes fewer registers than to keep
+      add_product<true>(scores, queries, block.template shared<T>(at.k[odd]), kStep);
+      const auto* const padding = block.template shared<std::int32_t>(at.padding[odd]);
       this->template score<false>(scores, first, rows, key, keys, padding);
       soften(scores, made, top, sum);
       if (this->run.drops)
         scores.each(
             [&](const Place& p, float& x) { x = this->is_kept(decided.now, p) ? x : 0.0F; });
-      Factor<T, kSide> weights(scores);
-      add_product<false>(made, weights, block.template shared<T>(odd ? at.v[1] : at.v[0]), kStep);
+      Factor<T, kSide, true> weights(scores);
+      add_product<false>(made, weights, block.template shared<T>(at.v[odd]), kStep);
       block.sync();
     }
     store(block, first, rows, made, top, sum, q_tile);
@@ -85,12 +86,10 @@ struct RegistersForward : FlashRegisters<T, Wide> {
     constexpr Room at = room();
     const int keys = this->rows(key, end, kSide);
     const std::int64_t from = this->kv(first, key);
-    this->bring(block, this->k + from, s.kv_width, keys,
-                block.template shared<T>(odd ? at.k[1] : at.k[0]));
-    this->bring(block, this->v + from, s.kv_width, keys,
-                block.template shared<T>(odd ? at.v[1] : at.v[0]));
+    this->bring(block, this->k + from, s.kv_width, keys, block.template shared<T>(at.k[odd]));
+    this->bring(block, this->v + from, s.kv_width, keys, block.template shared<T>(at.v[odd]));
     this->bring_padding(block, first, key, keys,
-                        block.template shared<std::int32_t>(odd ? at.padding[1] : at.padding[0]));
+                        block.template shared<std::int32_t>(at.padding[odd]));
   }
 
   /// Scores to exponentials below the highest so far; sums before are multiplied to match. Of each
@@ -105,14 +104,14 @@ struct RegistersForward : FlashRegisters<T, Wide> {
     factor.each([&](const Place& p, float& x) {
       const float now = highest[p];
       const float base = now == -HUGE_VALF ? 0.0F : now;  // a row that sees no key yet
-      x = power_of_two((top[p] - base) * kLog2E);
+      x = Base::power(top[p] - base);
       top[p] = now;
       highest[p] = base;
       sum[p] *= x;
     });
     made.each([&](const Place& p, float& x) { x *= factor[p]; });
     scores.each([&](const Place& p, float& x) {
-      x = power_of_two((x - highest[p]) * kLog2E);
+      x = Base::power(x - highest[p]);
       sum[p] += x;
     });
   }

@@ -1,4 +1,4 @@
-// What the kernels of flash attention of two-byte floats share, whose scores, weights and results
+// What the kernels of flash attention of narrow heads share, whose scores, weights and results
 // stay in registers: tiles brought ahead of their turn, scores with what masks do to them, and what
 // dropout keeps. Read by flash_registers.cu and flash_registers_grad.cu.
 #pragma once
@@ -6,8 +6,6 @@
 #include "ops/cuda/warp_tile.h"
 
 namespace hetu::cuda {
-
-inline constexpr float kLog2E = 1.44269504F;
 
 /// Numbers of elements at, at + 16, at + 32 and at + 48, of 16 bits each, the first lowest; where
 /// the first is the first of its group, `others` are the four after them.
@@ -40,6 +38,10 @@ template <class T, int Wide>
 struct FlashRegisters : Flash<T> {
   static constexpr int kSide = 64;  ///< queries and keys of a tile
   static constexpr int kThreads = kLaneThreads, kStep = tile_step<T>(Wide);
+  static constexpr int kAtOnce = sizeof(T) == 2 ? 3 : 2;
+  /// Whether shared memory has room for six tiles, those of the gradients, two of them brought
+  /// ahead.
+  static constexpr bool kAhead = sizeof(T) == 2;
   static_assert(kTileRows == kSide);
   using Scores = Sums<kSide>;
   using Kept = PerThread<std::uint32_t>;  ///< of dropout, a bit per place
@@ -47,8 +49,38 @@ struct FlashRegisters : Flash<T> {
   using Flash<T>::s;
   using Flash<T>::bias;
 
+  /// e^x. By way of 2^x the argument is rounded once more, which would show in float32.
+  HETU_HD static float power(float x) {
+    constexpr float kLog2E = 1.44269504F;
+    if constexpr (std::is_same_v<T, float>)
+      return std::exp(x);
+    else
+      return power_of_two(x * kLog2E);
+  }
+
   FlashRegisters(const Heads& heads, const MaskBias& of_mask)
       : Flash<T>(heads, of_mask, {kSide, kSide}) {}
+
+  /// Where the tiles of even and of odd turns are: in one place unless kAhead.
+  struct Turns {
+    int even, odd;
+    HETU_HD constexpr int operator[](bool is_odd) const { return is_odd ? odd : even; }
+  };
+  HETU_HD static constexpr Turns tiles_of_turns(SharedRoom& r) {
+    const int even = r.tile<T>(kSide, Wide);
+    return {even, kAhead ? r.tile<T>(kSide, Wide) : even};
+  }
+  /// bring() gets the next turn's tiles while use() reads this one's; unless kAhead, after it.
+  template <class Block, class Bring, class Use>
+  HETU_HD static void take_turn(const Block& block, const Bring& bring, const Use& use) {
+    if constexpr (kAhead) bring();
+    use();
+    block.sync();
+    if constexpr (!kAhead) {
+      bring();
+      block.sync();
+    }
+  }
 
   /// [`there` rows, columns] into a tile with zeros around, until the next sync().
   template <class Block>
@@ -211,22 +243,24 @@ struct FlashRegisters : Flash<T> {
   }
 };
 
-/// Whether flash attention in registers takes a node: two-byte floats, heads of 64 columns at most.
+/// Whether flash attention in registers takes a node: heads of 64 columns at most, not of float64.
 inline bool flash_registers_take(const KernelDesc& d) {
   constexpr std::int64_t kMostColumns = 64;
-  return is_narrow(d.outputs[0].dtype) && flash_takes(d) &&
+  const DType dtype = d.outputs[0].dtype;
+  return (is_narrow(dtype) || dtype == DType::Float32) && flash_takes(d) &&
          AttentionShape(d).columns <= kMostColumns;
 }
 
 /// Of what flash_registers_take has taken.
 template <template <class, int> class Body>
 PreparedKernel flash_registers_kernel(const KernelDesc& d) {
-  const bool narrow = AttentionShape(d).columns <= 32;
-  PreparedKernel made;
-  if (d.outputs[0].dtype == DType::BFloat16)
-    made = narrow ? kernel<Body<BFloat16, 32>>(d) : kernel<Body<BFloat16, 64>>(d);
-  else
-    made = narrow ? kernel<Body<Float16, 32>>(d) : kernel<Body<Float16, 64>>(d);
+  const auto of = [&]<class T>(T) {
+    return AttentionShape(d).columns <= 32 ? kernel<Body<T, 32>>(d) : kernel<Body<T, 64>>(d);
+  };
+  const DType dtype = d.outputs[0].dtype;
+  PreparedKernel made = dtype == DType::BFloat16  ? of(BFloat16())
+                        : dtype == DType::Float16 ? of(Float16())
+                                                  : of(float());
   made.implementation = "flash_registers";
   return made;
 }

@@ -14,25 +14,28 @@ template <class T, int Wide>
 struct RegistersQueryGrad : FlashRegisters<T, Wide> {
   using Base = FlashRegisters<T, Wide>;
   using Base::Base;
+  using Base::kAhead;
   using Base::kSide;
   using Base::kStep;
   using Base::kThreads;
   using Base::s;
   using typename Base::Scores;
-  static constexpr int kAtOnce = 3;
+  using typename Base::Turns;
   static constexpr int kKeptTiles = 8;  ///< of which dropout's decisions are made once
   float* totals = nullptr;              ///< per row: the sum of weights times their gradients
   T* dq = nullptr;
 
   struct Room {
-    int q, dy, k[2], v[2], padding[2], kept, bytes;
+    int q, dy;
+    Turns k, v, padding;
+    int kept, bytes;
   };
   HETU_HD static constexpr Room room() {
     SharedRoom r;
     return {r.tile<T>(kSide, Wide),
             r.tile<T>(kSide, Wide),
-            {r.tile<T>(kSide, Wide), r.tile<T>(kSide, Wide)},
-            {r.tile<T>(kSide, Wide), r.tile<T>(kSide, Wide)},
+            Base::tiles_of_turns(r),
+            Base::tiles_of_turns(r),
             {r.take(kSide, 4), r.take(kSide, 4)},
             r.take(kKeptTiles * kThreads, 4),
             r.bytes()};
@@ -60,33 +63,36 @@ struct RegistersQueryGrad : FlashRegisters<T, Wide> {
     made.fill(0);
     typename Base::Decided decided;
     block.sync();
-    // The gradient of a score needs its row's total, which is known after all keys. Two tiles stay
-    // where they are.
+    // The gradient of a score needs its row's total, which is known after all keys. As many tiles
+    // as there is room for stay where they are.
     for (int turn = 0; turn < 2 * tiles; ++turn) {
       const int number_of_tile = turn % tiles;
       const bool odd = tiles > 1 && turn % 2 != 0, counts = turn < tiles;
-      if (turn + 1 < 2 * tiles && (turn + 1 < tiles || tiles > 2))
-        bring_keys(block, first, seen.begin + (turn + 1) % tiles * kSide, seen.end, !odd);
-      const std::int64_t key = seen.begin + number_of_tile * kSide;
-      decide_once(block, decided, stream, first, key, number_of_tile, counts);
-      Scores scores, of_weights;
-      products(block, first, rows, key, this->rows(key, seen.end, kSide), odd, scores, of_weights);
-      scores.each([&](const Place& p, float& x) {
-        float& grad = of_weights[p];
-        x = power_of_two((x - top[p]) * kLog2E) * inverse[p];
-        grad = this->is_kept(decided.now, p) ? grad * this->kept_scale() : 0.0F;
+      const auto bring_next = [&] {
+        if (turn + 1 < 2 * tiles && (turn + 1 < tiles || tiles > (kAhead ? 2 : 1)))
+          bring_keys(block, first, seen.begin + (turn + 1) % tiles * kSide, seen.end, !odd);
+      };
+      Base::take_turn(block, bring_next, [&] {
+        const std::int64_t key = seen.begin + number_of_tile * kSide;
+        decide_once(block, decided, stream, first, key, number_of_tile, counts);
+        Scores scores, of_weights;
+        products(block, first, rows, key, this->rows(key, seen.end, kSide), odd, scores,
+                 of_weights);
+        scores.each([&](const Place& p, float& x) {
+          float& grad = of_weights[p];
+          x = Base::power(x - top[p]) * inverse[p];
+          grad = this->is_kept(decided.now, p) ? grad * this->kept_scale() : 0.0F;
+        });
+        if (counts) {
+          scores.each([&](const Place& p, float& x) { total[p] += x * of_weights[p]; });
+          if (turn + 1 == tiles) total.agree([](float a, float b) { return a + b; });
+        } else {
+          const auto scale = static_cast<float>(s.scale);
+          scores.each([&](const Place& p, float& x) { x *= (of_weights[p] - total[p]) * scale; });
+          Factor<T, kSide, true> of_scores(scores);
+          add_product<false>(made, of_scores, block.template shared<T>(at.k[odd]), kStep);
+        }
       });
-      if (counts) {
-        scores.each([&](const Place& p, float& x) { total[p] += x * of_weights[p]; });
-        if (turn + 1 == tiles) total.agree([](float a, float b) { return a + b; });
-      } else {
-        const auto scale = static_cast<float>(s.scale);
-        scores.each([&](const Place& p, float& x) { x *= (of_weights[p] - total[p]) * scale; });
-        Factor<T, kSide> of_scores(scores);
-        add_product<false>(made, of_scores, block.template shared<T>(odd ? at.k[1] : at.k[0]),
-                           kStep);
-      }
-      block.sync();
     }
     total.each([&](const Place& p, float& x) {
       if (p.column == 0 && p.row < rows) totals[this->row_of(first) + p.row] = x;
@@ -101,12 +107,10 @@ struct RegistersQueryGrad : FlashRegisters<T, Wide> {
     constexpr Room at = room();
     const int keys = this->rows(key, end, kSide);
     const std::int64_t from = this->kv(first, key);
-    this->bring(block, this->k + from, s.kv_width, keys,
-                block.template shared<T>(odd ? at.k[1] : at.k[0]));
-    this->bring(block, this->v + from, s.kv_width, keys,
-                block.template shared<T>(odd ? at.v[1] : at.v[0]));
+    this->bring(block, this->k + from, s.kv_width, keys, block.template shared<T>(at.k[odd]));
+    this->bring(block, this->v + from, s.kv_width, keys, block.template shared<T>(at.v[odd]));
     this->bring_padding(block, first, key, keys,
-                        block.template shared<std::int32_t>(odd ? at.padding[1] : at.padding[0]));
+                        block.template shared<std::int32_t>(at.padding[odd]));
   }
 
   /// What forward kept of rows; of those that are not there, nothing.
@@ -125,13 +129,12 @@ struct RegistersQueryGrad : FlashRegisters<T, Wide> {
     constexpr Room at = room();
     scores.fill(0);
     Factor<T, Wide> queries(block.template shared<T>(at.q), kStep);
-    add_product<true>(scores, queries, block.template shared<T>(odd ? at.k[1] : at.k[0]), kStep);
-    this->template score<false>(
-        scores, first, rows, key, keys,
-        block.template shared<std::int32_t>(odd ? at.padding[1] : at.padding[0]));
+    add_product<true>(scores, queries, block.template shared<T>(at.k[odd]), kStep);
+    this->template score<false>(scores, first, rows, key, keys,
+                                block.template shared<std::int32_t>(at.padding[odd]));
     of_weights.fill(0);
     Factor<T, Wide> grads(block.template shared<T>(at.dy), kStep);
-    add_product<true>(of_weights, grads, block.template shared<T>(odd ? at.v[1] : at.v[0]), kStep);
+    add_product<true>(of_weights, grads, block.template shared<T>(at.v[odd]), kStep);
   }
 
   /// Of the first tiles a thread keeps what it decided at the first time.
@@ -164,20 +167,22 @@ struct RegistersKeyGrad : FlashRegisters<T, Wide> {
   using Base::s;
   using typename Base::Kept;
   using typename Base::Scores;
-  static constexpr int kAtOnce = 3;
+  using typename Base::Turns;
   const float* totals = nullptr;
   T *dk = nullptr, *dv = nullptr;
 
   struct Room {
-    int k, v, padding, q[2], dy[2], stats[2], totals[2], kept[2], bytes;
+    int k, v, padding;
+    Turns q, dy, stats, totals, kept;
+    int bytes;
   };
   HETU_HD static constexpr Room room() {
     SharedRoom r;
     return {r.tile<T>(kSide, Wide),
             r.tile<T>(kSide, Wide),
             r.take(kSide, 4),
-            {r.tile<T>(kSide, Wide), r.tile<T>(kSide, Wide)},
-            {r.tile<T>(kSide, Wide), r.tile<T>(kSide, Wide)},
+            Base::tiles_of_turns(r),
+            Base::tiles_of_turns(r),
             {r.take(2 * kSide, 4), r.take(2 * kSide, 4)},
             {r.take(kSide, 4), r.take(kSide, 4)},
             {r.take(2 * kSide, 4), r.take(2 * kSide, 4)},
@@ -208,9 +213,11 @@ struct RegistersKeyGrad : FlashRegisters<T, Wide> {
       ScoreRow next = now;
       next.query += kSide;
       is = seek(next, end, key, keys);
-      if (is) bring_queries(block, stream, next, key, !odd);
-      add_queries(block, now, key, keys, odd, to_k, to_v);
-      block.sync();
+      const auto bring_next = [&] {
+        if (is) bring_queries(block, stream, next, key, !odd);
+      };
+      Base::take_turn(block, bring_next,
+                      [&] { add_queries(block, now, key, keys, odd, to_k, to_v); });
       now = next;
       odd = !odd;
     }
@@ -236,21 +243,18 @@ struct RegistersKeyGrad : FlashRegisters<T, Wide> {
     constexpr Room at = room();
     const int rows = this->rows(first.query, s.queries, kSide);
     const std::int64_t from = this->query(first), row = this->row_of(first);
-    this->bring(block, this->q + from, s.width, rows,
-                block.template shared<T>(odd ? at.q[1] : at.q[0]));
-    this->bring(block, this->dy + from, s.width, rows,
-                block.template shared<T>(odd ? at.dy[1] : at.dy[0]));
+    this->bring(block, this->q + from, s.width, rows, block.template shared<T>(at.q[odd]));
+    this->bring(block, this->dy + from, s.width, rows, block.template shared<T>(at.dy[odd]));
     const float *const stats_of = this->stats + 2 * row, *const totals_of = totals + row;
-    auto* const to_stats = block.template shared<float>(odd ? at.stats[1] : at.stats[0]);
-    auto* const to_totals = block.template shared<float>(odd ? at.totals[1] : at.totals[0]);
+    auto* const to_stats = block.template shared<float>(at.stats[odd]);
+    auto* const to_totals = block.template shared<float>(at.totals[odd]);
     block.template spread<2 * kSide, kThreads>([=](int i) {
       const bool has = i < 2 * rows;
       bring_word(has ? stats_of + i : stats_of, to_stats + i, has);
       if (i < kSide) bring_word(i < rows ? totals_of + i : totals_of, to_totals + i, i < rows);
     });
     if (this->run.drops)
-      decide_turned(stream, first, key,
-                    block.template shared<std::uint32_t>(odd ? at.kept[1] : at.kept[0]));
+      decide_turned(stream, first, key, block.template shared<std::uint32_t>(at.kept[odd]));
   }
 
   /// What dropout keeps: of each key of the tile two words, a bit per query. A lane has a query and
@@ -296,10 +300,10 @@ struct RegistersKeyGrad : FlashRegisters<T, Wide> {
   HETU_HD void add_queries(const Block& block, const ScoreRow& first, std::int64_t key, int keys,
                            bool odd, Sums<Wide>& to_k, Sums<Wide>& to_v) const {
     constexpr Room at = room();
-    const auto* const q_tile = block.template shared<T>(odd ? at.q[1] : at.q[0]);
-    const auto* const dy_tile = block.template shared<T>(odd ? at.dy[1] : at.dy[0]);
-    const auto* const of_rows = block.template shared<float>(odd ? at.stats[1] : at.stats[0]);
-    const auto* const sums = block.template shared<float>(odd ? at.totals[1] : at.totals[0]);
+    const auto* const q_tile = block.template shared<T>(at.q[odd]);
+    const auto* const dy_tile = block.template shared<T>(at.dy[odd]);
+    const auto* const of_rows = block.template shared<float>(at.stats[odd]);
+    const auto* const sums = block.template shared<float>(at.totals[odd]);
     const int rows = this->rows(first.query, s.queries, kSide);
     Scores weights, of_weights;
     weights.fill(0);
@@ -311,18 +315,18 @@ struct RegistersKeyGrad : FlashRegisters<T, Wide> {
     Factor<T, Wide> values(block.template shared<T>(at.v), kStep);
     add_product<true>(of_weights, values, dy_tile, kStep);
     Kept kept;
-    read_kept(block.template shared<std::uint32_t>(odd ? at.kept[1] : at.kept[0]), kept);
+    read_kept(block.template shared<std::uint32_t>(at.kept[odd]), kept);
     const float scale = static_cast<float>(s.scale), of_kept = this->kept_scale();
     weights.each([&](const Place& p, float& x) {
       float& grad = of_weights[p];
       const bool is = this->is_kept(kept, p);
-      x = power_of_two((x - of_rows[2 * p.column]) * kLog2E) * of_rows[2 * p.column + 1];
+      x = Base::power(x - of_rows[2 * p.column]) * of_rows[2 * p.column + 1];
       grad = x * ((is ? grad * of_kept : 0.0F) - sums[p.column]) * scale;
       if (!is) x = 0;
     });
-    Factor<T, kSide> left(weights);
+    Factor<T, kSide, true> left(weights);
     add_product<false>(to_v, left, dy_tile, kStep);
-    Factor<T, kSide> of_scores(of_weights);
+    Factor<T, kSide, true> of_scores(of_weights);
     add_product<false>(to_k, of_scores, q_tile, kStep);
   }
 };

@@ -4,6 +4,7 @@
 #pragma once
 #include <lanes.h>
 
+#include <bit>
 #include <cstdint>
 #include <type_traits>
 #include <utility>
@@ -105,7 +106,11 @@ class Sums {
         unrolled<2>([&](auto half) {
           const Place p = Place::of(thread, block, 2 * half);
           const float(&x)[4] = of(thread, block);
-          put_word(tile + p.row * step + p.column, two<T>(x[2 * half], x[2 * half + 1]));
+          T* const to = tile + p.row * step + p.column;
+          if constexpr (std::is_same_v<T, float>)
+            unrolled<2>([&](auto side) { to[side] = x[2 * half + side]; });
+          else
+            put_word(to, two<T>(x[2 * half], x[2 * half + 1]));
         });
       });
     });
@@ -118,26 +123,34 @@ class Sums {
   PerThread<Held> values_;
 };
 
-/// A left factor [kTileRows, Depth].
-template <class T, int Depth>
+/// A left factor [kTileRows, Depth], from shared memory or `OfSums`.
+template <class T, int Depth, bool OfSums = false>
 class Factor {
  public:
+  static constexpr int kPieces = Depth / kDeep<T>;
+
   /// From a tile in shared memory, of rows that begin `step` apart.
-  HETU_HD Factor(const T* tile, int step) {
-    unrolled<Depth / 16>([&](auto k) {
+  HETU_HD Factor(const T* tile, int step) requires(!OfSums) {
+    unrolled<kPieces>([&](auto k) {
       load_squares<false>(held(k), [&](int thread) {
-        const Spot from = row_down(thread % kWarp);
-        return tile + (thread / kWarp * kWarpRows + from.row) * step + k * 16 + from.column;
+        const Spot from = row_down<T>(thread % kWarp);
+        return tile + (thread / kWarp * kWarpRows + from.row) * step + k * kDeep<T> + from.column;
       });
     });
   }
-  /// Sums rounded to T: two blocks of eight columns lie in a lane's registers as 16 of a factor do.
-  HETU_HD explicit Factor(Sums<Depth>& sums) {
+  /// Sums rounded to T: blocks of eight columns lie in a lane's registers as a factor does, of
+  /// float32 in the order that right_spot() knows.
+  HETU_HD explicit Factor(Sums<Depth>& sums) requires(OfSums) {
     for_threads([&](int thread) {
-      unrolled<Depth / 16>([&](auto k) {
+      unrolled<kPieces>([&](auto k) {
         unrolled<4>([&](auto r) {
-          const float(&x)[4] = sums.of(thread, 2 * k + r / 2);
-          held(k)(thread).word[r] = two<T>(x[r % 2 * 2], x[r % 2 * 2 + 1]);
+          std::uint32_t& word = held(k)(thread).word[r];
+          if constexpr (std::is_same_v<T, float>) {
+            word = std::bit_cast<std::uint32_t>(sums.of(thread, k)[r % 2 * 2 + r / 2]);
+          } else {
+            const float(&x)[4] = sums.of(thread, 2 * k + r / 2);
+            word = two<T>(x[r % 2 * 2], x[r % 2 * 2 + 1]);
+          }
         });
       });
     });
@@ -148,28 +161,114 @@ class Factor {
 
  private:
   struct Held {
-    Quad x[Depth / 16];
+    Quad x[kPieces];
   };
   PerThread<Held> values_;
 };
 
+/// Of a right factor, a tile in shared memory as add_product() has it, what lanes hold of depth
+/// kDeep * k and columns 16 * j on.
+template <bool Turned, bool OfSums, class T, class To>
+HETU_HD void load_right(const To& to, const T* tile, int step, int k, int j) {
+  const T* const from =
+      tile + (Turned ? 16 * j : kDeep<T> * k) * step + (Turned ? kDeep<T> * k : 16 * j);
+  if constexpr (std::is_same_v<T, float> && !Turned) {
+    for_threads([&](int thread) {
+      unrolled<4>([&](auto r) {
+        const Spot spot = right_spot(thread % kWarp, r, OfSums);
+        to(thread).word[r] = std::bit_cast<std::uint32_t>(from[spot.row * step + spot.column]);
+      });
+    });
+  } else {
+    static_assert(!(std::is_same_v<T, float> && OfSums), "the depth is in another order");
+    load_squares<!Turned>(to, [&](int thread) {
+      const int lane = thread % kWarp;
+      const Spot spot = Turned ? row_across<T>(lane) : row_down<T>(lane);
+      return from + spot.row * step + spot.column;
+    });
+  }
+}
+
 /// sums += left right, the right factor a tile in shared memory: [Columns, Depth] where `Turned`,
 /// else [Depth, Columns].
-template <bool Turned, class T, int Columns, int Depth>
-HETU_HD void add_product(Sums<Columns>& sums, Factor<T, Depth>& left, const T* tile, int step) {
-  unrolled<Depth / 16>([&](auto k) {
+template <bool Turned, class T, int Columns, int Depth, bool OfSums>
+HETU_HD void add_product(Sums<Columns>& sums, Factor<T, Depth, OfSums>& left, const T* tile,
+                         int step) {
+  unrolled<Depth / kDeep<T>>([&](auto k) {
     unrolled<Columns / 16>([&](auto j) {
       PerThread<Quad> right;
       const auto of_right = [&](int thread) -> Quad& { return right.of(thread); };
-      load_squares<!Turned>(of_right, [&](int thread) {
-        const int lane = thread % kWarp;
-        const Spot from = Turned ? row_across(lane) : row_down(lane);
-        return tile + (from.row + 16 * (Turned ? j : k)) * step + from.column +
-               16 * (Turned ? k : j);
-      });
+      load_right<Turned, OfSums>(of_right, tile, step, k, j);
       unrolled<2>([&](auto half) {
         add_matrices<T>([&](int thread) -> float(&)[4] { return sums.of(thread, 2 * j + half); },
                         left.held(k), of_right, half);
+      });
+    });
+  });
+}
+
+/// Four float32 of a factor as the matrix units take them.
+class Parts {
+ public:
+  template <class From>
+  HETU_HD void split(const From& from) {
+    for_threads([&](int thread) {
+      unrolled<4>([&](auto r) {
+        const auto x = std::bit_cast<float>(from(thread).word[r]);
+        upper_.of(thread).word[r] = tf32_upper(x);
+        lower_.of(thread).word[r] = tf32_lower(x);
+      });
+    });
+  }
+  HETU_HD auto upper() {
+    return [this](int thread) -> const Quad& { return upper_.of(thread); };
+  }
+  HETU_HD auto lower() {
+    return [this](int thread) -> const Quad& { return lower_.of(thread); };
+  }
+
+ private:
+  PerThread<Quad> upper_, lower_;
+};
+
+/// The same of float32, in three products of halves of its bits; that of lower ones is below what
+/// float32 has. The matrix units cut sums off where float32 rounds, which would show in long ones:
+/// so those of a product begin at zero, small ones apart from large ones.
+/// Source: Ootomo, Yokota 2022, "Recovering single precision accuracy from Tensor Cores while
+/// surpassing the FP32 theoretical peak performance", section 3.
+template <bool Turned, int Columns, int Depth, bool OfSums>
+HETU_HD void add_product(Sums<Columns>& sums, Factor<float, Depth, OfSums>& left, const float* tile,
+                         int step) {
+  constexpr int kColumns = 32, kBlocks = kColumns / 8;  // at once, for want of registers
+  unrolled<Columns / kColumns>([&](auto part) {
+    Sums<kColumns> large, small;
+    large.fill(0);
+    small.fill(0);
+    unrolled<Depth / kDeep<float>>([&](auto k) {
+      Parts a;
+      a.split(left.held(k));
+      unrolled<kColumns / 16>([&](auto j) {
+        PerThread<Quad> right;
+        const auto of_right = [&](int thread) -> Quad& { return right.of(thread); };
+        load_right<Turned, OfSums>(of_right, tile, step, k, part * kColumns / 16 + j);
+        Parts b;
+        b.split(of_right);
+        unrolled<2>([&](auto half) {
+          const auto to = [&](auto& of) {
+            return [&](int thread) -> float(&)[4] { return of.of(thread, 2 * j + half); };
+          };
+          add_matrices<float>(to(small), a.upper(), b.lower(), half);
+          add_matrices<float>(to(small), a.lower(), b.upper(), half);
+          add_matrices<float>(to(large), a.upper(), b.upper(), half);
+        });
+      });
+    });
+    for_threads([&](int thread) {
+      unrolled<kBlocks>([&](auto block) {
+        unrolled<4>([&](auto r) {
+          sums.of(thread, part * kBlocks + block)[r] +=
+              large.of(thread, block)[r] + small.of(thread, block)[r];
+        });
       });
     });
   });

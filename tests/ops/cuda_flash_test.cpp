@@ -3,8 +3,11 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <bit>
+#include <cmath>
 #include <cstring>
-#include <memory>
+#include <utility>
 
 #include "graph/base/bfloat16.h"
 #include "ops/cuda/registry.h"
@@ -32,10 +35,10 @@ void expect_near(const std::vector<Tensor>& got, const std::vector<Tensor>& want
         << "output " << i;
 }
 
-/// Which of the rows takes a sample: pure of its shape and dtype.
-const char* expected(const FlashSample& f, DType floats) {
+/// Which of the rows takes a sample.
+const char* expected(const FlashSample& f) {
   if (f.columns == 1000) return "cuda";  // no card has so much shared memory
-  return floats != DType::Float32 && f.columns <= 64 ? "flash_registers" : "flash";
+  return f.columns <= 64 ? "flash_registers" : "flash";
 }
 
 TEST(CudaFlash, GoesThroughTilesOfQueriesAndKeys) {
@@ -47,7 +50,7 @@ TEST(CudaFlash, GoesThroughTilesOfQueriesAndKeys) {
         SCOPED_TRACE(fmt::format("{}, {}, {}", f.what, dtype_name(floats), gradient));
         const Case c = flash_case(f, floats, gradient);
         const std::vector<Tensor> inputs = flash_inputs(f, c, floats, kSeed, run);
-        EXPECT_STREQ(prepare_cuda(c.desc()).implementation, expected(f, floats));
+        EXPECT_STREQ(prepare_cuda(c.desc()).implementation, expected(f));
         const std::vector<Tensor> want = in_float64(c, inputs, run);
         for (const KernelRow* row : cuda_kernels(c.op)) {
           if (!row->takes(c.desc()) || row->implementation == std::string_view("cuda")) continue;
@@ -69,19 +72,21 @@ TEST(CudaFlash, TakesTensorsAsTheyLie) {
   const HostBench host;
   const RunContext run{kSeed, 7, 40, true, 4};
   const FlashSample f = flash_samples().front();
-  for (const bool gradient : {false, true}) {
-    const Case c = flash_case(f, DType::BFloat16, gradient);
-    const std::vector<Tensor> inputs = flash_inputs(f, c, DType::BFloat16, kSeed, run);
+  for (const int n : {0, 1, 2, 3}) {
+    const bool gradient = n % 2 != 0;
+    const DType floats = n < 2 ? DType::Float32 : DType::BFloat16;
+    const Case c = flash_case(f, floats, gradient);
+    const std::vector<Tensor> inputs = flash_inputs(f, c, floats, kSeed, run);
     const PreparedKernel kernel = prepare_cuda(c.desc());
     std::vector<char> scratch(static_cast<std::size_t>(kernel.scratch_bytes) + 1);
     std::vector<std::vector<char>> results[2];
     for (const std::size_t off : {0, 1}) {
-      std::vector<std::vector<float>> lain;  // aligned by four, and by two where `off`
+      std::vector<std::vector<float>> lain;  // by 16 bytes, and an element further if `off`
       std::vector<const void*> in;
       std::vector<void*> out;
       const auto lay = [&](const TensorType& t, const void* from) {
         const auto bytes = static_cast<std::size_t>(Tensor(t).bytes());
-        const std::size_t by = is_narrow(t.dtype) ? 2 * off : 0;
+        const std::size_t by = t.dtype == floats ? off * dtype_bytes(floats) : 0;
         lain.emplace_back(bytes / 4 + 2);
         char* const at = reinterpret_cast<char*>(lain.back().data()) + by;
         if (from != nullptr) std::memcpy(at, from, bytes);
@@ -100,46 +105,140 @@ TEST(CudaFlash, TakesTensorsAsTheyLie) {
   }
 }
 
+/// [Rows, Columns] of at(row, column), whose rows begin as those of kernels' tiles do.
+template <class T, int Rows, int Columns>
+struct alignas(16) TileOf {
+  static constexpr int kStep = cuda::tile_step<T>(Columns);
+  T at[Rows * kStep] = {};
+  template <class At>
+  explicit TileOf(const At& of) {
+    for (int i = 0; i < Rows * Columns; ++i)
+      at[i / Columns * kStep + i % Columns] = T(of(i / Columns, i % Columns));
+  }
+  float operator()(int row, int column) const { return float(at[row * kStep + column]); }
+};
+
+template <class T>
+class CudaLanes : public testing::Test {};
+using TypesOfLanes = testing::Types<BFloat16, float>;
+TYPED_TEST_SUITE(CudaLanes, TypesOfLanes);
+
 // Products of tiles as lanes of the matrix units hold them, against plain ones; whole numbers, so
 // that sums are exact.
-TEST(CudaFlash, LanesMultiplyAsMatricesDo) {
-  constexpr int kRows = cuda::kTileRows, kDepth = 32, kColumns = 64, kStep = kColumns + 8;
-  struct alignas(16) Tiles {
-    BFloat16 a[kRows * kStep], b[kDepth * kStep], turned[kColumns * kStep], out[kRows * kStep];
-  };
-  const auto tiles = std::make_unique<Tiles>();
-  for (int i = 0; i < kRows * kStep; ++i) tiles->a[i] = BFloat16(static_cast<float>(i * 7 % 5 - 2));
-  for (int k = 0; k < kDepth; ++k)
-    for (int j = 0; j < kColumns; ++j)
-      tiles->b[k * kStep + j] = tiles->turned[j * kStep + k] =
-          BFloat16(static_cast<float>((k * 31 + j * 17) % 7 - 3));
-  cuda::Factor<BFloat16, kDepth> left(tiles->a, kStep);
-  cuda::Sums<kColumns> sums, turned;
+TYPED_TEST(CudaLanes, MultiplyAsMatricesDo) {
+  using T = TypeParam;
+  constexpr int kRows = cuda::kTileRows, kDepth = 32, kColumns = 64;
+  const auto whole = [](int k, int j) { return static_cast<float>((k * 31 + j * 17) % 7 - 3); };
+  const TileOf<T, kRows, kDepth> a(
+      [](int i, int k) { return static_cast<float>((i * 36 + k) * 7 % 5 - 2); });
+  const TileOf<T, kDepth, kColumns> b(whole);
+  const TileOf<T, kColumns, kDepth> b_turned([&](int j, int k) { return whole(k, j); });
+  const TileOf<T, kColumns, kColumns> identity([](int i, int j) { return i == j ? 1.0F : 0.0F; });
+  TileOf<T, kRows, kColumns> out([](int, int) { return 0.0F; });
+  cuda::Factor<T, kDepth> left(a.at, a.kStep);
+  cuda::Sums<kColumns> sums, turned, same;
   sums.fill(1);
   turned.fill(1);
-  cuda::add_product<false>(sums, left, tiles->b, kStep);
-  cuda::add_product<true>(turned, left, tiles->turned, kStep);
-  cuda::Factor<BFloat16, kColumns> again(sums);  // of which [kRows, kColumns] times the identity is
-  for (int j = 0; j < kColumns * kColumns; ++j)
-    tiles->turned[j / kColumns * kStep + j % kColumns] = BFloat16(j % (kColumns + 1) == 0 ? 1 : 0);
-  cuda::Sums<kColumns> same;
   same.fill(0);
-  cuda::add_product<false>(same, again, tiles->turned, kStep);
-  same.put(tiles->out, kStep);
+  cuda::add_product<false>(sums, left, b.at, b.kStep);
+  cuda::add_product<true>(turned, left, b_turned.at, b_turned.kStep);
+  cuda::Factor<T, kColumns, true> again(sums);  // of which the product with the identity is
+  cuda::add_product<false>(same, again, identity.at, identity.kStep);
+  same.put(out.at, out.kStep);
   int seen = 0;
   std::vector<std::uint32_t> bits(cuda::kLaneThreads);
   sums.each([&](const cuda::Place& p, float& x) {
     float want = 1;
-    for (int k = 0; k < kDepth; ++k)
-      want += float(tiles->a[p.row * kStep + k]) * float(tiles->b[k * kStep + p.column]);
+    for (int k = 0; k < kDepth; ++k) want += a(p.row, k) * b(k, p.column);
     EXPECT_EQ(x, want);
-    EXPECT_EQ(turned.of(p.thread, p.block)[2 * p.half + p.side], want);
-    EXPECT_EQ(float(tiles->out[p.row * kStep + p.column]), want);
+    EXPECT_EQ(turned[p], want);
+    EXPECT_EQ(out(p.row, p.column), want);
     bits[static_cast<std::size_t>(p.thread)] |= 1u << p.bit();
     ++seen;
   });
   EXPECT_EQ(seen, kRows * kColumns);
   for (const std::uint32_t all : bits) EXPECT_EQ(all, ~0u) << "a bit stands for two places";
+}
+
+// Positive numbers, whose sums show it best where the matrix units cut off: products of tiles from
+// shared memory and of sums, added up over more keys than one tile has.
+TEST(CudaFlash, ProductsOfFloat32AreThoseOfFloat32) {
+  constexpr int kSide = 64, kTimes = 8;
+  const auto some = [](int seed) {
+    return [seed](int i, int j) {
+      return 1.0F + static_cast<float>((i * 7919 + j * 104729 + seed) % 9973) / 9973.0F;
+    };
+  };
+  const TileOf<float, kSide, kSide> a(some(1)), b(some(2));
+  cuda::Factor<float, kSide> left(a.at, a.kStep);
+  cuda::Sums<kSide> taken, of_sums, turned, weights;
+  for (cuda::Sums<kSide>* sums : {&taken, &of_sums, &turned}) sums->fill(0);
+  weights.each([&](const cuda::Place& p, float& x) { x = a(p.row, p.column); });
+  cuda::Factor<float, kSide, true> of_weights(weights);
+  for (int i = 0; i < kTimes; ++i) {
+    cuda::add_product<false>(taken, left, b.at, b.kStep);
+    cuda::add_product<false>(of_sums, of_weights, b.at, b.kStep);
+    cuda::add_product<true>(turned, left, b.at, b.kStep);
+  }
+  double most = 0;
+  taken.each([&](const cuda::Place& p, float& x) {
+    double want = 0, want_turned = 0;
+    for (int k = 0; k < kSide; ++k) {
+      want += kTimes * double{a(p.row, k)} * double{b(k, p.column)};
+      want_turned += kTimes * double{a(p.row, k)} * double{b(p.column, k)};
+    }
+    most = std::max({most, std::abs(x / want - 1), std::abs(of_sums[p] / want - 1),
+                     std::abs(turned[p] / want_turned - 1)});
+  });
+  EXPECT_LE(most, 1e-6);
+}
+
+TEST(CudaFlash, Tf32HasElevenBitsRoundedToNearest) {
+  const auto upper = [](float x) { return std::bit_cast<float>(cuda::tf32_upper(x)); };
+  const auto lower = [](float x) { return std::bit_cast<float>(cuda::tf32_lower(x)); };
+  const float unit = 0x1p-10F;
+  EXPECT_EQ(upper(1 + unit), 1 + unit);
+  EXPECT_EQ(upper(1 + unit / 2), 1 + unit) << "away from zero";
+  EXPECT_EQ(upper(-1 - unit / 2), -1 - unit);
+  EXPECT_EQ(upper(1 + unit / 2 - 0x1p-23F), 1);
+  EXPECT_EQ(upper(2 - 0x1p-23F), 2);
+  EXPECT_EQ(lower(1 + unit / 4), unit / 4);
+  EXPECT_EQ(lower(1 - unit / 8), -unit / 8 + (1 - upper(1 - unit / 8)));
+  for (const float x : {0.1F, -3.14159265F, 1e-30F, 12345.678F})
+    EXPECT_LE(std::abs(double{x} - double{upper(x)} - double{lower(x)}), 0x1p-21 * std::abs(x));
+  for (const std::uint32_t nan : {0x7fffffffu, 0x7f800001u, 0x7fc00000u, 0xffffffffu})
+    EXPECT_TRUE(std::isnan(lower(std::bit_cast<float>(nan)))) << "a NaN stays one";
+  EXPECT_TRUE(std::isnan(lower(HUGE_VALF)));
+}
+
+/// Whether `lanes` words of shared memory, or pieces of them, are in different banks.
+template <class At>
+bool in_different_banks(int lanes, int words, const At& at) {
+  std::vector<bool> taken(32);
+  for (int lane = 0; lane < lanes; ++lane)
+    for (int w = 0; w < words; ++w) {
+      const auto bank = static_cast<std::size_t>((at(lane) + w) % 32);
+      if (taken[bank]) return false;
+      taken[bank] = true;
+    }
+  return true;
+}
+
+TEST(CudaFlash, LanesReadFloat32FromDifferentBanks) {
+  for (const int columns : {32, 64}) {
+    const int step = cuda::tile_step<float>(columns);
+    for (int r = 0; r < 4; ++r)
+      EXPECT_TRUE(in_different_banks(cuda::kWarp, 1, [&](int lane) {
+        const cuda::Spot spot = cuda::right_spot(lane, r, true);
+        return spot.row * step + spot.column;
+      }));
+    for (const auto& row : {cuda::row_down<float>, cuda::row_across<float>})
+      for (int square = 0; square < 4; ++square)
+        EXPECT_TRUE(in_different_banks(8, 4, [&](int lane) {
+          const cuda::Spot spot = row(8 * square + lane);
+          return spot.row * step + spot.column;
+        }));
+  }
 }
 
 TEST(CudaFlash, TilesAreTheLargestThatFit) {

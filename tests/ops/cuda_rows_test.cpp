@@ -53,7 +53,7 @@ TEST(CudaTable, AnOperatorWithoutARowIsRefusedInOneLine) {
 TEST(CudaTable, TheReferenceIsTheLastRow) {
   const OpDef& def = op_set().find("fused_attention");
   const Case c = make_case(def, def.samples.front());
-  EXPECT_STREQ(prepare_cuda(c.desc()).implementation, "flash");
+  EXPECT_STREQ(prepare_cuda(c.desc()).implementation, "flash_registers");
   EXPECT_STREQ(prepare_cuda(c.desc(), KernelChoice::Reference).implementation, "cuda");
 }
 

@@ -45,11 +45,12 @@ class Block {
                  (for (int i = threadIdx.x; i < count; i += blockDim.x) f(i); __syncthreads();))
   }
 
-  /// The same without the barrier, of a count that is a multiple of the threads.
+  /// The same without the barrier, of a count that is a multiple of the threads. Not unrolled: what
+  /// addresses have in common would be kept in registers.
   template <int Count, int Threads, class F>
   HETU_HD void spread(const F& f) const {
     static_assert(Count % Threads == 0);
-    NV_IF_TARGET(NV_IS_DEVICE, (for (int k = 0; k < Count / Threads; ++k)
+    NV_IF_TARGET(NV_IS_DEVICE, (_Pragma("unroll 1") for (int k = 0; k < Count / Threads; ++k)
                                     f(k * Threads + static_cast<int>(threadIdx.x));))
   }
   /// What all threads wrote, and what they have had brought (lanes.h), is there.

@@ -84,7 +84,8 @@ __device__ inline std::uint32_t shared_address(const void* at) {
 }
 }  // namespace kernels
 
-/// Four squares of 8 x 8 of two-byte floats, of which at(thread) shows a row; `Turned`, transposed.
+/// Four squares of 8 rows of 16 bytes, of which at(thread) shows a row: a lane has four bytes of
+/// each. `Turned`, transposed as squares of 8 x 8 two-byte floats.
 template <bool Turned, class To, class At>
 HETU_HD void load_squares([[maybe_unused]] const To& to, [[maybe_unused]] const At& at) {
   if constexpr (Turned) {
@@ -104,7 +105,8 @@ HETU_HD void load_squares([[maybe_unused]] const To& to, [[maybe_unused]] const 
   }
 }
 
-/// sums [16, 8] += left [16, 16] right [16, 8], words 2 * half and the next of the right factor's.
+/// sums [16, 8] += left [16, 16] right [16, 8], words 2 * half and the next of the right factor's;
+/// of float32 left [16, 8] right [8, 8], both of kTf32Bits (fragments.h).
 template <class T, class Sum, class Left, class Right>
 HETU_HD void add_matrices([[maybe_unused]] const Sum& sums, [[maybe_unused]] const Left& left,
                           [[maybe_unused]] const Right& right, [[maybe_unused]] int half) {
@@ -113,6 +115,15 @@ HETU_HD void add_matrices([[maybe_unused]] const Sum& sums, [[maybe_unused]] con
                  (float(&c)[4] = sums(threadIdx.x); const Quad& a = left(threadIdx.x);
                   const Quad& b = right(threadIdx.x); asm volatile(
                       "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, "
+                      "{%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+                      : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+                      : "r"(a.word[0]), "r"(a.word[1]), "r"(a.word[2]), "r"(a.word[3]),
+                        "r"(b.word[2 * half]), "r"(b.word[2 * half + 1]));))
+  } else if constexpr (std::is_same_v<T, float>) {
+    NV_IF_TARGET(NV_IS_DEVICE,
+                 (float(&c)[4] = sums(threadIdx.x); const Quad& a = left(threadIdx.x);
+                  const Quad& b = right(threadIdx.x); asm volatile(
+                      "mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0, %1, %2, %3}, "
                       "{%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
                       : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
                       : "r"(a.word[0]), "r"(a.word[1]), "r"(a.word[2]), "r"(a.word[3]),

@@ -66,7 +66,7 @@ inline void put_word(void* to, std::uint32_t word) {
 inline float power_of_two(float x) { return std::exp2(x); }
 
 /// "ldmatrix": threads 8 m to 8 m + 7 show the rows of square m; of it, register m of lane l gets
-/// elements 2 (l % 4) and the next of row l / 4, transposed those of column l / 4.
+/// two-byte elements 2 (l % 4) and the next of row l / 4, transposed those of column l / 4.
 template <bool Turned, class To, class At>
 void load_squares(const To& to, const At& at) {
   for_threads([&](int thread) {
@@ -76,9 +76,11 @@ void load_squares(const To& to, const At& at) {
       for (int side = 0; side < 2; ++side) {
         const int down = Turned ? lane % 4 * 2 + side : lane / 4;
         const int across = Turned ? lane / 4 : lane % 4 * 2 + side;
-        const auto* const row = at(first + m * 8 + down);
+        const void* const row = at(first + m * 8 + down);
         HETU_ASSERT(reinterpret_cast<std::uintptr_t>(row) % sizeof(Quad) == 0);
-        word |= std::uint32_t{row[across].bits} << (16 * side);
+        std::uint16_t bits[8];
+        std::memcpy(bits, row, sizeof(bits));
+        word |= std::uint32_t{bits[across]} << (16 * side);
       }
       to(thread).word[m] = word;
     }
@@ -90,7 +92,7 @@ void load_squares(const To& to, const At& at) {
 /// columns to the right of these. b0, b1 are in column g, rows 2 t and 2 t + 1; b2, b3 eight rows
 /// below. c0, c1 are in row g, columns 2 t and 2 t + 1; c2, c3 eight rows below.
 template <class T, class Sum, class Left, class Right>
-void add_matrices(const Sum& sums, const Left& left, const Right& right, int half) {
+void add_two_bytes(const Sum& sums, const Left& left, const Right& right, int half) {
   const auto number = [](std::uint32_t word, int side) {
     return static_cast<float>(std::bit_cast<T>(static_cast<std::uint16_t>(word >> (16 * side))));
   };
@@ -110,6 +112,48 @@ void add_matrices(const Sum& sums, const Left& left, const Right& right, int hal
         for (int k = 0; k < 16; ++k) sum += a[lane / 4 + i / 2 * 8][k] * b[k][lane % 4 * 2 + i % 2];
       }
   }
+}
+
+/// The nearest float32 that is not further from zero.
+inline float cut_off(double x) {
+  const auto near = static_cast<float>(x);
+  return std::fabs(double{near}) > std::fabs(x) ? std::nextafter(near, 0.0F) : near;
+}
+
+/// "Matrix Fragments for mma.m16n8k8" of .tf32: a0 is in row g, column t; a1 eight rows below; a2,
+/// a3 four columns to the right of these. b0 is in column g, row t; b1 four rows below. c0 to c3 as
+/// of m16n8k16. What is added is exact here, and is cut off at the end, as cards do.
+template <class Sum, class Left, class Right>
+void add_tf32(const Sum& sums, const Left& left, const Right& right, int half) {
+  const auto number = [](std::uint32_t word) {
+    HETU_ASSERT((word & 0x1fffu) == 0);  // .tf32 has no such bits
+    return double{std::bit_cast<float>(word)};
+  };
+  for (int first = 0; first < kLaneThreads; first += kWarp) {
+    double a[16][8], b[8][8];
+    for (int lane = 0; lane < kWarp; ++lane) {
+      const int g = lane / 4, t = lane % 4;
+      for (int i = 0; i < 4; ++i)
+        a[g + i % 2 * 8][t + i / 2 * 4] = number(left(first + lane).word[i]);
+      for (int i = 0; i < 2; ++i) b[t + i * 4][g] = number(right(first + lane).word[2 * half + i]);
+    }
+    for (int lane = 0; lane < kWarp; ++lane)
+      for (int i = 0; i < 4; ++i) {
+        float& sum = sums(first + lane)[i];
+        double exact = sum;
+        for (int k = 0; k < 8; ++k)
+          exact += a[lane / 4 + i / 2 * 8][k] * b[k][lane % 4 * 2 + i % 2];
+        sum = cut_off(exact);
+      }
+  }
+}
+
+template <class T, class Sum, class Left, class Right>
+void add_matrices(const Sum& sums, const Left& left, const Right& right, int half) {
+  if constexpr (std::is_same_v<T, float>)
+    add_tf32(sums, left, right, half);
+  else
+    add_two_bytes<T>(sums, left, right, half);
 }
 
 /// Whether what is brought arrives with the block's next sync(), and not at once: a card's may at
