@@ -96,7 +96,7 @@ class Staging {
   static void copy_by_threads(std::byte* to, const std::byte* from, std::int64_t bytes) {
     const int parts = static_cast<int>(
         std::clamp<std::int64_t>(bytes / kOfThread, 1, std::min(threads(), kMostThreads)));
-    const std::int64_t each = (bytes / parts + 63) / 64 * 64;
+    const std::int64_t each = ((bytes + parts - 1) / parts + 63) / 64 * 64;
 #pragma omp parallel for schedule(static) num_threads(parts) if (parts > 1)
     for (int part = 0; part < parts; ++part) {
       const std::int64_t begin = std::min(bytes, part * each), some = std::min(each, bytes - begin);
