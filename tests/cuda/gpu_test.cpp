@@ -280,7 +280,7 @@ TEST_F(GpuTraining, LossesOf100StepsAreTheCpus) {
 
 /// Losses of a small residual network, whose last stage tells them.
 std::vector<double> residual_losses(const std::string& device, int stages, int steps,
-                                    const std::string& dtype = "float32") {
+                                    const std::string& dtype = "float32", double rate = 0.05) {
   TrainerOptions options = test_options();
   options.device = device;
   options.method = "1f1b";
@@ -291,7 +291,7 @@ std::vector<double> residual_losses(const std::string& device, int stages, int s
   options.threads = 1;
   options.dtype = dtype;
   OptimizerConfig optimizer = sgd();
-  optimizer.rate.base = 0.05;
+  optimizer.rate.base = rate;
   std::vector<std::vector<double>> told(static_cast<std::size_t>(stages));
   const auto work = [&](comm::Transport& links) {
     Trainer trainer(testing_model::residual_model(), optimizer, options, links);
@@ -309,8 +309,12 @@ std::vector<double> residual_losses(const std::string& device, int stages, int s
   return told.front();
 }
 
+// At this rate the CPU's own kernels and its reference kernels agree to 1e-7 over 100 steps; at
+// 0.05 they part at step 24, where something falls on the other side of a ReLU, by up to 2e-4.
 TEST_F(GpuTraining, ResidualNetworksLoseAsOnTheCpu) {
-  expect_near(residual_losses(training_device(), 1, 100), residual_losses("cpu", 1, 100), 1e-4);
+  constexpr double kRate = 0.03;
+  expect_near(residual_losses(training_device(), 1, 100, "float32", kRate),
+              residual_losses("cpu", 1, 100, "float32", kRate), 1e-4);
 }
 
 TEST_F(GpuTraining, ResidualNetworksOfThreeStagesAreOneStage) {
