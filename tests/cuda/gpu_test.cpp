@@ -1,7 +1,6 @@
 // What only a GPU can show: every CUDA row against float64, the same bits twice, a bad index told
-// at an event, training as on the CPU, and pipelines with the bits of one stage. Skipped, with the
-// reason printed, where there is no GPU; tests/cuda/run_on_gpu runs it where there is one. With
-// HETU_GPU_TEST_DEVICE=far what trains here runs on that device, to test the tests.
+// at an event. Skipped, with the reason printed, where there is no GPU; tests/cuda/run_on_gpu runs
+// it where there is one.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -14,8 +13,6 @@
 #include "executor/device/device.h"
 #include "graph/base/error.h"
 #include "ops/cuda/registry.h"
-#include "tests/executor/conv_model.h"
-#include "tests/executor/train_together.h"
 #include "tests/ops/cuda_tolerance.h"
 #include "tests/ops/factors.h"
 #include "tests/ops/flash_samples.h"
@@ -238,146 +235,6 @@ TEST_F(OnGpu, FactorsAreInvertedAsOnTheCpu) {
     EXPECT_EQ(preconditioned(*device_, call), got) << n << " sides, again";
   }
 }
-
-using testing_model::adamw;
-using testing_model::expect_equal;
-using testing_model::Outcome;
-using testing_model::Setting;
-using testing_model::sgd;
-using testing_model::train;
-
-std::string training_device() {
-  const char* const other = std::getenv("HETU_GPU_TEST_DEVICE");
-  return other != nullptr ? other : "cuda";
-}
-
-class GpuTraining : public testing::Test {
- protected:
-  void SetUp() override {
-    if (training_device() == "cuda" && !cuda_problem().empty()) GTEST_SKIP() << cuda_problem();
-  }
-};
-
-void expect_near(const std::vector<double>& losses, const std::vector<double>& want, double part) {
-  ASSERT_EQ(losses.size(), want.size());
-  for (std::size_t i = 0; i < want.size(); ++i)
-    ASSERT_NEAR(losses[i], want[i], part * std::fabs(want[i])) << "step " << i;
-}
-
-TEST_F(GpuTraining, LossesOf100StepsAreTheCpus) {
-  for (const OptimizerConfig& optimizer : {sgd(), adamw()}) {
-    Setting s;
-    s.method = "gpipe";
-    s.optimizer = optimizer;
-    s.steps = 100;
-    s.device = "cpu";
-    const Outcome cpu = train(s);
-    s.device = training_device();
-    const Outcome gpu = train(s);
-    expect_near(gpu.losses, cpu.losses, 1e-4);
-  }
-}
-
-/// Losses of a small residual network, whose last stage tells them.
-std::vector<double> residual_losses(const std::string& device, int stages, int steps,
-                                    const std::string& dtype = "float32", double rate = 0.05) {
-  TrainerOptions options = test_options();
-  options.device = device;
-  options.method = "1f1b";
-  options.stages = stages;
-  options.micro_batches = 4;
-  options.batch_size = 16;
-  options.seed = 5;
-  options.threads = 1;
-  options.dtype = dtype;
-  OptimizerConfig optimizer = sgd();
-  optimizer.rate.base = rate;
-  std::vector<std::vector<double>> told(static_cast<std::size_t>(stages));
-  const auto work = [&](comm::Transport& links) {
-    Trainer trainer(testing_model::residual_model(), optimizer, options, links);
-    for (int step = 0; step < steps; ++step) {
-      const testing_model::Images batch =
-          testing_model::images(static_cast<int>(options.batch_size), step);
-      const FieldLookup lookup = [&](const std::string& field, std::int64_t) -> const void* {
-        if (field == "label") return batch.labels.data();
-        return batch.images.data();
-      };
-      told[static_cast<std::size_t>(links.worker())].push_back(trainer.train(lookup).at("loss"));
-    }
-  };
-  EXPECT_EQ(on_worker_threads(stages, work), "");
-  return told.front();
-}
-
-// At this rate the CPU's own kernels and its reference kernels agree to 1e-7 over 100 steps; at
-// 0.05 they part at step 24, where something falls on the other side of a ReLU, by up to 2e-4.
-TEST_F(GpuTraining, ResidualNetworksLoseAsOnTheCpu) {
-  constexpr double kRate = 0.03;
-  expect_near(residual_losses(training_device(), 1, 100, "float32", kRate),
-              residual_losses("cpu", 1, 100, "float32", kRate), 1e-4);
-}
-
-TEST_F(GpuTraining, ResidualNetworksOfThreeStagesAreOneStage) {
-  EXPECT_EQ(residual_losses(training_device(), 3, 10), residual_losses(training_device(), 1, 10));
-}
-
-// Mixed precision by the card's own types; by emulation where the test itself is tried.
-TEST_F(GpuTraining, TwoByteFloatsLoseAsFloat32) {
-  const std::string by = training_device() == "cuda" ? "" : "-emulated";
-  const std::vector<double> wide = residual_losses(training_device(), 2, 1);
-  for (const char* dtype : {"bf16", "fp16"}) {
-    SCOPED_TRACE(dtype);
-    std::vector<double> narrow = residual_losses(training_device(), 2, 30, dtype + by);
-    EXPECT_TRUE(
-        std::all_of(narrow.begin(), narrow.end(), [](double x) { return std::isfinite(x); }));
-    // A dynamic scale leaves out updates at first, so that only the first losses are alike.
-    EXPECT_NEAR(narrow.front(), wide.front(), 0.02 * wide.front());
-    EXPECT_LT(narrow.back(), 0.9 * narrow.front());
-  }
-}
-
-struct Way {
-  const char* method;
-  int stages;
-  int chunks = 0;       // 0: the method's own
-  bool bitwise = true;  // gradients of one replica, added in ascending order
-  bool recompute = false;
-};
-
-class GpuMethods : public GpuTraining, public testing::WithParamInterface<Way> {};
-
-// Workers are threads, each with a queue of its own on the same card.
-TEST_P(GpuMethods, AreOneStage) {
-  const Way& way = GetParam();
-  Setting one;
-  one.method = "gpipe";  // 1f1b of one stage would be the CPU's
-  one.model.blocks = 8;
-  one.model.skip = true;
-  one.optimizer = adamw();
-  one.device = training_device();
-  one.micro_batches = 8;
-  one.batch_size = 16;
-  Setting many = one;
-  many.method = way.method;
-  many.stages = way.stages;
-  many.chunks = way.chunks;
-  many.recompute = way.recompute;
-  expect_equal(train(one), train(many), way.bitwise, /*adam=*/true, way.method);
-}
-
-INSTANTIATE_TEST_SUITE_P(
-    Methods, GpuMethods,
-    testing::Values(Way{"gpipe", 4}, Way{"1f1b", 4}, Way{"1f1b", 2, 0, true, true},
-                    Way{"interleaved-1f1b", 2, 4}, Way{"interleaved-zb", 4, 2}, Way{"hanayo", 4, 2},
-                    Way{"zb-1p", 4}, Way{"zb-2p", 4}, Way{"zb-v", 4}, Way{"v-half", 4},
-                    Way{"v-min", 4}, Way{"dualpipev", 4}, Way{"auto", 2, 2},
-                    Way{"looped-bfs", 4, 2, false}, Way{"varuna", 4}, Way{"chimera", 4, 0, false},
-                    Way{"dualpipe", 4, 0, false}, Way{"gems", 2, 0, false}),
-    [](const auto& one) {
-      std::string name = fmt::format("{}_{}", one.param.method, one.index);
-      std::replace(name.begin(), name.end(), '-', '_');
-      return name;
-    });
 
 }  // namespace
 }  // namespace hetu::test

@@ -1,0 +1,257 @@
+// The functions of cuBLASLt that Hetu calls, in plain loops: D = alpha op(A) op(B) + beta C and its
+// epilogues, of matrices whose columns lie one after the other.
+// Source: NVIDIA, cuBLAS 13.0, "Using the cuBLASLt API".
+#include <cublasLt.h>
+#include <fmt/format.h>
+
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <map>
+#include <vector>
+
+#include "graph/base/bfloat16.h"
+#include "graph/base/float16.h"
+#include "tests/emulator/runtime.h"
+
+namespace hetu::emulator {
+namespace {
+
+struct Layout {
+  cudaDataType_t type;
+  std::int64_t rows, columns, step;
+  std::int32_t batch = 1;
+  std::int64_t stride = 0;
+};
+struct Operation {
+  cublasComputeType_t computing;
+  cublasOperation_t a = CUBLAS_OP_N, b = CUBLAS_OP_N;
+  cublasLtEpilogue_t epilogue = CUBLASLT_EPILOGUE_DEFAULT;
+  const void* bias = nullptr;
+  void* before = nullptr;  ///< what an activation is made of
+  std::int64_t before_step = 0;
+};
+struct Preference {
+  std::size_t workspace = 0;
+  std::uint32_t alignment = 256;
+};
+
+std::size_t bytes_of(cudaDataType_t type) { return type == CUDA_R_32F ? 4 : 2; }
+
+float get(const void* from, std::int64_t at, cudaDataType_t type) {
+  if (type == CUDA_R_32F) return static_cast<const float*>(from)[at];
+  if (type == CUDA_R_16BF) return static_cast<const BFloat16*>(from)[at];
+  return static_cast<float>(static_cast<const Float16*>(from)[at]);
+}
+void put(void* to, std::int64_t at, cudaDataType_t type, float x) {
+  if (type == CUDA_R_32F)
+    static_cast<float*>(to)[at] = x;
+  else if (type == CUDA_R_16BF)
+    static_cast<BFloat16*>(to)[at] = BFloat16(x);
+  else
+    static_cast<Float16*>(to)[at] = Float16(x);
+}
+
+/// Of float32 the bits of TF32, rounded to nearest.
+float tf32(float x) {
+  return std::bit_cast<float>((std::bit_cast<std::uint32_t>(x) + 0x1000u) & 0xffffe000u);
+}
+
+float gelu(float x) {
+  constexpr float kRoot = 0.797884561F;  // of 2 / pi
+  return 0.5F * x * (1 + std::tanh(kRoot * (x + 0.044715F * x * x * x)));
+}
+
+template <class T>
+T& of(void* opaque) {  // NOLINT
+  return *static_cast<T*>(opaque);
+}
+
+/// One product: what a call gives.
+struct Product {
+  Operation operation;
+  Layout a, b, c, d;
+  float alpha, beta;
+  const void *a_at, *b_at, *c_at;
+  void* d_at;
+
+  void check() const {
+    const auto reach = [](const Layout& l, const void* at, const char* what) {
+      const std::int64_t last =
+          (l.batch - 1) * l.stride + (l.columns - 1) * l.step + l.rows;  // elements
+      check_reach(at, static_cast<std::size_t>(last) * bytes_of(l.type), what);
+      if (reinterpret_cast<std::uintptr_t>(at) % 16 != 0)
+        throw Problem(fmt::format("product, {}: {} is not aligned by 16", what, at));
+    };
+    reach(a, a_at, "A");
+    reach(b, b_at, "B");
+    reach(d, d_at, "D");
+    if (beta != 0) reach(c, c_at, "C");
+    if (operation.bias != nullptr)
+      check_reach(operation.bias, static_cast<std::size_t>(d.rows) * bytes_of(d.type), "bias");
+  }
+
+  void run() const {
+    check();
+    const bool turns_a = operation.a == CUBLAS_OP_T, turns_b = operation.b == CUBLAS_OP_T;
+    const std::int64_t m = d.rows, n = d.columns, k = turns_a ? a.rows : a.columns;
+    std::vector<float> left(static_cast<std::size_t>(m * k)),
+        right(static_cast<std::size_t>(n * k));
+    const bool rounds = operation.computing == CUBLAS_COMPUTE_32F_FAST_TF32;
+    for (std::int64_t batch = 0; batch < d.batch; ++batch) {
+      for (std::int64_t i = 0; i < m; ++i)
+        for (std::int64_t l = 0; l < k; ++l) {
+          const float x =
+              get(a_at, batch * a.stride + (turns_a ? l + i * a.step : i + l * a.step), a.type);
+          left[static_cast<std::size_t>(i * k + l)] = rounds ? tf32(x) : x;
+        }
+      for (std::int64_t j = 0; j < n; ++j)
+        for (std::int64_t l = 0; l < k; ++l) {
+          const float x =
+              get(b_at, batch * b.stride + (turns_b ? j + l * b.step : l + j * b.step), b.type);
+          right[static_cast<std::size_t>(j * k + l)] = rounds ? tf32(x) : x;
+        }
+      for (std::int64_t j = 0; j < n; ++j)
+        for (std::int64_t i = 0; i < m; ++i) element(batch, i, j, k, &left[i * k], &right[j * k]);
+    }
+  }
+
+  void element(std::int64_t batch, std::int64_t i, std::int64_t j, std::int64_t k,
+               const float* left, const float* right) const {
+    double exact = 0;
+    for (std::int64_t l = 0; l < k; ++l) exact += double{left[l]} * right[l];
+    auto sum = static_cast<float>(exact) * alpha;
+    if (beta != 0) sum += beta * get(c_at, batch * c.stride + i + j * c.step, c.type);
+    const cublasLtEpilogue_t e = operation.epilogue;
+    if (e != CUBLASLT_EPILOGUE_DEFAULT) sum += get(operation.bias, i, d.type);
+    if (e == CUBLASLT_EPILOGUE_RELU_BIAS) sum = std::fmax(sum, 0.0F);
+    if (e == CUBLASLT_EPILOGUE_GELU_AUX_BIAS) {
+      put(operation.before, i + j * operation.before_step, d.type, sum);
+      sum = gelu(sum);
+    }
+    put(d_at, batch * d.stride + i + j * d.step, d.type, sum);
+  }
+};
+
+bool is_known(cublasLtEpilogue_t e) {
+  return e == CUBLASLT_EPILOGUE_DEFAULT || e == CUBLASLT_EPILOGUE_BIAS ||
+         e == CUBLASLT_EPILOGUE_RELU_BIAS || e == CUBLASLT_EPILOGUE_GELU_AUX_BIAS;
+}
+
+}  // namespace
+}  // namespace hetu::emulator
+
+using namespace hetu::emulator;  // NOLINT: what follows has the library's names
+
+extern "C" {
+
+cublasStatus_t cublasLtCreate(cublasLtHandle_t* to) {
+  *to = card().name<cublasLtHandle_t>();
+  return CUBLAS_STATUS_SUCCESS;
+}
+cublasStatus_t cublasLtDestroy(cublasLtHandle_t) { return CUBLAS_STATUS_SUCCESS; }
+const char* cublasLtGetStatusString(cublasStatus_t) { return "an error of the emulated cuBLASLt"; }
+
+cublasStatus_t cublasLtMatrixLayoutCreate(cublasLtMatrixLayout_t* to, cudaDataType_t type,
+                                          std::uint64_t rows, std::uint64_t columns,
+                                          std::int64_t step) {
+  auto* const made =
+      new Layout{type, static_cast<std::int64_t>(rows), static_cast<std::int64_t>(columns), step};
+  *to = reinterpret_cast<cublasLtMatrixLayout_t>(made);
+  return step < made->rows ? CUBLAS_STATUS_INVALID_VALUE : CUBLAS_STATUS_SUCCESS;
+}
+cublasStatus_t cublasLtMatrixLayoutDestroy(cublasLtMatrixLayout_t of_this) {
+  delete reinterpret_cast<Layout*>(of_this);
+  return CUBLAS_STATUS_SUCCESS;
+}
+cublasStatus_t cublasLtMatrixLayoutSetAttribute(cublasLtMatrixLayout_t to,
+                                                cublasLtMatrixLayoutAttribute_t what,
+                                                const void* value, std::size_t) {
+  Layout& l = of<Layout>(to);
+  if (what == CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT)
+    std::memcpy(&l.batch, value, sizeof l.batch);
+  else if (what == CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET)
+    std::memcpy(&l.stride, value, sizeof l.stride);
+  else
+    return CUBLAS_STATUS_NOT_SUPPORTED;
+  return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasLtMatmulDescCreate(cublasLtMatmulDesc_t* to, cublasComputeType_t computing,
+                                        cudaDataType_t) {
+  auto* const made = new Operation;
+  made->computing = computing;
+  *to = reinterpret_cast<cublasLtMatmulDesc_t>(made);
+  return CUBLAS_STATUS_SUCCESS;
+}
+cublasStatus_t cublasLtMatmulDescDestroy(cublasLtMatmulDesc_t of_this) {
+  delete reinterpret_cast<Operation*>(of_this);
+  return CUBLAS_STATUS_SUCCESS;
+}
+cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t to,
+                                              cublasLtMatmulDescAttributes_t what,
+                                              const void* value, std::size_t bytes) {
+  Operation& o = of<Operation>(to);
+  const std::map<cublasLtMatmulDescAttributes_t, void*> places = {
+      {CUBLASLT_MATMUL_DESC_TRANSA, &o.a},
+      {CUBLASLT_MATMUL_DESC_TRANSB, &o.b},
+      {CUBLASLT_MATMUL_DESC_EPILOGUE, &o.epilogue},
+      {CUBLASLT_MATMUL_DESC_BIAS_POINTER, &o.bias},
+      {CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, &o.before},
+      {CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, &o.before_step}};
+  const auto found = places.find(what);
+  if (found == places.end()) return CUBLAS_STATUS_NOT_SUPPORTED;
+  std::memcpy(found->second, value, bytes);
+  return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasLtMatmulPreferenceCreate(cublasLtMatmulPreference_t* to) {
+  *to = reinterpret_cast<cublasLtMatmulPreference_t>(new Preference);
+  return CUBLAS_STATUS_SUCCESS;
+}
+cublasStatus_t cublasLtMatmulPreferenceDestroy(cublasLtMatmulPreference_t of_this) {
+  delete reinterpret_cast<Preference*>(of_this);
+  return CUBLAS_STATUS_SUCCESS;
+}
+cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t,
+                                                    cublasLtMatmulPreferenceAttributes_t,
+                                                    const void*, std::size_t) {
+  return CUBLAS_STATUS_SUCCESS;
+}
+cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDesc_t operation,
+                                              cublasLtMatrixLayout_t, cublasLtMatrixLayout_t,
+                                              cublasLtMatrixLayout_t, cublasLtMatrixLayout_t,
+                                              cublasLtMatmulPreference_t, int,
+                                              cublasLtMatmulHeuristicResult_t* found, int* count) {
+  *found = cublasLtMatmulHeuristicResult_t();
+  *count = is_known(of<Operation>(operation).epilogue) ? 1 : 0;
+  return *count == 1 ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_NOT_SUPPORTED;
+}
+
+cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t operation, const void* alpha,
+                              const void* a, cublasLtMatrixLayout_t a_layout, const void* b,
+                              cublasLtMatrixLayout_t b_layout, const void* beta, const void* c,
+                              cublasLtMatrixLayout_t c_layout, void* d,
+                              cublasLtMatrixLayout_t d_layout, const cublasLtMatmulAlgo_t*,
+                              void* workspace, std::size_t workspace_bytes, cudaStream_t stream) {
+  const Product product{of<Operation>(operation),
+                        of<Layout>(a_layout),
+                        of<Layout>(b_layout),
+                        of<Layout>(c_layout),
+                        of<Layout>(d_layout),
+                        *static_cast<const float*>(alpha),
+                        *static_cast<const float*>(beta),
+                        a,
+                        b,
+                        c,
+                        d};
+  const cudaError_t status = guarded([&](Card& on) {
+    check_reach(workspace, workspace_bytes, "workspace");
+    product.check();
+    on.give(stream, [product] { product.run(); });
+    return cudaSuccess;
+  });
+  return status == cudaSuccess ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_EXECUTION_FAILED;
+}
+
+}  // extern "C"

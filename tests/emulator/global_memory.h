@@ -1,0 +1,36 @@
+// Which blocks of a launch have written and read which bytes of the card's memory: blocks run in no
+// order, so that none may depend on another.
+#pragma once
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <unordered_map>
+
+namespace hetu::emulator {
+
+class GlobalMemory {
+ public:
+  void begin_launch() { ++launch_; }
+  /// A block, whose number is from 1 on, is about to read or write: what is wrong, or nothing.
+  std::string reads(std::uintptr_t address, std::size_t bytes, std::uint32_t block);
+  std::string writes(std::uintptr_t address, std::size_t bytes, std::uint32_t block);
+
+ private:
+  static constexpr std::uintptr_t kPage = 4096;
+  struct Byte {
+    std::uint32_t writer = 0, first_reader = 0, last_reader = 0;
+  };
+  struct Page {
+    std::uint64_t launch = 0;
+    std::array<Byte, kPage> bytes;
+  };
+  Byte* at(std::uintptr_t address);
+
+  std::unordered_map<std::uintptr_t, std::unique_ptr<Page>> pages_;
+  Page* last_ = nullptr;
+  std::uintptr_t last_number_ = 0;
+  std::uint64_t launch_ = 0;
+};
+
+}  // namespace hetu::emulator

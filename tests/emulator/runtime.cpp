@@ -1,0 +1,306 @@
+// The functions of the CUDA runtime that Hetu calls, over the emulated card, by the names that nvcc
+// and Hetu know. Source: NVIDIA, CUDA Runtime API 13.0.
+#include "tests/emulator/runtime.h"
+
+#include <dlfcn.h>
+#include <fmt/format.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <utility>
+#include <vector>
+
+#include "tests/emulator/fat_binary.h"
+
+namespace hetu::emulator {
+
+Card& card() {
+  static Card* const one = [] {
+    auto* const made = new Card;  // as long as the process: statics of others let go of theirs last
+    made->eager = std::getenv("HETU_EMULATOR_EAGER") != nullptr;
+    made->streams[nullptr] = std::make_unique<Stream>();
+    return made;
+  }();
+  return *one;
+}
+
+Stream& Card::stream(cudaStream_t of) {
+  const auto found = streams.find(of);
+  if (found == streams.end()) throw Problem("no stream of that name");
+  return *found->second;
+}
+
+void Card::give(cudaStream_t to, Work work) {
+  Stream& s = stream(to);
+  s.give(std::move(work));
+  if (eager && !s.captures()) s.finish();
+}
+
+void check_reach(const void* from, std::size_t bytes, const char* what) {
+  const auto at = reinterpret_cast<std::uintptr_t>(from);
+  const Allocation* const in = card().memory.find(at);
+  if (in == nullptr) throw Problem(fmt::format("{}: {} is in no buffer", what, from));
+  if (at + bytes > in->begin + in->bytes)
+    throw Problem(fmt::format("{}: {} bytes at {} of a buffer of {}", what, bytes, at - in->begin,
+                              in->bytes));
+}
+
+cudaError_t guarded(const std::function<cudaError_t(Card&)>& f) {
+  Card& c = card();
+  const std::lock_guard lock(c.one_at_a_time);
+  cudaError_t made = c.broken;
+  if (made == cudaSuccess) try {
+      made = f(c);
+    } catch (const Problem& problem) {
+      std::fprintf(stderr, "emulated card: %s\n", problem.what());
+      made = c.broken = cudaErrorIllegalAddress;
+    }
+  if (made != cudaSuccess) c.last = made;
+  return made;
+}
+
+bool any_captures(Card& c) {
+  bool any = false;
+  for (const auto& [name, stream] : c.streams)
+    if (stream->forbids_waiting()) {
+      stream->break_capture();
+      any = true;
+    }
+  return any;
+}
+
+namespace {
+
+bool is_pageable(const Card& c, const void* at) {
+  return c.memory.find(reinterpret_cast<std::uintptr_t>(at)) == nullptr;
+}
+
+cudaError_t allocate(void** to, std::size_t bytes, Kind kind) {
+  return guarded([&](Card& c) {
+    if (any_captures(c)) return cudaErrorStreamCaptureUnsupported;
+    *to = c.memory.allocate(bytes, kind);
+    return *to == nullptr ? cudaErrorMemoryAllocation : cudaSuccess;
+  });
+}
+
+cudaError_t release(void* at, Kind kind) {
+  if (at == nullptr) return cudaSuccess;
+  return guarded([&](Card& c) {
+    for (const auto& [name, stream] : c.streams) stream->finish();
+    return c.memory.free(at, kind) ? cudaSuccess : cudaErrorInvalidValue;
+  });
+}
+
+/// The bytes of a kernel's arguments, which the caller's stack holds.
+struct Arguments {
+  std::vector<std::vector<std::byte>> bytes;
+  std::vector<void*> at;
+
+  Arguments(const Kernel& kernel, void** from) {
+    for (const std::size_t size : kernel.module->parameters(kernel.entry)) {
+      const auto* const first = static_cast<const std::byte*>(from[bytes.size()]);
+      bytes.emplace_back(first, first + size);
+    }
+    for (auto& one : bytes) at.push_back(one.data());
+  }
+};
+
+cudaError_t launch(const void* function, dim3 grid, dim3 block, void** arguments,
+                   std::size_t shared, cudaStream_t stream) {
+  return guarded([&](Card& c) {
+    const auto found = c.kernels.find(function);
+    if (found == c.kernels.end()) return cudaErrorInvalidDeviceFunction;
+    const Kernel& kernel = found->second;
+    if (shared > kernel.most_shared || block.x * block.y * block.z > 1024)
+      return cudaErrorInvalidValue;
+    const auto held = std::make_shared<const Arguments>(kernel, arguments);
+    c.give(stream, [&c, &kernel, grid, block, shared, held] {
+      const Launch how{
+          {grid.x, grid.y, grid.z}, {block.x, block.y, block.z}, shared, held->at.data()};
+      kernel.module->run(kernel.entry, how, c.memory);
+    });
+    return cudaSuccess;
+  });
+}
+
+struct Configuration {
+  dim3 grid, block;
+  std::size_t shared;
+  cudaStream_t stream;
+};
+thread_local std::vector<Configuration> configurations;
+
+}  // namespace
+}  // namespace hetu::emulator
+
+using namespace hetu::emulator;  // NOLINT: what follows has the library's names
+
+extern "C" {
+
+// ---- what nvcc's own code calls
+
+void** __cudaRegisterFatBinary(void* binary) {
+  card().modules.emplace(binary, nullptr);
+  auto** const handle = new void*;
+  *handle = binary;
+  return handle;
+}
+void __cudaRegisterFatBinaryEnd(void**) {}
+void __cudaUnregisterFatBinary(void** handle) { delete handle; }
+
+void __cudaRegisterFunction(void** handle, const char* function, char*, const char* name, int,
+                            uint3*, uint3*, dim3*, dim3*, int*) {
+  Card& c = card();
+  std::unique_ptr<Module>& module = c.modules[*handle];
+  if (module == nullptr) module = std::make_unique<Module>(ptx_of(*handle));
+  c.kernels[function] = {module.get(), name};
+}
+
+unsigned __cudaPushCallConfiguration(dim3 grid, dim3 block, std::size_t shared,
+                                     CUstream_st* stream) {
+  configurations.push_back({grid, block, shared, stream});
+  return 0;
+}
+cudaError_t __cudaPopCallConfiguration(dim3* grid, dim3* block, std::size_t* shared, void* stream) {
+  const Configuration c = configurations.back();
+  configurations.pop_back();
+  *grid = c.grid;
+  *block = c.block;
+  *shared = c.shared;
+  *static_cast<cudaStream_t*>(stream) = c.stream;
+  return cudaSuccess;
+}
+cudaError_t __cudaGetKernel(cudaKernel_t* kernel, const void* function) {
+  *kernel = reinterpret_cast<cudaKernel_t>(const_cast<void*>(function));
+  return cudaSuccess;
+}
+cudaError_t __cudaLaunchKernel(cudaKernel_t kernel, dim3 grid, dim3 block, void** arguments,
+                               std::size_t shared, cudaStream_t stream) {
+  return launch(reinterpret_cast<const void*>(kernel), grid, block, arguments, shared, stream);
+}
+cudaError_t cudaLaunchKernel(const void* function, dim3 grid, dim3 block, void** arguments,
+                             std::size_t shared, cudaStream_t stream) {
+  return launch(function, grid, block, arguments, shared, stream);
+}
+cudaError_t cudaFuncSetAttribute(const void* function, cudaFuncAttribute what, int value) {
+  return guarded([&](Card& c) {
+    const auto found = c.kernels.find(function);
+    if (found == c.kernels.end()) return cudaErrorInvalidDeviceFunction;
+    if (what == cudaFuncAttributeMaxDynamicSharedMemorySize) {
+      if (value > 227 << 10) return cudaErrorInvalidValue;
+      found->second.most_shared = static_cast<std::size_t>(value);
+    }
+    return cudaSuccess;
+  });
+}
+
+// ---- the card
+
+cudaError_t cudaGetDeviceCount(int* count) {
+  *count = 1;
+  return cudaSuccess;
+}
+cudaError_t cudaSetDevice(int number) { return number == 0 ? cudaSuccess : cudaErrorInvalidDevice; }
+cudaError_t cudaGetDeviceProperties(cudaDeviceProp* to, int) {
+  *to = cudaDeviceProp();
+  std::snprintf(to->name, sizeof to->name, "emulated card");
+  to->totalGlobalMem = card().memory.most();
+  to->major = 9;
+  to->multiProcessorCount = 132;
+  to->sharedMemPerBlockOptin = std::size_t{227} << 10;
+  to->warpSize = 32;
+  return cudaSuccess;
+}
+cudaError_t cudaDeviceGetStreamPriorityRange(int* least, int* most) {
+  *least = 0;
+  *most = -5;
+  return cudaSuccess;
+}
+const char* cudaGetErrorName(cudaError_t) { return "cudaError"; }
+const char* cudaGetErrorString(cudaError_t error) {
+  switch (error) {
+    case cudaSuccess:
+      return "no error";
+    case cudaErrorMemoryAllocation:
+      return "out of memory";
+    case cudaErrorIllegalAddress:
+      return "an illegal memory access was encountered";
+    case cudaErrorStreamCaptureUnsupported:
+      return "operation not permitted when stream is capturing";
+    case cudaErrorStreamCaptureInvalidated:
+      return "operation failed due to a previous error during capture";
+    default:
+      return "an error of the emulated card";
+  }
+}
+cudaError_t cudaGetLastError() {
+  Card& c = card();
+  const std::lock_guard lock(c.one_at_a_time);
+  return c.broken != cudaSuccess ? c.broken : std::exchange(c.last, cudaSuccess);
+}
+
+// ---- memory
+
+cudaError_t cudaMalloc(void** to, std::size_t bytes) { return allocate(to, bytes, Kind::Device); }
+cudaError_t cudaFree(void* at) { return release(at, Kind::Device); }
+cudaError_t cudaMallocHost(void** to, std::size_t bytes) {
+  return allocate(to, bytes, Kind::Pinned);
+}
+cudaError_t cudaHostAlloc(void** to, std::size_t bytes, unsigned) {
+  return allocate(to, bytes, Kind::Pinned);
+}
+cudaError_t cudaFreeHost(void* at) { return release(at, Kind::Pinned); }
+cudaError_t cudaHostGetDevicePointer(void** to, void* of, unsigned) {
+  *to = of;
+  return cudaSuccess;
+}
+
+cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind,
+                            cudaStream_t stream) {
+  return guarded([&](Card& c) {
+    const bool from_card = kind != cudaMemcpyHostToDevice, to_card = kind != cudaMemcpyDeviceToHost;
+    if (from_card) check_reach(from, bytes, "copy, source");
+    if (to_card) check_reach(to, bytes, "copy, destination");
+    const auto copy = [=] {
+      if (from_card) check_reach(from, bytes, "copy, source");
+      if (to_card) check_reach(to, bytes, "copy, destination");
+      std::memmove(to, from, bytes);
+    };
+    if (!from_card && is_pageable(c, from)) {  // may be changed at once
+      const auto* const first = static_cast<const std::byte*>(from);
+      const auto held = std::make_shared<const std::vector<std::byte>>(first, first + bytes);
+      c.give(stream, [=] {
+        check_reach(to, bytes, "copy, destination");
+        std::memcpy(to, held->data(), bytes);
+      });
+      return cudaSuccess;
+    }
+    c.give(stream, copy);
+    if (!to_card && is_pageable(c, to)) {
+      if (any_captures(c)) return cudaErrorStreamCaptureUnsupported;
+      c.stream(stream).finish();
+    }
+    return cudaSuccess;
+  });
+}
+cudaError_t cudaMemsetAsync(void* to, int value, std::size_t bytes, cudaStream_t stream) {
+  return guarded([&](Card& c) {
+    check_reach(to, bytes, "memset");
+    c.give(stream, [=] {
+      check_reach(to, bytes, "memset");
+      std::memset(to, value, bytes);
+    });
+    return cudaSuccess;
+  });
+}
+
+/// cuDNN would look for a card: here there is none, as on a machine without it.
+void* dlopen(const char* name, int flags) {
+  using Open = void* (*)(const char*, int);
+  static const auto real = reinterpret_cast<Open>(dlsym(RTLD_NEXT, "dlopen"));
+  if (name != nullptr && std::strncmp(name, "libcudnn.so", 11) == 0) return nullptr;
+  return real(name, flags);
+}
+
+}  // extern "C"

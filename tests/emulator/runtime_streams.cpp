@@ -1,0 +1,121 @@
+// Streams, events and graphs of the CUDA runtime, over the emulated card.
+// Source: NVIDIA, CUDA Runtime API 13.0.
+#include <utility>
+
+#include "tests/emulator/runtime.h"
+
+using namespace hetu::emulator;  // NOLINT: what follows has the library's names
+
+extern "C" {
+
+// ---- streams and events
+
+cudaError_t cudaStreamCreateWithPriority(cudaStream_t* to, unsigned, int) {
+  return guarded([&](Card& c) {
+    *to = c.name<cudaStream_t>();
+    c.streams[*to] = std::make_unique<Stream>();
+    return cudaSuccess;
+  });
+}
+cudaError_t cudaStreamDestroy(cudaStream_t stream) {
+  return guarded([&](Card& c) {
+    c.stream(stream).finish();
+    for (auto& [name, event] : c.events)
+      if (event.stream == &c.stream(stream)) event = Event();
+    c.streams.erase(stream);
+    return cudaSuccess;
+  });
+}
+cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
+  return guarded([&](Card& c) {
+    if (any_captures(c)) return cudaErrorStreamCaptureUnsupported;
+    c.stream(stream).finish();
+    return cudaSuccess;
+  });
+}
+cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
+  return guarded([&](Card& c) {
+    if (c.stream(stream).captures()) {
+      c.stream(stream).break_capture();
+      return cudaErrorStreamCaptureIsolation;
+    }
+    c.give(stream, [at = c.events.at(event)] { at.wait(); });
+    return cudaSuccess;
+  });
+}
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t* to, unsigned) {
+  return guarded([&](Card& c) {
+    *to = c.name<cudaEvent_t>();
+    c.events[*to] = Event();
+    return cudaSuccess;
+  });
+}
+cudaError_t cudaEventDestroy(cudaEvent_t event) {
+  return guarded([&](Card& c) {
+    c.events.erase(event);
+    return cudaSuccess;
+  });
+}
+cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
+  return guarded([&](Card& c) {
+    if (c.stream(stream).captures()) {
+      c.stream(stream).break_capture();
+      return cudaErrorStreamCaptureUnsupported;
+    }
+    c.events.at(event).record(c.stream(stream));
+    return cudaSuccess;
+  });
+}
+cudaError_t cudaEventSynchronize(cudaEvent_t event) {
+  return guarded([&](Card& c) {
+    if (any_captures(c)) return cudaErrorStreamCaptureUnsupported;
+    c.events.at(event).wait();
+    return cudaSuccess;
+  });
+}
+
+// ---- graphs
+
+cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode mode) {
+  return guarded([&](Card& c) {
+    c.stream(stream).capture(mode == cudaStreamCaptureModeGlobal);
+    return cudaSuccess;
+  });
+}
+cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* to) {
+  return guarded([&](Card& c) {
+    bool whole = false;
+    std::vector<Work> work = c.stream(stream).captured(whole);
+    if (!whole) return cudaErrorStreamCaptureInvalidated;
+    *to = c.name<cudaGraph_t>();
+    c.graphs[*to] = std::move(work);
+    return cudaSuccess;
+  });
+}
+cudaError_t cudaGraphInstantiate(cudaGraphExec_t* to, cudaGraph_t graph, unsigned long long) {
+  return guarded([&](Card& c) {
+    *to = c.name<cudaGraphExec_t>();
+    c.executables[*to] = c.graphs.at(graph);
+    return cudaSuccess;
+  });
+}
+cudaError_t cudaGraphLaunch(cudaGraphExec_t graph, cudaStream_t stream) {
+  return guarded([&](Card& c) {
+    for (const Work& one : c.executables.at(graph)) c.give(stream, one);
+    return cudaSuccess;
+  });
+}
+cudaError_t cudaGraphDestroy(cudaGraph_t graph) {
+  return guarded([&](Card& c) {
+    c.graphs.erase(graph);
+    return cudaSuccess;
+  });
+}
+cudaError_t cudaGraphExecDestroy(cudaGraphExec_t graph) {
+  return guarded([&](Card& c) {
+    c.executables.erase(graph);
+    return cudaSuccess;
+  });
+}
+
+}  // extern "C"

@@ -1,0 +1,78 @@
+// Memory and streams of the emulated card.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <thread>
+#include <vector>
+
+#include "tests/emulator/memory.h"
+#include "tests/emulator/streams.h"
+
+namespace hetu::emulator {
+namespace {
+
+TEST(EmulatedMemory, KnowsWhatIsWhere) {
+  Memory memory(1000);
+  auto* const a = static_cast<std::byte*>(memory.allocate(600, Kind::Device));
+  ASSERT_NE(a, nullptr);
+  EXPECT_EQ(memory.allocate(600, Kind::Device), nullptr) << "more than the card has";
+  EXPECT_EQ(reinterpret_cast<std::uintptr_t>(a) % 256, 0U);
+  EXPECT_EQ(a[599], std::byte{0xff});
+  const auto find = [&](const std::byte* at) {
+    return memory.find(reinterpret_cast<std::uintptr_t>(at));
+  };
+  ASSERT_NE(find(a + 599), nullptr);
+  EXPECT_EQ(find(a + 599)->bytes, 600U);
+  EXPECT_EQ(find(a + 600), nullptr);
+  EXPECT_EQ(find(a - 1), nullptr);
+  EXPECT_FALSE(memory.free(a, Kind::Pinned));
+  EXPECT_FALSE(memory.free(a + 8, Kind::Device));
+  EXPECT_TRUE(memory.free(a, Kind::Device));
+  EXPECT_EQ(find(a), nullptr);
+  EXPECT_NE(memory.allocate(1000, Kind::Device), nullptr) << "what is free again";
+}
+
+TEST(EmulatedStreams, WorkIsDoneWhenItIsWaitedFor) {
+  Stream first, second;
+  std::vector<int> done;
+  const auto mark = [&](int number) { return [&done, number] { done.push_back(number); }; };
+  first.give(mark(1));
+  Event event;
+  event.record(first);
+  first.give(mark(2));
+  second.give([event] { event.wait(); });
+  second.give(mark(3));
+  EXPECT_THAT(done, testing::IsEmpty());
+  second.finish();
+  EXPECT_THAT(done, testing::ElementsAre(1, 3)) << "of the other stream up to the event alone";
+  event.wait();
+  first.finish();
+  EXPECT_THAT(done, testing::ElementsAre(1, 3, 2));
+  Event().wait();  // never recorded
+}
+
+TEST(EmulatedStreams, CapturesRunNothing) {
+  Stream stream;
+  int runs = 0;
+  stream.capture();
+  EXPECT_TRUE(stream.captures());
+  EXPECT_TRUE(stream.forbids_waiting());
+  std::thread([&] { EXPECT_FALSE(stream.forbids_waiting()); }).join();
+  stream.give([&] { ++runs; });
+  stream.finish();
+  bool whole = false;
+  const std::vector<Work> work = stream.captured(whole);
+  EXPECT_TRUE(whole);
+  EXPECT_EQ(runs, 0);
+  ASSERT_EQ(work.size(), 1U);
+  stream.capture();
+  stream.break_capture();
+  stream.captured(whole);
+  EXPECT_FALSE(whole);
+  stream.give(work[0]);
+  stream.finish();
+  EXPECT_EQ(runs, 1);
+}
+
+}  // namespace
+}  // namespace hetu::emulator

@@ -1,0 +1,38 @@
+#include "tests/emulator/streams.h"
+
+#include <utility>
+
+namespace hetu::emulator {
+
+void Stream::give(Work work) {
+  if (captures_) {
+    capture_.push_back(std::move(work));
+    return;
+  }
+  queue_.push_back(std::move(work));
+  ++given_;
+}
+
+void Stream::finish(std::uint64_t given) {
+  while (done_ < given && !queue_.empty()) {
+    const Work next = std::move(queue_.front());
+    queue_.pop_front();
+    ++done_;
+    next();
+  }
+}
+
+void Stream::capture(bool forbids_all) {
+  captures_ = true;
+  of_all_ = forbids_all;
+  by_ = std::this_thread::get_id();
+  broken_ = false;
+  capture_.clear();
+}
+
+std::vector<Work> Stream::captured(bool& whole) {
+  whole = std::exchange(captures_, false) && !broken_;
+  return std::exchange(capture_, {});
+}
+
+}  // namespace hetu::emulator
