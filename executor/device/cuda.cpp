@@ -14,6 +14,7 @@
 #include "config/env.h"
 #include "executor/device/backends.h"
 #include "executor/device/cuda_graphs.h"
+#include "executor/device/cuda_staging.h"
 #include "executor/device/device.h"
 #include "executor/device/threads.h"
 #include "graph/base/error.h"
@@ -26,6 +27,9 @@ namespace hetu {
 namespace {
 
 using cuda::check;
+using cuda::let_go;
+using cuda::make_event;
+using cuda::OwnedEvent;
 
 /// Of those that CUDA_VISIBLE_DEVICES shows: workers of a host take them in turn.
 int card_number() {
@@ -43,77 +47,6 @@ int card_number() {
 }
 
 void use_card() { check(cudaSetDevice(card_number()), "use of the card"); }
-
-/// Destructors have nobody to tell, and the process may be ending with the driver gone.
-void let_go(cudaError_t status) { static_cast<void>(status); }
-
-struct FreeEvent {
-  void operator()(cudaEvent_t event) const { let_go(cudaEventDestroy(event)); }
-};
-using OwnedEvent = std::unique_ptr<std::remove_pointer_t<cudaEvent_t>, FreeEvent>;
-
-OwnedEvent make_event() {
-  cudaEvent_t event = nullptr;
-  // Whoever waits sleeps; times are the host's.
-  check(cudaEventCreateWithFlags(&event, cudaEventBlockingSync | cudaEventDisableTiming), "event");
-  return OwnedEvent(event);
-}
-
-/// Pinned pieces that uploads pass through, one after the other.
-class Staging {
- public:
-  Staging() {
-    for (Piece& piece : pieces_) {
-      check(cudaMallocHost(reinterpret_cast<void**>(&piece.memory), kBytes), "pinned memory");
-      piece.free = make_event();
-    }
-  }
-  ~Staging() {
-    for (Piece& piece : pieces_) let_go(cudaFreeHost(piece.memory));
-  }
-  Staging(const Staging&) = delete;
-  Staging& operator=(const Staging&) = delete;
-
-  /// `from` may be changed once it returns.
-  void upload(std::byte* to, const std::byte* from, std::int64_t bytes, cudaStream_t stream) {
-    while (bytes > 0) {
-      Piece& piece = pieces_[next_];
-      next_ = (next_ + 1) % pieces_.size();
-      const std::int64_t some = std::min(bytes, kBytes);
-      const auto size = static_cast<std::size_t>(some);
-      check(cudaEventSynchronize(piece.free.get()), "wait for pinned memory");
-      copy_by_threads(piece.memory, from, some);
-      check(cudaMemcpyAsync(to, piece.memory, size, cudaMemcpyHostToDevice, stream), "upload");
-      check(cudaEventRecord(piece.free.get(), stream), "event");
-      to += some;
-      from += some;
-      bytes -= some;
-    }
-  }
-
- private:
-  // One thread reads and writes host memory more slowly than a card takes what it writes.
-  static void copy_by_threads(std::byte* to, const std::byte* from, std::int64_t bytes) {
-    const int parts = static_cast<int>(
-        std::clamp<std::int64_t>(bytes / kOfThread, 1, std::min(threads(), kMostThreads)));
-    const std::int64_t each = ((bytes + parts - 1) / parts + 63) / 64 * 64;
-#pragma omp parallel for schedule(static) num_threads(parts) if (parts > 1)
-    for (int part = 0; part < parts; ++part) {
-      const std::int64_t begin = std::min(bytes, part * each), some = std::min(each, bytes - begin);
-      std::memcpy(to + begin, from + begin, static_cast<std::size_t>(some));
-    }
-  }
-
-  static constexpr std::int64_t kBytes = std::int64_t{8} << 20;
-  static constexpr std::int64_t kOfThread = std::int64_t{1} << 20;  // at least
-  static constexpr int kMostThreads = 8;
-  struct Piece {
-    std::byte* memory = nullptr;
-    OwnedEvent free;
-  };
-  std::array<Piece, 4> pieces_;
-  std::size_t next_ = 0;
-};
 
 class CudaQueue final : public Queue {
  public:
@@ -137,7 +70,8 @@ class CudaQueue final : public Queue {
     check(cudaHostGetDevicePointer(reinterpret_cast<void**>(&bench_.fault), fault_, 0),
           "pinned memory");
     if (use == Use::Compute) prepare_products();
-    if (use != Use::Messages) staging_ = std::make_unique<Staging>();
+    if (use != Use::Messages) staging_ = std::make_unique<cuda::Staging>();
+    downloads_ = std::make_unique<cuda::Downloads>();
     thread_ = std::thread([this] { serve(); });
   }
 
@@ -154,6 +88,7 @@ class CudaQueue final : public Queue {
       static_cast<void>(cublasLtDestroy(static_cast<cublasLtHandle_t>(bench_.multiplier)));
     bench_.convolver.reset();
     staging_.reset();
+    downloads_.reset();
     let_go(cudaFree(bench_.workspace));
     let_go(cudaFreeHost(fault_));
     let_go(cudaStreamDestroy(cuda_stream()));
@@ -170,7 +105,7 @@ class CudaQueue final : public Queue {
     check(cudaEventRecord(event.get(), cuda_stream()), "event");
     {
       const std::lock_guard waiting(waiting_mutex_);
-      waiting_.push_back({std::move(event), coming});
+      waiting_.push_back({std::move(event), coming, downloads_->taken()});
     }
     changed_.notify_one();
     return Event(std::move(coming));
@@ -194,7 +129,10 @@ class CudaQueue final : public Queue {
   bool repeat(const std::string& key, const std::function<void()>& give) override {
     const std::lock_guard lock(mutex_);
     use_card();
-    return graphs_.repeat(key, give, cuda_stream());
+    repeats_ = true;
+    const bool repeated = graphs_.repeat(key, give, cuda_stream());
+    repeats_ = false;
+    return repeated;
   }
   bool records() const override { return true; }
   std::int64_t repeated() const override { return graphs_.repeated(); }
@@ -212,6 +150,7 @@ class CudaQueue final : public Queue {
   struct Waiting {
     OwnedEvent event;
     std::shared_ptr<Event::Coming> coming;
+    std::vector<cuda::Downloads::Piece> downloads;
   };
 
   cudaStream_t cuda_stream() const { return static_cast<cudaStream_t>(bench_.stream); }
@@ -238,7 +177,8 @@ class CudaQueue final : public Queue {
     cuda::set_bench(before);
   }
 
-  // To host memory that is not pinned, the call returns when the bytes are there.
+  // To host memory that is not pinned, a copy by CUDA returns when the bytes are there: few bytes
+  // pass through pinned memory instead, but for what a graph would write again.
   void move(void* to, const void* from, std::int64_t bytes, Way way) override {
     const std::lock_guard lock(mutex_);
     use_card();
@@ -247,7 +187,8 @@ class CudaQueue final : public Queue {
     if (way == Way::ToDevice)
       staging_->upload(static_cast<std::byte*>(to), static_cast<const std::byte*>(from), bytes,
                        cuda_stream());
-    else
+    else if (way == Way::Within || repeats_ ||
+             !downloads_->take(static_cast<std::byte*>(to), from, size, cuda_stream()))
       check(cudaMemcpyAsync(to, from, size,
                             way == Way::Within ? cudaMemcpyDeviceToDevice : cudaMemcpyDeviceToHost,
                             cuda_stream()),
@@ -279,6 +220,7 @@ class CudaQueue final : public Queue {
       } catch (...) {
         if (!error) error = std::current_exception();
       }
+      downloads_->land(next.downloads, !error);
       next.coming->happen(std::chrono::steady_clock::now().time_since_epoch().count(), error);
       lock.lock();
       spare_.push_back(std::move(next.event));
@@ -294,7 +236,9 @@ class CudaQueue final : public Queue {
 
   cuda::Bench bench_;
   cuda::Fault* fault_ = nullptr;  // mapped: kernels write it
-  std::unique_ptr<Staging> staging_;
+  std::unique_ptr<cuda::Staging> staging_;
+  std::unique_ptr<cuda::Downloads> downloads_;
+  bool repeats_ = false;        // within repeat()
   std::recursive_mutex mutex_;  // of what is given: one piece of work after the other; repeat()
                                 // gives more while it holds it
   cuda::Graphs graphs_;

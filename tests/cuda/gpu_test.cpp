@@ -193,6 +193,27 @@ TEST_F(OnGpu, WhatIsUploadedComesBack) {
   }
 }
 
+// Few bytes and many, more together than pinned memory has room for, twice.
+TEST_F(OnGpu, WhatIsDownloadedIsThereAtTheEvent) {
+  constexpr std::int64_t kMost = 100000;
+  std::vector<unsigned char> there(static_cast<std::size_t>(kMost) + 64);
+  for (std::size_t i = 0; i < there.size(); ++i) there[i] = static_cast<unsigned char>(i * 11);
+  const auto bytes = static_cast<std::int64_t>(there.size());
+  const Device::Memory from = device_->alloc(bytes);
+  device_->queue().upload(from.get(), there.data(), bytes);
+  for (int times = 0; times < 2; ++times) {
+    std::vector<std::vector<unsigned char>> back;
+    for (const std::int64_t size : {1, 4, 8, 1000, 65536, 65537, 100000})
+      for (int copy = 0; copy < 8; ++copy) back.emplace_back(static_cast<std::size_t>(size));
+    for (std::size_t i = 0; i < back.size(); ++i)
+      device_->queue().download(back[i].data(), from.get() + i,
+                                static_cast<std::int64_t>(back[i].size()));
+    device_->queue().record().wait();
+    for (std::size_t i = 0; i < back.size(); ++i)
+      EXPECT_TRUE(std::equal(back[i].begin(), back[i].end(), there.begin() + i)) << i;
+  }
+}
+
 /// What the card makes of a layer's factors, and of a gradient of ones.
 std::vector<std::vector<float>> preconditioned(Device& device, KroneckerCall call) {
   const auto n = call.inputs, m = call.outputs;

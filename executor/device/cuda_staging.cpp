@@ -1,0 +1,95 @@
+#include "executor/device/cuda_staging.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "executor/device/threads.h"
+#include "ops/cuda/gpu/check.h"
+
+namespace hetu::cuda {
+namespace {
+
+constexpr std::int64_t kOfThread = std::int64_t{1} << 20;  // at least
+constexpr int kMostThreads = 8;
+
+// One thread reads and writes host memory more slowly than a card takes what it writes.
+void copy_by_threads(std::byte* to, const std::byte* from, std::int64_t bytes) {
+  const int parts = static_cast<int>(
+      std::clamp<std::int64_t>(bytes / kOfThread, 1, std::min(threads(), kMostThreads)));
+  const std::int64_t each = ((bytes + parts - 1) / parts + 63) / 64 * 64;
+#pragma omp parallel for schedule(static) num_threads(parts) if (parts > 1)
+  for (int part = 0; part < parts; ++part) {
+    const std::int64_t begin = std::min(bytes, part * each), some = std::min(each, bytes - begin);
+    std::memcpy(to + begin, from + begin, static_cast<std::size_t>(some));
+  }
+}
+
+}  // namespace
+
+OwnedEvent make_event() {
+  cudaEvent_t event = nullptr;
+  // Whoever waits sleeps; times are the host's.
+  check(cudaEventCreateWithFlags(&event, cudaEventBlockingSync | cudaEventDisableTiming), "event");
+  return OwnedEvent(event);
+}
+
+Staging::Staging() {
+  for (Piece& piece : pieces_) {
+    check(cudaMallocHost(reinterpret_cast<void**>(&piece.memory), kBytes), "pinned memory");
+    piece.free = make_event();
+  }
+}
+
+Staging::~Staging() {
+  for (Piece& piece : pieces_) let_go(cudaFreeHost(piece.memory));
+}
+
+void Staging::upload(std::byte* to, const std::byte* from, std::int64_t bytes,
+                     cudaStream_t stream) {
+  while (bytes > 0) {
+    Piece& piece = pieces_[next_];
+    next_ = (next_ + 1) % pieces_.size();
+    const std::int64_t some = std::min(bytes, kBytes);
+    const auto size = static_cast<std::size_t>(some);
+    check(cudaEventSynchronize(piece.free.get()), "wait for pinned memory");
+    copy_by_threads(piece.memory, from, some);
+    check(cudaMemcpyAsync(to, piece.memory, size, cudaMemcpyHostToDevice, stream), "upload");
+    check(cudaEventRecord(piece.free.get(), stream), "event");
+    to += some;
+    from += some;
+    bytes -= some;
+  }
+}
+
+Downloads::Downloads() {
+  check(cudaMallocHost(reinterpret_cast<void**>(&memory_), kRoom), "pinned memory");
+}
+
+Downloads::~Downloads() { let_go(cudaFreeHost(memory_)); }
+
+bool Downloads::take(std::byte* to, const void* from, std::size_t bytes, cudaStream_t stream) {
+  const std::lock_guard lock(mutex_);
+  if (on_the_way_ == 0) used_ = 0;
+  if (bytes > kMost || bytes > kRoom - used_) return false;
+  std::byte* const through = memory_ + used_;
+  check(cudaMemcpyAsync(through, from, bytes, cudaMemcpyDeviceToHost, stream), "download");
+  used_ = std::min(kRoom, (used_ + bytes + kAligned - 1) / kAligned * kAligned);
+  ++on_the_way_;
+  taken_.push_back({to, through, bytes});
+  return true;
+}
+
+std::vector<Downloads::Piece> Downloads::taken() {
+  const std::lock_guard lock(mutex_);
+  return std::exchange(taken_, {});
+}
+
+void Downloads::land(const std::vector<Piece>& pieces, bool there) {
+  if (there)
+    for (const Piece& p : pieces) std::memcpy(p.to, p.from, p.bytes);
+  const std::lock_guard lock(mutex_);
+  on_the_way_ -= pieces.size();
+}
+
+}  // namespace hetu::cuda
