@@ -160,12 +160,12 @@ std::vector<double> Stage::count(int first, int micros) {
 }
 
 void Stage::set_counts(int first, int micros, const std::vector<double>& sums) {
-  const std::vector<float> values(sums.begin(), sums.end());
-  for (std::size_t i = 0; i < values.size(); ++i) {
+  counts_set_.assign(sums.begin(), sums.end());
+  for (std::size_t i = 0; i < counts_set_.size(); ++i) {
     for (int m = first; m < first + micros; ++m)
-      device_.queue().upload(memory_.at(plan_->counts[i].result, m), &values[i], sizeof(float));
+      device_.queue().upload(memory_.at(plan_->counts[i].result, m), &counts_set_[i],
+                             sizeof(float));
   }
-  device_.queue().record().wait();
 }
 
 // Training reports float32 scalars alone.

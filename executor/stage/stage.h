@@ -49,7 +49,7 @@ class Stage {
   /// One micro-batch of a field.
   void feed(const StageFeed& feed, int micro, const void* from_host);
   /// The counts (masked tokens, samples) of `micros` micro-batches from `first` on, over those of
-  /// this worker; and what they are over all. Block.
+  /// this worker, which blocks; and what they are over all.
   std::vector<double> count(int first, int micros);
   void set_counts(int first, int micros, const std::vector<double>& sums);
 
@@ -144,6 +144,7 @@ class Stage {
   std::vector<Work> works_;                      // by kind
   std::vector<std::vector<std::byte>> fetched_;  // by fetch: of each micro % micro_ids its bytes
   std::vector<char> left_;                       // by fetch: it is not read
+  std::vector<float> counts_set_;                // may be read until the next count()
   std::vector<Queue::Mark> free_feeds_;          // by slot: nobody reads what it held
   int backwards_ = 0;            // since the last update: gradients of how many micro-batches
   std::vector<char> half_done_;  // by backward id % micro_ids: one of I and W is done
