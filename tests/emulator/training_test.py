@@ -1,0 +1,78 @@
+"""The script that trains BERT, on emulated cards: a card for each worker, under heturun.
+
+Losses are the CPU's, by methods, by partial reduce, and from checkpoints that the other device has written.
+
+training_test.py FOLDER [unittest's words]: the module whose card is emulated lies in FOLDER/hetu."""
+
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+SMALL = ["--model", "tiny", "--batch-size", "4", "--sequence-length", "16", "--warmup-steps", "1", "--learning-rate", "1e-3"]
+PART = 1e-4  # of a loss
+EMULATED = sys.argv.pop(1)
+
+
+class EmulatedTraining(unittest.TestCase):
+    """heturun, train_bert.py and a card per worker."""
+
+    def setUp(self):
+        held = tempfile.TemporaryDirectory(prefix="hetu-emulated-")
+        self.addCleanup(held.cleanup)
+        self.folder = Path(held.name)
+        self.env = {**os.environ, "PYTHONPATH": f"{ROOT / 'python'}:{EMULATED}:{os.environ.get('PYTHONPATH', '')}"}
+        self.data = self.folder / "data"
+        self.run_one([sys.executable, "-m", "hetu.sample", "--rows", "64", "--shards", "1", str(self.data)])
+
+    def run_one(self, command):
+        """Its output; it must end well."""
+        done = subprocess.run(command, env=self.env, capture_output=True, text=True, cwd=ROOT, timeout=600, check=False)
+        self.assertEqual(done.returncode, 0, done.stdout[-2000:] + done.stderr[-2000:])
+        return done.stdout + done.stderr
+
+    def loss(self, device, workers, steps, *options):
+        """Of the last step."""
+        told = self.run_one(["heturun", "-w", str(workers), sys.executable, str(ROOT / "python" / "train_bert.py"),
+                             "--data", str(self.data), *SMALL, "--device", device, "--steps", str(steps), *options])
+        self.assertEqual("emulated card" in told, device == "cuda", told[-2000:])
+        found = re.search(rf"step {steps}/{steps} .*loss ([0-9.]+)", told)
+        self.assertIsNotNone(found, told[-2000:])
+        return float(found[1])
+
+    def same(self, workers, steps, *options):
+        """On both devices."""
+        want = self.loss("cpu", workers, steps, *options)
+        self.assertAlmostEqual(self.loss("cuda", workers, steps, *options), want, delta=PART * want)
+
+    def test_four_stages(self):
+        """Without a bubble of its own kind, and in two directions."""
+        for method in ("1f1b", "chimera"):
+            with self.subTest(method):
+                self.same(4, 3, "--pipeline", method, "--devices", "pipe_1_4", "--micro-batches", "4")
+
+    def test_a_v_of_stages(self):
+        """Two stages a worker, whose gradients come in halves."""
+        self.same(2, 3, "--pipeline", "zb-v", "--devices", "pipe_1_2", "--micro-batches", "4")
+
+    def test_partial_reduce(self):
+        """Who meets whom is a matter of time, but not in the first step."""
+        self.same(4, 1, "--pipeline", "pipedream", "--devices", "pipe_2_2", "--micro-batches", "1", "--preduce")
+
+    def test_checkpoints_of_either_device(self):
+        """Two steps on one, two on the other: the losses of four."""
+        how = ("--pipeline", "1f1b", "--devices", "pipe_1_2", "--micro-batches", "2")
+        want = self.loss("cpu", 2, 4, *how)
+        for first, second in (("cpu", "cuda"), ("cuda", "cpu")):
+            with self.subTest(first):
+                kept = ("--checkpoint", str(self.folder / first))
+                self.loss(first, 2, 2, *how, *kept)
+                self.assertAlmostEqual(self.loss(second, 2, 4, *how, *kept, "--resume"), want, delta=PART * want)
+
+
+if __name__ == "__main__":
+    unittest.main()
