@@ -58,6 +58,11 @@ std::size_t size_of(Warp& warp, Space space) {
   }
 }
 
+/// Of an address that a kernel has computed.
+std::byte* pointer(std::uint64_t address) {
+  return reinterpret_cast<std::byte*>(address);  // NOLINT
+}
+
 /// Of a generic address: its space, and what it is there.
 Space space_of(Warp& warp, std::uint64_t& address, int lane) {
   for (const Space space : {Space::Shared, Space::Local, Space::Parameter}) {
@@ -76,49 +81,59 @@ std::uint64_t address_of(Warp& warp, const Instruction& in, int lane) {
          static_cast<std::uint64_t>(in.offset);
 }
 
-std::byte* access(Warp& warp, const Instruction& in, int lane, Space space, std::uint64_t address,
-                  std::size_t bytes, Use use) {
-  if (space == Space::Generic) space = space_of(warp, address, lane);
-  if (address % bytes != 0)
-    warp.fail(in, lane, fmt::format("address {:#x} is not a multiple of {}", address, bytes));
-  if (space == Space::Global) {
-    const Allocation* const in_it = warp.block().memory.find(address);
-    if (in_it == nullptr)
-      warp.fail(in, lane, fmt::format("{} bytes at {:#x} are in no buffer", bytes, address));
-    if (address + bytes > in_it->begin + in_it->bytes)
-      warp.fail(in, lane,
-                fmt::format("{} bytes at {} of a buffer of {}", bytes, address - in_it->begin,
-                            in_it->bytes));
-    GlobalMemory& global = warp.block().global;
-    std::string problem;  // what is changed at once is for whoever comes first
-    if (use == Use::Read) problem = global.reads(address, bytes, warp.block().number);
-    if (use == Use::Write) problem = global.writes(address, bytes, warp.block().number);
-    if (!problem.empty()) warp.fail(in, lane, problem);
-    return reinterpret_cast<std::byte*>(address);
-  }
-  if (address > size_of(warp, space) || bytes > size_of(warp, space) - address)
+namespace {
+
+std::byte* access_global(Warp& warp, const Instruction& in, int lane, const Bytes& of, Use use) {
+  const auto [space, address, bytes] = of;
+  const Allocation* const in_it = warp.block().memory.find(address);
+  if (in_it == nullptr)
+    warp.fail(in, lane, fmt::format("{} bytes at {:#x} are in no buffer", bytes, address));
+  if (address + bytes > in_it->begin + in_it->bytes)
     warp.fail(in, lane,
-              fmt::format("{} bytes at {} of {}, which has {}", bytes, address, name_of(space),
-                          size_of(warp, space)));
-  if (space == Space::Parameter && use != Use::Read)
+              fmt::format("{} bytes at {} of a buffer of {}", bytes, address - in_it->begin,
+                          in_it->bytes));
+  GlobalMemory& global = warp.block().global;
+  std::string problem;  // what is changed at once is for whoever comes first
+  if (use == Use::Read) problem = global.reads(address, bytes, warp.block().number);
+  if (use == Use::Write) problem = global.writes(address, bytes, warp.block().number);
+  if (!problem.empty()) warp.fail(in, lane, problem);
+  return pointer(address);
+}
+
+void access_shared(Warp& warp, const Instruction& in, int lane, const Bytes& of, Use use) {
+  SharedMemory& shared = warp.block().shared;
+  const unsigned thread = warp.thread(lane);
+  std::string problem;
+  if (use != Use::Write) problem = shared.reads(of.address, of.count, thread, warp.meetings());
+  if (use != Use::Read && problem.empty())
+    problem = shared.writes(of.address, of.count, thread, warp.meetings());
+  if (!problem.empty()) warp.fail(in, lane, problem);
+}
+
+}  // namespace
+
+std::byte* access(Warp& warp, const Instruction& in, int lane, Bytes of, Use use) {
+  if (of.space == Space::Generic) of.space = space_of(warp, of.address, lane);
+  if (of.address % of.count != 0)
+    warp.fail(in, lane, fmt::format("address {:#x} is not a multiple of {}", of.address, of.count));
+  if (of.space == Space::Global) return access_global(warp, in, lane, of, use);
+  const std::size_t size = size_of(warp, of.space);
+  if (of.address > size || of.count > size - of.address)
+    warp.fail(in, lane,
+              fmt::format("{} bytes at {} of {}, which has {}", of.count, of.address,
+                          name_of(of.space), size));
+  if (of.space == Space::Parameter && use != Use::Read)
     warp.fail(in, lane, "parameters are not to be written");
-  if (space == Space::Shared) {
-    SharedMemory& shared = warp.block().shared;
-    const unsigned thread = warp.thread(lane);
-    std::string problem;
-    if (use != Use::Write) problem = shared.reads(address, bytes, thread, warp.meetings());
-    if (use != Use::Read && problem.empty())
-      problem = shared.writes(address, bytes, thread, warp.meetings());
-    if (!problem.empty()) warp.fail(in, lane, problem);
-  }
-  return reinterpret_cast<std::byte*>(base_of(warp, space, lane) + address);
+  if (of.space == Space::Shared) access_shared(warp, in, lane, of, use);
+  return pointer(base_of(warp, of.space, lane) + of.address);
 }
 
 void load(Warp& warp, const Instruction& in, std::uint32_t lanes) {
   const auto element = static_cast<std::size_t>(in.element_bytes);
+  const auto elements = static_cast<std::size_t>(in.elements);
   in_lanes(lanes, [&](int lane) {
-    const std::byte* from = access(warp, in, lane, in.space, address_of(warp, in, lane),
-                                   element * static_cast<std::size_t>(in.elements), Use::Read);
+    const std::byte* from = access(
+        warp, in, lane, {in.space, address_of(warp, in, lane), element * elements}, Use::Read);
     for (int i = 0; i < in.elements; ++i, from += element) {
       const Operand& to = in.operands[static_cast<std::size_t>(i)];
       std::uint64_t value = 0;
@@ -133,12 +148,13 @@ void load(Warp& warp, const Instruction& in, std::uint32_t lanes) {
 
 void store(Warp& warp, const Instruction& in, std::uint32_t lanes) {
   const auto element = static_cast<std::size_t>(in.element_bytes);
+  const auto elements = static_cast<std::size_t>(in.elements);
   in_lanes(lanes, [&](int lane) {
-    std::byte* to = access(warp, in, lane, in.space, address_of(warp, in, lane),
-                           element * static_cast<std::size_t>(in.elements), Use::Write);
+    std::byte* to = access(warp, in, lane,
+                           {in.space, address_of(warp, in, lane), element * elements}, Use::Write);
     for (int i = 0; i < in.elements; ++i, to += element) {
       const std::uint64_t value =
-          number_in(warp, in.operands[static_cast<std::size_t>(i + 1)], lane);
+          number_in(warp, in.operands[static_cast<std::size_t>(i) + 1], lane);
       std::memcpy(to, &value, element);
     }
   });
@@ -151,7 +167,7 @@ template <class T, class F>
 void change(Warp& warp, const Instruction& in, std::uint32_t lanes) {
   in_lanes(lanes, [&](int lane) {
     auto* const at = reinterpret_cast<T*>(
-        access(warp, in, lane, in.space, address_of(warp, in, lane), sizeof(T), Use::Change));
+        access(warp, in, lane, {in.space, address_of(warp, in, lane), sizeof(T)}, Use::Change));
     const auto first = static_cast<std::size_t>(in.address) + 1;
     T given[2] = {};
     for (std::size_t i = first; i < in.operands.size(); ++i)
@@ -218,7 +234,7 @@ void send(Warp& warp, const Instruction& in, std::uint32_t lanes) {
     Flight flight{to, bytes, std::vector<std::byte>(bytes)};
     if (there != 0)
       for (std::size_t i = 0; i < there; ++i)
-        flight.from[i] = *access(warp, in, lane, Space::Global, from + i, 1, Use::Read);
+        flight.from[i] = *access(warp, in, lane, {Space::Global, from + i, 1}, Use::Read);
     const std::string problem = shared.sends(to, bytes, warp.thread(lane), warp.meetings());
     if (!problem.empty()) warp.fail(in, lane, problem);
     warp.flights(lane).push_back(std::move(flight));

@@ -21,9 +21,13 @@ void change_space(Warp& warp, const Instruction& in, std::uint32_t lanes);
 void copy_local(Warp& warp, const Instruction& in, std::uint32_t lanes);
 
 enum class Use { Read, Write, Change };
-/// Where so many bytes lie, aligned by their number; fails where they may not be used so.
-std::byte* access(Warp& warp, const Instruction& in, int lane, Space space, std::uint64_t address,
-                  std::size_t bytes, Use use);
+struct Bytes {
+  Space space;
+  std::uint64_t address;
+  std::size_t count;
+};
+/// Where bytes lie, aligned by their number; fails where they may not be used so.
+std::byte* access(Warp& warp, const Instruction& in, int lane, Bytes of, Use use);
 /// The address that an access names.
 std::uint64_t address_of(Warp& warp, const Instruction& in, int lane);
 

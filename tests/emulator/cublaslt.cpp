@@ -143,6 +143,7 @@ bool is_known(cublasLtEpilogue_t e) {
 
 using namespace hetu::emulator;  // NOLINT: what follows has the library's names
 
+// NOLINTBEGIN(bugprone-reserved-identifier,readability-function-size): theirs
 extern "C" {
 
 cublasStatus_t cublasLtCreate(cublasLtHandle_t* to) {
@@ -255,3 +256,4 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t operation, 
 }
 
 }  // extern "C"
+// NOLINTEND(bugprone-reserved-identifier,readability-function-size)

@@ -41,7 +41,7 @@ void load_matrices(Warp& warp, const Instruction& in, std::uint32_t) {
   const int count = in.address;  // of results
   std::byte* rows[kLanes] = {};
   for (int lane = 0; lane < 8 * count; ++lane)
-    rows[lane] = access(warp, in, lane, in.space, address_of(warp, in, lane), 16, Use::Read);
+    rows[lane] = access(warp, in, lane, {in.space, address_of(warp, in, lane), 16}, Use::Read);
   for (int m = 0; m < count; ++m)
     for (int lane = 0; lane < kLanes; ++lane) {
       std::uint16_t pair[2];
@@ -120,7 +120,7 @@ void each_element(Warp& warp, const Instruction& in, Use use, const F& f) {
       const auto row = static_cast<std::uint64_t>((lane * 8 + i) / kSide);
       const auto column = static_cast<std::uint64_t>((lane * 8 + i) % kSide);
       const std::uint64_t at = in.variant == kRows ? row * step + column : column * step + row;
-      f(lane, i, access(warp, in, lane, in.space, begin + at * sizeof(T), sizeof(T), use));
+      f(lane, i, access(warp, in, lane, {in.space, begin + at * sizeof(T), sizeof(T)}, use));
     }
   }
 }
@@ -138,7 +138,7 @@ void load_sums(Warp& warp, const Instruction& in, std::uint32_t) {
 }
 void store_sums(Warp& warp, const Instruction& in, std::uint32_t) {
   each_element<float>(warp, in, Use::Write, [&](int lane, int i, std::byte* to) {
-    std::memcpy(to, warp.at<std::byte>(in.operands[static_cast<std::size_t>(i + 1)]) + lane * 4, 4);
+    std::memcpy(to, warp.at<std::byte>(in.operands[static_cast<std::size_t>(i) + 1]) + lane * 4, 4);
   });
 }
 

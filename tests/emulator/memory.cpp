@@ -14,7 +14,7 @@ constexpr std::align_val_t kAlignment{256};
 
 Memory::~Memory() {
   for (const auto& [begin, of] : all_)
-    ::operator delete(reinterpret_cast<void*>(begin), kAlignment);
+    ::operator delete(reinterpret_cast<void*>(begin), kAlignment);  // NOLINT: the key was one
 }
 
 void* Memory::allocate(std::size_t bytes, Kind kind) {

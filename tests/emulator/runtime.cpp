@@ -136,6 +136,7 @@ thread_local std::vector<Configuration> configurations;
 
 using namespace hetu::emulator;  // NOLINT: what follows has the library's names
 
+// NOLINTBEGIN(bugprone-reserved-identifier,readability-function-size): theirs
 extern "C" {
 
 // ---- what nvcc's own code calls
@@ -304,3 +305,4 @@ void* dlopen(const char* name, int flags) {
 }
 
 }  // extern "C"
+// NOLINTEND(bugprone-reserved-identifier,readability-function-size)
