@@ -12,6 +12,7 @@
 
 #include "graph/base/bfloat16.h"
 #include "graph/base/float16.h"
+#include "ops/cuda/fragments.h"
 #include "tests/emulator/runtime.h"
 
 namespace hetu::emulator {
@@ -50,11 +51,6 @@ void put(void* to, std::int64_t at, cudaDataType_t type, float x) {
     static_cast<BFloat16*>(to)[at] = BFloat16(x);
   else
     static_cast<Float16*>(to)[at] = Float16(x);
-}
-
-/// Of float32 the bits of TF32, rounded to nearest.
-float tf32(float x) {
-  return std::bit_cast<float>((std::bit_cast<std::uint32_t>(x) + 0x1000u) & 0xffffe000u);
 }
 
 float gelu(float x) {
@@ -103,13 +99,15 @@ struct Product {
         for (std::int64_t l = 0; l < k; ++l) {
           const float x =
               get(a_at, batch * a.stride + (turns_a ? l + i * a.step : i + l * a.step), a.type);
-          left[static_cast<std::size_t>(i * k + l)] = rounds ? tf32(x) : x;
+          left[static_cast<std::size_t>(i * k + l)] =
+              rounds ? std::bit_cast<float>(cuda::tf32_upper(x)) : x;
         }
       for (std::int64_t j = 0; j < n; ++j)
         for (std::int64_t l = 0; l < k; ++l) {
           const float x =
               get(b_at, batch * b.stride + (turns_b ? j + l * b.step : l + j * b.step), b.type);
-          right[static_cast<std::size_t>(j * k + l)] = rounds ? tf32(x) : x;
+          right[static_cast<std::size_t>(j * k + l)] =
+              rounds ? std::bit_cast<float>(cuda::tf32_upper(x)) : x;
         }
       for (std::int64_t j = 0; j < n; ++j)
         for (std::int64_t i = 0; i < m; ++i) element(batch, i, j, k, &left[i * k], &right[j * k]);

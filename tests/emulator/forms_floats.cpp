@@ -4,19 +4,11 @@
 #include <limits>
 
 #include "tests/emulator/forms.h"
+#include "tests/emulator/rounding.h"
 
 namespace hetu::emulator {
 namespace {
 
-/// Of numbers whose sum or product a double has, to float32 not above it.
-float down(double x) {
-  const auto near = static_cast<float>(x);
-  return near > x ? std::nextafter(near, -HUGE_VALF) : near;
-}
-float toward_zero(double x) {
-  const auto near = static_cast<float>(x);
-  return std::fabs(double{near}) > std::fabs(x) ? std::nextafter(near, 0.0F) : near;
-}
 /// Subnormal numbers are zeros.
 float flushed(float x) {
   return std::fabs(x) < std::numeric_limits<float>::min() ? std::copysign(0.0F, x) : x;

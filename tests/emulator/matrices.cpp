@@ -5,24 +5,18 @@
 #include <fmt/format.h>
 
 #include <bit>
-#include <cmath>
 #include <cstring>
 
 #include "graph/base/bfloat16.h"
 #include "graph/base/float16.h"
 #include "tests/emulator/accesses.h"
+#include "tests/emulator/rounding.h"
 #include "tests/emulator/warp.h"
 
 namespace hetu::emulator {
 namespace {
 
 constexpr int kSide = 16;
-
-/// The nearest float32 that is not further from zero, as matrix units cut sums off.
-float toward_zero(double x) {
-  const auto near = static_cast<float>(x);
-  return std::fabs(double{near}) > std::fabs(x) ? std::nextafter(near, 0.0F) : near;
-}
 
 template <class T>
 float narrow(std::uint32_t word, int side) {
@@ -54,7 +48,8 @@ void load_matrices(Warp& warp, const Instruction& in, std::uint32_t) {
     }
 }
 
-/// d = a b + c, of which numbers 0 to 3 are d, 4 to 7 a, 8 and 9 b, 10 to 13 c.
+/// d = a b + c, its sums exact and cut off at the end, of which numbers 0 to 3 are d, 4 to 7 a, 8
+/// and 9 b, 10 to 13 c.
 template <int Depth>
 struct Factors {
   double a[kSide][Depth], b[Depth][8];

@@ -23,16 +23,23 @@ void SharedMemory::begin() {
   std::fill(bytes_.begin(), bytes_.end(), std::byte{0xff});
 }
 
+std::string SharedMemory::written_by_another(std::size_t i, unsigned thread,
+                                             std::uint32_t met) const {
+  const Byte& b = known_[i];
+  if (b.block == block_ && b.sender != kNobody)
+    return fmt::format("cp.async of thread {} to byte {} of shared memory has not been waited for",
+                       b.sender, i);
+  if (b.written == now_ && !ordered(b.writer, b.writer_met, thread, met))
+    return fmt::format("thread {} wrote byte {} of shared memory since the last barrier", b.writer,
+                       i);
+  return {};
+}
+
 std::string SharedMemory::reads(std::size_t offset, std::size_t bytes, unsigned thread,
                                 std::uint32_t met) {
   for (std::size_t i = offset; i < offset + bytes; ++i) {
     Byte& b = known_[i];
-    if (b.block == block_ && b.sender != kNobody)
-      return fmt::format(
-          "cp.async of thread {} to byte {} of shared memory has not been waited for", b.sender, i);
-    if (b.written == now_ && !ordered(b.writer, b.writer_met, thread, met))
-      return fmt::format("thread {} wrote byte {} of shared memory since the last barrier",
-                         b.writer, i);
+    if (std::string problem = written_by_another(i, thread, met); !problem.empty()) return problem;
     if (b.read != now_) {
       b.read = now_;
       b.first_reader = b.last_reader = thread;
@@ -49,12 +56,7 @@ std::string SharedMemory::writes(std::size_t offset, std::size_t bytes, unsigned
                                  std::uint32_t met) {
   for (std::size_t i = offset; i < offset + bytes; ++i) {
     Byte& b = known_[i];
-    if (b.block == block_ && b.sender != kNobody)
-      return fmt::format(
-          "cp.async of thread {} to byte {} of shared memory has not been waited for", b.sender, i);
-    if (b.written == now_ && !ordered(b.writer, b.writer_met, thread, met))
-      return fmt::format("thread {} wrote byte {} of shared memory since the last barrier, too",
-                         b.writer, i);
+    if (std::string problem = written_by_another(i, thread, met); !problem.empty()) return problem;
     if (b.read == now_)
       for (const unsigned reader : {b.first_reader, b.last_reader})
         if (!ordered(reader, b.reader_met, thread, met))

@@ -47,6 +47,9 @@ class SharedMemory {
     std::uint32_t block = 0;  ///< in which it was written
   };
 
+  /// Since the last barrier, or still on the way.
+  std::string written_by_another(std::size_t byte, unsigned thread, std::uint32_t met) const;
+
   std::size_t size_;
   std::vector<std::byte> bytes_;
   std::vector<Byte> known_;
