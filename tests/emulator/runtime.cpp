@@ -18,7 +18,7 @@ namespace hetu::emulator {
 Card& card() {
   static Card* const one = [] {
     auto* const made = new Card;  // as long as the process: statics of others let go of theirs last
-    made->eager = std::getenv("HETU_EMULATOR_EAGER") != nullptr;
+    made->eager = std::getenv("EMULATED_CARD_EAGER") != nullptr;
     made->streams[nullptr] = std::make_unique<Stream>();
     return made;
   }();

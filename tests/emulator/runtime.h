@@ -37,7 +37,7 @@ struct Card {
   std::uintptr_t names = 0x1000;  ///< of streams, events and graphs
 
   Stream& stream(cudaStream_t of);
-  /// Work of a stream, at once where HETU_EMULATOR_EAGER is set.
+  /// Work of a stream, at once where EMULATED_CARD_EAGER is set.
   void give(cudaStream_t to, Work work);
   template <class Handle>
   Handle name() {
