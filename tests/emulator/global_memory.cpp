@@ -6,6 +6,13 @@
 
 namespace hetu::emulator {
 
+void GlobalMemory::begin_launch() {
+  ++launch_;
+  if (pages_.size() <= kKept) return;
+  pages_.clear();
+  last_ = nullptr;
+}
+
 // An access is aligned by its bytes, so that it lies in one page.
 GlobalMemory::Byte* GlobalMemory::at(std::uintptr_t address) {
   const std::uintptr_t number = address / kPage;

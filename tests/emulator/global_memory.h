@@ -11,13 +11,14 @@ namespace hetu::emulator {
 
 class GlobalMemory {
  public:
-  void begin_launch() { ++launch_; }
+  void begin_launch();
   /// A block, whose number is from 1 on, is about to read or write: what is wrong, or nothing.
   std::string reads(std::uintptr_t address, std::size_t bytes, std::uint32_t block);
   std::string writes(std::uintptr_t address, std::size_t bytes, std::uint32_t block);
 
  private:
   static constexpr std::uintptr_t kPage = 4096;
+  static constexpr std::size_t kKept = 16384;  // pages, of 48 KiB, from one launch to the next
   struct Byte {
     std::uint32_t writer = 0, first_reader = 0, last_reader = 0;
   };
