@@ -92,10 +92,10 @@ std::byte* access_global(Warp& warp, const Instruction& in, int lane, const Byte
     warp.fail(in, lane,
               fmt::format("{} bytes at {} of a buffer of {}", bytes, address - in_it->begin,
                           in_it->bytes));
-  GlobalMemory& global = warp.block().global;
+  GlobalMemory& uses = warp.block().memory.uses();
   std::string problem;  // what is changed at once is for whoever comes first
-  if (use == Use::Read) problem = global.reads(address, bytes, warp.block().number);
-  if (use == Use::Write) problem = global.writes(address, bytes, warp.block().number);
+  if (use == Use::Read) problem = uses.reads(address, bytes, warp.block().number);
+  if (use == Use::Write) problem = uses.writes(address, bytes, warp.block().number);
   if (!problem.empty()) warp.fail(in, lane, problem);
   return pointer(address);
 }
@@ -184,34 +184,31 @@ Meaning changing(F) {
 }
 
 template <class T>
-Meaning change_by(const std::string& how, bool floats) {
+Meaning change_by(const std::string& how) {
   const auto add = [](T was, T x, T) { return static_cast<T>(was + x); };
   const auto most = [](T was, T x, T) { return was < x ? x : was; };
   const auto least = [](T was, T x, T) { return x < was ? x : was; };
   if (how == "add") return changing<T>(add);
   if (how == "max") return changing<T>(most);
   if (how == "min") return changing<T>(least);
-  if (floats) return nullptr;
-  if constexpr (std::is_integral_v<T>) {
-    if (how == "cas") return changing<T>([](T was, T x, T y) { return was == x ? y : was; });
-    if (how == "exch") return changing<T>([](T, T x, T) { return x; });
-    if (how == "or") return changing<T>([](T was, T x, T) { return static_cast<T>(was | x); });
-    if (how == "and") return changing<T>([](T was, T x, T) { return static_cast<T>(was & x); });
-    if (how == "xor") return changing<T>([](T was, T x, T) { return static_cast<T>(was ^ x); });
-  }
+  if (how == "cas") return changing<T>([](T was, T x, T y) { return was == x ? y : was; });
+  if (how == "exch") return changing<T>([](T, T x, T) { return x; });
+  if (how == "or") return changing<T>([](T was, T x, T) { return static_cast<T>(was | x); });
+  if (how == "and") return changing<T>([](T was, T x, T) { return static_cast<T>(was & x); });
+  if (how == "xor") return changing<T>([](T was, T x, T) { return static_cast<T>(was ^ x); });
   return nullptr;
 }
 
 }  // namespace
 
-Meaning change_of(const std::vector<std::string>& parts, const std::string&) {
+Meaning change_of(const std::vector<std::string>& parts) {
   const std::string& type = parts.back();
   for (const std::string& how : parts) {
     Meaning found = nullptr;
-    if (type == "u32" || type == "b32") found = change_by<std::uint32_t>(how, false);
-    if (type == "u64" || type == "b64") found = change_by<std::uint64_t>(how, false);
-    if (type == "s32") found = change_by<std::int32_t>(how, false);
-    if (type == "s64") found = change_by<std::int64_t>(how, false);
+    if (type == "u32" || type == "b32") found = change_by<std::uint32_t>(how);
+    if (type == "u64" || type == "b64") found = change_by<std::uint64_t>(how);
+    if (type == "s32") found = change_by<std::int32_t>(how);
+    if (type == "s64") found = change_by<std::int64_t>(how);
     if (found != nullptr) return found;
   }
   return nullptr;  // sums of floats in no order would be another's each time

@@ -11,7 +11,7 @@ namespace hetu::emulator {
 void load(Warp& warp, const Instruction& in, std::uint32_t lanes);
 void store(Warp& warp, const Instruction& in, std::uint32_t lanes);
 /// Of "atom", "global", "cas", "b32": null if it is not known.
-Meaning change_of(const std::vector<std::string>& parts, const std::string& opcode);
+Meaning change_of(const std::vector<std::string>& parts);
 /// cp.async to shared memory, and its end.
 void send(Warp& warp, const Instruction& in, std::uint32_t lanes);
 void land(Warp& warp, const Instruction& in, std::uint32_t lanes);

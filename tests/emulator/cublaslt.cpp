@@ -33,9 +33,12 @@ struct Operation {
   std::int64_t before_step = 0;
 };
 struct Preference {
-  std::size_t workspace = 0;
-  std::uint32_t alignment = 256;
+  std::uint32_t alignment = 256;  ///< of all four matrices
 };
+/// What a choice promises, in the algorithm that it is.
+std::uint32_t alignment_of(const cublasLtMatmulAlgo_t& chosen) {
+  return static_cast<std::uint32_t>(chosen.data[0]);
+}
 
 std::size_t bytes_of(cudaDataType_t type) { return type == CUDA_R_32F ? 4 : 2; }
 
@@ -70,14 +73,15 @@ struct Product {
   float alpha, beta;
   const void *a_at, *b_at, *c_at;
   void* d_at;
+  std::uint32_t alignment;
 
   void check() const {
-    const auto reach = [](const Layout& l, const void* at, const char* what) {
+    const auto reach = [&](const Layout& l, const void* at, const char* what) {
       const std::int64_t last =
           (l.batch - 1) * l.stride + (l.columns - 1) * l.step + l.rows;  // elements
       check_reach(at, static_cast<std::size_t>(last) * bytes_of(l.type), what);
-      if (reinterpret_cast<std::uintptr_t>(at) % 16 != 0)
-        throw Problem(fmt::format("product, {}: {} is not aligned by 16", what, at));
+      if (reinterpret_cast<std::uintptr_t>(at) % alignment != 0)
+        throw Problem(fmt::format("product, {}: {} is not aligned by {}", what, at, alignment));
     };
     reach(a, a_at, "A");
     reach(b, b_at, "B");
@@ -85,32 +89,37 @@ struct Product {
     if (beta != 0) reach(c, c_at, "C");
     if (operation.bias != nullptr)
       check_reach(operation.bias, static_cast<std::size_t>(d.rows) * bytes_of(d.type), "bias");
+    if (operation.epilogue != CUBLASLT_EPILOGUE_GELU_AUX_BIAS) return;
+    const Layout before{d.type, d.rows, d.columns, operation.before_step};
+    reach(before, operation.before, "what GELU is of");
+  }
+
+  /// Of one matrix of a batch, [vectors, k], each vector's k elements side by side.
+  std::vector<float> vectors(const Layout& of, const void* from, std::int64_t batch, bool down,
+                             std::int64_t k) const {
+    const std::int64_t count = down ? of.columns : of.rows;
+    std::vector<float> made;
+    made.reserve(static_cast<std::size_t>(count * k));
+    for (std::int64_t i = 0; i < count; ++i)
+      for (std::int64_t l = 0; l < k; ++l) {
+        const std::int64_t at = down ? l + i * of.step : i + l * of.step;
+        const float x = get(from, batch * of.stride + at, of.type);
+        const bool rounds = operation.computing == CUBLAS_COMPUTE_32F_FAST_TF32;
+        made.push_back(rounds ? std::bit_cast<float>(cuda::tf32_upper(x)) : x);
+      }
+    return made;
   }
 
   void run() const {
     check();
     const bool turns_a = operation.a == CUBLAS_OP_T, turns_b = operation.b == CUBLAS_OP_T;
-    const std::int64_t m = d.rows, n = d.columns, k = turns_a ? a.rows : a.columns;
-    std::vector<float> left(static_cast<std::size_t>(m * k)),
-        right(static_cast<std::size_t>(n * k));
-    const bool rounds = operation.computing == CUBLAS_COMPUTE_32F_FAST_TF32;
+    const std::int64_t k = turns_a ? a.rows : a.columns;
     for (std::int64_t batch = 0; batch < d.batch; ++batch) {
-      for (std::int64_t i = 0; i < m; ++i)
-        for (std::int64_t l = 0; l < k; ++l) {
-          const float x =
-              get(a_at, batch * a.stride + (turns_a ? l + i * a.step : i + l * a.step), a.type);
-          left[static_cast<std::size_t>(i * k + l)] =
-              rounds ? std::bit_cast<float>(cuda::tf32_upper(x)) : x;
-        }
-      for (std::int64_t j = 0; j < n; ++j)
-        for (std::int64_t l = 0; l < k; ++l) {
-          const float x =
-              get(b_at, batch * b.stride + (turns_b ? j + l * b.step : l + j * b.step), b.type);
-          right[static_cast<std::size_t>(j * k + l)] =
-              rounds ? std::bit_cast<float>(cuda::tf32_upper(x)) : x;
-        }
-      for (std::int64_t j = 0; j < n; ++j)
-        for (std::int64_t i = 0; i < m; ++i) element(batch, i, j, k, &left[i * k], &right[j * k]);
+      const std::vector<float> left = vectors(a, a_at, batch, turns_a, k);
+      const std::vector<float> right = vectors(b, b_at, batch, !turns_b, k);
+      for (std::int64_t j = 0; j < d.columns; ++j)
+        for (std::int64_t i = 0; i < d.rows; ++i)
+          element(batch, i, j, k, &left[i * k], &right[j * k]);
     }
   }
 
@@ -212,17 +221,23 @@ cublasStatus_t cublasLtMatmulPreferenceDestroy(cublasLtMatmulPreference_t of_thi
   delete reinterpret_cast<Preference*>(of_this);
   return CUBLAS_STATUS_SUCCESS;
 }
-cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t,
-                                                    cublasLtMatmulPreferenceAttributes_t,
-                                                    const void*, std::size_t) {
+cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t to,
+                                                    cublasLtMatmulPreferenceAttributes_t what,
+                                                    const void* value, std::size_t bytes) {
+  if (what == CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES) return CUBLAS_STATUS_SUCCESS;
+  if (what < CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES ||
+      what > CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES)
+    return CUBLAS_STATUS_NOT_SUPPORTED;
+  std::memcpy(&of<Preference>(to).alignment, value, bytes);
   return CUBLAS_STATUS_SUCCESS;
 }
 cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDesc_t operation,
                                               cublasLtMatrixLayout_t, cublasLtMatrixLayout_t,
                                               cublasLtMatrixLayout_t, cublasLtMatrixLayout_t,
-                                              cublasLtMatmulPreference_t, int,
+                                              cublasLtMatmulPreference_t preference, int,
                                               cublasLtMatmulHeuristicResult_t* found, int* count) {
   *found = cublasLtMatmulHeuristicResult_t();
+  found->algo.data[0] = of<Preference>(preference).alignment;
   *count = is_known(of<Operation>(operation).epilogue) ? 1 : 0;
   return *count == 1 ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_NOT_SUPPORTED;
 }
@@ -231,7 +246,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t operation, 
                               const void* a, cublasLtMatrixLayout_t a_layout, const void* b,
                               cublasLtMatrixLayout_t b_layout, const void* beta, const void* c,
                               cublasLtMatrixLayout_t c_layout, void* d,
-                              cublasLtMatrixLayout_t d_layout, const cublasLtMatmulAlgo_t*,
+                              cublasLtMatrixLayout_t d_layout, const cublasLtMatmulAlgo_t* chosen,
                               void* workspace, std::size_t workspace_bytes, cudaStream_t stream) {
   const Product product{of<Operation>(operation),
                         of<Layout>(a_layout),
@@ -243,7 +258,8 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t operation, 
                         a,
                         b,
                         c,
-                        d};
+                        d,
+                        alignment_of(*chosen)};
   const cudaError_t status = guarded([&](Card& on) {
     check_reach(workspace, workspace_bytes, "workspace");
     product.check();

@@ -16,10 +16,6 @@
 namespace hetu::emulator {
 namespace {
 
-bool starts_with(std::string_view text, std::string_view start) {
-  return text.substr(0, start.size()) == start;
-}
-
 class Maker : Names {
  public:
   Maker(const std::string& ptx, const Text& text, const Globals& globals)
@@ -113,7 +109,8 @@ class Maker : Names {
       made.meaning = &meet;
       made.members = operand(s, s.operands.at(0), 4);
     } else if (what == "bar" || what == "barrier") {
-      if (s.operands.size() != 1) bad(s, "a barrier of some threads is not known");
+      if (s.operands != std::vector<std::string>{"0"})
+        bad(s, "no barrier but that of all is known");
       made.flow = Flow::Barrier;
     } else if (what == "membar" || what == "fence") {
       return;  // one thread after the other
@@ -136,7 +133,7 @@ class Maker : Names {
       made.operands.push_back(operand(s, s.operands[i], form->bytes[i]));
       if (made.operands.back().bytes < form->bytes[i] ||
           (i == 0 && made.operands.back().bytes != form->bytes[i]) ||
-          (made.operands.back().bytes != form->bytes[i] && !starts_with(s.opcode, "cvt")))
+          (made.operands.back().bytes != form->bytes[i] && !s.opcode.starts_with("cvt")))
         bad(s, fmt::format("operand {} has {} bytes for {}", i, made.operands.back().bytes,
                            form->bytes[i]));
       if (made.operands.back().bytes != form->bytes[i])
@@ -199,7 +196,7 @@ class Maker : Names {
       address(s, s.operands.at(first), made);
       for (std::size_t i = first + 1; i < s.operands.size(); ++i)
         made.operands.push_back(operand(s, s.operands[i], made.element_bytes));
-      made.meaning = change_of(parts, s.opcode);
+      made.meaning = change_of(parts);
       if (made.meaning == nullptr) bad(s, "this instruction is not known to the emulator");
     }
     return true;
@@ -218,7 +215,6 @@ class Maker : Names {
       if (one.offset != 0) bad(s, "an offset is not known here");
       made.operands.push_back(one.operands[0]);
     }
-    made.elements = 1;
     made.element_bytes = std::atoi(s.operands.at(2).c_str());
     made.operands.push_back(operand(s, s.operands.size() > 3 ? s.operands[3] : s.operands[2], 4));
     made.meaning = &send;

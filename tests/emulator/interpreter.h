@@ -15,6 +15,9 @@ struct Problem : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
+/// Bytes of shared memory that a block may have, on a card of 9.0.
+inline constexpr std::size_t kMostShared = std::size_t{227} << 10;
+
 struct Launch {
   unsigned grid[3], block[3];
   std::size_t shared_bytes;  ///< dynamic shared memory of a block

@@ -166,6 +166,7 @@ TEST(Interpreter, TellsWhatItDoesNotKnow) {
               testing::HasSubstr("unknown operand %r99"));
   EXPECT_THAT(Kernel("add.u32 %r1, %r2, %rd2;\n").problem(),
               testing::HasSubstr("operand 2 has 8 bytes for 4"));
+  EXPECT_THAT(Kernel("bar.sync 1;\n").problem(), testing::HasSubstr("no barrier but that of all"));
   EXPECT_THAT(Kernel("").problem(2048), testing::HasSubstr("threads a block"));
 }
 

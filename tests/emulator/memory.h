@@ -4,6 +4,8 @@
 #include <cstdint>
 #include <map>
 
+#include "tests/emulator/global_memory.h"
+
 namespace hetu::emulator {
 
 enum class Kind { Device, Pinned };
@@ -29,11 +31,14 @@ class Memory {
   /// Of what holds the address; null: nothing.
   const Allocation* find(std::uintptr_t address) const;
   std::size_t most() const { return most_; }
+  /// What blocks of the launch that runs have done with it.
+  GlobalMemory& uses() { return uses_; }
 
  private:
   std::map<std::uintptr_t, Allocation> all_;
   mutable const Allocation* last_ = nullptr;
   std::size_t most_, used_ = 0;
+  GlobalMemory uses_;
 };
 
 }  // namespace hetu::emulator

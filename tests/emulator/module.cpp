@@ -13,8 +13,6 @@
 namespace hetu::emulator {
 namespace {
 
-constexpr std::size_t kMostShared = std::size_t{227} << 10;  // of a block, on a card of 9.0
-
 std::string readable(const std::string& name) {
   int status = 0;
   char* const plain = abi::__cxa_demangle(name.c_str(), nullptr, nullptr, &status);
@@ -48,9 +46,7 @@ void run_block(Block& block) {
   for (;;) {
     bool all_ended = true;
     for (const auto& warp : warps) warp->run();
-    for (const auto& warp : warps) {
-      all_ended = all_ended && warp->ended();
-    }
+    for (const auto& warp : warps) all_ended = all_ended && warp->ended();
     if (all_ended) return;
     block.shared.pass_barrier();
     for (const auto& warp : warps) warp->pass_barrier();
@@ -64,7 +60,6 @@ struct Module::Parsed {
   Text text;
   Globals globals;  ///< once a kernel has run
   std::map<std::string, Program> programs;
-  GlobalMemory global;
   std::mutex one_at_a_time;
 
   const Function& function(const std::string& entry) const {
@@ -113,8 +108,8 @@ void Module::run(const std::string& entry, const Launch& launch, Memory& memory)
       launch.shared_bytes == 0 ? program.static_shared : program.dynamic_at + launch.shared_bytes;
   check(program, launch, shared_bytes);
   SharedMemory shared(shared_bytes);
-  Block block{program, launch, memory, shared, parsed_->global, {}};
-  parsed_->global.begin_launch();
+  Block block{program, launch, memory, shared, {}};
+  memory.uses().begin_launch();
   block.parameters.resize(program.parameter_bytes);
   for (std::size_t i = 0; i < program.parameter_at.size(); ++i)
     std::memcpy(block.parameters.data() + program.parameter_at[i], launch.arguments[i],

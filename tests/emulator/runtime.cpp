@@ -25,12 +25,6 @@ Card& card() {
   return *one;
 }
 
-Stream& Card::stream(cudaStream_t of) {
-  const auto found = streams.find(of);
-  if (found == streams.end()) throw Problem("no stream of that name");
-  return *found->second;
-}
-
 void Card::give(cudaStream_t to, Work work) {
   Stream& s = stream(to);
   s.give(std::move(work));
@@ -60,7 +54,7 @@ cudaError_t guarded(const std::function<cudaError_t(Card&)>& f) {
   return made;
 }
 
-bool any_captures(Card& c) {
+bool may_not_wait(Card& c) {
   bool any = false;
   for (const auto& [name, stream] : c.streams)
     if (stream->forbids_waiting()) {
@@ -78,7 +72,7 @@ bool is_pageable(const Card& c, const void* at) {
 
 cudaError_t allocate(void** to, std::size_t bytes, Kind kind) {
   return guarded([&](Card& c) {
-    if (any_captures(c)) return cudaErrorStreamCaptureUnsupported;
+    if (may_not_wait(c)) return cudaErrorStreamCaptureUnsupported;
     *to = c.memory.allocate(bytes, kind);
     return *to == nullptr ? cudaErrorMemoryAllocation : cudaSuccess;
   });
@@ -189,7 +183,7 @@ cudaError_t cudaFuncSetAttribute(const void* function, cudaFuncAttribute what, i
     const auto found = c.kernels.find(function);
     if (found == c.kernels.end()) return cudaErrorInvalidDeviceFunction;
     if (what == cudaFuncAttributeMaxDynamicSharedMemorySize) {
-      if (value > 227 << 10) return cudaErrorInvalidValue;
+      if (value > static_cast<int>(kMostShared)) return cudaErrorInvalidValue;
       found->second.most_shared = static_cast<std::size_t>(value);
     }
     return cudaSuccess;
@@ -209,7 +203,7 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* to, int) {
   to->totalGlobalMem = card().memory.most();
   to->major = 9;
   to->multiProcessorCount = 132;
-  to->sharedMemPerBlockOptin = std::size_t{227} << 10;
+  to->sharedMemPerBlockOptin = kMostShared;
   to->warpSize = 32;
   return cudaSuccess;
 }
@@ -279,7 +273,7 @@ cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaM
     }
     c.give(stream, copy);
     if (!to_card && is_pageable(c, to)) {
-      if (any_captures(c)) return cudaErrorStreamCaptureUnsupported;
+      if (may_not_wait(c)) return cudaErrorStreamCaptureUnsupported;
       c.stream(stream).finish();
     }
     return cudaSuccess;

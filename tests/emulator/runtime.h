@@ -22,6 +22,14 @@ struct Kernel {
   std::size_t most_shared = std::size_t{48} << 10;  ///< of what a launch asks for
 };
 
+/// What a handle stands for. Throws Problem where it stands for nothing (any more).
+template <class Handles, class Handle>
+auto& known(Handles& handles, Handle handle, const char* what) {
+  const auto found = handles.find(handle);
+  if (found == handles.end()) throw Problem(std::string("no such ") + what);
+  return found->second;
+}
+
 struct Card {
   std::recursive_mutex one_at_a_time;
   Memory memory;
@@ -36,7 +44,7 @@ struct Card {
   bool eager = false;
   std::uintptr_t names = 0x1000;  ///< of streams, events and graphs
 
-  Stream& stream(cudaStream_t of);
+  Stream& stream(cudaStream_t of) { return *known(streams, of, "stream"); }
   /// Work of a stream, at once where EMULATED_CARD_EAGER is set.
   void give(cudaStream_t to, Work work);
   template <class Handle>
@@ -51,7 +59,7 @@ Card& card();
 void check_reach(const void* from, std::size_t bytes, const char* what);
 
 /// Whether this thread may not wait, since a stream captures: the capture is broken then.
-bool any_captures(Card& c);
+bool may_not_wait(Card& c);
 
 /// Calls f under the card's lock; a Problem is told on stderr and breaks the card.
 cudaError_t guarded(const std::function<cudaError_t(Card&)>& f);

@@ -28,7 +28,7 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream) {
 }
 cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
   return guarded([&](Card& c) {
-    if (any_captures(c)) return cudaErrorStreamCaptureUnsupported;
+    if (may_not_wait(c)) return cudaErrorStreamCaptureUnsupported;
     c.stream(stream).finish();
     return cudaSuccess;
   });
@@ -39,7 +39,7 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
       c.stream(stream).break_capture();
       return cudaErrorStreamCaptureIsolation;
     }
-    c.give(stream, [at = c.events.at(event)] { at.wait(); });
+    c.give(stream, [at = known(c.events, event, "event")] { at.wait(); });
     return cudaSuccess;
   });
 }
@@ -62,14 +62,14 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
       c.stream(stream).break_capture();
       return cudaErrorStreamCaptureUnsupported;
     }
-    c.events.at(event).record(c.stream(stream));
+    known(c.events, event, "event").record(c.stream(stream));
     return cudaSuccess;
   });
 }
 cudaError_t cudaEventSynchronize(cudaEvent_t event) {
   return guarded([&](Card& c) {
-    if (any_captures(c)) return cudaErrorStreamCaptureUnsupported;
-    c.events.at(event).wait();
+    if (may_not_wait(c)) return cudaErrorStreamCaptureUnsupported;
+    known(c.events, event, "event").wait();
     return cudaSuccess;
   });
 }
@@ -95,13 +95,13 @@ cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* to) {
 cudaError_t cudaGraphInstantiate(cudaGraphExec_t* to, cudaGraph_t graph, unsigned long long) {
   return guarded([&](Card& c) {
     *to = c.name<cudaGraphExec_t>();
-    c.executables[*to] = c.graphs.at(graph);
+    c.executables[*to] = known(c.graphs, graph, "graph");
     return cudaSuccess;
   });
 }
 cudaError_t cudaGraphLaunch(cudaGraphExec_t graph, cudaStream_t stream) {
   return guarded([&](Card& c) {
-    for (const Work& one : c.executables.at(graph)) c.give(stream, one);
+    for (const Work& one : known(c.executables, graph, "instance of a graph")) c.give(stream, one);
     return cudaSuccess;
   });
 }

@@ -35,19 +35,20 @@ class EmulatedTraining(unittest.TestCase):
         self.assertEqual(done.returncode, 0, done.stdout[-2000:] + done.stderr[-2000:])
         return done.stdout + done.stderr
 
-    def loss(self, device, workers, steps, *options):
-        """Of the last step."""
+    def loss(self, device, workers, steps, *options, says=""):
+        """Of the last step of a run that must say something."""
         told = self.run_one(["heturun", "-w", str(workers), sys.executable, str(ROOT / "python" / "train_bert.py"),
                              "--data", str(self.data), *SMALL, "--device", device, "--steps", str(steps), *options])
         self.assertEqual("emulated card" in told, device == "cuda", told[-2000:])
+        self.assertIn(says, told)
         found = re.search(rf"step {steps}/{steps} .*loss ([0-9.]+)", told)
         self.assertIsNotNone(found, told[-2000:])
         return float(found[1])
 
-    def same(self, workers, steps, *options):
+    def same(self, workers, steps, *options, says=""):
         """On both devices."""
-        want = self.loss("cpu", workers, steps, *options)
-        self.assertAlmostEqual(self.loss("cuda", workers, steps, *options), want, delta=PART * want)
+        want = self.loss("cpu", workers, steps, *options, says=says)
+        self.assertAlmostEqual(self.loss("cuda", workers, steps, *options, says=says), want, delta=PART * want)
 
     def test_four_stages(self):
         """Without a bubble of its own kind, and in two directions."""
@@ -60,8 +61,9 @@ class EmulatedTraining(unittest.TestCase):
         self.same(2, 3, "--pipeline", "zb-v", "--devices", "pipe_1_2", "--micro-batches", "4")
 
     def test_partial_reduce(self):
-        """Who meets whom is a matter of time, but not in the first step."""
-        self.same(4, 1, "--pipeline", "pipedream", "--devices", "pipe_2_2", "--micro-batches", "1", "--preduce")
+        """Both pipelines meet at each update, so that who is averaged is no matter of time."""
+        self.same(4, 4, "--pipeline", "pipedream", "--devices", "pipe_2_2", "--micro-batches", "1", "--preduce", "--sync-period",
+                  "1", says="groups by size 2: 4")
 
     def test_checkpoints_of_either_device(self):
         """Two steps on one, two on the other: the losses of four."""
@@ -71,7 +73,8 @@ class EmulatedTraining(unittest.TestCase):
             with self.subTest(first):
                 kept = ("--checkpoint", str(self.folder / first))
                 self.loss(first, 2, 2, *how, *kept)
-                self.assertAlmostEqual(self.loss(second, 2, 4, *how, *kept, "--resume"), want, delta=PART * want)
+                resumed = self.loss(second, 2, 4, *how, *kept, "--resume", says="Resumed from")
+                self.assertAlmostEqual(resumed, want, delta=PART * want)
 
 
 if __name__ == "__main__":

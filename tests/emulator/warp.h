@@ -8,7 +8,6 @@
 #include <tuple>
 #include <vector>
 
-#include "tests/emulator/global_memory.h"
 #include "tests/emulator/interpreter.h"
 #include "tests/emulator/program.h"
 #include "tests/emulator/shared_memory.h"
@@ -21,7 +20,6 @@ struct Block {
   const Launch& launch;
   Memory& memory;
   SharedMemory& shared;
-  GlobalMemory& global;
   std::vector<std::byte> parameters;
   unsigned index[3] = {};
   std::uint32_t number = 0;  ///< of the launch's, from 1 on
@@ -35,7 +33,6 @@ class Warp {
   /// As far as the lanes get: to barriers, or to the end.
   void run();
   bool ended() const { return live_ == 0; }
-  bool waits_at_barrier() const { return live_ != 0 && at_barrier_ == live_; }
   void pass_barrier() { at_barrier_ = 0; }
 
   template <class T>
