@@ -7,18 +7,21 @@
 
 namespace hetu {
 
-GradientNorms::GradientNorms(const Graph& graph, Device& device, std::size_t parameters)
-    : graph_(graph),
-      device_(device),
-      results_(device.alloc(static_cast<std::int64_t>(parameters * sizeof(double)))) {
-  require(results_ != nullptr, "device {} has no memory for norms", device.name());
+GradientNorms::GradientNorms(const Graph& graph, Device& device, const std::vector<Stage*>& stages)
+    : graph_(graph), device_(device) {
+  for (const Stage* stage : stages) {
+    Results& of = results_[stage];
+    of.here.resize(stage->plan().parameters.size());
+    of.there = device.alloc(static_cast<std::int64_t>(of.here.size() * sizeof(double)));
+    require(of.there != nullptr, "device {} has no memory for norms", device.name());
+  }
 }
 
-// The places of parameters that have none hold what was there before.
-std::vector<double> GradientNorms::squares_of(const Stage& stage) const {
+// The places of parameters that have none stay zero.
+void GradientNorms::begin(const Stage& stage) {
   const auto& parameters = stage.plan().parameters;
-  std::vector<double> squares(parameters.size(), 0);
-  auto* const results = reinterpret_cast<double*>(results_.get());
+  Results& of = results_.at(&stage);
+  auto* const results = reinterpret_cast<double*>(of.there.get());
   const auto has_none = [&](const StageParameter& p) {
     return p.uses.empty() || p.served || is_factor(graph_, p);
   };
@@ -39,12 +42,12 @@ std::vector<double> GradientNorms::squares_of(const Stage& stage) const {
     for (SquaresCall& call : calls) call = {at(call.x), call.elements, at(call.result)};
     sums(calls);
   });
-  device_.queue().download(squares.data(), results,
-                           static_cast<std::int64_t>(squares.size() * sizeof(double)));
-  device_.queue().record().wait();
-  for (std::size_t p = 0; p < parameters.size(); ++p)
-    if (has_none(parameters[p])) squares[p] = 0;
-  return squares;
+  device_.queue().download(of.here.data(), results,
+                           static_cast<std::int64_t>(of.here.size() * sizeof(double)));
+}
+
+const std::vector<double>& GradientNorms::squares_of(const Stage& stage) const {
+  return results_.at(&stage).here;
 }
 
 double GradientNorms::checked(double square, int parameter, int step) const {

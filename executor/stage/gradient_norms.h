@@ -1,5 +1,6 @@
 // Squares of gradients, added up on the device. Read by train_stages.h.
 #pragma once
+#include <map>
 #include <vector>
 
 #include "executor/device/device.h"
@@ -9,20 +10,26 @@ namespace hetu {
 
 class GradientNorms {
  public:
-  /// `parameters`: the most of any stage. Graph and device must outlive it. Throws InvalidArgument
-  /// if the device has no memory for so many results.
-  GradientNorms(const Graph& graph, Device& device, std::size_t parameters);
+  /// Graph and device must outlive it. Throws InvalidArgument if the device has no memory for so
+  /// many results.
+  GradientNorms(const Graph& graph, Device& device, const std::vector<Stage*>& stages);
 
-  /// Of each parameter's gradient but for tables on servers and K-FAC's factors, which have none.
-  /// Comes back from the device at once for all of them.
-  std::vector<double> squares_of(const Stage& stage) const;
+  /// Gives the device what adds up the squares of a stage, and what brings them here.
+  void begin(const Stage& stage);
+  /// Of each parameter's gradient, once an event behind begin() has come. 0 of tables on servers
+  /// and K-FAC's factors, which have none.
+  const std::vector<double>& squares_of(const Stage& stage) const;
   /// The same number. Throws InvalidArgument, naming parameter and step, if it is not finite.
   double checked(double square, int parameter, int step) const;
 
  private:
   const Graph& graph_;
   Device& device_;
-  Device::Memory results_;  // a float64 per parameter
+  struct Results {
+    Device::Memory there;  // a float64 per parameter
+    std::vector<double> here;
+  };
+  std::map<const Stage*, Results> results_;
 };
 
 }  // namespace hetu

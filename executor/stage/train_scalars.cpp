@@ -21,10 +21,9 @@ void TrainStages::find_means() {
   for (const auto& fetch : graph_.fetches) is_mean_.push_back(scaled[fetch.second]);
 }
 
-// Fetched scalars of one step of the run, summed over this worker's micro-batches. What is scaled
-// by the count of its update alone counts as one of several.
+// Fetched scalars of one step of the run, summed over this worker's micro-batches; the device has
+// done it. What is scaled by the count of its update alone counts as one of several.
 std::vector<double> TrainStages::fetch_sums(int step) const {
-  device_.queue().record().wait();
   std::vector<double> values(graph_.fetches.size(), 0);
   const int first = step * options_.micro_batches;
   for (const Stage* stage : here()) {
@@ -49,8 +48,13 @@ std::vector<double> TrainStages::fetch_sums(int step) const {
   return values;
 }
 
+// One wait for all that comes from the device: while the host waits, that has nothing to do.
 std::vector<double> TrainStages::step_scalars() {
   const std::size_t fetches = graph_.fetches.size();
+  if (context_.training)
+    for (const Stage* stage : here())
+      if (counts_for_all(*stage)) norms_->begin(*stage);
+  device_.queue().record().wait();
   std::vector<double> values = fetch_sums(0);
   if (!context_.training) {
     const std::vector<double> sums = tensors().own_sums();
@@ -60,7 +64,7 @@ std::vector<double> TrainStages::step_scalars() {
   values.resize(fetches + graph_.parameters.size(), 0);
   for (const Stage* stage : here()) {
     if (!counts_for_all(*stage)) continue;
-    const std::vector<double> squares = norms_->squares_of(*stage);
+    const std::vector<double>& squares = norms_->squares_of(*stage);
     for (std::size_t p = 0; p < squares.size(); ++p) {
       const StageParameter& parameter = stage->plan().parameters[p];
       if (parameter.owner) values[fetches + parameter.parameter] = squares[p];
@@ -113,7 +117,9 @@ void TrainStages::reduce_scalars(int step) {
 void TrainStages::begin_update(int placement, int step) {
   if (!options_.by_version) return;
   Stage& stage = at(placement);
-  const std::vector<double> all = norms_->squares_of(stage);
+  norms_->begin(stage);
+  device_.queue().record().wait();
+  const std::vector<double>& all = norms_->squares_of(stage);
   double squares = 0;
   for (std::size_t i = 0; i < all.size(); ++i) {
     const StageParameter& p = stage.plan().parameters[i];

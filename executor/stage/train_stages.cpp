@@ -36,13 +36,9 @@ TrainStages::TrainStages(const Graph& graph, std::vector<std::unique_ptr<StagePl
     for (const StageFeed& feed : stages_[i]->plan().feeds)
       fields_.push_back({static_cast<int>(i), &feed, feed.loc.stride * options.micro_batches});
   }
-  std::size_t parameters = 1;
-  for (Stage* stage : here()) {
-    connect(*stage);
-    parameters = std::max(parameters, stage->plan().parameters.size());
-  }
+  for (Stage* stage : here()) connect(*stage);
   curvatures_ = std::make_unique<Curvatures>(graph, stages_, device, options);
-  norms_ = std::make_unique<GradientNorms>(graph, device, parameters);
+  norms_ = std::make_unique<GradientNorms>(graph, device, here());
   shared_ = std::make_unique<SharedGradients>(graph, stages_, device);
   buffers_ = std::make_unique<BufferMeans>(graph, options_, here(), device, transport);
 }
