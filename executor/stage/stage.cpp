@@ -33,6 +33,8 @@ Stage::Stage(const Graph& graph, std::unique_ptr<StagePlan> plan, int placement,
   rounds_in_update_ = rounds == static_cast<std::int64_t>(plan_->rounded.launches.size());
   find_copies(context.plan->placements[placement]);
   initialize_tensors();
+  totals_ = device.alloc(static_cast<std::int64_t>(plan_->counts.size() * sizeof(double)));
+  require(totals_ != nullptr, "device {} has no memory for counts", device.name());
   free_feeds_.assign(static_cast<std::size_t>(memory_.ring(kFeedRing).slots()),
                      device_.queue().mark());  // memory is cleared by that queue
 }
@@ -143,28 +145,43 @@ void Stage::feed(const StageFeed& feed, int micro, const void* from_host) {
   device_.queue().after(uploads.mark());
 }
 
-std::vector<double> Stage::count(int first, int micros) {
-  const std::size_t width = plan_->counts.size();
-  std::vector<float> counted(width * micros);
-  for (int m = 0; m < micros; ++m) {
-    if (context_.samples_of(first + m, plan_->micro_batch) == 0) continue;
-    functions_.run_samples(plan_->count, first + m);
-    for (std::size_t i = 0; i < width; ++i)
-      device_.queue().download(&counted[m * width + i],
-                               memory_.at(plan_->counts[i].input, first + m), sizeof(float));
+// In float64, in ascending order: where nobody else is to be asked, nobody waits for the device.
+void Stage::count(int first, int micros) {
+  Queue& queue = device_.queue();
+  const TensorKernels& kernels = device_.kernels();
+  const auto width = static_cast<std::int64_t>(plan_->counts.size());
+  queue.run([to = reinterpret_cast<float*>(totals()), width, fill = kernels.fill](Reach at) {
+    fill(at(to), 0, 2 * width);  // two zeros are one of float64
+  });
+  for (int m = first; m < first + micros; ++m) {
+    if (context_.samples_of(m, plan_->micro_batch) == 0) continue;
+    functions_.run_samples(plan_->count, m);
+    for (std::int64_t i = 0; i < width; ++i)
+      queue.run([to = totals() + i, from = memory_.number(plan_->counts[i].input, m),
+                 add = kernels.add_wide](Reach at) { add(at(to), at(from), 1); });
   }
+}
+
+std::vector<double> Stage::counted() {
+  std::vector<double> sums(plan_->counts.size(), 0);
+  device_.queue().download(sums.data(), totals(),
+                           static_cast<std::int64_t>(sums.size() * sizeof(double)));
   device_.queue().record().wait();
-  std::vector<double> sums(width, 0);
-  for (std::size_t i = 0; i < counted.size(); ++i) sums[i % width] += counted[i];
   return sums;
 }
 
-void Stage::set_counts(int first, int micros, const std::vector<double>& sums) {
-  counts_set_.assign(sums.begin(), sums.end());
-  for (std::size_t i = 0; i < counts_set_.size(); ++i) {
+void Stage::set_counted(const std::vector<double>& sums) {
+  counts_set_ = sums;
+  device_.queue().upload(totals(), counts_set_.data(),
+                         static_cast<std::int64_t>(sums.size() * sizeof(double)));
+}
+
+void Stage::spread_counts(int first, int micros) {
+  for (std::size_t i = 0; i < plan_->counts.size(); ++i) {
     for (int m = first; m < first + micros; ++m)
-      device_.queue().upload(memory_.at(plan_->counts[i].result, m), &counts_set_[i],
-                             sizeof(float));
+      device_.queue().run(
+          [to = memory_.number(plan_->counts[i].result, m), from = totals() + i,
+           mean = device_.kernels().mean](Reach at) { mean(at(to), at(from), 1, 1); });
   }
 }
 

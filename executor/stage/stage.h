@@ -48,10 +48,14 @@ class Stage {
   void end_batch(int first_micro);
   /// One micro-batch of a field.
   void feed(const StageFeed& feed, int micro, const void* from_host);
-  /// The counts (masked tokens, samples) of `micros` micro-batches from `first` on, over those of
-  /// this worker, which blocks; and what they are over all.
-  std::vector<double> count(int first, int micros);
-  void set_counts(int first, int micros, const std::vector<double>& sums);
+  /// Gives the device what adds up the counts (masked tokens, samples) of `micros` micro-batches
+  /// from `first` on.
+  void count(int first, int micros);
+  /// What that came to, which blocks; and what it is over all pipelines.
+  std::vector<double> counted();
+  void set_counted(const std::vector<double>& sums);
+  /// Where these micro-batches read them.
+  void spread_counts(int first, int micros);
 
   /// A compute instruction: the function of its kind.
   void run(Kind kind, int micro);
@@ -127,6 +131,7 @@ class Stage {
   }
   int parts() const { return plan_->half_backward ? 2 : 1; }
   int due() const;
+  double* totals() const { return reinterpret_cast<double*>(totals_.get()); }
   void replace_buffers(int micro);
   void read_fetches(int micro);
   bool is_read(const StageFetch& fetch) const;
@@ -144,7 +149,8 @@ class Stage {
   std::vector<Work> works_;                      // by kind
   std::vector<std::vector<std::byte>> fetched_;  // by fetch: of each micro % micro_ids its bytes
   std::vector<char> left_;                       // by fetch: it is not read
-  std::vector<float> counts_set_;                // may be read until the next count()
+  Device::Memory totals_;                        // of counts, float64
+  std::vector<double> counts_set_;               // may be read until the next counted()
   std::vector<Queue::Mark> free_feeds_;          // by slot: nobody reads what it held
   int backwards_ = 0;            // since the last update: gradients of how many micro-batches
   std::vector<char> half_done_;  // by backward id % micro_ids: one of I and W is done

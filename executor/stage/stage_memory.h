@@ -99,6 +99,7 @@ class StageMemory {
       return base() + loc.offset + slot(loc.ring, micro / 2) * loc.stride + micro % 2 * loc.half;
     return base() + loc.offset + (loc.ring == kNoRing ? 0 : slot(loc.ring, micro) * loc.stride);
   }
+  float* number(const Loc& loc, int micro) const { return static_cast<float*>(at(loc, micro)); }
   void* in_slot(const Loc& loc, int slot) const { return base() + loc.offset + slot * loc.stride; }
   float* floats(const Loc& loc) const { return reinterpret_cast<float*>(base() + loc.offset); }
   BFloat16* narrow(const Loc& loc) const {

@@ -138,7 +138,7 @@ void TrainStages::count(Stage& stage, int first, int micros) {
   };
   if (std::none_of(counts.begin(), counts.end(), is_needed)) return;
   const int step = context_.step + context_.step_of(first);
-  std::vector<double> sums = stage.count(first, micros);
+  stage.count(first, micros);
   if (options_.pipelines > 1 && !alone()) {
     const auto what = [&] {
       return fmt::format("the counts of stage {}, step {}", stage.plan().stage, step);
@@ -148,10 +148,12 @@ void TrainStages::count(Stage& stage, int first, int micros) {
     for (int d = 0; d < options_.pipelines; ++d)
       group.push_back(d * options_.workers_per_pipeline +
                       options_.plan->placements[stage.placement()].workers[0]);
+    std::vector<double> sums = stage.counted();
     comm::sum_f64(transport_, group, sums.data(), sums.size(),
                   {comm::make_tag(kCountTag, stage.placement(), 0, 0, step), what});
+    stage.set_counted(sums);
   }
-  stage.set_counts(first, micros, sums);
+  stage.spread_counts(first, micros);
 }
 
 Event TrainStages::run(const Instr& instr, int step) {

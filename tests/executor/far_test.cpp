@@ -134,6 +134,60 @@ TEST(FarDevice, AStageIsFedBehindTheLastReaderOfThePlace) {
   EXPECT_EQ(made, std::vector<float>(made.size(), 10));
 }
 
+// Counts of a step go from kernels to kernels: the host gives them, and what reads them, while the
+// device has not begun.
+TEST(FarDevice, CountsOfAStepAreNotWaitedFor) {
+  constexpr int kMicros = 3, kRows = 4;
+  Builder b(op_set());
+  const ValueId labels = b.placeholder("labels", DType::Int32, {kBatch});
+  b.fetch("counted", b.apply("step_sum", {b.apply("count_labels", {labels}, {{"ignore", -1}})}));
+  const Graph graph = b.finish();
+  Schedule plan;
+  plan.stages = 1;
+  plan.micro_batches = kMicros;
+  plan.placements = {{{0}, 0, 0}};
+  plan.workers.resize(1);
+  StepContext context;
+  context.plan = &plan;
+  context.training = false;
+  context.micro_batches = context.micro_ids = kMicros;
+  CompileOptions compile;
+  compile.first_block = {0};
+  compile.micro_batch = kRows;
+  compile.micro_batches = kMicros;
+  compile.training = false;
+  compile.prepare = backend("far").prepare;
+  const auto device = open_device("far");
+  Stage stage(graph, std::make_unique<StagePlan>(compile_stage(graph, compile)), 0, context,
+              *device, {});
+  const std::vector<std::int32_t> of_micro[kMicros] = {
+      {1, -1, 2, -1}, {3, 4, 5, 6}, {-1, -1, -1, 7}};
+  std::atomic<bool> begin = false;
+  std::vector<double> sums;
+  for (int step = 0; step < 2; ++step) {  // the second counts anew
+    begin = false;
+    device->queue().run([&begin](Reach) {
+      while (!begin) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    });
+    std::thread give([&] {
+      stage.begin_batch(0);
+      for (int m = 0; m < kMicros; ++m) stage.feed(stage.plan().feeds.at(0), m, of_micro[m].data());
+      stage.count(0, kMicros);
+      stage.spread_counts(0, kMicros);
+      for (int m = 0; m < kMicros; ++m) stage.run(Kind::Forward, m);
+      begin = true;
+    });
+    for (int i = 0; i < 2000 && !begin; ++i)
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    EXPECT_TRUE(begin.exchange(true)) << "the host has waited for the device";
+    give.join();
+    sums = stage.counted();
+    for (int m = 0; m < kMicros; ++m) EXPECT_EQ(stage.fetched(0, m), 7) << m;
+    stage.begin_run();
+  }
+  EXPECT_EQ(sums, std::vector<double>{7});
+}
+
 // What dies is the test's program begun once more, by the signal itself and not by what a sanitizer
 // makes of it.
 void expect_signals() {
