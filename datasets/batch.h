@@ -46,7 +46,8 @@ struct Batch {
   std::int64_t epoch = 0;
   std::int64_t first = 0;  ///< place of the first row in the epoch's global order
   std::int64_t rows = 0;
-  std::int64_t of_all = 0;  ///< rows of the global batch, of which these are a slice
+  std::int64_t of_all = 0;   ///< rows of the global batch, of which these are a slice
+  std::uint64_t number = 0;  ///< from 1, among all that loaders of this process have read
   std::vector<FieldData> fields;
 
   /// The field of that name. Throws InvalidArgument, naming the fields there are.

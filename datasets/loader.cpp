@@ -1,6 +1,7 @@
 #include "datasets/loader.h"
 
 #include <algorithm>
+#include <atomic>
 #include <condition_variable>
 #include <deque>
 #include <exception>
@@ -14,6 +15,8 @@
 
 namespace hetu {
 namespace {
+
+std::atomic<std::uint64_t> batches_read = 0;
 
 std::string names(const std::vector<Field>& fields) {
   std::string out;
@@ -100,6 +103,7 @@ struct Loader::Impl {
         options.every_row_once ? source->rows_from(cursor.epoch, cursor.index, whole) : whole;
     const std::int64_t rows =
         std::clamp<std::int64_t>(batch.of_all - before, 0, options.batch_size);
+    batch.number = ++batches_read;
     batch.epoch = cursor.epoch;
     batch.first = cursor.index + before;
     resize_batch(batch, fields, rows);

@@ -15,7 +15,7 @@ std::string to_string(const MemoryPlan& m) {
       "weights {:.1f} MiB{}{}{}{}, optimizer {:.1f}, gradients {:.1f}{}, activations {:.1f} x {}, "
       "held "
       "{:.1f} x {}{}, boundaries {:.1f}, "
-      "feeds {:.1f}, scratch {:.1f}{}; peak {:.1f} MiB",
+      "feeds {:.1f}, scratch {:.1f}{}; peak {:.1f} MiB{}",
       mib(m.weights), m.weight_copies > 1 ? fmt::format(" x {} versions", m.weight_copies) : "",
       m.rounded > 0 ? fmt::format(", rounded {:.1f}", mib(m.rounded)) : "",
       m.packed > 0 ? fmt::format(", packed {:.1f}", mib(m.packed)) : "",
@@ -25,12 +25,19 @@ std::string to_string(const MemoryPlan& m) {
       m.taps > 0 ? fmt::format(", K-FAC {:.1f} x {}", mib(m.taps), m.tap_copies) : "",
       mib(m.boundaries), mib(m.feeds), mib(m.scratch),
       m.factor_scratch > 0 ? fmt::format(" (K-FAC {:.1f})", mib(m.factor_scratch)) : "",
-      mib(m.peak()));
+      mib(m.peak()),
+      m.ahead > 0 ? fmt::format(", fields of the next step {:.1f} beside it", mib(m.ahead)) : "");
 }
 
 std::int64_t WorkerMemory::peak() const {
   std::int64_t bytes = 0;
   for (const auto& [stage, memory] : stages) bytes += memory.peak();
+  return bytes;
+}
+
+std::int64_t WorkerMemory::ahead() const {
+  std::int64_t bytes = 0;
+  for (const auto& [stage, memory] : stages) bytes += memory.ahead;
   return bytes;
 }
 

@@ -193,7 +193,7 @@ struct StageCount {
   Loc result;
 };
 
-/// Bytes of a worker by purpose. peak() is what the arena holds.
+/// Bytes of a worker by purpose. peak() is what it cannot do without: what the arena holds.
 struct MemoryPlan {
   std::int64_t weights = 0;  ///< of one version
   int weight_copies = 1;     ///< versions alive at once
@@ -214,6 +214,7 @@ struct MemoryPlan {
   std::int64_t boundaries = 0;
   std::int64_t scratch = 0;         ///< of one function at a time
   std::int64_t factor_scratch = 0;  ///< of it, what K-FAC's inversions and preconditioning need
+  std::int64_t ahead = 0;  ///< beside peak(): fields of the step to come, where there is room
   std::int64_t peak() const {
     return weights * weight_copies + rounded + packed + buffers + optimizer + gradients + averages +
            feeds + saved * saved_copies + held * held_copies + taps * tap_copies + boundaries +
@@ -314,6 +315,7 @@ std::string to_string(const MemoryPlan& memory);
 struct WorkerMemory {
   std::vector<std::pair<int, MemoryPlan>> stages;  ///< by model stage
   std::int64_t peak() const;
+  std::int64_t ahead() const;
 };
 
 /// That of its stage, or of each of its stages and the peak of all.

@@ -15,9 +15,10 @@ std::int64_t cpu_factor_scratch(std::int64_t inputs, std::int64_t outputs) {
   return cpu_tensor_kernels().factor_scratch(inputs, outputs);
 }
 
-constexpr Backend kBackends[] = {{"cpu", &open_cpu, &prepare_cpu, &cpu_factor_scratch},
-                                 {"far", &open_far, &prepare_cpu, &cpu_factor_scratch},
-                                 {"cuda", &open_cuda, &prepare_on_cuda, &factor_scratch_on_cuda}};
+constexpr Backend kBackends[] = {
+    {"cpu", &open_cpu, &prepare_cpu, &cpu_factor_scratch},
+    {"far", &open_far, &prepare_cpu, &cpu_factor_scratch, true},
+    {"cuda", &open_cuda, &prepare_on_cuda, &factor_scratch_on_cuda, true}};
 
 }  // namespace
 

@@ -142,6 +142,7 @@ struct Backend {
   std::unique_ptr<Device> (*open)();
   PrepareKernel prepare;                   ///< the kernels of a stage
   FactorScratch factor_scratch = nullptr;  ///< of its TensorKernels; null: it has no such kernels
+  bool uploads = false;                    ///< its memory is not the host's
 };
 
 /// "cpu": this process's memory and threads; work is done when the call that gives it returns.

@@ -35,6 +35,23 @@ FieldLookup fields_of(Batch& batch) {
   };
 }
 
+void look_ahead(Trainer& trainer, Loader* loader, const Batch& last) {
+  const auto next = [loader] { return loader != nullptr ? loader->ahead() : nullptr; };
+  BatchesAhead ahead;
+  ahead.field = [next](const std::string& field, std::int64_t bytes) -> const void* {
+    const Batch* const batch = next();
+    if (batch == nullptr) return nullptr;
+    const std::vector<std::byte>& data = batch->at(field).bytes;
+    return static_cast<std::int64_t>(data.size()) == bytes ? data.data() : nullptr;
+  };
+  ahead.number = [next] {
+    const Batch* const batch = next();
+    return batch != nullptr ? batch->number : 0;
+  };
+  ahead.last_number = [&last] { return last.number; };
+  trainer.look_ahead(std::move(ahead));
+}
+
 FieldLookup joined_fields(const std::vector<Batch>& parts) {
   auto joined = std::make_shared<std::map<std::string, std::vector<std::byte>>>();
   return [&parts, joined](const std::string& field, std::int64_t bytes) -> const void* {
@@ -53,7 +70,9 @@ Executor::Executor(const Graph& graph, const OptimizerConfig& optimizer,
     : graph_(graph),
       links_(open_links()),
       trainer_(graph, optimizer, options, *links_),
-      loader_(loader_for(trainer_, *links_, std::move(data))) {}
+      loader_(loader_for(trainer_, *links_, std::move(data))) {
+  look_ahead(trainer_, loader_.get(), batch_);
+}
 
 FieldLookup Executor::next() {
   if (loader_) loader_->next(batch_);

@@ -63,6 +63,10 @@ class Executor {
 /// long as the model reads.
 FieldLookup fields_of(Batch& batch);
 
+/// Tells the trainer what is known of the batch after `last`, which `loader` fills; null: nothing.
+/// All must outlive its steps.
+void look_ahead(Trainer& trainer, Loader* loader, const Batch& last);
+
 /// The same of the batches of several pipelines, one after the other. It holds until they change,
 /// and no longer than the lookup lives.
 FieldLookup joined_fields(const std::vector<Batch>& parts);

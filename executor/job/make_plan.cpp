@@ -11,6 +11,7 @@
 #include "executor/loop/straggler_injector.h"
 #include "executor/stage/block_times.h"
 #include "executor/stage/curvature.h"
+#include "executor/stage/feeds_ahead.h"
 #include "graph/base/error.h"
 #include "graph/op_def.h"
 #include "graph/passes/channels_last.h"
@@ -294,6 +295,27 @@ void compile_stages(TrainPlan& job, const VerifyReport& report) {
             [](const StageHere& a, const StageHere& b) { return a.stage < b.stage; });
 }
 
+// Where fields are uploaded, room for those of the step to come beside those of the one that runs;
+// none where that would go over the limit. An asynchronous plan's steps are fed while others run.
+void add_ahead(TrainPlan& job) {
+  if (job.asynchronous || !backend(job.options.device).uploads) return;
+  WorkerMemory with = job.memory;
+  auto stage = with.stages.begin();
+  for (const auto& plan : job.stage_plans) {
+    if (!plan) continue;
+    std::vector<std::int64_t> fields;
+    for (const StageFeed& feed : plan->feeds)
+      fields.push_back(feed.loc.stride * job.options.micro_batches);
+    (stage++)->second.ahead = FeedsAhead::bytes_of(fields);
+  }
+  const std::int64_t limit = job.options.limit_bytes;
+  if (limit != 0 && with.peak() + with.ahead() > limit) return;
+  job.memory = std::move(with);
+  stage = job.memory.stages.begin();
+  for (const auto& plan : job.stage_plans)
+    if (plan) plan->memory = (stage++)->second;
+}
+
 void check_memory(const TrainPlan& job) {
   const std::int64_t limit = job.options.limit_bytes;
   if (limit == 0 || job.memory.peak() <= limit) return;
@@ -346,6 +368,7 @@ TrainPlan make_plan(const Graph& graph, const OptimizerConfig& optimizer,
   job.row = seat.worker % width;
   const VerifyReport report = plan_schedule(job);
   compile_stages(job, report);
+  add_ahead(job);
   check_memory(job);
   job.micro_ids = micro_ids_of(job, report);
   return job;

@@ -126,12 +126,12 @@ void Trainer::feed(const FieldLookup& lookup, bool training) {
       ids[field] = bytes / std::int64_t{sizeof(std::int32_t)};
       data = tables_->renumbered(field, static_cast<const std::int32_t*>(data), ids[field]);
     }
-    stages_->feed(static_cast<int>(i), data);
+    stages_->feed(static_cast<int>(i), data, ahead_.last());
   }
   if (ids.empty()) return;
   tables_->fetch(training);
   for (const auto& [field, count] : ids) {
-    const void* next = training && ahead_ ? ahead_(field) : nullptr;
+    const void* next = training ? ahead_.find(field, count * dtype_bytes(DType::Int32)) : nullptr;
     if (next != nullptr) tables_->expect(field, static_cast<const std::int32_t*>(next), count);
   }
 }
@@ -281,6 +281,7 @@ std::optional<StepResult> Trainer::next(const BatchSource& batches) {
   if (run_left_ == 0) return std::nullopt;
   if (!groups_) --run_left_;
   stages_->set_source([&] { feed(batches(), true); });
+  const NextBatch next(*stages_, ahead_, tables_.get());
   std::optional<StepReport> report = next_report();
   step_ = report->step + 1;
   if (is_asynchronous() && run_->is_last(report->step)) end_run();

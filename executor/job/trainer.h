@@ -11,6 +11,7 @@
 #include "executor/comm/transport.h"
 #include "executor/device/device.h"
 #include "executor/direct/direct_links.h"
+#include "executor/job/batches_ahead.h"
 #include "executor/job/fill_drift.h"
 #include "executor/job/train_groups.h"
 #include "executor/job/train_plan.h"
@@ -64,15 +65,6 @@ struct StepResult {
   /// The scalar of that fetch. Throws InvalidArgument naming the fetches there are.
   double at(const std::string& name) const;
 };
-
-/// A source of fed bytes: where the samples of a field lie, dense, in `bytes` bytes.
-using FieldLookup = std::function<const void*(const std::string& field, std::int64_t bytes)>;
-
-/// What is known of the batch after the one that was read last: as FieldLookup, or nullptr.
-using FieldAhead = std::function<const void*(const std::string& field)>;
-
-/// Reads the next batch of this pipeline, once per step; the lookup holds until the next call.
-using BatchSource = std::function<FieldLookup()>;
 
 class Trainer {
  public:
@@ -129,8 +121,8 @@ class Trainer {
   /// bytes of this pipeline's rows, which are fewer where the batch is short.
   StepResult validate(const FieldLookup& lookup, const ValidateOptions& how = {});
 
-  /// Told what batches are to come, a trainer has the rows of tables on servers fetched ahead.
-  void look_ahead(FieldAhead ahead) { ahead_ = std::move(ahead); }
+  /// What is known of batches to come goes to the device, or is asked of servers, ahead of them.
+  void look_ahead(BatchesAhead ahead) { ahead_ = std::move(ahead); }
   /// Of this worker's tables on servers, by name: what it looked up and what went over the line.
   std::vector<std::pair<std::string, ps::CacheCounters>> table_counters() const;
 
@@ -192,8 +184,7 @@ class Trainer {
   /// Throws InvalidArgument where state and gradients are of no one moment: in the middle of a run
   /// without a flush. `asked` is in the message.
   void check_drained(const char* asked) const;
-  /// Calls `look` while buffers are the mean over pipelines, as a checkpoint has them; leaves no
-  /// trace. Every worker calls it.
+  /// Calls `look` while buffers are the mean over pipelines; leaves no trace. All workers call it.
   void see_means(const std::function<void()>& look);
 
   /// Starts or stops recording instructions.
@@ -233,7 +224,7 @@ class Trainer {
   std::unique_ptr<DirectLinks> direct_;  // null: messages and sums go by the transport
   std::unique_ptr<TrainStages> stages_;
   std::unique_ptr<ServerTables> tables_;  // null unless it has tables on servers
-  FieldAhead ahead_;
+  BatchesAhead ahead_;
   std::vector<std::unique_ptr<WeightSync>> syncs_;
   Schedule forwards_;  // of validation
   std::unique_ptr<Run> run_, validation_;

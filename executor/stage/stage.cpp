@@ -135,13 +135,15 @@ void Stage::end_batch(int first_micro) {
     if (!runs_here(m)) release_feeds(m);
 }
 
-void Stage::feed(const StageFeed& feed, int micro, const void* from_host) {
+void Stage::feed(const StageFeed& feed, int micro, const void* from, bool on_device) {
   const std::int64_t samples = context_.samples_of(micro, plan_->micro_batch);
   if (samples == 0) return;
+  void* const to = memory_.at(feed.loc, micro);
+  const std::int64_t bytes = feed.loc.stride / plan_->micro_batch * samples;
+  if (on_device) return device_.queue().copy(to, from, bytes);
   Queue& uploads = device_.uploads();
   uploads.after(free_feeds_[memory_.ring(kFeedRing).slot_of(micro)]);
-  uploads.upload(memory_.at(feed.loc, micro), from_host,
-                 feed.loc.stride / plan_->micro_batch * samples);
+  uploads.upload(to, from, bytes);
   device_.queue().after(uploads.mark());
 }
 

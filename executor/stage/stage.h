@@ -47,7 +47,7 @@ class Stage {
   void begin_batch(int first_micro);
   void end_batch(int first_micro);
   /// One micro-batch of a field.
-  void feed(const StageFeed& feed, int micro, const void* from_host);
+  void feed(const StageFeed& feed, int micro, const void* from, bool on_device = false);
   /// Gives the device what adds up the counts (masked tokens, samples) of `micros` micro-batches
   /// from `first` on.
   void count(int first, int micros);

@@ -51,9 +51,11 @@ std::vector<double> TrainStages::fetch_sums(int step) const {
 // One wait for all that comes from the device: while the host waits, that has nothing to do.
 std::vector<double> TrainStages::step_scalars() {
   const std::size_t fetches = graph_.fetches.size();
-  if (context_.training)
+  if (context_.training) {
     for (const Stage* stage : here())
       if (counts_for_all(*stage)) norms_->begin(*stage);
+    ahead_->upload();
+  }
   device_.queue().record().wait();
   std::vector<double> values = fetch_sums(0);
   if (!context_.training) {

@@ -41,6 +41,10 @@ TrainStages::TrainStages(const Graph& graph, std::vector<std::unique_ptr<StagePl
   norms_ = std::make_unique<GradientNorms>(graph, device, here());
   shared_ = std::make_unique<SharedGradients>(graph, stages_, device);
   buffers_ = std::make_unique<BufferMeans>(graph, options_, here(), device, transport);
+  std::vector<std::int64_t> ahead;
+  for (const FeedField& field : fields_)
+    if (at(field.stage).plan().memory.ahead > 0) ahead.push_back(field.bytes);
+  ahead_ = std::make_unique<FeedsAhead>(ahead, device);  // last: of what is left
 }
 
 // What the device has still to do, where an exception ends a run, refers to kernels and messages of
@@ -79,12 +83,16 @@ std::vector<Stage*> TrainStages::here() const {
   return stages;
 }
 
-void TrainStages::feed(int field, const void* data) {
+void TrainStages::feed(int field, const void* data, std::uint64_t batch) {
   const FeedField& f = fields_[field];
-  const std::int64_t bytes = f.feed->loc.stride;
+  const void* const there =
+      context_.training ? ahead_->find(static_cast<std::size_t>(field), batch) : nullptr;
+  const bool came = there != nullptr;
+  uploads_ = uploads_ || !came;
+  const auto* const from = static_cast<const std::byte*>(came ? there : data);
   for (int m = 0; m < options_.micro_batches; ++m)
     at(f.stage).feed(*f.feed, (batches_ - 1) * options_.micro_batches + m,
-                     static_cast<const std::byte*>(data) + m * bytes);
+                     from + m * f.feed->loc.stride, came);
 }
 
 bool TrainStages::reads(const FeedField& field) const {
@@ -118,8 +126,10 @@ void TrainStages::begin_batch() {
   const int first = batches_++ * options_.micro_batches;
   for (Stage* stage : here()) stage->begin_batch(first);
   if (!fields_.empty()) {
+    uploads_ = false;
     source_();
-    device_.uploads().record().wait();  // what they came from may change; kernels go on
+    if (uploads_) device_.uploads().record().wait();  // what they came from may change
+    if (context_.training) ahead_->end_batch();
   }
   for (Stage* stage : here()) {
     const int together = context_.training ? context_.per_update : options_.micro_batches;

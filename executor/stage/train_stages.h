@@ -14,6 +14,7 @@
 #include "executor/compile/row_needs.h"
 #include "executor/stage/buffer_means.h"
 #include "executor/stage/curvature.h"
+#include "executor/stage/feeds_ahead.h"
 #include "executor/stage/fetch_tensors.h"
 #include "executor/stage/gradient_norms.h"
 #include "executor/stage/loss_scale.h"
@@ -52,7 +53,11 @@ class TrainStages final : public Stages {
     std::int64_t bytes = 0;  ///< of all micro-batches
   };
   const std::vector<FeedField>& fields() const { return fields_; }
-  void feed(int field, const void* data);
+  /// `batch`: the number of the batch that it is of, which may have come ahead; 0: it has not.
+  void feed(int field, const void* data, std::uint64_t batch = 0);
+  /// By the numbers of fields(); what it is told of is uploaded in each training step of a
+  /// synchronous plan, once all else of the step is given to the device.
+  FeedsAhead& ahead() { return *ahead_; }
   /// What runs from here on report that do not train, none: all that is fetched. No more is
   /// computed than that needs, nor by training what leads to nothing that it reports, and no more
   /// is fed.
@@ -217,6 +222,8 @@ class TrainStages final : public Stages {
   std::function<void(int, double)> tables_update_;
   bool asks_to_stop_ = false;
   std::function<void()> source_;
+  std::unique_ptr<FeedsAhead> ahead_;
+  bool uploads_ = false;  // fields of the batch that is fed did not come ahead
   std::vector<StepReport> reports_;
   std::vector<EndedGradient> ended_;  // by placement, of a plan whose servers make the updates
   int batches_ = 0;                   // steps of the run whose fields are in

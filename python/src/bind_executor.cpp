@@ -56,6 +56,7 @@ struct Job {
       : graph(model), transport(links), trainer(model, optimizer, options, links) {}
 
   StepResult train(Loader* loader) {
+    look_ahead(trainer, loader, batch);
     if (loader) loader->next(batch);
     return trainer.train(fields_of(batch));
   }
@@ -79,10 +80,7 @@ struct Job {
 
   std::optional<StepResult> next(Loader* loader, const std::vector<Loader*>& of_all) {
     if (compare && !std::exchange(begun, true)) compare->begin();
-    trainer.look_ahead([loader](const std::string& field) -> const void* {
-      const Batch* const ahead = loader != nullptr ? loader->ahead() : nullptr;
-      return ahead != nullptr ? ahead->at(field).bytes.data() : nullptr;
-    });
+    look_ahead(trainer, loader, batch);
     std::optional<StepResult> result = trainer.next([&] {
       loader->next(batch);
       return fields_of(batch);

@@ -1,0 +1,63 @@
+#include "executor/stage/feeds_ahead.h"
+
+#include <exception>
+
+#include "executor/compile/lifetime.h"
+
+namespace hetu {
+
+std::int64_t FeedsAhead::bytes_of(const std::vector<std::int64_t>& bytes) {
+  std::int64_t all = 0;
+  for (const std::int64_t field : bytes) all += align_up(field);
+  return all;
+}
+
+FeedsAhead::FeedsAhead(const std::vector<std::int64_t>& bytes, Device& device) : device_(device) {
+  if (!bytes.empty()) memory_ = device.alloc(bytes_of(bytes));
+  if (memory_ == nullptr) return;
+  std::int64_t offset = 0;
+  for (const std::int64_t field : bytes) {
+    places_.push_back({offset, field});
+    offset += align_up(field);
+  }
+  end_batch();  // memory is cleared by queue()
+}
+
+void FeedsAhead::upload() {
+  if (!next_) return;
+  for (std::size_t field = 0; field < places_.size(); ++field)
+    if (const Next next = next_(field); next.data != nullptr) upload(places_[field], next);
+}
+
+void FeedsAhead::upload(Place& place, const Next& next) {
+  Queue& uploads = device_.uploads();
+  uploads.after(std::exchange(free_, nullptr));
+  reads_ = true;
+  uploads.upload(memory_.get() + place.offset, next.data, place.bytes);
+  place.batch = next.batch;
+  follows_ = false;
+}
+
+const std::byte* FeedsAhead::find(std::size_t field, std::uint64_t batch) {
+  if (batch == 0 || field >= places_.size() || places_[field].batch != batch) return nullptr;
+  if (!follows_) device_.queue().after(device_.uploads().mark());
+  follows_ = true;
+  return memory_.get() + places_[field].offset;
+}
+
+void FeedsAhead::end_batch() {
+  if (memory_ == nullptr) return;
+  for (Place& place : places_) place.batch = 0;
+  free_ = device_.queue().mark();
+}
+
+void FeedsAhead::settle() {
+  if (!reads_) return;
+  reads_ = false;
+  try {
+    device_.uploads().record().wait();
+  } catch (const std::exception&) {  // queue() waits for the same
+  }
+}
+
+}  // namespace hetu

@@ -1,0 +1,220 @@
+// Fields of the next step, uploaded while one computes: in order with what reads them and with what
+// comes before, and of the batch that comes next and no other.
+#include "executor/stage/feeds_ahead.h"
+
+#include <gmock/gmock.h>
+
+#include <atomic>
+#include <chrono>
+#include <cstring>
+#include <thread>
+#include <utility>
+
+#include "datasets/loader.h"
+#include "datasets/source.h"
+#include "executor/comm/inproc.h"
+#include "executor/job/executor.h"
+#include "executor/job/make_plan.h"
+#include "tests/executor/train_together.h"
+
+namespace hetu {
+namespace {
+
+using namespace testing_model;  // NOLINT
+
+using Values = std::vector<float>;
+
+constexpr int kElements = 1000;
+constexpr std::int64_t kBytes = kElements * 4;
+
+/// Keeps a queue busy until it is let go.
+class Gate {
+ public:
+  explicit Gate(Queue& queue) {
+    queue.run([open = open_](Reach) {
+      while (!*open) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    });
+  }
+  ~Gate() { open(); }
+  void open() { *open_ = true; }
+
+ private:
+  std::shared_ptr<std::atomic<bool>> open_ = std::make_shared<std::atomic<bool>>(false);
+};
+
+struct OnFar {
+  std::unique_ptr<Device> device = open_device("far");
+  Queue& queue = device->queue();
+  FeedsAhead ahead{{12, kBytes}, *device};
+
+  /// Of the second field alone.
+  void upload(const Values& values, std::uint64_t batch) {
+    ahead.set_next([&values, batch](std::size_t field) -> FeedsAhead::Next {
+      return {field == 1 ? values.data() : nullptr, batch};
+    });
+    ahead.upload();
+  }
+  Values ones = Values(kElements, 1), fives = Values(kElements, 5);
+};
+
+TEST(FeedsAhead, AnUploadWaitsForReadersOfTheBatchBefore) {
+  OnFar far;
+  Values first(kElements), second(kElements);
+  far.upload(far.ones, 7);
+  EXPECT_EQ(far.ahead.find(0, 7), nullptr) << "of this field nothing came";
+  EXPECT_EQ(far.ahead.find(1, 8), nullptr);
+  EXPECT_EQ(far.ahead.find(0, 0), nullptr);
+  Gate gate(far.queue);
+  far.queue.download(first.data(), far.ahead.find(1, 7), kBytes);
+  far.ahead.end_batch();
+  EXPECT_EQ(far.ahead.find(1, 7), nullptr) << "the step is over";
+  far.upload(far.fives, 8);
+  EXPECT_FALSE(far.device->uploads().record().wait_for(0.05));
+  far.queue.download(second.data(), far.ahead.find(1, 8), kBytes);
+  gate.open();
+  far.queue.record().wait();
+  EXPECT_EQ(first, far.ones);
+  EXPECT_EQ(second, far.fives);
+}
+
+TEST(FeedsAhead, ReadersWaitForTheUpload) {
+  OnFar far;
+  Values read(kElements);
+  Gate gate(far.device->uploads());
+  far.upload(far.fives, 1);
+  far.queue.download(read.data(), far.ahead.find(1, 1), kBytes);
+  const Event end = far.queue.record();
+  EXPECT_FALSE(end.wait_for(0.05));
+  gate.open();
+  end.wait();
+  EXPECT_EQ(read, far.fives);
+}
+
+TEST(FeedsAhead, HostMemoryMayChangeOnceItIsSettled) {
+  OnFar far;
+  Values read(kElements);
+  far.device->uploads().run(
+      [](Reach) { std::this_thread::sleep_for(std::chrono::milliseconds(50)); });
+  far.upload(far.fives, 1);
+  far.ahead.settle();
+  far.fives.assign(kElements, 0);
+  far.queue.download(read.data(), far.ahead.find(1, 1), kBytes);
+  far.queue.record().wait();
+  EXPECT_EQ(read, Values(kElements, 5));
+}
+
+Weights weights_of(const Trainer& trainer) {
+  Weights weights;
+  for (const StateTensor& t : trainer.state())
+    if (t.state.empty()) weights[t.name] = t.values.values();
+  return weights;
+}
+
+/// The batches of a training, and what a trainer is told of them: which step runs, what comes ahead
+/// of the one after it.
+struct Steps {
+  explicit Steps(const Setting& setting) : s(setting) {
+    for (int step = 0; step <= s.steps; ++step) batches.push_back(batch_of(s, step));
+    zeros.ids.assign(batches[0].ids.size(), 0);
+    zeros.labels.assign(batches[0].labels.size(), 0);
+  }
+  FieldLookup fields(const Tokens& batch) const { return part_of(s, batch, 0); }
+  void tell(Trainer& trainer) {
+    BatchesAhead ahead;
+    ahead.field = [this](const std::string& field, std::int64_t bytes) {
+      return fields(right ? batches[static_cast<std::size_t>(now) + 1] : zeros)(field, bytes);
+    };
+    ahead.number = [this] { return static_cast<std::uint64_t>(now) + 2; };
+    ahead.last_number = [this] { return static_cast<std::uint64_t>(now) + (right ? 1 : 100); };
+    trainer.look_ahead(ahead);
+  }
+
+  const Setting s;
+  std::vector<Tokens> batches;
+  Tokens zeros;
+  int now = 0;
+  bool right = true;  // else zeros come ahead, of batches that are not those of the steps
+};
+
+Setting setting_on(const char* device) {
+  Setting s;
+  s.optimizer = adamw();
+  s.method = "gpipe";
+  s.device = device;
+  return s;
+}
+
+// Where a step looks for its batch itself, it would find zeros.
+TEST(FeedsAhead, AStepReadsWhatCameAheadOfIt) {
+  const Outcome cpu = train(setting_on("cpu"));
+  Steps steps(setting_on("far"));
+  auto links = comm::make_inproc(1);
+  Trainer trainer(language_model(steps.s.model), steps.s.optimizer, options_of(steps.s), *links[0]);
+  steps.tell(trainer);
+  for (; steps.now < steps.s.steps; ++steps.now) {
+    const bool first = steps.now == 0;
+    const StepResult result = trainer.train(steps.fields(first ? steps.batches[0] : steps.zeros));
+    EXPECT_EQ(result.at("loss"), cpu.losses[static_cast<std::size_t>(steps.now)]);
+    if (!first) continue;  // a validation, as train() has it, leaves what came ahead
+    EXPECT_EQ(trainer.validate(steps.fields(steps.batches[0])).at("loss"), cpu.validated);
+  }
+  EXPECT_EQ(weights_of(trainer), cpu.weights);
+}
+
+TEST(FeedsAhead, AStepDoesNotReadAnotherBatchThatCameAhead) {
+  const Outcome cpu = train(setting_on("cpu"));
+  Steps steps(setting_on("far"));
+  auto links = comm::make_inproc(1);
+  Trainer trainer(language_model(steps.s.model), steps.s.optimizer, options_of(steps.s), *links[0]);
+  steps.right = false;
+  steps.tell(trainer);
+  for (; steps.now < steps.s.steps; ++steps.now)
+    trainer.train(steps.fields(steps.batches[static_cast<std::size_t>(steps.now)]));
+  EXPECT_EQ(weights_of(trainer), cpu.weights);
+}
+
+// A loader that reads ahead on a thread; a validation takes the batch that had come ahead.
+TEST(FeedsAhead, AnExecutorTrainsToTheBitsOfTheCpu) {
+  const auto trained = [](const char* device) {
+    const Setting s = setting_on(device);
+    CallbackSource source;
+    source.name = "tokens";
+    for (const char* field : {"ids", "labels"})
+      source.fields.push_back({field, DType::Int32, {s.model.length}});
+    source.rows = 6 * s.batch_size;
+    source.read = [s](Batch& batch) {
+      const auto step = batch.epoch * 6 + batch.first / s.batch_size;
+      const Tokens drawn = batch_of(s, static_cast<int>(step));
+      for (FieldData& field : batch.fields)
+        std::memcpy(field.bytes.data(), (field.name == "ids" ? drawn.ids : drawn.labels).data(),
+                    field.bytes.size());
+    };
+    Executor job(language_model(s.model), s.optimizer, options_of(s), callback_source(source));
+    std::vector<double> losses;
+    const auto note = [&losses](const StepResult& result) { losses.push_back(result.at("loss")); };
+    job.run(5, note);
+    note(job.validate());
+    for (int step = 0; step < 4; ++step) note(job.step());
+    return std::pair(losses, weights_of(job.trainer()));
+  };
+  EXPECT_EQ(trained("far"), trained("cpu"));
+}
+
+TEST(FeedsAhead, TheirRoomIsInThePlanWhereTheLimitLeavesIt) {
+  const auto memory_of = [](const char* device, std::int64_t limit) {
+    Setting s = setting_on(device);
+    s.tell = [limit](TrainerOptions& options) { options.limit_bytes = limit; };
+    return make_plan(language_model(s.model), s.optimizer, options_of(s), {}).memory;
+  };
+  const Setting s = setting_on("far");
+  const WorkerMemory far = memory_of("far", 0);
+  EXPECT_EQ(memory_of("cpu", 0).ahead(), 0);
+  EXPECT_EQ(far.ahead(), 2 * s.batch_size * s.model.length * 4);  // of ids and labels, 64 each
+  EXPECT_EQ(memory_of("far", far.peak() + far.ahead()).ahead(), far.ahead());
+  EXPECT_EQ(memory_of("far", far.peak() + far.ahead() - 1).ahead(), 0);
+  EXPECT_EQ(memory_of("far", far.peak()).peak(), far.peak());
+  EXPECT_THAT(to_string(far), testing::HasSubstr("of the next step"));
+}
+
+}  // namespace
+}  // namespace hetu
