@@ -1,11 +1,13 @@
-// Softmax and sigmoid cross-entropy, counts of labels, hits. A block has a row of logits; the rows'
-// losses are added in float64. Ignored rows have lse 0 and no gradient.
+// Softmax and sigmoid cross-entropy, counts of labels, hits. A block has a row of logits, a thread
+// eight neighbours of it at a time; the rows' losses are added in float64. Ignored rows have lse 0
+// and no gradient.
 #include <launch.h>
 
 #include <cmath>
 
 #include "ops/cpu/class_targets.h"
 #include "ops/cuda/indices.h"
+#include "ops/cuda/packs.h"
 #include "ops/cuda/rows.h"
 #include "ops/cuda/sums.h"
 
@@ -17,13 +19,42 @@ using cpu::Rows;
 using cpu::rows_of;
 using Targets = cpu::ClassTargets<float>;
 
+/// Rows of float32 in packs that are cut at multiples of eight of the whole matrix: classes may be
+/// any number, and all packs but a row's first and last are loaded and stored whole.
+struct RowPacks {
+  std::int64_t columns, most;  ///< that a row touches
+  bool aligned;
+  RowPacks(std::int64_t of_columns, bool in_packs)
+      : columns(of_columns), most((columns + 2 * kPack - 2) / kPack), aligned(in_packs) {}
+
+  /// Of elements from `begin` on, those of one row.
+  struct Pack {
+    std::int64_t begin, first, end;
+    HETU_HD bool has(int k) const { return k >= first && k < end; }
+  };
+  HETU_HD Pack of_row(std::int64_t row, std::int64_t number) const {
+    const std::int64_t starts = row * columns, begin = (starts / kPack + number) * kPack;
+    return {begin, starts - begin, starts + columns - begin};
+  }
+  HETU_HD bool is_whole(const Pack& p) const { return aligned && p.has(0) && p.has(kPack - 1); }
+  HETU_HD void load(const float* x, const Pack& p, float (&to)[kPack]) const {
+    if (is_whole(p)) return load_pack(x + p.begin, to);
+    for (int k = 0; k < kPack; ++k) to[k] = p.has(k) ? x[p.begin + k] : 0.0F;
+  }
+  HETU_HD void store(float* x, const Pack& p, const float (&from)[kPack]) const {
+    if (is_whole(p)) return store_pack(x + p.begin, from);
+    for (int k = 0; k < kPack; ++k)
+      if (p.has(k)) x[p.begin + k] = from[k];
+  }
+};
+
 struct CrossEntropyOf : RowWork {
   static constexpr int kRounds = 3;  // maximum, sum of powers, what smoothing adds
   const float* x;
   const std::int32_t* labels;
   float* lse;
   double* losses;
-  std::int64_t columns;
+  RowPacks packs;
   Indices indices;
   Targets targets;
   HETU_HD double none(int round) const { return round == 0 ? -HUGE_VAL : 0.0; }
@@ -31,18 +62,28 @@ struct CrossEntropyOf : RowWork {
     return round == 0 ? fn::Maximum()(a, b) : a + b;
   }
   HETU_HD double lse_of(const double* agreed) const { return agreed[0] + std::log(agreed[1]); }
-  HETU_HD double term(int round, std::int64_t i, std::int64_t j, const double* agreed) const {
-    const float value = x[i * columns + j];
+  HETU_HD double of_class(int round, std::int64_t j, float value, const double* agreed) const {
     if (round == 0) return value;
     if (round == 1) return std::exp(value - static_cast<float>(agreed[0]));
-    return targets.smoothing == 0 ? 0.0 : targets.weight_of(j) * (lse_of(agreed) - value);
+    return targets.weight_of(j) * (lse_of(agreed) - value);
+  }
+  HETU_HD double term(int round, std::int64_t i, std::int64_t number, const double* agreed) const {
+    if (round == 2 && targets.smoothing == 0) return 0.0;
+    const RowPacks::Pack pack = packs.of_row(i, number);
+    float values[kPack];
+    packs.load(x, pack, values);
+    double all = none(round);
+    for (int k = 0; k < kPack; ++k)
+      if (pack.has(k))
+        all = combine(round, all, of_class(round, k - pack.first, values[k], agreed));
+    return all;
   }
   HETU_HD void write(std::int64_t, std::int64_t, const double*) const {}
   HETU_HD void finish(std::int64_t i, const double* agreed) const {
     const std::int32_t label = labels[i];
     const bool counts = indices.good(i, label);
     lse[i] = counts ? static_cast<float>(lse_of(agreed)) : 0.0F;
-    losses[i] = counts ? targets.of_label(label) * (lse_of(agreed) - x[i * columns + label]) +
+    losses[i] = counts ? targets.of_label(label) * (lse_of(agreed) - x[i * packs.columns + label]) +
                              targets.share() * agreed[2]
                        : 0.0;
   }
@@ -63,10 +104,10 @@ struct CrossEntropy {
                         c.in<std::int32_t>(1),
                         c.out<float>(1),
                         static_cast<double*>(c.scratch),
-                        x.columns,
+                        RowPacks(x.columns, lie_in_packs({c.inputs[0]})),
                         rule.now(),
                         Targets(classes, c)};
-    for_rows(x.rows, x.columns, body);
+    for_rows(x.rows, body.packs.most, body);
     add_up(body.losses, x.rows, c.out<float>(0));
   }
 };
@@ -81,22 +122,33 @@ struct CrossEntropyGradOf {
   const std::int32_t* labels;
   const float *lse, *dloss;
   float* dx;
-  std::int64_t columns;
+  RowPacks packs;
   Indices indices;
   Targets targets;
   const double* all_weights;  // the sum of the classes' weights; null: they have none
   HETU_HD void operator()(std::int64_t i) const {
-    const std::int64_t r = i / columns, j = i % columns;
+    const std::int64_t r = quotient(i, packs.most);
+    const RowPacks::Pack pack = packs.of_row(r, i - r * packs.most);
+    float values[kPack] = {};
     const std::int32_t label = labels[r];
-    if (!indices.good(r, label)) {
-      dx[i] = 0;
-      return;
+    if (indices.good(r, label)) {
+      packs.load(x, pack, values);
+      differentiate(r, label, pack, values);
     }
+    packs.store(dx, pack, values);
+  }
+  HETU_HD void differentiate(std::int64_t r, std::int32_t label, const RowPacks::Pack& pack,
+                             float (&values)[kPack]) const {
     const double own = targets.of_label(label), share = targets.share();
     const double shares = all_weights == nullptr ? targets.smoothing : share * *all_weights;
-    const float p = std::exp(x[i] - lse[r]);
-    const double wanted = (j == label ? own : 0.0) + share * targets.weight_of(j);
-    dx[i] = *dloss * (p * static_cast<float>(own + shares) - static_cast<float>(wanted));
+    const float of_all = static_cast<float>(own + shares), of_row = lse[r], scale = *dloss;
+    for (int k = 0; k < kPack; ++k) {
+      if (!pack.has(k)) continue;
+      const std::int64_t j = k - pack.first;
+      const float p = std::exp(values[k] - of_row);
+      const double wanted = (j == label ? own : 0.0) + share * targets.weight_of(j);
+      values[k] = scale * (p * of_all - static_cast<float>(wanted));
+    }
   }
 };
 
@@ -115,9 +167,11 @@ struct CrossEntropyGrad {
     const Targets targets(classes, c);
     double* const total = classes.weighted ? static_cast<double*>(c.scratch) : nullptr;
     if (total != nullptr) sum_of(x.columns, WeightTerm{targets.weight}, total + 1, total);
-    for_each(x.elements(), CrossEntropyGradOf{c.in<float>(0), c.in<std::int32_t>(1), c.in<float>(2),
-                                              c.in<float>(3), c.out<float>(0), x.columns,
-                                              rule.now(), targets, total});
+    const RowPacks packs(x.columns, lie_in_packs({c.inputs[0], c.outputs[0]}));
+    for_each(
+        x.rows * packs.most,
+        CrossEntropyGradOf{c.in<float>(0), c.in<std::int32_t>(1), c.in<float>(2), c.in<float>(3),
+                           c.out<float>(0), packs, rule.now(), targets, total});
   }
 };
 
