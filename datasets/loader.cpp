@@ -111,6 +111,14 @@ struct Loader::Impl {
     cursor.index += batch.of_all;
   }
 
+  Batch any_spare() {
+    Batch batch;
+    if (spare.empty()) return batch;
+    batch = std::move(spare.back());
+    spare.pop_back();
+    return batch;
+  }
+
   void read_ahead() {
     std::unique_lock lock(mutex);
     try {
@@ -119,11 +127,7 @@ struct Loader::Impl {
           return stop || ready.size() < static_cast<std::size_t>(options.prefetch);
         });
         if (stop) return;
-        Batch batch;
-        if (!spare.empty()) {
-          batch = std::move(spare.back());
-          spare.pop_back();
-        }
+        Batch batch = any_spare();
         lock.unlock();
         read(ahead, batch);
         lock.lock();
@@ -137,11 +141,29 @@ struct Loader::Impl {
     }
   }
 
-  void next_from_thread(Batch& batch) {
-    if (!reader.joinable()) reader = std::thread([this] { read_ahead(); });
+  void prepare() {
+    if (!ready.empty() || error || !source->may_be_early()) return;
+    Batch batch = any_spare();
+    ahead = done;
+    try {
+      read(ahead, batch);
+      ready.push_back(std::move(batch));
+    } catch (...) {
+      error = std::current_exception();
+    }
+  }
+
+  // A loader without a thread tells once that reading ahead failed, and reads again.
+  void take(Batch& batch) {
+    if (options.prefetch > 0 && !reader.joinable())
+      reader = std::thread([this] { read_ahead(); });
     std::unique_lock lock(mutex);
     filled.wait(lock, [this] { return !ready.empty() || error; });
-    if (ready.empty()) std::rethrow_exception(error);
+    if (ready.empty()) {
+      const std::exception_ptr told = error;
+      if (options.prefetch == 0) error = nullptr;
+      std::rethrow_exception(told);
+    }
     std::swap(batch, ready.front());
     spare.push_back(std::move(ready.front()));
     ready.pop_front();
@@ -188,11 +210,11 @@ Loader::Loader(std::unique_ptr<RowSource> source, LoaderOptions options)
 Loader::~Loader() = default;
 
 void Loader::next(Batch& batch) {
-  if (impl_->options.prefetch == 0) {
+  if (impl_->options.prefetch == 0 && impl_->ready.empty() && !impl_->error) {
     impl_->read(impl_->done, batch);
     return;
   }
-  impl_->next_from_thread(batch);
+  impl_->take(batch);
   impl_->done.epoch = batch.epoch;
   impl_->done.index = batch.first - impl_->offset(batch.epoch) + batch.of_all;
 }
@@ -203,6 +225,10 @@ const std::shared_ptr<SpareColumns>& Loader::spare() const { return impl_->colum
 const Batch* Loader::ahead() {
   const std::lock_guard lock(impl_->mutex);
   return impl_->ready.empty() ? nullptr : &impl_->ready.front();
+}
+
+void Loader::prepare() {
+  if (impl_->options.prefetch == 0) impl_->prepare();
 }
 
 Position Loader::position() const {

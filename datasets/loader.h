@@ -65,6 +65,10 @@ class Loader {
   /// holds until then.
   const Batch* ahead();
 
+  /// Reads that batch now, on the caller's thread, unless the loader has a thread that does, or the
+  /// source is not to be read early. What the source throws next() throws.
+  void prepare();
+
   /// Where the next batch starts, not counting what was read ahead.
   Position position() const;
 

@@ -12,6 +12,8 @@ namespace hetu {
 
 bool RowSource::same_everywhere() const { return false; }
 
+bool RowSource::may_be_early() const { return true; }
+
 void RowSource::select(const std::vector<Field>&) {}
 
 bool RowSource::has(std::int64_t, std::int64_t row) { return row < rows(); }
@@ -60,6 +62,7 @@ class Stream final : public RowSource {
   std::string order() const override {
     return fmt::format("{} items of {}", stream_.name, stream_.global_batch);
   }
+  bool may_be_early() const override { return stream_.may_be_early; }
   bool has(std::int64_t epoch, std::int64_t row) override {
     return load(epoch, row / stream_.global_batch) && whole_.rows == stream_.global_batch;
   }

@@ -34,6 +34,10 @@ class RowSource {
   /// one worker reads for all of a job; see executor/job/shared_samples.h.
   virtual bool same_everywhere() const;
 
+  /// True if it may be read before it is wanted: nobody else waits for it, nor it for anybody, and
+  /// its owner does not mind. Default: true.
+  virtual bool may_be_early() const;
+
   /// Only these columns will be asked for from now on; the others need not be read. Default: does
   /// nothing.
   virtual void select(const std::vector<Field>& fields);
@@ -82,6 +86,7 @@ struct StreamSource {
   std::vector<Field> fields;
   std::int64_t global_batch = 0;
   std::function<bool(std::int64_t epoch, std::int64_t item, Batch& whole)> item;
+  bool may_be_early = true;  ///< an item depends on nothing that a step before it does
 };
 std::unique_ptr<RowSource> stream_source(StreamSource stream);
 

@@ -5,7 +5,7 @@ namespace hetu {
 // Ids that tables on servers read are given other numbers when their step begins.
 NextBatch::NextBatch(TrainStages& stages, const BatchesAhead& known, const ServerTables* tables)
     : ahead_(stages.ahead()) {
-  ahead_.set_next([&stages, &known, tables](std::size_t field) -> FeedsAhead::Next {
+  ahead_.set_next(known.read, [&stages, &known, tables](std::size_t field) -> FeedsAhead::Next {
     const TrainStages::FeedField& of = stages.fields()[field];
     const std::string& name = of.feed->field;
     if (!stages.reads(of) || (tables != nullptr && tables->reads(name))) return {};
@@ -15,7 +15,7 @@ NextBatch::NextBatch(TrainStages& stages, const BatchesAhead& known, const Serve
 }
 
 NextBatch::~NextBatch() {
-  ahead_.set_next(nullptr);
+  ahead_.set_next(nullptr, nullptr);
   ahead_.settle();
 }
 

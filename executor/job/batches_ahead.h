@@ -18,6 +18,9 @@ using BatchSource = std::function<FieldLookup()>;
 /// What is known beside the batch that is read. Numbers tell batches apart; without functions
 /// nothing is known.
 struct BatchesAhead {
+  /// Called once all of a step is given to the device, before `field` is asked: while that
+  /// computes, the next batch may be read.
+  std::function<void()> read = nullptr;
   /// Of the batch after the one that was read last: as FieldLookup, or nullptr. It holds until the
   /// step that runs is over.
   FieldLookup field = nullptr;

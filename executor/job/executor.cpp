@@ -38,6 +38,7 @@ FieldLookup fields_of(Batch& batch) {
 void look_ahead(Trainer& trainer, Loader* loader, const Batch& last) {
   const auto next = [loader] { return loader != nullptr ? loader->ahead() : nullptr; };
   BatchesAhead ahead;
+  if (loader != nullptr) ahead.read = [loader] { loader->prepare(); };
   ahead.field = [next](const std::string& field, std::int64_t bytes) -> const void* {
     const Batch* const batch = next();
     if (batch == nullptr) return nullptr;

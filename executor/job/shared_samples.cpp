@@ -48,6 +48,8 @@ class SharedSamples final : public RowSource {
   const std::vector<Field>& fields() const override { return whole_.fields(); }
   // Only who draws can know, and not before an epoch ends if it is a stream.
   std::int64_t rows() const override { return kUnknown; }
+  // Others wait for what is drawn, or it is waited for.
+  bool may_be_early() const override { return false; }
   std::string order() const override { return whole_.position().order; }
   void select(const std::vector<Field>& fields) override { own_ = fields; }
   std::int64_t skipped_rows() const override { return whole_.skipped_rows(); }

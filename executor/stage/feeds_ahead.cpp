@@ -24,7 +24,8 @@ FeedsAhead::FeedsAhead(const std::vector<std::int64_t>& bytes, Device& device) :
 }
 
 void FeedsAhead::upload() {
-  if (!next_) return;
+  if (!next_ || places_.empty()) return;
+  if (read_) read_();
   for (std::size_t field = 0; field < places_.size(); ++field)
     if (const Next next = next_(field); next.data != nullptr) upload(places_[field], next);
 }

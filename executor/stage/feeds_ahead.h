@@ -25,9 +25,12 @@ class FeedsAhead {
   /// ahead.
   FeedsAhead(const std::vector<std::int64_t>& bytes, Device& device);
 
-  /// Who knows fields of the next batch; null: nobody.
-  void set_next(std::function<Next(std::size_t field)> next) { next_ = std::move(next); }
-  /// All that is known of it goes to the device, behind what reads the batch before.
+  /// Who reads the next batch, and who knows its fields; null: nobody.
+  void set_next(std::function<void()> read, std::function<Next(std::size_t field)> next) {
+    read_ = std::move(read);
+    next_ = std::move(next);
+  }
+  /// Has the next batch read. All that is known of it goes to the device, behind what reads the batch before.
   void upload();
   /// Where what queue() is given from here on finds that field of that batch; null: it did not come
   /// ahead.
@@ -49,6 +52,7 @@ class FeedsAhead {
   void upload(Place& place, const Next& next);
 
   Device& device_;
+  std::function<void()> read_;
   std::function<Next(std::size_t)> next_;
   Device::Memory memory_;
   std::vector<Place> places_;

@@ -205,11 +205,15 @@ class Batches(Data):
 
     One worker of the job draws each item, with all its fields, and sends the others what they read, so that `items` may be
     drawn differently in each process. Where pipelines average weights, each draws for itself (docs/data.md).
+
+    `ahead`: one worker alone asks for the next item while its GPU computes; False: not before the step before has ended, for
+    items that depend on it.
     """
 
     def __init__(self, items: Iterable[dict[str, numpy.ndarray]], batch_size: int, name: str = "batches",
-                 dtypes: Mapping[str, str] | None = None) -> None:
+                 dtypes: Mapping[str, str] | None = None, ahead: bool = True) -> None:
         self.items: Any = items  # a sequence, by what it has rather than by what it is
+        self.ahead = ahead
         self.name = name
         self.dtypes = dict(dtypes or {})
         self.length: int | None = len(items) if isinstance(items, Sized) else None
@@ -249,7 +253,7 @@ class Batches(Data):
     def loader(self, pipelines: int, pipeline: int, fields: list[str], together: Any = None) -> Any:
         rows = self._steps * pipelines * self.batch_size
         return _hetu.stream_loader(self.name, [tuple(f) for f in self.fields], _Items(self), rows,
-                                   self._options(pipelines, pipeline, fields, 0), together)
+                                   self._options(pipelines, pipeline, fields, 0), together, self.ahead)
 
 
 class _Items:

@@ -49,7 +49,7 @@ struct OnFar {
 
   /// Of the second field alone.
   void upload(const Values& values, std::uint64_t batch) {
-    ahead.set_next([&values, batch](std::size_t field) -> FeedsAhead::Next {
+    ahead.set_next(nullptr, [&values, batch](std::size_t field) -> FeedsAhead::Next {
       return {field == 1 ? values.data() : nullptr, batch};
     });
     ahead.upload();

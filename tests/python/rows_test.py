@@ -128,7 +128,6 @@ class Datasets(unittest.TestCase):
         losses = [step.loss for step in job.run(steps=80)]
         self.assertLess(losses[-1], 0.1 * losses[0])
 
-
     def test_predictions_are_in_the_order_of_the_rows(self):
         """Whatever the order of training, on any grid, the last batch short."""
         x = np.arange(22, dtype=np.float64).reshape(11, 2)
@@ -146,6 +145,62 @@ class Datasets(unittest.TestCase):
             (found,) = job.evaluate(run="validate").values()
             self.assertAlmostEqual(found, float(((2 * x.sum(1) - x[:, 0]) ** 2).mean()), 3)
             np.testing.assert_array_equal(job.predict(ht.data.Arrays(x=x[:3], batch_size=data.batch_size)), 2 * x[:3].sum(1))
+
+
+class Asked:
+    """Global batches, which note when they are asked for."""
+
+    def __init__(self, notes, bad=-1):
+        self.notes, self.bad = notes, bad
+
+    def __len__(self):
+        return 6
+
+    def __getitem__(self, number):
+        self.notes.append(number)
+        x = np.random.default_rng(number).standard_normal((4, 3))
+        return {"x": x.astype(np.complex64) if number == self.bad else x}
+
+
+class Ahead(unittest.TestCase):
+    """Where a device has a memory of its own, the next batch is drawn and goes there while a step is computed."""
+
+    def train(self, device, data, steps, **told):
+        """What each step gives, in two runs."""
+        ht.new_graph()
+        opened = data()
+        loss = ht.step_mean(ht.ops.linear(opened.x, ht.parameter("w", np.ones((2, 3)))).sum(-1) ** 2)
+        job = ht.Executor({"train": [loss, ht.optim.SGD(0.01).minimize(loss)], "validate": [loss]}, device=device, threads=1, **told)
+        yield from (step.loss for step in job.run(steps=steps))
+        job.evaluate(run="validate", steps=2)
+        yield from (step.loss for step in job.run(steps=2))
+
+    def test_the_same_losses(self):
+        x = np.arange(60.0).reshape(20, 3) / 60
+        for data in (lambda: ht.data.Batches(Asked([]), 4), lambda: ht.data.Batches(Asked([]), 4, ahead=False),
+                     lambda: ht.data.Arrays(x=x, batch_size=4, seed=SEED)):
+            wanted = list(self.train("cpu", data, 8))
+            self.assertEqual(list(self.train("far", data, 8)), wanted)
+            self.assertEqual(len(set(wanted)), 10)
+
+    def test_when_items_are_asked_for(self):
+        for device, ahead, early in (("cpu", True, 0), ("far", True, 1), ("far", False, 0)):
+            with self.subTest(device=device, ahead=ahead):
+                notes = []
+                steps = self.train(device, lambda notes=notes, ahead=ahead: ht.data.Batches(Asked(notes), 4, ahead=ahead), 3)
+                next(steps)
+                notes.remove(0)  # whose fields make the graph
+                self.assertEqual(notes, list(range(1 + early)))
+                next(steps)
+                self.assertEqual(notes, list(range(2 + early)))
+
+    def test_a_bad_item_is_told_in_its_own_step(self):
+        for device in ("cpu", "far"):
+            steps = self.train(device, lambda: ht.data.Batches(Asked([], bad=2), 4), 3)
+            next(steps)
+            next(steps)
+            with self.assertRaisesRegex(ValueError, "item 2, field 'x' is complex64"):
+                next(steps)
 
 
 class Files(unittest.TestCase):
