@@ -206,8 +206,7 @@ class Batches(Data):
     One worker of the job draws each item, with all its fields, and sends the others what they read, so that `items` may be
     drawn differently in each process. Where pipelines average weights, each draws for itself (docs/data.md).
 
-    `ahead`: one worker alone asks for the next item while its GPU computes; False: not before the step before has ended, for
-    items that depend on it.
+    `ahead` False: no item is asked for while a GPU computes the step before, as items that depend on that step want it.
     """
 
     def __init__(self, items: Iterable[dict[str, numpy.ndarray]], batch_size: int, name: str = "batches",
