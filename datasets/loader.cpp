@@ -155,8 +155,7 @@ struct Loader::Impl {
 
   // A loader without a thread tells once that reading ahead failed, and reads again.
   void take(Batch& batch) {
-    if (options.prefetch > 0 && !reader.joinable())
-      reader = std::thread([this] { read_ahead(); });
+    if (options.prefetch > 0 && !reader.joinable()) reader = std::thread([this] { read_ahead(); });
     std::unique_lock lock(mutex);
     filled.wait(lock, [this] { return !ready.empty() || error; });
     if (ready.empty()) {

@@ -30,7 +30,8 @@ class FeedsAhead {
     read_ = std::move(read);
     next_ = std::move(next);
   }
-  /// Has the next batch read. All that is known of it goes to the device, behind what reads the batch before.
+  /// Has the next batch read. All that is known of it goes to the device, behind what reads the
+  /// batch before.
   void upload();
   /// Where what queue() is given from here on finds that field of that batch; null: it did not come
   /// ahead.
