@@ -6,13 +6,19 @@ training_test.py FOLDER [unittest's words]: the module whose card is emulated li
 
 import os
 import re
+import signal
 import subprocess
 import sys
 import tempfile
+import time
 import unittest
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
+sys.path.append(str(ROOT / "tests" / "python"))
+
+from processes import process_of, processes_with  # noqa: E402
+
 SMALL = ["--model", "tiny", "--batch-size", "4", "--sequence-length", "16", "--warmup-steps", "1", "--learning-rate", "1e-3"]
 PART = 1e-4  # of a loss
 EMULATED = sys.argv.pop(1)
@@ -35,10 +41,14 @@ class EmulatedTraining(unittest.TestCase):
         self.assertEqual(done.returncode, 0, done.stdout[-2000:] + done.stderr[-2000:])
         return done.stdout + done.stderr
 
+    def script(self, device, workers, steps, *options):
+        """The command."""
+        return ["heturun", "-w", str(workers), sys.executable, str(ROOT / "python" / "train_bert.py"), "--data", str(self.data),
+                *SMALL, "--device", device, "--steps", str(steps), *options]
+
     def loss(self, device, workers, steps, *options, says=""):
         """Of the last step of a run that must say something."""
-        told = self.run_one(["heturun", "-w", str(workers), sys.executable, str(ROOT / "python" / "train_bert.py"),
-                             "--data", str(self.data), *SMALL, "--device", device, "--steps", str(steps), *options])
+        told = self.run_one(self.script(device, workers, steps, *options))
         self.assertEqual("emulated card" in told, device == "cuda", told[-2000:])
         self.assertIn(says, told)
         found = re.search(rf"step {steps}/{steps} .*loss ([0-9.]+)", told)
@@ -75,6 +85,28 @@ class EmulatedTraining(unittest.TestCase):
                 self.loss(first, 2, 2, *how, *kept)
                 resumed = self.loss(second, 2, 4, *how, *kept, "--resume", says="Resumed from")
                 self.assertAlmostEqual(resumed, want, delta=PART * want)
+
+    def test_a_killed_worker(self):
+        """The others end, with its name; none waits for its card, which is in the middle of something."""
+        mark = f"emulated-{os.getpid()}"
+        steps = self.folder / "killed.jsonl"
+        command = self.script("cuda", 2, 1000, "--pipeline", "1f1b", "--devices", "pipe_1_2", "--micro-batches", "2", "--log",
+                              str(steps))
+        job = subprocess.Popen(command, env={**self.env, "HETU_TEST_MARK": mark}, cwd=ROOT, text=True, stdout=subprocess.PIPE,
+                               stderr=subprocess.PIPE)
+        self.addCleanup(job.kill)
+        until = time.monotonic() + 300
+        while job.poll() is None and time.monotonic() < until and (not steps.exists() or steps.read_text().count("\n") < 2):
+            time.sleep(0.1)
+        killed = process_of(mark, "train_bert.py", 1)
+        self.assertIsNotNone(killed, job.poll())
+        since = time.monotonic()
+        os.kill(killed, signal.SIGKILL)
+        _, err = job.communicate(timeout=60)
+        self.assertLess(time.monotonic() - since, 10)
+        self.assertEqual(job.returncode, 128 + signal.SIGKILL, err)
+        self.assertRegex(err, rf"heturun: worker 1 \(\S+, pid {killed}\) was killed by SIGKILL; ending the other 1 worker\n")
+        self.assertEqual(processes_with(mark), [])
 
 
 if __name__ == "__main__":
