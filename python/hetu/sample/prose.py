@@ -65,12 +65,20 @@ def documents() -> Iterator[list[str]]:
                 yield document
 
 
+def stands_alone(c: str) -> bool:
+    """Whether BERT's basic tokenizer makes a word of this character of no ASCII: punctuation, and what Chinese is written in."""
+    return unicodedata.category(c).startswith("P") or unicodedata.name(c, "").startswith("CJK UNIFIED IDEOGRAPH")
+
+
 def words(sentence: str) -> list[str]:
-    """Lower-case words and single punctuation marks, without accents, as BERT's basic tokenizer cuts them."""
+    """Lower-case words and single punctuation marks, without accents, as BERT's basic tokenizer cuts them: of what is no ASCII
+    it keeps symbols that are no punctuation in their words."""
     plain = sentence.lower()
     if not plain.isascii():
-        plain = "".join(c for c in unicodedata.normalize("NFD", plain) if unicodedata.category(c) != "Mn")
-    return re.findall(r"[^\W_]+|[^\w\s]|_", plain)
+        plain = unicodedata.normalize("NFD", plain)
+        kept = (c for c in plain if unicodedata.category(c) != "Mn" and (c.isspace() or unicodedata.category(c)[0] != "C"))
+        plain = "".join(c if c.isascii() or not stands_alone(c) else f" {c} " for c in kept)
+    return re.findall(r"[!-/:-@\[-`{-~]|[^\s!-/:-@\[-`{-~]+", plain)
 
 
 def joined(left: str, right: str) -> str:
