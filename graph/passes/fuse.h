@@ -4,8 +4,8 @@
 
 namespace hetu {
 
-/// What a device runs of a graph: fuse_norm, fuse_skip, fuse_attention, fuse_activation and
-/// fuse_residual.
+/// What a device runs of a graph: fuse_norm, fuse_skip, fuse_attention, fuse_activation,
+/// fuse_residual and fuse_fork.
 Graph fused(const Graph& graph);
 
 }  // namespace hetu

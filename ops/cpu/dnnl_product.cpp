@@ -180,7 +180,7 @@ void DnnlProduct::run(const void* a, const void* b, const float* bias, void* c, 
     if (finish.apply == nullptr) return;
     for (std::int64_t row = 0; row < p.rows; ++row) {
       const std::int64_t from = p.c / std::int64_t{sizeof(BFloat16)} + row * s.row_step;
-      finish.apply(static_cast<const BFloat16*>(c) + from, finish.y + from, p.columns);
+      finish.run(static_cast<const BFloat16*>(c), from, p.columns);
     }
   });
 }
@@ -230,6 +230,16 @@ PreparedKernel linear_then(const KernelDesc& d) {
           product.scratch_bytes(), product.implementation()};
 }
 
+PreparedKernel linear_input_grad_add(const KernelDesc& d) {
+  const ProductOperands o = linear_input_grad_operands(d);
+  const DnnlProduct product(o.shape, DType::BFloat16);
+  return {[product, a = o.a, b = o.b](const KernelCall& c) {
+            product.run(c.inputs[a], c.inputs[b], nullptr, c.outputs[0], c.scratch,
+                        {add_other<BFloat16>, c.out<BFloat16>(0), c.in<BFloat16>(2)});
+          },
+          product.scratch_bytes(), product.implementation()};
+}
+
 }  // namespace
 
 const KernelTable& dnnl_product_rows() {
@@ -239,6 +249,7 @@ const KernelTable& dnnl_product_rows() {
       {"linear_gelu", "onednn", fits, linear_then<fn::Gelu<VectorMath>>},
       {"linear_gelu_tanh", "onednn", fits, linear_then<fn::GeluTanh<VectorMath>>},
       {"linear_input_grad", "onednn", fits, multiply<linear_input_grad_operands>},
+      {"linear_input_grad_add", "onednn", fits, linear_input_grad_add},
       {"linear_weight_grad", "onednn", fits, linear_weight_grad},
       {"matmul", "onednn", fits, multiply<matmul_operands>},
   };

@@ -74,6 +74,22 @@ PreparedKernel linear_input_grad(const KernelDesc& d) {
   return multiply_packed(linear_input_grad_operands(d));
 }
 
+PreparedKernel linear_input_grad_add(const KernelDesc& d) {
+  const ProductOperands o = linear_input_grad_operands(d);
+  const Product product(o.shape);
+  const auto sum = [](const KernelCall& c) {
+    return Finish<float>{add_other<float>, c.out<float>(0), c.in<float>(2)};
+  };
+  const auto run = [product, o, sum](const KernelCall& c) {
+    product.run(c.in<float>(o.a), c.in<float>(o.b), nullptr, c.out<float>(0), c.scratch, sum(c));
+  };
+  const auto run_packed = [product, o, sum](const KernelCall& c) {
+    product.run_packed(c.in<float>(o.a), c.in<float>(o.b), nullptr, c.out<float>(0), c.scratch,
+                       sum(c));
+  };
+  return with_packed({run, product.scratch_bytes(), "blocked"}, o, run_packed);
+}
+
 PreparedKernel linear_weight_grad(const KernelDesc& d) {
   ProductOperands o = linear_weight_grad_operands(d);
   PreparedKernel kernel = multiply(o);
@@ -93,6 +109,7 @@ const KernelTable& linear_rows() {
       {"linear_gelu", "blocked", fits, linear_then<fn::Gelu<VectorMath>>},
       {"linear_gelu_tanh", "blocked", fits, linear_then<fn::GeluTanh<VectorMath>>},
       {"linear_input_grad", "blocked", fits, linear_input_grad},
+      {"linear_input_grad_add", "blocked", fits, linear_input_grad_add},
       {"linear_weight_grad", "blocked", fits, linear_weight_grad},
       {"matmul", "blocked", fits, matmul},
   };

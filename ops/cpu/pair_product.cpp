@@ -205,10 +205,10 @@ void PairProduct::round_tile(const Slab& slab, std::int64_t top, std::int64_t le
   const std::int64_t columns = std::min(tile_.columns, slab.columns - left);
   for (std::int64_t i = top; i < std::min(slab.rows, top + tile_.rows); ++i, sums += stride) {
     const std::int64_t at = (slab.row + i) * s_.n + slab.column + left;
-    BFloat16* const to = static_cast<BFloat16*>(slab.c) + at;
+    BFloat16* const c = static_cast<BFloat16*>(slab.c);
 #pragma omp simd
-    for (std::int64_t j = 0; j < columns; ++j) set_rounded(to[j], sums[j]);
-    if (slab.finish.apply != nullptr) slab.finish.apply(to, slab.finish.y + at, columns);
+    for (std::int64_t j = 0; j < columns; ++j) set_rounded(c[at + j], sums[j]);
+    if (slab.finish.apply != nullptr) slab.finish.run(c, at, columns);
   }
 }
 

@@ -116,7 +116,7 @@ void Product::run(const float* a, const float* b, const float* bias, float* c, v
       continue;
     }
     multiply_few_rows(s_, step_, ai, bi, bias, ci);
-    if (finish.apply != nullptr) finish.apply(ci, finish.y, s_.m * s_.n);
+    if (finish.apply != nullptr) finish.run(ci, 0, s_.m * s_.n);
   }
 }
 
@@ -219,7 +219,7 @@ void Product::finish_tile(const Slab& slab, std::int64_t tile, const float* c) c
   const std::int64_t columns = std::min(tile_.columns, slab.columns - left);
   for (std::int64_t i = top; i < std::min(slab.rows, top + tile_.rows); ++i) {
     const std::int64_t at = (slab.row + i) * s_.n + slab.column + left;
-    slab.finish.apply(c + at, slab.finish.y + at, columns);
+    slab.finish.run(c, at, columns);
   }
 }
 

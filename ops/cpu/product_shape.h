@@ -15,12 +15,18 @@ struct ProductShape {
   bool adds = false, lower = false;
 };
 
-/// What is made of a product's elements while they lie in a cache: y = f(C), element by element;
-/// nothing if `apply` is nullptr.
+/// What is made of a product's elements while they lie in a cache: y = f(C), or f(C, other),
+/// element by element; nothing if `apply` is nullptr.
 template <class T>
 struct Finish {
-  void (*apply)(const T* x, T* y, std::int64_t n) = nullptr;
-  T* y = nullptr;  ///< laid out as C, or C itself
+  void (*apply)(const T* x, const T* other, T* y, std::int64_t n) = nullptr;
+  T* y = nullptr;            ///< laid out as C, or C itself
+  const T* other = nullptr;  ///< laid out as C, or nullptr: `apply` gets nullptr then
+
+  /// Of n elements of C that lie `at` elements behind its first.
+  void run(const T* c, std::int64_t at, std::int64_t n) const {
+    apply(c + at, other == nullptr ? nullptr : other + at, y + at, n);
+  }
 };
 
 }  // namespace hetu::cpu

@@ -71,6 +71,17 @@ struct LinearInputGrad {  // dx = dy w
 };
 
 template <class T>
+struct LinearInputGradAdd {  // dx = dy w + g
+  LinearInputGrad<T> product;
+  std::int64_t n;
+  explicit LinearInputGradAdd(const KernelDesc& d) : product(d), n(count_of(d.outputs[0])) {}
+  void operator()(const KernelCall& c) const {
+    product(c);
+    for (std::int64_t i = 0; i < n; ++i) c.out<T>(0)[i] += c.in<T>(2)[i];
+  }
+};
+
+template <class T>
 struct LinearWeightGrad {  // dw = dy^T x
   Product<T> product;
   explicit LinearWeightGrad(const KernelDesc& d) {
@@ -194,6 +205,7 @@ const KernelTable& reference_linear_rows() {
       {"linear_gelu", "reference", nullptr, reference<Then<fn::Gelu<>>::One>},
       {"linear_gelu_tanh", "reference", nullptr, reference<Then<fn::GeluTanh<>>::One>},
       {"linear_input_grad", "reference", nullptr, reference<LinearInputGrad>},
+      {"linear_input_grad_add", "reference", nullptr, reference<LinearInputGradAdd>},
       {"linear_weight_grad", "reference", nullptr, reference<LinearWeightGrad>},
       {"kronecker_factor", "reference", nullptr, reference<KroneckerFactor>},
       {"matmul", "reference", nullptr, reference<Matmul>},

@@ -134,6 +134,19 @@ PreparedKernel linear_input_grad(const KernelDesc& d) {  // dx = dy w
   return product(d, {1, dy.rows, w.columns, dy.columns}, {0, 1, 0}, linear_input_grad);
 }
 
+PreparedKernel linear_input_grad_add(const KernelDesc& d) {  // dx = dy w + g
+  const Rows dy = rows_of(d.inputs[0]), w = rows_of(d.inputs[1]);
+  ProductShape shape{1, dy.rows, w.columns, dy.columns};
+  shape.adds = true;
+  const NodeProduct node(d, shape, {0, 1, 0});
+  if (!node.fits(d) || d.inputs[2].dtype != node.result)
+    return widened_or_refused(d, linear_input_grad_add);
+  return {[product = Product(shape, node.dtype, node.result)](const KernelCall& c) {
+            product.plus(c.inputs[0], c.inputs[1], c.inputs[2], c.outputs[0]);
+          },
+          0, kImplementation};
+}
+
 PreparedKernel linear_weight_grad(const KernelDesc& d) {  // dw = dy^T x
   const Rows x = rows_of(d.inputs[0]), dy = rows_of(d.inputs[1]);
   return product(d, {1, dy.columns, x.columns, x.rows, true}, {1, 0, 0}, linear_weight_grad);
@@ -161,6 +174,7 @@ const KernelTable& linear_rows() {
       row("linear_gelu", linear_then<fn::Gelu<>, Then::Nothing>),
       row("linear_gelu_tanh", linear_then<fn::GeluTanh<>, Then::GeluTanh>),
       row("linear_input_grad", linear_input_grad),
+      row("linear_input_grad_add", linear_input_grad_add),
       row("linear_weight_grad", linear_weight_grad),
       row("kronecker_factor", kronecker_factor),
       row("matmul", matmul),

@@ -50,6 +50,8 @@ class Product {
   /// GeluTanh writes what it was made of to `before`, laid out as C.
   void operator()(const void* a, const void* b, const void* bias, void* c,
                   void* before = nullptr) const;
+  /// Of a shape that adds: C = A B + sum, which is laid out as C and of its dtype; rounded once.
+  void plus(const void* a, const void* b, const void* sum, void* c) const;
   /// Whether the library does it on this card, asked on a queue. Without `then` it is there.
   bool there() const;
 

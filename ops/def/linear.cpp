@@ -86,20 +86,24 @@ OpDef linear_then(const std::string& activation) {
   return def;
 }
 
+std::vector<TensorType> infer_linear_input_grad(const InferArgs& a) {
+  want_float(a);
+  want_rank(a, 0, 1);
+  const Shape& w = a.inputs[1].shape;
+  want(w.size() == 2 && w[0] == a.inputs[0].shape.back(), a, "w must be [{}, in] {}, got {}",
+       a.inputs[0].shape.back(), to_fit(a, 0), to_string(a.inputs[1]));
+  const Shape made = with_last(a.inputs[0].shape, w[1]);
+  if (a.inputs.size() == 3) want_shape(a, 2, made, to_fit(a, 0));
+  return {float32(made)};
+}
+
 OpDef linear_input_grad() {
   return {
       .name = "linear_input_grad",
       .doc = "The gradient of linear with respect to x: dy w.",
       .inputs = {"dy", "w"},
       .outputs = {"dx"},
-      .infer = [](const InferArgs& a) -> std::vector<TensorType> {
-        want_float(a);
-        want_rank(a, 0, 1);
-        const Shape& w = a.inputs[1].shape;
-        want(w.size() == 2 && w[0] == a.inputs[0].shape.back(), a, "w must be [{}, in] {}, got {}",
-             a.inputs[0].shape.back(), to_fit(a, 0), to_string(a.inputs[1]));
-        return {float32(with_last(a.inputs[0].shape, w[1]))};
-      },
+      .infer = infer_linear_input_grad,
       .flops = linear_grad_flops,
       .samples = {{.shapes = {{2, 4}, {4, 3}}},
                   {.shapes = {{3, 5, 2}, {2, 7}}},
@@ -107,6 +111,18 @@ OpDef linear_input_grad() {
                   {.shapes = {{17, 19}, {19, 33}}},
                   {.shapes = {{0, 4}, {4, 3}}}},
   };
+}
+
+OpDef linear_input_grad_add() {
+  OpDef def = linear_input_grad();
+  def.name = "linear_input_grad_add";
+  def.doc =
+      "dy w + g: the gradient of linear and another one of the same x in one sweep; the "
+      "fusing pass makes it.";
+  def.inputs.push_back("g");
+  def.flops = [](const InferArgs& a) { return linear_grad_flops(a) + elements(a.inputs[2]); };
+  for (Sample& s : def.samples) s.shapes.push_back(with_last(s.shapes[0], s.shapes[1][1]));
+  return def;
 }
 
 OpDef linear_weight_grad() {
@@ -246,6 +262,7 @@ std::vector<OpDef> linear() {
           product_of(linear_then("gelu"), {2}),
           product_of(linear_then("gelu_tanh"), {2}),
           product_of(linear_input_grad()),
+          product_of(linear_input_grad_add()),
           product_of(linear_weight_grad(), {}, {0}),
           kronecker_factor(),
           product_of(matmul())};

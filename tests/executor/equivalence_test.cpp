@@ -82,6 +82,23 @@ INSTANTIATE_TEST_SUITE_P(Grid, OnePipeline, testing::ValuesIn(cases()), case_nam
 // What this processor multiplies bfloat16 with.
 const char* bf16() { return lacks_for_bfloat16().empty() ? "bf16" : "bf16-emulated"; }
 
+// Operators joined or not, in one process or several stages: the same bits.
+TEST(Fused, EqualsUnfusedBitwise) {
+  for (const char* device : {"cpu", "far"}) {
+    Setting apart;
+    apart.optimizer = adamw();
+    apart.tell = [](TrainerOptions& o) { o.fuse = "off"; };
+    Setting joined = apart, cut = apart;
+    joined.tell = cut.tell = [](TrainerOptions&) {};
+    joined.device = cut.device = device;
+    cut.method = "zb-h1";
+    cut.stages = 3;
+    const Outcome wanted = train(apart);
+    expect_equal(wanted, train(joined), true, true, device);
+    expect_equal(wanted, train(cut), true, true, fmt::format("3 stages, {}", device));
+  }
+}
+
 // Mixed precision is chosen before the graph is cut: no method, cut or number of threads changes a
 // bit of it. What crosses a cut is half as large.
 TEST(MixedPrecision, EqualsOneProcessBitwise) {

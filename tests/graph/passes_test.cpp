@@ -11,6 +11,7 @@
 #include "graph/passes/fold.h"
 #include "graph/passes/fuse_activation.h"
 #include "graph/passes/fuse_attention.h"
+#include "graph/passes/fuse_fork.h"
 #include "graph/passes/fuse_residual.h"
 #include "graph/passes/rewrite.h"
 #include "tests/graph/evaluate.h"
@@ -33,7 +34,8 @@ const Pass kPasses[] = {{"dead", remove_dead},
                         {"fold+dead", fold_and_clean},
                         {"fuse_attention", fuse_attention},
                         {"fuse_activation", fuse_activation},
-                        {"fuse_residual", fuse_residual}};
+                        {"fuse_residual", fuse_residual},
+                        {"fuse_fork", fuse_fork}};
 
 // Structure, types and text hold; parameters, fetches, gradient uses and blocks stay.
 void expect_kept(const Graph& before, const Graph& after) {
@@ -160,6 +162,60 @@ TEST(FuseResidual, TakesSumsOfDropoutAndASkip) {
   EXPECT_FALSE(fuses(2));
   EXPECT_TRUE(fuses(3));
   EXPECT_FALSE(fuses(4));
+}
+
+// What layers "one", "two" and "three", and a relu, read of x, which is tanh of a layer or, if it
+// is of `weights`, of a parameter.
+Graph forked(bool cut, bool weights = false) {
+  Builder b(op_set());
+  const ValueId in = weights ? b.parameter("p", {3, 4}, {})
+                             : ops::linear(b, b.placeholder("x", DType::Float32, {3, 4}), 4, "in");
+  const ValueId x = b.apply("tanh", {in});
+  if (cut) b.cut();
+  ValueId y = ops::linear(b, x, 4, "one");
+  for (const char* name : {"two", "three"}) y = b.apply("add", {y, ops::linear(b, x, 4, name)});
+  b.differentiate(b.apply("sum", {b.apply("add", {y, b.apply("relu", {x})})}));
+  return b.finish();
+}
+
+TEST(FuseFork, TakesProductsAlongASum) {
+  const Graph before = forked(false), after = fuse_fork(before);
+  expect_kept(before, after);
+  std::map<std::string, int> is = count_ops(after);
+  EXPECT_EQ(is["linear_input_grad"], 1) << "of two products one";
+  EXPECT_EQ(is["linear_input_grad_add"], 2);
+  EXPECT_EQ(is["add"], count_ops(before)["add"] - 2);
+  // ((one + two) + three) + relu's; that of "one" is made last.
+  const Node &sum = node_named(after, "tanh/grad/add"),
+             &next = node_named(after, "tanh/grad/add_1");
+  const auto weight = [&](const Node& n) { return after.producer(n.inputs[1]).name; };
+  EXPECT_EQ(weight(sum), "one/weight");
+  EXPECT_EQ(weight(after.producer(sum.inputs[2])), "two/weight");
+  EXPECT_EQ(weight(next), "three/weight");
+  EXPECT_EQ(next.inputs[2], sum.outputs[0]);
+  EXPECT_EQ(node_named(after, "tanh/grad/add_2").op, "add");
+}
+
+TEST(FuseFork, LeavesWhatIsReadElsewhere) {
+  const auto joins = [](const Graph& g) {
+    return count_ops(fuse_fork(g))["linear_input_grad_add"];
+  };
+  EXPECT_EQ(joins(forked(true)), 0) << "across a cut";
+  EXPECT_EQ(joins(forked(false, true)), 0) << "gradients of parameters alone";
+  const auto product = [](const Graph& g, const char* layer) {
+    return node_named(g, std::string(layer) + "/linear/grad/linear_input_grad").outputs[0];
+  };
+  Graph fetched = forked(false);
+  fetched.fetches.push_back({"three", product(fetched, "three")});
+  EXPECT_EQ(joins(fetched), 1) << "the other is fetched";
+  Graph twice = forked(false);
+  for (Node& n : twice.nodes)
+    if (n.name == "tanh/grad/add_2") n.inputs[1] = product(twice, "three");
+  EXPECT_EQ(joins(twice), 1) << "the other has two readers";
+  Graph doubled = forked(false);
+  for (Node& n : doubled.nodes)
+    if (n.name == "tanh/grad/add") n.inputs[1] = n.inputs[0];
+  EXPECT_EQ(joins(doubled), 1) << "added to itself";
 }
 
 TEST(Passes, KeepResultsBitForBitOnRandomGraphs) {

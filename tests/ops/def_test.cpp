@@ -117,6 +117,7 @@ TEST_P(EveryOp, InfersWithASymbolicBatch) {
   const std::map<std::string, std::set<std::size_t>> batched = {
       {"linear", {0}},
       {"linear_input_grad", {0}},
+      {"linear_input_grad_add", {0, 2}},
       {"linear_weight_grad", {0, 1}},
       {"kronecker_factor", {0}},
       {"conv2d_factor", {0}},

@@ -1,10 +1,12 @@
-// Activations behind linear layers and norms of residual sums, fused and not: the same bits of
-// results and gradients, with what autodiff, the passes and mixed precision make of them.
+// Activations behind linear layers, norms of residual sums and gradients of forks, fused and not:
+// the same bits of results and gradients, with what autodiff, the passes and mixed precision make
+// of them.
 #include <gmock/gmock.h>
 #include <omp.h>
 
 #include "graph/builder.h"
 #include "graph/passes/fuse_activation.h"
+#include "graph/passes/fuse_fork.h"
 #include "graph/passes/fuse_residual.h"
 #include "graph/passes/mixed_precision.h"
 #include "ops/layers.h"
@@ -39,6 +41,22 @@ Graph layer_model(const Layer& layer) {
   if (layer.norm_first) y = b.apply("add", {sum, ops::linear(b, y, layer.width, "next")});
   b.fetch("y", y);
   b.differentiate(b.apply("sum", {b.apply("mul", {y, b.placeholder("r", DType::Float32, shape)})}));
+  return b.finish();
+}
+
+/// A layer's input that two linear layers, one of them wide, and a skip read; loss = sum(y * r).
+Graph fork_model(const Layer& layer) {
+  Builder b(op_set());
+  const Shape shape = {kBatch, layer.tokens, layer.width};
+  const ValueId x = ops::linear(b, b.placeholder("x", DType::Float32, shape), layer.width, "in");
+  const ValueId one = ops::linear(b, x, layer.width, "one");
+  const ValueId f = ops::linear(b, b.apply(layer.activation, {ops::linear(b, x, layer.wide, "up")}),
+                                layer.width, "down");
+  const ValueId y =
+      b.apply("add", {b.apply("add", {one, f}), ops::linear(b, x, layer.width, "two")});
+  b.fetch("y", b.apply("add", {y, x}));
+  b.differentiate(b.apply("sum", {b.apply("mul", {b.graph().fetches[0].second,
+                                                  b.placeholder("r", DType::Float32, shape)})}));
   return b.finish();
 }
 
@@ -108,6 +126,24 @@ TEST(Fuse, GivesTheBitsOfWhatItJoins) {
   }
 }
 
+TEST(Fuse, GivesTheBitsOfTheSumsAtForks) {
+  const int before = omp_get_max_threads();
+  for (const Layer& layer : kLayers) {
+    SCOPED_TRACE(name_of(layer));
+    const Graph apart = fork_model(layer), joined = fuse_fork(apart);
+    check_types(op_set(), joined);
+    EXPECT_EQ(count(joined, "linear_input_grad_add"), 2);
+    for (const KernelChoice choice : {KernelChoice::Best, KernelChoice::Reference}) {
+      const auto wanted = results(apart, DType::Float32, choice);
+      for (const int threads : {1, 3}) {
+        omp_set_num_threads(threads);
+        expect_same_bits(results(joined, DType::Float32, choice), wanted);
+      }
+      omp_set_num_threads(before);
+    }
+  }
+}
+
 // As the executor does: first fused, then narrowed.
 TEST(Fuse, GivesTheBitsOfWhatItJoinsInBfloat16) {
   if (const std::string lacks = lacks_for_bfloat16(); !lacks.empty())
@@ -121,6 +157,9 @@ TEST(Fuse, GivesTheBitsOfWhatItJoinsInBfloat16) {
     };
     expect_same_bits(results(narrow(fuse(apart)), DType::Float32, KernelChoice::Best),
                      results(narrow(apart), DType::Float32, KernelChoice::Best));
+    const Graph fork = fork_model(layer);
+    expect_same_bits(results(narrow(fuse_fork(fork)), DType::Float32, KernelChoice::Best),
+                     results(narrow(fork), DType::Float32, KernelChoice::Best));
   }
 }
 

@@ -204,6 +204,9 @@ inline void add_products(std::vector<KernelCase>& cases) {
           {"linear_gelu", {{{29, 900}, {420, 900}, {420}}, {}}},
           {"linear_gelu_tanh", {{{64, 96}, {257, 96}}, {}}},
           {"linear_input_grad", {{{4, 33, 130}, {130, 70}}, {}}},
+          {"linear_input_grad_add", {{{4, 33, 130}, {130, 70}, {4, 33, 70}}, {}}},
+          {"linear_input_grad_add", {{{29, 900}, {900, 420}, {29, 420}}, {}}},
+          {"linear_input_grad_add", {{{1500, 1100}, {1100, 20}, {1500, 20}}, {}}},  // slabs of all
           {"linear_weight_grad", {{{1500, 70}, {1500, 30}}, {}}},  // sums of chunks
           {"linear_weight_grad", {{{800, 600}, {800, 40}}, {}}},   // slabs of rows, by one thread
           {"linear_weight_grad", {{{4, 33, 70}, {4, 33, 130}}, {}}},

@@ -48,6 +48,7 @@ double tolerance(const std::string& op, DType output, DType floats = DType::Floa
                                               "dropout_add_layer_norm",
                                               "dropout_add_layer_norm_grad",
                                               "linear_input_grad",
+                                              "linear_input_grad_add",
                                               "linear_weight_grad",
                                               "matmul",
                                               "attention",
@@ -233,8 +234,9 @@ TEST_P(EveryOperator, ReadsAPackedInputWhereItHasSuchAForm) {
         }
       });
   omp_set_num_threads(before);
-  const std::set<std::string> packs = {"linear", "linear_relu", "linear_gelu", "linear_gelu_tanh",
-                                       "linear_input_grad"};
+  const std::set<std::string> packs = {
+      "linear",           "linear_relu",       "linear_gelu",
+      "linear_gelu_tanh", "linear_input_grad", "linear_input_grad_add"};
   EXPECT_EQ(packing > 0, packs.count(GetParam()) == 1);
 }
 

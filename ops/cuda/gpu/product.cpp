@@ -109,6 +109,21 @@ struct Product::Plan {
     ready = true;
   }
 
+  std::size_t result_bytes() const {
+    const std::size_t element = result_type == CUDA_R_32F ? 4 : 2;
+    return static_cast<std::size_t>(shape.batch * shape.m * shape.n) * element;
+  }
+
+  void run(const void* a, const void* b, const void* sum, void* c) {
+    const Bench& with = bench();
+    const float one = 1, kept = shape.adds ? 1 : 0;
+    check(cublasLtMatmul(static_cast<cublasLtHandle_t>(with.multiplier), operation.get(), &one, b,
+                         first.get(), a, second.get(), &kept, sum, result.get(), c, result.get(),
+                         &found.algo, with.workspace, static_cast<std::size_t>(kWorkspaceBytes),
+                         static_cast<cudaStream_t>(with.stream)),
+          "product");
+  }
+
   void set_epilogue(const ColumnMajor& of_result) {
     const cublasLtEpilogue_t epilogue = then == Then::Relu       ? CUBLASLT_EPILOGUE_RELU_BIAS
                                         : then == Then::GeluTanh ? CUBLASLT_EPILOGUE_GELU_AUX_BIAS
@@ -141,25 +156,31 @@ void Product::operator()(const void* a, const void* b, const void* bias, void* c
   Plan& p = *plan_;
   const cpu::ProductShape& s = p.shape;
   if (s.batch * s.m * s.n == 0) return;
-  const Bench& with = bench();
-  const auto stream = static_cast<cudaStream_t>(with.stream);
   if (s.k == 0) {
     HETU_ASSERT(!s.bias);  // a layer has inputs
     if (s.adds) return;
-    const std::size_t element = p.result_type == CUDA_R_32F ? 4 : 2;
-    const auto elements = static_cast<std::size_t>(s.batch * s.m * s.n);
-    return check(cudaMemsetAsync(c, 0, elements * element, stream), "clear");
+    const auto stream = static_cast<cudaStream_t>(bench().stream);
+    return check(cudaMemsetAsync(c, 0, p.result_bytes(), stream), "clear");
   }
   if (!p.ready) p.prepare();
   if (s.bias) p.set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias, sizeof bias);
   if (p.then == Then::GeluTanh)
     p.set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, &before, sizeof before);
-  const float one = 1, kept = s.adds ? 1 : 0;
-  check(cublasLtMatmul(static_cast<cublasLtHandle_t>(with.multiplier), p.operation.get(), &one, b,
-                       p.first.get(), a, p.second.get(), &kept, c, p.result.get(), c,
-                       p.result.get(), &p.found.algo, with.workspace,
-                       static_cast<std::size_t>(kWorkspaceBytes), stream),
-        "product");
+  p.run(a, b, c, c);
+}
+
+void Product::plus(const void* a, const void* b, const void* sum, void* c) const {
+  Plan& p = *plan_;
+  const cpu::ProductShape& s = p.shape;
+  HETU_ASSERT(s.adds && !s.bias);
+  if (s.batch * s.m * s.n == 0) return;
+  if (s.k == 0) {
+    const auto stream = static_cast<cudaStream_t>(bench().stream);
+    return check(cudaMemcpyAsync(c, sum, p.result_bytes(), cudaMemcpyDeviceToDevice, stream),
+                 "copy");
+  }
+  if (!p.ready) p.prepare();
+  p.run(a, b, sum, c);
 }
 
 }  // namespace hetu::cuda

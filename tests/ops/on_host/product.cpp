@@ -13,6 +13,9 @@ struct Product::Plan {
   cpu::ProductShape shape;
   DType dtype, result;
   Then then;
+
+  void run(const void* a, const void* b, const void* bias, const void* sum, void* c,
+           void* before) const;
 };
 
 Product::Product(const cpu::ProductShape& shape, DType dtype, DType result, Then then)
@@ -50,26 +53,35 @@ bool Product::there() const { return true; }
 
 void Product::operator()(const void* a, const void* b, const void* bias, void* c,
                          void* before) const {
-  const cpu::ProductShape& s = plan_->shape;
-  const DType dtype = plan_->dtype;
+  plan_->run(a, b, bias, c, c, before);
+}
+
+void Product::plus(const void* a, const void* b, const void* sum, void* c) const {
+  HETU_ASSERT(plan_->shape.adds && !plan_->shape.bias);
+  plan_->run(a, b, nullptr, sum, c, nullptr);
+}
+
+void Product::Plan::run(const void* a, const void* b, const void* bias, const void* sum, void* c,
+                        void* before) const {
+  const cpu::ProductShape& s = shape;
   const ProductLayout l(s);
-  for (const void* operand : {a, b, static_cast<const void*>(c)})
+  for (const void* operand : {a, b, sum, static_cast<const void*>(c)})
     HETU_ASSERT(reinterpret_cast<std::uintptr_t>(operand) % kProductAlignment == 0);
   const std::int64_t terms = l.transpose_first ? l.first.rows : l.first.columns;
   for (std::int64_t n = 0; n < s.batch; ++n)
     for (std::int64_t j = 0; j < l.result.columns; ++j)
       for (std::int64_t i = 0; i < l.result.rows; ++i) {
         const std::int64_t to = place(l.result, n, i, j, false);
-        double sum = s.bias ? at(bias, dtype, i) : s.adds ? at(c, plan_->result, to) : 0.0;
+        double x = s.bias ? at(bias, dtype, i) : s.adds ? at(sum, result, to) : 0.0;
         for (std::int64_t t = 0; t < terms; ++t)
-          sum += at(b, dtype, place(l.first, n, i, t, l.transpose_first)) *
-                 at(a, dtype, place(l.second, n, t, j, l.transpose_second));
-        if (plan_->then == Then::Relu) sum = fn::Relu()(sum);
-        if (plan_->then == Then::GeluTanh) {
-          set(before, plan_->result, to, sum);
-          sum = fn::GeluTanh<>()(sum);
+          x += at(b, dtype, place(l.first, n, i, t, l.transpose_first)) *
+               at(a, dtype, place(l.second, n, t, j, l.transpose_second));
+        if (then == Then::Relu) x = fn::Relu()(x);
+        if (then == Then::GeluTanh) {
+          set(before, result, to, x);
+          x = fn::GeluTanh<>()(x);
         }
-        set(c, plan_->result, to, sum);
+        set(c, result, to, x);
       }
 }
 
