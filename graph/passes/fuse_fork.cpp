@@ -16,7 +16,9 @@ class ForkFuser {
         out_(graph),
         readers_(readers_of(graph)),
         product_of_(graph.nodes.size(), kNone),
-        gone_(graph.nodes.size(), false) {}
+        gone_(graph.nodes.size(), false) {
+    for (const Node& n : graph.nodes) block_.push_back(n.block);
+  }
 
   Graph run() {
     for (std::size_t id = 0; id < graph_.nodes.size(); ++id) find(static_cast<NodeId>(id));
@@ -34,32 +36,35 @@ class ForkFuser {
  private:
   const TensorType& type(ValueId v) const { return graph_.values[v].type; }
 
-  // The node that makes `v`, if it is a product that an addition may take in.
-  NodeId product(ValueId v, const Node& add) const {
-    const NodeId id = graph_.values[v].producer;
+  NodeId producer(ValueId v) const { return graph_.values[v].producer; }
+
+  // The node that makes `v`, if it is a product that an addition to `other` may take in.
+  NodeId product(ValueId v, ValueId other) const {
+    const NodeId id = producer(v);
     const Node& n = graph_.nodes[id];
-    const bool fits = n.op == "linear_input_grad" && n.phase == add.phase && n.block == add.block &&
-                      readers_[v].size() == 1;
+    const bool fits = n.op == "linear_input_grad" && n.phase == Phase::InputGrad &&
+                      readers_[v].size() == 1 && block_[id] == block_[producer(other)];
     return fits ? id : kNone;
   }
 
   void find(NodeId id) {
     const Node& add = graph_.nodes[id];
-    if (add.op != "add" || add.phase != Phase::InputGrad ||
-        type(add.inputs[0]) != type(add.inputs[1]))
-      return;
-    const NodeId last = std::max(product(add.inputs[0], add), product(add.inputs[1], add));
-    if (last == kNone) return;
+    if (add.op != "add" || add.phase != Phase::InputGrad) return;
+    const ValueId a = add.inputs[0], b = add.inputs[1];
+    const NodeId last = std::max(product(a, b), product(b, a));
+    if (last == kNone || type(a) != type(b)) return;
     product_of_[id] = last;
     gone_[last] = true;
+    block_[id] = block_[last];
   }
 
-  // Where the addition stood, and under its name.
+  // Where the addition stood among the nodes, and under its name.
   void join(NodeId id) {
     const Node &add = graph_.nodes[id], &product = graph_.nodes[product_of_[id]];
     const bool first = add.inputs[0] == product.outputs[0];
     Node joined = add;
     joined.op = "linear_input_grad_add";
+    joined.block = block_[id];
     joined.inputs = {product.inputs[0], product.inputs[1], add.inputs[first ? 1 : 0]};
     for (ValueId& v : joined.inputs) v = out_.mapped(v);
     out_.copy_as(id, std::move(joined));
@@ -70,6 +75,7 @@ class ForkFuser {
   const std::vector<std::vector<NodeId>> readers_;
   std::vector<NodeId> product_of_;  ///< of additions: what they take in
   std::vector<bool> gone_;          ///< products that an addition took in
+  std::vector<int> block_;          ///< of nodes, once they are joined
 };
 
 }  // namespace

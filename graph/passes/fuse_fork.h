@@ -9,8 +9,10 @@ namespace hetu {
 /// other in as g: what it is made of is read last there anyway. So along a sum of many gradients,
 /// which is made from the left, each addition takes in a product of its own.
 ///
-/// Only nodes of phase InputGrad and one block are joined, and only where nothing else reads the
-/// product, so every cut gives the same kernels.
+/// Only nodes of phase InputGrad are joined, only where nothing else reads the product, and only
+/// where g is made in its block. There the joined node lies, though the addition lay in the block
+/// that makes what is read: so the sum alone crosses to that block, and every cut gives the same
+/// kernels.
 Graph fuse_fork(const Graph& graph);
 
 }  // namespace hetu

@@ -165,21 +165,23 @@ TEST(FuseResidual, TakesSumsOfDropoutAndASkip) {
 }
 
 // What layers "one", "two" and "three", and a relu, read of x, which is tanh of a layer or, if it
-// is of `weights`, of a parameter.
-Graph forked(bool cut, bool weights = false) {
+// is of `weights`, of a parameter; cut behind x, or behind the first of the layers.
+enum class Cut : std::uint8_t { Nowhere, BehindX, BehindOne };
+Graph forked(Cut cut, bool weights = false) {
   Builder b(op_set());
   const ValueId in = weights ? b.parameter("p", {3, 4}, {})
                              : ops::linear(b, b.placeholder("x", DType::Float32, {3, 4}), 4, "in");
   const ValueId x = b.apply("tanh", {in});
-  if (cut) b.cut();
+  if (cut == Cut::BehindX) b.cut();
   ValueId y = ops::linear(b, x, 4, "one");
+  if (cut == Cut::BehindOne) b.cut();
   for (const char* name : {"two", "three"}) y = b.apply("add", {y, ops::linear(b, x, 4, name)});
   b.differentiate(b.apply("sum", {b.apply("add", {y, b.apply("relu", {x})})}));
   return b.finish();
 }
 
 TEST(FuseFork, TakesProductsAlongASum) {
-  const Graph before = forked(false), after = fuse_fork(before);
+  const Graph before = forked(Cut::Nowhere), after = fuse_fork(before);
   expect_kept(before, after);
   std::map<std::string, int> is = count_ops(after);
   EXPECT_EQ(is["linear_input_grad"], 1) << "of two products one";
@@ -196,23 +198,35 @@ TEST(FuseFork, TakesProductsAlongASum) {
   EXPECT_EQ(node_named(after, "tanh/grad/add_2").op, "add");
 }
 
+// They lie where the products do, and what they make crosses to the block of x.
+TEST(FuseFork, TakesProductsOfALaterBlock) {
+  const Graph before = forked(Cut::BehindX), after = fuse_fork(before);
+  expect_kept(before, after);
+  for (const char* name : {"tanh/grad/add", "tanh/grad/add_1"}) {
+    EXPECT_EQ(node_named(before, name).block, 0);
+    EXPECT_EQ(node_named(after, name).block, 1);
+    EXPECT_EQ(node_named(after, name).op, "linear_input_grad_add");
+  }
+  EXPECT_EQ(node_named(after, "tanh/grad/add_2").block, 0);
+}
+
 TEST(FuseFork, LeavesWhatIsReadElsewhere) {
   const auto joins = [](const Graph& g) {
     return count_ops(fuse_fork(g))["linear_input_grad_add"];
   };
-  EXPECT_EQ(joins(forked(true)), 0) << "across a cut";
-  EXPECT_EQ(joins(forked(false, true)), 0) << "gradients of parameters alone";
+  EXPECT_EQ(joins(forked(Cut::BehindOne)), 0) << "the other gradient is of another block";
+  EXPECT_EQ(joins(forked(Cut::Nowhere, true)), 0) << "gradients of parameters alone";
   const auto product = [](const Graph& g, const char* layer) {
     return node_named(g, std::string(layer) + "/linear/grad/linear_input_grad").outputs[0];
   };
-  Graph fetched = forked(false);
+  Graph fetched = forked(Cut::Nowhere);
   fetched.fetches.push_back({"three", product(fetched, "three")});
   EXPECT_EQ(joins(fetched), 1) << "the other is fetched";
-  Graph twice = forked(false);
+  Graph twice = forked(Cut::Nowhere);
   for (Node& n : twice.nodes)
     if (n.name == "tanh/grad/add_2") n.inputs[1] = product(twice, "three");
   EXPECT_EQ(joins(twice), 1) << "the other has two readers";
-  Graph doubled = forked(false);
+  Graph doubled = forked(Cut::Nowhere);
   for (Node& n : doubled.nodes)
     if (n.name == "tanh/grad/add") n.inputs[1] = n.inputs[0];
   EXPECT_EQ(joins(doubled), 1) << "added to itself";
