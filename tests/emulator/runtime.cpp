@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "tests/emulator/card_functions.h"
 #include "tests/emulator/fat_binary.h"
 
 namespace hetu::emulator {
@@ -124,6 +125,23 @@ struct Configuration {
   cudaStream_t stream;
 };
 thread_local std::vector<Configuration> configurations;
+
+constexpr CardFunctions functions = {
+    [](const std::function<void()>& f) {
+      return guarded([&](Card&) {
+               f();
+               return cudaSuccess;
+             }) == cudaSuccess;
+    },
+    [] {
+      const std::lock_guard lock(card().one_at_a_time);
+      return may_not_wait(card());
+    },
+    [](cudaStream_t stream) {
+      const std::lock_guard lock(card().one_at_a_time);
+      return card().streams.count(stream) != 0;
+    },
+    [](cudaStream_t to, Work work) { card().give(to, std::move(work)); }, check_reach};
 
 }  // namespace
 }  // namespace hetu::emulator
@@ -290,12 +308,20 @@ cudaError_t cudaMemsetAsync(void* to, int value, std::size_t bytes, cudaStream_t
   });
 }
 
-/// cuDNN would look for a card: here there is none, as on a machine without it.
+/// cuDNN would look for a card: there is one for the library alone that stands in for it.
 void* dlopen(const char* name, int flags) {
   using Open = void* (*)(const char*, int);
   static const auto real = reinterpret_cast<Open>(dlsym(RTLD_NEXT, "dlopen"));
-  if (name != nullptr && std::strncmp(name, "libcudnn.so", 11) == 0) return nullptr;
-  return real(name, flags);
+  void* const library = real(name, flags);
+  const bool looks = name != nullptr && std::strncmp(name, "libcudnn.so", 11) == 0;
+  if (library == nullptr || !looks) return library;
+  const auto joins = reinterpret_cast<JoinsCard>(dlsym(library, kJoinsCard));
+  if (joins == nullptr) {
+    dlclose(library);
+    return nullptr;
+  }
+  joins(&functions);
+  return library;
 }
 
 }  // extern "C"

@@ -1,0 +1,106 @@
+// Descriptors of the emulated cuDNN's graph API: what each kind has, and who may set it when.
+// Source: NVIDIA, cuDNN 9 API reference, cudnn_graph library, "Backend Descriptor Types"; statuses
+// are those that the library of 9.19 gives, where it may be asked without a card.
+#pragma once
+#include <cudnn_graph.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <map>
+#include <memory>
+#include <stdexcept>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace hetu::emulator {
+
+/// A status, and a line about it for stderr; none where a caller has to try.
+struct Refusal : std::runtime_error {
+  cudnnStatus_t status;
+  explicit Refusal(cudnnStatus_t s, const std::string& why = {})
+      : std::runtime_error(why), status(s) {}
+};
+
+struct DescriptorKind;
+
+struct Descriptor {
+  struct Value {
+    std::int64_t count = 0;
+    std::vector<std::byte> bytes;
+    std::vector<Descriptor> held;  ///< copies, of descriptors
+  };
+
+  const DescriptorKind* kind = nullptr;
+  bool finalized = false;
+  std::map<cudnnBackendAttributeName_t, Value> values;
+
+  bool has(cudnnBackendAttributeName_t name) const { return values.count(name) != 0; }
+  /// Whose type the attribute has. Throw std::out_of_range where there is none.
+  template <class T>
+  std::vector<T> all(cudnnBackendAttributeName_t name) const {
+    const Value& v = values.at(name);
+    const auto* const first = reinterpret_cast<const T*>(v.bytes.data());
+    return {first, first + v.count};
+  }
+  template <class T>
+  T one(cudnnBackendAttributeName_t name) const {
+    T value;
+    std::memcpy(&value, values.at(name).bytes.data(), sizeof value);
+    return value;
+  }
+  const Descriptor& held(cudnnBackendAttributeName_t name) const {
+    return values.at(name).held.at(0);
+  }
+  template <class T>
+  void put(cudnnBackendAttributeName_t name, const std::vector<T>& those) {
+    const auto* const first = reinterpret_cast<const std::byte*>(those.data());
+    values[name] = {
+        static_cast<std::int64_t>(those.size()), {first, first + those.size() * sizeof(T)}, {}};
+  }
+  void put(cudnnBackendAttributeName_t name, std::vector<Descriptor> those) {
+    values[name] = {static_cast<std::int64_t>(those.size()), {}, std::move(those)};
+  }
+};
+
+enum class Need : std::uint8_t { Required, Optional, Answer };  ///< the last is only read
+
+struct Attribute {
+  cudnnBackendAttributeName_t name;
+  const char* words;
+  cudnnBackendAttributeType_t type;
+  std::int64_t most;  ///< elements
+  Need need = Need::Required;
+  cudnnBackendDescriptorType_t holds =
+      CUDNN_BACKEND_TENSOR_DESCRIPTOR;  ///< of descriptors; operations are alike
+};
+
+struct DescriptorKind {
+  cudnnBackendDescriptorType_t type;
+  const char* words;
+  std::vector<Attribute> attributes;
+  /// What more is asked of one that has all it needs; answers are put into it. Throws Refusal.
+  void (*finish)(Descriptor&);
+};
+
+/// Throws Refusal where the stand-in does not know it.
+const DescriptorKind& kind_of(cudnnBackendDescriptorType_t type);
+
+/// Descriptors by what callers know them by; each throws Refusal, and so does what is none (any
+/// more).
+cudnnBackendDescriptor_t make_descriptor(cudnnBackendDescriptorType_t type);
+void destroy_descriptor(cudnnBackendDescriptor_t descriptor);
+Descriptor& known_descriptor(cudnnBackendDescriptor_t descriptor);
+
+void set_attribute(Descriptor& of, cudnnBackendAttributeName_t name,
+                   cudnnBackendAttributeType_t type, std::int64_t count, const void* from);
+void get_attribute(const Descriptor& of, cudnnBackendAttributeName_t name,
+                   cudnnBackendAttributeType_t type, std::int64_t most, std::int64_t* count,
+                   void* to);
+void finalize(Descriptor& descriptor);
+
+/// Whether somebody has made such a handle, and not destroyed it.
+bool is_handle(cudnnHandle_t handle);
+
+}  // namespace hetu::emulator
