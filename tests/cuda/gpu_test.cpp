@@ -12,6 +12,7 @@
 
 #include "executor/device/device.h"
 #include "graph/base/error.h"
+#include "ops/cuda/cudnn_conv.h"
 #include "ops/cuda/registry.h"
 #include "tests/ops/cuda_tolerance.h"
 #include "tests/ops/factors.h"
@@ -160,6 +161,28 @@ std::vector<std::string> with_rows() {
 }
 INSTANTIATE_TEST_SUITE_P(Ops, GpuRows, testing::ValuesIn(with_rows()),
                          [](const auto& one) { return one.param; });
+
+// Without it, or a plan of its own, own kernels run everything, and no other test tells.
+TEST_F(OnGpu, CudnnHasPlansWhereItIsWanted) {
+  if (std::getenv("GPU_TEST_CUDNN") == nullptr) GTEST_SKIP() << "GPU_TEST_CUDNN is not set";
+  ASSERT_TRUE(cuda::has_cudnn());
+  const cpu::ConvShape shapes[] = {// of ResNet-50, and what it has not: dilation, groups
+                                   {{2, 8, 9, 9}, {2, 8, 9, 9}, {3, 3, 1, 1}},
+                                   {{2, 8, 9, 9}, {2, 16, 5, 5}, {1, 1, 2}},
+                                   {{2, 3, 16, 16}, {2, 8, 8, 8}, {7, 7, 2, 3}},
+                                   {{2, 8, 9, 9}, {2, 8, 9, 9}, {3, 3, 1, 2, 2}},
+                                   {{2, 8, 9, 9}, {2, 8, 9, 9}, {3, 3, 1, 1}, 2}};
+  for (const cpu::ConvShape& shape : shapes)
+    for (const DType dtype : {DType::Float32, DType::BFloat16, DType::Float16})
+      for (const Layout layout : {Layout::Plain, Layout::ChannelsLast})
+        for (const auto makes :
+             {cuda::ConvMakes::Output, cuda::ConvMakes::Input, cuda::ConvMakes::Weights})
+          device_->queue().run([&](Reach) {
+            EXPECT_TRUE(cuda::CudnnConv({makes, shape, layout, dtype, "there"}).there())
+                << dtype_name(dtype) << ", " << shape.w.height << ", groups " << shape.groups
+                << ", makes " << static_cast<int>(makes);
+          });
+}
 
 TEST_F(OnGpu, ABadIndexIsToldAtTheEvent) {
   auto device = open_device("cuda");  // of its own: all its later events tell it too

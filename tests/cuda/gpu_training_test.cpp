@@ -134,6 +134,14 @@ TEST_F(GpuTraining, ResidualNetworksOfThreeStagesAreOneStage) {
   EXPECT_EQ(residual_losses(training_device(), 3, 10), residual_losses(training_device(), 1, 10));
 }
 
+TEST_F(GpuTraining, ConvolutionsOfTf32LoseNearFloat32) {
+  if (training_device() != "cuda") GTEST_SKIP() << "TF32 is of device cuda alone";
+  const std::vector<double> wide = residual_losses("cuda", 1, 4);
+  const std::vector<double> tf32 = residual_losses("cuda", 1, 4, "tf32");
+  expect_near(tf32, wide, 2e-2);
+  EXPECT_NE(tf32, wide) << "they are not rounded";
+}
+
 // Mixed precision by the card's own types; by emulation where the test itself is tried.
 TEST_F(GpuTraining, TwoByteFloatsLoseAsFloat32) {
   const std::string by = training_device() == "cuda" ? "" : "-emulated";

@@ -1,6 +1,6 @@
-"""The script that trains BERT, on emulated cards: a card for each worker, under heturun.
+"""The scripts that train BERT and ResNet, on emulated cards: a card for each worker, under heturun.
 
-Losses are the CPU's, by methods, by partial reduce, and from checkpoints that the other device has written.
+Losses are the CPU's, by methods, by partial reduce, and from checkpoints that the other device has written; ResNet's by cuDNN.
 
 training_test.py FOLDER [unittest's words]: the module whose card is emulated lies in FOLDER/hetu."""
 
@@ -19,8 +19,21 @@ sys.path.append(str(ROOT / "tests" / "python"))
 
 from processes import process_of, processes_with  # noqa: E402
 
+from hetu import _hetu  # noqa: E402
+
 SMALL = ["--model", "tiny", "--batch-size", "4", "--sequence-length", "16", "--warmup-steps", "1", "--learning-rate", "1e-3"]
 PART = 1e-4  # of a loss
+# train_resnet.py with two blocks of ResNet-50, and whether convolutions had the emulated cuDNN.
+RESNET = """
+import sys
+sys.path.insert(0, "python")
+import train_resnet
+from hetu.models.resnet import CONFIGS, ResNetConfig
+CONFIGS["small"] = ResNetConfig((1, 1, 0, 0), (1, 0, 1, 0), True)
+failed = train_resnet.main(sys.argv[1:])
+print("cuDNN is", "emulated" if "emulated/cudnn/" in open("/proc/self/maps").read() else "not there")
+sys.exit(failed)
+"""
 EMULATED = sys.argv.pop(1)
 
 
@@ -41,14 +54,18 @@ class EmulatedTraining(unittest.TestCase):
         self.assertEqual(done.returncode, 0, done.stdout[-2000:] + done.stderr[-2000:])
         return done.stdout + done.stderr
 
-    def script(self, device, workers, steps, *options):
-        """The command."""
+    def bert(self, device, workers, steps, *options):
+        """The command that trains it."""
         return ["heturun", "-w", str(workers), sys.executable, str(ROOT / "python" / "train_bert.py"), "--data", str(self.data),
                 *SMALL, "--device", device, "--steps", str(steps), *options]
 
     def loss(self, device, workers, steps, *options, says=""):
-        """Of the last step of a run that must say something."""
-        told = self.run_one(self.script(device, workers, steps, *options))
+        """Of the last step of a run of BERT that must say something."""
+        return self.loss_of(self.bert(device, workers, steps, *options), device, steps, says)
+
+    def loss_of(self, command, device, steps, says):
+        """The same of any command."""
+        told = self.run_one(command)
         self.assertEqual("emulated card" in told, device == "cuda", told[-2000:])
         self.assertIn(says, told)
         found = re.search(rf"step {steps}/{steps} .*loss ([0-9.]+)", told)
@@ -86,11 +103,33 @@ class EmulatedTraining(unittest.TestCase):
                 resumed = self.loss(second, 2, 4, *how, *kept, "--resume", says="Resumed from")
                 self.assertAlmostEqual(resumed, want, delta=PART * want)
 
+    def test_resnet_by_cudnn(self):
+        """Blocks of ResNet-50 on two stages, as CUDA graphs."""
+        if os.environ.get("GPU_TEST_CUDNN") is None:
+            self.skipTest("a build without cuDNN's header")
+        if not _hetu.reads_images():
+            self.skipTest("a build without libjpeg")
+        images = str(self.folder / "images")
+        self.run_one([sys.executable, "-m", "hetu.sample", "--kind", "images", images, "--classes", "4", "--train", "4", "--val",
+                      "2", "--size", "32"])
+
+        def loss(device, says, *options):
+            return self.loss_of(["heturun", "-w", "2", sys.executable, "-c", RESNET, "--dataset", "imagenet", "--data", images,
+                                 "--size", "32", "--model", "small", "--batch-size", "4", "--micro-batches", "2", "--pipeline",
+                                 "1f1b", "--devices", "pipe_1_2", "--learning-rate", "0.01", "--seed", "5", "--threads", "1",
+                                 "--steps", "2", "--device", device, *options], device, 2, says)
+
+        for dtype, part in (("float32", PART), ("bf16", 2e-3)):
+            with self.subTest(dtype):
+                want = loss("cpu", "cuDNN is not there", "--dtype", dtype)
+                got = loss("cuda", "[w1] cuDNN is emulated", "--dtype", dtype, "--cuda-graphs", "on")
+                self.assertAlmostEqual(got, want, delta=part * want)
+
     def test_a_killed_worker(self):
         """The others end, with its name; none waits for its card, which is in the middle of something."""
         mark = f"emulated-{os.getpid()}"
         steps = self.folder / "killed.jsonl"
-        command = self.script("cuda", 2, 1000, "--pipeline", "1f1b", "--devices", "pipe_1_2", "--micro-batches", "2", "--log",
+        command = self.bert("cuda", 2, 1000, "--pipeline", "1f1b", "--devices", "pipe_1_2", "--micro-batches", "2", "--log",
                               str(steps))
         job = subprocess.Popen(command, env={**self.env, "HETU_TEST_MARK": mark}, cwd=ROOT, text=True, stdout=subprocess.PIPE,
                                stderr=subprocess.PIPE)
