@@ -144,9 +144,17 @@ class Differentiator {
     check_rule(n, dx);
     for (std::size_t i = 0; i < dx.size(); ++i) {
       if (!wanted[i] || dx[i] == kNone || is_parameter(n.inputs[i])) continue;
-      contribute(n.inputs[i], {id, static_cast<int>(i), dx[i]});
+      contribute(n.inputs[i], {id, static_cast<int>(i), relayed(dx[i], n.inputs[i], n.block)});
     }
     add_uses(id, n, dx);
+  }
+
+  // The gradient of a value comes from the blocks that read it. What the rule of a node of `block`
+  // passed on (the dy of an `add`, say) from a later one to an earlier one is copied there, for
+  // between the two nothing crosses.
+  ValueId relayed(ValueId dx, ValueId of, int block) {
+    if (graph_.producer(dx).block == block || graph_.producer(of).block == block) return dx;
+    return builder_.apply("reshape", {dx}, {{"shape", builder_.type(dx).shape}});
   }
 
   void check_rule(const Node& n, const std::vector<ValueId>& dx) const {

@@ -79,6 +79,20 @@ std::string case_name(const testing::TestParamInfo<Case>& info) {
 
 INSTANTIATE_TEST_SUITE_P(Grid, OnePipeline, testing::ValuesIn(cases()), case_name);
 
+// Gradients of sums go on as they are, to the next block and the one before it.
+TEST(Residuals, EqualOneProcessBitwise) {
+  Setting one;
+  one.model.norms = false;
+  const Outcome wanted = train(one);
+  for (const char* method : {"1f1b", "zb-h1"})
+    for (const int stages : {2, 3, 4}) {
+      Setting many = one;
+      many.method = method;
+      many.stages = stages;
+      expect_equal(wanted, train(many), true, true, fmt::format("{}, {} stages", method, stages));
+    }
+}
+
 // What this processor multiplies bfloat16 with.
 const char* bf16() { return lacks_for_bfloat16().empty() ? "bf16" : "bf16-emulated"; }
 

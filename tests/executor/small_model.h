@@ -19,6 +19,7 @@ struct Sizes {
   int vocabulary = 17;
   bool tied = true;
   bool skip = false;  ///< the embedding's output is added again before the head
+  bool norms = true;  ///< without: a block adds to what it reads, x + f(x), and nothing more
   double dropout = 0.2;
   bool served = false;  ///< the embedding lies on parameter servers
 };
@@ -45,12 +46,13 @@ inline Graph language_model(const Sizes& s, bool differentiate = true) {
     ValueId h = b.apply("gelu", {dense(b, x, s.width, 2 * s.width, at + ".up")}, {}, at + ".act");
     h = dense(b, h, 2 * s.width, s.width, at + ".down");
     if (s.dropout > 0) h = b.apply("dropout", {h}, {{"p", s.dropout}}, at + ".dropout");
+    x = b.apply("add", {h, x}, {}, at + ".add");
+    if (!s.norms) continue;
     const ValueId gamma =
         b.parameter(at + ".gamma", {s.width}, {Initializer::Kind::Constant, 1, 0}, false);
     const ValueId beta =
         b.parameter(at + ".beta", {s.width}, {Initializer::Kind::Constant, 0, 0}, false);
-    x = b.apply("layer_norm", {b.apply("add", {h, x}, {}, at + ".add"), gamma, beta}, {},
-                at + ".norm");
+    x = b.apply("layer_norm", {x, gamma, beta}, {}, at + ".norm");
   }
   if (s.skip) x = b.apply("add", {x, embedded}, {}, "skip");
   const ValueId rows =

@@ -3,9 +3,11 @@
 #include <algorithm>
 #include <functional>
 #include <map>
+#include <random>
 #include <set>
 
 #include "graph/base/error.h"
+#include "tests/graph/crossings.h"
 #include "tests/graph/models.h"
 
 namespace hetu {
@@ -121,6 +123,45 @@ TEST(Autodiff, ContributionsAreAddedInAscendingOrderOfConsumerInTheProducersBloc
   EXPECT_EQ(outer.inputs[0], inner.outputs[0]);
   EXPECT_EQ(g.producer(outer.inputs[1]).name, "third/grad/gelu_grad");
   EXPECT_EQ(g.producer(outer.inputs[1]).block, 2);
+}
+
+// The gradient of y, which block 2 makes, is that of x, which block 0 has made, too.
+TEST(Autodiff, AGradientThatIsPassedOnToAnEarlierBlockIsCopied) {
+  Builder b(op_set());
+  const ValueId x = ops::linear(b, b.placeholder("x", DType::Float32, {kBatch, 3}), 3, "in");
+  b.cut();
+  const ValueId y = b.apply("add", {x, b.apply("tanh", {x}, {}, "f")}, {}, "y");
+  b.cut();
+  b.fetch("loss", b.apply("sum", {ops::linear(b, y, 3, "out")}, {}, "loss"));
+  const Graph g = trained(std::move(b));
+  const Node& copy = node_named(g, "y/grad/reshape");
+  EXPECT_EQ(copy.block, 1);
+  EXPECT_EQ(copy.phase, Phase::InputGrad);
+  EXPECT_EQ(g.producer(copy.inputs[0]).name, "out/linear/grad/linear_input_grad");
+  EXPECT_EQ(node_named(g, "in/linear/grad/add").inputs[1], copy.outputs[0]);
+  EXPECT_EQ(node_named(g, "f/grad/tanh_grad").inputs[1], copy.inputs[0]) << "not in its own block";
+  expect_crossings_of_forward(g);
+}
+
+// Sums of some of the last three values, and functions of them, in blocks.
+TEST(Autodiff, GradientsCrossWhereActivationsDid) {
+  for (unsigned seed = 0; seed < 200; ++seed) {
+    std::mt19937 random(seed);
+    const auto pick = [&](int n) { return std::uniform_int_distribution<int>(0, n - 1)(random); };
+    Builder b(op_set());
+    std::vector<ValueId> all = {
+        ops::linear(b, b.placeholder("x", DType::Float32, {kBatch, 3}), 3, "in")};
+    const auto recent = [&] { return all[all.size() - 1 - pick(std::min<int>(3, all.size()))]; };
+    for (int i = 0; i < 12; ++i) {
+      if (pick(2) == 0) b.cut();
+      const ValueId x = all.back(), y = pick(2) == 0 ? recent() : b.apply("tanh", {recent()});
+      all.push_back(pick(4) == 0 ? b.apply("tanh", {x}) : b.apply("add", {x, y}));
+    }
+    b.fetch("loss", b.apply("sum", {ops::linear(b, all.back(), 3, "out")}, {}, "loss"));
+    const Graph g = trained(std::move(b));
+    SCOPED_TRACE(fmt::format("seed {}\n{}", seed, print_graph(g)));
+    expect_crossings_of_forward(g);
+  }
 }
 
 TEST(Autodiff, WhatIsMadeOfParametersAloneCountsAsParameter) {

@@ -1,0 +1,38 @@
+// Which blocks the values of a differentiated graph cross.
+#pragma once
+#include <gtest/gtest.h>
+
+#include <set>
+#include <utility>
+
+#include "graph/builder.h"
+
+namespace hetu {
+
+/// A stage gets activations from the stages that make what it reads, and gradients from those that
+/// read what it makes: what backward reads of another block has come by a way of forward.
+inline void expect_crossings_of_forward(const Graph& g) {
+  std::set<std::pair<int, int>> forward;
+  const auto crosses = [&g](const Node& n, ValueId v) {
+    const Node& from = g.producer(v);
+    return !is_leaf(from) && from.phase != Phase::Count && from.block != n.block;
+  };
+  for (const Node& n : g.nodes)
+    for (const ValueId v : n.inputs)
+      if (n.phase == Phase::Forward && crosses(n, v))
+        forward.insert({g.producer(v).block, n.block});
+  for (const Node& n : g.nodes) {
+    if (n.phase != Phase::InputGrad && n.phase != Phase::WeightGrad) continue;
+    for (const ValueId v : n.inputs) {
+      if (!crosses(n, v)) continue;
+      const Node& from = g.producer(v);
+      const bool saved = from.phase == Phase::Forward;
+      const std::pair<int, int> way =
+          saved ? std::pair(from.block, n.block) : std::pair(n.block, from.block);
+      EXPECT_EQ(forward.count(way), 1U) << "'" << n.name << "' of block " << n.block << " reads '"
+                                        << from.name << "' of block " << from.block;
+    }
+  }
+}
+
+}  // namespace hetu
