@@ -47,12 +47,20 @@ class ForkFuser {
     return fits ? id : kNone;
   }
 
+  // Elsewhere than in its own block what it makes would cross to all that read it by ways that may
+  // not be there.
+  bool may_lie_in(int block, const Node& add) const {
+    const auto stays = [&](NodeId reader) { return graph_.nodes[reader].block == add.block; };
+    const std::vector<NodeId>& all = readers_[add.outputs[0]];
+    return block == add.block || std::all_of(all.begin(), all.end(), stays);
+  }
+
   void find(NodeId id) {
     const Node& add = graph_.nodes[id];
     if (add.op != "add" || add.phase != Phase::InputGrad) return;
     const ValueId a = add.inputs[0], b = add.inputs[1];
     const NodeId last = std::max(product(a, b), product(b, a));
-    if (last == kNone || type(a) != type(b)) return;
+    if (last == kNone || type(a) != type(b) || !may_lie_in(block_[last], add)) return;
     product_of_[id] = last;
     gone_[last] = true;
     block_[id] = block_[last];

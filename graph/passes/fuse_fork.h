@@ -12,7 +12,7 @@ namespace hetu {
 /// Only nodes of phase InputGrad are joined, only where nothing else reads the product, and only
 /// where g is made in its block. There the joined node lies, though the addition lay in the block
 /// that makes what is read: so the sum alone crosses to that block, and every cut gives the same
-/// kernels.
+/// kernels. A sum that an earlier block reads, too, as a skip's does, is not moved.
 Graph fuse_fork(const Graph& graph);
 
 }  // namespace hetu

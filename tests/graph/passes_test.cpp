@@ -14,6 +14,7 @@
 #include "graph/passes/fuse_fork.h"
 #include "graph/passes/fuse_residual.h"
 #include "graph/passes/rewrite.h"
+#include "tests/graph/crossings.h"
 #include "tests/graph/evaluate.h"
 #include "tests/graph/models.h"
 
@@ -42,6 +43,7 @@ void expect_kept(const Graph& before, const Graph& after) {
   check_graph(after);
   check_types(op_set(), after);
   EXPECT_EQ(print_graph(parse_graph(print_graph(after))), print_graph(after));
+  expect_crossings_of_forward(after);
   EXPECT_EQ(after.blocks, before.blocks);
   EXPECT_EQ(after.fetches.size(), before.fetches.size());
   ASSERT_EQ(after.parameters.size(), before.parameters.size());
@@ -208,6 +210,21 @@ TEST(FuseFork, TakesProductsOfALaterBlock) {
     EXPECT_EQ(node_named(after, name).op, "linear_input_grad_add");
   }
   EXPECT_EQ(node_named(after, "tanh/grad/add_2").block, 0);
+}
+
+// x + f(x) of each block: the sum goes on to the block before, which nothing joins to that behind.
+TEST(FuseFork, LeavesSumsOfSkipsWhereTheyWere) {
+  Builder b(op_set());
+  ValueId x = ops::linear(b, b.placeholder("x", DType::Float32, {3, 4}), 4, "in");
+  for (const char* name : {"one", "two", "three"}) {
+    b.cut();
+    x = b.apply("add", {x, b.apply("tanh", {ops::linear(b, x, 4, name)})});
+  }
+  b.differentiate(b.apply("sum", {x}));
+  const Graph before = b.finish(), after = fuse_fork(before);
+  expect_kept(before, after);
+  EXPECT_EQ(count_ops(after)["linear_input_grad_add"], 1) << "that of 'in', of block 0";
+  EXPECT_EQ(node_named(after, "in/linear/grad/add").block, 1);
 }
 
 TEST(FuseFork, LeavesWhatIsReadElsewhere) {
