@@ -4,6 +4,8 @@ Losses are the CPU's, by methods, by partial reduce, and from checkpoints that t
 
 training_test.py FOLDER [unittest's words]: the module whose card is emulated lies in FOLDER/hetu."""
 
+import itertools
+import json
 import os
 import re
 import signal
@@ -78,10 +80,20 @@ class EmulatedTraining(unittest.TestCase):
         self.assertAlmostEqual(self.loss("cuda", workers, steps, *options, says=says), want, delta=PART * want)
 
     def test_four_stages(self):
-        """Without a bubble of its own kind, and in two directions."""
+        """Without a bubble of its own kind, and in two directions; the trace has what each card computed, one after the other."""
         for method in ("1f1b", "chimera"):
             with self.subTest(method):
-                self.same(4, 3, "--pipeline", method, "--devices", "pipe_1_4", "--micro-batches", "4")
+                trace = self.folder / f"{method}.json"
+                self.same(4, 3, "--pipeline", method, "--devices", "pipe_1_4", "--micro-batches", "4", "--trace", str(trace))
+                measured = [e for e in json.loads(trace.read_text())["traceEvents"] if e["pid"] == 1]
+                events = [e for e in measured if re.fullmatch(r"\d+[FB]\d+", e["name"])]
+                self.assertEqual(len(events), 3 * 4 * 4 * 2)
+                for worker in range(4):
+                    mine = sorted((e for e in events if e["tid"] == worker), key=lambda e: e["ts"])
+                    self.assertEqual(len(mine), 3 * 4 * 2)
+                    for one, following in itertools.pairwise(mine):
+                        self.assertGreater(one["dur"], 0)
+                        self.assertLessEqual(one["ts"] + one["dur"], following["ts"] + 0.01)
 
     def test_a_v_of_stages(self):
         """Two stages a worker, whose gradients come in halves."""
