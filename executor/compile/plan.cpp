@@ -1,5 +1,7 @@
 #include "executor/compile/plan.h"
 
+#include <fmt/format.h>
+
 namespace hetu {
 
 const Boundary* StagePlan::boundary(bool incoming, bool backwards, int part) const {

@@ -252,7 +252,7 @@ class Batches(Data):
     def loader(self, pipelines: int, pipeline: int, fields: list[str], together: Any = None) -> Any:
         rows = self._steps * pipelines * self.batch_size
         return _hetu.stream_loader(self.name, [tuple(f) for f in self.fields], _Items(self), rows,
-                                   self._options(pipelines, pipeline, fields, 0), together, self.ahead)
+                                   self._options(pipelines, pipeline, fields, int(self.ahead)), together)
 
 
 class _Items:
@@ -352,7 +352,7 @@ class Rows(Data):
                    f"{self.batch_size}; choose a smaller batch_size")
         return _hetu.stream_loader(self.called, [tuple(f) for f in self.fields],
                                    lambda epoch, number: drawn.batch(epoch, number, batch, once), batch,
-                                   self._options(pipelines, pipeline, fields, 0), together)
+                                   self._options(pipelines, pipeline, fields, 1), together)
 
 
 class Arrays(Rows):

@@ -98,7 +98,7 @@ class Text(Data):
         if rows > len(self._rows) and not self._once:
             current().refuse(f"text: {len(self._rows)} rows of {self.length} tokens are fewer than one global batch of "
                              f"{rows}; choose a smaller batch_size or length")
-        options = self._options(pipelines, pipeline, fields, 0)
+        options = self._options(pipelines, pipeline, fields, 1)
         return _hetu.stream_loader("text", [tuple(f) for f in self.fields], lambda e, n: self._batch(e, n, rows), rows,
                                    options, None)
 

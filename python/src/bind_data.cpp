@@ -7,6 +7,7 @@
 #include <nanobind/stl/vector.h>
 
 #include <cstring>
+#include <utility>
 
 #include "datasets/bert_hdf5.h"
 #include "datasets/cifar.h"
@@ -87,8 +88,8 @@ std::unique_ptr<RowSource> python_stream(const std::string& name,
 // while it goes.
 nb::object stream_loader(const std::string& name, const std::vector<nb::tuple>& fields,
                          const nb::callable& item, std::int64_t rows_of_item, LoaderOptions options,
-                         const Together* together, bool may_be_early) {
-  options.prefetch = 0;
+                         const Together* together) {
+  const bool may_be_early = std::exchange(options.prefetch, 0) > 0;
   auto rows = python_stream(name, fields, rows_of_item, item, may_be_early);
   std::unique_ptr<Loader> made = together != nullptr
                                      ? open_loader(std::move(rows), options, *together)
@@ -246,10 +247,10 @@ void bind_data(nb::module_& m) {
       .def("single", &Readers::single, nb::keep_alive<0, 1>());
   m.def("stream_loader", &stream_loader, nb::arg("name"), nb::arg("fields"), nb::arg("item"),
         nb::arg("rows_of_item"), nb::arg("options"), nb::arg("together").none(),
-        nb::arg("may_be_early") = true, nb::keep_alive<0, 6>(),
+        nb::keep_alive<0, 6>(),
         "`together`: one worker calls `item` for all of a job; None: this loader does, alone. "
-        "`rows_of_item`: a multiple of the options' global batch. `may_be_early`: `item` may be "
-        "called for a step while the one before is computed.");
+        "`rows_of_item`: a multiple of the options' global batch. Options that read ahead: `item` "
+        "may be called for a step while the one before is computed.");
   m.def("bert_vocabulary_size", &bert_vocabulary_size);
   m.def("bert_target_entropy", &bert_target_entropy, nb::call_guard<nb::gil_scoped_release>());
 }

@@ -108,7 +108,7 @@ DescriptorKind operation(cudnnBackendDescriptorType_t type, const char* words,
           finish_operation};
 }
 
-std::vector<DescriptorKind> kinds() {
+std::vector<DescriptorKind> kinds() {  // NOLINT(readability-function-size): a table
   const auto number = CUDNN_TYPE_INT64;
   const auto descriptor = CUDNN_TYPE_BACKEND_DESCRIPTOR;
   const Need required = Need::Required, answer = Need::Answer;

@@ -58,7 +58,7 @@ cudnnStatus_t of_pack(const Numbers& names, std::size_t pointers) {
   });
 }
 
-std::vector<Mistake> mistakes() {
+std::vector<Mistake> mistakes() {  // NOLINT(readability-function-size): a table
   const auto tensor = CUDNN_BACKEND_TENSOR_DESCRIPTOR;
   const auto without_of_tensor = [](Name name) {
     return [=] { return of_tensor([&](auto& t) { t.left_out = {name}; }); };

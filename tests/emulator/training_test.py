@@ -1,6 +1,7 @@
 """The scripts that train BERT and ResNet, on emulated cards: a card for each worker, under heturun.
 
-Losses are the CPU's, by methods, by partial reduce, and from checkpoints that the other device has written; ResNet's by cuDNN.
+Losses are the CPU's, by methods, by partial reduce, and from checkpoints that the other device has written; ResNet's by
+cuDNN.
 
 training_test.py FOLDER [unittest's words]: the module whose card is emulated lies in FOLDER/hetu."""
 
@@ -19,9 +20,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.append(str(ROOT / "tests" / "python"))
 
-from processes import process_of, processes_with  # noqa: E402
-
 from hetu import _hetu  # noqa: E402
+from processes import process_of, processes_with, wait_until  # noqa: E402
 
 SMALL = ["--model", "tiny", "--batch-size", "4", "--sequence-length", "16", "--warmup-steps", "1", "--learning-rate", "1e-3"]
 PART = 1e-4  # of a loss
@@ -58,8 +58,8 @@ class EmulatedTraining(unittest.TestCase):
 
     def bert(self, device, workers, steps, *options):
         """The command that trains it."""
-        return ["heturun", "-w", str(workers), sys.executable, str(ROOT / "python" / "train_bert.py"), "--data", str(self.data),
-                *SMALL, "--device", device, "--steps", str(steps), *options]
+        return ["heturun", "-w", str(workers), sys.executable, str(ROOT / "python" / "train_bert.py"), *SMALL,
+                "--data", str(self.data), "--device", device, "--steps", str(steps), *options]
 
     def loss(self, device, workers, steps, *options, says=""):
         """Of the last step of a run of BERT that must say something."""
@@ -80,7 +80,7 @@ class EmulatedTraining(unittest.TestCase):
         self.assertAlmostEqual(self.loss("cuda", workers, steps, *options, says=says), want, delta=PART * want)
 
     def test_four_stages(self):
-        """Without a bubble of its own kind, and in two directions; the trace has what each card computed, one after the other."""
+        """Without a bubble of its own kind, and in two directions; the trace has what each card computed, in turn."""
         for method in ("1f1b", "chimera"):
             with self.subTest(method):
                 trace = self.folder / f"{method}.json"
@@ -101,8 +101,8 @@ class EmulatedTraining(unittest.TestCase):
 
     def test_partial_reduce(self):
         """Both pipelines meet at each update, so that who is averaged is no matter of time."""
-        self.same(4, 4, "--pipeline", "pipedream", "--devices", "pipe_2_2", "--micro-batches", "1", "--preduce", "--sync-period",
-                  "1", says="groups by size 2: 4")
+        self.same(4, 4, "--pipeline", "pipedream", "--devices", "pipe_2_2", "--micro-batches", "1", "--preduce",
+                  "--sync-period", "1", says="groups by size 2: 4")
 
     def test_checkpoints_of_either_device(self):
         """Two steps on one, two on the other: the losses of four."""
@@ -122,14 +122,14 @@ class EmulatedTraining(unittest.TestCase):
         if not _hetu.reads_images():
             self.skipTest("a build without libjpeg")
         images = str(self.folder / "images")
-        self.run_one([sys.executable, "-m", "hetu.sample", "--kind", "images", images, "--classes", "4", "--train", "4", "--val",
-                      "2", "--size", "32"])
+        self.run_one([sys.executable, "-m", "hetu.sample", "--kind", "images", images, "--classes", "4", "--train", "4",
+                      "--val", "2", "--size", "32"])
 
         def loss(device, says, *options):
-            return self.loss_of(["heturun", "-w", "2", sys.executable, "-c", RESNET, "--dataset", "imagenet", "--data", images,
-                                 "--size", "32", "--model", "small", "--batch-size", "4", "--micro-batches", "2", "--pipeline",
-                                 "1f1b", "--devices", "pipe_1_2", "--learning-rate", "0.01", "--seed", "5", "--threads", "1",
-                                 "--steps", "2", "--device", device, *options], device, 2, says)
+            command = ["heturun", "-w", "2", sys.executable, "-c", RESNET, "--dataset", "imagenet", "--data", images,
+                       "--size", "32", "--model", "small", "--batch-size", "4", "--micro-batches", "2", "--pipeline", "1f1b",
+                       "--devices", "pipe_1_2", "--learning-rate", "0.01", "--seed", "5", "--threads", "1", "--steps", "2"]
+            return self.loss_of([*command, "--device", device, *options], device, 2, says)
 
         for dtype, part in (("float32", PART), ("bf16", 2e-3)):
             with self.subTest(dtype):
@@ -141,14 +141,12 @@ class EmulatedTraining(unittest.TestCase):
         """The others end, with its name; none waits for its card, which is in the middle of something."""
         mark = f"emulated-{os.getpid()}"
         steps = self.folder / "killed.jsonl"
-        command = self.bert("cuda", 2, 1000, "--pipeline", "1f1b", "--devices", "pipe_1_2", "--micro-batches", "2", "--log",
-                              str(steps))
+        command = self.bert("cuda", 2, 1000, "--pipeline", "1f1b", "--devices", "pipe_1_2", "--micro-batches", "2",
+                            "--log", str(steps))
         job = subprocess.Popen(command, env={**self.env, "HETU_TEST_MARK": mark}, cwd=ROOT, text=True, stdout=subprocess.PIPE,
                                stderr=subprocess.PIPE)
         self.addCleanup(job.kill)
-        until = time.monotonic() + 300
-        while job.poll() is None and time.monotonic() < until and (not steps.exists() or steps.read_text().count("\n") < 2):
-            time.sleep(0.1)
+        wait_until(lambda: job.poll() is not None or (steps.exists() and steps.read_text().count("\n") >= 2), 300)
         killed = process_of(mark, "train_bert.py", 1)
         self.assertIsNotNone(killed, job.poll())
         since = time.monotonic()

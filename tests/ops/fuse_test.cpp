@@ -1,6 +1,7 @@
 // Activations behind linear layers, norms of residual sums and gradients of forks, fused and not:
 // the same bits of results and gradients, with what autodiff, the passes and mixed precision make
 // of them.
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <omp.h>
 

@@ -66,13 +66,13 @@ def documents() -> Iterator[list[str]]:
 
 
 def stands_alone(c: str) -> bool:
-    """Whether BERT's basic tokenizer makes a word of this character of no ASCII: punctuation, and what Chinese is written in."""
+    """Whether BERT's basic tokenizer makes a word of this character, no ASCII: punctuation, and Chinese ideographs."""
     return unicodedata.category(c).startswith("P") or unicodedata.name(c, "").startswith("CJK UNIFIED IDEOGRAPH")
 
 
 def words(sentence: str) -> list[str]:
-    """Lower-case words and single punctuation marks, without accents, as BERT's basic tokenizer cuts them: of what is no ASCII
-    it keeps symbols that are no punctuation in their words."""
+    """Lower-case words and single punctuation marks, without accents, as BERT's basic tokenizer cuts them: of what is no
+    ASCII it keeps symbols that are no punctuation in their words."""
     plain = sentence.lower()
     if not plain.isascii():
         plain = unicodedata.normalize("NFD", plain)
