@@ -63,7 +63,7 @@ struct PreparedKernel {
   std::int64_t scratch_bytes = 0;
   const char* implementation =
       "";  ///< "blocked", "pairs", "winograd", "onednn", "vector", "reference"
-  /// The same, its result added to what output 0, the only one, holds; empty where there is no such
+  /// The same, output 0 added to what is there, the others written; empty where there is no such
   /// form.
   std::function<void(const KernelCall&)> add = {};
   /// The same from an input that was packed before: for inputs that many runs read unchanged.

@@ -159,12 +159,12 @@ class StageCompiler {
     return out;
   }
 
-  // The use whose gradient sum a node's kernel adds to, so that the gradient has no place of its
-  // own: nothing but that sum reads it. Halves of micro-batches have kernels of two sizes, and one
-  // sum.
+  // The use whose gradient sum a node's kernel adds its output 0 to, so that this gradient has no
+  // place of its own: nothing but that sum reads it. Halves of micro-batches have kernels of two
+  // sizes, and one sum.
   int summed_use(NodeId n) {
     const Node& node = graph_.nodes[n];
-    if (!in_backward_ || options_.half_backward || node.outputs.size() != 1) return kNone;
+    if (!in_backward_ || options_.half_backward) return kNone;
     const ValueId v = node.outputs[0];
     const auto is_of = [v](const GradientUse& g) { return g.gradient == v; };
     const auto& all = graph_.gradients;
@@ -266,7 +266,7 @@ class StageCompiler {
       const bool own = region == Region::Scratch || region == Region::Saved;
       const bool direct = uses == 1 && !nodes_.in_backward(v) && own;
       if (direct) out.accumulates.back().output = o;
-      if (uses == 1 && out.launches.back().sum_of_use != kNone)
+      if (o == 0 && uses == 1 && out.launches.back().sum_of_use != kNone)
         out.accumulates.back().in_place = true;
     }
   }

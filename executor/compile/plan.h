@@ -59,12 +59,12 @@ struct Launch {
   std::vector<Loc> inputs;
   std::vector<Loc> outputs;
   Loc scratch;
-  int sum_of_use = kNone;   ///< its one output is the sum of this use: the first micro-batch writes
-                            ///< it, others add to it
-  int rows_of_use = kNone;  ///< it adds the rows that it is given to this use, and no kernel runs
-  int packed_input = kNone;    ///< it reads this input packed
-  Loc unpacked;                ///< where that lies as it is
-  bool packs = false;          ///< it packs a weight for its node's kernel
+  int sum_of_use = kNone;    ///< its output 0 is the sum of this use: the first micro-batch writes
+                             ///< it, others add to it
+  int rows_of_use = kNone;   ///< it adds the rows that it is given to this use, and no kernel runs
+  int packed_input = kNone;  ///< it reads this input packed
+  Loc unpacked;              ///< where that lies as it is
+  bool packs = false;        ///< it packs a weight for its node's kernel
   std::int64_t row_count = 0;  ///< rows of a micro-batch, or of the first half of one
   std::int64_t second_row_count = 0;
 };

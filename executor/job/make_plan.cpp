@@ -16,6 +16,7 @@
 #include "graph/op_def.h"
 #include "graph/passes/channels_last.h"
 #include "graph/passes/fuse.h"
+#include "graph/passes/fuse_bias_grad.h"
 #include "ops/registry.h"
 #include "pipeline/cost/partition.h"
 #include "pipeline/generate/generate.h"
@@ -357,6 +358,8 @@ TrainPlan make_plan(const Graph& graph, const OptimizerConfig& optimizer,
     job.graph = channels_last(job.graph, op_set());
   }
   job.graph = in_precision(job.graph, options.dtype, options.device);
+  if (options.kernels == KernelChoice::Best && options.fuse == "on")
+    job.graph = fuse_bias_grad(job.graph);
   job.optimizer = optimizer;
   job.options = partitioned(job.graph, options, [&](const TrainerOptions& cut, int worker) {
     const TrainPlan plan = make_plan(graph, optimizer, cut, {worker, seat.workers});

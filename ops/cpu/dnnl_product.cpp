@@ -7,6 +7,7 @@
 
 #include "graph/base/error.h"
 #include "ops/cpu/activate.h"
+#include "ops/cpu/column_sums.h"
 #include "ops/cpu/dnnl_engine.h"
 #include "ops/cpu/kernel_shapes.h"
 #include "ops/cpu/pair_product.h"
@@ -217,6 +218,10 @@ PreparedKernel linear_weight_grad(const KernelDesc& d) {
   return kernel;
 }
 
+PreparedKernel linear_weight_bias_grad(const KernelDesc& d) {
+  return with_bias_grad<BFloat16>(d, linear_weight_grad(d));
+}
+
 // As in linear.cpp: of what linear has made, rounded, as if it stood apart.
 template <class F>
 PreparedKernel linear_then(const KernelDesc& d) {
@@ -251,6 +256,7 @@ const KernelTable& dnnl_product_rows() {
       {"linear_input_grad", "onednn", fits, multiply<linear_input_grad_operands>},
       {"linear_input_grad_add", "onednn", fits, linear_input_grad_add},
       {"linear_weight_grad", "onednn", fits, linear_weight_grad},
+      {"linear_weight_bias_grad", "onednn", fits, linear_weight_bias_grad},
       {"matmul", "onednn", fits, multiply<matmul_operands>},
   };
   return kRows;

@@ -1,5 +1,6 @@
 // linear, its gradients and matmul as blocked products.
 #include "ops/cpu/activate.h"
+#include "ops/cpu/column_sums.h"
 #include "ops/cpu/product.h"
 #include "ops/cpu/product_kernels.h"
 #include "ops/cpu/tables.h"
@@ -98,6 +99,10 @@ PreparedKernel linear_weight_grad(const KernelDesc& d) {
   return kernel;
 }
 
+PreparedKernel linear_weight_bias_grad(const KernelDesc& d) {
+  return with_bias_grad<float>(d, linear_weight_grad(d));
+}
+
 PreparedKernel matmul(const KernelDesc& d) { return multiply(matmul_operands(d)); }
 
 }  // namespace
@@ -111,6 +116,7 @@ const KernelTable& linear_rows() {
       {"linear_input_grad", "blocked", fits, linear_input_grad},
       {"linear_input_grad_add", "blocked", fits, linear_input_grad_add},
       {"linear_weight_grad", "blocked", fits, linear_weight_grad},
+      {"linear_weight_bias_grad", "blocked", fits, linear_weight_bias_grad},
       {"matmul", "blocked", fits, matmul},
   };
   return kRows;

@@ -139,12 +139,24 @@ template <class T>
 struct SumRows {
   Rows x;
   explicit SumRows(const KernelDesc& d) : x(rows_of(d.inputs[0])) {}
+  explicit SumRows(const Rows& of) : x(of) {}
   void operator()(const KernelCall& c) const {
     for (std::int64_t j = 0; j < x.columns; ++j) {
       double sum = 0;
       for (std::int64_t i = 0; i < x.rows; ++i) sum += double(c.in<T>(0)[i * x.columns + j]);
       c.out<T>(0)[j] = static_cast<T>(sum);
     }
+  }
+};
+
+template <class T>
+struct LinearWeightBiasGrad {
+  LinearWeightGrad<T> weight;
+  SumRows<T> bias;
+  explicit LinearWeightBiasGrad(const KernelDesc& d) : weight(d), bias(rows_of(d.inputs[1])) {}
+  void operator()(const KernelCall& c) const {
+    weight(c);
+    bias({c.inputs + 1, c.outputs + 1, c.scratch, c.run});
   }
 };
 
@@ -207,6 +219,7 @@ const KernelTable& reference_linear_rows() {
       {"linear_input_grad", "reference", nullptr, reference<LinearInputGrad>},
       {"linear_input_grad_add", "reference", nullptr, reference<LinearInputGradAdd>},
       {"linear_weight_grad", "reference", nullptr, reference<LinearWeightGrad>},
+      {"linear_weight_bias_grad", "reference", nullptr, reference<LinearWeightBiasGrad>},
       {"kronecker_factor", "reference", nullptr, reference<KroneckerFactor>},
       {"matmul", "reference", nullptr, reference<Matmul>},
       {"sum", "reference", nullptr, reference<Sum>},

@@ -5,51 +5,18 @@
 #include <algorithm>
 #include <cstring>
 
+#include "ops/cpu/column_sums.h"
 #include "ops/cpu/kernel_shapes.h"
 #include "ops/cpu/tables.h"
 
 namespace hetu::cpu {
 namespace {
 
-// Rows are added in blocks of 64 and the blocks in order, which keeps rounding small for many rows.
-constexpr std::int64_t kRowBlock = 64;
-constexpr std::int64_t kStrip = 256;
-
-/// out[j] = sum over rows i of term(i, j, j's width…): `term` adds row i of a strip to an array.
-template <class AddRow>
-void sum_columns(Rows x, float* out, const AddRow& add_row) {
-  // Narrow tables are cut finer, so that every thread has a strip.
-  const std::int64_t strip = x.columns < 4096 ? 64 : kStrip;
-  const std::int64_t strips = (x.columns + strip - 1) / strip;
-#pragma omp parallel for schedule(static) if (x.elements() > kParallelElements)
-  for (std::int64_t s = 0; s < strips; ++s) {
-    const std::int64_t begin = s * strip, width = std::min(strip, x.columns - begin);
-    alignas(64) float total[kStrip] = {}, part[kStrip];
-    for (std::int64_t first = 0; first < x.rows; first += kRowBlock) {
-      const std::int64_t last = std::min(x.rows, first + kRowBlock);
-      std::fill_n(part, width, 0.0f);
-      for (std::int64_t i = first; i < last; ++i) add_row(i, begin, width, part);
-#pragma omp simd
-      for (std::int64_t j = 0; j < width; ++j) total[j] += part[j];
-    }
-    std::copy_n(total, width, out + begin);
-  }
-}
-
 template <class T>
 struct SumRows {
   Rows x;
   explicit SumRows(const KernelDesc& d) : x(rows_of(d.inputs[0])) {}
-  void operator()(const KernelCall& c) const {
-    const T* in = c.in<T>(0);
-    const std::int64_t columns = x.columns;
-    sum_columns(x, c.out<float>(0),
-                [=](std::int64_t i, std::int64_t begin, std::int64_t width, float* part) {
-                  const T* row = in + i * columns + begin;
-#pragma omp simd
-                  for (std::int64_t j = 0; j < width; ++j) part[j] += float(row[j]);
-                });
-  }
+  void operator()(const KernelCall& c) const { sum_rows(x, c.in<T>(0), c.out<float>(0)); }
 };
 
 template <class T>

@@ -1,6 +1,7 @@
 // Operators that are one matrix product, and linear layers with the activation behind them.
 #include <launch.h>
 
+#include "ops/cuda/column_sums.h"
 #include "ops/cuda/numbers.h"
 #include "ops/cuda/packs.h"
 #include "ops/cuda/product.h"
@@ -147,9 +148,33 @@ PreparedKernel linear_input_grad_add(const KernelDesc& d) {  // dx = dy w + g
           0, kImplementation};
 }
 
-PreparedKernel linear_weight_grad(const KernelDesc& d) {  // dw = dy^T x
+ProductShape weight_grad_shape(const KernelDesc& d) {  // dw = dy^T x
   const Rows x = rows_of(d.inputs[0]), dy = rows_of(d.inputs[1]);
-  return product(d, {1, dy.columns, x.columns, x.rows, true}, {1, 0, 0}, linear_weight_grad);
+  return {1, dy.columns, x.columns, x.rows, true};
+}
+
+PreparedKernel linear_weight_grad(const KernelDesc& d) {
+  return product(d, weight_grad_shape(d), {1, 0, 0}, linear_weight_grad);
+}
+
+/// db by the product itself, where the library does it; else by the kernel of sum_rows behind it.
+PreparedKernel linear_weight_bias_grad(const KernelDesc& d) {
+  const NodeProduct node(d, weight_grad_shape(d), {1, 0, 0});
+  if (!node.fits(d) || node.result != DType::Float32)
+    return widened_or_refused(d, linear_weight_bias_grad);
+  const ColumnSums sums = {node.dtype, node.shape.k, node.shape.m};
+  const auto run = [&](bool adds) {
+    ProductShape shape = node.shape;
+    shape.adds = adds;
+    return [sums, plain = Product(shape, node.dtype, node.result),
+            whole = Product(shape, node.dtype, node.result, Then::BiasGrad)](const KernelCall& c) {
+      const void *x = c.inputs[0], *dy = c.inputs[1];
+      if (whole.there()) return whole.with_bias_grad(dy, x, c.outputs[0], c.out<float>(1));
+      plain(dy, x, nullptr, c.outputs[0]);
+      sums(dy, c.scratch, c.out<float>(1));
+    };
+  };
+  return {run(false), sums.scratch_bytes(), kImplementation, run(true)};
 }
 
 PreparedKernel kronecker_factor(const KernelDesc& d) {  // x^T x
@@ -176,6 +201,7 @@ const KernelTable& linear_rows() {
       row("linear_input_grad", linear_input_grad),
       row("linear_input_grad_add", linear_input_grad_add),
       row("linear_weight_grad", linear_weight_grad),
+      row("linear_weight_bias_grad", linear_weight_bias_grad),
       row("kronecker_factor", kronecker_factor),
       row("matmul", matmul),
   };

@@ -6,6 +6,7 @@
 #include <memory>
 
 #include "graph/base/dtype.h"
+#include "graph/base/error.h"
 #include "ops/cpu/product_shape.h"
 
 namespace hetu::cuda {
@@ -34,8 +35,16 @@ struct ProductLayout {
 /// What a product's operands may be relied on to be aligned to, in bytes.
 inline constexpr std::int64_t kProductAlignment = 16;
 
-/// What a product may do with its results before it writes them.
-enum class Then : std::uint8_t { Nothing, Relu, GeluTanh };
+/// What a product may do with its results before it writes them, or beside them: the gradient of a
+/// bias is the sums of A's rows (of a layer's dy^T) over k.
+enum class Then : std::uint8_t { Nothing, Relu, GeluTanh, BiasGrad };
+
+/// That `then` goes with the rest.
+inline void check_then(const cpu::ProductShape& shape, DType result, Then then) {
+  const bool sums = then == Then::BiasGrad;
+  HETU_ASSERT(!sums || (!shape.bias && shape.batch == 1 && result == DType::Float32));
+  HETU_ASSERT(sums || then == Then::Nothing || (shape.bias && !shape.adds));
+}
 
 /// One product of a shape and dtype (float32, bfloat16 or float16, summed in float32), run on the
 /// queue of the calling thread. Copies share what the library was asked once. `lower` of the shape
@@ -44,7 +53,7 @@ class Product {
  public:
   Product(const cpu::ProductShape& shape, DType dtype) : Product(shape, dtype, dtype) {}
   /// C is of dtype `result`, that of A and B or float32; a bias wants that of A and B. `then` wants
-  /// a bias, and is exact for Relu alone.
+  /// a bias, and is exact for Relu alone; BiasGrad wants none, float32 for C, and one matrix.
   Product(const cpu::ProductShape& shape, DType dtype, DType result, Then then = Then::Nothing);
   /// bias is nullptr unless the shape has one. Of k = 0 nothing is added, or the result is 0.
   /// GeluTanh writes what it was made of to `before`, laid out as C.
@@ -52,7 +61,10 @@ class Product {
                   void* before = nullptr) const;
   /// Of a shape that adds: C = A B + sum, which is laid out as C and of its dtype; rounded once.
   void plus(const void* a, const void* b, const void* sum, void* c) const;
-  /// Whether the library does it on this card, asked on a queue. Without `then` it is there.
+  /// Of BiasGrad, where it is there: the sums, m of them, are written whether or not C is added to.
+  void with_bias_grad(const void* a, const void* b, void* c, float* sums) const;
+  /// Whether the library does it on this card, asked on a queue. Without `then` it is there. Not
+  /// where C or k is empty or the library would round what BiasGrad sums (TF32).
   bool there() const;
 
  private:

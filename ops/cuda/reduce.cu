@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "ops/cpu/reduce_shape.h"
+#include "ops/cuda/column_sums.h"
 #include "ops/cuda/columns.h"
 #include "ops/cuda/rows.h"
 #include "ops/cuda/sums.h"
@@ -56,23 +57,25 @@ struct MatrixTerm {
 };
 
 template <class T>
+void sum_columns_of(const ColumnSums& s, const void* x, void* scratch, float* to) {
+  sum_columns(s.rows, s.columns, MatrixTerm<T>{static_cast<const T*>(x)},
+              static_cast<double*>(scratch), to);
+}
+
 struct SumRows {
-  Rows x;
-  explicit SumRows(const KernelDesc& d) : x(rows_of(d.inputs[0])) {}
-  std::int64_t scratch_bytes() const { return column_scratch(x.rows, x.columns); }
-  void operator()(const KernelCall& c) const {
-    sum_columns(x.rows, x.columns, MatrixTerm<T>{c.in<T>(0)}, static_cast<double*>(c.scratch),
-                c.out<float>(0));
+  ColumnSums sums;
+  explicit SumRows(const KernelDesc& d) {
+    const Rows x = rows_of(d.inputs[0]);
+    sums = {d.inputs[0].dtype, x.rows, x.columns};
   }
+  std::int64_t scratch_bytes() const { return sums.scratch_bytes(); }
+  void operator()(const KernelCall& c) const { sums(c.inputs[0], c.scratch, c.out<float>(0)); }
 };
 
 /// Sums of whole columns want a float32 to go to; what is added is read as it lies.
 PreparedKernel sum_rows(const KernelDesc& d) {
-  if (d.outputs[0].dtype == DType::Float32 && d.inputs[0].dtype == DType::BFloat16)
-    return kernel<SumRows<BFloat16>>(d);
-  if (d.outputs[0].dtype == DType::Float32 && d.inputs[0].dtype == DType::Float16)
-    return kernel<SumRows<Float16>>(d);
-  return floats<SumRows<float>>(d);
+  const bool narrow = is_narrow(d.inputs[0].dtype);
+  return narrow && d.outputs[0].dtype == DType::Float32 ? kernel<SumRows>(d) : floats<SumRows>(d);
 }
 
 /// What goes into one output: see the structs of the same names in ops/cpu/reduce_shape.h, which
@@ -204,6 +207,14 @@ struct SumLast {
 };
 
 }  // namespace
+
+std::int64_t ColumnSums::scratch_bytes() const { return column_scratch(rows, columns); }
+
+void ColumnSums::operator()(const void* x, void* scratch, float* to) const {
+  if (dtype == DType::BFloat16) return sum_columns_of<BFloat16>(*this, x, scratch, to);
+  if (dtype == DType::Float16) return sum_columns_of<Float16>(*this, x, scratch, to);
+  sum_columns_of<float>(*this, x, scratch, to);
+}
 
 const KernelTable& reduce_rows() {
   static const KernelTable kRows = {

@@ -125,21 +125,22 @@ OpDef linear_input_grad_add() {
   return def;
 }
 
+std::vector<TensorType> infer_linear_weight_grad(const InferArgs& a) {
+  want_float(a);
+  want_rank(a, 0, 1);
+  want_rank(a, 1, 1);
+  want(rows(a.inputs[0].shape) == rows(a.inputs[1].shape), a,
+       "dy must have the rows of x {}, got {}", to_string(a.inputs[0]), to_string(a.inputs[1]));
+  return {float32({a.inputs[1].shape.back(), a.inputs[0].shape.back()})};
+}
+
 OpDef linear_weight_grad() {
   return {
       .name = "linear_weight_grad",
       .doc = "The gradient of linear with respect to w: dy^T x over all rows.",
       .inputs = {"x", "dy"},
       .outputs = {"dw"},
-      .infer = [](const InferArgs& a) -> std::vector<TensorType> {
-        want_float(a);
-        want_rank(a, 0, 1);
-        want_rank(a, 1, 1);
-        want(rows(a.inputs[0].shape) == rows(a.inputs[1].shape), a,
-             "dy must have the rows of x {}, got {}", to_string(a.inputs[0]),
-             to_string(a.inputs[1]));
-        return {float32({a.inputs[1].shape.back(), a.inputs[0].shape.back()})};
-      },
+      .infer = infer_linear_weight_grad,
       .flops = linear_grad_flops,
       .samples = {{.shapes = {{2, 3}, {2, 4}}},
                   {.shapes = {{3, 5, 7}, {3, 5, 2}}},
@@ -147,6 +148,20 @@ OpDef linear_weight_grad() {
                   {.shapes = {{17, 33}, {17, 19}}},
                   {.shapes = {{0, 3}, {0, 4}}}},
   };
+}
+
+OpDef linear_weight_bias_grad() {
+  OpDef def = linear_weight_grad();
+  def.name = "linear_weight_bias_grad";
+  def.doc =
+      "The gradients of linear with respect to w and b in one sweep: dy^T x, and the sum of dy, "
+      "over all rows; the fusing pass makes it.";
+  def.outputs.emplace_back("db");
+  def.infer = [](const InferArgs& a) -> std::vector<TensorType> {
+    return {infer_linear_weight_grad(a)[0], float32({a.inputs[1].shape.back()})};
+  };
+  def.flops = [](const InferArgs& a) { return linear_grad_flops(a) + elements(a.inputs[1]); };
+  return def;
 }
 
 // The inverse says where the factor goes: it is a parameter, whose gradient this is.
@@ -264,6 +279,7 @@ std::vector<OpDef> linear() {
           product_of(linear_input_grad()),
           product_of(linear_input_grad_add()),
           product_of(linear_weight_grad(), {}, {0}),
+          product_of(linear_weight_bias_grad(), {}, {0, 1}),
           kronecker_factor(),
           product_of(matmul())};
 }

@@ -48,6 +48,7 @@ void add_bert(std::vector<Timed>& all, std::int64_t batch, std::int64_t length) 
   all.push_back({"linear_input_grad", {.shapes = {wide, {inner, hidden}}}});
   all.push_back({"linear_input_grad_add", {.shapes = {wide, {inner, hidden}, x}}});
   all.push_back({"linear_weight_grad", {.shapes = {x, wide}}});
+  all.push_back({"linear_weight_bias_grad", {.shapes = {x, wide}}});
   all.push_back({"sum_rows", {.shapes = {wide}}});
   all.push_back({"gelu_grad", {.shapes = {wide, wide}}});
   all.push_back({"fused_attention",

@@ -184,6 +184,41 @@ TEST_F(OnGpu, CudnnHasPlansWhereItIsWanted) {
           });
 }
 
+// Where the library has no such product, the kernel of sum_rows runs behind it, in scratch, and no
+// other test tells.
+TEST_F(OnGpu, ProductsMakeGradientsOfBiases) {
+  const OpDef& def = op_set().find("linear_weight_bias_grad");
+  const RunContext context;
+  for (const Shape& x : {Shape{5, 3}, Shape{130, 200}})
+    for (const DType floats : {DType::Float32, DType::BFloat16, DType::Float16}) {
+      const Sample s{.shapes = {x, {x[0], x[1] + 1}}};
+      const Case c = make_case(def, s, floats);
+      SCOPED_TRACE(fmt::format("{}, {}", to_string(c.inputs[0]), to_string(c.inputs[1])));
+      const std::vector<Tensor> inputs = make_inputs(c, s, kSeed);
+      const std::vector<Tensor> want = in_float64(c, inputs, context);
+      const PreparedKernel kernel = prepare_cuda(c.desc());
+      const Tensor untouched({DType::Int8, {kernel.scratch_bytes}}, 0xff);
+      std::vector<Tensor> found = {Tensor(c.outputs[0], 0xff), Tensor(c.outputs[1], 0xff),
+                                   untouched};
+      std::vector<Device::Memory> in, out;
+      for (const Tensor& t : inputs) in.push_back(on_device(t));
+      for (const Tensor& t : found) out.push_back(on_device(t));
+      const void* const from[] = {in[0].get(), in[1].get()};
+      void* const to[] = {out[0].get(), out[1].get()};
+      const KernelCall call{from, to, out[2].get(), context};
+      device_->queue().run([&](Reach) { kernel.run(call); });
+      device_->queue().run([&](Reach) { kernel.add(call); });
+      for (std::size_t i = 0; i < found.size(); ++i)
+        device_->queue().download(found[i].data(), out[i].get(), found[i].bytes());
+      device_->queue().record().wait();
+      std::vector<double> twice = want[0].values();
+      for (double& w : twice) w *= 2;
+      EXPECT_LE(relative_difference(found[0].values(), twice), 2e-6);
+      EXPECT_LE(relative_difference(found[1].values(), want[1].values()), 2e-6);
+      EXPECT_TRUE(found[2].same_bits(untouched)) << "the library makes none";
+    }
+}
+
 TEST_F(OnGpu, ABadIndexIsToldAtTheEvent) {
   auto device = open_device("cuda");  // of its own: all its later events tell it too
   std::swap(device_, device);

@@ -28,9 +28,10 @@ struct Operation {
   cublasComputeType_t computing;
   cublasOperation_t a = CUBLAS_OP_N, b = CUBLAS_OP_N;
   cublasLtEpilogue_t epilogue = CUBLASLT_EPILOGUE_DEFAULT;
-  const void* bias = nullptr;
+  void* bias = nullptr;    ///< read, but for gradients of one
   void* before = nullptr;  ///< what an activation is made of
   std::int64_t before_step = 0;
+  std::int32_t bias_type = -1;  ///< the result's
 };
 struct Preference {
   std::uint32_t alignment = 256;  ///< of all four matrices
@@ -38,6 +39,14 @@ struct Preference {
 /// What a choice promises, in the algorithm that it is.
 std::uint32_t alignment_of(const cublasLtMatmulAlgo_t& chosen) {
   return static_cast<std::uint32_t>(chosen.data[0]);
+}
+
+/// Whether the library multiplies such types: results are of the operands' or float32, and what an
+/// epilogue adds or makes is of the result's, unless that is told.
+bool fit(const Operation& o, const Layout& a, const Layout& b, const Layout& c, const Layout& d) {
+  const bool bias_fits = o.bias_type < 0 || o.bias_type == d.type;
+  return a.type == b.type && c.type == d.type && (d.type == a.type || d.type == CUDA_R_32F) &&
+         (bias_fits || o.epilogue == CUBLASLT_EPILOGUE_DEFAULT);
 }
 
 std::size_t bytes_of(cudaDataType_t type) { return type == CUDA_R_32F ? 4 : 2; }
@@ -54,6 +63,10 @@ void put(void* to, std::int64_t at, cudaDataType_t type, float x) {
     static_cast<BFloat16*>(to)[at] = BFloat16(x);
   else
     static_cast<Float16*>(to)[at] = Float16(x);
+}
+
+bool is_bias_grad(cublasLtEpilogue_t e) {
+  return e == CUBLASLT_EPILOGUE_BGRADA || e == CUBLASLT_EPILOGUE_BGRADB;
 }
 
 float gelu(float x) {
@@ -83,15 +96,37 @@ struct Product {
       if (reinterpret_cast<std::uintptr_t>(at) % alignment != 0)
         throw Problem(fmt::format("product, {}: {} is not aligned by {}", what, at, alignment));
     };
+    if (!fit(operation, a, b, c, d))
+      throw Problem(fmt::format("product: no algorithm for types {}, {}, {}, {}, bias {}",
+                                static_cast<int>(a.type), static_cast<int>(b.type),
+                                static_cast<int>(c.type), static_cast<int>(d.type),
+                                operation.bias_type));
     reach(a, a_at, "A");
     reach(b, b_at, "B");
     reach(d, d_at, "D");
     if (beta != 0) reach(c, c_at, "C");
-    if (operation.bias != nullptr)
-      check_reach(operation.bias, static_cast<std::size_t>(d.rows) * bytes_of(d.type), "bias");
+    const bool of_columns = operation.epilogue == CUBLASLT_EPILOGUE_BGRADB;
+    const auto biases = static_cast<std::size_t>(of_columns ? d.columns : d.rows);
+    if (operation.epilogue != CUBLASLT_EPILOGUE_DEFAULT)
+      check_reach(operation.bias, biases * bytes_of(d.type), "bias");
+    if (is_bias_grad(operation.epilogue)) check_bias_grad();
     if (operation.epilogue != CUBLASLT_EPILOGUE_GELU_AUX_BIAS) return;
     const Layout before{d.type, d.rows, d.columns, operation.before_step};
     reach(before, operation.before, "what GELU is of");
+  }
+
+  void check_bias_grad() const {
+    if (d.batch != 1) throw Problem("product: gradients of biases of a batch of matrices");
+    if (alpha != 1) throw Problem("product: a gradient of a bias beside an alpha that is not 1");
+  }
+
+  /// The sums of vectors of k, over what the gradient held.
+  void put_bias_grad(const std::vector<float>& vectors, std::int64_t k) const {
+    for (std::size_t i = 0; i < vectors.size(); i += static_cast<std::size_t>(k)) {
+      double sum = 0;
+      for (std::int64_t l = 0; l < k; ++l) sum += vectors[i + static_cast<std::size_t>(l)];
+      put(operation.bias, static_cast<std::int64_t>(i) / k, d.type, static_cast<float>(sum));
+    }
   }
 
   /// Of one matrix of a batch, [vectors, k], each vector's k elements side by side.
@@ -117,6 +152,8 @@ struct Product {
     for (std::int64_t batch = 0; batch < d.batch; ++batch) {
       const std::vector<float> left = vectors(a, a_at, batch, turns_a, k);
       const std::vector<float> right = vectors(b, b_at, batch, !turns_b, k);
+      if (operation.epilogue == CUBLASLT_EPILOGUE_BGRADA) put_bias_grad(left, k);
+      if (operation.epilogue == CUBLASLT_EPILOGUE_BGRADB) put_bias_grad(right, k);
       for (std::int64_t j = 0; j < d.columns; ++j)
         for (std::int64_t i = 0; i < d.rows; ++i)
           element(batch, i, j, k, &left[i * k], &right[j * k]);
@@ -130,7 +167,7 @@ struct Product {
     auto sum = static_cast<float>(exact) * alpha;
     if (beta != 0) sum += beta * get(c_at, batch * c.stride + i + j * c.step, c.type);
     const cublasLtEpilogue_t e = operation.epilogue;
-    if (e != CUBLASLT_EPILOGUE_DEFAULT) sum += get(operation.bias, i, d.type);
+    if (e != CUBLASLT_EPILOGUE_DEFAULT && !is_bias_grad(e)) sum += get(operation.bias, i, d.type);
     if (e == CUBLASLT_EPILOGUE_RELU_BIAS) sum = std::fmax(sum, 0.0F);
     if (e == CUBLASLT_EPILOGUE_GELU_AUX_BIAS) {
       put(operation.before, i + j * operation.before_step, d.type, sum);
@@ -142,7 +179,8 @@ struct Product {
 
 bool is_known(cublasLtEpilogue_t e) {
   return e == CUBLASLT_EPILOGUE_DEFAULT || e == CUBLASLT_EPILOGUE_BIAS ||
-         e == CUBLASLT_EPILOGUE_RELU_BIAS || e == CUBLASLT_EPILOGUE_GELU_AUX_BIAS;
+         e == CUBLASLT_EPILOGUE_RELU_BIAS || e == CUBLASLT_EPILOGUE_GELU_AUX_BIAS ||
+         is_bias_grad(e);
 }
 
 }  // namespace
@@ -205,6 +243,7 @@ cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t to,
       {CUBLASLT_MATMUL_DESC_TRANSB, &o.b},
       {CUBLASLT_MATMUL_DESC_EPILOGUE, &o.epilogue},
       {CUBLASLT_MATMUL_DESC_BIAS_POINTER, &o.bias},
+      {CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, &o.bias_type},
       {CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, &o.before},
       {CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, &o.before_step}};
   const auto found = places.find(what);
@@ -232,13 +271,15 @@ cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t t
   return CUBLAS_STATUS_SUCCESS;
 }
 cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDesc_t operation,
-                                              cublasLtMatrixLayout_t, cublasLtMatrixLayout_t,
-                                              cublasLtMatrixLayout_t, cublasLtMatrixLayout_t,
+                                              cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
+                                              cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d,
                                               cublasLtMatmulPreference_t preference, int,
                                               cublasLtMatmulHeuristicResult_t* found, int* count) {
   *found = cublasLtMatmulHeuristicResult_t();
   found->algo.data[0] = of<Preference>(preference).alignment;
-  *count = is_known(of<Operation>(operation).epilogue) ? 1 : 0;
+  const bool types_fit =
+      fit(of<Operation>(operation), of<Layout>(a), of<Layout>(b), of<Layout>(c), of<Layout>(d));
+  *count = types_fit && is_known(of<Operation>(operation).epilogue) ? 1 : 0;
   return *count == 1 ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_NOT_SUPPORTED;
 }
 

@@ -96,20 +96,27 @@ TEST(Residuals, EqualOneProcessBitwise) {
 // What this processor multiplies bfloat16 with.
 const char* bf16() { return lacks_for_bfloat16().empty() ? "bf16" : "bf16-emulated"; }
 
-// Operators joined or not, in one process or several stages: the same bits.
+// Operators joined or not, in one process or several stages, of four micro-batches a step: the same
+// bits.
 TEST(Fused, EqualsUnfusedBitwise) {
-  for (const char* device : {"cpu", "far"}) {
+  for (const std::string dtype : {"float32", bf16()}) {
     Setting apart;
     apart.optimizer = adamw();
-    apart.tell = [](TrainerOptions& o) { o.fuse = "off"; };
-    Setting joined = apart, cut = apart;
-    joined.tell = cut.tell = [](TrainerOptions&) {};
-    joined.device = cut.device = device;
-    cut.method = "zb-h1";
-    cut.stages = 3;
+    apart.tell = [=](TrainerOptions& o) {
+      o.dtype = dtype;
+      o.fuse = "off";
+    };
     const Outcome wanted = train(apart);
-    expect_equal(wanted, train(joined), true, true, device);
-    expect_equal(wanted, train(cut), true, true, fmt::format("3 stages, {}", device));
+    for (const char* device : {"cpu", "far"}) {
+      Setting joined = apart, cut = apart;
+      joined.tell = cut.tell = [=](TrainerOptions& o) { o.dtype = dtype; };
+      joined.device = cut.device = device;
+      cut.method = "zb-h1";
+      cut.stages = 3;
+      const std::string where = fmt::format("{}, {}", dtype, device);
+      expect_equal(wanted, train(joined), true, true, where);
+      expect_equal(wanted, train(cut), true, true, "3 stages, " + where);
+    }
   }
 }
 

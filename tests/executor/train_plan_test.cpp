@@ -9,6 +9,7 @@
 #include "executor/job/make_plan.h"
 #include "executor/job/trainer.h"
 #include "graph/base/error.h"
+#include "graph/passes/fuse_bias_grad.h"
 #include "graph/passes/mixed_precision.h"
 #include "ops/registry.h"
 #include "pipeline/generate/generate.h"
@@ -66,9 +67,10 @@ TEST(TrainPlan, StagesHaveTheKernelsOfTheirBackEnd) {
 }
 
 // Gradients of linear weights have no place beside their sums: the product writes the first
-// micro-batch's there and adds the others'.
-TEST(TrainPlan, ProductsAddToTheirGradientSums) {
-  const Graph graph = model();
+// micro-batch's there and adds the others'. Those of biases that it makes, too, go by themselves.
+class GradientSums : public testing::TestWithParam<bool> {};
+TEST_P(GradientSums, AreWhatProductsAddTo) {
+  const Graph graph = GetParam() ? fuse_bias_grad(model()) : model();
   CompileOptions options;
   options.first_block = {0};
   options.micro_batch = 2;
@@ -79,10 +81,19 @@ TEST(TrainPlan, ProductsAddToTheirGradientSums) {
     int found = 0;
     for (const Accumulate& a : stage.backward.accumulates) {
       const Launch& launch = stage.backward.launches[a.after_launch];
-      const bool is_sum = graph.nodes[launch.node].op == "linear_weight_grad";
-      EXPECT_EQ(a.in_place, is_sum && !options.half_backward) << graph.nodes[launch.node].name;
-      EXPECT_EQ(launch.sum_of_use, a.in_place ? a.use : kNone);
+      const bool of_weight = graph.nodes[launch.node].op.starts_with("linear_weight_");
+      const bool adds = of_weight && !options.half_backward;
+      const StageParameter& parameter = stage.parameters[stage.uses[a.use].parameter];
+      const bool is_sum = !graph.parameters[parameter.parameter].name.ends_with("bias");
+      EXPECT_EQ(a.in_place, adds && is_sum) << graph.nodes[launch.node].name;
+      EXPECT_EQ(launch.sum_of_use != kNone, adds);
+      if (adds && !is_sum) {
+        EXPECT_NE(launch.sum_of_use, a.use);
+        EXPECT_EQ(a.output, 1) << "the first micro-batch's is written into its sum";
+        EXPECT_NE(launch.outputs[1].region, Region::Accumulator);
+      }
       if (!a.in_place) continue;
+      EXPECT_EQ(launch.sum_of_use, a.use);
       ++found;
       EXPECT_EQ(launch.outputs[0].region, Region::Accumulator);
       EXPECT_EQ(launch.outputs[0].offset, stage.uses[a.use].accumulator.offset);
@@ -93,6 +104,7 @@ TEST(TrainPlan, ProductsAddToTheirGradientSums) {
   options.half_backward = true;
   EXPECT_EQ(in_place(), 0) << "halves have kernels of two sizes";
 }
+INSTANTIATE_TEST_SUITE_P(TrainPlan, GradientSums, testing::Bool());
 
 // A weight that products read narrow is rounded once per update where it rests in between: one copy
 // for forward and backward.

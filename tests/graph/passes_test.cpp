@@ -11,6 +11,7 @@
 #include "graph/passes/fold.h"
 #include "graph/passes/fuse_activation.h"
 #include "graph/passes/fuse_attention.h"
+#include "graph/passes/fuse_bias_grad.h"
 #include "graph/passes/fuse_fork.h"
 #include "graph/passes/fuse_residual.h"
 #include "graph/passes/rewrite.h"
@@ -36,7 +37,8 @@ const Pass kPasses[] = {{"dead", remove_dead},
                         {"fuse_attention", fuse_attention},
                         {"fuse_activation", fuse_activation},
                         {"fuse_residual", fuse_residual},
-                        {"fuse_fork", fuse_fork}};
+                        {"fuse_fork", fuse_fork},
+                        {"fuse_bias_grad", fuse_bias_grad}};
 
 // Structure, types and text hold; parameters, fetches, gradient uses and blocks stay.
 void expect_kept(const Graph& before, const Graph& after) {
@@ -54,7 +56,9 @@ void expect_kept(const Graph& before, const Graph& after) {
     EXPECT_EQ(after.parameters[a.parameter].name, before.parameters[b.parameter].name);
     EXPECT_EQ(a.use, b.use);
     EXPECT_EQ(a.block, b.block);
-    EXPECT_EQ(after.producer(a.gradient).name, before.producer(b.gradient).name);
+    if (after.values[a.gradient].output == 0) {  // a bias's may be made beside its weight's
+      EXPECT_EQ(after.producer(a.gradient).name, before.producer(b.gradient).name);
+    }
   }
 }
 
@@ -247,6 +251,64 @@ TEST(FuseFork, LeavesWhatIsReadElsewhere) {
   for (Node& n : doubled.nodes)
     if (n.name == "tanh/grad/add") n.inputs[1] = n.inputs[0];
   EXPECT_EQ(joins(doubled), 1) << "added to itself";
+}
+
+// "one", "two" and "three" share the gradient of their sum; each has the sum of its own bias.
+TEST(FuseBiasGrad, TakesEachLayersOwnSum) {
+  const Graph before = forked(Cut::BehindOne), after = fuse_bias_grad(before);
+  expect_kept(before, after);
+  std::map<std::string, int> is = count_ops(after);
+  EXPECT_EQ(is["linear_weight_bias_grad"], 4);
+  EXPECT_EQ(is["linear_weight_grad"] + is["sum_rows"], 0);
+  EXPECT_EQ(after.nodes.size(), before.nodes.size() - 4);
+  for (const GradientUse& u : after.gradients) {
+    const std::string& parameter = after.parameters[u.parameter].name;
+    const std::string layer = parameter.substr(0, parameter.find('/'));
+    EXPECT_EQ(after.producer(u.gradient).name, layer + "/linear/grad/linear_weight_grad");
+    EXPECT_EQ(after.values[u.gradient].output, parameter.ends_with("bias") ? 1 : 0);
+  }
+}
+
+TEST(FuseBiasGrad, LeavesSumsOfWhatNoProductReadsBefore) {
+  const auto joins = [](const Graph& g) {
+    return count_ops(fuse_bias_grad(g))["linear_weight_bias_grad"];
+  };
+  const auto changed = [](const char* name, const auto& change) {
+    Graph g = forked(Cut::BehindOne);
+    for (std::size_t id = 0; id < g.nodes.size(); ++id)
+      if (g.nodes[id].name == name) change(g, g.nodes[id]);
+    return g;
+  };
+  const auto to_block_1 = [](Graph& g, Node& sum) {
+    sum.block = 1;
+    for (GradientUse& u : g.gradients)
+      if (u.gradient == sum.outputs[0]) u.block = 1;
+  };
+  EXPECT_EQ(joins(changed("one/linear/grad/sum_rows", to_block_1)), 3) << "of another block";
+  const auto of_other = [](Graph& g, Node& sum) {
+    sum.inputs[0] = node_named(g, "tanh").outputs[0];
+  };
+  EXPECT_EQ(joins(changed("two/linear/grad/sum_rows", of_other)), 3) << "of another tensor";
+  const auto without_sum = [](Graph& g, Node& sum) {
+    const auto is_its = [&](const GradientUse& u) { return u.gradient == sum.outputs[0]; };
+    g.gradients.erase(std::find_if(g.gradients.begin(), g.gradients.end(), is_its));
+    sum.op = "tanh";  // it makes no gradient any more
+  };
+  Graph spare = changed("three/linear/grad/sum_rows", without_sum);
+  const Graph after = fuse_bias_grad(spare);
+  EXPECT_EQ(node_named(after, "three/linear/grad/linear_weight_grad").op, "linear_weight_grad")
+      << "a sum goes to the last product before it, not to one without a bias";
+  EXPECT_EQ(node_named(after, "two/linear/grad/linear_weight_grad").op, "linear_weight_bias_grad");
+}
+
+TEST(FuseBiasGrad, KeepsWhatElseReadsTheSum) {
+  Graph before = forked(Cut::Nowhere);
+  before.fetches.push_back({"db", node_named(before, "two/linear/grad/sum_rows").outputs[0]});
+  const Graph after = fuse_bias_grad(before);
+  expect_kept(before, after);
+  const Value& fetched = after.values[after.fetches.back().second];
+  EXPECT_EQ(after.nodes[fetched.producer].op, "linear_weight_bias_grad");
+  EXPECT_EQ(fetched.output, 1);
 }
 
 TEST(Passes, KeepResultsBitForBitOnRandomGraphs) {

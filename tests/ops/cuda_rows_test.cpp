@@ -15,6 +15,7 @@
 #include "tests/ops/on_host/bench.h"
 #include "tests/ops/on_host/cudnn_conv.h"
 #include "tests/ops/on_host/near.h"
+#include "tests/ops/on_host/product_bias_grad.h"
 #include "tests/ops/samples.h"
 #include "tests/ops/tensors.h"
 
@@ -204,6 +205,43 @@ TEST(CudaProducts, AddToWhatIsThere) {
     for (double& x : twice) x *= 2;
     EXPECT_LE(relative_difference(sum.values(), twice), 1e-6) << dtype_name(floats);
   }
+}
+
+// The same beside the gradient of a bias, which is written each time: by the product, or where the
+// library has no such product by the kernel of sum_rows, to its bits.
+TEST(CudaProducts, WriteBiasGradientsBesideWhatTheyAdd) {
+  const HostBench host;
+  const OpDef& def = op_set().find("linear_weight_bias_grad");
+  const Sample s{.shapes = {{5, 3}, {5, 4}}};
+  for (const DType floats : {DType::Float32, DType::BFloat16, DType::Float16})
+    for (const bool one_call : {true, false}) {
+      SCOPED_TRACE(fmt::format("{}, {}", dtype_name(floats), one_call ? "one call" : "two"));
+      cuda::host_sums_bias_grads = one_call;
+      const Case c = make_case(def, s, floats);
+      const std::vector<Tensor> inputs = make_inputs(c, s, kSeed);
+      const std::vector<Tensor> want = in_float64(c, inputs, {});
+      const PreparedKernel kernel = prepare_cuda(c.desc());
+      ASSERT_TRUE(kernel.add);
+      Tensor dw(c.outputs[0], 0xff), scratch({DType::Int8, {kernel.scratch_bytes}}, 0xff);
+      const Tensor untouched = scratch;
+      const void* in[] = {inputs[0].data(), inputs[1].data()};
+      const RunContext run;
+      for (const int times : {1, 2}) {
+        Tensor db(c.outputs[1], 0xff);
+        void* out[] = {dw.data(), db.data()};
+        (times == 1 ? kernel.run : kernel.add)({in, out, scratch.data(), run});
+        std::vector<double> sum = want[0].values();
+        for (double& x : sum) x *= times;
+        EXPECT_LE(relative_difference(dw.values(), sum), 1e-6);
+        EXPECT_LE(relative_difference(db.values(), want[1].values()), 1e-6);
+        const KernelRow& sums = *cuda_kernels("sum_rows").front();
+        const Sample of_dy{.shapes = {s.shapes[1]}};
+        const Case of = make_case(op_set().find("sum_rows"), of_dy, floats);
+        if (!one_call) EXPECT_TRUE(db.same_bits(run_row(sums, of, {inputs[1]}, {}, 0xff)[0]));
+      }
+      EXPECT_EQ(scratch.same_bits(untouched), one_call);
+    }
+  cuda::host_sums_bias_grads = true;
 }
 
 // A bad index is told with what the CPU's message says, and reads nothing.

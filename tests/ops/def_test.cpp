@@ -119,6 +119,7 @@ TEST_P(EveryOp, InfersWithASymbolicBatch) {
       {"linear_input_grad", {0}},
       {"linear_input_grad_add", {0, 2}},
       {"linear_weight_grad", {0, 1}},
+      {"linear_weight_bias_grad", {0, 1}},
       {"kronecker_factor", {0}},
       {"conv2d_factor", {0}},
       {"div_scalar", {0}},

@@ -1,12 +1,13 @@
-// Activations behind linear layers, norms of residual sums and gradients of forks, fused and not:
-// the same bits of results and gradients, with what autodiff, the passes and mixed precision make
-// of them.
+// Activations behind linear layers, norms of residual sums, gradients of forks and of biases, fused
+// and not: the same bits of results and gradients, with what autodiff, the passes and mixed
+// precision make of them.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <omp.h>
 
 #include "graph/builder.h"
 #include "graph/passes/fuse_activation.h"
+#include "graph/passes/fuse_bias_grad.h"
 #include "graph/passes/fuse_fork.h"
 #include "graph/passes/fuse_residual.h"
 #include "graph/passes/mixed_precision.h"
@@ -143,6 +144,45 @@ TEST(Fuse, GivesTheBitsOfTheSumsAtForks) {
       omp_set_num_threads(before);
     }
   }
+}
+
+TEST(Fuse, GivesTheBitsOfBiasGradients) {
+  const int before = omp_get_max_threads();
+  for (const Layer& layer : kLayers) {
+    SCOPED_TRACE(name_of(layer));
+    const Graph apart = fork_model(layer), joined = fuse_bias_grad(apart);
+    check_types(op_set(), joined);
+    EXPECT_EQ(count(joined, "linear_weight_bias_grad"), 5);
+    for (const KernelChoice choice : {KernelChoice::Best, KernelChoice::Reference}) {
+      const auto wanted = results(apart, DType::Float32, choice);
+      for (const int threads : {1, 3}) {
+        omp_set_num_threads(threads);
+        expect_same_bits(results(joined, DType::Float32, choice), wanted);
+      }
+      omp_set_num_threads(before);
+    }
+  }
+}
+
+// As the executor does: after mixed precision, which rounds the gradient of the model's result for
+// products alone, so that what is not rounded is summed. By widening kernels, too.
+TEST(Fuse, GivesTheBitsOfBiasGradientsInTwoBytes) {
+  const int before = omp_get_max_threads();
+  for (const Layer& layer : kLayers)
+    for (const DType narrow : {DType::BFloat16, DType::Float16}) {
+      SCOPED_TRACE(name_of(layer) + " " + dtype_name(narrow));
+      const Graph apart = mixed_precision(fork_model(layer), op_set(), narrow);
+      const Graph joined = fuse_bias_grad(apart);
+      check_types(op_set(), joined);
+      EXPECT_EQ(count(joined, "linear_weight_bias_grad"), 2);
+      EXPECT_EQ(count(joined, "sum_rows"), 3);
+      const auto wanted = results(apart, DType::Float32, KernelChoice::Best);
+      for (const int threads : {1, 3}) {
+        omp_set_num_threads(threads);
+        expect_same_bits(results(joined, DType::Float32, KernelChoice::Best), wanted);
+      }
+      omp_set_num_threads(before);
+    }
 }
 
 // As the executor does: first fused, then narrowed.

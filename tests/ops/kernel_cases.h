@@ -211,7 +211,10 @@ inline void add_products(std::vector<KernelCase>& cases) {
           {"linear_weight_grad", {{{800, 600}, {800, 40}}, {}}},   // slabs of rows, by one thread
           {"linear_weight_grad", {{{4, 33, 70}, {4, 33, 130}}, {}}},
           {"linear_weight_grad", {{{130, 200}, {130, 150}}, {}}},  // pairs of bfloat16
-          {"kronecker_factor", {{{1500, 70}, {70, 70}}, {}}},      // sums of chunks
+          {"linear_weight_bias_grad", {{{1500, 70}, {1500, 30}}, {}}},
+          {"linear_weight_bias_grad", {{{4, 33, 70}, {4, 33, 264}}, {}}},  // packs of columns
+          {"linear_weight_bias_grad", {{{130, 200}, {130, 150}}, {}}},     // pairs of bfloat16
+          {"kronecker_factor", {{{1500, 70}, {70, 70}}, {}}},              // sums of chunks
           {"kronecker_factor", {{{4, 33, 430}, {430, 430}}, {}}},
           {"conv2d_factor", {{{2, 1, 182, 180}, {9, 9}}, windows(3, 1, 1, 1)}},  // by pieces
           {"conv2d_factor", {{{3, 5, 23, 31}, {45, 45}}, windows(3, 2, 1, 1)}},

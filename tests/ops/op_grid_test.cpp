@@ -50,6 +50,7 @@ double tolerance(const std::string& op, DType output, DType floats = DType::Floa
                                               "linear_input_grad",
                                               "linear_input_grad_add",
                                               "linear_weight_grad",
+                                              "linear_weight_bias_grad",
                                               "matmul",
                                               "attention",
                                               "attention_grad",
@@ -164,7 +165,8 @@ TEST_P(EveryOperator, WritesOverAnInputAsItsRecordSays) {
   });
 }
 
-// A kernel that adds gives what was there plus its result, whatever the number of threads.
+// A kernel that adds gives what was there plus its result 0, and its other results as ever,
+// whatever the number of threads.
 TEST_P(EveryOperator, AddsToASumWhereItHasSuchAForm) {
   const int before = omp_get_max_threads();
   int adding = 0;
@@ -173,7 +175,7 @@ TEST_P(EveryOperator, AddsToASumWhereItHasSuchAForm) {
         const PreparedKernel kernel = row.prepare(c.desc());
         if (!kernel.add) return;
         ++adding;
-        ASSERT_EQ(c.outputs.size(), 1U);
+        const std::vector<Tensor> others = run_row(row, c, inputs, run());
         std::mt19937_64 random(kSeed + 1);
         const Tensor start = random_tensor(c.outputs[0], random);
         std::vector<double> want = in_float64(c, inputs, run())[0].values();
@@ -188,16 +190,23 @@ TEST_P(EveryOperator, AddsToASumWhereItHasSuchAForm) {
           Tensor scratch({DType::Int8, {kernel.scratch_bytes}});
           std::vector<const void*> in;
           for (const Tensor& t : inputs) in.push_back(t.data());
-          void* const out[] = {sums.back().data()};
+          std::vector<Tensor> found;
+          for (const TensorType& t : c.outputs) found.emplace_back(t, 0xff);
+          std::vector<void*> out;
+          for (Tensor& t : found) out.push_back(t.data());
+          out[0] = sums.back().data();
           const RunContext context = run();
-          kernel.add({in.data(), out, scratch.data(), context});
+          kernel.add({in.data(), out.data(), scratch.data(), context});
+          for (std::size_t i = 1; i < found.size(); ++i)
+            EXPECT_TRUE(found[i].guards_hold() && found[i].same_bits(others[i])) << i;
           EXPECT_TRUE(scratch.guards_hold() && sums.back().guards_hold());
           EXPECT_TRUE(sums.back().same_bits(sums[0])) << threads << " threads";
         }
         EXPECT_LE(relative_difference(sums[0].values(), want), tolerance(c.op, DType::Float32));
       });
   omp_set_num_threads(before);
-  EXPECT_EQ(adding > 0, GetParam() == "linear_weight_grad");
+  const std::set<std::string> add = {"linear_weight_grad", "linear_weight_bias_grad"};
+  EXPECT_EQ(adding > 0, add.count(GetParam()) == 1);
 }
 
 // A kernel that reads an input packed gives the bits that it gives without, whatever the number of

@@ -45,6 +45,22 @@ void make(Layout& layout, const ColumnMajor& m, std::int64_t batch, cudaDataType
         "batch stride");
 }
 
+// Our A is the library's B. What it makes beside or adds is of the result's type, for which nothing
+// need be said.
+cublasLtEpilogue_t epilogue_of(Then then) {
+  switch (then) {
+    case Then::Relu:
+      return CUBLASLT_EPILOGUE_RELU_BIAS;
+    case Then::GeluTanh:
+      return CUBLASLT_EPILOGUE_GELU_AUX_BIAS;
+    case Then::BiasGrad:
+      return CUBLASLT_EPILOGUE_BGRADB;
+    case Then::Nothing:
+      break;
+  }
+  return CUBLASLT_EPILOGUE_BIAS;
+}
+
 cudaDataType_t cuda_type(DType dtype) {
   HETU_ASSERT(dtype == DType::Float32 || dtype == DType::BFloat16 || dtype == DType::Float16);
   return dtype == DType::Float32 ? CUDA_R_32F : dtype == DType::BFloat16 ? CUDA_R_16BF : CUDA_R_16F;
@@ -74,7 +90,7 @@ struct Product::Plan {
     const cublasOperation_t a = as(l.transpose_first), b = as(l.transpose_second);
     set(CUBLASLT_MATMUL_DESC_TRANSA, &a, sizeof a);
     set(CUBLASLT_MATMUL_DESC_TRANSB, &b, sizeof b);
-    if (shape.bias) set_epilogue(l.result);
+    if (shape.bias || then != Then::Nothing) set_epilogue(l.result);
     make(first, l.first, shape.batch, type);
     make(second, l.second, shape.batch, type);
     make(result, l.result, shape.batch, result_type);
@@ -125,9 +141,7 @@ struct Product::Plan {
   }
 
   void set_epilogue(const ColumnMajor& of_result) {
-    const cublasLtEpilogue_t epilogue = then == Then::Relu       ? CUBLASLT_EPILOGUE_RELU_BIAS
-                                        : then == Then::GeluTanh ? CUBLASLT_EPILOGUE_GELU_AUX_BIAS
-                                                                 : CUBLASLT_EPILOGUE_BIAS;
+    const cublasLtEpilogue_t epilogue = epilogue_of(then);
     set(CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue, sizeof epilogue);
     if (then == Then::GeluTanh)
       set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, &of_result.leading, sizeof of_result.leading);
@@ -137,7 +151,7 @@ struct Product::Plan {
 Product::Product(const cpu::ProductShape& shape, DType dtype, DType result, Then then)
     : plan_(std::make_shared<Plan>()) {
   HETU_ASSERT(result == dtype || (result == DType::Float32 && !shape.bias));
-  HETU_ASSERT(then == Then::Nothing || (shape.bias && !shape.adds));
+  check_then(shape, result, then);
   plan_->then = then;
   plan_->shape = shape;
   plan_->type = cuda_type(dtype);
@@ -146,7 +160,12 @@ Product::Product(const cpu::ProductShape& shape, DType dtype, DType result, Then
 
 bool Product::there() const {
   Plan& p = *plan_;
-  if (p.then == Then::Nothing || p.shape.batch * p.shape.m * p.shape.n == 0) return true;
+  const cpu::ProductShape& s = p.shape;
+  if (p.then == Then::BiasGrad) {
+    if (s.m * s.n * s.k == 0 || (bench().tf32 && p.type == CUDA_R_32F)) return false;
+  } else if (p.then == Then::Nothing || s.batch * s.m * s.n == 0) {
+    return true;
+  }
   if (!p.ready) p.prepare();
   return p.there;
 }
@@ -166,6 +185,13 @@ void Product::operator()(const void* a, const void* b, const void* bias, void* c
   if (s.bias) p.set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias, sizeof bias);
   if (p.then == Then::GeluTanh)
     p.set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, &before, sizeof before);
+  p.run(a, b, c, c);
+}
+
+void Product::with_bias_grad(const void* a, const void* b, void* c, float* sums) const {
+  Plan& p = *plan_;
+  HETU_ASSERT(p.then == Then::BiasGrad && there());
+  p.set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, &sums, sizeof sums);
   p.run(a, b, c, c);
 }
 

@@ -6,6 +6,7 @@
 #include "graph/base/error.h"
 #include "graph/base/float16.h"
 #include "ops/scalar_fns.h"
+#include "tests/ops/on_host/product_bias_grad.h"
 
 namespace hetu::cuda {
 
@@ -21,7 +22,7 @@ struct Product::Plan {
 Product::Product(const cpu::ProductShape& shape, DType dtype, DType result, Then then)
     : plan_(std::make_shared<Plan>(Plan{shape, dtype, result, then})) {
   HETU_ASSERT(result == dtype || (result == DType::Float32 && !shape.bias));
-  HETU_ASSERT(then == Then::Nothing || (shape.bias && !shape.adds));
+  check_then(shape, result, then);
 }
 
 namespace {
@@ -49,7 +50,10 @@ std::int64_t place(const ColumnMajor& m, std::int64_t batch, std::int64_t row, s
 
 }  // namespace
 
-bool Product::there() const { return true; }
+bool Product::there() const {
+  const cpu::ProductShape& s = plan_->shape;
+  return plan_->then != Then::BiasGrad || (s.m * s.n * s.k > 0 && host_sums_bias_grads);
+}
 
 void Product::operator()(const void* a, const void* b, const void* bias, void* c,
                          void* before) const {
@@ -59,6 +63,19 @@ void Product::operator()(const void* a, const void* b, const void* bias, void* c
 void Product::plus(const void* a, const void* b, const void* sum, void* c) const {
   HETU_ASSERT(plan_->shape.adds && !plan_->shape.bias);
   plan_->run(a, b, nullptr, sum, c, nullptr);
+}
+
+// As the library has it: over what the sums held.
+void Product::with_bias_grad(const void* a, const void* b, void* c, float* sums) const {
+  HETU_ASSERT(plan_->then == Then::BiasGrad && there());
+  plan_->run(a, b, nullptr, c, c, nullptr);
+  const ProductLayout l(plan_->shape);
+  for (std::int64_t j = 0; j < l.result.columns; ++j) {
+    double sum = 0;
+    for (std::int64_t t = 0; t < plan_->shape.k; ++t)
+      sum += at(a, plan_->dtype, place(l.second, 0, t, j, l.transpose_second));
+    sums[j] = static_cast<float>(sum);
+  }
 }
 
 void Product::Plan::run(const void* a, const void* b, const void* bias, const void* sum, void* c,

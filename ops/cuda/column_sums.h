@@ -1,0 +1,18 @@
+// The kernel of sum_rows (reduce.cu), for what sums beside it. Read by linear.cu.
+#pragma once
+#include <cstdint>
+
+#include "graph/base/dtype.h"
+
+namespace hetu::cuda {
+
+/// to[j] = the sum of column j of a matrix of float32, bfloat16 or float16.
+struct ColumnSums {
+  DType dtype;
+  std::int64_t rows, columns;
+
+  std::int64_t scratch_bytes() const;
+  void operator()(const void* x, void* scratch, float* to) const;
+};
+
+}  // namespace hetu::cuda
