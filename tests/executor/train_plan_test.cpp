@@ -106,6 +106,35 @@ TEST_P(GradientSums, AreWhatProductsAddTo) {
 }
 INSTANTIATE_TEST_SUITE_P(TrainPlan, GradientSums, testing::Bool());
 
+// Products make the gradients of biases, too, but for those of sums whose terms they read rounded.
+TEST(TrainPlan, BiasGradientsAreSumsOfWhatIsThere) {
+  Builder b(op_set());
+  const ValueId x = b.placeholder("x", DType::Float32, {kBatch, 8});
+  const ValueId y =
+      testing_model::dense(b, b.apply("gelu", {testing_model::dense(b, x, 8, 8, "in")}), 8, 8, "y");
+  const ValueId loss = b.apply("mul", {y, b.placeholder("r", DType::Float32, {kBatch, 8})});
+  b.fetch("loss", b.apply("sum", {loss}));
+  b.differentiate(b.graph().fetches[0].second);
+  const Graph graph = b.finish();
+  TrainerOptions options = options_of("gpipe", 1, 1, 2);
+  for (const char* dtype : {"float32", "bf16-emulated"}) {
+    options.dtype = dtype;
+    const TrainPlan plan = make_plan(graph, {}, options, {0, 1});
+    std::vector<std::string> joined, apart;
+    for (const Node& n : plan.graph.nodes) {
+      if (n.op == "linear_weight_bias_grad") joined.push_back(n.name);
+      if (n.op == "sum_rows") apart.push_back(n.name);
+    }
+    const std::string in = "in/grad/linear_weight_grad", of_y = "y/grad/linear_weight_grad";
+    if (options.dtype == "float32") {
+      EXPECT_THAT(joined, testing::UnorderedElementsAre(in, of_y));
+    } else {
+      EXPECT_THAT(joined, testing::ElementsAre(in)) << "r is rounded for the product alone";
+      EXPECT_THAT(apart, testing::ElementsAre("y/grad/sum_rows"));
+    }
+  }
+}
+
 // A weight that products read narrow is rounded once per update where it rests in between: one copy
 // for forward and backward.
 TEST(TrainPlan, WeightsAreRoundedOncePerUpdate) {
