@@ -219,6 +219,19 @@ TEST_F(OnGpu, ProductsMakeGradientsOfBiases) {
     }
 }
 
+TEST_F(OnGpu, Tf32RoundsNoGradientOfABias) {
+  auto device = open_device("cuda");
+  device->use_tf32();
+  std::swap(device_, device);
+  const Sample s{.shapes = {{130, 200}, {130, 150}}};
+  const Case c = make_case(op_set().find("linear_weight_bias_grad"), s);
+  const std::vector<Tensor> inputs = make_inputs(c, s, kSeed), want = in_float64(c, inputs, {});
+  const std::vector<Tensor> got = run(*cuda_kernels(c.op).front(), c, inputs, {}, 0xff);
+  EXPECT_GT(relative_difference(got[0].values(), want[0].values()), 1e-5) << "not rounded";
+  EXPECT_LE(relative_difference(got[1].values(), want[1].values()), 2e-6);
+  std::swap(device_, device);
+}
+
 TEST_F(OnGpu, ABadIndexIsToldAtTheEvent) {
   auto device = open_device("cuda");  // of its own: all its later events tell it too
   std::swap(device_, device);
