@@ -143,8 +143,8 @@ class EmulatedTraining(unittest.TestCase):
         steps = self.folder / "killed.jsonl"
         command = self.bert("cuda", 2, 1000, "--pipeline", "1f1b", "--devices", "pipe_1_2", "--micro-batches", "2",
                             "--log", str(steps))
-        job = subprocess.Popen(command, env={**self.env, "HETU_TEST_MARK": mark}, cwd=ROOT, text=True, stdout=subprocess.PIPE,
-                               stderr=subprocess.PIPE)
+        env = {**self.env, "HETU_TEST_MARK": mark}
+        job = subprocess.Popen(command, env=env, cwd=ROOT, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         self.addCleanup(job.kill)
         wait_until(lambda: job.poll() is not None or (steps.exists() and steps.read_text().count("\n") >= 2), 300)
         killed = process_of(mark, "train_bert.py", 1)
