@@ -4,6 +4,7 @@
 #include <cublasLt.h>
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <cstring>
@@ -36,9 +37,17 @@ struct Operation {
 struct Preference {
   std::uint32_t alignment = 256;  ///< of all four matrices
 };
-/// What a choice promises, in the algorithm that it is.
-std::uint32_t alignment_of(const cublasLtMatmulAlgo_t& chosen) {
-  return static_cast<std::uint32_t>(chosen.data[0]);
+/// What a choice promises, in the algorithm that it is: alignments of the matrices and, as it found
+/// it, of the gradient of a bias.
+struct Alignments {
+  std::uint64_t matrices, bias;
+};
+Alignments alignments_of(const cublasLtMatmulAlgo_t& chosen) {
+  return {chosen.data[0], chosen.data[1]};
+}
+std::uint64_t alignment_of(const void* at) {
+  const auto address = reinterpret_cast<std::uintptr_t>(at);
+  return std::min<std::uint64_t>(address & (~address + 1), 256);
 }
 
 /// Whether the library multiplies such types: results are of the operands' or float32, and what an
@@ -86,15 +95,16 @@ struct Product {
   float alpha, beta;
   const void *a_at, *b_at, *c_at;
   void* d_at;
-  std::uint32_t alignment;
+  Alignments alignments;
 
   void check() const {
     const auto reach = [&](const Layout& l, const void* at, const char* what) {
       const std::int64_t last =
           (l.batch - 1) * l.stride + (l.columns - 1) * l.step + l.rows;  // elements
       check_reach(at, static_cast<std::size_t>(last) * bytes_of(l.type), what);
-      if (reinterpret_cast<std::uintptr_t>(at) % alignment != 0)
-        throw Problem(fmt::format("product, {}: {} is not aligned by {}", what, at, alignment));
+      if (reinterpret_cast<std::uintptr_t>(at) % alignments.matrices != 0)
+        throw Problem(
+            fmt::format("product, {}: {} is not aligned by {}", what, at, alignments.matrices));
     };
     if (!fit(operation, a, b, c, d))
       throw Problem(fmt::format("product: no algorithm for types {}, {}, {}, {}, bias {}",
@@ -117,6 +127,11 @@ struct Product {
 
   void check_bias_grad() const {
     if (d.batch != 1) throw Problem("product: gradients of biases of a batch of matrices");
+    if (alignments.bias == 0 || alignment_of(operation.bias) < alignments.bias)
+      throw Problem(
+          fmt::format("product, gradient of a bias: {} is not aligned by {}, as when the "
+                      "algorithm was chosen",
+                      operation.bias, alignments.bias));
     if (alpha != 1) throw Problem("product: a gradient of a bias beside an alpha that is not 1");
   }
 
@@ -277,6 +292,7 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDe
                                               cublasLtMatmulHeuristicResult_t* found, int* count) {
   *found = cublasLtMatmulHeuristicResult_t();
   found->algo.data[0] = of<Preference>(preference).alignment;
+  found->algo.data[1] = alignment_of(of<Operation>(operation).bias);
   const bool types_fit =
       fit(of<Operation>(operation), of<Layout>(a), of<Layout>(b), of<Layout>(c), of<Layout>(d));
   *count = types_fit && is_known(of<Operation>(operation).epilogue) ? 1 : 0;
@@ -300,7 +316,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t operation, 
                         b,
                         c,
                         d,
-                        alignment_of(*chosen)};
+                        alignments_of(*chosen)};
   const cudaError_t status = guarded([&](Card& on) {
     check_reach(workspace, workspace_bytes, "workspace");
     product.check();
