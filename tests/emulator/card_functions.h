@@ -19,6 +19,8 @@ struct CardFunctions {
   bool (*has_stream)(cudaStream_t stream);
   /// Card::give.
   void (*give)(cudaStream_t to, Work work);
+  /// Turn::apart, of work that waits for another card.
+  void (*apart)(const std::function<void()>& f);
   void (*check_reach)(const void* from, std::size_t bytes, const char* what);
 };
 

@@ -4,10 +4,12 @@
 
 #include <dlfcn.h>
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -20,16 +22,16 @@ Card& card() {
   static Card* const one = [] {
     auto* const made = new Card;  // as long as the process: statics of others let go of theirs last
     made->eager = std::getenv("EMULATED_CARD_EAGER") != nullptr;
-    made->streams[nullptr] = std::make_unique<Stream>();
+    made->streams[nullptr] = std::make_shared<Stream>(&made->one_at_a_time);
     return made;
   }();
   return *one;
 }
 
 void Card::give(cudaStream_t to, Work work) {
-  Stream& s = stream(to);
-  s.give(std::move(work));
-  if (eager && !s.captures()) s.finish();
+  const std::shared_ptr<Stream> s = stream(to);
+  s->give(std::move(work));
+  if (eager && !s->captures()) s->finish();
 }
 
 void check_reach(const void* from, std::size_t bytes, const char* what) {
@@ -82,7 +84,8 @@ cudaError_t allocate(void** to, std::size_t bytes, Kind kind) {
 cudaError_t release(void* at, Kind kind) {
   if (at == nullptr) return cudaSuccess;
   return guarded([&](Card& c) {
-    for (const auto& [name, stream] : c.streams) stream->finish();
+    const auto streams = c.streams;  // others may come meanwhile
+    for (const auto& [name, stream] : streams) stream->finish();
     return c.memory.free(at, kind) ? cudaSuccess : cudaErrorInvalidValue;
   });
 }
@@ -141,7 +144,9 @@ constexpr CardFunctions functions = {
       const std::lock_guard lock(card().one_at_a_time);
       return card().streams.count(stream) != 0;
     },
-    [](cudaStream_t to, Work work) { card().give(to, std::move(work)); }, check_reach};
+    [](cudaStream_t to, Work work) { card().give(to, std::move(work)); },
+    [](const std::function<void()>& f) { card().one_at_a_time.apart(f); },
+    check_reach};
 
 }  // namespace
 }  // namespace hetu::emulator
@@ -218,6 +223,8 @@ cudaError_t cudaSetDevice(int number) { return number == 0 ? cudaSuccess : cudaE
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp* to, int) {
   *to = cudaDeviceProp();
   std::snprintf(to->name, sizeof to->name, "emulated card");
+  // Each process has one of its own.
+  std::snprintf(to->uuid.bytes, sizeof to->uuid.bytes, "%d", static_cast<int>(getpid()));
   to->totalGlobalMem = card().memory.most();
   to->major = 9;
   to->multiProcessorCount = 132;
@@ -292,7 +299,7 @@ cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaM
     c.give(stream, copy);
     if (!to_card && is_pageable(c, to)) {
       if (may_not_wait(c)) return cudaErrorStreamCaptureUnsupported;
-      c.stream(stream).finish();
+      std::shared_ptr(c.stream(stream))->finish();
     }
     return cudaSuccess;
   });
@@ -308,20 +315,21 @@ cudaError_t cudaMemsetAsync(void* to, int value, std::size_t bytes, cudaStream_t
   });
 }
 
-/// cuDNN would look for a card: there is one for the library alone that stands in for it.
+/// cuDNN and NCCL would look for a card: there is one for the libraries alone that stand in for
+/// them. By its path one may be looked at that has none.
 void* dlopen(const char* name, int flags) {
   using Open = void* (*)(const char*, int);
   static const auto real = reinterpret_cast<Open>(dlsym(RTLD_NEXT, "dlopen"));
   void* const library = real(name, flags);
-  const bool looks = name != nullptr && std::strncmp(name, "libcudnn.so", 11) == 0;
-  if (library == nullptr || !looks) return library;
-  const auto joins = reinterpret_cast<JoinsCard>(dlsym(library, kJoinsCard));
-  if (joins == nullptr) {
-    dlclose(library);
-    return nullptr;
+  if (library == nullptr || name == nullptr) return library;
+  if (const auto joins = reinterpret_cast<JoinsCard>(dlsym(library, kJoinsCard))) {
+    joins(&functions);
+    return library;
   }
-  joins(&functions);
-  return library;
+  const std::string_view called = name;
+  if (called.rfind("libcudnn.so", 0) != 0 && called.rfind("libnccl.so", 0) != 0) return library;
+  dlclose(library);
+  return real(fmt::format("{} of the emulated card", name).c_str(), flags);  // dlerror tells it
 }
 
 }  // extern "C"

@@ -7,12 +7,12 @@
 #include <functional>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <string>
 
 #include "tests/emulator/interpreter.h"
 #include "tests/emulator/memory.h"
 #include "tests/emulator/streams.h"
+#include "tests/emulator/turn.h"
 
 namespace hetu::emulator {
 
@@ -31,11 +31,11 @@ auto& known(Handles& handles, Handle handle, const char* what) {
 }
 
 struct Card {
-  std::recursive_mutex one_at_a_time;
+  Turn one_at_a_time;
   Memory memory;
   std::map<const void*, std::unique_ptr<Module>> modules;  ///< by fat binary
   std::map<const void*, Kernel> kernels;                   ///< by the host's function
-  std::map<cudaStream_t, std::unique_ptr<Stream>> streams;
+  std::map<cudaStream_t, std::shared_ptr<Stream>> streams;
   std::map<cudaEvent_t, Event> events;
   std::map<cudaGraph_t, std::vector<Work>> graphs;
   std::map<cudaGraphExec_t, std::vector<Work>> executables;
@@ -44,7 +44,7 @@ struct Card {
   bool eager = false;
   std::uintptr_t names = 0x1000;  ///< of streams, events and graphs
 
-  Stream& stream(cudaStream_t of) { return *known(streams, of, "stream"); }
+  const std::shared_ptr<Stream>& stream(cudaStream_t of) { return known(streams, of, "stream"); }
   /// Work of a stream, at once where EMULATED_CARD_EAGER is set.
   void give(cudaStream_t to, Work work);
   template <class Handle>

@@ -13,15 +13,13 @@ extern "C" {
 cudaError_t cudaStreamCreateWithPriority(cudaStream_t* to, unsigned, int) {
   return guarded([&](Card& c) {
     *to = c.name<cudaStream_t>();
-    c.streams[*to] = std::make_unique<Stream>();
+    c.streams[*to] = std::make_shared<Stream>(&c.one_at_a_time);
     return cudaSuccess;
   });
 }
 cudaError_t cudaStreamDestroy(cudaStream_t stream) {
   return guarded([&](Card& c) {
-    c.stream(stream).finish();
-    for (auto& [name, event] : c.events)
-      if (event.stream == &c.stream(stream)) event = Event();
+    std::shared_ptr(c.stream(stream))->finish();
     c.streams.erase(stream);
     return cudaSuccess;
   });
@@ -29,14 +27,14 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream) {
 cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
   return guarded([&](Card& c) {
     if (may_not_wait(c)) return cudaErrorStreamCaptureUnsupported;
-    c.stream(stream).finish();
+    std::shared_ptr(c.stream(stream))->finish();
     return cudaSuccess;
   });
 }
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
   return guarded([&](Card& c) {
-    if (c.stream(stream).captures()) {
-      c.stream(stream).break_capture();
+    if (c.stream(stream)->captures()) {
+      c.stream(stream)->break_capture();
       return cudaErrorStreamCaptureIsolation;
     }
     c.give(stream, [at = known(c.events, event, "event")] { at.wait(); });
@@ -58,8 +56,8 @@ cudaError_t cudaEventDestroy(cudaEvent_t event) {
 }
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
   return guarded([&](Card& c) {
-    if (c.stream(stream).captures()) {
-      c.stream(stream).break_capture();
+    if (c.stream(stream)->captures()) {
+      c.stream(stream)->break_capture();
       return cudaErrorStreamCaptureUnsupported;
     }
     known(c.events, event, "event").record(c.stream(stream));
@@ -69,7 +67,7 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
 cudaError_t cudaEventSynchronize(cudaEvent_t event) {
   return guarded([&](Card& c) {
     if (may_not_wait(c)) return cudaErrorStreamCaptureUnsupported;
-    known(c.events, event, "event").wait();
+    Event(known(c.events, event, "event")).wait();
     return cudaSuccess;
   });
 }
@@ -78,14 +76,14 @@ cudaError_t cudaEventSynchronize(cudaEvent_t event) {
 
 cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode mode) {
   return guarded([&](Card& c) {
-    c.stream(stream).capture(mode == cudaStreamCaptureModeGlobal);
+    c.stream(stream)->capture(mode == cudaStreamCaptureModeGlobal);
     return cudaSuccess;
   });
 }
 cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* to) {
   return guarded([&](Card& c) {
     bool whole = false;
-    std::vector<Work> work = c.stream(stream).captured(whole);
+    std::vector<Work> work = c.stream(stream)->captured(whole);
     if (!whole) return cudaErrorStreamCaptureInvalidated;
     *to = c.name<cudaGraph_t>();
     c.graphs[*to] = std::move(work);

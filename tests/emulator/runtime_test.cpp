@@ -2,6 +2,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <future>
+#include <memory>
+#include <mutex>
 #include <thread>
 #include <vector>
 
@@ -33,12 +36,13 @@ TEST(EmulatedMemory, KnowsWhatIsWhere) {
 }
 
 TEST(EmulatedStreams, WorkIsDoneWhenItIsWaitedFor) {
-  Stream first, second;
+  const auto of_first = std::make_shared<Stream>();
+  Stream &first = *of_first, second;
   std::vector<int> done;
   const auto mark = [&](int number) { return [&done, number] { done.push_back(number); }; };
   first.give(mark(1));
   Event event;
-  event.record(first);
+  event.record(of_first);
   first.give(mark(2));
   second.give([event] { event.wait(); });
   second.give(mark(3));
@@ -49,6 +53,41 @@ TEST(EmulatedStreams, WorkIsDoneWhenItIsWaitedFor) {
   first.finish();
   EXPECT_THAT(done, testing::ElementsAre(1, 3, 2));
   Event().wait();  // never recorded
+}
+
+// A stream whose work waits for another card, as NCCL's does.
+TEST(EmulatedStreams, GoOnWhileOneWaitsForAnother) {
+  Turn turn;
+  const auto waits = std::make_shared<Stream>(&turn);
+  Stream second(&turn);
+  std::promise<void> begun, peer;
+  std::vector<int> done;
+  waits->give([&] {
+    turn.apart([&] {
+      begun.set_value();
+      peer.get_future().wait();
+    });
+    done.push_back(2);
+  });
+  Event event;
+  event.record(waits);
+  std::thread at_it([&] {
+    const std::lock_guard lock(turn);
+    waits->finish();
+  });
+  begun.get_future().wait();
+  std::thread behind_it([&] {
+    const std::lock_guard lock(turn);
+    second.give([&] { done.push_back(1); });
+    second.finish();
+    second.give([event] { event.wait(); });
+    second.give([&] { done.push_back(3); });
+    peer.set_value();
+    second.finish();
+  });
+  at_it.join();
+  behind_it.join();
+  EXPECT_THAT(done, testing::ElementsAre(1, 2, 3));
 }
 
 TEST(EmulatedStreams, CapturesRunNothing) {

@@ -14,12 +14,28 @@ void Stream::give(Work work) {
 }
 
 void Stream::finish(std::uint64_t given) {
-  while (done_ < given && !queue_.empty()) {
+  while (done_ < given) {
+    if (works_) {
+      turn_->until([&] { return !works_; });
+      continue;
+    }
     const Work next = std::move(queue_.front());
     queue_.pop_front();
-    ++done_;
-    next();
+    works_ = true;
+    try {
+      next();
+    } catch (...) {
+      end_one();
+      throw;
+    }
+    end_one();
   }
+}
+
+void Stream::end_one() {
+  works_ = false;
+  ++done_;
+  if (turn_ != nullptr) turn_->changed();
 }
 
 void Stream::capture(bool forbids_all) {

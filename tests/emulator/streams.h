@@ -4,8 +4,11 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <memory>
 #include <thread>
 #include <vector>
+
+#include "tests/emulator/turn.h"
 
 namespace hetu::emulator {
 
@@ -13,9 +16,13 @@ using Work = std::function<void()>;
 
 class Stream {
  public:
+  /// Under `turn`, which whoever waits for another thread's work lets others have; null: there is
+  /// one thread.
+  explicit Stream(Turn* turn = nullptr) : turn_(turn) {}
+
   /// A capture takes it instead of the queue.
   void give(Work work);
-  /// All that was given up to then is done.
+  /// All that was given up to then is done, by this thread or by one that is at it.
   void finish(std::uint64_t given);
   void finish() { finish(given_); }
   std::uint64_t given() const { return given_; }
@@ -32,7 +39,11 @@ class Stream {
   void break_capture() { broken_ = true; }
 
  private:
+  void end_one();
+
+  Turn* turn_;
   std::deque<Work> queue_;
+  bool works_ = false;  // somebody does the work before the queue's first
   std::vector<Work> capture_;
   std::uint64_t given_ = 0, done_ = 0;
   bool captures_ = false, broken_ = false, of_all_ = false;
@@ -41,10 +52,10 @@ class Stream {
 
 /// A place in a stream's work.
 struct Event {
-  Stream* stream = nullptr;
+  std::shared_ptr<Stream> stream;
   std::uint64_t given = 0;
 
-  void record(Stream& in) { *this = {&in, in.given()}; }
+  void record(const std::shared_ptr<Stream>& in) { *this = {in, in->given()}; }
   void wait() const {
     if (stream != nullptr) stream->finish(given);
   }

@@ -1,7 +1,7 @@
 """The scripts that train BERT and ResNet, on emulated cards: a card for each worker, under heturun.
 
 Losses are the CPU's, by methods, by partial reduce, and from checkpoints that the other device has written; ResNet's by
-cuDNN.
+cuDNN. Messages, gradient sums and means go straight from card to card by the emulated NCCL, to the bits of host memory.
 
 training_test.py FOLDER [unittest's words]: the module whose card is emulated lies in FOLDER/hetu."""
 
@@ -25,6 +25,7 @@ from processes import process_of, processes_with, wait_until  # noqa: E402
 
 SMALL = ["--model", "tiny", "--batch-size", "4", "--sequence-length", "16", "--warmup-steps", "1", "--learning-rate", "1e-3"]
 PART = 1e-4  # of a loss
+BY_NCCL = "messages and gradient sums between GPUs go by NCCL"
 # train_resnet.py with two blocks of ResNet-50, and whether convolutions had the emulated cuDNN.
 RESNET = """
 import sys
@@ -69,6 +70,7 @@ class EmulatedTraining(unittest.TestCase):
         """The same of any command."""
         told = self.run_one(command)
         self.assertEqual("emulated card" in told, device == "cuda", told[-2000:])
+        self.assertEqual(BY_NCCL in told, device == "cuda" and "host" not in command, told[-2000:])
         self.assertIn(says, told)
         found = re.search(rf"step {steps}/{steps} .*loss ([0-9.]+)", told)
         self.assertIsNotNone(found, told[-2000:])
@@ -81,10 +83,11 @@ class EmulatedTraining(unittest.TestCase):
 
     def test_four_stages(self):
         """Without a bubble of its own kind, and in two directions; the trace has what each card computed, in turn."""
-        for method in ("1f1b", "chimera"):
+        for method, way in (("1f1b", "host"), ("chimera", "auto")):
             with self.subTest(method):
                 trace = self.folder / f"{method}.json"
-                self.same(4, 3, "--pipeline", method, "--devices", "pipe_1_4", "--micro-batches", "4", "--trace", str(trace))
+                self.same(4, 3, "--pipeline", method, "--devices", "pipe_1_4", "--micro-batches", "4", "--gpu-messages", way,
+                          "--trace", str(trace))
                 measured = [e for e in json.loads(trace.read_text())["traceEvents"] if e["pid"] == 1]
                 events = [e for e in measured if re.fullmatch(r"\d+[FB]\d+", e["name"])]
                 self.assertEqual(len(events), 3 * 4 * 4 * 2)
@@ -103,6 +106,17 @@ class EmulatedTraining(unittest.TestCase):
         """Both pipelines meet at each update, so that who is averaged is no matter of time."""
         self.same(4, 4, "--pipeline", "pipedream", "--devices", "pipe_2_2", "--micro-batches", "1", "--preduce",
                   "--sync-period", "1", says="groups by size 2: 4")
+
+    def test_nccl_has_the_bits_of_host_memory(self):
+        """Messages of two stages and gradient sums of two pipelines."""
+        told = []
+        for way in ("host", "nccl"):
+            log = self.folder / way
+            self.loss("cuda", 4, 2, "--pipeline", "1f1b", "--devices", "pipe_2_2", "--micro-batches", "2",
+                      "--gpu-messages", way, "--log", str(log))
+            steps = [json.loads(line) for line in log.read_text().splitlines()]
+            told.append([(step["loss"], step["gradient_norm"]) for step in steps])
+        self.assertEqual(told[0], told[1])
 
     def test_checkpoints_of_either_device(self):
         """Two steps on one, two on the other: the losses of four."""
@@ -151,7 +165,8 @@ class EmulatedTraining(unittest.TestCase):
         self.assertIsNotNone(killed, job.poll())
         since = time.monotonic()
         os.kill(killed, signal.SIGKILL)
-        _, err = job.communicate(timeout=60)
+        out, err = job.communicate(timeout=60)
+        self.assertIn(BY_NCCL, out + err)
         self.assertLess(time.monotonic() - since, 10)
         self.assertEqual(job.returncode, 128 + signal.SIGKILL, err)
         self.assertRegex(err, rf"heturun: worker 1 \(\S+, pid {killed}\) was killed by SIGKILL; ending the other 1 worker\n")

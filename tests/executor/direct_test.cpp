@@ -1,5 +1,5 @@
-// Messages and sums between memories of devices, over "far" and a library that stands in for NCCL:
-// workers are threads that find each other over the in-process transport.
+// Messages and sums between memories of devices, over "far" or an emulated card, and a library that
+// stands in for NCCL: workers are threads that find each other over the in-process transport.
 #include <gmock/gmock.h>
 
 #include <cstring>
@@ -49,7 +49,7 @@ struct Place {
   }
 
   comm::Transport& transport;
-  std::unique_ptr<Device> device = open_device("far");
+  std::unique_ptr<Device> device = open_device(HETU_DIRECT_DEVICE);
   Device::Memory memory;
   DeviceSpan span;
   DirectLinks links;

@@ -1,238 +1,211 @@
-// A library with NCCL's entry points, for workers that are threads of one process; its stream is a
-// Queue. As strict as NCCL: a communicator does its groups one after the other, a group occupies
-// its stream until all of it is done, a send ends only when its receive is reached, calls return
-// before they are done, nobody hears of a peer's death.
+// A library with NCCL's entry points, for workers that are threads of one process or processes of
+// one machine. As strict as NCCL: a communicator does its groups one after the other, a group
+// occupies its stream until all of it is done, a send ends only when its receive is reached (so
+// opposing ones outside of a group wait until they are aborted), calls return before they are done,
+// a communicator that is busy takes none, nobody hears of a peer's death. It tells sizes that
+// differ, and bytes that are written between the moment when a stream comes to a message and its
+// transfer. It has no collectives and no blocking communicators.
+#include <fmt/format.h>
+#include <unistd.h>
+
 #include <algorithm>
-#include <condition_variable>
-#include <cstddef>
+#include <atomic>
+#include <cstdio>
 #include <cstring>
-#include <deque>
-#include <map>
 #include <memory>
 #include <mutex>
+#include <random>
 #include <string>
+#include <type_traits>
 #include <vector>
 
-#include "executor/device/device.h"
+#include "executor/direct/nccl_library.h"
+#include "tests/executor/fake_nccl_launch.h"
 
-// Named: functions of C's linkage must not lose theirs by types that no other file can name.
 namespace fake {
 
-using hetu::Queue;
-using hetu::Reach;
+using hetu::comm::kNcclBytes;
+using hetu::comm::kNcclInProgress;
+using hetu::comm::kNcclSuccess;
+using hetu::comm::NcclComm;
+using hetu::comm::NcclConfig;
+using hetu::comm::NcclUniqueId;
 
-constexpr int kSuccess = 0, kInvalidUsage = 5, kInProgress = 7;
+constexpr int kInvalidArgument = 4, kInvalidUsage = 5, kUnhandledCuda = 1;
 
-struct UniqueId {
-  char internal[128];
-};
-struct Config {
-  std::size_t size;
-  unsigned magic, version;
-  int blocking;
-};
-
-struct Move {
-  bool is_send;
-  int peer;
-  void* data;
-  std::size_t bytes;
-  bool over = false;
-};
-struct Launch {
-  std::vector<Move> moves;
-  bool begun = false;  // its stream has come to it: the moves' addresses are reached
-  bool aborted = false;
-  bool over() const {
-    return std::all_of(moves.begin(), moves.end(), [](const Move& m) { return m.over; });
-  }
-};
-
-struct Comm;
-struct World {
-  std::vector<Comm*> ranks;
-  int joined = 0;
-};
-struct Comm {
-  World* world;
-  int rank;
-  std::deque<std::shared_ptr<Launch>> launched;  // and not over
-  bool busy = false;                             // tells once that a call is under way
-};
-
-struct All {
-  std::mutex mutex;
-  std::condition_variable changed;
-  std::map<std::string, std::unique_ptr<World>> worlds;
-  int live = 0, made = 0, error = kSuccess;
-  long moved = 0;
-};
-All& all() {
-  static All one;
-  return one;
-}
+std::atomic<int> live = 0, made = 0, error = kNcclSuccess;
+std::atomic<long> moved = 0;
 
 struct Pending {
-  Comm* comm;
+  NcclComm comm;
   Move move;
-  Queue* stream;
+  void* stream;
 };
 thread_local std::vector<Pending> in_group;
 thread_local int depth = 0;
 
-Move* first_between(Comm& comm, bool is_send, int peer) {
-  if (comm.launched.empty() || !comm.launched.front()->begun) return nullptr;
-  for (Move& move : comm.launched.front()->moves)
-    if (!move.over && move.is_send == is_send && move.peer == peer) return &move;
-  return nullptr;
+void Launch::begin(const Reach& reach) {
+  if (rank_->links.is_cut()) return;
+  for (Move& move : moves_)
+    move.data = reach(move.data, move.bytes, move.is_send ? "NCCL, send" : "NCCL, receive");
 }
 
-void match(World& world) {
-  for (Comm* from : world.ranks) {
-    for (Comm* to : world.ranks) {
-      if (from == nullptr || to == nullptr) continue;
-      for (;;) {
-        Move* const send = first_between(*from, true, to->rank);
-        Move* const receive = first_between(*to, false, from->rank);
-        if (send == nullptr || receive == nullptr || send->bytes != receive->bytes) break;
-        std::memcpy(receive->data, send->data, send->bytes);
-        send->over = receive->over = true;
-        ++all().moved;
-      }
-    }
+void Launch::finish() {
+  {
+    std::unique_lock lock(rank_->mutex);
+    rank_->changed.wait(lock,
+                        [&] { return rank_->links.is_cut() || rank_->launched.front() == this; });
   }
-  for (Comm* comm : world.ranks)
-    if (comm != nullptr && !comm->launched.empty() && comm->launched.front()->over())
-      comm->launched.pop_front();
-  all().changed.notify_all();
+  if (rank_->links.is_cut()) return;
+  const std::string problem = rank_->links.carry_out(moves_);
+  moved += std::count_if(moves_.begin(), moves_.end(),
+                         [](const Move& move) { return !move.is_send && move.over; });
+  std::unique_lock lock(rank_->mutex);
+  if (!problem.empty()) {
+    std::fprintf(stderr, "stand-in for NCCL: %s\n", problem.c_str());
+    rank_->error = kInvalidArgument;
+    rank_->changed.wait(lock, [&] { return rank_->links.is_cut(); });  // as a card that hangs
+  }
+  rank_->launched.pop_front();
+  rank_->changed.notify_all();
 }
 
-// What a stream does when it comes to a group.
-void carry_out(World& world, Launch& launch, Reach at) {
-  std::unique_lock lock(all().mutex);
-  if (launch.aborted) return;
-  for (Move& move : launch.moves) move.data = at(move.data);
-  launch.begun = true;
-  match(world);
-  all().changed.wait(lock, [&] { return launch.aborted || launch.over(); });
-}
-
-int put(Comm* comm, const Move& move, void* stream);
+int add(const Pending& pending, int type);
 
 }  // namespace fake
+
+struct hetu::comm::NcclCommOpaque {
+  const int ranks, rank;
+  const std::shared_ptr<fake::Rank> held;
+};
 
 using namespace fake;
 
 extern "C" {
 
-int ncclGetUniqueId(UniqueId* id) {
-  const std::lock_guard lock(all().mutex);
-  std::memset(id, 0, sizeof *id);
-  const std::string name = "fake " + std::to_string(++all().made);
-  std::memcpy(id->internal, name.data(), name.size());
-  return kSuccess;
+int ncclGetUniqueId(NcclUniqueId* id) {
+  static std::atomic<unsigned> drawn = std::random_device()();
+  *id = {};
+  ++made;
+  fmt::format_to_n(id->internal.data(), id->internal.size() - 1, "fake-nccl-{}-{:x}", getpid(),
+                   ++drawn);
+  return kNcclSuccess;
 }
 
-int ncclCommInitRankConfig(Comm** comm, int ranks, UniqueId id, int rank, Config* config) {
+int ncclCommInitRankConfig(NcclComm* comm, int ranks, NcclUniqueId id, int rank,
+                           NcclConfig* config) {
   if (config->size != 24 || config->magic != 0xcafebeef || config->blocking != 0)
     return kInvalidUsage;
-  const std::lock_guard lock(all().mutex);
-  auto& world = all().worlds[id.internal];
-  if (!world) {
-    world = std::make_unique<World>();
-    world->ranks.resize(static_cast<std::size_t>(ranks));
+  if (rank < 0 || rank >= ranks) return kInvalidArgument;
+  *comm = new hetu::comm::NcclCommOpaque{ranks, rank,
+                                         std::make_shared<Rank>(id.internal.data(), ranks, rank)};
+  ++live;
+  return kNcclInProgress;
+}
+
+int ncclCommGetAsyncError(NcclComm comm, int* result) {
+  Rank& rank = *comm->held;
+  const std::lock_guard lock(rank.mutex);
+  if (!rank.joined) rank.joined = rank.links.join();
+  const int failed = error != kNcclSuccess ? error.load() : rank.error;
+  *result = failed != kNcclSuccess      ? failed
+            : !rank.joined || rank.busy ? kNcclInProgress
+                                        : kNcclSuccess;
+  if (rank.joined) rank.busy = false;
+  return kNcclSuccess;
+}
+
+int ncclCommFinalize(NcclComm comm) {
+  const std::lock_guard lock(comm->held->mutex);
+  // Here: whoever finishes has seen the ends.
+  if (!comm->held->launched.empty()) return kInvalidUsage;
+  comm->held->busy = true;
+  return kNcclInProgress;
+}
+
+int ncclCommAbort(NcclComm comm) {
+  {
+    const std::lock_guard lock(comm->held->mutex);
+    comm->held->links.cut();
   }
-  *comm = new Comm{world.get(), rank, {}, true};
-  world->ranks[static_cast<std::size_t>(rank)] = *comm;
-  ++world->joined;
-  ++all().live;
-  return kInProgress;
-}
-
-int ncclCommGetAsyncError(Comm* comm, int* result) {
-  const std::lock_guard lock(all().mutex);
-  const bool there = comm->world->joined == static_cast<int>(comm->world->ranks.size());
-  *result = all().error != kSuccess ? all().error : !there || comm->busy ? kInProgress : kSuccess;
-  if (there) comm->busy = false;
-  return kSuccess;
-}
-
-int ncclCommFinalize(Comm* comm) {
-  const std::lock_guard lock(all().mutex);
-  if (!comm->launched.empty()) return kInvalidUsage;  // here: whoever finishes has seen the ends
-  comm->busy = true;
-  return kInProgress;
-}
-
-int ncclCommAbort(Comm* comm) {
-  const std::lock_guard lock(all().mutex);
-  for (const auto& launch : comm->launched) launch->aborted = true;
-  comm->world->ranks[static_cast<std::size_t>(comm->rank)] = nullptr;
-  --all().live;
+  comm->held->changed.notify_all();
+  --live;
   delete comm;
-  all().changed.notify_all();
-  return kSuccess;
+  return kNcclSuccess;
 }
 
 int ncclGroupStart() {
   ++depth;
-  return kSuccess;
+  return kNcclSuccess;
 }
 
 int ncclGroupEnd() {
   if (depth == 0) return kInvalidUsage;
-  if (--depth > 0 || in_group.empty()) return kSuccess;
-  auto launch = std::make_shared<Launch>();
-  for (const Pending& pending : in_group) launch->moves.push_back(pending.move);
-  Comm* const comm = in_group.front().comm;
-  Queue* const stream = in_group.front().stream;
-  in_group.clear();
-  {
-    const std::lock_guard lock(all().mutex);
-    if (comm->busy) return kInvalidUsage;  // the call before is not over
-    comm->launched.push_back(launch);
-    comm->busy = true;
+  if (--depth > 0 || in_group.empty()) return kNcclSuccess;
+  const Pending first = in_group.front();
+  std::vector<Move> moves;
+  bool alike = true;
+  for (const Pending& pending : in_group) {
+    moves.push_back(pending.move);
+    alike &= pending.comm == first.comm && pending.stream == first.stream;
   }
-  stream->run([world = comm->world, launch](Reach at) { carry_out(*world, *launch, at); });
-  return kInProgress;
+  in_group.clear();
+  if (!alike) return kInvalidUsage;  // NCCL may; nobody here does
+  const auto launch = std::make_shared<Launch>(first.comm->held, std::move(moves));
+  {
+    const std::lock_guard lock(first.comm->held->mutex);
+    if (first.comm->held->busy) return kInvalidUsage;  // the call before is not over
+    first.comm->held->launched.push_back(launch.get());
+    first.comm->held->busy = true;
+  }
+  return put(first.stream, launch) ? kNcclInProgress : kUnhandledCuda;
 }
 
-int ncclSend(const void* data, std::size_t bytes, int type, int peer, Comm* comm, void* stream) {
-  if (type != 0) return kInvalidUsage;
-  return put(comm, {true, peer, const_cast<void*>(data), bytes}, stream);
+int ncclSend(const void* data, std::size_t bytes, int type, int peer, NcclComm comm, void* stream) {
+  return add({comm, {true, peer, const_cast<void*>(data), bytes}, stream}, type);
 }
 
-int ncclRecv(void* data, std::size_t bytes, int type, int peer, Comm* comm, void* stream) {
-  if (type != 0) return kInvalidUsage;
-  return put(comm, {false, peer, data, bytes}, stream);
+int ncclRecv(void* data, std::size_t bytes, int type, int peer, NcclComm comm, void* stream) {
+  return add({comm, {false, peer, data, bytes}, stream}, type);
 }
 
-const char* ncclGetErrorString(int result) { return result == 6 ? "remote error" : "an error"; }
-
-int fake_nccl_live() {
-  const std::lock_guard lock(all().mutex);
-  return all().live;
+const char* ncclGetErrorString(int result) {
+  return result == 6                  ? "remote error"
+         : result == kInvalidArgument ? "invalid argument"
+                                      : "an error";
 }
 
-int fake_nccl_made() {
-  const std::lock_guard lock(all().mutex);
-  return all().made;
-}
-
-long fake_nccl_moved() {
-  const std::lock_guard lock(all().mutex);
-  return all().moved;
-}
-
-void fake_nccl_fail(int result) {
-  const std::lock_guard lock(all().mutex);
-  all().error = result;
-}
+int fake_nccl_live() { return live; }
+int fake_nccl_made() { return made; }
+long fake_nccl_moved() { return moved; }
+void fake_nccl_fail(int result) { error = result; }
 
 }  // extern "C"
 
-int fake::put(Comm* comm, const Move& move, void* stream) {
-  if (ncclGroupStart() != kSuccess) return kInvalidUsage;
-  in_group.push_back({comm, move, static_cast<Queue*>(stream)});
+int fake::add(const Pending& pending, int type) {
+  if (type != kNcclBytes) return kInvalidUsage;
+  if (pending.move.peer < 0 || pending.move.peer >= pending.comm->ranks ||
+      pending.move.peer == pending.comm->rank)
+    return kInvalidArgument;
+  if (ncclGroupStart() != kNcclSuccess) return kInvalidUsage;
+  in_group.push_back(pending);
   return ncclGroupEnd();
 }
+
+namespace {
+
+// What Hetu calls by these names; tests/cuda/nccl_abi.cpp holds that against NCCL's header.
+using L = hetu::comm::NcclLibrary;
+static_assert(std::is_same_v<decltype(L::get_unique_id), decltype(&ncclGetUniqueId)>);
+static_assert(
+    std::is_same_v<decltype(L::comm_init_rank_config), decltype(&ncclCommInitRankConfig)>);
+static_assert(std::is_same_v<decltype(L::comm_get_async_error), decltype(&ncclCommGetAsyncError)>);
+static_assert(std::is_same_v<decltype(L::comm_finalize), decltype(&ncclCommFinalize)>);
+static_assert(std::is_same_v<decltype(L::comm_abort), decltype(&ncclCommAbort)>);
+static_assert(std::is_same_v<decltype(L::group_start), decltype(&ncclGroupStart)>);
+static_assert(std::is_same_v<decltype(L::group_end), decltype(&ncclGroupEnd)>);
+static_assert(std::is_same_v<decltype(L::send), decltype(&ncclSend)>);
+static_assert(std::is_same_v<decltype(L::recv), decltype(&ncclRecv)>);
+static_assert(std::is_same_v<decltype(L::error_string), decltype(&ncclGetErrorString)>);
+
+}  // namespace

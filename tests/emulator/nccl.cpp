@@ -1,0 +1,32 @@
+// Of the library that stands in for NCCL on an emulated card: its streams are the card's. Messages
+// are done when a stream comes to them, and meanwhile the card's other streams go on.
+#include <driver_types.h>
+
+#include "tests/emulator/card_functions.h"
+#include "tests/executor/fake_nccl_launch.h"
+
+namespace {
+
+const hetu::emulator::CardFunctions* card = nullptr;  // of the process
+
+void* reach(void* data, std::size_t bytes, const char* what) {
+  card->check_reach(data, bytes, what);
+  return data;
+}
+
+}  // namespace
+
+extern "C" void emulated_card_joins(const hetu::emulator::CardFunctions* functions) {
+  card = functions;
+}
+
+bool fake::put(void* stream, const std::shared_ptr<Launch>& launch) {
+  const auto on = static_cast<cudaStream_t>(stream);
+  if (card == nullptr || !card->has_stream(on)) return false;
+  return card->guarded([&] {
+    card->give(on, [launch] {
+      launch->begin(reach);
+      card->apart([&] { launch->finish(); });
+    });
+  });
+}
