@@ -29,6 +29,27 @@ GlobalMemory::Byte* GlobalMemory::at(std::uintptr_t address) {
   return &last_->bytes[address % kPage];
 }
 
+template <class Holds>
+bool GlobalMemory::any_of(std::uintptr_t begin, std::size_t bytes, Holds holds) const {
+  const std::uintptr_t end = begin + bytes;
+  for (std::uintptr_t from = begin; from < end; from = (from / kPage + 1) * kPage) {
+    const auto found = pages_.find(from / kPage);
+    if (found == pages_.end() || found->second->launch != launch_) continue;
+    const Byte* const page = found->second->bytes.data();
+    const std::uintptr_t to = std::min(end, (from / kPage + 1) * kPage);
+    if (std::any_of(page + from % kPage, page + from % kPage + (to - from), holds)) return true;
+  }
+  return false;
+}
+
+bool GlobalMemory::has_written(std::uintptr_t begin, std::size_t bytes) const {
+  return any_of(begin, bytes, [](const Byte& b) { return b.writer != 0; });
+}
+
+bool GlobalMemory::has_touched(std::uintptr_t begin, std::size_t bytes) const {
+  return any_of(begin, bytes, [](const Byte& b) { return b.writer != 0 || b.last_reader != 0; });
+}
+
 std::string GlobalMemory::reads(std::uintptr_t address, std::size_t bytes, std::uint32_t block) {
   Byte* b = at(address);
   for (std::size_t i = 0; i < bytes; ++i, ++b) {

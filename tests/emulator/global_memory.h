@@ -16,6 +16,10 @@ class GlobalMemory {
   std::string reads(std::uintptr_t address, std::size_t bytes, std::uint32_t block);
   std::string writes(std::uintptr_t address, std::size_t bytes, std::uint32_t block);
 
+  /// Whether the launch has written there, or read.
+  bool has_written(std::uintptr_t begin, std::size_t bytes) const;
+  bool has_touched(std::uintptr_t begin, std::size_t bytes) const;
+
  private:
   static constexpr std::uintptr_t kPage = 4096;
   static constexpr std::size_t kKept = 16384;  // pages, of 48 KiB, from one launch to the next
@@ -27,6 +31,8 @@ class GlobalMemory {
     std::array<Byte, kPage> bytes;
   };
   Byte* at(std::uintptr_t address);
+  template <class Holds>
+  bool any_of(std::uintptr_t begin, std::size_t bytes, Holds holds) const;
 
   std::unordered_map<std::uintptr_t, std::unique_ptr<Page>> pages_;
   Page* last_ = nullptr;

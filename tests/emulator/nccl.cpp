@@ -24,9 +24,13 @@ bool fake::put(void* stream, const std::shared_ptr<Launch>& launch) {
   const auto on = static_cast<cudaStream_t>(stream);
   if (card == nullptr || !card->has_stream(on)) return false;
   return card->guarded([&] {
-    card->give(on, [launch] {
+    std::vector<hetu::emulator::Touch> touches;
+    for (const Move& move : launch->moves())
+      touches.push_back({move.data, move.bytes, !move.is_send, what_of(move)});
+    const auto work = [launch] {
       launch->begin(reach);
       card->apart([&] { launch->finish(); });
-    });
+    };
+    card->give(on, hetu::emulator::Work(work, touches));
   });
 }

@@ -9,10 +9,13 @@
 #include <atomic>
 #include <chrono>
 #include <cstring>
+#include <memory>
 #include <thread>
 #include <utility>
 
+#include "executor/device/device.h"
 #include "executor/direct/nccl_library.h"
+#include "graph/base/error.h"
 #include "tests/emulator/runtime.h"
 
 namespace hetu::emulator {
@@ -120,20 +123,43 @@ class EmulatedNccl : public testing::Test {
 
 TEST_F(EmulatedNccl, AMessageHasWhatItsStreamHasWaitedFor) {
   const Side &from = sides_[0], &to = sides_[1];
-  fill(from, 7);
-  from.send(1);
-  to.receive(0);
-  finish_both();
-  EXPECT_EQ(to.memory[0], 0) << "nobody waited for the 7";
   fill(from, 8);
   wait_for_compute(from.stream);
-  ready(from.comm);
-  ready(to.comm);
   from.send(1);
   to.receive(0);
-  EXPECT_EQ(to.memory[0], 0) << "nobody has waited for the message";
+  EXPECT_EQ(to.memory[0], 1) << "nobody has waited for the message";
   finish_both();
   EXPECT_EQ(to.memory[kBytes - 1], 8);
+}
+
+TEST_F(EmulatedNccl, AWriteThatItsStreamHasNotWaitedForIsTold) {
+  fill(sides_[0], 7);
+  sides_[0].send(1);
+  sides_[1].receive(0);
+  EXPECT_EQ(sides_[0].finish(), cudaErrorIllegalAddress);
+}
+
+TEST_F(EmulatedNccl, AWriteThatDoesNotWaitForItIsTold) {
+  sides_[0].send(1);
+  std::thread waits([&] { sides_[0].finish(); });
+  a_while();
+  fill(sides_[0], 7);
+  EXPECT_EQ(cudaStreamSynchronize(compute_), cudaErrorIllegalAddress);
+  abort();
+  waits.join();
+}
+
+TEST_F(EmulatedNccl, AKernelThatDoesNotWaitForItIsTold) {
+  const std::unique_ptr<Device> device = open_device("cuda");
+  sides_[1].receive(0);
+  std::thread waits([&] { sides_[1].finish(); });
+  device->queue().run([&](Reach at) {
+    device->kernels().fill(reinterpret_cast<float*>(at(sides_[1].memory)), 3, kBytes / 4);
+  });
+  EXPECT_THROW(device->queue().record().wait(), Error);
+  abort();
+  waits.join();
+  card().broken = cudaSuccess;
 }
 
 TEST_F(EmulatedNccl, OtherStreamsGoOnWhileOneWaitsForItsPeer) {
@@ -211,8 +237,7 @@ TEST_P(WrittenMeanwhile, IsTold) {
   std::thread waits([&] { first.finish(); });
   while (*static_cast<volatile unsigned char*>(first.memory) != 5) a_while();
   a_while();
-  fill(first, 9);
-  EXPECT_EQ(cudaStreamSynchronize(compute_), cudaSuccess);
+  first.memory[kBytes / 2] = 9;  // as a kernel would
   put(last);
   std::thread other([&] { last.finish(); });
   EXPECT_TRUE(says(first.comm, kInvalidArgument));

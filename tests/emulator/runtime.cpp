@@ -28,9 +28,28 @@ Card& card() {
   return *one;
 }
 
+void Card::look_for_race(const Stream* me, std::uint64_t number, const char* what,
+                         const std::function<bool(const Touch&)>& meets) const {
+  for (const auto& [name, other] : streams) {
+    const Touch* const found = other.get() == me ? nullptr : other->unordered(meets, number);
+    if (found != nullptr)
+      throw Problem(fmt::format("{}: it does not wait for another stream's work before it, {}",
+                                what, found->what));
+  }
+}
+
 void Card::give(cudaStream_t to, Work work) {
   const std::shared_ptr<Stream> s = stream(to);
-  s->give(std::move(work));
+  ++given;
+  if ((!work.touches.empty() || work.has_met) && !s->captures())
+    work.run = [this, me = s.get(), number = given, work] {
+      for (const Touch& touch : work.touches)
+        look_for_race(me, number, touch.what,
+                      [&](const Touch& other) { return meet(touch, other); });
+      work.run();
+      if (work.has_met) look_for_race(me, number, "kernel", work.has_met);
+    };
+  s->give(std::move(work), given);
   if (eager && !s->captures()) s->finish();
 }
 
@@ -113,11 +132,18 @@ cudaError_t launch(const void* function, dim3 grid, dim3 block, void** arguments
     if (shared > kernel.most_shared || block.x * block.y * block.z > 1024)
       return cudaErrorInvalidValue;
     const auto held = std::make_shared<const Arguments>(kernel, arguments);
-    c.give(stream, [&c, &kernel, grid, block, shared, held] {
+    Work work([&c, &kernel, grid, block, shared, held] {
       const Launch how{
           {grid.x, grid.y, grid.z}, {block.x, block.y, block.z}, shared, held->at.data()};
       kernel.module->run(kernel.entry, how, c.memory);
     });
+    work.has_met = [&c](const Touch& other) {
+      const GlobalMemory& uses = c.memory.uses();
+      const auto begin = reinterpret_cast<std::uintptr_t>(other.begin);
+      return other.writes ? uses.has_touched(begin, other.bytes)
+                          : uses.has_written(begin, other.bytes);
+    };
+    c.give(stream, std::move(work));
     return cudaSuccess;
   });
 }
@@ -290,13 +316,17 @@ cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaM
     if (!from_card && is_pageable(c, from)) {  // may be changed at once
       const auto* const first = static_cast<const std::byte*>(from);
       const auto held = std::make_shared<const std::vector<std::byte>>(first, first + bytes);
-      c.give(stream, [=] {
+      const auto copy_held = [=] {
         check_reach(to, bytes, "copy, destination");
         std::memcpy(to, held->data(), bytes);
-      });
+      };
+      c.give(stream, Work(copy_held, {{to, bytes, true, "copy, destination"}}));
       return cudaSuccess;
     }
-    c.give(stream, copy);
+    std::vector<Touch> touches;
+    if (from_card) touches.push_back({from, bytes, false, "copy, source"});
+    if (to_card) touches.push_back({to, bytes, true, "copy, destination"});
+    c.give(stream, Work(copy, touches));
     if (!to_card && is_pageable(c, to)) {
       if (may_not_wait(c)) return cudaErrorStreamCaptureUnsupported;
       std::shared_ptr(c.stream(stream))->finish();
@@ -307,10 +337,11 @@ cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaM
 cudaError_t cudaMemsetAsync(void* to, int value, std::size_t bytes, cudaStream_t stream) {
   return guarded([&](Card& c) {
     check_reach(to, bytes, "memset");
-    c.give(stream, [=] {
+    const auto set = [=] {
       check_reach(to, bytes, "memset");
       std::memset(to, value, bytes);
-    });
+    };
+    c.give(stream, Work(set, {{to, bytes, true, "memset"}}));
     return cudaSuccess;
   });
 }

@@ -42,11 +42,16 @@ struct Card {
   cudaError_t broken = cudaSuccess;  ///< once, for good: what a card says after a bad access
   cudaError_t last = cudaSuccess;
   bool eager = false;
+  std::uint64_t given = 0;        ///< pieces of work
   std::uintptr_t names = 0x1000;  ///< of streams, events and graphs
 
   const std::shared_ptr<Stream>& stream(cudaStream_t of) { return known(streams, of, "stream"); }
-  /// Work of a stream, at once where EMULATED_CARD_EAGER is set.
+  /// Work of a stream, at once where EMULATED_CARD_EAGER is set. It breaks the card where it comes
+  /// to memory that work of another stream, given before and not waited for, has still to do with.
   void give(cudaStream_t to, Work work);
+  /// Throws Problem where other streams than `me` have work that meets it, as Stream::unordered.
+  void look_for_race(const Stream* me, std::uint64_t number, const char* what,
+                     const std::function<bool(const Touch&)>& meets) const;
   template <class Handle>
   Handle name() {
     return reinterpret_cast<Handle>(names += 16);

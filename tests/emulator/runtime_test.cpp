@@ -2,9 +2,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <array>
 #include <future>
 #include <memory>
 #include <mutex>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -53,6 +55,31 @@ TEST(EmulatedStreams, WorkIsDoneWhenItIsWaitedFor) {
   first.finish();
   EXPECT_THAT(done, testing::ElementsAre(1, 3, 2));
   Event().wait();  // never recorded
+}
+
+TEST(EmulatedStreams, KnowWhatOfTheirWorkIsBesideThatOfAnother) {
+  std::array<char, 16> memory;
+  const auto touch = [&](std::size_t from, std::size_t bytes, bool writes) {
+    return Touch{&memory[from], bytes, writes, writes ? "a write" : "a read"};
+  };
+  Stream stream;
+  const auto beside = [&](const Touch& one, std::uint64_t number) -> std::string {
+    const auto meets = [&](const Touch& other) { return meet(one, other); };
+    const Touch* const found = stream.unordered(meets, number);
+    return found == nullptr ? "" : found->what;
+  };
+  stream.give(Work([] {}, {touch(0, 8, false)}), 1);
+  stream.give(Work([] {}, {touch(12, 4, true)}), 3);
+  EXPECT_EQ(beside(touch(0, 16, false), 2), "") << "two reads; the write came after it";
+  EXPECT_EQ(beside(touch(7, 1, true), 2), "a read");
+  EXPECT_EQ(beside(touch(8, 4, true), 4), "");
+  EXPECT_EQ(beside(touch(15, 1, false), 4), "a write");
+  stream.finish();
+  EXPECT_EQ(beside(touch(0, 16, true), 4), "");
+  std::string meanwhile;
+  stream.give(Work([&] { meanwhile = beside(touch(0, 1, false), 4); }, {touch(0, 1, true)}), 5);
+  stream.finish();
+  EXPECT_EQ(meanwhile, "a write") << "what is done just now";
 }
 
 // A stream whose work waits for another card, as NCCL's does.

@@ -1,15 +1,37 @@
 #include "tests/emulator/streams.h"
 
+#include <algorithm>
 #include <utility>
 
 namespace hetu::emulator {
 
-void Stream::give(Work work) {
+bool meet(const Touch& a, const Touch& b) {
+  const auto at = reinterpret_cast<std::uintptr_t>(a.begin);
+  const auto other = reinterpret_cast<std::uintptr_t>(b.begin);
+  return (a.writes || b.writes) && at < other + b.bytes && other < at + a.bytes;
+}
+
+const Touch* Stream::unordered(const std::function<bool(const Touch&)>& meets,
+                               std::uint64_t number) const {
+  const auto in = [&](const Work& work) -> const Touch* {
+    const auto found = std::find_if(work.touches.begin(), work.touches.end(), meets);
+    return found == work.touches.end() ? nullptr : &*found;
+  };
+  if (works_)
+    if (const Touch* const found = in(now_.work)) return found;
+  for (const Given& one : queue_) {
+    if (one.number > number) break;
+    if (const Touch* const found = in(one.work)) return found;
+  }
+  return nullptr;
+}
+
+void Stream::give(Work work, std::uint64_t number) {
   if (captures_) {
     capture_.push_back(std::move(work));
     return;
   }
-  queue_.push_back(std::move(work));
+  queue_.push_back({std::move(work), number});
   ++given_;
 }
 
@@ -19,11 +41,11 @@ void Stream::finish(std::uint64_t given) {
       turn_->until([&] { return !works_; });
       continue;
     }
-    const Work next = std::move(queue_.front());
+    now_ = std::move(queue_.front());
     queue_.pop_front();
     works_ = true;
     try {
-      next();
+      now_.work.run();
     } catch (...) {
       end_one();
       throw;
@@ -34,6 +56,7 @@ void Stream::finish(std::uint64_t given) {
 
 void Stream::end_one() {
   works_ = false;
+  now_ = {};
   ++done_;
   if (turn_ != nullptr) turn_->changed();
 }

@@ -1,18 +1,41 @@
 // Streams of an emulated card: their work is done as late as it may be, so that what nobody waits
 // for is not there.
 #pragma once
+#include <cstddef>
 #include <cstdint>
 #include <deque>
 #include <functional>
 #include <memory>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "tests/emulator/turn.h"
 
 namespace hetu::emulator {
 
-using Work = std::function<void()>;
+/// Bytes that work reads or writes.
+struct Touch {
+  const void* begin;
+  std::size_t bytes;
+  bool writes;
+  const char* what;
+};
+
+struct Work {
+  Work() = default;
+  /// Implicit, of anything that can be called. What it touches may be left out.
+  template <class F>
+  Work(F f, std::vector<Touch> touched = {}) : run(std::move(f)), touches(std::move(touched)) {}
+
+  std::function<void()> run;
+  std::vector<Touch> touches;
+  /// Of work that knows it once it has run, a kernel's: whether it must not be done beside that.
+  std::function<bool(const Touch&)> has_met;
+};
+
+/// Whether the two must not be done at the same time.
+bool meet(const Touch& a, const Touch& b);
 
 class Stream {
  public:
@@ -20,12 +43,16 @@ class Stream {
   /// one thread.
   explicit Stream(Turn* turn = nullptr) : turn_(turn) {}
 
-  /// A capture takes it instead of the queue.
-  void give(Work work);
+  /// A capture takes it instead of the queue. `number` counts what all streams are given.
+  void give(Work work, std::uint64_t number = 0);
   /// All that was given up to then is done, by this thread or by one that is at it.
   void finish(std::uint64_t given);
   void finish() { finish(given_); }
   std::uint64_t given() const { return given_; }
+  /// The first that `meets` holds for of what it is at, or was given before work of another stream
+  /// by that number and has not done; null: none.
+  const Touch* unordered(const std::function<bool(const Touch&)>& meets,
+                         std::uint64_t number) const;
 
   bool captures() const { return captures_; }
   /// Whether a thread may not wait: the one that captures, or any, where a capture asked for that.
@@ -42,8 +69,13 @@ class Stream {
   void end_one();
 
   Turn* turn_;
-  std::deque<Work> queue_;
-  bool works_ = false;  // somebody does the work before the queue's first
+  struct Given {
+    Work work;
+    std::uint64_t number;
+  };
+  std::deque<Given> queue_;
+  bool works_ = false;  // somebody does `now_`, which was before the queue's first
+  Given now_;
   std::vector<Work> capture_;
   std::uint64_t given_ = 0, done_ = 0;
   bool captures_ = false, broken_ = false, of_all_ = false;

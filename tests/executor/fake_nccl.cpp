@@ -46,8 +46,7 @@ thread_local int depth = 0;
 
 void Launch::begin(const Reach& reach) {
   if (rank_->links.is_cut()) return;
-  for (Move& move : moves_)
-    move.data = reach(move.data, move.bytes, move.is_send ? "NCCL, send" : "NCCL, receive");
+  for (Move& move : moves_) move.data = reach(move.data, move.bytes, what_of(move));
 }
 
 void Launch::finish() {

@@ -17,6 +17,10 @@ namespace fake {
 
 class Launch;
 
+inline const char* what_of(const Move& move) {
+  return move.is_send ? "NCCL, send" : "NCCL, receive";
+}
+
 /// A rank, as long as it or work of its is there.
 struct Rank {
   Rank(const std::string& id, int ranks, int rank) : links(id, ranks, rank) {}
@@ -39,6 +43,7 @@ class Launch {
   /// From the memory of a message to what the host can use, of so many bytes; throws where it is
   /// none.
   using Reach = std::function<void*(void* data, std::size_t bytes, const char* what)>;
+  const std::vector<Move>& moves() const { return moves_; }
   /// The stream has come to it. Once.
   void begin(const Reach& reach);
   /// Behind begin(): sleeps until the groups before it are over, and then it; or until its
