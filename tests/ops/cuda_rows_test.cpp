@@ -237,7 +237,9 @@ TEST(CudaProducts, WriteBiasGradientsBesideWhatTheyAdd) {
         const KernelRow& sums = *cuda_kernels("sum_rows").front();
         const Sample of_dy{.shapes = {s.shapes[1]}};
         const Case of = make_case(op_set().find("sum_rows"), of_dy, floats);
-        if (!one_call) EXPECT_TRUE(db.same_bits(run_row(sums, of, {inputs[1]}, {}, 0xff)[0]));
+        if (!one_call) {
+          EXPECT_TRUE(db.same_bits(run_row(sums, of, {inputs[1]}, {}, 0xff)[0]));
+        }
       }
       EXPECT_EQ(scratch.same_bits(untouched), one_call);
     }
