@@ -27,10 +27,7 @@ class LayoutChooser {
   }
 
   Graph run() {
-    for (std::size_t id = 0; id < from_.nodes.size(); ++id) copy(static_cast<NodeId>(id));
-    Graph result = out_.finish();
-    check_graph(result);
-    return result;
+    return out_.write_each([this](NodeId id) { copy(id); });
   }
 
  private:

@@ -21,12 +21,9 @@ Graph remove_dead(const Graph& graph) {
     for (const ValueId v : graph.nodes[id].inputs) keep(v);
   }
   GraphRewriter out(graph);
-  for (std::size_t id = 0; id < graph.nodes.size(); ++id) {
-    if (live[id]) out.copy(static_cast<NodeId>(id));
-  }
-  Graph result = out.finish();
-  check_graph(result);
-  return result;
+  return out.write_each([&](NodeId id) {
+    if (live[id]) out.copy(id);
+  });
 }
 
 std::vector<char> needed_for(const Graph& graph, const std::vector<ValueId>& values) {

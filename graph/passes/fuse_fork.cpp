@@ -22,15 +22,12 @@ class ForkFuser {
 
   Graph run() {
     for (std::size_t id = 0; id < graph_.nodes.size(); ++id) find(static_cast<NodeId>(id));
-    for (std::size_t id = 0; id < graph_.nodes.size(); ++id) {
+    return out_.write_each([this](NodeId id) {
       if (product_of_[id] != kNone)
-        join(static_cast<NodeId>(id));
+        join(id);
       else if (!gone_[id])
-        out_.copy(static_cast<NodeId>(id));
-    }
-    Graph result = out_.finish();
-    check_graph(result);
-    return result;
+        out_.copy(id);
+    });
   }
 
  private:

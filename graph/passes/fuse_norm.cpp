@@ -21,10 +21,7 @@ class NormFuser {
 
   Graph run() {
     for (std::size_t id = 0; id < graph_.nodes.size(); ++id) find(static_cast<NodeId>(id));
-    for (std::size_t id = 0; id < graph_.nodes.size(); ++id) copy(static_cast<NodeId>(id));
-    Graph result = out_.finish();
-    check_graph(result);
-    return result;
+    return out_.write_each([this](NodeId id) { copy(id); });
   }
 
  private:

@@ -23,10 +23,7 @@ class ResidualFuser {
       find_forward(static_cast<NodeId>(id));
       find_backward(static_cast<NodeId>(id));
     }
-    for (std::size_t id = 0; id < graph_.nodes.size(); ++id) copy(static_cast<NodeId>(id));
-    Graph result = out_.finish();
-    check_graph(result);
-    return result;
+    return out_.write_each([this](NodeId id) { copy(id); });
   }
 
  private:

@@ -19,15 +19,12 @@ class SkipFuser {
 
   Graph run() {
     for (std::size_t id = 0; id < graph_.nodes.size(); ++id) find(static_cast<NodeId>(id));
-    for (std::size_t id = 0; id < graph_.nodes.size(); ++id) {
+    return out_.write_each([this](NodeId id) {
       if (joins_[id].norm_grad != kNone)
-        join(static_cast<NodeId>(id));
+        join(id);
       else if (!gone_[id])
-        out_.copy(static_cast<NodeId>(id));
-    }
-    Graph result = out_.finish();
-    check_graph(result);
-    return result;
+        out_.copy(id);
+    });
   }
 
  private:

@@ -27,9 +27,7 @@ class Narrower {
   Graph run() {
     for (std::size_t id = 0; id < from_.nodes.size(); ++id) decide(static_cast<NodeId>(id));
     for (std::size_t id = 0; id < from_.nodes.size(); ++id) find_rounded(static_cast<NodeId>(id));
-    for (std::size_t id = 0; id < from_.nodes.size(); ++id) copy(static_cast<NodeId>(id));
-    Graph result = out_.finish();
-    check_graph(result);
+    Graph result = out_.write_each([this](NodeId id) { copy(id); });
     check_types(ops_, result);
     return result;
   }

@@ -1,6 +1,7 @@
 // Rebuilds a graph node by node, dropping, replacing and adding; ids are renumbered. What every
 // pass is written with.
 #pragma once
+#include <cstddef>
 #include <map>
 #include <set>
 #include <string>
@@ -59,6 +60,15 @@ class GraphRewriter {
   /// The graph made: parameters, buffers and placeholders that were copied; fetches, the loss and
   /// gradients mapped.
   Graph finish();
+
+  /// Has each old node written, in order, and gives the graph made, checked.
+  template <class Write>
+  Graph write_each(const Write& write) {
+    for (std::size_t id = 0; id < from_.nodes.size(); ++id) write(static_cast<NodeId>(id));
+    Graph result = finish();
+    check_graph(result);
+    return result;
+  }
 
  private:
   std::vector<ValueId> append(Node node, const std::vector<TensorType>& outputs);
