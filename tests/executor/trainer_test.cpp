@@ -1,0 +1,138 @@
+// What a trainer refuses, what it says of a loss that is no number, and that validation trains
+// nothing.
+#include "executor/job/trainer.h"
+
+#include <gmock/gmock.h>
+
+#include <algorithm>
+
+#include "executor/comm/inproc.h"
+#include "graph/base/error.h"
+#include "pipeline/generate/generate.h"
+#include "tests/executor/small_model.h"
+#include "tests/executor/test_options.h"
+#include "tests/executor/train_together.h"
+
+namespace hetu {
+namespace {
+
+using namespace testing_model;  // NOLINT
+
+TEST(Trainer, RefusesABatchThatMicroBatchesDoNotDivide) {
+  auto transports = comm::make_inproc(1);
+  TrainerOptions options = test_options();
+  options.batch_size = 10;
+  options.micro_batches = 4;
+  EXPECT_THAT([&] { Trainer(language_model({}), sgd(), options, *transports[0]); },
+              testing::ThrowsMessage<Error>(
+                  testing::HasSubstr("--batch-size 10 is not divided by --micro-batches 4")));
+}
+
+TEST(Trainer, RefusesAPlanOverTheMemoryLimit) {
+  auto transports = comm::make_inproc(1);
+  TrainerOptions options = test_options();
+  options.batch_size = 4;
+  options.micro_batches = 2;
+  options.limit_bytes = 1000;
+  EXPECT_THAT([&] { Trainer(language_model({}), sgd(), options, *transports[0]); },
+              testing::ThrowsMessage<Error>(testing::HasSubstr("over the limit of 1000")));
+}
+
+// Without links, and of every worker: the last of these stages needs the most.
+TEST(Trainer, CheckRefusesWhatAWorkerWould) {
+  TrainerOptions options = test_options();
+  options.stages = 4;
+  options.batch_size = 4;
+  options.micro_batches = 2;
+  options.threads = 1;  // kernels' scratch depends on it
+  const Graph graph = language_model({});
+  std::vector<std::int64_t> peaks(4);
+  const auto measure = [&](comm::Transport& links) {
+    peaks[static_cast<std::size_t>(links.worker())] =
+        Trainer(graph, sgd(), options, links).memory().peak();
+  };
+  EXPECT_EQ(on_worker_threads(4, measure), "");
+  const auto most = std::max_element(peaks.begin(), peaks.end());
+  options.limit_bytes = *most;
+  EXPECT_NO_THROW(Trainer::check(graph, sgd(), options));
+  --options.limit_bytes;
+  EXPECT_THAT([&] { Trainer::check(graph, sgd(), options); },
+              testing::ThrowsMessage<Error>(testing::HasSubstr(
+                  fmt::format("worker {} (pipeline 0, stage", most - peaks.begin()))));
+  options.limit_bytes = 0;
+  options.plan = generate("1f1b", {.stages = 3, .micro_batches = 2});
+  EXPECT_THAT([&] { Trainer::check(graph, sgd(), options); },
+              testing::ThrowsMessage<Error>(testing::HasSubstr("the schedule is for 3 workers")));
+  options.plan = generate("interleaved-1f1b", {.stages = 4, .micro_batches = 4, .chunks = 2});
+  options.micro_batches = 4;
+  EXPECT_THAT([&] { Trainer::check(graph, sgd(), options); },
+              testing::ThrowsMessage<Error>(testing::HasSubstr("8 stages do not fit")));
+  Program& second = options.plan->workers[1];
+  std::vector<Instr> row = unroll(second);
+  row.pop_back();
+  second = {std::move(row), {}, 0, 0, {}};
+  EXPECT_THAT([&] { Trainer::check(graph, sgd(), options); },
+              testing::ThrowsMessage<Error>(testing::HasSubstr("is missing")));
+}
+
+TEST(Trainer, CheckRefusesStragglersAndAveragesThatDoNotFit) {
+  testing_model::Sizes sizes;
+  sizes.tied = false;
+  const Graph graph = language_model(sizes);
+  TrainerOptions options;
+  options.method = "pipedream";
+  options.stages = options.pipelines = 2;
+  options.batch_size = 4;
+  options.averaging.emplace();
+  const auto check = [&] { Trainer::check(graph, sgd(), options); };
+  EXPECT_NO_THROW(check());
+  options.stragglers.slow.push_back({.pipeline = 2, .factor = 2});
+  EXPECT_THAT(check, testing::ThrowsMessage<Error>(testing::HasSubstr("pipeline 2, the job has")));
+  options.stragglers.slow[0] = {.pipeline = 1, .factor = 0.5};
+  EXPECT_THAT(check, testing::ThrowsMessage<Error>(testing::HasSubstr("made slower only")));
+  options.stragglers.slow.clear();
+  options.averaging->policy.sync_period = 0;
+  EXPECT_THAT(check,
+              testing::ThrowsMessage<Error>(testing::HasSubstr("--sync-period must be >= 1")));
+}
+
+TEST(Trainer, NamesStageMicroAndStepOfANanLoss) {
+  auto transports = comm::make_inproc(1);
+  TrainerOptions options = test_options();
+  options.batch_size = 4;
+  options.micro_batches = 2;
+  OptimizerConfig wild;
+  wild.rate.base = 1e30;
+  Trainer trainer(language_model({}), wild, options, *transports[0]);
+  const Tokens batch = tokens({}, 4, 0);
+  const FieldLookup lookup = [&](const std::string& f, std::int64_t) -> const void* {
+    return f == "ids" ? batch.ids.data() : batch.labels.data();
+  };
+  EXPECT_THAT(
+      [&] {
+        for (int i = 0; i < 10; ++i) trainer.train(lookup);
+      },
+      testing::ThrowsMessage<Error>(testing::ContainsRegex(
+          "(loss is -?(nan|inf) at stage 0, micro-batch [01], step [0-9])|norm is")));
+}
+
+TEST(Trainer, ValidationChangesNothingAndIsWithoutDropout) {
+  auto transports = comm::make_inproc(1);
+  TrainerOptions options = test_options();
+  options.batch_size = 4;
+  options.micro_batches = 2;
+  Trainer trainer(language_model({}), sgd(), options, *transports[0]);
+  const Tokens batch = tokens({}, 4, 0);
+  const FieldLookup lookup = [&](const std::string& f, std::int64_t) -> const void* {
+    return f == "ids" ? batch.ids.data() : batch.labels.data();
+  };
+  const double before = trainer.validate(lookup).at("loss");
+  EXPECT_EQ(before, trainer.validate(lookup).at("loss"));
+  EXPECT_EQ(trainer.step(), 0);
+  const double with_dropout = trainer.train(lookup).at("loss");
+  EXPECT_NE(before, with_dropout);
+  EXPECT_NE(before, trainer.validate(lookup).at("loss"));
+}
+
+}  // namespace
+}  // namespace hetu
