@@ -179,7 +179,7 @@ class StageCompiler {
     for (const auto& [v, to] : placement_.taps) {
       const bool forward = graph_.producer(v).phase == Phase::Forward;
       if (forward != (tapped_ == Tapped::Forward)) continue;
-      const auto makes = [&](NodeId n) { return n == graph_.values[v].producer; };
+      const auto makes = [&, value = v](NodeId n) { return n == graph_.values[value].producer; };
       const auto at = std::find_if(list.begin(), list.end(), makes);
       const int after = at == list.end() ? -1 : static_cast<int>(at - list.begin());
       out.taps.push_back(
