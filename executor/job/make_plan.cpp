@@ -353,13 +353,11 @@ TrainPlan make_plan(const Graph& graph, const OptimizerConfig& optimizer,
   const int width = width_of(options);
   TrainPlan job;
   job.graph = with_windows(graph, options.batch_size, job.tables);
-  if (options.kernels == KernelChoice::Best) {
-    if (options.fuse == "on") job.graph = fused(job.graph);
-    job.graph = channels_last(job.graph, op_set());
-  }
+  const bool best = options.kernels == KernelChoice::Best, fuses = best && options.fuse == "on";
+  if (fuses) job.graph = fused(job.graph);
+  if (best) job.graph = channels_last(job.graph, op_set());
   job.graph = in_precision(job.graph, options.dtype, options.device);
-  if (options.kernels == KernelChoice::Best && options.fuse == "on")
-    job.graph = fuse_bias_grad(job.graph);
+  if (fuses) job.graph = fuse_bias_grad(job.graph);
   job.optimizer = optimizer;
   job.options = partitioned(job.graph, options, [&](const TrainerOptions& cut, int worker) {
     const TrainPlan plan = make_plan(graph, optimizer, cut, {worker, seat.workers});

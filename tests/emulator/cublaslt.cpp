@@ -11,10 +11,9 @@
 #include <map>
 #include <vector>
 
-#include "graph/base/bfloat16.h"
-#include "graph/base/float16.h"
 #include "ops/cuda/fragments.h"
 #include "tests/emulator/runtime.h"
+#include "tests/ops/floats.h"
 
 namespace hetu::emulator {
 namespace {
@@ -60,18 +59,16 @@ bool fit(const Operation& o, const Layout& a, const Layout& b, const Layout& c, 
 
 std::size_t bytes_of(cudaDataType_t type) { return type == CUDA_R_32F ? 4 : 2; }
 
+DType dtype_of(cudaDataType_t type) {
+  return type == CUDA_R_32F    ? DType::Float32
+         : type == CUDA_R_16BF ? DType::BFloat16
+                               : DType::Float16;
+}
 float get(const void* from, std::int64_t at, cudaDataType_t type) {
-  if (type == CUDA_R_32F) return static_cast<const float*>(from)[at];
-  if (type == CUDA_R_16BF) return static_cast<const BFloat16*>(from)[at];
-  return static_cast<float>(static_cast<const Float16*>(from)[at]);
+  return test::float_at(from, dtype_of(type), at);
 }
 void put(void* to, std::int64_t at, cudaDataType_t type, float x) {
-  if (type == CUDA_R_32F)
-    static_cast<float*>(to)[at] = x;
-  else if (type == CUDA_R_16BF)
-    static_cast<BFloat16*>(to)[at] = BFloat16(x);
-  else
-    static_cast<Float16*>(to)[at] = Float16(x);
+  test::set_float(to, dtype_of(type), at, x);
 }
 
 bool is_bias_grad(cublasLtEpilogue_t e) {

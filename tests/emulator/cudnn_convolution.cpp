@@ -6,25 +6,16 @@
 #include <bit>
 #include <numeric>
 
-#include "graph/base/bfloat16.h"
-#include "graph/base/float16.h"
 #include "ops/cuda/fragments.h"
+#include "tests/ops/floats.h"
 
 namespace hetu::emulator {
 namespace {
 
-float read(const void* from, std::int64_t at, cudnnDataType_t type) {
-  if (type == CUDNN_DATA_FLOAT) return static_cast<const float*>(from)[at];
-  if (type == CUDNN_DATA_BFLOAT16) return static_cast<const BFloat16*>(from)[at];
-  return static_cast<float>(static_cast<const Float16*>(from)[at]);
-}
-void write(void* to, std::int64_t at, cudnnDataType_t type, float value) {
-  if (type == CUDNN_DATA_FLOAT)
-    static_cast<float*>(to)[at] = value;
-  else if (type == CUDNN_DATA_BFLOAT16)
-    static_cast<BFloat16*>(to)[at] = BFloat16(value);
-  else
-    static_cast<Float16*>(to)[at] = Float16(value);
+DType dtype_of(cudnnDataType_t type) {
+  return type == CUDNN_DATA_FLOAT      ? DType::Float32
+         : type == CUDNN_DATA_BFLOAT16 ? DType::BFloat16
+                                       : DType::Float16;
 }
 
 /// body(place in it, by its sizes; place in memory).
@@ -41,7 +32,7 @@ void each_element(const StridedTensor& t, const Body& body) {
 std::vector<float> widened(const StridedTensor& t, const void* from, Sums sums) {
   std::vector<float> all(static_cast<std::size_t>(t.count()));
   each_element(t, [&](std::int64_t i, std::int64_t at) {
-    const float value = read(from, at, t.type);
+    const float value = test::float_at(from, dtype_of(t.type), at);
     all[static_cast<std::size_t>(i)] =
         sums == Sums::Tf32 ? std::bit_cast<float>(cuda::tf32_upper(value)) : value;
   });
@@ -185,7 +176,9 @@ void Convolution::sum(const void* x_at, const void* w_at, const void* y_at, Sums
 
 void Convolution::round(const float* from, void* to) const {
   const StridedTensor& t = made();
-  each_element(t, [&](std::int64_t i, std::int64_t at) { write(to, at, t.type, from[i]); });
+  each_element(t, [&](std::int64_t i, std::int64_t at) {
+    test::set_float(to, dtype_of(t.type), at, from[i]);
+  });
 }
 
 }  // namespace hetu::emulator

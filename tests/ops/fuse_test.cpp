@@ -103,22 +103,28 @@ void expect_same_bits(const std::vector<Tensor>& a, const std::vector<Tensor>& b
     EXPECT_TRUE(a[i].same_bits(b[i])) << (i == 0 ? "y" : fmt::format("gradient {}", i - 1));
 }
 
-TEST(Fuse, GivesTheBitsOfWhatItJoins) {
+/// Joined, by one thread and by several, as apart; checked for its types.
+void expect_bits_of(const Graph& apart, const Graph& joined, KernelChoice choice) {
+  check_types(op_set(), joined);
+  const auto wanted = results(apart, DType::Float32, choice);
   const int before = omp_get_max_threads();
+  for (const int threads : {1, 3}) {
+    omp_set_num_threads(threads);
+    expect_same_bits(results(joined, DType::Float32, choice), wanted);
+  }
+  omp_set_num_threads(before);
+}
+
+TEST(Fuse, GivesTheBitsOfWhatItJoins) {
   for (const Layer& layer : kLayers) {
     SCOPED_TRACE(name_of(layer));
     const Graph apart = layer_model(layer), joined = fuse(apart);
-    check_types(op_set(), joined);
     EXPECT_EQ(count(joined, std::string("linear_") + layer.activation), 1);
     EXPECT_EQ(count(joined, "dropout_add_layer_norm"), 1);
     // Where the sum has other readers, dropout's gradient is that of all of them.
     EXPECT_EQ(count(joined, "dropout_add_layer_norm_grad"), layer.norm_first ? 0 : 1);
+    expect_bits_of(apart, joined, KernelChoice::Best);
     const auto wanted = results(apart, DType::Float32, KernelChoice::Best);
-    for (const int threads : {1, 3}) {
-      omp_set_num_threads(threads);
-      expect_same_bits(results(joined, DType::Float32, KernelChoice::Best), wanted);
-    }
-    omp_set_num_threads(before);
     const auto exact = results(apart, DType::Float64, KernelChoice::Reference);
     const auto plain = results(joined, DType::Float64, KernelChoice::Reference);
     for (std::size_t i = 0; i < exact.size(); ++i) {
@@ -129,59 +135,36 @@ TEST(Fuse, GivesTheBitsOfWhatItJoins) {
 }
 
 TEST(Fuse, GivesTheBitsOfTheSumsAtForks) {
-  const int before = omp_get_max_threads();
   for (const Layer& layer : kLayers) {
     SCOPED_TRACE(name_of(layer));
     const Graph apart = fork_model(layer), joined = fuse_fork(apart);
-    check_types(op_set(), joined);
     EXPECT_EQ(count(joined, "linear_input_grad_add"), 2);
-    for (const KernelChoice choice : {KernelChoice::Best, KernelChoice::Reference}) {
-      const auto wanted = results(apart, DType::Float32, choice);
-      for (const int threads : {1, 3}) {
-        omp_set_num_threads(threads);
-        expect_same_bits(results(joined, DType::Float32, choice), wanted);
-      }
-      omp_set_num_threads(before);
-    }
+    for (const KernelChoice choice : {KernelChoice::Best, KernelChoice::Reference})
+      expect_bits_of(apart, joined, choice);
   }
 }
 
 TEST(Fuse, GivesTheBitsOfBiasGradients) {
-  const int before = omp_get_max_threads();
   for (const Layer& layer : kLayers) {
     SCOPED_TRACE(name_of(layer));
     const Graph apart = fork_model(layer), joined = fuse_bias_grad(apart);
-    check_types(op_set(), joined);
     EXPECT_EQ(count(joined, "linear_weight_bias_grad"), 5);
-    for (const KernelChoice choice : {KernelChoice::Best, KernelChoice::Reference}) {
-      const auto wanted = results(apart, DType::Float32, choice);
-      for (const int threads : {1, 3}) {
-        omp_set_num_threads(threads);
-        expect_same_bits(results(joined, DType::Float32, choice), wanted);
-      }
-      omp_set_num_threads(before);
-    }
+    for (const KernelChoice choice : {KernelChoice::Best, KernelChoice::Reference})
+      expect_bits_of(apart, joined, choice);
   }
 }
 
 // As the executor does: after mixed precision, which rounds the gradient of the model's result for
 // products alone, so that what is not rounded is summed. By widening kernels, too.
 TEST(Fuse, GivesTheBitsOfBiasGradientsInTwoBytes) {
-  const int before = omp_get_max_threads();
   for (const Layer& layer : kLayers)
     for (const DType narrow : {DType::BFloat16, DType::Float16}) {
       SCOPED_TRACE(name_of(layer) + " " + dtype_name(narrow));
       const Graph apart = mixed_precision(fork_model(layer), op_set(), narrow);
       const Graph joined = fuse_bias_grad(apart);
-      check_types(op_set(), joined);
       EXPECT_EQ(count(joined, "linear_weight_bias_grad"), 2);
       EXPECT_EQ(count(joined, "sum_rows"), 3);
-      const auto wanted = results(apart, DType::Float32, KernelChoice::Best);
-      for (const int threads : {1, 3}) {
-        omp_set_num_threads(threads);
-        expect_same_bits(results(joined, DType::Float32, KernelChoice::Best), wanted);
-      }
-      omp_set_num_threads(before);
+      expect_bits_of(apart, joined, KernelChoice::Best);
     }
 }
 

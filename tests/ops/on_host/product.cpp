@@ -2,10 +2,9 @@
 // loops over the same layout.
 #include "ops/cuda/product.h"
 
-#include "graph/base/bfloat16.h"
 #include "graph/base/error.h"
-#include "graph/base/float16.h"
 #include "ops/scalar_fns.h"
+#include "tests/ops/floats.h"
 #include "tests/ops/on_host/product_bias_grad.h"
 
 namespace hetu::cuda {
@@ -27,19 +26,10 @@ Product::Product(const cpu::ProductShape& shape, DType dtype, DType result, Then
 
 namespace {
 
-double at(const void* data, DType dtype, std::int64_t i) {
-  if (dtype == DType::BFloat16) return float(static_cast<const BFloat16*>(data)[i]);
-  if (dtype == DType::Float16) return float(static_cast<const Float16*>(data)[i]);
-  return static_cast<const float*>(data)[i];
-}
+double at(const void* data, DType dtype, std::int64_t i) { return test::float_at(data, dtype, i); }
 
 void set(void* data, DType dtype, std::int64_t i, double value) {
-  if (dtype == DType::BFloat16)
-    static_cast<BFloat16*>(data)[i] = BFloat16(static_cast<float>(value));
-  else if (dtype == DType::Float16)
-    static_cast<Float16*>(data)[i] = Float16(static_cast<float>(value));
-  else
-    static_cast<float*>(data)[i] = static_cast<float>(value);
+  test::set_float(data, dtype, i, static_cast<float>(value));
 }
 
 std::int64_t place(const ColumnMajor& m, std::int64_t batch, std::int64_t row, std::int64_t column,
