@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstdio>
 #include <cstring>
 #include <string_view>
@@ -13,6 +14,7 @@
 #include "graph/base/error.h"
 #include "ops/cuda/registry.h"
 #include "ops/optimizer.h"
+#include "ops/run_counters.h"
 #include "tests/ops/samples.h"
 
 namespace hetu::test {
@@ -189,7 +191,64 @@ class Bench {
          median_of([&] { kernels.sweep_all(calls, kernels.sweep("adamw")); }), 30);
   }
 
+  /// A function of a stage as the executor gives it: counters, then its kernels, here some of a
+  /// kilobyte each, recorded as one and one by one. What giving it takes the host, and what it
+  /// takes in all where nothing else is waited for; both of one function.
+  void run_stage_function(int kernels) {
+    const Case c = make_case(op_set().find("relu"), {.shapes = {{256}}}, DType::Float32);
+    const Device::Memory in = device_->alloc(1024), out = device_->alloc(1024);
+    const Device::Memory counters = device_->alloc(sizeof(RunCounters));
+    device_->queue().upload(in.get(), std::vector<std::byte>(1024).data(), 1024);
+    device_->queue().record().wait();
+    const auto& rows = on_card_ ? cuda_kernels(c.op) : cpu_kernels(c.op);
+    const PreparedKernel kernel = rows.front()->prepare(c.desc());
+    const void* const ins[] = {in.get()};
+    void* const outs[] = {out.get()};
+    Queue& queue = device_->queue();
+    const RunContext context;
+    const auto launches = [&] {
+      for (int i = 0; i < kernels; ++i)
+        queue.run([&](Reach) { kernel.run({ins, outs, nullptr, context}); });
+    };
+    for (const bool recorded : {true, false}) {
+      if (recorded && !queue.records()) continue;
+      const auto function = [&] {
+        auto* const at = reinterpret_cast<RunCounters*>(counters.get());
+        queue.run([&](Reach) { device_->kernels().set_counters(at, {}); });
+        if (recorded)
+          queue.repeat(fmt::format("{} kernels", kernels), launches);
+        else
+          launches();
+      };
+      std::vector<double> given, done;
+      for (int i = 0; i < 50; ++i) {
+        const auto began = std::chrono::steady_clock::now();
+        function();
+        const std::chrono::duration<double> took = std::chrono::steady_clock::now() - began;
+        queue.record().wait();
+        if (i >= 10) given.push_back(took.count());
+      }
+      for (int i = 0; i < 7; ++i) {
+        const std::int64_t began = queue.record().wait();
+        for (int n = 0; n < 20; ++n) function();
+        done.push_back(static_cast<double>(queue.record().wait() - began) * 1e-9 / 20);
+      }
+      std::printf("%s\n",
+                  fmt::format(R"({{"op": "stage function, {}", "inputs": "{} kernels of 1 KiB", )"
+                              R"("host_us": {:.2f}, "us": {:.2f}}})",
+                              recorded ? "a CUDA graph" : "one by one", kernels,
+                              middle_of(given) * 1e6, middle_of(done) * 1e6)
+                      .c_str());
+    }
+  }
+
  private:
+  static double middle_of(std::vector<double> all) {
+    const auto middle = all.begin() + static_cast<std::ptrdiff_t>(all.size() / 2);
+    std::nth_element(all.begin(), middle, all.end());
+    return *middle;
+  }
+
   void tell(const Case& c, const KernelRow& row, double flops, const std::vector<const void*>& in,
             const std::vector<void*>& out) {
     std::string shapes, why;
@@ -227,8 +286,7 @@ class Bench {
     const int times = std::clamp(static_cast<int>(0.02 / once), 1, 2000);
     std::vector<double> groups;
     for (int i = 0; i < 7; ++i) groups.push_back(timed(times));
-    std::nth_element(groups.begin(), groups.begin() + 3, groups.end());
-    return groups[3];
+    return middle_of(groups);
   }
 
   std::unique_ptr<Device> device_;
@@ -254,6 +312,7 @@ int main(int count, char** words) {
     hetu::test::Bench bench(device);
     for (const hetu::test::Case& c : cases) bench.run(c);
     bench.run_update(divided > 1 ? 1 : 24);
+    for (const int kernels : {1, 100}) bench.run_stage_function(kernels);
   } catch (const hetu::Error& e) {
     std::fprintf(stderr, "gpu_bench: %s\n", e.what());
     return 1;
