@@ -1,7 +1,8 @@
 // What single kernels take on a card, at the sizes of BERT-large and ResNet-50: every row that
 // takes the node, so that libraries stand beside own kernels; and the end of BERT-large's step. A
 // line of JSON each. `gpu_bench cpu` does the same with the CPU's rows, to try the program;
-// `--small` divides the batch.
+// `--small` divides the batch. `--only TEXT`: the rows alone whose operator, a blank and its inputs
+// hold the text.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -65,13 +66,32 @@ void add_bert(std::vector<Timed>& all, std::int64_t batch, std::int64_t length) 
   all.push_back({"layer_norm_gamma_grad", {.shapes = {x, {rows}, {rows}, x}}});
 }
 
-/// Three convolutions of ResNet-50 and their gradients.
+/// Normalisations of ResNet-50, what is fused with them and their gradients.
+void add_norms(std::vector<Timed>& all, std::int64_t batch) {
+  for (const auto& [channels, side] : {std::pair<std::int64_t, std::int64_t>{64, 112}, {256, 56}}) {
+    const Shape x = {batch, channels, side, side}, one = {channels};
+    const auto add = [&, dtype = DType::BFloat16](const char* op, std::vector<Shape> shapes,
+                                                  Attrs attrs) {
+      all.push_back({op,
+                     {.shapes = std::move(shapes), .attrs = std::move(attrs)},
+                     dtype,
+                     Layout::ChannelsLast});
+    };
+    const Attrs epsilon = {{"epsilon", 1e-5}};
+    add("batch_norm_relu", {x, one, one, one, one}, {});
+    add("batch_norm_add_relu", {x, one, one, one, one, x}, {});
+    add("batch_norm_relu_grad", {x, one, one, one, one, x}, epsilon);
+    add("batch_norm_add_relu_grad", {x, one, one, one, x, x, x}, epsilon);
+  }
+}
+
+/// Three convolutions of ResNet-50 and their gradients, and the first layer's.
 void add_resnet(std::vector<Timed>& all, std::int64_t batch, DType dtype, Layout images) {
   struct Layer {
     std::int64_t inputs, outputs, side, window, stride;
   };
-  for (const Layer& l :
-       {Layer{64, 64, 56, 3, 1}, Layer{256, 512, 56, 1, 2}, Layer{512, 512, 7, 3, 1}}) {
+  for (const Layer& l : {Layer{3, 64, 224, 7, 2}, Layer{64, 64, 56, 3, 1},
+                         Layer{256, 512, 56, 1, 2}, Layer{512, 512, 7, 3, 1}}) {
     const std::int64_t made = l.side / l.stride, padding = l.window / 2;
     const Shape x = {batch, l.inputs, l.side, l.side}, y = {batch, l.outputs, made, made};
     const Shape w = {l.outputs, l.inputs, l.window, l.window};
@@ -96,6 +116,7 @@ std::vector<Timed> all_timed(std::int64_t divided) {
   add_bert(all, std::max<std::int64_t>(32 / divided, 1), 128);
   add_bert(all, std::max<std::int64_t>(8 / divided, 1), 512);
   const std::int64_t images = std::max<std::int64_t>(128 / divided, 1);
+  add_norms(all, images);
   add_resnet(all, images, DType::BFloat16, Layout::ChannelsLast);
   add_resnet(all, images, DType::Float32, Layout::Plain);
   return all;
@@ -136,9 +157,11 @@ Tensor filled(const TensorType& type, std::uint64_t seed) {
 
 class Bench {
  public:
-  explicit Bench(const std::string& name) : device_(open_device(name)), on_card_(name == "cuda") {}
+  Bench(const std::string& name, std::string only)
+      : device_(open_device(name)), on_card_(name == "cuda"), only_(std::move(only)) {}
 
   void run(const Case& c) {
+    if (fmt::format("{} {}", c.op, shapes_of(c)).find(only_) == std::string::npos) return;
     const OpDef& def = op_set().find(c.op);
     std::vector<Device::Memory> held;
     std::vector<const void*> in;
@@ -243,6 +266,14 @@ class Bench {
   }
 
  private:
+  static std::string shapes_of(const Case& c) {
+    std::string all;
+    for (const TensorType& t : c.inputs) {
+      if (!all.empty()) all += ' ';
+      all += to_string(t);
+    }
+    return all;
+  }
   static double middle_of(std::vector<double> all) {
     const auto middle = all.begin() + static_cast<std::ptrdiff_t>(all.size() / 2);
     std::nth_element(all.begin(), middle, all.end());
@@ -251,9 +282,7 @@ class Bench {
 
   void tell(const Case& c, const KernelRow& row, double flops, const std::vector<const void*>& in,
             const std::vector<void*>& out) {
-    std::string shapes, why;
-    for (const TensorType& t : c.inputs) shapes += fmt::format("{} ", to_string(t));
-    shapes.pop_back();
+    std::string why;
     double seconds = 0;
     try {
       const PreparedKernel kernel = row.prepare(c.desc());
@@ -263,12 +292,13 @@ class Bench {
     } catch (const Error& e) {
       why = e.what();
     }
-    std::printf("%s\n", fmt::format(R"({{"op": "{}", "inputs": "{}", "images": "{}", "row": "{}", )"
-                                    R"("us": {:.2f}, "tflops": {:.2f}, "problem": "{}"}})",
-                                    c.op, shapes, c.images == Layout::Plain ? "plain" : "last",
-                                    row.implementation, seconds * 1e6,
-                                    seconds > 0 ? flops / seconds * 1e-12 : 0.0, why)
-                            .c_str());
+    std::printf("%s\n",
+                fmt::format(R"({{"op": "{}", "inputs": "{}", "images": "{}", "row": "{}", )"
+                            R"("us": {:.2f}, "tflops": {:.2f}, "problem": "{}"}})",
+                            c.op, shapes_of(c), c.images == Layout::Plain ? "plain" : "last",
+                            row.implementation, seconds * 1e6,
+                            seconds > 0 ? flops / seconds * 1e-12 : 0.0, why)
+                    .c_str());
     std::fflush(stdout);
   }
 
@@ -291,6 +321,7 @@ class Bench {
 
   std::unique_ptr<Device> device_;
   bool on_card_;
+  std::string only_;
 };
 
 }  // namespace
@@ -298,10 +329,13 @@ class Bench {
 
 int main(int count, char** words) {
   const char* device = "cuda";
+  std::string only;
   std::int64_t divided = 1;
   for (int i = 1; i < count; ++i) {
     if (std::string_view(words[i]) == "--small")
       divided = 64;
+    else if (std::string_view(words[i]) == "--only" && i + 1 < count)
+      only = words[++i];
     else
       device = words[i];
   }
@@ -309,8 +343,9 @@ int main(int count, char** words) {
     std::vector<hetu::test::Case> cases;  // whatever the device is, all are right
     for (const auto& timed : hetu::test::all_timed(divided))
       cases.push_back(hetu::test::case_of(timed));
-    hetu::test::Bench bench(device);
+    hetu::test::Bench bench(device, only);
     for (const hetu::test::Case& c : cases) bench.run(c);
+    if (!only.empty()) return 0;
     bench.run_update(divided > 1 ? 1 : 24);
     for (const int kernels : {1, 100}) bench.run_stage_function(kernels);
   } catch (const hetu::Error& e) {
