@@ -11,7 +11,7 @@ namespace {
 template <class T>
 struct SumAndSquares {
   using R = Real<T>;
-  static constexpr int kAtOnce = 4;
+  static constexpr int kAtOnce = sizeof(T) == 2 ? 8 : 4, kBlocks = 3;
   const T* x;
   template <int V>
   struct Known {};

@@ -10,14 +10,19 @@ namespace {
 /// What follows the norm: nothing, relu, or relu of the sum with a skip.
 enum class Behind { Nothing, Relu, SkipAndRelu };
 
-/// The gradient that reaches the norm's result: of relu where that is above 0.
+/// The gradient that reaches the norm's result: of relu where that is above 0. With a skip it is
+/// dskip, which is written where sums are made.
 template <class T, Behind kBehind>
 struct SlopeOf {
   using R = Real<T>;
-  static constexpr int kAtOnce = 2;
-  const T *x, *dy, *y, *more;  // y, more: where relu follows a skip, its result, a second gradient
-  const float *mean, *beta;    // beta: where relu follows
-  const R* scale;              // of channels
+  static constexpr int kAtOnce = kBehind == Behind::SkipAndRelu || sizeof(T) > 2 ? 2 : 4;
+  static constexpr int kBlocks = 2;
+  const T *x, *dy;
+  const float *mean, *beta;  // beta: where relu follows
+  const R* scale;            // of channels
+  const T *y = nullptr,
+          *more = nullptr;  // where relu follows a skip: its result, a second gradient
+  T* dskip = nullptr;
 
   template <int V>
   struct Known {
@@ -73,6 +78,17 @@ struct SlopeOf {
       sums[1][v] += R(slope[v]) * apart[v];
     }
   }
+  template <int V>
+  HETU_HD void write(const Known<V>& k, const Lanes<V>& lanes, std::int64_t at) const {
+    if constexpr (kBehind == Behind::SkipAndRelu) {
+      R apart[V];
+      float slope[V];
+      slopes(k, lanes, apart, slope);
+      Raw<T, V> raw;
+      narrow(slope, raw);
+      store_raw(dskip + at, raw);
+    }
+  }
 };
 
 /// gamma / sqrt(variance + epsilon).
@@ -106,10 +122,10 @@ struct ChannelGradOf {
 template <class T, Behind kBehind>
 struct ImageGradOf {
   using Slopes = SlopeOf<T, kBehind>;
-  using R = Real<T>;
-  static constexpr int kAtOnce = Slopes::kAtOnce;
+  using R = typename Slopes::R;
+  static constexpr int kAtOnce = 2;
   Slopes of;
-  T *dx, *dskip;
+  T* dx;
   const R* coefficients;
   std::int64_t channels;
   template <int V>
@@ -142,10 +158,6 @@ struct ImageGradOf {
     Raw<T, V> raw;
     narrow(made, raw);
     store_raw(dx + at, raw);
-    if constexpr (kBehind == Behind::SkipAndRelu) {
-      narrow(slope, raw);
-      store_raw(dskip + at, raw);
-    }
   }
 };
 
@@ -162,14 +174,14 @@ struct BatchNormGrad {
     constexpr bool kPlain = kBehind == Behind::Nothing;
     auto* const parts = static_cast<double*>(c.scratch);
     auto* const coefficients = reinterpret_cast<R*>(parts + parts_of(channels));
-    const SlopeOf<T, kBehind> of = {c.in<T>(0),
-                                    c.in<T>(kPlain ? 4 : 5),
-                                    kSkip ? c.in<T>(4) : nullptr,
-                                    kSkip ? c.in<T>(6) : nullptr,
-                                    c.in<float>(2),
-                                    kBehind == Behind::Relu ? c.in<float>(4) : nullptr,
-                                    coefficients};
     T *const dx = c.out<T>(0), *const dskip = kSkip ? c.out<T>(3) : nullptr;
+    SlopeOf<T, kBehind> of = {c.in<T>(0), c.in<T>(kPlain ? 4 : 5), c.in<float>(2),
+                              kBehind == Behind::Relu ? c.in<float>(4) : nullptr, coefficients};
+    if constexpr (kSkip) {
+      of.y = c.in<T>(4);
+      of.more = c.in<T>(6);
+      of.dskip = dskip;
+    }
     const ChannelGradOf<R> then = {c.in<float>(3),  c.out<float>(1),
                                    c.out<float>(2), coefficients,
                                    channels.count,  static_cast<double>(channels.per_channel()),
@@ -178,8 +190,14 @@ struct BatchNormGrad {
     in_packs(channels, {of.x, of.dy, of.y, of.more, of.mean, of.beta, dx, dskip, coefficients},
              [&]<int V>(std::integral_constant<int, V>) {
                sum_channels<V>(channels, of, then, parts);
-               sweep_channels<V>(
-                   channels, ImageGradOf<T, kBehind>{of, dx, dskip, coefficients, channels.count});
+               const auto sweep = [&]<Behind kThen>(const SlopeOf<T, kThen>& slope) {
+                 const ImageGradOf<T, kThen> body = {slope, dx, coefficients, channels.count};
+                 sweep_channels<V>(channels, body);
+               };
+               if constexpr (kSkip)
+                 sweep(SlopeOf<T, Behind::Nothing>{of.x, dskip, of.mean, nullptr, coefficients});
+               else
+                 sweep(of);
              });
   }
 };

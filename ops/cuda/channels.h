@@ -46,7 +46,9 @@ struct Channels {
 //   known<V>(channel)        -> Known<V>
 //   load(at, lanes)
 //   kAtOnce                  so many lanes are loaded before any is looked at
+//   kBlocks                  of a sum, as columns.h has it
 //   add(known, lanes, sums)  R sums[2][V]: of a sum
+//   write(known, lanes, at)  where it has one, behind add(): what it writes beside its sums
 //   make(at, known, lanes)   of what is written
 
 /// What stands for the channels of V neighbours.
@@ -65,7 +67,7 @@ HETU_HD void of_channels(const From* from, std::int64_t channel, To (&to)[V]) {
 template <class Term>
 struct PixelTerm {
   using R = typename Term::R;
-  static constexpr int kSums = 2, kAtOnce = Term::kAtOnce;
+  static constexpr int kSums = 2, kAtOnce = Term::kAtOnce, kBlocks = Term::kBlocks;
   template <int V>
   using Lanes = typename Term::template Lanes<V>;
   Term of;
@@ -81,6 +83,10 @@ struct PixelTerm {
   HETU_HD void add(const Known& known, const Some& lanes, R (&sums)[2][V]) const {
     of.add(known, lanes, sums);
   }
+  template <class Known, class Some>
+  HETU_HD void write(const Known& known, const Some& lanes, std::int64_t at) const {
+    write_lanes(of, known, lanes, at);
+  }
 };
 
 /// Row `channel * images + image`, column: a pixel of plain images.
@@ -92,10 +98,13 @@ struct PlaneOf : RowWork {
   double* parts;
   HETU_HD double term(int round, std::int64_t row, std::int64_t j, const double*) const {
     const std::int64_t channel = row / channels.images, image = row % channels.images;
+    const std::int64_t at = (image * channels.count + channel) * channels.plane + j;
     typename Term::template Lanes<1> lane;
-    of.load((image * channels.count + channel) * channels.plane + j, lane);
+    of.load(at, lane);
     typename Term::R sums[2][1] = {};
-    of.add(of.template known<1>(channel), lane, sums);
+    const auto known = of.template known<1>(channel);
+    of.add(known, lane, sums);
+    if (round == 0) write_lanes(of, known, lane, at);
     return sums[round][0];
   }
   HETU_HD void write(std::int64_t, std::int64_t, const double*) const {}

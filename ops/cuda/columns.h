@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <type_traits>
 
 #include "ops/cuda/packs.h"
 #include "ops/cuda/work.h"
@@ -15,50 +16,73 @@ namespace hetu::cuda {
 //   R, kSums                      what is computed in; how many sums a column has
 //   Known<V>, Lanes<V>            what is known of columns; what is loaded
 //   kAtOnce                       so many rows are loaded before any is looked at
+//   kBlocks                       that a multiprocessor has at once, of two-byte floats: more would
+//                                 have too few registers
 //   known<V>(column)              -> Known<V>
 //   load(row, at, lanes)          from element `at` of the matrix on, which is of that row
 //   add(known, lanes, sums)       to R sums[kSums][V]
+//   write(known, lanes, at)       where it has one, behind add()
 //   lies_in_packs()               where it has one, for packs
 
+/// What a term writes of lanes that it has added, if it does.
+template <class Term, class Known, class Lanes>
+HETU_HD void write_lanes(const Term& of, const Known& known, const Lanes& lanes, std::int64_t at) {
+  if constexpr (requires { of.write(known, lanes, at); }) of.write(known, lanes, at);
+}
+
 /// A block has a strip of columns and a piece of the rows, of which its threads have one each at a
-/// step; parts: [column, piece, sum].
+/// step; parts: [column, piece, sum]. A thread's rows are summed in R, so many at most, and those
+/// sums in float64, in shared memory, since its registers would hold up loads of other threads.
 template <class Term>
 struct StripSums {
-  static constexpr int kThreads = kMostThreads, kSums = Term::kSums;
-  using Sums = double[kSums][kPack];
+  using R = typename Term::R;
+  static constexpr int kThreads = kMostThreads, kSums = Term::kSums, kRowsOfSum = 32;
+  static constexpr int kAtOnce = std::is_same_v<R, float> ? Term::kBlocks : 1;
   Term of;
   std::int64_t rows, columns;
   Strips strips;
   std::int64_t tall;
   double* parts;
 
-  static constexpr int room() { return kThreads * int{sizeof(Sums)}; }
+  static constexpr int room() { return kThreads * kSums * kPack * int{sizeof(double)}; }
 
   /// A row, and where its columns lie.
   struct Place {
     std::int64_t row, at;
   };
   template <int N, class Known>
-  HETU_HD void add(const Known& known, Place first, Place apart, Sums& to) const {
+  HETU_HD void add(const Known& known, Place first, Place apart, R (&sums)[kSums][kPack]) const {
     typename Term::template Lanes<kPack> lanes[N];
     for (int n = 0; n < N; ++n)
       of.load(first.row + n * apart.row, first.at + n * apart.at, lanes[n]);
-    typename Term::R sums[kSums][kPack] = {};
-    for (int n = 0; n < N; ++n) of.add(known, lanes[n], sums);
-    for (int s = 0; s < kSums; ++s)
-      for (int v = 0; v < kPack; ++v) to[s][v] += sums[s][v];
+    for (int n = 0; n < N; ++n) {
+      of.add(known, lanes[n], sums);
+      write_lanes(of, known, lanes[n], first.at + n * apart.at);
+    }
   }
-  /// Rows from `row` on, so many apart, of the eight columns from `column` on.
-  HETU_HD void add_all(std::int64_t row, std::int64_t apart, std::int64_t column, Sums& to) const {
-    constexpr int kAtOnce = Term::kAtOnce;
+  /// Rows from `row` on, so many apart, of the eight columns from `column` on, to numbers that are
+  /// kThreads apart.
+  HETU_HD void add_all(std::int64_t row, std::int64_t apart, std::int64_t column,
+                       double* to) const {
+    constexpr int kRows = Term::kAtOnce;
     const auto known = of.template known<kPack>(column);
     const std::int64_t end = rows * columns;
     const Place step = {apart, apart * columns};
     Place now = {row, row * columns + column};
-    for (; now.at + (kAtOnce - 1) * step.at < end;
-         now = {now.row + kAtOnce * step.row, now.at + kAtOnce * step.at})
-      add<kAtOnce>(known, now, step, to);
-    for (; now.at < end; now = {now.row + step.row, now.at + step.at}) add<1>(known, now, step, to);
+    while (now.at < end) {
+      R sums[kSums][kPack] = {};
+      for (int turn = 0; turn < kRowsOfSum / kRows && now.at < end; ++turn) {
+        const bool all = now.at + (kRows - 1) * step.at < end;
+        if (all)
+          add<kRows>(known, now, step, sums);
+        else
+          add<1>(known, now, step, sums);
+        const int done = all ? kRows : 1;
+        now = {now.row + done * step.row, now.at + done * step.at};
+      }
+      for (int s = 0; s < kSums; ++s)
+        for (int v = 0; v < kPack; ++v) to[(s * kPack + v) * kThreads] += double(sums[s][v]);
+    }
   }
   template <class Block>
   HETU_HD void operator()(const Block& block) const {
@@ -66,12 +90,10 @@ struct StripSums {
     const std::int64_t piece = block.index() / strips.count;
     const std::int64_t first = block.index() % strips.count * strips.wide * kPack;
     block.each(kThreads, [=, this](int t) {
-      Sums sums = {};
+      for (int n = 0; n < kSums * kPack; ++n) shared[n * kThreads + t] = 0;
       const std::int64_t column = first + t % strips.wide * kPack;
       if (column < columns)
-        add_all(piece * tall + t / strips.wide, strips.pieces * tall, column, sums);
-      for (int s = 0; s < kSums; ++s)
-        for (int v = 0; v < kPack; ++v) shared[(s * kPack + v) * kThreads + t] = sums[s][v];
+        add_all(piece * tall + t / strips.wide, strips.pieces * tall, column, shared + t);
     });
     block.each(strips.wide * kPack * kSums, [=, this](int n) {
       const int s = n % kSums, v = n / kSums % kPack, pack = n / kSums / kPack;
@@ -102,6 +124,7 @@ struct ColumnPieces {
       of.load(r, r * columns + j, lane);
       typename Term::R made[kSums][1] = {};
       of.add(known, lane, made);
+      write_lanes(of, known, lane, r * columns + j);
       for (int s = 0; s < kSums; ++s) sums[s] += made[s][0];
     }
     for (int s = 0; s < kSums; ++s) parts[(j * pieces + piece) * kSums + s] = sums[s];

@@ -88,7 +88,7 @@ struct Strips {
   std::int64_t tall() const { return kMostThreads / wide; }
 };
 inline Strips strips_of(std::int64_t rows, std::int64_t packs) {
-  constexpr int kWidest = 16, kBlocks = 1024, kLeast = 4;  // rows of a thread
+  constexpr int kWidest = 16, kBlocks = 768, kLeast = 4;  // rows of a thread
   Strips s;
   while (s.wide < kWidest && s.wide < packs) s.wide *= 2;
   s.count = std::max<std::int64_t>((packs + s.wide - 1) / s.wide, 1);

@@ -142,7 +142,7 @@ struct GammaTerm {
 template <class T>
 struct GammaPackTerm {
   using R = Real<T>;
-  static constexpr int kSums = 1, kAtOnce = 4;
+  static constexpr int kSums = 1, kAtOnce = 2, kBlocks = 3;
   template <int V>
   struct Known {};
   template <int V>

@@ -33,7 +33,7 @@ struct Sum {
 template <class T>
 struct MatrixTerm {
   using R = Real<T>;
-  static constexpr int kSums = 1, kAtOnce = 4;
+  static constexpr int kSums = 1, kAtOnce = sizeof(T) == 2 ? 8 : 4, kBlocks = 3;
   template <int V>
   struct Known {};
   template <int V>

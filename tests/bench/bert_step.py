@@ -62,9 +62,10 @@ def hetu_step(batch: dict[str, numpy.ndarray], threads: int, dtype: str = "float
 
 
 def torch_step(batch: dict[str, numpy.ndarray], threads: int, masked_only: bool, narrow: bool = False,
-               compiled: bool = False, model_sizes: dict[str, Any] = BASE, device: str = "cpu") -> Callable[[], None]:
+               compiled: str | None = None, model_sizes: dict[str, Any] = BASE, device: str = "cpu") -> Callable[[], None]:
     """masked_only: the head is given the masked positions alone, as Hetu's; else all, as transformers' model does. narrow:
-    autocast to bfloat16. compiled: by torch.compile. On a device the batch lies there."""
+    autocast to bfloat16. compiled: by torch.compile in that mode. On a device the batch lies
+    there."""
     import torch
     import transformers
 
@@ -92,7 +93,7 @@ def torch_step(batch: dict[str, numpy.ndarray], threads: int, masked_only: bool,
 
     loss_of = loss_of_masked if masked_only else loss_of_all
     if compiled:
-        loss_of = torch.compile(loss_of)
+        loss_of = torch.compile(loss_of, mode=compiled)
 
     def step() -> None:
         optimizer.zero_grad()

@@ -40,8 +40,8 @@ def hetu_step(model: str, batch: dict[str, numpy.ndarray], threads: int, dtype: 
 
 
 def torch_step(model: str, batch: dict[str, numpy.ndarray], threads: int, narrow: bool = False,
-               compiled: bool = False, device: str = "cpu") -> Callable[[], None]:
-    """narrow: autocast to bfloat16. compiled: by torch.compile. On a device the batch lies there."""
+               compiled: str | None = None, device: str = "cpu") -> Callable[[], None]:
+    """narrow: autocast to bfloat16. compiled: by torch.compile in that mode. On a device the batch lies there."""
     import torch
     import torchvision
 
@@ -51,7 +51,7 @@ def torch_step(model: str, batch: dict[str, numpy.ndarray], threads: int, narrow
     image = torch.from_numpy(batch["image"]).to(device, memory_format=torch.channels_last)
     label = torch.from_numpy(batch["label"].astype(numpy.int64)).to(device)
 
-    run = torch.compile(net) if compiled else net
+    run = torch.compile(net, mode=compiled) if compiled else net
 
     def step() -> None:
         optimizer.zero_grad()

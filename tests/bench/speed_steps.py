@@ -71,7 +71,11 @@ def step_flops() -> int:
 def rivals(of: Workload, batch: dict[str, Any], threads: int, compiles: bool) -> dict[str, Callable[[], Step]]:
     """PyTorch's sides by name, made when they are called."""
     narrow = of.dtype == "bf16"
-    modes = {"eager": False, "compiled": True} if compiles else {"eager": False}
+    modes: dict[str, str | None] = {"eager": None}
+    if compiles:
+        modes["compiled"] = "default"
+    if compiles and of.device != "cpu":
+        modes["compiled with CUDA graphs"] = "reduce-overhead"
     if of.model not in BERTS:
         return {f"torch {mode}": lambda c=compiled: resnet_step.torch_step(of.model, batch, threads, narrow, c, of.device)
                 for mode, compiled in modes.items()}
