@@ -1,30 +1,50 @@
 // Convolutions by cuDNN where it is there, before the products of conv.cu. Channels-last images
-// want weights that lie so, too, for the card's matrix units: they are turned on the way.
+// want weights that lie so, too, for the card's matrix units: they are turned on the way. Of two
+// bytes those units load eight channels at once: a first layer's images, which have fewer, are
+// copied into scratch, all of a micro-batch, with zeros behind their channels; so are its weights,
+// and of their gradient the true channels are kept.
 #include <launch.h>
 
 #include <algorithm>
+#include <vector>
 
 #include "ops/cuda/cudnn_conv.h"
 #include "ops/cuda/numbers.h"
+#include "ops/cuda/packs.h"
 
 namespace hetu::cuda {
 namespace {
 
 using cpu::ConvShape;
 
-constexpr std::int64_t kLeastInputs = 8;  ///< what matrix units take of two bytes at once
+/// Channels-last pixels of two-byte floats, with zeros behind their channels: a pack of each.
+struct PadOf {
+  const std::uint16_t* x;
+  std::uint16_t* to;
+  int channels;
+  HETU_HD void operator()(std::int64_t pixel) const {
+    const std::uint16_t* const from = x + pixel * channels;
+    Raw<std::uint16_t> held;
+    for (int k = 0; k < kPack; ++k) held.of[k] = k < channels ? from[k] : std::uint16_t{0};
+    store_raw(to + pixel * kPack, held);
+  }
+};
 
-/// Weights [outputs, inputs, window] as [outputs, window, inputs], or back; of one input and one
-/// tap as they are, in another dtype.
+/// Weights [outputs, inputs, window] as [outputs, window, held], zeros behind the inputs, or back;
+/// of one input and one tap as they are, in another dtype.
 struct TurnOf {
   Reader from;
   Writer to;
-  std::int64_t inputs, taps;
+  std::int64_t inputs, held, taps;
   bool back;
-  HETU_HD void operator()(std::int64_t i) const {  // a place of the plain ones
-    const std::int64_t tap = i % taps, input = i / taps % inputs, output = i / taps / inputs;
-    const std::int64_t turned = (output * taps + tap) * inputs + input;
-    to.set(back ? i : turned, from[back ? turned : i]);
+  HETU_HD void operator()(std::int64_t i) const {  // a place of what is written
+    const std::int64_t inner = back ? taps : held, middle = back ? inputs : taps;
+    const std::int64_t rows = quotient(i, inner), output = quotient(rows, middle);
+    const std::int64_t last = i - rows * inner, first = rows - output * middle;
+    if (back)
+      to.set(i, from[(output * taps + last) * held + first]);
+    else
+      to.set(i, last < inputs ? from[(output * inputs + last) * taps + first] : 0.0F);
   }
 };
 
@@ -39,61 +59,117 @@ PreparedKernel own_kernel(const KernelDesc& d) {
   return own->prepare(d);
 }
 
+/// Of fewer inputs than matrix units take of two bytes at once.
+bool is_first_layer(const KernelDesc& d) {
+  return is_narrow(d.inputs[0].dtype) && cpu::conv_shape(d).group_inputs() < kPack;
+}
+
+/// Whether cuDNN is asked with inputs padded to a pack; a first layer's input wants no gradient.
+bool fits_padded(const KernelDesc& d) {
+  return is_first_layer(d) && d.images != Layout::Plain && cpu::conv_shape(d).groups == 1 &&
+         what_makes(d) != ConvMakes::Input;
+}
+
+/// Whether it is asked as the node is, after that. Its engines for gradients of a first layer's
+/// weights take twice as long as own kernels.
+bool fits_as_it_is(const KernelDesc& d) {
+  return !(is_first_layer(d) && what_makes(d) == ConvMakes::Weights &&
+           d.outputs[0].dtype == DType::Float32);
+}
+
+ConvTask padded(ConvTask task) {
+  task.shape.x.channels = kPack;
+  return task;
+}
+
 class Convolution {
  public:
   explicit Convolution(const KernelDesc& d)
       : task_{what_makes(d), cpu::conv_shape(d), d.images, d.inputs[0].dtype, std::string(d.name)},
         result_(d.outputs[0].dtype),
-        conv_(task_),
-        own_(own_kernel(d)),
-        turns_(d.images != Layout::Plain && taps() > 1 && task_.shape.group_inputs() > 1),
-        turned_at_((own_.scratch_bytes + 63) / 64 * 64) {}
+        own_(own_kernel(d)) {
+    if (fits_padded(d)) ways_.emplace_back(padded(task_));
+    if (fits_as_it_is(d)) ways_.emplace_back(task_);
+  }
 
   std::int64_t scratch_bytes() const {
-    const bool elsewhere = turns_ || result_ != task_.dtype;
-    return turned_at_ + (elsewhere ? weights() * std::int64_t{sizeof(float)} : 0);
+    std::int64_t most = own_.scratch_bytes;
+    for (const Way& way : ways_) {
+      const std::int64_t images = pads(way) ? pixels() * kPack * dtype_bytes(task_.dtype) : 0;
+      most = std::max(most, weights_bytes(way) + images);
+    }
+    return most;
   }
 
   void operator()(const KernelCall& c) const {
-    if (!conv_.there()) return own_.run(c);
-    void* const turned = static_cast<char*>(c.scratch) + turned_at_;
-    if (task_.makes == ConvMakes::Weights) {
-      const bool elsewhere = turns_ || result_ != task_.dtype;
-      conv_(c.inputs[0], elsewhere ? turned : c.outputs[0], c.inputs[1]);
-      if (elsewhere) turn(turned, c.outputs[0], result_, true);
-      return;
-    }
-    const void* w = c.inputs[1];
-    if (turns_) {
-      turn(w, turned, task_.dtype, false);
-      w = turned;
-    }
-    if (task_.makes == ConvMakes::Output)
-      conv_(c.inputs[0], w, c.outputs[0]);
-    else
-      conv_(c.outputs[0], w, c.inputs[0]);
+    for (const Way& way : ways_)
+      if (way.conv.there(/*warns=*/&way == &ways_.back())) return run(way, c);
+    own_.run(c);
   }
 
  private:
-  std::int64_t taps() const { return task_.shape.w.height * task_.shape.w.width; }
-  std::int64_t weights() const {
-    return task_.shape.y.channels * task_.shape.group_inputs() * taps();
+  struct Way {
+    ConvTask task;  ///< as cuDNN is told of it
+    CudnnConv conv;
+    explicit Way(const ConvTask& t) : task(t), conv(t) {}
+  };
+
+  bool pads(const Way& way) const { return way.task.shape.x.channels != task_.shape.x.channels; }
+  bool turns(const Way& way) const {
+    return task_.layout != Layout::Plain &&
+           (pads(way) || (taps() > 1 && task_.shape.group_inputs() > 1));
   }
-  void turn(const void* from, void* to, DType result, bool back) const {
-    for_each(weights(), TurnOf{{from, task_.dtype},
-                               {to, result},
-                               turns_ ? task_.shape.group_inputs() : 1,
-                               turns_ ? taps() : 1,
-                               back});
+  bool moves_weights(const Way& way) const { return turns(way) || result_ != task_.dtype; }
+
+  std::int64_t taps() const { return task_.shape.w.height * task_.shape.w.width; }
+  std::int64_t pixels() const { return task_.shape.x.per_channel(); }
+  std::int64_t weights(const ConvTask& of) const {
+    return of.shape.y.channels * of.shape.group_inputs() * taps();
+  }
+  /// Of weights, or of their gradient, as cuDNN has them: they come first in scratch.
+  std::int64_t weights_bytes(const Way& way) const {
+    if (!moves_weights(way)) return 0;
+    return (weights(way.task) * dtype_bytes(task_.dtype) + 63) / 64 * 64;
+  }
+
+  void run(const Way& way, const KernelCall& c) const {
+    const bool moves = moves_weights(way);
+    if (task_.makes == ConvMakes::Weights) {
+      way.conv(images(way, c), moves ? c.scratch : c.outputs[0], c.inputs[1]);
+      if (moves) turn(way, c.scratch, c.outputs[0], true);
+      return;
+    }
+    if (moves) turn(way, c.inputs[1], c.scratch, false);
+    const void* const w = moves ? c.scratch : c.inputs[1];
+    if (task_.makes == ConvMakes::Output)
+      way.conv(images(way, c), w, c.outputs[0]);
+    else
+      way.conv(c.outputs[0], w, c.inputs[0]);
+  }
+
+  const void* images(const Way& way, const KernelCall& c) const {
+    if (!pads(way)) return c.inputs[0];
+    void* const to = static_cast<char*>(c.scratch) + weights_bytes(way);
+    for_each(pixels(), PadOf{c.in<std::uint16_t>(0), static_cast<std::uint16_t*>(to),
+                             static_cast<int>(task_.shape.x.channels)});
+    return to;
+  }
+
+  void turn(const Way& way, const void* from, void* to, bool back) const {
+    const bool turned = turns(way);
+    for_each(weights(back ? task_ : way.task), TurnOf{{from, task_.dtype},
+                                                      {to, back ? result_ : task_.dtype},
+                                                      turned ? task_.shape.group_inputs() : 1,
+                                                      turned ? way.task.shape.group_inputs() : 1,
+                                                      turned ? taps() : 1,
+                                                      back});
   }
 
   ConvTask task_;
   DType
       result_;  ///< of the node; cuDNN's engines that sum weights' gradients fast give task_.dtype
-  CudnnConv conv_;
   PreparedKernel own_;
-  bool turns_;
-  std::int64_t turned_at_;  ///< bytes into scratch
+  std::vector<Way> ways_;  ///< the first of which cuDNN has a plan runs
 };
 
 /// Without a bias, in one dtype; gradients of weights in float32, too, rounded to theirs by cuDNN.
@@ -104,10 +180,8 @@ bool fits(const KernelDesc& d) {
       if (cpu::count_of(t) == 0) return false;
   const DType dtype = d.inputs[0].dtype, result = d.outputs[0].dtype;
   const bool wide = what_makes(d) == ConvMakes::Weights && result == DType::Float32;
-  // Of the first layer: its engines for gradients of weights take twice as long as own kernels.
-  if (wide && is_narrow(dtype) && cpu::conv_shape(d).group_inputs() < kLeastInputs) return false;
   return d.inputs[1].dtype == dtype && (result == dtype || wide) &&
-         (is_narrow(dtype) || dtype == DType::Float32);
+         (is_narrow(dtype) || dtype == DType::Float32) && (fits_padded(d) || fits_as_it_is(d));
 }
 
 PreparedKernel prepare(const KernelDesc& d) {

@@ -53,8 +53,9 @@ bool has_cudnn();
 class CudnnConv {
  public:
   explicit CudnnConv(const ConvTask& task);
-  /// Whether this card's library has such a plan; a warning says once that it has none.
-  bool there() const;
+  /// Whether this card's library has such a plan; where nothing else is asked for it then, a
+  /// warning says once that it has none.
+  bool there(bool warns = true) const;
   /// What is made is written, the other two are read.
   void operator()(const void* x, const void* w, const void* y) const;
 

@@ -170,12 +170,11 @@ TEST_F(OnGpu, CudnnHasPlansWhereItIsWanted) {
   if (wanted == nullptr) GTEST_SKIP() << "GPU_TEST_CUDNN is not set";
   ASSERT_EQ(cuda::has_cudnn(), std::string_view(wanted) == "1");
   if (!cuda::has_cudnn()) return;
-  const cpu::ConvShape shapes[] = {// of ResNet-50, and what it has not: dilation, groups
-                                   {{2, 8, 9, 9}, {2, 8, 9, 9}, {3, 3, 1, 1}},
-                                   {{2, 8, 9, 9}, {2, 16, 5, 5}, {1, 1, 2}},
-                                   {{2, 3, 16, 16}, {2, 8, 8, 8}, {7, 7, 2, 3}},
-                                   {{2, 8, 9, 9}, {2, 8, 9, 9}, {3, 3, 1, 2, 2}},
-                                   {{2, 8, 9, 9}, {2, 8, 9, 9}, {3, 3, 1, 1}, 2}};
+  const cpu::ConvShape shapes[] = {
+      // of ResNet-50, the third as it is and padded, and what it has not: dilation, groups
+      {{2, 8, 9, 9}, {2, 8, 9, 9}, {3, 3, 1, 1}},    {{2, 8, 9, 9}, {2, 16, 5, 5}, {1, 1, 2}},
+      {{2, 3, 16, 16}, {2, 8, 8, 8}, {7, 7, 2, 3}},  {{2, 8, 16, 16}, {2, 8, 8, 8}, {7, 7, 2, 3}},
+      {{2, 8, 9, 9}, {2, 8, 9, 9}, {3, 3, 1, 2, 2}}, {{2, 8, 9, 9}, {2, 8, 9, 9}, {3, 3, 1, 1}, 2}};
   for (const cpu::ConvShape& shape : shapes)
     for (const DType dtype : {DType::Float32, DType::BFloat16, DType::Float16})
       for (const Layout layout : {Layout::Plain, Layout::ChannelsLast})

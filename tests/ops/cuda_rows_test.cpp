@@ -176,11 +176,55 @@ TEST(CudaConv, RunsByOwnKernelsWhereCudnnHasNoPlan) {
     const std::vector<Tensor> inputs = make_inputs(c, *sample, kSeed);
     const KernelRow &library = *cuda_kernels(op).front(), &own = *cuda_kernels(op).back();
     ASSERT_STREQ(library.implementation, "cudnn");
-    cuda::host_has_plan = false;
+    cuda::host_most_inputs = 0;
     const std::vector<Tensor> got = run_row(library, c, inputs, {}, 0xff);
-    cuda::host_has_plan = true;
+    cuda::host_most_inputs = cuda::kAnyInputs;
     EXPECT_TRUE(got[0].same_bits(run_row(own, c, inputs, {}, 0xff)[0]));
   }
+}
+
+// Of a first layer's channels-last images in two bytes the library sees eight channels; where it
+// has no such plan, the node's own, or for the gradient of its weights in float32 none.
+TEST(CudaConv, PadsInputsOfFirstLayers) {
+  const HostBench host;
+  const std::int64_t outputs = 4, window = 3;
+  const Attrs forward = {{"stride", std::int64_t{2}}, {"padding", std::int64_t{1}}};
+  Attrs backward = forward;
+  for (const char* name : {"height", "width"}) backward.set(name, window);
+  for (const DType floats : {DType::Float32, DType::BFloat16, DType::Float16})
+    for (const std::int64_t inputs : {1, 3, 5, 8, 9})
+      for (const Layout images : {Layout::Plain, Layout::ChannelsLast})
+        for (const bool gradient : {false, true}) {
+          SCOPED_TRACE(fmt::format("{} {} {}", dtype_name(floats), inputs, gradient));
+          const OpDef& def = op_set().find(gradient ? "conv2d_weight_grad" : "conv2d");
+          const Shape x = {2, inputs, 7, 5}, y = {2, outputs, 4, 3};
+          const Sample s =
+              gradient ? Sample{.shapes = {x, y}, .attrs = backward}
+                       : Sample{.shapes = {x, {outputs, inputs, window, window}}, .attrs = forward};
+          Case c = make_case(def, s, floats);
+          c.images = images;
+          const bool first = is_narrow(floats) && inputs < 8;
+          const bool pads = first && images == Layout::ChannelsLast;
+          const KernelRow& library = *cuda_kernels(def.name).front();
+          ASSERT_EQ(library.takes(c.desc()), pads || !first || !gradient);
+          if (!library.takes(c.desc())) continue;
+          const std::vector<Tensor> given = make_inputs(c, s, kSeed);
+          const std::vector<Tensor> there =
+              images == Layout::Plain ? given : moved(def.images.inputs, given, "channels_last");
+          const std::vector<Tensor> want = in_float64(c, given, {});
+          const auto runs_with = [&](std::int64_t library_sees) {
+            cuda::host_inputs = 0;
+            const std::vector<Tensor> got = run_row(library, c, there, {}, 0xff);
+            EXPECT_EQ(cuda::host_inputs, library_sees);
+            const bool moves = images != Layout::Plain && !gradient;
+            expect_near(library, c, moves ? moved(def.images.outputs, got, "plain") : got, want);
+          };
+          runs_with(pads ? 8 : inputs);
+          if (!pads) continue;
+          cuda::host_most_inputs = inputs;
+          runs_with(gradient ? 0 : inputs);
+          cuda::host_most_inputs = cuda::kAnyInputs;
+        }
 }
 
 // What a step's later micro-batches add to the gradient of a weight, as one product.

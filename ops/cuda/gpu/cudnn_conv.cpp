@@ -201,10 +201,10 @@ bool has_cudnn() { return cudnn() != nullptr; }
 
 CudnnConv::CudnnConv(const ConvTask& task) : plan_(std::make_shared<Plan>(task)) {}
 
-bool CudnnConv::there() const {
+bool CudnnConv::there(bool warns) const {
   if (!plan_->asked) {
     plan_->ask();
-    if (!plan_->plan)
+    if (!plan_->plan && warns)
       log(Level::Warning, "convolution '{}': cuDNN has no plan for it here; an own kernel runs it",
           plan_->task.node);
   }

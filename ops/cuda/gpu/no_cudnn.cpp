@@ -10,7 +10,7 @@ bool has_cudnn() { return false; }
 
 CudnnConv::CudnnConv(const ConvTask&) { HETU_ASSERT(false); }
 
-bool CudnnConv::there() const { return false; }
+bool CudnnConv::there(bool) const { return false; }
 
 void CudnnConv::operator()(const void*, const void*, const void*) const { HETU_ASSERT(false); }
 

@@ -16,7 +16,7 @@ bool has_cudnn() { return true; }
 
 CudnnConv::CudnnConv(const ConvTask& task) : plan_(std::make_shared<Plan>(Plan{task})) {}
 
-bool CudnnConv::there() const { return host_has_plan; }
+bool CudnnConv::there(bool) const { return plan_->task.w().size[1] <= host_most_inputs; }
 
 namespace {
 
@@ -68,6 +68,7 @@ void each_product(const ConvTask& t, const Body& body) {
 
 void CudnnConv::operator()(const void* x, const void* w, const void* y) const {
   const ConvTask& t = plan_->task;
+  host_inputs = t.w().size[1];
   const bool input = t.makes == ConvMakes::Input, weights = t.makes == ConvMakes::Weights;
   std::vector<double> sums(static_cast<std::size_t>(reach(input     ? t.x()
                                                           : weights ? t.w()
