@@ -15,9 +15,9 @@ struct KeyRange {
   HETU_HD std::int64_t size() const { return end - begin; }
 };
 
-/// Of attention (q, k, v, mask), attention_grad (q, k, v, probs, dy), attention_scores_grad (dy, v,
-/// probs) and the fused ones (q, k, v, mask; q, k, v, stats, dy, mask) alike. Head h of the queries
-/// reads head h / group of keys and values.
+/// Of attention (q, k, v, mask), attention_grad (q, k, v, probs, dy, y), attention_scores_grad (dy,
+/// v, probs) and the fused ones (q, k, v, mask; q, k, v, stats, dy, y, mask) alike. Head h of the
+/// queries reads head h / group of keys and values.
 struct AttentionShape {
   std::int64_t samples, queries, keys, width, kv_width, heads, kv_heads, columns, group;
   std::int64_t window;

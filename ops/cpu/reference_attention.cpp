@@ -140,7 +140,7 @@ struct FusedAttention : AttentionShape {
 template <class T, bool kFused>
 struct Backward : AttentionShape {
   AttentionMask mask;
-  explicit Backward(const KernelDesc& d) : AttentionShape(d), mask(d, 5) {}
+  explicit Backward(const KernelDesc& d) : AttentionShape(d), mask(d, 6) {}
 
   void operator()(const KernelCall& c) const {
     std::fill_n(c.out<T>(0), samples * queries * width, T(0));
@@ -163,7 +163,6 @@ struct Backward : AttentionShape {
     return static_cast<T>(std::exp(double(score) - double(stats[0])) * double(stats[1]));
   }
 
-  /// Two passes over the row, since the gradient of a score needs the row's sum of probs * dprobs.
   void score(const KernelCall& c, const ScoreRow& at) const {
     const Offsets to(*this, at);
     const T *q = c.in<T>(0) + to.query, *k = c.in<T>(1) + to.kv, *v = c.in<T>(2) + to.kv;
@@ -171,10 +170,8 @@ struct Backward : AttentionShape {
     const std::int64_t element = row(at.head, at.query);
     const PhiloxStream random = stream(c.run, at.sample);
     const KeyRange seen = range(at.query);
-    double total = 0;
-    for (std::int64_t j = seen.begin; j < seen.end; ++j)
-      total += prob(c, at, to, j) * factor<T>(*this, c.run, random, element + j) *
-               dot(dy, v + j * kv_width, columns);
+    // The row's sum of probs * dprobs.
+    const double total = dot(dy, c.in<T>(5) + to.query, columns);
     T *dq = c.out<T>(0) + to.query, *dk = c.out<T>(1) + to.kv, *dv = c.out<T>(2) + to.kv;
     for (std::int64_t j = seen.begin; j < seen.end; ++j) {
       const T p = prob(c, at, to, j), keep = factor<T>(*this, c.run, random, element + j);

@@ -11,44 +11,52 @@ using namespace vector_attention;
 /// What both gradients have in common. `slope` is that of scores by what is asked for.
 struct ScoresGrad : Scores {
   float slope;
-  ScoresGrad(const KernelDesc& d, float by) : Scores(d, 5), slope(by) {
+  ScoresGrad(const KernelDesc& d, float by) : Scores(d, 6), slope(by) {
     scratch =
         D * P + 2 * kBlockRows * P;  // V^T, dropped probs (factors before), gradient of scores
   }
 
   /// Of row r of a block: rows of `probs`, `dropped` and `ds` from the block's first key on.
+  /// `total` is the sum of probs times their gradients, where it is known.
   template <class T>
   void scores_grad(const Block& b, std::int64_t r, const T* probs, bool drop, float* dropped,
-                   float* ds) const {
+                   float* ds, const float* total = nullptr) const {
     const KeyRange seen = range(b.first + r);
     const std::int64_t begin = seen.begin - b.keys.begin, end = seen.end - b.keys.begin;
     for (float* row : {dropped, ds}) {
       std::fill(row, row + begin, 0.0f);
       std::fill(row + end, row + b.keys.size(), 0.0f);
     }
-    softmax_grad(probs + begin, drop, seen.size(), dropped + begin, ds + begin);
+    probs += begin;
+    dropped += begin;
+    ds += begin;
+    drop_grad(probs, drop, seen.size(), dropped, ds);
+    const float sum = total != nullptr ? *total : dot(probs, ds, seen.size());
+#pragma omp simd
+    for (std::int64_t j = 0; j < seen.size(); ++j) ds[j] = float(probs[j]) * (ds[j] - sum) * slope;
   }
 
-  /// From factors to dropped probs, and from the gradient of dropped probs to that of raw scores.
+  /// From factors to dropped probs, and from the gradient of dropped probs to that of probs.
   template <class T>
-  void softmax_grad(const T* probs, bool drop, std::int64_t n, float* dropped, float* ds) const {
-    float dot = 0;
+  static void drop_grad(const T* probs, bool drop, std::int64_t n, float* dropped, float* ds) {
     if (drop) {
-#pragma omp simd reduction(+ : dot)
+#pragma omp simd
       for (std::int64_t j = 0; j < n; ++j) {
         ds[j] *= dropped[j];
         dropped[j] *= float(probs[j]);
-        dot += float(probs[j]) * ds[j];
       }
     } else {
-#pragma omp simd reduction(+ : dot)
-      for (std::int64_t j = 0; j < n; ++j) {
-        dropped[j] = float(probs[j]);
-        dot += float(probs[j]) * ds[j];
-      }
-    }
 #pragma omp simd
-    for (std::int64_t j = 0; j < n; ++j) ds[j] = float(probs[j]) * (ds[j] - dot) * slope;
+      for (std::int64_t j = 0; j < n; ++j) dropped[j] = float(probs[j]);
+    }
+  }
+
+  template <class T>
+  static float dot(const T* a, const float* b, std::int64_t n) {
+    float sum = 0;
+#pragma omp simd reduction(+ : sum)
+    for (std::int64_t j = 0; j < n; ++j) sum += float(a[j]) * b[j];
+    return sum;
   }
 };
 
@@ -104,22 +112,26 @@ struct Backward : ScoresGrad {
     float *dropped = room.vt + D * P, *ds = dropped + kBlockRows * P;
     const std::int64_t n = b.keys.size(), from = b.keys.begin;
     const auto q = floats_of(c.in<T>(0) + query(b), b.rows, D, width, room.rows);
+    const T* y = c.in<T>(5) + query(b);
     const auto dy = floats_of(c.in<T>(4) + query(b), b.rows, D, width, room.rows + kBlockRows * D);
     T* to = c.out<T>(0) + query(b);
     const HeadRows<float> dq = sums_for(to, D, width, room.rows + 2 * kBlockRows * D);
     small_gemm({b.rows, padded(n), D, dy.stride, 1, P, P}, dy.data, room.vt + from, ds, false);
     if (drops(c.run)) factors(c.run, b, dropped);
+    const auto of_row = [&](std::int64_t r, const auto* probs) {
+      const float total = dot(y + r * width, dy.data + r * dy.stride, D);
+      scores_grad(b, r, probs, drops(c.run), dropped + r * P, ds + r * P, &total);
+    };
     if constexpr (kFused) {
       float *bias = room.kt + D * P, *tile = bias + P;
       small_gemm({b.rows, padded(n), D, q.stride, 1, P, P}, q.data, room.kt + from, tile, false);
       for (std::int64_t r = 0; r < b.rows; ++r) {
         weigh_again(c, b, r, bias, tile + r * P);
-        scores_grad(b, r, tile + r * P, drops(c.run), dropped + r * P, ds + r * P);
+        of_row(r, tile + r * P);
       }
     } else {
       const T* probs = c.in<T>(3) + weights(b) + from;
-      for (std::int64_t r = 0; r < b.rows; ++r)
-        scores_grad(b, r, probs + r * S, drops(c.run), dropped + r * P, ds + r * P);
+      for (std::int64_t r = 0; r < b.rows; ++r) of_row(r, probs + r * S);
     }
     small_gemm({b.rows, D, n, P, 1, room.k.stride, dq.stride}, ds,
                room.k.data + from * room.k.stride, dq.data, false);

@@ -98,11 +98,12 @@ struct FusedAttention : Attention {
   }
 };
 
-/// Gradients of scores, times `scale`, of all queries.
+/// Gradients of scores, times `scale`, of all queries. A row's sum of probs * dprobs is that of
+/// dy y, where y is given.
 struct ScoresGradOf : Heads {
   static constexpr int kRounds = 1;  // sum of probs * dprobs
   using Heads::Heads;
-  const float *dy = nullptr, *v = nullptr, *probs = nullptr;
+  const float *dy = nullptr, *v = nullptr, *probs = nullptr, *y = nullptr;
   float* ds = nullptr;
   double scale = 1;
   HETU_HD double dprobs(const ScoreRow& a, std::int64_t j) const {
@@ -111,6 +112,7 @@ struct ScoresGradOf : Heads {
   }
   HETU_HD double term(int, std::int64_t r, std::int64_t j, const double*) const {
     const ScoreRow a = at(r);
+    if (y != nullptr) return j == 0 ? dot(dy + query(a), y + query(a)) : 0.0;
     return sees(a, j) ? probs[r * s.keys + j] * dprobs(a, j) : 0.0;
   }
   HETU_HD void write(std::int64_t r, std::int64_t j, const double* total) const {
@@ -167,6 +169,7 @@ void attend_back(const KernelCall& c, const AttentionShape& s, const float* prob
   scores.dy = dy;
   scores.v = v;
   scores.probs = probs;
+  scores.y = c.in<float>(5);
   scores.ds = ds;
   scores.scale = s.scale;
   for_rows(s.samples * s.heads * s.queries, s.keys, scores);
@@ -216,12 +219,12 @@ struct ProbsAgainOf : Heads {
 struct FusedAttentionGrad {
   AttentionShape s;
   AttentionMask mask;
-  explicit FusedAttentionGrad(const KernelDesc& d) : s(d), mask(d, 5) {}
+  explicit FusedAttentionGrad(const KernelDesc& d) : s(d), mask(d, 6) {}
   std::int64_t scratch_bytes() const { return 2 * probs_bytes(s); }
   void operator()(const KernelCall& c) const {
     auto* const probs = static_cast<float*>(c.scratch);
     const std::int64_t scores = s.samples * s.heads * s.queries * s.keys;
-    ProbsAgainOf again(Heads(s, AttentionRun(c, s)), MaskBias(mask, c, 5));
+    ProbsAgainOf again(Heads(s, AttentionRun(c, s)), MaskBias(mask, c, 6));
     again.q = c.in<float>(0);
     again.k = c.in<float>(1);
     again.stats = c.in<float>(3);

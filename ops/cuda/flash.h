@@ -130,13 +130,14 @@ bool moves_in_pieces(const AttentionShape& s, std::initializer_list<const T*> te
          });
 }
 
-/// Whether inputs 0 to 2, dy and the results are of one dtype, and what the mask adds is float32.
+/// Whether inputs 0 to 2, dy, y and the results are of one dtype, and what the mask adds is
+/// float32.
 inline bool flash_takes(const KernelDesc& d) {
   const DType dtype = d.outputs[0].dtype;
   const bool backward = d.outputs.size() > 2;
-  for (std::size_t i : {0, 1, 2, 4})
+  for (std::size_t i : {0, 1, 2, 4, 5})
     if ((i < 3 || backward) && d.inputs[i].dtype != dtype) return false;
-  const std::size_t mask = backward ? 5 : 3;
+  const std::size_t mask = backward ? 6 : 3;
   return d.inputs.size() <= mask || !is_narrow(d.inputs[mask].dtype);
 }
 

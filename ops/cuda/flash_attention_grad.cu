@@ -28,6 +28,7 @@ struct FlashBackward : Flash<T> {
 template <class T>
 struct FlashQueryGrad : FlashBackward<T> {
   using FlashBackward<T>::FlashBackward;
+  const T* y = nullptr;
   T* dq = nullptr;
 
   struct Room {
@@ -71,45 +72,36 @@ struct FlashQueryGrad : FlashBackward<T> {
     this->load(block, this->q + this->query(first), shape.width, rows, t.queries, q_tile);
     this->load(block, this->dy + this->query(first), shape.width, rows, t.queries, dy_tile);
     block.each(t.queries * wide, [=](int i) { made[i / wide * sums + i % wide] = 0; });
-    block.each(t.queries, [=](int i) { row_totals[i] = 0; });
-
+    add_up(block, first, rows, dy_tile, row_totals);
     const KeyRange seen = this->seen(first.query, rows);
-    // The gradient of a score needs its row's total, which is known after all keys.
-    for (const bool counts : {true, false})
-      for (std::int64_t key = seen.begin; key < seen.end; key += t.keys) {
-        const int keys = this->rows(key, seen.end, t.keys);
-        this->load(block, this->k + this->kv(first, key), shape.kv_width, keys, t.keys, k_tile);
-        this->load(block, this->v + this->kv(first, key), shape.kv_width, keys, t.keys, v_tile);
-        this->products(block, q_tile, dy_tile, k_tile, v_tile, scores, of_weights);
-        this->decide(block, first, key, kept);
-        if (counts) {
-          count(block, first, rows, key, kept, scores, of_weights, row_totals);
-          continue;
-        }
-        of_queries(block, first, rows, key, kept, scores, of_weights, row_totals, of_scores);
-        block.multiply(Tile<T>{of_scores, tile_step<T>(t.keys), false},
-                       Tile<T>{k_tile, step, false}, made, sums, t.queries, wide, t.keys, true);
-      }
+    for (std::int64_t key = seen.begin; key < seen.end; key += t.keys) {
+      const int keys = this->rows(key, seen.end, t.keys);
+      this->load(block, this->k + this->kv(first, key), shape.kv_width, keys, t.keys, k_tile);
+      this->load(block, this->v + this->kv(first, key), shape.kv_width, keys, t.keys, v_tile);
+      this->products(block, q_tile, dy_tile, k_tile, v_tile, scores, of_weights);
+      this->decide(block, first, key, kept);
+      of_queries(block, first, rows, key, kept, scores, of_weights, row_totals, of_scores);
+      block.multiply(Tile<T>{of_scores, tile_step<T>(t.keys), false}, Tile<T>{k_tile, step, false},
+                     made, sums, t.queries, wide, t.keys, true);
+    }
     store(block, first, rows, made, row_totals);
   }
 
  private:
+  /// Of each row the sum of dy y, which is that of its weights times their gradients.
   template <class Block>
-  HETU_HD void count(const Block& block, const ScoreRow& first, int rows, std::int64_t key,
-                     const std::uint16_t* kept, const float* scores, const float* of_weights,
-                     float* row_totals) const {
-    const FlashTile t = this->tile;
-    const int step = tile_step<float>(t.keys);
-    const float* const of_rows = this->stats + 2 * this->row_of(first);
+  HETU_HD void add_up(const Block& block, const ScoreRow& first, int rows, const T* dy_tile,
+                      float* row_totals) const {
+    const T* const of_y = y + this->query(first);
+    const int step = tile_step<T>(this->padded());
     block.each_row(
-        t.queries, t.keys, 0.0F,
+        this->tile.queries, static_cast<int>(this->s.columns), 0.0F,
         [=, this](int i, int j) {
           if (i >= rows) return 0.0F;
-          const ScoreRow a = this->below(first, i);
-          const float p = this->weight(of_rows + 2 * i, a, key + j, scores[i * step + j]);
-          return p == 0.0F ? 0.0F : p * this->kept_factor(kept, i, j) * of_weights[i * step + j];
+          return static_cast<float>(dy_tile[i * step + j]) *
+                 static_cast<float>(of_y[i * this->s.width + j]);
         },
-        [](float a, float b) { return a + b; }, [=](int i, float sum) { row_totals[i] += sum; });
+        [](float a, float b) { return a + b; }, [=](int i, float sum) { row_totals[i] = sum; });
   }
 
   template <class Block>
@@ -246,7 +238,7 @@ template <class T>
 struct FlashAttentionGrad {
   AttentionShape s;
   AttentionMask mask;
-  explicit FlashAttentionGrad(const KernelDesc& d) : s(d), mask(d, 5) {}
+  explicit FlashAttentionGrad(const KernelDesc& d) : s(d), mask(d, 6) {}
   std::int64_t scratch_bytes() const {
     return s.samples * s.heads * s.queries * std::int64_t{sizeof(float)};
   }
@@ -262,8 +254,9 @@ struct FlashAttentionGrad {
       return body;
     };
     const Heads heads(s, AttentionRun(c, s));
-    const MaskBias bias(mask, c, 5);
+    const MaskBias bias(mask, c, 6);
     auto of_q = filled(FlashQueryGrad<T>(heads, bias, tile_of<FlashQueryGrad<T>>(s)));
+    of_q.y = c.in<T>(5);
     of_q.dq = c.out<T>(0);
     for_blocks(s.samples * s.heads * of_q.query_tiles(),
                FlashQueryGrad<T>::room(of_q.padded(), of_q.tile).bytes, of_q);

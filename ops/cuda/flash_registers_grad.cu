@@ -5,6 +5,7 @@
 #include <block.h>
 
 #include "ops/cuda/flash_registers.h"
+#include "ops/cuda/packs.h"
 #include "ops/cuda/tables.h"
 
 namespace hetu::cuda {
@@ -14,21 +15,20 @@ template <class T, int Wide>
 struct RegistersQueryGrad : FlashRegisters<T, Wide> {
   using Base = FlashRegisters<T, Wide>;
   using Base::Base;
-  using Base::kAhead;
   using Base::kSide;
   using Base::kStep;
   using Base::kThreads;
   using Base::s;
   using typename Base::Scores;
   using typename Base::Turns;
-  static constexpr int kKeptTiles = 8;  ///< of which dropout's decisions are made once
-  float* totals = nullptr;              ///< per row: the sum of weights times their gradients
+  const T* y = nullptr;
+  float* totals = nullptr;  ///< per row: the sum of weights times their gradients
   T* dq = nullptr;
 
   struct Room {
     int q, dy;
     Turns k, v, padding;
-    int kept, bytes;
+    int bytes;
   };
   HETU_HD static constexpr Room room() {
     SharedRoom r;
@@ -37,7 +37,6 @@ struct RegistersQueryGrad : FlashRegisters<T, Wide> {
             Base::tiles_of_turns(r),
             Base::tiles_of_turns(r),
             {r.take(kSide, 4), r.take(kSide, 4)},
-            r.take(kKeptTiles * kThreads, 4),
             r.bytes()};
   }
 
@@ -58,40 +57,30 @@ struct RegistersQueryGrad : FlashRegisters<T, Wide> {
     if (tiles > 0) bring_keys(block, first, seen.begin, seen.end, false);
     RowValues top, inverse, total;
     row_stats(first, rows, top, inverse);
-    total.fill(0);
+    add_up(first, rows, total);
     Sums<Wide> made;
     made.fill(0);
     typename Base::Decided decided;
     block.sync();
-    // The gradient of a score needs its row's total, which is known after all keys. As many tiles
-    // as there is room for stay where they are.
-    for (int turn = 0; turn < 2 * tiles; ++turn) {
-      const int number_of_tile = turn % tiles;
-      const bool odd = tiles > 1 && turn % 2 != 0, counts = turn < tiles;
+    for (int turn = 0; turn < tiles; ++turn) {
+      const std::int64_t key = seen.begin + turn * kSide;
+      const bool odd = turn % 2 != 0;
       const auto bring_next = [&] {
-        if (turn + 1 < 2 * tiles && (turn + 1 < tiles || tiles > (kAhead ? 2 : 1)))
-          bring_keys(block, first, seen.begin + (turn + 1) % tiles * kSide, seen.end, !odd);
+        if (turn + 1 < tiles) bring_keys(block, first, key + kSide, seen.end, !odd);
       };
       Base::take_turn(block, bring_next, [&] {
-        const std::int64_t key = seen.begin + number_of_tile * kSide;
-        decide_once(block, decided, stream, first, key, number_of_tile, counts);
+        this->decide(decided, stream, first, key);
         Scores scores, of_weights;
         products(block, first, rows, key, this->rows(key, seen.end, kSide), odd, scores,
                  of_weights);
+        const auto scale = static_cast<float>(s.scale);
         scores.each([&](const Place& p, float& x) {
-          float& grad = of_weights[p];
-          x = Base::power(x - top[p]) * inverse[p];
-          grad = this->is_kept(decided.now, p) ? grad * this->kept_scale() : 0.0F;
+          const float grad =
+              this->is_kept(decided.now, p) ? of_weights[p] * this->kept_scale() : 0.0F;
+          x = Base::power(x - top[p]) * inverse[p] * (grad - total[p]) * scale;
         });
-        if (counts) {
-          scores.each([&](const Place& p, float& x) { total[p] += x * of_weights[p]; });
-          if (turn + 1 == tiles) total.agree([](float a, float b) { return a + b; });
-        } else {
-          const auto scale = static_cast<float>(s.scale);
-          scores.each([&](const Place& p, float& x) { x *= (of_weights[p] - total[p]) * scale; });
-          Factor<T, kSide, true> of_scores(scores);
-          add_product<false>(made, of_scores, block.template shared<T>(at.k[odd]), kStep);
-        }
+        Factor<T, kSide, true> of_scores(scores);
+        add_product<false>(made, of_scores, block.template shared<T>(at.k[odd]), kStep);
       });
     }
     total.each([&](const Place& p, float& x) {
@@ -137,22 +126,35 @@ struct RegistersQueryGrad : FlashRegisters<T, Wide> {
     add_product<true>(of_weights, grads, block.template shared<T>(at.v[odd]), kStep);
   }
 
-  /// Of the first tiles a thread keeps what it decided at the first time.
-  template <class Block>
-  HETU_HD void decide_once(const Block& block, typename Base::Decided& decided,
-                           const PhiloxStream& stream, const ScoreRow& first, std::int64_t key,
-                           int number_of_tile, bool counts) const {
-    constexpr Room at = room();
-    auto* const of_tile = block.template shared<std::uint32_t>(at.kept) + number_of_tile * kThreads;
-    const bool stays = number_of_tile < kKeptTiles;
-    if (counts || !stays) this->decide(decided, stream, first, key);
-    if (!stays) return;
-    for_threads([&](int thread) {
-      if (counts)
-        of_tile[thread] = decided.now.of(thread);
-      else
-        decided.now.of(thread) = of_tile[thread];
+  /// Of each row the sum of dy y, which is that of its weights times their gradients. A lane adds
+  /// up a quarter of the columns.
+  HETU_HD void add_up(const ScoreRow& first, int rows, RowValues& total) const {
+    constexpr int kOf = 16 / sizeof(T), kLanes = 4;
+    const int columns = static_cast<int>(s.columns);
+    const T *const of_y = y + this->query(first), *const of_dy = this->dy + this->query(first);
+    total.each([&](const Place& p, float& sum) {
+      sum = 0;
+      unrolled<Wide / (kLanes * kOf)>([&](auto n) {
+        const int column = (n * kLanes + p.thread % kLanes) * kOf;
+        if (p.row >= rows || column >= columns) return;
+        const std::int64_t at = p.row * s.width + column;
+        const auto piece = [&](const T* from, float(&x)[kOf]) {
+          if (this->in_pieces) {
+            Raw<T, kOf> raw;
+            load_raw(from + at, raw);
+            widen(raw, x);
+          } else {
+            for (int i = 0; i < kOf; ++i)
+              x[i] = column + i < columns ? static_cast<float>(from[at + i]) : 0.0F;
+          }
+        };
+        float made[kOf], grad[kOf];
+        piece(of_y, made);
+        piece(of_dy, grad);
+        for (int i = 0; i < kOf; ++i) sum += made[i] * grad[i];
+      });
     });
+    total.agree([](float a, float b) { return a + b; });
   }
 };
 
@@ -335,7 +337,7 @@ template <class T, int Wide>
 struct RegistersAttentionGrad {
   AttentionShape s;
   AttentionMask mask;
-  explicit RegistersAttentionGrad(const KernelDesc& d) : s(d), mask(d, 5) {}
+  explicit RegistersAttentionGrad(const KernelDesc& d) : s(d), mask(d, 6) {}
   std::int64_t scratch_bytes() const {
     return s.samples * s.heads * s.queries * std::int64_t{sizeof(float)};
   }
@@ -348,12 +350,13 @@ struct RegistersAttentionGrad {
       body.dy = c.in<T>(4);
       body.totals = static_cast<float*>(c.scratch);
       body.in_pieces = moves_in_pieces<T>(
-          s, {body.q, body.k, body.v, body.dy, c.out<T>(0), c.out<T>(1), c.out<T>(2)});
+          s, {body.q, body.k, body.v, body.dy, c.in<T>(5), c.out<T>(0), c.out<T>(1), c.out<T>(2)});
       return body;
     };
     const Heads heads(s, AttentionRun(c, s));
-    const MaskBias bias(mask, c, 5);
+    const MaskBias bias(mask, c, 6);
     auto of_q = filled(RegistersQueryGrad<T, Wide>(heads, bias));
+    of_q.y = c.in<T>(5);
     of_q.dq = c.out<T>(0);
     for_blocks(s.samples * s.heads * of_q.query_tiles(), of_q.room().bytes, of_q);
     auto of_k = filled(RegistersKeyGrad<T, Wide>(heads, bias));

@@ -172,9 +172,10 @@ OpDef attention_op() {
         attrs.set("key", g.node.name);
         Values dx(3, kNone);
         if (g.wanted[0] || g.wanted[1] || g.wanted[2]) {
-          dx =
-              b.apply_all("attention_grad",
-                          {g.inputs[0], g.inputs[1], g.inputs[2], g.outputs[1], only_dy(g)}, attrs);
+          dx = b.apply_all(
+              "attention_grad",
+              {g.inputs[0], g.inputs[1], g.inputs[2], g.outputs[1], only_dy(g), g.outputs[0]},
+              attrs);
         }
         for (std::size_t i = 0; i < 3; ++i) dx[i] = g.wanted[i] ? dx[i] : kNone;
         if (g.inputs.size() == 4) dx.push_back(g.wanted[3] ? mask_grad(b, g, attrs) : kNone);
@@ -202,25 +203,26 @@ OpDef attention_grad() {
       .name = "attention_grad",
       .doc =
           "The gradients of attention with respect to q, k and v, under the mask of dropout that "
-          "the node called key has drawn.",
-      .inputs = {"q", "k", "v", "probs", "dy"},
+          "the node called key has drawn; the sum of a row's probs times their gradients is "
+          "sum(dy * y) of its head.",
+      .inputs = {"q", "k", "v", "probs", "dy", "y"},
       .outputs = {"dq", "dk", "dv"},
       .attrs = gradient_specs(),
       .infer = [](const InferArgs& a) -> std::vector<TensorType> {
         want_float(a);
         want_qkv(a);
         want_shape(a, 3, probs_shape(a), to_fit(a, 0));
-        want_shape(a, 4, a.inputs[0].shape, to_fit(a, 0));
+        for (std::size_t i = 4; i < 6; ++i) want_shape(a, i, a.inputs[0].shape, to_fit(a, 0));
         return {a.inputs[0], a.inputs[1], a.inputs[2]};
       },
       .flops = [](const InferArgs& a) { return 4 * product_flops(a); },
-      .samples = {{.shapes = {small, small, small, {kBatch, 2, 3, 3}, small},
+      .samples = {{.shapes = {small, small, small, {kBatch, 2, 3, 3}, small, small},
                    .attrs = keyed(attention_attrs(2, 0.0))},
-                  {.shapes = {{1, 1, 1}, {1, 1, 1}, {1, 1, 1}, {1, 1, 1, 1}, {1, 1, 1}},
+                  {.shapes = {{1, 1, 1}, {1, 1, 1}, {1, 1, 1}, {1, 1, 1, 1}, {1, 1, 1}, {1, 1, 1}},
                    .attrs = keyed(attention_attrs(1, 0.0))},
-                  {.shapes = {odd, odd, odd, {kBatch, 3, 5, 5}, odd},
+                  {.shapes = {odd, odd, odd, {kBatch, 3, 5, 5}, odd, odd},
                    .attrs = keyed(attention_attrs(3, 0.25))},
-                  {.shapes = {odd, grouped, grouped, {kBatch, 3, 5, 5}, odd},
+                  {.shapes = {odd, grouped, grouped, {kBatch, 3, 5, 5}, odd, odd},
                    .attrs = keyed(attention_attrs(3, 0.25, 1, 1, 3))}},
   };
 }
@@ -247,7 +249,7 @@ OpDef fused_attention_grad() {
   const Shape small = {kBatch, 3, 4}, odd = {kBatch, 5, 6}, grouped = {kBatch, 5, 2};
   const auto sample = [f](std::vector<Shape> shapes, const Attrs& attrs, DType mask) {
     Sample s{.shapes = std::move(shapes), .attrs = keyed(attrs)};
-    s.dtypes = {f, f, f, f, f, mask};
+    s.dtypes = {f, f, f, f, f, f, mask};
     s.dtypes.resize(s.shapes.size());
     s.integers_below = 2;
     return s;
@@ -255,28 +257,28 @@ OpDef fused_attention_grad() {
   return {
       .name = "fused_attention_grad",
       .doc =
-          "The gradients of fused_attention with respect to q, k and v, under the mask of dropout "
-          "that the node called key has drawn.",
-      .inputs = {"q", "k", "v", "stats", "dy"},
+          "The gradients of fused_attention with respect to q, k and v, as attention_grad has "
+          "them.",
+      .inputs = {"q", "k", "v", "stats", "dy", "y"},
       .optional_inputs = {"mask"},
       .outputs = {"dq", "dk", "dv"},
       .attrs = gradient_specs(),
       .infer = [](const InferArgs& a) -> std::vector<TensorType> {
         want_qkv(a);
-        for (std::size_t i = 3; i < 5; ++i) want_dtype(a, i, DType::Float32);
+        for (std::size_t i = 3; i < 6; ++i) want_dtype(a, i, DType::Float32);
         want_shape(a, 3, stats_shape(a), to_fit(a, 0));
-        want_shape(a, 4, a.inputs[0].shape, to_fit(a, 0));
-        want_mask(a, 5);
+        for (std::size_t i = 4; i < 6; ++i) want_shape(a, i, a.inputs[0].shape, to_fit(a, 0));
+        want_mask(a, 6);
         return {a.inputs[0], a.inputs[1], a.inputs[2]};
       },
       .flops = [](const InferArgs& a) { return 5 * product_flops(a); },
-      .samples = {sample({small, small, small, {kBatch, 2, 3, 2}, small, {kBatch, 3}},
+      .samples = {sample({small, small, small, {kBatch, 2, 3, 2}, small, small, {kBatch, 3}},
                          attention_attrs(2, 0.0), DType::Int32),
-                  sample({odd, odd, odd, {kBatch, 3, 5, 2}, odd, {kBatch, 5, 5}},
+                  sample({odd, odd, odd, {kBatch, 3, 5, 2}, odd, odd, {kBatch, 5, 5}},
                          attention_attrs(3, 0.25), DType::Bool),
-                  sample({odd, grouped, grouped, {kBatch, 3, 5, 2}, odd, {1, 3, 5, 5}},
+                  sample({odd, grouped, grouped, {kBatch, 3, 5, 2}, odd, odd, {1, 3, 5, 5}},
                          attention_attrs(3, 0.25, 1, 1, 3), f),
-                  sample({odd, grouped, grouped, {kBatch, 3, 5, 2}, odd},
+                  sample({odd, grouped, grouped, {kBatch, 3, 5, 2}, odd, odd},
                          attention_attrs(3, 0.25, 1, 1, 3), f)},
   };
 }
@@ -311,7 +313,7 @@ OpDef attention_scores_grad() {
 std::vector<OpDef> attention() {
   return {product_of(attention_op(), {3}), product_of(attention_grad()),
           product_of(attention_scores_grad()), product_of(fused_attention(), {3}, {1}),
-          product_of(fused_attention_grad(), {3, 5})};
+          product_of(fused_attention_grad(), {3, 6})};
 }
 
 }  // namespace hetu::def

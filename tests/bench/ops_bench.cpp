@@ -148,7 +148,7 @@ std::vector<Bench> benches() {
                    attention});
     all.push_back({p > 0 ? "attention_grad/dropout" : "attention_grad",
                    "attention_grad",
-                   {heads, heads, heads, probs, heads},
+                   {heads, heads, heads, probs, heads, heads},
                    g,
                    2 * attention});
   }

@@ -57,7 +57,7 @@ void add_bert(std::vector<Timed>& all, std::int64_t batch, std::int64_t length) 
   all.push_back({"fused_attention",
                  {.shapes = {three, three, three}, .attrs = attention_attrs(heads, false)}});
   all.push_back({"fused_attention_grad",
-                 {.shapes = {three, three, three, {batch, heads, length, 2}, three},
+                 {.shapes = {three, three, three, {batch, heads, length, 2}, three, three},
                   .attrs = attention_attrs(heads, true)}});
   all.push_back(
       {"dropout_add_layer_norm", {.shapes = {x, x, {hidden}, {hidden}}, .attrs = normed}});

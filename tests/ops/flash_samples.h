@@ -52,8 +52,8 @@ inline Sample sample_of(const FlashSample& f, bool gradient) {
   s.dtypes = {DType::Float32, DType::Float32, DType::Float32};
   if (gradient) {
     s.attrs.set("key", std::string("layer/attention"));
-    s.shapes.insert(s.shapes.end(), {{batch, f.heads, f.queries, 2}, q});
-    s.dtypes.insert(s.dtypes.end(), {DType::Float32, DType::Float32});
+    s.shapes.insert(s.shapes.end(), {{batch, f.heads, f.queries, 2}, q, q});
+    s.dtypes.insert(s.dtypes.end(), 3, DType::Float32);
   }
   if (f.mask != DType::Int64) {
     s.shapes.push_back(f.mask == DType::Int32 ? Shape{batch, f.keys}
@@ -69,18 +69,21 @@ inline Case flash_case(const FlashSample& f, DType floats, bool gradient) {
   return make_case(def, sample_of(f, gradient), floats);
 }
 
-/// Of a gradient, what forward keeps of each row is what the operator itself makes of the others.
+/// Of a gradient, y and what forward keeps of each row are what the operator itself makes of the
+/// others.
 inline std::vector<Tensor> flash_inputs(const FlashSample& f, const Case& c, DType floats,
                                         std::uint64_t seed, const RunContext& run) {
   const bool gradient = c.op == "fused_attention_grad";
   std::vector<Tensor> inputs = make_inputs(c, sample_of(f, gradient), seed);
   if (!gradient) return inputs;
   std::vector<Tensor> given = {inputs[0], inputs[1], inputs[2]};
-  if (inputs.size() > 5) given.push_back(inputs[5]);
-  const Tensor kept = in_float64(flash_case(f, floats, false), given, run)[1];
-  const std::vector<double> values = kept.values();
-  for (std::size_t i = 0; i < values.size(); ++i)
-    inputs[3].set(static_cast<std::int64_t>(i), values[i]);
+  if (inputs.size() > 6) given.push_back(inputs[6]);
+  const std::vector<Tensor> made = in_float64(flash_case(f, floats, false), given, run);
+  for (const auto& [from, to] : {std::pair{0, 5}, {1, 3}}) {
+    const std::vector<double> values = made[from].values();
+    for (std::size_t i = 0; i < values.size(); ++i)
+      inputs[to].set(static_cast<std::int64_t>(i), values[i]);
+  }
   return inputs;
 }
 

@@ -158,18 +158,18 @@ inline void add_sequences(std::vector<KernelCase>& cases) {
     forward(few, kv, {{1, 4, 37, 140}}, f, a);
     const Shape stats = {2, 4, 140, 2}, few_stats = {2, 4, 37, 2};
     const auto masked = [&](std::vector<Shape> shapes, DType mask) {
-      return Sample{std::move(shapes), drops, {f, f, f, f, f, mask}, 2};
+      return Sample{std::move(shapes), drops, {f, f, f, f, f, f, mask}, 2};
     };
-    cases.push_back({"fused_attention_grad", {{x, kv, kv, stats, x}, drops}});
-    cases.push_back({"fused_attention_grad", {{few, kv, kv, few_stats, few}, a}});
+    cases.push_back({"fused_attention_grad", {{x, kv, kv, stats, x, x}, drops}});
+    cases.push_back({"fused_attention_grad", {{few, kv, kv, few_stats, few, few}, a}});
     cases.push_back({"fused_attention_grad",
-                     masked({few, few_kv, few_kv, few_stats, few, {2, 37}}, DType::Int32)});
+                     masked({few, few_kv, few_kv, few_stats, few, few, {2, 37}}, DType::Int32)});
     cases.push_back(
-        {"fused_attention_grad", masked({x, few_kv, few_kv, stats, x, {2, 1, 140, 37}}, t)});
+        {"fused_attention_grad", masked({x, few_kv, few_kv, stats, x, x, {2, 1, 140, 37}}, t)});
     cases.push_back(
-        {"fused_attention_grad", masked({few, kv, kv, few_stats, few, {1, 4, 37, 140}}, f)});
-    cases.push_back({"attention_grad", {{x, kv, kv, {2, 4, 140, 140}, x}, drops}});
-    cases.push_back({"attention_grad", {{few, kv, kv, {2, 4, 37, 140}, few}, a}});
+        {"fused_attention_grad", masked({few, kv, kv, few_stats, few, few, {1, 4, 37, 140}}, f)});
+    cases.push_back({"attention_grad", {{x, kv, kv, {2, 4, 140, 140}, x, x}, drops}});
+    cases.push_back({"attention_grad", {{few, kv, kv, {2, 4, 37, 140}, few, few}, a}});
     cases.push_back({"attention_scores_grad", {{x, few_kv, {2, 4, 140, 37}}, drops}});
   }
   // Whole blocks of samples and a part of one.
@@ -285,9 +285,15 @@ inline void add_attention_and_losses(std::vector<KernelCase>& cases) {
             {f, f, f, DType::Bool},
             2}},
           {"attention_grad",
-           {{{2, 37, 96}, {2, 37, 96}, {2, 37, 96}, {2, 3, 37, 37}, {2, 37, 96}}, plain_grad}},
+           {{{2, 37, 96}, {2, 37, 96}, {2, 37, 96}, {2, 3, 37, 37}, {2, 37, 96}, {2, 37, 96}},
+            plain_grad}},
           {"attention_grad",
-           {{{2, 140, 64}, {2, 140, 64}, {2, 140, 64}, {2, 2, 140, 140}, {2, 140, 64}},
+           {{{2, 140, 64},
+             {2, 140, 64},
+             {2, 140, 64},
+             {2, 2, 140, 140},
+             {2, 140, 64},
+             {2, 140, 64}},
             dropped_grad}},
           {"softmax_cross_entropy", {{{23, 5003}, {23}}, {}, {f, i}, 5003, true}},
           {"softmax_cross_entropy_grad",
