@@ -31,7 +31,7 @@ struct PadOf {
 };
 
 /// Weights [outputs, inputs, window] as [outputs, window, held], zeros behind the inputs, or back;
-/// of one input and one tap as they are, in another dtype.
+/// of one tap as they are, in another dtype.
 struct TurnOf {
   Reader from;
   Writer to;
@@ -47,6 +47,62 @@ struct TurnOf {
       to.set(i, last < inputs ? from[(output * inputs + last) * taps + first] : 0.0F);
   }
 };
+
+/// The same of whole packs of inputs, in two bytes, of which nothing is added: a thread turns all
+/// taps of a pack.
+template <int kTaps>
+struct TurnPackOf {
+  const std::uint16_t* from;
+  std::uint16_t* to;
+  std::int64_t packs;  // of an output
+  HETU_HD void operator()(std::int64_t i) const {
+    const std::int64_t output = quotient(i, packs), pack = i - output * packs;
+    Raw<std::uint16_t, kTaps * kPack> plain;
+    load_raw(from + i * kTaps * kPack, plain);
+    for (int tap = 0; tap < kTaps; ++tap) {
+      Raw<std::uint16_t> held;
+      for (int k = 0; k < kPack; ++k) held.of[k] = plain.of[k * kTaps + tap];
+      store_raw(to + ((output * kTaps + tap) * packs + pack) * kPack, held);
+    }
+  }
+};
+
+/// Back to float32.
+template <class T, int kTaps>
+struct TurnPackBackOf {
+  const T* from;
+  float* to;
+  std::int64_t packs;
+  HETU_HD void operator()(std::int64_t i) const {
+    const std::int64_t output = quotient(i, packs), pack = i - output * packs;
+    Raw<float, kTaps * kPack> plain;
+    for (int tap = 0; tap < kTaps; ++tap) {
+      float held[kPack];
+      load_pack(from + ((output * kTaps + tap) * packs + pack) * kPack, held);
+      for (int k = 0; k < kPack; ++k) plain.of[k * kTaps + tap] = held[k];
+    }
+    store_raw(to + i * kTaps * kPack, plain);
+  }
+};
+
+/// Whether weights were turned so: of 3 x 3 windows, or gradients that only become float32.
+template <class T>
+bool turned_in_packs(const void* from, void* to, const TurnOf& all, std::int64_t weights) {
+  constexpr int kTaps = 9;
+  const bool as_they_lie = all.back && all.taps == 1;
+  if (all.inputs % kPack != 0 || !(all.taps == kTaps || as_they_lie)) return false;
+  const std::int64_t bodies = weights / (all.taps * kPack), packs = all.inputs / kPack;
+  if (!all.back)
+    for_each(bodies, TurnPackOf<kTaps>{static_cast<const std::uint16_t*>(from),
+                                       static_cast<std::uint16_t*>(to), packs});
+  else if (as_they_lie)
+    for_each(bodies,
+             TurnPackBackOf<T, 1>{static_cast<const T*>(from), static_cast<float*>(to), packs});
+  else
+    for_each(bodies,
+             TurnPackBackOf<T, kTaps>{static_cast<const T*>(from), static_cast<float*>(to), packs});
+  return true;
+}
 
 ConvMakes what_makes(const KernelDesc& d) {
   if (d.op == "conv2d") return ConvMakes::Output;
@@ -156,13 +212,18 @@ class Convolution {
   }
 
   void turn(const Way& way, const void* from, void* to, bool back) const {
-    const bool turned = turns(way);
-    for_each(weights(back ? task_ : way.task), TurnOf{{from, task_.dtype},
-                                                      {to, back ? result_ : task_.dtype},
-                                                      turned ? task_.shape.group_inputs() : 1,
-                                                      turned ? way.task.shape.group_inputs() : 1,
-                                                      turned ? taps() : 1,
-                                                      back});
+    const DType dtype = task_.dtype, made = back ? result_ : dtype;
+    const std::int64_t count = weights(back ? task_ : way.task),
+                       inputs = task_.shape.group_inputs();
+    const TurnOf all =
+        turns(way)
+            ? TurnOf{{from, dtype}, {to, made}, inputs, way.task.shape.group_inputs(), taps(), back}
+            : TurnOf{{from, dtype}, {to, made}, inputs * taps(), inputs * taps(), 1, back};
+    const bool fits = is_narrow(dtype) && made == (back ? DType::Float32 : dtype);
+    if (fits && (dtype == DType::BFloat16 ? turned_in_packs<BFloat16>(from, to, all, count)
+                                          : turned_in_packs<Float16>(from, to, all, count)))
+      return;
+    for_each(count, all);
   }
 
   ConvTask task_;
