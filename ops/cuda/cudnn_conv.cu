@@ -15,8 +15,6 @@
 namespace hetu::cuda {
 namespace {
 
-using cpu::ConvShape;
-
 /// Channels-last pixels of two-byte floats, with zeros behind their channels: a pack of each.
 struct PadOf {
   const std::uint16_t* x;
