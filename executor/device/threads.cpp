@@ -2,10 +2,26 @@
 
 #include <omp.h>
 
+#include <algorithm>
+#include <cstring>
+
 namespace hetu {
 
 int threads() { return omp_get_max_threads(); }
 
 void set_threads(int count) { omp_set_num_threads(count); }
+
+void copy_by_threads(std::byte* to, const std::byte* from, std::int64_t bytes) {
+  constexpr std::int64_t kOfThread = std::int64_t{1} << 20;  // at least
+  constexpr int kMostThreads = 8;
+  const int parts = static_cast<int>(
+      std::clamp<std::int64_t>(bytes / kOfThread, 1, std::min(threads(), kMostThreads)));
+  const std::int64_t each = ((bytes + parts - 1) / parts + 63) / 64 * 64;
+#pragma omp parallel for schedule(static) num_threads(parts) if (parts > 1)
+  for (int part = 0; part < parts; ++part) {
+    const std::int64_t begin = std::min(bytes, part * each), some = std::min(each, bytes - begin);
+    std::memcpy(to + begin, from + begin, static_cast<std::size_t>(some));
+  }
+}
 
 }  // namespace hetu

@@ -32,7 +32,7 @@ HETU_HD void write_lanes(const Term& of, const Known& known, const Lanes& lanes,
 
 /// A block has a strip of columns and a piece of the rows, of which its threads have one each at a
 /// step; parts: [column, piece, sum]. A thread's rows are summed in R, so many at most, and those
-/// sums in float64, in shared memory, since its registers would hold up loads of other threads.
+/// sums in float64, in shared memory and nowhere else (volatile): its registers are for loads.
 template <class Term>
 struct StripSums {
   using R = typename Term::R;
@@ -63,7 +63,7 @@ struct StripSums {
   /// Rows from `row` on, so many apart, of the eight columns from `column` on, to numbers that are
   /// kThreads apart.
   HETU_HD void add_all(std::int64_t row, std::int64_t apart, std::int64_t column,
-                       double* to) const {
+                       volatile double* to) const {
     constexpr int kRows = Term::kAtOnce;
     const auto known = of.template known<kPack>(column);
     const std::int64_t end = rows * columns;
@@ -81,7 +81,10 @@ struct StripSums {
         now = {now.row + done * step.row, now.at + done * step.at};
       }
       for (int s = 0; s < kSums; ++s)
-        for (int v = 0; v < kPack; ++v) to[(s * kPack + v) * kThreads] += double(sums[s][v]);
+        for (int v = 0; v < kPack; ++v) {
+          volatile double& sum = to[(s * kPack + v) * kThreads];
+          sum = sum + double(sums[s][v]);
+        }
     }
   }
   template <class Block>
@@ -95,9 +98,9 @@ struct StripSums {
       if (column < columns)
         add_all(piece * tall + t / strips.wide, strips.pieces * tall, column, shared + t);
     });
-    block.each(strips.wide * kPack * kSums, [=, this](int n) {
-      const int s = n % kSums, v = n / kSums % kPack, pack = n / kSums / kPack;
-      const std::int64_t column = first + n / kSums;
+    block.each(strips.wide * kPack * kSums, [=, this](int n) {  // neighbours read neighbours
+      const int pack = n % strips.wide, s = n / strips.wide % kSums, v = n / strips.wide / kSums;
+      const std::int64_t column = first + pack * kPack + v;
       if (column >= columns) return;
       double sum = 0;
       for (int t = pack; t < kThreads; t += strips.wide)

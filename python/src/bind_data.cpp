@@ -17,6 +17,7 @@
 #include "datasets/image_folder.h"
 #include "datasets/loader.h"
 #include "datasets/spare_columns.h"
+#include "executor/device/threads.h"
 #include "executor/job/shared_samples.h"
 #include "graph/base/error.h"
 #include "python/src/arrays.h"
@@ -49,8 +50,9 @@ Position position_of(const nb::dict& d) {
 void copy_field(const nb::dict& item, FieldData& to, std::int64_t first_row, std::int64_t rows) {
   const auto array = nb::cast<nb::ndarray<nb::c_contig, nb::device::cpu>>(item[to.name.c_str()]);
   const std::size_t row_bytes = array.nbytes() / std::max<std::size_t>(1, array.shape(0));
-  std::memcpy(to.bytes.data(), static_cast<const std::byte*>(array.data()) + first_row * row_bytes,
-              rows * row_bytes);
+  copy_by_threads(to.bytes.data(),
+                  static_cast<const std::byte*>(array.data()) + first_row * row_bytes,
+                  static_cast<std::int64_t>(rows * row_bytes));
 }
 
 // A Python function (epoch, item) -> dict of arrays or None as a stream of global batches. The
