@@ -10,10 +10,10 @@ namespace hetu::cuda {
 /// Numbers of elements at, at + 16, at + 32 and at + 48, of 16 bits each, the first lowest; where
 /// the first is the first of its group, `others` are the four after them.
 HETU_HD inline std::uint64_t four_numbers(const PhiloxStream& stream, std::int64_t at,
-                                          std::uint64_t* others = nullptr) {
+                                          std::uint64_t& others) {
   const int slot = static_cast<int>(at % PhiloxStream::kGroup) / PhiloxStream::kLanes;
   const Philox4 here = stream.numbers(at);
-  if (others != nullptr) *others = std::uint64_t{here.word[3]} << 32 | here.word[2];
+  others = std::uint64_t{here.word[3]} << 32 | here.word[2];
   Philox4 next = {};
   if (slot > 4) next = stream.numbers(at + 4 * PhiloxStream::kLanes);  // some are of the next group
   std::uint32_t a = here.word[0], b = here.word[1], c = here.word[2], d = here.word[3];
@@ -188,7 +188,7 @@ struct FlashRegisters : Flash<T> {
         const Place p = Place::of(thread, block, 2 * half + side);
         std::uint64_t others;
         const std::uint64_t numbers =
-            four_numbers(stream, s.row(first.head, first.query + p.row) + key + p.column, &others);
+            four_numbers(stream, s.row(first.head, first.query + p.row) + key + p.column, others);
         now |= bits_of(p, numbers);
         if (both) next |= bits_of(p, others);
       });

@@ -11,9 +11,24 @@
 namespace hetu::cuda {
 namespace {
 
+/// What dropout keeps is decided once: of a pair of tiles a word per thread, with a bit per place.
 template <class T, int Wide>
-struct RegistersQueryGrad : FlashRegisters<T, Wide> {
-  using Base = FlashRegisters<T, Wide>;
+struct RegistersGrad : FlashRegisters<T, Wide> {
+  using FlashRegisters<T, Wide>::FlashRegisters;
+  float* totals = nullptr;  ///< per row: the sum of weights times their gradients
+  std::uint32_t* kept = nullptr;
+
+  HETU_HD std::uint32_t* kept_of(const ScoreRow& first, std::int64_t key) const {
+    const std::int64_t of_queries =
+        (first.sample * this->s.heads + first.head) * this->query_tiles() +
+        first.query / this->kSide;
+    return kept + (of_queries * this->key_tiles() + key / this->kSide) * this->kThreads;
+  }
+};
+
+template <class T, int Wide>
+struct RegistersQueryGrad : RegistersGrad<T, Wide> {
+  using Base = RegistersGrad<T, Wide>;
   using Base::Base;
   using Base::kSide;
   using Base::kStep;
@@ -22,7 +37,6 @@ struct RegistersQueryGrad : FlashRegisters<T, Wide> {
   using typename Base::Scores;
   using typename Base::Turns;
   const T* y = nullptr;
-  float* totals = nullptr;  ///< per row: the sum of weights times their gradients
   T* dq = nullptr;
 
   struct Room {
@@ -48,13 +62,14 @@ struct RegistersQueryGrad : FlashRegisters<T, Wide> {
                          number % of_head * kSide};
     const int rows = this->rows(first.query, s.queries, kSide);
     const KeyRange seen = this->seen(first.query, rows);
-    const int tiles = static_cast<int>((seen.end - seen.begin + kSide - 1) / kSide);
+    const std::int64_t begin = seen.begin / kSide * kSide;  // tiles are those of RegistersKeyGrad
+    const int tiles = static_cast<int>((seen.end - begin + kSide - 1) / kSide);
     const PhiloxStream stream = this->run.moment.stream(s.name_hash, first.sample);
     auto* const q_tile = block.template shared<T>(at.q);
     this->bring(block, this->q + this->query(first), s.width, rows, q_tile);
     this->bring(block, this->dy + this->query(first), s.width, rows,
                 block.template shared<T>(at.dy));
-    if (tiles > 0) bring_keys(block, first, seen.begin, seen.end, false);
+    if (tiles > 0) bring_keys(block, first, begin, seen.end, false);
     RowValues top, inverse, total;
     row_stats(first, rows, top, inverse);
     add_up(first, rows, total);
@@ -63,13 +78,17 @@ struct RegistersQueryGrad : FlashRegisters<T, Wide> {
     typename Base::Decided decided;
     block.sync();
     for (int turn = 0; turn < tiles; ++turn) {
-      const std::int64_t key = seen.begin + turn * kSide;
+      const std::int64_t key = begin + turn * kSide;
       const bool odd = turn % 2 != 0;
       const auto bring_next = [&] {
         if (turn + 1 < tiles) bring_keys(block, first, key + kSide, seen.end, !odd);
       };
       Base::take_turn(block, bring_next, [&] {
         this->decide(decided, stream, first, key);
+        if (this->run.drops) {
+          std::uint32_t* const to = this->kept_of(first, key);
+          for_threads([&](int thread) { to[thread] = decided.now.of(thread); });
+        }
         Scores scores, of_weights;
         products(block, first, rows, key, this->rows(key, seen.end, kSide), odd, scores,
                  of_weights);
@@ -84,7 +103,7 @@ struct RegistersQueryGrad : FlashRegisters<T, Wide> {
       });
     }
     total.each([&](const Place& p, float& x) {
-      if (p.column == 0 && p.row < rows) totals[this->row_of(first) + p.row] = x;
+      if (p.column == 0 && p.row < rows) this->totals[this->row_of(first) + p.row] = x;
     });
     this->put(block, made, q_tile, dq + this->query(first), s.width, rows);
   }
@@ -158,10 +177,10 @@ struct RegistersQueryGrad : FlashRegisters<T, Wide> {
   }
 };
 
-/// After RegistersQueryGrad, whose totals it reads. Rows of scores are keys.
+/// After RegistersQueryGrad, whose totals and decisions it reads. Rows of scores are keys.
 template <class T, int Wide>
-struct RegistersKeyGrad : FlashRegisters<T, Wide> {
-  using Base = FlashRegisters<T, Wide>;
+struct RegistersKeyGrad : RegistersGrad<T, Wide> {
+  using Base = RegistersGrad<T, Wide>;
   using Base::Base;
   using Base::kSide;
   using Base::kStep;
@@ -170,7 +189,6 @@ struct RegistersKeyGrad : FlashRegisters<T, Wide> {
   using typename Base::Kept;
   using typename Base::Scores;
   using typename Base::Turns;
-  const float* totals = nullptr;
   T *dk = nullptr, *dv = nullptr;
 
   struct Room {
@@ -187,7 +205,7 @@ struct RegistersKeyGrad : FlashRegisters<T, Wide> {
             Base::tiles_of_turns(r),
             {r.take(2 * kSide, 4), r.take(2 * kSide, 4)},
             {r.take(kSide, 4), r.take(kSide, 4)},
-            {r.take(2 * kSide, 4), r.take(2 * kSide, 4)},
+            {r.take(kThreads, 4), r.take(kThreads, 4)},
             r.bytes()};
   }
 
@@ -199,14 +217,13 @@ struct RegistersKeyGrad : FlashRegisters<T, Wide> {
     const int keys = this->rows(key, s.keys, kSide);
     ScoreRow now{number / of_head / s.kv_heads, kv_head * s.group, 0};
     const std::int64_t there = this->kv(now, key), end = now.head + s.group;
-    const PhiloxStream stream = this->run.moment.stream(s.name_hash, now.sample);
     auto* const k_tile = block.template shared<T>(at.k);
     auto* const v_tile = block.template shared<T>(at.v);
     this->bring(block, this->k + there, s.kv_width, keys, k_tile);
     this->bring(block, this->v + there, s.kv_width, keys, v_tile);
     this->bring_padding(block, now, key, keys, block.template shared<std::int32_t>(at.padding));
     bool is = seek(now, end, key, keys), odd = false;
-    if (is) bring_queries(block, stream, now, key, odd);
+    if (is) bring_queries(block, now, key, odd);
     Sums<Wide> to_k, to_v;
     to_k.fill(0);
     to_v.fill(0);
@@ -216,7 +233,7 @@ struct RegistersKeyGrad : FlashRegisters<T, Wide> {
       next.query += kSide;
       is = seek(next, end, key, keys);
       const auto bring_next = [&] {
-        if (is) bring_queries(block, stream, next, key, !odd);
+        if (is) bring_queries(block, next, key, !odd);
       };
       Base::take_turn(block, bring_next,
                       [&] { add_queries(block, now, key, keys, odd, to_k, to_v); });
@@ -240,14 +257,14 @@ struct RegistersKeyGrad : FlashRegisters<T, Wide> {
   }
 
   template <class Block>
-  HETU_HD void bring_queries(const Block& block, const PhiloxStream& stream, const ScoreRow& first,
-                             std::int64_t key, bool odd) const {
+  HETU_HD void bring_queries(const Block& block, const ScoreRow& first, std::int64_t key,
+                             bool odd) const {
     constexpr Room at = room();
     const int rows = this->rows(first.query, s.queries, kSide);
     const std::int64_t from = this->query(first), row = this->row_of(first);
     this->bring(block, this->q + from, s.width, rows, block.template shared<T>(at.q[odd]));
     this->bring(block, this->dy + from, s.width, rows, block.template shared<T>(at.dy[odd]));
-    const float *const stats_of = this->stats + 2 * row, *const totals_of = totals + row;
+    const float *const stats_of = this->stats + 2 * row, *const totals_of = this->totals + row;
     auto* const to_stats = block.template shared<float>(at.stats[odd]);
     auto* const to_totals = block.template shared<float>(at.totals[odd]);
     block.template spread<2 * kSide, kThreads>([=](int i) {
@@ -255,45 +272,29 @@ struct RegistersKeyGrad : FlashRegisters<T, Wide> {
       bring_word(has ? stats_of + i : stats_of, to_stats + i, has);
       if (i < kSide) bring_word(i < rows ? totals_of + i : totals_of, to_totals + i, i < rows);
     });
-    if (this->run.drops)
-      decide_turned(stream, first, key, block.template shared<std::uint32_t>(at.kept[odd]));
+    if (!this->run.drops) return;
+    const std::uint32_t* const kept_of = this->kept_of(first, key);
+    auto* const to_kept = block.template shared<std::uint32_t>(at.kept[odd]);
+    block.template spread<kThreads, kThreads>(
+        [=](int i) { bring_word(kept_of + i, to_kept + i, true); });
   }
 
-  /// What dropout keeps: of each key of the tile two words, a bit per query. A lane has a query and
-  /// decides on four keys that are 16 apart.
-  HETU_HD void decide_turned(const PhiloxStream& stream, const ScoreRow& first, std::int64_t key,
-                             std::uint32_t* kept) const {
-    for (int half = 0; half < 2; ++half)
-      for (int n = 0; n < kSide / 16; ++n) {
-        PerThread<std::uint64_t> numbers;
-        const auto key_of = [=](int thread) { return thread / kWarp * (kSide / 16) + n; };
-        for_threads([&](int thread) {
-          const std::int64_t query = first.query + half * kWarp + thread % kWarp;
-          numbers.of(thread) =
-              four_numbers(stream, s.row(first.head, query) + key + key_of(thread));
-        });
-        unrolled<4>([&](auto slot) {
-          vote(
-              [&](int thread) {
-                return s.rate.keeps(static_cast<std::uint32_t>(numbers.of(thread) >> (16 * slot)) &
-                                    0xffffu);
-              },
-              [&](int thread, std::uint32_t bits) {
-                kept[2 * (key_of(thread) + 16 * slot) + half] = bits;
-              });
-        });
-      }
-  }
-  /// The same as a thread's places have it: of a row, columns 2 (lane % 4) and the next of eight.
+  /// The decisions of RegistersQueryGrad, whose rows are queries, as a thread's places have them.
+  /// Eight threads of other places hold four bits each: of two rows of keys that are 8 apart, two
+  /// columns of queries that are.
   HETU_HD void read_kept(const std::uint32_t* decided, Kept& kept) const {
     for_threads([&](int thread) {
+      const int warp = thread / kWarp, lane = thread % kWarp;
+      const int from = warp % 2 * 16 + warp / 2 * 2 + lane / 4 % 2;
       std::uint32_t word = 0;
-      unrolled<4>([&](auto one) {
-        constexpr int half = one / 2, later = one % 2;
-        const Place p = Place::of(thread, 4 * later, 2 * half);
-        const std::uint32_t pairs = decided[2 * p.row + later] >> (p.column % 8) & 0x03030303u;
-        word |= pairs << p.bit();
+      unrolled<8>([&](auto one) {
+        constexpr int of_queries = one / 2, side = one % 2;
+        const int other = of_queries * kWarp + (lane % 4 * 2 + side) * 4 + lane / 8;
+        const std::uint32_t four = decided[other] >> from & 0x1111u;
+        word |= four << (of_queries % 2 * 16 + of_queries / 2 * 2 + side);
       });
+      // Rows 8 apart are 8 bits apart there and 4 here, columns the other way round.
+      word = (word & 0xf00ff00fu) | (word & 0x00f000f0u) << 4 | (word & 0x0f000f00u) >> 4;
       kept.of(thread) = this->run.drops ? word : ~0u;
     });
   }
@@ -338,8 +339,16 @@ struct RegistersAttentionGrad {
   AttentionShape s;
   AttentionMask mask;
   explicit RegistersAttentionGrad(const KernelDesc& d) : s(d), mask(d, 6) {}
+  /// Where dropout's decisions are, which are a bit per pair of rows and keys in whole tiles.
+  std::int64_t kept_words() const {
+    using Body = RegistersQueryGrad<T, Wide>;
+    const auto tiles = [](std::int64_t n) { return (n + Body::kSide - 1) / Body::kSide; };
+    if (s.rate.threshold == 0) return 0;
+    return s.samples * s.heads * tiles(s.queries) * tiles(s.keys) * Body::kThreads;
+  }
+  std::int64_t rows() const { return s.samples * s.heads * s.queries; }
   std::int64_t scratch_bytes() const {
-    return s.samples * s.heads * s.queries * std::int64_t{sizeof(float)};
+    return (rows() + kept_words()) * std::int64_t{sizeof(float)};
   }
   void operator()(const KernelCall& c) const {
     const auto filled = [&]<class Body>(Body body) {
@@ -349,6 +358,7 @@ struct RegistersAttentionGrad {
       body.stats = const_cast<float*>(c.in<float>(3));  // read alone
       body.dy = c.in<T>(4);
       body.totals = static_cast<float*>(c.scratch);
+      body.kept = static_cast<std::uint32_t*>(c.scratch) + rows();
       body.in_pieces = moves_in_pieces<T>(
           s, {body.q, body.k, body.v, body.dy, c.in<T>(5), c.out<T>(0), c.out<T>(1), c.out<T>(2)});
       return body;

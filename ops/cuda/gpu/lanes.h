@@ -1,5 +1,5 @@
-// What the lanes of a warp do together on the GPU: matrix units, exchanges, votes; and what a block
-// brings into shared memory while it computes. tests/ops/on_host/lanes.h is its twin for the host.
+// What the lanes of a warp do together on the GPU: matrix units, exchanges; and what a block brings
+// into shared memory while it computes. tests/ops/on_host/lanes.h is its twin for the host.
 #pragma once
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
@@ -38,14 +38,6 @@ HETU_HD void exchange([[maybe_unused]] const At& at, [[maybe_unused]] int apart,
                       [[maybe_unused]] const Combine& combine) {
   NV_IF_TARGET(NV_IS_DEVICE, (float& mine = at(threadIdx.x);
                               mine = combine(mine, __shfl_xor_sync(0xffffffffu, mine, apart));))
-}
-
-/// take(first thread, bits) of every warp: bit l is what says(thread) is of lane l.
-template <class Says, class Take>
-HETU_HD void vote([[maybe_unused]] const Says& says, [[maybe_unused]] const Take& take) {
-  NV_IF_TARGET(NV_IS_DEVICE,
-               (const std::uint32_t bits = __ballot_sync(0xffffffffu, says(threadIdx.x));
-                if (threadIdx.x % kWarp == 0) take(static_cast<int>(threadIdx.x), bits);))
 }
 
 /// Two neighbours rounded to T, the first in the lower half.

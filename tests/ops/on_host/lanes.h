@@ -45,15 +45,6 @@ void exchange(const At& at, int apart, const Combine& combine) {
   });
 }
 
-template <class Says, class Take>
-void vote(const Says& says, const Take& take) {
-  for (int first = 0; first < kLaneThreads; first += kWarp) {
-    std::uint32_t bits = 0;
-    for (int lane = 0; lane < kWarp; ++lane) bits |= (says(first + lane) ? 1u : 0u) << lane;
-    take(first, bits);
-  }
-}
-
 template <class T>
 std::uint32_t two(float first, float second) {
   return T(first).bits | std::uint32_t{T(second).bits} << 16;
