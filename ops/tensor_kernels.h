@@ -57,6 +57,13 @@ struct SquaresCall {
   double* result = nullptr;  ///< on the device
 };
 
+/// One of several tensors that are copied, none over another.
+struct CopyCall {
+  float* to = nullptr;
+  const float* from = nullptr;
+  std::int64_t elements = 0;
+};
+
 /// Rows that are to be added to a tensor [rows, width]: row i of `values` to its row ids[i].
 struct RowsOf {
   const std::int32_t* ids = nullptr;
@@ -101,6 +108,8 @@ struct TensorKernels {
   /// *result = sum of x^2 in float64, over fixed blocks added in order: the same for every number
   /// of threads, and whatever else is asked for beside it.
   void (*sums_of_squares)(std::span<const SquaresCall> calls);
+  /// Each to its place.
+  void (*copy_all)(std::span<const CopyCall> calls);
   /// The sweep over each of several parameters, which share nothing: the bits of one after the
   /// other. Rounded copies are written behind it.
   void (*sweep_all)(std::span<const SweepCall> calls, Sweep sweep);

@@ -1,6 +1,7 @@
 // What a stage does before and after the function of an instruction: slots taken and given back,
 // messages made ready.
 #include <algorithm>
+#include <vector>
 
 #include "executor/stage/stage.h"
 #include "graph/base/error.h"
@@ -98,8 +99,16 @@ void Stage::forget_validated() {
 
 // Forwards of a stage run in ascending order of micro-batch, so this order is that of one process.
 void Stage::replace_buffers(int micro) {
+  std::vector<CopyCall> calls;
   for (const StageBuffer& b : plan_->buffers)
-    device_.queue().copy(memory_.floats(b.value), memory_.at(b.next, micro), b.elements * 4);
+    calls.push_back({memory_.floats(b.value), static_cast<const float*>(memory_.at(b.next, micro)),
+                     b.elements});
+  if (calls.empty()) return;
+  device_.queue().run([calls, copy_all = device_.kernels().copy_all](Reach at) {
+    std::vector<CopyCall> there;
+    for (const CopyCall& call : calls) there.push_back({at(call.to), at(call.from), call.elements});
+    copy_all(there);
+  });
 }
 
 void Stage::before_recompute(int micro) {

@@ -178,6 +178,11 @@ void sums_of_squares(std::span<const SquaresCall> calls) {
   for (const SquaresCall& call : calls) *call.result = squares_of(call.x, call.elements);
 }
 
+void copy_all(std::span<const CopyCall> calls) {
+  for (const CopyCall& call : calls)
+    if (call.to != call.from) std::copy_n(call.from, call.elements, call.to);
+}
+
 template <class Narrow>
 void round_to(Narrow* to, const float* from, std::int64_t elements) {
 #pragma omp parallel for simd schedule(static) if (parallel : elements > kBlock)
@@ -278,6 +283,7 @@ const TensorKernels& cpu_tensor_kernels() {
       .mean = &mean,
       .scale = &scale,
       .sums_of_squares = &sums_of_squares,
+      .copy_all = &copy_all,
       .sweep_all = &sweep_all,
       .scatter_rows = &cpu::scatter_rows,
       .merge_rows = &cpu::merge_rows,

@@ -16,13 +16,13 @@ template <class T, int Wide>
 struct RegistersGrad : FlashRegisters<T, Wide> {
   using FlashRegisters<T, Wide>::FlashRegisters;
   float* totals = nullptr;  ///< per row: the sum of weights times their gradients
-  std::uint32_t* kept = nullptr;
+  std::uint32_t* kept_bits = nullptr;
 
   HETU_HD std::uint32_t* kept_of(const ScoreRow& first, std::int64_t key) const {
     const std::int64_t of_queries =
         (first.sample * this->s.heads + first.head) * this->query_tiles() +
         first.query / this->kSide;
-    return kept + (of_queries * this->key_tiles() + key / this->kSide) * this->kThreads;
+    return kept_bits + (of_queries * this->key_tiles() + key / this->kSide) * this->kThreads;
   }
 };
 
@@ -282,7 +282,7 @@ struct RegistersKeyGrad : RegistersGrad<T, Wide> {
   /// The decisions of RegistersQueryGrad, whose rows are queries, as a thread's places have them.
   /// Eight threads of other places hold four bits each: of two rows of keys that are 8 apart, two
   /// columns of queries that are.
-  HETU_HD void read_kept(const std::uint32_t* decided, Kept& kept) const {
+  HETU_HD void read_kept(const std::uint32_t* words, Kept& kept) const {
     for_threads([&](int thread) {
       const int warp = thread / kWarp, lane = thread % kWarp;
       const int from = warp % 2 * 16 + warp / 2 * 2 + lane / 4 % 2;
@@ -290,7 +290,7 @@ struct RegistersKeyGrad : RegistersGrad<T, Wide> {
       unrolled<8>([&](auto one) {
         constexpr int of_queries = one / 2, side = one % 2;
         const int other = of_queries * kWarp + (lane % 4 * 2 + side) * 4 + lane / 8;
-        const std::uint32_t four = decided[other] >> from & 0x1111u;
+        const std::uint32_t four = words[other] >> from & 0x1111u;
         word |= four << (of_queries % 2 * 16 + of_queries / 2 * 2 + side);
       });
       // Rows 8 apart are 8 bits apart there and 4 here, columns the other way round.
@@ -358,7 +358,7 @@ struct RegistersAttentionGrad {
       body.stats = const_cast<float*>(c.in<float>(3));  // read alone
       body.dy = c.in<T>(4);
       body.totals = static_cast<float*>(c.scratch);
-      body.kept = static_cast<std::uint32_t*>(c.scratch) + rows();
+      body.kept_bits = static_cast<std::uint32_t*>(c.scratch) + rows();
       body.in_pieces = moves_in_pieces<T>(
           s, {body.q, body.k, body.v, body.dy, c.in<T>(5), c.out<T>(0), c.out<T>(1), c.out<T>(2)});
       return body;

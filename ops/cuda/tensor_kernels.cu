@@ -94,6 +94,32 @@ void sums_of_squares(std::span<const SquaresCall> calls) {
       });
 }
 
+/// Of a tensor from place to place.
+struct CopyOf {
+  float* to;
+  const float* from;
+};
+using CopyParts = Chunks<CopyOf, kMostThreads>;
+struct CopyChunks {
+  CopyParts parts;
+  HETU_HD void operator()(std::int64_t i) const {
+    const CopyParts::Part& part = parts.holder(i / CopyParts::kChunk);
+    const std::int64_t at = i - part.first * CopyParts::kChunk;
+    if (at < part.elements) part.of.to[at] = part.of.from[at];
+  }
+};
+
+void copy_all(std::span<const CopyCall> calls) {
+  in_chunks(
+      calls, CopyParts(),
+      [](CopyParts& parts, const CopyCall& c) {
+        if (c.to != c.from) parts.add({c.to, c.from}, c.elements);
+      },
+      [](const CopyParts& parts) {
+        for_each(parts.chunks() * CopyParts::kChunk, CopyChunks{parts});
+      });
+}
+
 struct TouchedSquare {
   const float* x;
   TouchedRows rows;
@@ -238,6 +264,7 @@ const TensorKernels& cuda_tensor_kernels() {
       .mean = &cuda::mean,
       .scale = &cuda::scale,
       .sums_of_squares = &cuda::sums_of_squares,
+      .copy_all = &cuda::copy_all,
       .sweep_all = &cuda::sweep_all,
       .scatter_rows = &cuda::scatter_rows,
       .merge_rows = &cuda::merge_rows,

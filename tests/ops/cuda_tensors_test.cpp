@@ -191,6 +191,30 @@ struct Several {
   }
 };
 
+TEST(CudaTensors, CopiesOfManyGoEachToItsPlaceAndNoFurther) {
+  const HostBench host;
+  constexpr std::int64_t kElements[] = {0, 1, 255, 256, 257, 1000};
+  constexpr int kCount = 300;  // more than one launch takes
+  for (const TensorKernels* kernels : {&cpu_tensor_kernels(), &cuda_tensor_kernels()}) {
+    std::vector<std::vector<float>> from, to, want;
+    std::vector<CopyCall> calls;
+    for (int i = 0; i < kCount; ++i) {
+      const std::int64_t n = kElements[static_cast<std::size_t>(i) % std::size(kElements)];
+      to.emplace_back(n + 1, -1.0F);
+      for (std::int64_t k = 0; k < n; ++k) to[i][k] = 0;
+      want.push_back(to[i]);
+      from.emplace_back(n);
+      for (std::int64_t k = 0; k < n; ++k)
+        want[i][k] = from[i][k] = static_cast<float>(i) + static_cast<float>(k) / 1024;
+    }
+    for (int i = 0; i < kCount; ++i)
+      calls.push_back({to[i].data(), from[i].data(), static_cast<std::int64_t>(from[i].size())});
+    calls.push_back({to[1].data(), to[1].data(), 1});  // one that is there already
+    kernels->copy_all(calls);
+    EXPECT_EQ(to, want);
+  }
+}
+
 TEST(CudaTensors, SeveralSweepsAtOnceAreThoseOfEachAlone) {
   const HostBench host;
   const TensorKernels &cpu = cpu_tensor_kernels(), &cuda = cuda_tensor_kernels();
