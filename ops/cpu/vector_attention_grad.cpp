@@ -16,11 +16,15 @@ struct ScoresGrad : Scores {
         D * P + 2 * kBlockRows * P;  // V^T, dropped probs (factors before), gradient of scores
   }
 
+  /// Whether dropout drops, and a row's sum of probs times their gradients, where it is known.
+  struct Known {
+    bool drops;
+    const float* total = nullptr;
+  };
   /// Of row r of a block: rows of `probs`, `dropped` and `ds` from the block's first key on.
-  /// `total` is the sum of probs times their gradients, where it is known.
   template <class T>
-  void scores_grad(const Block& b, std::int64_t r, const T* probs, bool drop, float* dropped,
-                   float* ds, const float* total = nullptr) const {
+  void scores_grad(const Block& b, std::int64_t r, const T* probs, Known known, float* dropped,
+                   float* ds) const {
     const KeyRange seen = range(b.first + r);
     const std::int64_t begin = seen.begin - b.keys.begin, end = seen.end - b.keys.begin;
     for (float* row : {dropped, ds}) {
@@ -30,8 +34,8 @@ struct ScoresGrad : Scores {
     probs += begin;
     dropped += begin;
     ds += begin;
-    drop_grad(probs, drop, seen.size(), dropped, ds);
-    const float sum = total != nullptr ? *total : dot(probs, ds, seen.size());
+    drop_grad(probs, known.drops, seen.size(), dropped, ds);
+    const float sum = known.total != nullptr ? *known.total : dot(probs, ds, seen.size());
 #pragma omp simd
     for (std::int64_t j = 0; j < seen.size(); ++j) ds[j] = float(probs[j]) * (ds[j] - sum) * slope;
   }
@@ -39,15 +43,14 @@ struct ScoresGrad : Scores {
   /// From factors to dropped probs, and from the gradient of dropped probs to that of probs.
   template <class T>
   static void drop_grad(const T* probs, bool drop, std::int64_t n, float* dropped, float* ds) {
-    if (drop) {
+    if (!drop) {
+      std::copy_n(probs, n, dropped);
+      return;
+    }
 #pragma omp simd
-      for (std::int64_t j = 0; j < n; ++j) {
-        ds[j] *= dropped[j];
-        dropped[j] *= float(probs[j]);
-      }
-    } else {
-#pragma omp simd
-      for (std::int64_t j = 0; j < n; ++j) dropped[j] = float(probs[j]);
+    for (std::int64_t j = 0; j < n; ++j) {
+      ds[j] *= dropped[j];
+      dropped[j] *= float(probs[j]);
     }
   }
 
@@ -120,7 +123,7 @@ struct Backward : ScoresGrad {
     if (drops(c.run)) factors(c.run, b, dropped);
     const auto of_row = [&](std::int64_t r, const auto* probs) {
       const float total = dot(y + r * width, dy.data + r * dy.stride, D);
-      scores_grad(b, r, probs, drops(c.run), dropped + r * P, ds + r * P, &total);
+      scores_grad(b, r, probs, {drops(c.run), &total}, dropped + r * P, ds + r * P);
     };
     if constexpr (kFused) {
       float *bias = room.kt + D * P, *tile = bias + P;
@@ -181,7 +184,7 @@ struct AttentionScoresGrad : ScoresGrad {
     if (drops(c.run)) factors(c.run, b, dropped);
     for (std::int64_t r = 0; r < b.rows; ++r) {
       const std::int64_t at = weights(b) + r * S;
-      scores_grad(b, r, c.in<float>(2) + at + from, drops(c.run), dropped + r * P, ds + r * P);
+      scores_grad(b, r, c.in<float>(2) + at + from, {drops(c.run)}, dropped + r * P, ds + r * P);
       float* to = c.out<float>(0) + at;
       std::fill(to, to + from, 0.0f);
       std::copy_n(ds + r * P, n, to + from);

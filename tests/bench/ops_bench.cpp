@@ -99,9 +99,13 @@ void add_linear(std::vector<Bench>& all, const std::vector<const char*>& labels,
   all.push_back({labels[2], "linear_weight_grad", {f({kRows, in}), f({kRows, out})}, {}, flops});
 }
 
+struct Convolved {
+  const char* name;
+  std::int64_t side, in, out, window, stride;
+};
 /// A convolution of 16 images of side x side pixels, and its gradients.
-void add_convolution(std::vector<Bench>& all, const char* name, DType floats, std::int64_t side,
-                     std::int64_t in, std::int64_t out, std::int64_t window, std::int64_t stride) {
+void add_convolution(std::vector<Bench>& all, DType floats, const Convolved& c) {
+  const std::int64_t side = c.side, in = c.in, out = c.out, window = c.window, stride = c.stride;
   const std::int64_t made = side / stride, padding = window / 2;
   const Attrs a = {{"stride", stride}, {"padding", padding}};
   const auto of = [&](std::int64_t height) {
@@ -109,7 +113,7 @@ void add_convolution(std::vector<Bench>& all, const char* name, DType floats, st
   };
   const TensorType x = {floats, {16, in, side, side}}, w = {floats, {out, in, window, window}},
                    y = {floats, {16, out, made, made}};
-  const std::string shape = fmt::format("/{}/{}", name, dtype_name(floats));
+  const std::string shape = fmt::format("/{}/{}", c.name, dtype_name(floats));
   const double flops = 32.0 * double(made * made * in * out * window * window);
   constexpr auto kLast = Layout::ChannelsLast;
   all.push_back({"conv" + shape, "conv2d", {x, w}, a, flops, 2, 100, kLast});
@@ -118,25 +122,10 @@ void add_convolution(std::vector<Bench>& all, const char* name, DType floats, st
       {"conv_dw" + shape, "conv2d_weight_grad", {x, y}, of(window), flops, 2, 100, kLast});
 }
 
-std::vector<Bench> benches() {
-  std::vector<Bench> all;
-  for (const DType floats : {DType::Float32, DType::BFloat16}) {
-    add_convolution(all, "56x64", floats, 56, 64, 64, 3, 1);
-    add_convolution(all, "28x128", floats, 28, 128, 128, 3, 1);
-    add_convolution(all, "14x256", floats, 14, 256, 256, 3, 1);
-    add_convolution(all, "7x512", floats, 7, 512, 512, 3, 1);
-    add_convolution(all, "56x128:2", floats, 56, 128, 128, 3, 2);
-    add_convolution(all, "14x1024x256", floats, 14, 1024, 256, 1, 1);
-  }
-  add_linear(all, {"linear/768x768", "linear_dx/768x768", "linear_dw/768x768"}, kHidden, kHidden);
-  add_linear(all, {"linear/768x3072", "linear_dx/768x3072", "linear_dw/768x3072"}, kHidden, kWide);
-  add_linear(all, {"linear/3072x768", "linear_dx/3072x768", "linear_dw/3072x768"}, kWide, kHidden);
-  add_linear(all, {"linear/768x30522", "linear_dx/768x30522", "linear_dw/768x30522"}, kHidden,
-             kWords);
-  const TensorType x = f({kRows, kHidden}), wide = f({kRows, kWide}), v = f({kHidden}),
-                   row = f({kRows}), heads = f({kSamples, kPositions, kHidden}),
+void add_attention(std::vector<Bench>& all) {
+  const TensorType heads = f({kSamples, kPositions, kHidden}),
                    probs = f({kSamples, kHeads, kPositions, kPositions}),
-                   mask = i({kSamples, kPositions}), logits = f({kRows, kWords});
+                   mask = i({kSamples, kPositions});
   const double attention = 4.0 * double(kRows * kPositions * kHidden);
   for (const double p : {0.0, 0.1}) {
     const Attrs a = {{"heads", kHeads}, {"dropout", p}};
@@ -152,6 +141,26 @@ std::vector<Bench> benches() {
                    g,
                    2 * attention});
   }
+}
+
+std::vector<Bench> benches() {
+  std::vector<Bench> all;
+  for (const DType floats : {DType::Float32, DType::BFloat16})
+    for (const Convolved& c : {Convolved{"56x64", 56, 64, 64, 3, 1},
+                               {"28x128", 28, 128, 128, 3, 1},
+                               {"14x256", 14, 256, 256, 3, 1},
+                               {"7x512", 7, 512, 512, 3, 1},
+                               {"56x128:2", 56, 128, 128, 3, 2},
+                               {"14x1024x256", 14, 1024, 256, 1, 1}})
+      add_convolution(all, floats, c);
+  add_linear(all, {"linear/768x768", "linear_dx/768x768", "linear_dw/768x768"}, kHidden, kHidden);
+  add_linear(all, {"linear/768x3072", "linear_dx/768x3072", "linear_dw/768x3072"}, kHidden, kWide);
+  add_linear(all, {"linear/3072x768", "linear_dx/3072x768", "linear_dw/3072x768"}, kWide, kHidden);
+  add_linear(all, {"linear/768x30522", "linear_dx/768x30522", "linear_dw/768x30522"}, kHidden,
+             kWords);
+  const TensorType x = f({kRows, kHidden}), wide = f({kRows, kWide}), v = f({kHidden}),
+                   row = f({kRows}), logits = f({kRows, kWords});
+  add_attention(all);
   all.push_back({"layer_norm", "layer_norm", {x, v, v}, {}});
   all.push_back({"layer_norm_dx", "layer_norm_input_grad", {x, v, row, row, x}, {}});
   all.push_back({"layer_norm_dgamma", "layer_norm_gamma_grad", {x, row, row, x}, {}});
