@@ -1,5 +1,5 @@
-// On how many threads the kernels of the calling thread are made and run. Nothing above the devices
-// knows whose threads these are.
+// On how many threads the kernels of the calling thread are made and run, and copies by them.
+// Nothing above the devices knows whose threads these are.
 #pragma once
 #include <cstddef>
 #include <cstdint>

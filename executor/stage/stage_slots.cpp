@@ -1,6 +1,7 @@
 // What a stage does before and after the function of an instruction: slots taken and given back,
 // messages made ready.
 #include <algorithm>
+#include <utility>
 #include <vector>
 
 #include "executor/stage/stage.h"
@@ -104,7 +105,7 @@ void Stage::replace_buffers(int micro) {
     calls.push_back({memory_.floats(b.value), static_cast<const float*>(memory_.at(b.next, micro)),
                      b.elements});
   if (calls.empty()) return;
-  device_.queue().run([calls, copy_all = device_.kernels().copy_all](Reach at) {
+  device_.queue().run([calls = std::move(calls), copy_all = device_.kernels().copy_all](Reach at) {
     std::vector<CopyCall> there;
     for (const CopyCall& call : calls) there.push_back({at(call.to), at(call.from), call.elements});
     copy_all(there);

@@ -20,8 +20,8 @@ struct SlopeOf {
   const T *x, *dy;
   const float *mean, *beta;  // beta: where relu follows
   const R* scale;            // of channels
-  const T *y = nullptr,
-          *more = nullptr;  // where relu follows a skip: its result, a second gradient
+  // Where relu follows a skip: its result, a second gradient, and what is written.
+  const T *y = nullptr, *more = nullptr;
   T* dskip = nullptr;
 
   template <int V>
