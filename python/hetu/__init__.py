@@ -37,8 +37,13 @@ __all__ = [*_FROM, *(name for name in _MODULES if name != "hold")]  # whose impo
 
 
 def __getattr__(name: str) -> Any:
+    if name == "_hetu":  # `from hetu import _hetu` asks here first
+        from hetu import spin
+
+        with spin.while_loading():
+            return importlib.import_module("hetu._hetu")
     if name == "__version__":
-        return importlib.import_module("hetu._hetu").__version__
+        return __getattr__("_hetu").__version__
     if name in _MODULES:
         return importlib.import_module(f"hetu.{_MODULES[name]}")
     if name in _FROM:

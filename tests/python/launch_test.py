@@ -287,12 +287,20 @@ class Output(LaunchCase):
         self.assertLess(time.monotonic() - start, END_S)
 
     def test_threads_beyond_the_cores_sleep_while_they_wait(self):
+        """Others spin briefly first, unless told how to wait."""
         cores = len(os.sched_getaffinity(0))
-        self.env.pop("OMP_WAIT_POLICY", None)
-        for workers, words, policy in (("1", ["x"], ""), ("2", ["--threads", str(cores)], "passive"),
-                                       ("2", [f"--threads={cores}"], "passive"), (str(cores + 1), ["x"], "passive")):
-            done = self.run_it("-w", workers, "sh", "-c", "echo policy=$OMP_WAIT_POLICY.", *words)
-            self.assertIn(f"policy={policy}.", [line.removeprefix("[w0] ") for line in done.stdout.splitlines()])
+        for name in ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT"):
+            self.env.pop(name, None)
+
+        def waits(workers, *words):
+            done = self.run_it("-w", workers, "sh", "-c", "echo $OMP_WAIT_POLICY. $GOMP_SPINCOUNT.", *words)
+            return {re.sub(r"^\[w\d+\] ", "", line) for line in done.stdout.splitlines()}
+
+        self.assertEqual(waits("1", "x"), {". 1000."})
+        for workers, words in (("2", ["--threads", str(cores)]), ("2", [f"--threads={cores}"]), (str(cores + 1), ["x"])):
+            self.assertEqual(waits(workers, *words), {"passive. ."})
+        self.env["OMP_WAIT_POLICY"] = "active"
+        self.assertEqual(waits("1", "x"), {"active. ."})
 
     def test_numpys_threads_are_a_workers_share_of_the_cores(self):
         cores = len(os.sched_getaffinity(0))

@@ -8,7 +8,7 @@ import signal
 import socket
 import sys
 
-from hetu import progress
+from hetu import progress, spin
 from hetu.launch import network, output, pipelines, precheck, remote, slurm, supervise
 from hetu.launch.keepers import Way
 from hetu.launch.mpirun import Mpirun, closed_ports
@@ -193,7 +193,8 @@ def threads_of(command, fallback):
 
 def worker_environment(environ, nodes, command, threads):
     """The environment of the workers, which import the package that this is a part of. Threads that outnumber the cores must
-    sleep, not spin, while they wait; NumPy's OpenBLAS, whose threads spin a while, gets as many as a worker has cores."""
+    sleep, not spin, while they wait, others spin briefly; NumPy's OpenBLAS, whose threads spin a while, gets as many as a
+    worker has cores."""
     result = {k: v for k, v in environ.items() if not FOREIGN.match(k)}
     result["HETU_HOSTS"] = ",".join(f"{n['host']}:{n['workers']}" for n in nodes if n["workers"])
     result["PYTHONPATH"] = os.pathsep.join(filter(None, [environ.get("PYTHONPATH"), os.path.dirname(PACKAGE)]))
@@ -203,6 +204,7 @@ def worker_environment(environ, nodes, command, threads):
     workers = max(n["workers"] for n in nodes)
     if workers * (threads_of(command, threads) or max(1, cores // workers)) > cores:
         result.setdefault("OMP_WAIT_POLICY", "passive")
+    spin.briefly(result)
     if workers > 1 and "OMP_NUM_THREADS" not in result:
         result.setdefault("OPENBLAS_NUM_THREADS", str(max(1, cores // workers)))
     return result
