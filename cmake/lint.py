@@ -150,7 +150,7 @@ def main() -> int:
     chosen = options.parse_args()
     files = tracked()
     sources = [f for f in files if f.endswith(lint_rules.CODE)]
-    scripts = [f for f in files if f.endswith(".py")]
+    scripts = [f for f in files if f.endswith(".py") or f in ("python/heturun", "tests/cuda/run_on_gpu")]
     ok = clang_format(sources, chosen.format)
     if chosen.format:
         return 0 if ok & python(scripts, in_place=True) else 1

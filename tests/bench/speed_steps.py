@@ -2,16 +2,19 @@
 """Times the training steps of one workload of docs/speed.md: Hetu beside PyTorch's modes, same process, same threads, one
 step of each in turn. Prints one line, {"sides": {name: [seconds, …]}, "flops": of a step, …}; speed.py reads it.
 
-usage: speed_steps.py WORKLOAD [--steps N] [--threads N] [--no-compile] [--memory SIDE] [--kernels]
+usage: speed_steps.py WORKLOAD [--steps N] [--threads N] [--no-compile] [--sides A,B] [--lock FILE] [--memory SIDE]
+                      [--kernels]
 
 --memory SIDE makes three steps of that side alone, and the line has its peak resident memory. Workloads that begin with gpu-
 run on the first card: Hetu reads its batch from host memory at each step, PyTorch's lies on the card. --kernels also prints,
-before the line, what the kernels of a step of each side took on the card, by PyTorch's profiler.
+before the line, what the kernels of a step of each side took on the card, by PyTorch's profiler. --lock: several are made
+ready and warmed up at once, compiled ones too, and then timed one after the other, each while it holds the file's lock.
 """
 
 from __future__ import annotations
 
 import argparse
+import fcntl
 import json
 import os
 import resource
@@ -98,6 +101,16 @@ def sides_of_hetu(of: Workload, batch: dict[str, Any], threads: int) -> dict[str
             for name, graphs in (("hetu", "off"), ("hetu graphs", "on"))}
 
 
+def chosen(makers: dict[str, Callable[[], Step]], words: str) -> dict[str, Callable[[], Step]]:
+    """Of all sides those whose names, up to a comma, are among the words."""
+    names = words.split(",")
+    found = {name: make for name, make in makers.items() if name.partition(",")[0] in names}
+    unknown = set(names) - {name.partition(",")[0] for name in makers}
+    if unknown and "torch" in sys.modules:  # without PyTorch there are none of its sides
+        raise SystemExit(f"speed_steps: --sides: there is no {', '.join(sorted(unknown))}; there are: {', '.join(makers)}")
+    return found
+
+
 def print_kernels(name: str, step: Step, most: int = 40) -> None:
     """Of one step: the time that the card spent in kernels of each name."""
     from torch.profiler import ProfilerActivity, profile
@@ -117,6 +130,8 @@ def main() -> int:
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--no-compile", action="store_true", help="leave torch.compile out")
     parser.add_argument("--kernels", action="store_true", help="what each kernel of a step took, too, on a card")
+    parser.add_argument("--sides", metavar="A,B", help="these alone, as: hetu,torch eager")
+    parser.add_argument("--lock", metavar="FILE", help="wait for this file's lock before timing")
     parser.add_argument("--memory", metavar="SIDE", help="hetu, or one of PyTorch's sides")
     args = parser.parse_args()
     of = WORKLOADS[args.workload]
@@ -146,11 +161,20 @@ def main() -> int:
         line["peak_mib"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
         print(json.dumps(line))
         return 0
+    if args.sides:
+        makers = chosen(makers, args.sides)
     sides: dict[str, Step] = {}
     for name, make in makers.items():
         sides[name] = make()
         if name == "hetu":
             line["flops"] = of.rows * step_flops()
+    if args.lock:
+        for step in sides.values():
+            for _ in range(WARM_UP):
+                step()
+        print("speed_steps: ready", file=sys.stderr, flush=True)
+        lock = open(args.lock, "a")  # noqa: SIM115  # held until the process ends
+        fcntl.flock(lock, fcntl.LOCK_EX)
     times: dict[str, list[float]] = {name: [] for name in sides}
     for _ in range(args.steps + WARM_UP):
         for name, step in sides.items():

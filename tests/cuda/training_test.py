@@ -1,9 +1,11 @@
-"""The scripts that train BERT and ResNet, on emulated cards: a card for each worker, under heturun.
+"""The scripts that train BERT and ResNet, under heturun: on emulated cards, one for each worker, or on those that there are.
 
 Losses are the CPU's, by methods, by partial reduce, and from checkpoints that the other device has written; ResNet's by
-cuDNN. Messages, gradient sums and means go straight from card to card by the emulated NCCL, to the bits of host memory.
+cuDNN. Where each worker has a card of its own, messages, gradient sums and means go straight from card to card by NCCL, to
+the bits of host memory.
 
-training_test.py FOLDER [unittest's words]: the module whose card is emulated lies in FOLDER/hetu."""
+training_test.py FOLDER [unittest's words]: the module lies in FOLDER/hetu. GPU_TEST_CARDS is the number of real cards, on
+which more steps are made; without it the module's cards are emulated."""
 
 import itertools
 import json
@@ -25,8 +27,9 @@ from processes import process_of, processes_with, wait_until  # noqa: E402
 
 SMALL = ["--model", "tiny", "--batch-size", "4", "--sequence-length", "16", "--warmup-steps", "1", "--learning-rate", "1e-3"]
 PART = 1e-4  # of a loss
+CARDS = int(os.environ.get("GPU_TEST_CARDS", "0"))  # 0: emulated ones, as many as are wanted
 BY_NCCL = "messages and gradient sums between GPUs go by NCCL"
-# train_resnet.py with two blocks of ResNet-50, and whether convolutions had the emulated cuDNN.
+# train_resnet.py, which knows two blocks of ResNet-50 as a model, and whose cuDNN there was.
 RESNET = """
 import sys
 sys.path.insert(0, "python")
@@ -34,20 +37,26 @@ import train_resnet
 from hetu.models.resnet import CONFIGS, ResNetConfig
 CONFIGS["small"] = ResNetConfig((1, 1, 0, 0), (1, 0, 1, 0), True)
 failed = train_resnet.main(sys.argv[1:])
-print("cuDNN is", "emulated" if "emulated/cudnn/" in open("/proc/self/maps").read() else "not there")
+maps = open("/proc/self/maps").read()
+print("cuDNN is", "emulated" if "emulated/cudnn/" in maps else "NVIDIA's" if "libcudnn" in maps else "not there")
 sys.exit(failed)
 """
-EMULATED = sys.argv.pop(1)
+FOLDER = sys.argv.pop(1)
 
 
-class EmulatedTraining(unittest.TestCase):
-    """heturun, train_bert.py and a card per worker."""
+def steps_of(few):
+    """Of a run on this kind of card."""
+    return 100 if CARDS else few
+
+
+class Training(unittest.TestCase):
+    """heturun, the scripts, and workers on cards."""
 
     def setUp(self):
-        held = tempfile.TemporaryDirectory(prefix="hetu-emulated-")
+        held = tempfile.TemporaryDirectory(prefix="hetu-cards-")
         self.addCleanup(held.cleanup)
         self.folder = Path(held.name)
-        self.env = {**os.environ, "PYTHONPATH": f"{ROOT / 'python'}:{EMULATED}:{os.environ.get('PYTHONPATH', '')}"}
+        self.env = {**os.environ, "PYTHONPATH": f"{ROOT / 'python'}:{FOLDER}:{os.environ.get('PYTHONPATH', '')}"}
         self.data = self.folder / "data"
         self.run_one([sys.executable, "-m", "hetu.sample", "--rows", "64", "--shards", "1", str(self.data)])
 
@@ -58,23 +67,29 @@ class EmulatedTraining(unittest.TestCase):
         return done.stdout + done.stderr
 
     def bert(self, device, workers, steps, *options):
-        """The command that trains it."""
+        """The command that trains it, of two layers unless options say otherwise."""
         return ["heturun", "-w", str(workers), sys.executable, str(ROOT / "python" / "train_bert.py"), *SMALL,
                 "--data", str(self.data), "--device", device, "--steps", str(steps), *options]
 
     def loss(self, device, workers, steps, *options, says=""):
         """Of the last step of a run of BERT that must say something."""
-        return self.loss_of(self.bert(device, workers, steps, *options), device, steps, says)
+        return self.loss_of(self.bert(device, workers, steps, *options), device, workers, steps, says)
 
-    def loss_of(self, command, device, steps, says):
+    def loss_of(self, command, device, workers, steps, says):
         """The same of any command."""
         told = self.run_one(command)
-        self.assertEqual("emulated card" in told, device == "cuda", told[-2000:])
-        self.assertEqual(BY_NCCL in told, device == "cuda" and "host" not in command, told[-2000:])
+        self.assertEqual("device cuda: card" in told, device == "cuda", told[-2000:])
+        self.assertEqual("emulated card" in told, device == "cuda" and not CARDS, told[-2000:])
+        self.assertEqual(BY_NCCL in told, self.goes_by_nccl(command, device, workers), told[-2000:])
         self.assertIn(says, told)
         found = re.search(rf"step {steps}/{steps} .*loss ([0-9.]+)", told)
         self.assertIsNotNone(found, told[-2000:])
         return float(found[1])
+
+    @staticmethod
+    def goes_by_nccl(command, device, workers):
+        """Whether each worker has a card of its own, and host memory was not asked for."""
+        return device == "cuda" and "host" not in command and (CARDS == 0 or CARDS >= workers)
 
     def same(self, workers, steps, *options, says=""):
         """On both devices."""
@@ -86,29 +101,38 @@ class EmulatedTraining(unittest.TestCase):
         for method, way in (("1f1b", "host"), ("chimera", "auto")):
             with self.subTest(method):
                 trace = self.folder / f"{method}.json"
-                self.same(4, 3, "--pipeline", method, "--devices", "pipe_1_4", "--micro-batches", "4", "--gpu-messages", way,
-                          "--trace", str(trace))
+                steps = steps_of(3)
+                self.same(4, steps, "--pipeline", method, "--devices", "pipe_1_4", "--micro-batches", "4",
+                          "--gpu-messages", way, "--trace", str(trace))
                 measured = [e for e in json.loads(trace.read_text())["traceEvents"] if e["pid"] == 1]
                 events = [e for e in measured if re.fullmatch(r"\d+[FB]\d+", e["name"])]
-                self.assertEqual(len(events), 3 * 4 * 4 * 2)
+                self.assertEqual(len(events), steps * 4 * 4 * 2)
                 for worker in range(4):
                     mine = sorted((e for e in events if e["tid"] == worker), key=lambda e: e["ts"])
-                    self.assertEqual(len(mine), 3 * 4 * 2)
+                    self.assertEqual(len(mine), steps * 4 * 2)
                     for one, following in itertools.pairwise(mine):
                         self.assertGreater(one["dur"], 0)
                         self.assertLessEqual(one["ts"] + one["dur"], following["ts"] + 0.01)
 
     def test_a_v_of_stages(self):
         """Two stages a worker, whose gradients come in halves."""
-        self.same(2, 3, "--pipeline", "zb-v", "--devices", "pipe_1_2", "--micro-batches", "4")
+        if CARDS:  # sixteen layers, since four workers have eight stages
+            workers, size = 4, "deep"
+        else:
+            workers, size = 2, "tiny"
+        self.same(workers, steps_of(3), "--model", size, "--pipeline", "zb-v", "--devices", f"pipe_1_{workers}",
+                  "--micro-batches", "4")
 
     def test_partial_reduce(self):
         """Both pipelines meet at each update, so that who is averaged is no matter of time."""
-        self.same(4, 4, "--pipeline", "pipedream", "--devices", "pipe_2_2", "--micro-batches", "1", "--preduce",
-                  "--sync-period", "1", says="groups by size 2: 4")
+        steps = steps_of(4)
+        self.same(4, steps, "--pipeline", "pipedream", "--devices", "pipe_2_2", "--micro-batches", "1", "--preduce",
+                  "--sync-period", "1", says=f"groups by size 2: {steps}")
 
     def test_nccl_has_the_bits_of_host_memory(self):
         """Messages of two stages and gradient sums of two pipelines."""
+        if CARDS and CARDS < 4:
+            self.skipTest(f"NCCL wants a card for each of four workers, and this machine has {CARDS}")
         told = []
         for way in ("host", "nccl"):
             log = self.folder / way
@@ -135,27 +159,31 @@ class EmulatedTraining(unittest.TestCase):
             self.skipTest("a build without cuDNN's header")
         if not _hetu.reads_images():
             self.skipTest("a build without libjpeg")
+        # Whole ones on a card: two steps, after which the CPU's own two kernels of each operator part, too.
+        model, rows = ("resnet18", 32) if CARDS else ("small", 4)
         images = str(self.folder / "images")
-        self.run_one([sys.executable, "-m", "hetu.sample", "--kind", "images", images, "--classes", "4", "--train", "4",
-                      "--val", "2", "--size", "32"])
+        self.run_one([sys.executable, "-m", "hetu.sample", "--kind", "images", images, "--classes", "4", "--train", str(rows),
+                      "--val", str(rows // 2), "--size", "32"])
 
         def loss(device, says, *options):
             command = ["heturun", "-w", "2", sys.executable, "-c", RESNET, "--dataset", "imagenet", "--data", images,
-                       "--size", "32", "--model", "small", "--batch-size", "4", "--micro-batches", "2", "--pipeline", "1f1b",
-                       "--devices", "pipe_1_2", "--learning-rate", "0.01", "--seed", "5", "--threads", "1", "--steps", "2"]
-            return self.loss_of([*command, "--device", device, *options], device, 2, says)
+                       "--size", "32", "--model", model, "--batch-size", str(rows), "--micro-batches", "2", "--pipeline",
+                       "1f1b", "--devices", "pipe_1_2", "--learning-rate", "0.01", "--seed", "5", "--threads", "1",
+                       "--steps", "2"]
+            return self.loss_of([*command, "--device", device, *options], device, 2, 2, says)
 
         for dtype, part in (("float32", PART), ("bf16", 2e-3)):
             with self.subTest(dtype):
                 want = loss("cpu", "cuDNN is not there", "--dtype", dtype)
-                got = loss("cuda", "[w1] cuDNN is emulated", "--dtype", dtype, "--cuda-graphs", "on")
+                cudnn = "[w1] cuDNN is " + ("NVIDIA's" if CARDS else "emulated")
+                got = loss("cuda", cudnn, "--dtype", dtype, "--cuda-graphs", "on")
                 self.assertAlmostEqual(got, want, delta=part * want)
 
     def test_a_killed_worker(self):
         """The others end, with its name; none waits for its card, which is in the middle of something."""
-        mark = f"emulated-{os.getpid()}"
+        mark = f"cards-{os.getpid()}"
         steps = self.folder / "killed.jsonl"
-        command = self.bert("cuda", 2, 1000, "--pipeline", "1f1b", "--devices", "pipe_1_2", "--micro-batches", "2",
+        command = self.bert("cuda", 2, 100000, "--pipeline", "1f1b", "--devices", "pipe_1_2", "--micro-batches", "2",
                             "--log", str(steps))
         env = {**self.env, "HETU_TEST_MARK": mark}
         job = subprocess.Popen(command, env=env, cwd=ROOT, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
@@ -166,7 +194,7 @@ class EmulatedTraining(unittest.TestCase):
         since = time.monotonic()
         os.kill(killed, signal.SIGKILL)
         out, err = job.communicate(timeout=60)
-        self.assertIn(BY_NCCL, out + err)
+        self.assertEqual(BY_NCCL in out + err, self.goes_by_nccl(command, "cuda", 2))
         self.assertLess(time.monotonic() - since, 10)
         self.assertEqual(job.returncode, 128 + signal.SIGKILL, err)
         self.assertRegex(err, rf"heturun: worker 1 \(\S+, pid {killed}\) was killed by SIGKILL; ending the other 1 worker\n")
