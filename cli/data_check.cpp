@@ -5,7 +5,6 @@
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
-#include <thread>
 
 #include "cli/command.h"
 #include "cli/options.h"
@@ -15,6 +14,7 @@
 #include "datasets/image_check.h"
 #include "datasets/image_list.h"
 #include "graph/base/error.h"
+#include "graph/base/machine_cores.h"
 
 namespace hetu::cli {
 namespace {
@@ -255,7 +255,7 @@ constexpr const char* kUsage =
 }  // namespace
 
 int data_check_command(const Arguments& arguments) {
-  int threads = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+  int threads = machine_cores();
   BertTextOptions text;
   const std::vector<Option> options = {
       {"--threads", "N", "threads that decode images (all processors)",

@@ -1,6 +1,5 @@
 // `hetu doctor`: what of Hetu is found, built and works on this machine, each thing tried, and what
 // to install for what is missing.
-#include <sched.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
 
@@ -15,6 +14,7 @@
 #include "executor/comm/zmq.h"
 #include "executor/job/links.h"
 #include "graph/base/error.h"
+#include "graph/base/machine_cores.h"
 #include "graph/base/words.h"
 #include "ops/registry.h"
 #include "pipeline/generate/generate.h"
@@ -55,11 +55,11 @@ Finding tried(const std::function<std::string()>& work) {
 }
 
 Finding processor() {
-  cpu_set_t set;
-  const int cores = sched_getaffinity(0, sizeof(set), &set) == 0 ? CPU_COUNT(&set) : 0;
   const double gib = static_cast<double>(sysconf(_SC_PHYS_PAGES)) *
                      static_cast<double>(sysconf(_SC_PAGESIZE)) / (1 << 30);
-  return works(fmt::format("{} cores for this process, {:.1f} GiB of memory", cores, gib));
+  const int cores = machine_cores();
+  return works(fmt::format("{} core{} for this process, {:.1f} GiB of memory", cores,
+                           cores == 1 ? "" : "s", gib));
 }
 
 // Open MPI's workers of one host exchange messages there.

@@ -9,6 +9,7 @@
 #include "executor/stage/stage.h"
 #include "executor/stage/stage_tensors.h"
 #include "graph/base/error.h"
+#include "graph/base/machine_cores.h"
 #include "graph/passes/channels_last.h"
 #include "graph/passes/dead.h"
 #include "graph/passes/fuse.h"
@@ -244,7 +245,7 @@ struct Predictor::Impl {
 Predictor::Predictor(const std::string& folder, const PredictorOptions& options) {
   require(options.rows >= 0 && options.threads >= 0,
           "predictor: rows {} and threads {} must be at least 0", options.rows, options.threads);
-  if (options.threads > 0) set_threads(options.threads);
+  set_threads(options.threads > 0 ? options.threads : std::min(threads(), machine_cores()));
   impl_ = std::make_unique<Impl>(read_model(folder), options);
 }
 

@@ -19,7 +19,7 @@ struct PredictorOptions {
   /// Samples that are computed at once. 0: as many as a micro-batch of the job that saved the model
   /// had; then the bits are those of its predictions, whatever the number of rows.
   std::int64_t rows = 0;
-  int threads = 0;  ///< of kernels; 0: as they are
+  int threads = 0;  ///< of kernels; 0: as they are, at most those of machine_cores()
 };
 
 class Predictor {

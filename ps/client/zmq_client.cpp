@@ -11,6 +11,7 @@
 #include <zmq.hpp>
 
 #include "config/curve/sockets.h"
+#include "graph/base/machine_cores.h"
 #include "ps/client/client_state.h"
 #include "ps/client/zmq_connection.h"
 #include "ps/wire/address.h"
@@ -36,8 +37,7 @@ std::vector<std::string> names_of(const std::vector<Place>& places) {
 
 // ZeroMQ's threads encrypt: with one per line several servers are not waited for in turn.
 int io_threads(std::size_t lines) {
-  const std::size_t cores = std::max(1U, std::thread::hardware_concurrency());
-  return static_cast<int>(std::min(lines, cores));
+  return static_cast<int>(std::min(lines, static_cast<std::size_t>(machine_cores())));
 }
 
 /// All lines of a worker and their one thread.

@@ -4,11 +4,11 @@
 #include <chrono>
 #include <cstdio>
 #include <optional>
-#include <thread>
 #include <zmq.hpp>
 
 #include "config/curve/sockets.h"
 #include "graph/base/error.h"
+#include "graph/base/machine_cores.h"
 #include "graph/base/machine_memory.h"
 #include "ps/server/log.h"
 #include "ps/server/serve.h"
@@ -40,8 +40,8 @@ std::int64_t now_us() {
 // ZeroMQ deals connections to these; each encrypts its own, which is most of a dense push's cost,
 // so that several workers are served by several cores. More than a few wait for the loop.
 int io_threads() {
-  constexpr unsigned kMost = 4;
-  return static_cast<int>(std::clamp(std::thread::hardware_concurrency(), 1U, kMost));
+  constexpr int kMost = 4;
+  return std::min(machine_cores(), kMost);
 }
 
 /// Sockets and the loop around them.

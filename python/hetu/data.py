@@ -103,7 +103,7 @@ class BertHdf5(Data):
 
 def decoding_threads() -> int:
     """Half of this worker's cores, at least one."""
-    return max(1, len(os.sched_getaffinity(0)) // int(_hetu.started()[1]) // 2)
+    return max(1, _hetu.machine_cores() // int(_hetu.started()[1]) // 2)
 
 
 class ImageFolder(Data):

@@ -4,6 +4,7 @@
 
 #include "executor/comm/inproc.h"
 #include "executor/job/links.h"
+#include "graph/base/machine_cores.h"
 #include "python/src/bindings.h"
 
 namespace nb = nanobind;
@@ -42,6 +43,9 @@ void bind_links(nb::module_& m) {
   m.def(
       "connect", [](int number) { return open_links(number, look_at_signals); },
       nb::call_guard<nb::gil_scoped_release>());
+  m.def("machine_cores", &machine_cores,
+        "Processors that this process may use: those that it may be put on, and no more than its "
+        "control groups let it have.");
   m.def("started", &started_for_python,
         "Who takes part in the job: (hosts as (name, workers), empty if unknown; workers on this "
         "host). In a job started by hand the first call waits for all workers.");

@@ -162,8 +162,8 @@ class Training(unittest.TestCase):
         # Whole ones on a card: two steps, after which the CPU's own two kernels of each operator part, too.
         model, rows = ("resnet18", 32) if CARDS else ("small", 4)
         images = str(self.folder / "images")
-        self.run_one([sys.executable, "-m", "hetu.sample", "--kind", "images", images, "--classes", "4", "--train", str(rows),
-                      "--val", str(rows // 2), "--size", "32"])
+        self.run_one([sys.executable, "-m", "hetu.sample", "--kind", "images", images, "--classes", "4",
+                      "--train", str(rows), "--val", str(rows // 2), "--size", "32"])
 
         def loss(device, says, *options):
             command = ["heturun", "-w", "2", sys.executable, "-c", RESNET, "--dataset", "imagenet", "--data", images,

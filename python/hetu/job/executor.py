@@ -46,7 +46,7 @@ def _lay_out(devices: Any) -> Layout:
 
 def _threads(workers: int) -> int:
     """Of each of so many workers in this process; 0: one of those that were started as such."""
-    return max(1, len(os.sched_getaffinity(0)) // (workers or int(_hetu.started()[1])))
+    return max(1, _hetu.machine_cores() // (workers or int(_hetu.started()[1])))
 
 
 # What a job is told by keywords of the same names as the scripts' flags, besides the Executor's own.

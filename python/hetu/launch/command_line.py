@@ -195,12 +195,14 @@ def worker_environment(environ, nodes, command, threads):
     """The environment of the workers, which import the package that this is a part of. Threads that outnumber the cores must
     sleep, not spin, while they wait, others spin briefly; NumPy's OpenBLAS, whose threads spin a while, gets as many as a
     worker has cores."""
+    from hetu import _hetu  # not above: --help and a wrong flag need none
+
     result = {k: v for k, v in environ.items() if not FOREIGN.match(k)}
     result["HETU_HOSTS"] = ",".join(f"{n['host']}:{n['workers']}" for n in nodes if n["workers"])
     result["PYTHONPATH"] = os.pathsep.join(filter(None, [environ.get("PYTHONPATH"), os.path.dirname(PACKAGE)]))
     result.setdefault("PYTHONUNBUFFERED", "1")
     result.setdefault("HWLOC_HIDE_ERRORS", "2")  # mpirun's complaint where /sys is not mounted; nothing is bound to cores
-    cores = len(os.sched_getaffinity(0))
+    cores = _hetu.machine_cores()
     workers = max(n["workers"] for n in nodes)
     if workers * (threads_of(command, threads) or max(1, cores // workers)) > cores:
         result.setdefault("OMP_WAIT_POLICY", "passive")

@@ -30,6 +30,8 @@ class Mpirun:
 
     def start(self, nodes):
         """What every command line begins with."""
+        from hetu import _hetu
+
         used = [n for n in nodes if n["workers"]]
         if len(used) == 1:
             hosts, order = f"{used[0]['host']}:{used[0]['workers']}", "slot"
@@ -39,7 +41,7 @@ class Mpirun:
                 "--map-by", f"{order}:OVERSUBSCRIBE", "--mca", "ras", NO_ALLOCATION, "--mca", "pml", "ob1"]
         if os.geteuid() == 0:
             argv.append("--allow-run-as-root")
-        if max(n["workers"] for n in nodes) > len(os.sched_getaffinity(0)):
+        if max(n["workers"] for n in nodes) > _hetu.machine_cores():
             argv += ["--mca", "mpi_yield_when_idle", "1"]
         return argv
 

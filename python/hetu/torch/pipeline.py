@@ -380,4 +380,4 @@ def _signature(leaf: Any, cut: int) -> str:
 def _share_processor() -> None:
     """As many threads for PyTorch as this worker's share of the processor, unless the environment says how many."""
     if "OMP_NUM_THREADS" not in os.environ:
-        torch.set_num_threads(max(1, len(os.sched_getaffinity(0)) // max(1, int(_hetu.started()[1]))))
+        torch.set_num_threads(max(1, _hetu.machine_cores() // max(1, int(_hetu.started()[1]))))

@@ -1,0 +1,47 @@
+#include "graph/base/control_groups.h"
+
+#include <fstream>
+#include <sstream>
+
+namespace hetu {
+namespace {
+
+bool names(const std::string& controllers, std::string_view one) {
+  std::istringstream words(controllers);
+  for (std::string word; std::getline(words, word, ',');)
+    if (word == one) return true;
+  return false;
+}
+
+// `mount`/FILE, and so of each group on the way down to `path`, which begins with a slash.
+void add(const std::string& mount, const std::string& path, std::string_view file,
+         std::vector<std::string>& to) {
+  for (std::size_t end = 0; end != std::string::npos; end = path.find('/', end + 1))
+    to.push_back(mount + path.substr(0, end) + '/' + std::string(file));
+  if (path.size() > 1) to.push_back(mount + path + '/' + std::string(file));
+}
+
+}  // namespace
+
+std::vector<std::string> control_group_files(std::string_view file, std::string_view controller,
+                                             std::string_view old_file, const std::string& root) {
+  std::vector<std::string> found;
+  std::ifstream groups(root + "/proc/self/cgroup");
+  const std::string mounts = root + "/sys/fs/cgroup";
+  for (std::string line; std::getline(groups, line);) {  // number:controllers:path
+    const std::size_t first = line.find(':'), second = line.find(':', first + 1);
+    if (second == std::string::npos || line.compare(second + 1, 1, "/") != 0) continue;
+    const std::string controllers = line.substr(first + 1, second - first - 1),
+                      path = line.substr(second + 1);
+    if (controllers.empty()) {
+      add(mounts, path, file, found);
+      add(mounts + "/unified", path, file, found);
+    } else if (names(controllers, controller)) {
+      add(mounts + '/' + std::string(controller), path, old_file, found);
+      if (controllers != controller) add(mounts + '/' + controllers, path, old_file, found);
+    }
+  }
+  return found;
+}
+
+}  // namespace hetu
