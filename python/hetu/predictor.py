@@ -19,8 +19,8 @@ class Predictor:
     the model's value of each: an array, or name -> array if it has several. No dropout; running statistics as they were.
 
     folder: what job.save wrote. rows: samples computed at once; 0: as many as a micro-batch of that job had, so that
-    the bits are those of job.predict. threads: of kernels; 0: all cores that this process may
-    use. Throws OSError where the folder holds no model.
+    the bits are those of job.predict. threads: of kernels; 0: all cores that this process
+    may use. Throws OSError where the folder holds no model.
     """
 
     def __init__(self, folder: str, rows: int = 0, threads: int = 0, device: str = "cpu") -> None:
