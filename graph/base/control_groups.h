@@ -8,8 +8,8 @@ namespace hetu {
 
 /// Paths of files that may limit this process, of its own groups and of those around them, as seen
 /// from inside a container and from outside: `file` of version 2, and `old_file` of version 1's
-/// `controller`. Those that set no limit are not there. `root` is put before all of them, and
-/// before /proc (tests).
+/// `controller`. Where a group sets no limit its file need not be there. `root` is put before all
+/// of them, and before /proc (tests).
 std::vector<std::string> control_group_files(std::string_view file, std::string_view controller,
                                              std::string_view old_file,
                                              const std::string& root = "");

@@ -30,9 +30,9 @@ int limit_of(const std::string& path) {
              : 0;
 }
 
+// A machine may have more than a cpu_set_t holds.
 int processors() {
-  for (int most = CPU_SETSIZE; most <= 1 << 20;
-       most *= 2) {  // more than a cpu_set_t holds are possible
+  for (int most = CPU_SETSIZE; most <= 1 << 20; most *= 2) {
     cpu_set_t* const set = CPU_ALLOC(most);
     const std::size_t bytes = CPU_ALLOC_SIZE(most);
     const int count = sched_getaffinity(0, bytes, set) == 0 ? CPU_COUNT_S(bytes, set) : 0;
