@@ -97,7 +97,7 @@ class RunOnGpu(unittest.TestCase):
         self.packed["bin/gpu_test"] = ("#!/bin/sh\ncase \"$1\" in *Training*) sleep 50 & echo $!; wait;; "
                                        "*GpuRows*) exit 3;; esac\n")
         self.tools.pop("compute-sanitizer")
-        status, error, record = self.run_it("--only", "grid,training,memcheck,bench", "--seconds", "12")
+        status, error, record = self.run_it("--only", "grid,training,memcheck,bench", "--seconds", "20")
         self.assertEqual(status, 1, error)
         told = {name: part["result"] for name, part in record["parts"].items()}
         self.assertEqual(told, {"memcheck": "not run", "grid": "failed (3)", "training": "out of time", "bench": "not run"})
