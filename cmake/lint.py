@@ -140,6 +140,14 @@ def house(files: list[str]) -> bool:
     return not found
 
 
+def runs_python(name: str) -> bool:
+    """Whether a file without a suffix is a script of Python's."""
+    if "." in Path(name).name:
+        return False
+    with (ROOT / name).open("rb") as file:
+        return b"python" in file.readline(40)
+
+
 def main() -> int:
     options = argparse.ArgumentParser(description=__doc__)
     options.add_argument("--all", action="store_true")
@@ -150,7 +158,7 @@ def main() -> int:
     chosen = options.parse_args()
     files = tracked()
     sources = [f for f in files if f.endswith(lint_rules.CODE)]
-    scripts = [f for f in files if f.endswith(".py") or f in ("python/heturun", "tests/cuda/run_on_gpu")]
+    scripts = [f for f in files if f.endswith(".py") or runs_python(f)]
     ok = clang_format(sources, chosen.format)
     if chosen.format:
         return 0 if ok & python(scripts, in_place=True) else 1

@@ -10,6 +10,8 @@ import sys
 import tempfile
 import unittest
 
+from hetu import _hetu
+
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 BUILD = pathlib.Path(os.environ.get("HETU_BUILD_DIR", ROOT / "build"))
 HETU = str(BUILD / "bin" / "hetu")
@@ -96,7 +98,10 @@ class Doctor(unittest.TestCase):
         self.assertLessEqual({"shared memory", "Open MPI", "ssh", "ZeroMQ", "HDF5", "JPEG and PNG", "OpenCV"}, set(found))
         for name in ("processor", "kernels", "Python", "NumPy"):
             self.assertEqual(found[name], "works", done.stdout)
-        self.assertIn(f"{len(os.sched_getaffinity(0))} cores", lines[0])
+        cores = _hetu.machine_cores()
+        self.assertIn(f"{cores} core{'' if cores == 1 else 's'} for this process", lines[0])
+        place = str(min(os.sched_getaffinity(0)))
+        self.assertIn(" 1 core for this process", run("taskset", "-c", place, HETU, "doctor").stdout)
         if run("mpirun", "--version").returncode == 0 and found["Open MPI"] != "missing":
             self.assertIn("hello from worker 0 of 1", done.stdout)
         for line in lines[:-1]:

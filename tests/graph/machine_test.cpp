@@ -1,5 +1,6 @@
 // What control groups leave of the machine, by files as containers of both versions have them.
 #include <gtest/gtest.h>
+#include <sched.h>
 
 #include <fstream>
 #include <map>
@@ -80,7 +81,18 @@ TEST(MachineCores, HaveNoLimitWhereNothingSaysSo) {
         << lines;
 }
 
-TEST(MachineCores, OfThisProcessAreAtLeastOne) { EXPECT_GE(machine_cores(), 1); }
+TEST(MachineCores, AreNoMoreThanThisThreadMayBePutOn) {
+  cpu_set_t all, one;
+  ASSERT_EQ(sched_getaffinity(0, sizeof all, &all), 0);
+  EXPECT_GE(machine_cores(), 1);
+  EXPECT_LE(machine_cores(), CPU_COUNT(&all));
+  CPU_ZERO(&one);
+  for (int i = 0; CPU_COUNT(&one) == 0; ++i)
+    if (CPU_ISSET(i, &all)) CPU_SET(i, &one);
+  ASSERT_EQ(sched_setaffinity(0, sizeof one, &one), 0);
+  EXPECT_EQ(machine_cores(), 1);
+  EXPECT_EQ(sched_setaffinity(0, sizeof all, &all), 0);
+}
 
 TEST(ControlGroups, OfMemoryAreOfItsController) {
   const TemporaryFolder folder;
