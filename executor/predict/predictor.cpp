@@ -75,9 +75,10 @@ struct Predictor::Impl {
       known += fmt::format("{}'{}' {}", known.empty() ? "" : ", ", graph.producer(v).name,
                            to_string(graph.values[v].type));
     for (const auto& [name, view] : fields)
-      require(std::any_of(graph.placeholders.begin(), graph.placeholders.end(),
-                          [&](ValueId v) { return graph.producer(v).name == name; }),
-              "the model reads no field '{}'; it reads {}", name, known);
+      require(
+          std::any_of(graph.placeholders.begin(), graph.placeholders.end(),
+                      [&, &field = name](ValueId v) { return graph.producer(v).name == field; }),
+          "the model reads no field '{}'; it reads {}", name, known);
     std::int64_t found = -1;
     for (const ValueId v : graph.placeholders) {
       const std::string& name = graph.producer(v).name;

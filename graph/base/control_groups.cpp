@@ -1,5 +1,7 @@
 #include "graph/base/control_groups.h"
 
+#include <fmt/format.h>
+
 #include <fstream>
 #include <sstream>
 
@@ -37,8 +39,9 @@ std::vector<std::string> control_group_files(std::string_view file, std::string_
       add(mounts, path, file, found);
       add(mounts + "/unified", path, file, found);
     } else if (names(controllers, controller)) {
-      add(mounts + '/' + std::string(controller), path, old_file, found);
-      if (controllers != controller) add(mounts + '/' + controllers, path, old_file, found);
+      add(fmt::format("{}/{}", mounts, controller), path, old_file, found);
+      if (controllers != controller)
+        add(fmt::format("{}/{}", mounts, controllers), path, old_file, found);
     }
   }
   return found;
