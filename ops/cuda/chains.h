@@ -27,13 +27,25 @@ struct ChainOf {
     const std::int64_t begin = r / part * part;
     const std::int64_t end = begin + part < count ? begin + part : count;
     const std::int32_t id = ids[r];
-    bool is_first = which.begins(r, id);
-    for (std::int64_t i = begin; is_first && i < r; ++i)
-      is_first = ids[i] != id || !which.counts(i);
-    std::int64_t after = r + 1;
-    while (after < end && (ids[after] != id || !which.counts(after))) ++after;
-    first[r] = is_first ? 1 : 0;
+    first[r] = which.begins(r, id) && search(id, begin, r) == r ? 1 : 0;
+    const std::int64_t after = search(id, r + 1, end);
     next[r] = after < end ? static_cast<std::int32_t>(after) : -1;
+  }
+
+ private:
+  static constexpr int kAtOnce = 8;  // loads that do not wait for each other
+  /// The first row from `from` on with that number that counts, or `end`.
+  HETU_HD std::int64_t search(std::int32_t id, std::int64_t from, std::int64_t end) const {
+    std::int64_t i = from;
+    for (; i + kAtOnce <= end; i += kAtOnce) {
+      bool some = false;
+      for (int k = 0; k < kAtOnce; ++k) some |= ids[i + k] == id;
+      for (int k = 0; some && k < kAtOnce; ++k)
+        if (ids[i + k] == id && which.counts(i + k)) return i + k;
+    }
+    for (; i < end; ++i)
+      if (ids[i] == id && which.counts(i)) return i;
+    return end;
   }
 };
 

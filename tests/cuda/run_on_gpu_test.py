@@ -11,7 +11,7 @@ from pathlib import Path
 SCRIPT = Path(__file__).resolve().parent / "run_on_gpu"
 SMI = "#!/bin/sh\necho 'A card, 580.1, 51200 MiB, 9.0'\n"
 SANITIZER = "#!/bin/sh\nshift 4\nexec \"$@\"\n"
-PASSES = "#!/bin/sh\necho \"$@\"\necho '[  PASSED  ] 3 tests.'\n"
+PASSES = "#!/bin/sh\necho \"$@\"\necho '[-----] 40 tests from GpuRows'\necho '[  PASSED  ] 40 tests.'\n"
 BENCH = "#!/bin/sh\necho '{\"op\": \"linear\", \"us\": 17.5}'\n"
 # Ready after a moment, timed while it holds the lock; says when that was.
 STEPS = """
@@ -108,9 +108,13 @@ class RunOnGpu(unittest.TestCase):
         self.assertTrue(not state.exists() or state.read_text().split()[2] == "Z", child)
 
     def test_what_runs_nothing_shows_nothing(self):
-        self.packed["bin/gpu_test"] = "#!/bin/sh\necho '[  SKIPPED ] a test'\n"
-        status, _, record = self.run_it("--only", "grid")
-        self.assertEqual((status, record["parts"]["grid"]["result"]), (1, "failed (-1)"))
+        for told in ("[  SKIPPED ] a test", "[==========] Running 0 tests from 0 test suites."):
+            with self.subTest(told):
+                self.packed["bin/gpu_test"] = f"#!/bin/sh\necho '{told}'\n"
+                status, _, record = self.run_it("--only", "grid")
+                self.assertEqual((status, record["parts"]["grid"]["result"]), (1, "failed (-1)"))
+                for name in ("tree", "tools"):
+                    subprocess.run(["rm", "-r", str(self.folder / name)], check=True)
 
     def test_another_python(self):
         self.packed["python/hetu/_hetu.py"] = "raise ImportError('made for another')"
