@@ -6,6 +6,7 @@
 #include "ops/cpu/attr_fns.h"
 #include "ops/cuda/numbers.h"
 #include "ops/cuda/packs.h"
+#include "ops/cuda/short_math.h"
 
 namespace hetu::cuda {
 namespace {
@@ -95,6 +96,13 @@ struct TwoNumbers {
 template <class F>
 PreparedKernel two(const KernelDesc& d) {
   return kernel<TwoNumbers<F>>(d);
+}
+
+PreparedKernel gelu(const KernelDesc& d) {
+  return is_short(d) ? one<fn::Gelu<ShortMath>>(d) : one<fn::Gelu<>>(d);
+}
+PreparedKernel gelu_grad(const KernelDesc& d) {
+  return is_short(d) ? two<fn::GeluGrad<ShortMath>>(d) : two<fn::GeluGrad<>>(d);
 }
 
 /// Of floats, or of int32 as T: see ops/cpu/reference_elementwise.cpp.
@@ -237,8 +245,8 @@ const KernelTable& elementwise_rows() {
       row("minimum", arithmetic<fn::Minimum, std::int32_t>),
       row("relu", one<fn::Relu>),
       row("relu_grad", two<fn::ReluGrad>),
-      row("gelu", one<fn::Gelu<>>),
-      row("gelu_grad", two<fn::GeluGrad<>>),
+      row("gelu", gelu),
+      row("gelu_grad", gelu_grad),
       row("tanh", one<fn::Tanh<>>),
       row("tanh_grad", two<fn::TanhGrad>),
       row("scale", one<cpu::Scale<float>>),

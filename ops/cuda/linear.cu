@@ -1,11 +1,14 @@
 // Operators that are one matrix product, and linear layers with the activation behind them.
 #include <launch.h>
 
+#include <algorithm>
+
 #include "ops/cuda/column_sums.h"
 #include "ops/cuda/numbers.h"
 #include "ops/cuda/packs.h"
-#include "ops/cuda/product.h"
+#include "ops/cuda/padded_product.h"
 #include "ops/cuda/rows.h"
+#include "ops/cuda/short_math.h"
 
 namespace hetu::cuda {
 namespace {
@@ -46,8 +49,10 @@ struct NodeProduct {
     return shape.bias ? result == dtype && (bias == dtype || bias == DType::Float32)
                       : result == dtype || result == DType::Float32;
   }
+  /// For a bias; whole quads, so that what stands behind it is aligned.
   std::int64_t scratch_bytes() const {
-    return bias == dtype ? 0 : shape.n * std::int64_t{sizeof(float)};
+    constexpr std::int64_t kOfQuad = sizeof(Quad) / sizeof(float);
+    return bias == dtype ? 0 : (shape.n + kOfQuad - 1) / kOfQuad * std::int64_t{sizeof(Quad)};
   }
   const void* bias_of(const KernelCall& c) const {
     if (!shape.bias) return nullptr;
@@ -72,17 +77,18 @@ PreparedKernel product(const KernelDesc& d, const ProductShape& shape, Places at
                        PreparedKernel (*again)(const KernelDesc&)) {
   const NodeProduct node(d, shape, at);
   if (!node.fits(d)) return widened_or_refused(d, again);
-  const auto run = [node](const Product& product) {
+  const auto run = [node](const PaddedProduct& product) {
     return [node, product](const KernelCall& c) {
-      product(c.inputs[node.at.a], c.inputs[node.at.b], node.bias_of(c), c.outputs[0]);
+      product(c.inputs[node.at.a], c.inputs[node.at.b], node.bias_of(c), c.outputs[0],
+              static_cast<std::byte*>(c.scratch) + node.scratch_bytes());
     };
   };
-  PreparedKernel made{run(Product(shape, node.dtype, node.result)), node.scratch_bytes(),
-                      kImplementation};
+  const PaddedProduct whole(shape, node.dtype, node.result);
+  PreparedKernel made{run(whole), node.scratch_bytes() + whole.scratch_bytes(), kImplementation};
   if (shape.transpose_a && !shape.transpose_b && !shape.bias && node.result == DType::Float32) {
     ProductShape sum = shape;
     sum.adds = true;
-    made.add = run(Product(sum, node.dtype, node.result));
+    made.add = run(PaddedProduct(sum, node.dtype, node.result));
   }
   return made;
 }
@@ -130,6 +136,12 @@ PreparedKernel linear_then(const KernelDesc& d) {
           node.scratch_bytes(), kImplementation};
 }
 
+PreparedKernel linear_gelu(const KernelDesc& d) {
+  const bool narrow = is_narrow(d.outputs.front().dtype) && is_narrow(d.outputs.back().dtype);
+  return narrow ? linear_then<fn::Gelu<ShortMath>, Then::Nothing>(d)
+                : linear_then<fn::Gelu<>, Then::Nothing>(d);
+}
+
 PreparedKernel linear_input_grad(const KernelDesc& d) {  // dx = dy w
   const Rows dy = rows_of(d.inputs[0]), w = rows_of(d.inputs[1]);
   return product(d, {1, dy.rows, w.columns, dy.columns}, {0, 1, 0}, linear_input_grad);
@@ -166,15 +178,20 @@ PreparedKernel linear_weight_bias_grad(const KernelDesc& d) {
   const auto run = [&](bool adds) {
     ProductShape shape = node.shape;
     shape.adds = adds;
-    return [sums, plain = Product(shape, node.dtype, node.result),
-            whole = Product(shape, node.dtype, node.result, Then::BiasGrad)](const KernelCall& c) {
-      const void *x = c.inputs[0], *dy = c.inputs[1];
-      if (whole.there()) return whole.with_bias_grad(dy, x, c.outputs[0], c.out<float>(1));
-      plain(dy, x, nullptr, c.outputs[0]);
-      sums(dy, c.scratch, c.out<float>(1));
-    };
+    return
+        [sums, plain = PaddedProduct(shape, node.dtype, node.result),
+         whole = PaddedProduct(shape, node.dtype, node.result, Then::BiasGrad)](
+            const KernelCall& c) {
+          const void *x = c.inputs[0], *dy = c.inputs[1];
+          if (whole.there())
+            return whole.with_bias_grad(dy, x, c.outputs[0], c.out<float>(1), c.scratch);
+          plain(dy, x, nullptr, c.outputs[0], c.scratch);
+          sums(dy, c.scratch, c.out<float>(1));
+        };
   };
-  return {run(false), sums.scratch_bytes(), kImplementation, run(true)};
+  const PaddedProduct plain(node.shape, node.dtype, node.result);
+  return {run(false), std::max(sums.scratch_bytes(), plain.scratch_bytes()), kImplementation,
+          run(true)};
 }
 
 PreparedKernel kronecker_factor(const KernelDesc& d) {  // x^T x
@@ -196,7 +213,7 @@ const KernelTable& linear_rows() {
   static const KernelTable kRows = {
       row("linear", linear),
       row("linear_relu", linear_then<fn::Relu, Then::Relu>),
-      row("linear_gelu", linear_then<fn::Gelu<>, Then::Nothing>),
+      row("linear_gelu", linear_gelu),
       row("linear_gelu_tanh", linear_then<fn::GeluTanh<>, Then::GeluTanh>),
       row("linear_input_grad", linear_input_grad),
       row("linear_input_grad_add", linear_input_grad_add),

@@ -16,20 +16,30 @@ struct ColumnMajor {
   std::int64_t rows = 0, columns = 0, leading = 0, stride = 0;
 };
 
+/// How far apart rows of A and of C lie, in elements, where that is more than their widths: of one
+/// matrix, not of a batch.
+struct Leads {
+  std::int64_t a = 0, c = 0;
+};
+
 /// C = A B of row-major matrices as C' = op(B') op(A') of their transposes: `first` is B's memory,
 /// `second` A's. A bias per column of C is one per row of C'.
 struct ProductLayout {
   ColumnMajor first, second, result;
   bool transpose_first = false, transpose_second = false;
 
-  explicit ProductLayout(const cpu::ProductShape& p)
+  explicit ProductLayout(const cpu::ProductShape& p, Leads leads = {})
       : first(p.transpose_b ? ColumnMajor{p.k, p.n, p.k, p.k * p.n}
                             : ColumnMajor{p.n, p.k, p.n, p.k * p.n}),
         second(p.transpose_a ? ColumnMajor{p.m, p.k, p.m, p.m * p.k}
                              : ColumnMajor{p.k, p.m, p.k, p.m * p.k}),
         result{p.n, p.m, p.n, p.m * p.n},
         transpose_first(p.transpose_b),
-        transpose_second(p.transpose_a) {}
+        transpose_second(p.transpose_a) {
+    HETU_ASSERT(p.batch == 1 || (leads.a == 0 && leads.c == 0));
+    if (leads.a > 0) second.leading = leads.a;
+    if (leads.c > 0) result.leading = leads.c;
+  }
 };
 
 /// What a product's operands may be relied on to be aligned to, in bytes.
@@ -54,9 +64,10 @@ class Product {
   Product(const cpu::ProductShape& shape, DType dtype) : Product(shape, dtype, dtype) {}
   /// C is of dtype `result`, that of A and B or float32; a bias wants that of A and B. `then` wants
   /// a bias, and is exact for Relu alone; BiasGrad wants none, float32 for C, and one matrix.
-  Product(const cpu::ProductShape& shape, DType dtype, DType result, Then then = Then::Nothing);
+  Product(const cpu::ProductShape& shape, DType dtype, DType result, Then then = Then::Nothing,
+          Leads leads = {});
   /// bias is nullptr unless the shape has one. Of k = 0 nothing is added, or the result is 0.
-  /// GeluTanh writes what it was made of to `before`, laid out as C.
+  /// GeluTanh writes what it was made of to `before`, laid out as C. With `leads` k is not 0.
   void operator()(const void* a, const void* b, const void* bias, void* c,
                   void* before = nullptr) const;
   /// Of a shape that adds: C = A B + sum, which is laid out as C and of its dtype; rounded once.

@@ -110,7 +110,7 @@ class Sums {
           if constexpr (std::is_same_v<T, float>)
             unrolled<2>([&](auto side) { to[side] = x[2 * half + side]; });
           else
-            put_word(to, two<T>(x[2 * half], x[2 * half + 1]));
+            put_word(to, rounded_word<T>(x[2 * half], x[2 * half + 1]));
         });
       });
     });
@@ -149,7 +149,7 @@ class Factor {
             word = std::bit_cast<std::uint32_t>(sums.of(thread, k)[r % 2 * 2 + r / 2]);
           } else {
             const float(&x)[4] = sums.of(thread, 2 * k + r / 2);
-            word = two<T>(x[r % 2 * 2], x[r % 2 * 2 + 1]);
+            word = rounded_word<T>(x[r % 2 * 2], x[r % 2 * 2 + 1]);
           }
         });
       });

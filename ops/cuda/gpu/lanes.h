@@ -42,7 +42,7 @@ HETU_HD void exchange([[maybe_unused]] const At& at, [[maybe_unused]] int apart,
 
 /// Two neighbours rounded to T, the first in the lower half.
 template <class T>
-HETU_HD std::uint32_t two([[maybe_unused]] float first, [[maybe_unused]] float second) {
+HETU_HD std::uint32_t rounded_word([[maybe_unused]] float first, [[maybe_unused]] float second) {
   if constexpr (std::is_same_v<T, BFloat16>) {
     NV_IF_TARGET(NV_IS_DEVICE,
                  (const __nv_bfloat162 both = __floats2bfloat162_rn(first, second);
@@ -64,6 +64,15 @@ HETU_HD inline void put_word(void* to, std::uint32_t word) {
 HETU_HD inline float power_of_two([[maybe_unused]] float x) {
   NV_IF_TARGET(NV_IS_DEVICE,
                (float y; asm("ex2.approx.ftz.f32 %0, %1;"
+                             : "=f"(y)
+                             : "f"(x));
+                return y;),
+               (return 0;))
+}
+/// 1 / x, but for its last bit.
+HETU_HD inline float inverse([[maybe_unused]] float x) {
+  NV_IF_TARGET(NV_IS_DEVICE,
+               (float y; asm("rcp.approx.ftz.f32 %0, %1;"
                              : "=f"(y)
                              : "f"(x));
                 return y;),

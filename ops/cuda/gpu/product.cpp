@@ -72,6 +72,7 @@ struct Product::Plan {
   cpu::ProductShape shape;
   cudaDataType_t type, result_type;
   Then then;
+  Leads leads;
   Operation operation;
   Layout first, second, result;
   cublasLtMatmulHeuristicResult_t found = {};
@@ -82,7 +83,7 @@ struct Product::Plan {
   }
 
   void prepare() {
-    const ProductLayout l(shape);
+    const ProductLayout l(shape, leads);
     const cublasComputeType_t computing =
         bench().tf32 && type == CUDA_R_32F ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F;
     check(cublasLtMatmulDescCreate(operation.address(), computing, CUDA_R_32F), "product");
@@ -152,11 +153,12 @@ struct Product::Plan {
   }
 };
 
-Product::Product(const cpu::ProductShape& shape, DType dtype, DType result, Then then)
+Product::Product(const cpu::ProductShape& shape, DType dtype, DType result, Then then, Leads leads)
     : plan_(std::make_shared<Plan>()) {
   HETU_ASSERT(result == dtype || (result == DType::Float32 && !shape.bias));
   check_then(shape, result, then);
   plan_->then = then;
+  plan_->leads = leads;
   plan_->shape = shape;
   plan_->type = cuda_type(dtype);
   plan_->result_type = cuda_type(result);
@@ -180,7 +182,7 @@ void Product::operator()(const void* a, const void* b, const void* bias, void* c
   const cpu::ProductShape& s = p.shape;
   if (s.batch * s.m * s.n == 0) return;
   if (s.k == 0) {
-    HETU_ASSERT(!s.bias);  // a layer has inputs
+    HETU_ASSERT(!s.bias && p.leads.c == 0);  // a layer has inputs
     if (s.adds) return;
     const auto stream = static_cast<cudaStream_t>(bench().stream);
     return check(cudaMemsetAsync(c, 0, p.result_bytes(), stream), "clear");

@@ -46,7 +46,7 @@ void exchange(const At& at, int apart, const Combine& combine) {
 }
 
 template <class T>
-std::uint32_t two(float first, float second) {
+std::uint32_t rounded_word(float first, float second) {
   return T(first).bits | std::uint32_t{T(second).bits} << 16;
 }
 inline void put_word(void* to, std::uint32_t word) {
@@ -55,6 +55,7 @@ inline void put_word(void* to, std::uint32_t word) {
 }
 
 inline float power_of_two(float x) { return std::exp2(x); }
+inline float inverse(float x) { return 1 / x; }
 
 /// "ldmatrix": threads 8 m to 8 m + 7 show the rows of square m; of it, register m of lane l gets
 /// two-byte elements 2 (l % 4) and the next of row l / 4, transposed those of column l / 4.

@@ -13,13 +13,14 @@ struct Product::Plan {
   cpu::ProductShape shape;
   DType dtype, result;
   Then then;
+  Leads leads;
 
   void run(const void* a, const void* b, const void* bias, const void* sum, void* c,
            void* before) const;
 };
 
-Product::Product(const cpu::ProductShape& shape, DType dtype, DType result, Then then)
-    : plan_(std::make_shared<Plan>(Plan{shape, dtype, result, then})) {
+Product::Product(const cpu::ProductShape& shape, DType dtype, DType result, Then then, Leads leads)
+    : plan_(std::make_shared<Plan>(Plan{shape, dtype, result, then, leads})) {
   HETU_ASSERT(result == dtype || (result == DType::Float32 && !shape.bias));
   check_then(shape, result, then);
 }
@@ -59,7 +60,7 @@ void Product::plus(const void* a, const void* b, const void* sum, void* c) const
 void Product::with_bias_grad(const void* a, const void* b, void* c, float* sums) const {
   HETU_ASSERT(plan_->then == Then::BiasGrad && there());
   plan_->run(a, b, nullptr, c, c, nullptr);
-  const ProductLayout l(plan_->shape);
+  const ProductLayout l(plan_->shape, plan_->leads);
   for (std::int64_t j = 0; j < l.result.columns; ++j) {
     double sum = 0;
     for (std::int64_t t = 0; t < plan_->shape.k; ++t)
@@ -71,7 +72,7 @@ void Product::with_bias_grad(const void* a, const void* b, void* c, float* sums)
 void Product::Plan::run(const void* a, const void* b, const void* bias, const void* sum, void* c,
                         void* before) const {
   const cpu::ProductShape& s = shape;
-  const ProductLayout l(s);
+  const ProductLayout l(s, leads);
   for (const void* operand : {a, b, sum, static_cast<const void*>(c)})
     HETU_ASSERT(reinterpret_cast<std::uintptr_t>(operand) % kProductAlignment == 0);
   const std::int64_t terms = l.transpose_first ? l.first.rows : l.first.columns;
