@@ -178,16 +178,15 @@ PreparedKernel linear_weight_bias_grad(const KernelDesc& d) {
   const auto run = [&](bool adds) {
     ProductShape shape = node.shape;
     shape.adds = adds;
-    return
-        [sums, plain = PaddedProduct(shape, node.dtype, node.result),
-         whole = PaddedProduct(shape, node.dtype, node.result, Then::BiasGrad)](
-            const KernelCall& c) {
-          const void *x = c.inputs[0], *dy = c.inputs[1];
-          if (whole.there())
-            return whole.with_bias_grad(dy, x, c.outputs[0], c.out<float>(1), c.scratch);
-          plain(dy, x, nullptr, c.outputs[0], c.scratch);
-          sums(dy, c.scratch, c.out<float>(1));
-        };
+    return [sums, plain = PaddedProduct(shape, node.dtype, node.result),
+            whole = PaddedProduct(shape, node.dtype, node.result, Then::BiasGrad)](
+               const KernelCall& c) {
+      const void *x = c.inputs[0], *dy = c.inputs[1];
+      if (whole.there())
+        return whole.with_bias_grad(dy, x, c.outputs[0], c.out<float>(1), c.scratch);
+      plain(dy, x, nullptr, c.outputs[0], c.scratch);
+      sums(dy, c.scratch, c.out<float>(1));
+    };
   };
   const PaddedProduct plain(node.shape, node.dtype, node.result);
   return {run(false), std::max(sums.scratch_bytes(), plain.scratch_bytes()), kImplementation,

@@ -1,10 +1,9 @@
-#include "ops/cuda/padded_product.h"
-
 #include <block.h>
 
 #include <algorithm>
 
 #include "ops/cuda/packs.h"
+#include "ops/cuda/padded_product.h"
 
 namespace hetu::cuda {
 namespace {
@@ -92,9 +91,9 @@ void PaddedProduct::cut(std::int64_t rows, std::int64_t tall, DType dtype, DType
     size = std::min(tall, rows - first);
     if (shape_.transpose_a) piece.adds = shape_.adds || first > 0;
     const bool as_before = pieces_.size() > 1 && pieces_.back().rows == size;
-    pieces_.push_back({first, size,
-                       as_before ? pieces_.back().product
-                                 : Product(piece, dtype, result, then, leads)});
+    pieces_.push_back(
+        {first, size,
+         as_before ? pieces_.back().product : Product(piece, dtype, result, then, leads)});
   }
 }
 

@@ -59,8 +59,8 @@ std::vector<std::pair<ProductShape, DType>> products_of_layers(DType dtype, std:
   constexpr std::int64_t kRows = 7, kInner = 16;
   ProductShape y{1, kRows, wide, kInner, false, true}, dw{1, wide, kInner, kRows, true};
   const ProductShape dx{1, kRows, kInner, wide};
-  std::vector<std::pair<ProductShape, DType>> all = {{y, dtype}, {dx, dtype}, {dx, DType::Float32},
-                                                     {dw, dtype}, {dw, DType::Float32}};
+  std::vector<std::pair<ProductShape, DType>> all = {
+      {y, dtype}, {dx, dtype}, {dx, DType::Float32}, {dw, dtype}, {dw, DType::Float32}};
   y.bias = true;
   all.emplace_back(y, dtype);
   dw.adds = true;
@@ -85,10 +85,9 @@ TEST_P(Padded, MakesWhatAProductMakes) {
     const Both of(shape, dtype, result);
     const Product plain(shape, dtype, result);
     const Tensor want = of.made(shape, plain);
-    const Tensor got =
-        of.made(shape, [&](const void* a, const void* b, const void* bias, void* c) {
-          padded(a, b, bias, c, scratch.data());
-        });
+    const Tensor got = of.made(shape, [&](const void* a, const void* b, const void* bias, void* c) {
+      padded(a, b, bias, c, scratch.data());
+    });
     EXPECT_TRUE(scratch.guards_hold() && got.guards_hold());
     if (rows >= 7)
       EXPECT_TRUE(got.same_bits(want));

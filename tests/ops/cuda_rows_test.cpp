@@ -306,5 +306,24 @@ TEST(CudaIndices, ABadOneIsNoted) {
   EXPECT_STREQ(host.fault().node, "grid/node");
 }
 
+// Rows of one number among fewer and more than are searched at a time.
+TEST(CudaIndices, AddRowsOfOneNumberInOrder) {
+  const HostBench host;
+  const OpDef& def = op_set().find("embedding_grad");
+  for (const std::int64_t ids : {1, 2, 7, 8, 9, 17, 40})
+    for (const std::int64_t numbers : {1, 2, 5, 50}) {
+      SCOPED_TRACE(fmt::format("{} ids of {} numbers", ids, numbers));
+      const Sample s{.shapes = {{ids}, {ids, 3}},
+                     .attrs = {{"rows", std::int64_t{51}}},
+                     .dtypes = {DType::Int32, DType::Float32},
+                     .integers_below = 51};
+      const Case c = make_case(def, s);
+      std::vector<Tensor> inputs = make_inputs(c, s, kSeed);
+      for (std::int64_t i = 0; i < ids; ++i) inputs[0].set(i, static_cast<double>(i % numbers));
+      expect_near(*cuda_kernels(c.op).front(), c,
+                  run_row(*cuda_kernels(c.op).front(), c, inputs, {}), in_float64(c, inputs, {}));
+    }
+}
+
 }  // namespace
 }  // namespace hetu::test
