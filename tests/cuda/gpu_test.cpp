@@ -9,6 +9,7 @@
 #include <cmath>
 #include <cstdlib>
 #include <limits>
+#include <map>
 #include <string_view>
 
 #include "executor/device/device.h"
@@ -220,6 +221,31 @@ TEST_F(OnGpu, ProductsMakeGradientsOfBiases) {
       EXPECT_LE(relative_difference(found[1].values(), want[1].values()), 2e-6);
       EXPECT_TRUE(found[2].same_bits(untouched)) << "the library makes none";
     }
+}
+
+// Rows that are no multiple of 16 bytes, and enough work for a copy of them: the grid's are small.
+TEST_F(OnGpu, ProductsOfUnevenRowsGoThroughCopies) {
+  const std::int64_t rows = 64, inner = 1024;
+  for (const std::int64_t wide : {2050, 2051}) {
+    const Shape x = {rows, inner}, y = {rows, wide}, w = {wide, inner};
+    const std::map<std::string, std::vector<Shape>> all = {{"linear", {x, w, {wide}}},
+                                                           {"linear_input_grad", {y, w}},
+                                                           {"linear_weight_grad", {x, y}},
+                                                           {"linear_weight_bias_grad", {x, y}}};
+    for (const auto& [op, shapes] : all) {
+      SCOPED_TRACE(fmt::format("{} {}", op, wide));
+      const Sample s{.shapes = shapes};
+      const Case c = make_case(op_set().find(op), s, DType::BFloat16);
+      const KernelRow& row = *cuda_kernels(op).front();
+      EXPECT_GE(row.prepare(c.desc()).scratch_bytes, rows * wide * 2) << "no copy is made";
+      const std::vector<Tensor> inputs = make_inputs(c, s, kSeed), want = in_float64(c, inputs, {});
+      const std::vector<Tensor> got = run(row, c, inputs, {}, 0xff);
+      for (std::size_t i = 0; i < got.size(); ++i)
+        EXPECT_LE(relative_difference(got[i].values(), want[i].values()),
+                  tolerance(c.outputs[i].dtype))
+            << "output " << i;
+    }
+  }
 }
 
 TEST_F(OnGpu, Tf32RoundsNoGradientOfABias) {
