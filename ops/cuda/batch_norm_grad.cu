@@ -91,7 +91,7 @@ struct SlopeOf {
   }
 };
 
-/// gamma / sqrt(variance + epsilon).
+/// gamma / sqrt(variance + epsilon), where sums want it.
 template <class R>
 struct ScaleOf {
   const float *gamma, *variance;
@@ -105,7 +105,7 @@ struct ScaleOf {
 /// dgamma and dbeta of a channel; dx = scale * (slope - c1 - (x - mean) * c2).
 template <class R>
 struct ChannelGradOf {
-  const float* variance;
+  const float *gamma, *variance;
   float *dgamma, *dbeta;
   R* coefficients;
   std::int64_t channels;
@@ -114,6 +114,7 @@ struct ChannelGradOf {
     const double rstd = 1 / std::sqrt(double(variance[c]) + epsilon);
     dgamma[c] = static_cast<float>(sums[1] * rstd);
     dbeta[c] = static_cast<float>(sums[0]);
+    coefficients[c] = R(scale_of(gamma[c], variance[c], epsilon));
     coefficients[channels + c] = R(sums[0] / count);
     coefficients[2 * channels + c] = R(sums[1] * rstd * rstd / count);
   }
@@ -182,11 +183,17 @@ struct BatchNormGrad {
       of.more = c.in<T>(6);
       of.dskip = dskip;
     }
-    const ChannelGradOf<R> then = {c.in<float>(3),  c.out<float>(1),
-                                   c.out<float>(2), coefficients,
-                                   channels.count,  static_cast<double>(channels.per_channel()),
+    const float *const gamma = c.in<float>(1), *const variance = c.in<float>(3);
+    const ChannelGradOf<R> then = {gamma,
+                                   variance,
+                                   c.out<float>(1),
+                                   c.out<float>(2),
+                                   coefficients,
+                                   channels.count,
+                                   static_cast<double>(channels.per_channel()),
                                    epsilon};
-    for_each(channels.count, ScaleOf<R>{c.in<float>(1), c.in<float>(3), coefficients, epsilon});
+    if constexpr (kBehind == Behind::Relu)
+      for_each(channels.count, ScaleOf<R>{gamma, variance, coefficients, epsilon});
     in_packs(channels, {of.x, of.dy, of.y, of.more, of.mean, of.beta, dx, dskip, coefficients},
              [&]<int V>(std::integral_constant<int, V>) {
                sum_channels<V>(channels, of, then, parts);

@@ -1,8 +1,9 @@
 // Convolutions by cuDNN where it is there, before the products of conv.cu. Channels-last images
 // want weights that lie so, too, for the card's matrix units: they are turned on the way. Of two
 // bytes those units load eight channels at once: a first layer's images, which have fewer, are
-// copied into scratch, all of a micro-batch, with zeros behind their channels; so are its weights,
-// and of their gradient the true channels are kept.
+// copied into scratch, all of a micro-batch, with zeros behind their channels, where
+// few_channels.cu does not take them; so are its weights, and of their gradient the true channels
+// are kept.
 #include <launch.h>
 
 #include <algorithm>

@@ -43,8 +43,9 @@ struct MaxPoolOf {
   }
 };
 
+/// A thread has kSide x kSide pixels, so that the windows that cover several of them are read once.
 /// Places outside of their windows are left to StraysOf: *strays becomes 1.
-template <class T, int V>
+template <class T, int V, int kSide>
 struct MaxPoolGradOf {
   const T* dy;
   const std::int32_t* index;
@@ -52,27 +53,49 @@ struct MaxPoolGradOf {
   SlidingWindows w;
   Indices indices;
   std::uint64_t* strays;
+  SmallDivisor by_width;  ///< holds for packs
 
+  HETU_HD std::int64_t down() const { return (w.x.height + kSide - 1) / kSide; }
+  HETU_HD std::int64_t across() const { return (w.x.width + kSide - 1) / kSide; }
+  std::int64_t bodies() const { return w.x.n * down() * across() * w.x.channels / V; }
+
+  /// Of a window with these rows and columns.
+  HETU_HD bool inside(std::int32_t place, Cut rows, Cut columns) const {
+    const auto width = static_cast<std::int32_t>(w.x.width);
+    const std::int32_t row = V == kPack ? by_width.of(place) : place / width;
+    const auto from = [](std::int32_t at, Cut cut) {  // its begin, in cyclic numbers
+      return static_cast<std::uint32_t>(at) - static_cast<std::uint32_t>(cut.begin);
+    };
+    return (from(row, rows) < static_cast<std::uint32_t>(rows.end - rows.begin)) &
+           (from(place - row * width, columns) <
+            static_cast<std::uint32_t>(columns.end - columns.begin));
+  }
   /// By the thread that has the first pixel of a window, of which the places from `at` on are.
   HETU_HD void check(std::int64_t at, const Raw<std::int32_t, V>& places, Cut rows,
                      Cut columns) const {
-    const auto wide = static_cast<std::uint32_t>(columns.end - columns.begin);
-    std::uint32_t inside = 0;
-    for (std::int64_t p = rows.begin; p < rows.end; ++p) {
-      const auto first = static_cast<std::uint32_t>(p * w.x.width + columns.begin);
-      for (int v = 0; v < V; ++v)
-        if (static_cast<std::uint32_t>(places.of[v]) - first < wide) inside |= 1U << v;
-    }
-    if (inside == (1U << V) - 1) return;
+    bool all = true;
+    for (int v = 0; v < V; ++v) all &= inside(places.of[v], rows, columns);  // no branch
+    if (all) return;
     for (int v = 0; v < V; ++v)
-      if ((inside >> v & 1U) == 0 && indices.good(at + v, places.of[v])) set_bits(strays, 1);
+      if (!inside(places.of[v], rows, columns) && indices.good(at + v, places.of[v]))
+        set_bits(strays, 1);
   }
   HETU_HD void operator()(std::int64_t i) const {
-    const ImagePlace at = w.x.place(i * V);
-    const std::int64_t row = quotient(at.pixel, w.x.width), column = at.pixel - row * w.x.width;
-    const Cut down = w.covering(row, w.y.height), across = w.covering(column, w.y.width);
-    const auto pixel = static_cast<std::int32_t>(at.pixel);
-    float sums[V] = {};
+    PlacedImages squares = w.x;  // of kSide x kSide pixels
+    squares.height = down();
+    squares.width = across();
+    if (squares.channel_step != 1) squares.channel_step = squares.plane();
+    const ImagePlace at = squares.place(i * V);
+    const std::int64_t square_row = quotient(at.pixel, squares.width);
+    const std::int64_t row = square_row * kSide,
+                       column = (at.pixel - square_row * squares.width) * kSide;
+    const std::int64_t last_row = last(row, w.x.height), last_column = last(column, w.x.width);
+    const Cut down = {w.covering(row, w.y.height).begin, w.covering(last_row, w.y.height).end};
+    const Cut across = {w.covering(column, w.y.width).begin,
+                        w.covering(last_column, w.y.width).end};
+    const auto first = static_cast<std::int32_t>(row * w.x.width + column);
+    const auto below = static_cast<std::int32_t>(w.x.width);
+    float sums[kSide][kSide][V] = {};
     for (std::int64_t p = down.begin; p < down.end; ++p)
       for (std::int64_t q = across.begin; q < across.end; ++q) {
         const std::int64_t from = w.y.at(at.image, at.channel, p * w.y.width + q);
@@ -82,14 +105,26 @@ struct MaxPoolGradOf {
         load_raw(dy + from, raw);
         float given[V];
         widen(raw, given);
-        for (int v = 0; v < V; ++v)
-          if (places.of[v] == pixel) sums[v] += given[v];
+        for (int r = 0; r < kSide; ++r)
+          for (int c = 0; c < kSide; ++c)
+            for (int v = 0; v < V; ++v)
+              if (places.of[v] == first + r * below + c) sums[r][c][v] += given[v];
         const Cut rows = w.rows(p), columns = w.columns(q);
-        if (rows.begin == row && columns.begin == column) check(from, places, rows, columns);
+        if (rows.begin >= row && rows.begin <= last_row && columns.begin >= column &&
+            columns.begin <= last_column)
+          check(from, places, rows, columns);
       }
-    Raw<T, V> made;
-    narrow(sums, made);
-    store_raw(dx + i * V, made);
+    for (int r = 0; r < kSide && row + r <= last_row; ++r)
+      for (int c = 0; c < kSide && column + c <= last_column; ++c) {
+        Raw<T, V> made;
+        narrow(sums[r][c], made);
+        store_raw(dx + w.x.at(at.image, at.channel, first + r * below + c), made);
+      }
+  }
+
+ private:
+  HETU_HD static std::int64_t last(std::int64_t begin, std::int64_t size) {
+    return (begin + kSide < size ? begin + kSide : size) - 1;
   }
 };
 
@@ -148,11 +183,17 @@ struct MaxPoolGrad {
     T* const dx = c.out<T>(0);
     auto* const strays = static_cast<std::uint64_t*>(c.scratch);
     clear(strays, scratch_bytes());
-    if (in_packs(w.x, {dy, index, dx}))
-      for_each(w.x.elements() / kPack,
-               MaxPoolGradOf<T, kPack>{dy, index, dx, w, rule.now(), strays});
+    const SmallDivisor by_width(static_cast<int>(w.x.width));
+    const auto run = [&]<int V, int kSide>() {
+      const MaxPoolGradOf<T, V, kSide> body{dy, index, dx, w, rule.now(), strays, by_width};
+      for_each(body.bodies(), body);
+    };
+    if (!in_packs(w.x, {dy, index, dx}) || !SmallDivisor::holds(w.x.plane(), w.x.width))
+      run.template operator()<1, 1>();
+    else if (w.stride > 1)
+      run.template operator()<kPack, 2>();
     else
-      for_each(w.x.elements(), MaxPoolGradOf<T, 1>{dy, index, dx, w, rule.now(), strays});
+      run.template operator()<kPack, 1>();
     for_each(w.x.n * w.x.channels, StraysOf<T>{dy, index, dx, w.y, w.x, strays});
   }
 };

@@ -22,6 +22,8 @@ std::vector<const KernelRow*> cuda_kernels(std::string_view op) {
                                                           &attention_rows(),
                                                           &loss_rows(),
                                                           &order_rows(),
+                                                          &few_channels_rows(),
+                                                          &few_channels_grad_rows(),
                                                           &cudnn_rows(),
                                                           &conv_rows(),
                                                           &batch_norm_rows(),

@@ -25,6 +25,9 @@ const KernelTable& flash_registers_grad_rows();
 const KernelTable& loss_rows();
 const KernelTable& order_rows();
 const KernelTable& conv_rows();
+/// Of channels-last images in two bytes with fewer than eight channels, before those and cuDNN's.
+const KernelTable& few_channels_rows();
+const KernelTable& few_channels_grad_rows();
 /// By cuDNN; none in a build without it.
 const KernelTable& cudnn_rows();
 const KernelTable& batch_norm_rows();

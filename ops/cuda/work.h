@@ -25,6 +25,25 @@ HETU_HD inline std::int64_t quotient(std::int64_t a, std::int64_t b) {
   return a / b;
 }
 
+/// The same of what is small, again and again, by a product.
+class SmallDivisor {
+ public:
+  SmallDivisor() = default;
+  HETU_HD explicit SmallDivisor(int by)
+      : inverse_(((std::uint64_t{1} << 32) + static_cast<std::uint64_t>(by) - 1) /
+                 static_cast<std::uint64_t>(by)) {}
+  /// Whether of(i) is i / by, of every i below `end`; else it may be one more.
+  static bool holds(std::int64_t end, std::int64_t by) {
+    return end < std::int64_t{1} << 32 && end * by <= std::int64_t{1} << 32;
+  }
+  HETU_HD int of(int i) const {
+    return static_cast<int>(static_cast<std::uint32_t>(i) * inverse_ >> 32);
+  }
+
+ private:
+  std::uint64_t inverse_ = 0;  ///< of 2^32 parts, rounded up: 2^32 of one
+};
+
 /// The first bad index that a kernel met since it was last looked at. Host and device see it.
 struct Fault {
   int taken = 0;

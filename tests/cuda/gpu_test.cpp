@@ -18,6 +18,7 @@
 #include "ops/cuda/registry.h"
 #include "tests/ops/cuda_tolerance.h"
 #include "tests/ops/factors.h"
+#include "tests/ops/few_channels_layers.h"
 #include "tests/ops/flash_samples.h"
 #include "tests/ops/samples.h"
 #include "tests/ops/tensors.h"
@@ -246,6 +247,26 @@ TEST_F(OnGpu, ProductsOfUnevenRowsGoThroughCopies) {
             << "output " << i;
     }
   }
+}
+
+// Tiles that end within a row, blocks of several tiles, channels and packs of several blocks.
+TEST_F(OnGpu, FewChannelsGoThroughTiles) {
+  for (const ConvLayer& l : {ConvLayer{3, 3, 64, 62, 72, 7, 2, 3},
+                             {2, 3, 33, 35, 20, 7, 2, 3},
+                             {2, 5, 20, 18, 8, 9, 2, 4},
+                             {1600, 2, 1, 1, 8, 1, 1, 0}})
+    for (const char* op : {"conv2d", "conv2d_weight_grad"})
+      for (const DType floats : {DType::BFloat16, DType::Float16}) {
+        SCOPED_TRACE(fmt::format("{}, {}, {} images", op, dtype_name(floats), l.images));
+        const FewChannelsTask task(l, op, floats, floats, kSeed);
+        ASSERT_NE(task.row(), nullptr);
+        const auto made = [&](unsigned char fill) {
+          return task.back(run(*task.row(), task.c, task.there(), {}, fill))[0];
+        };
+        const Tensor got = made(0xff);
+        EXPECT_LE(relative_difference(got.values(), task.want()[0].values()), tolerance(floats));
+        EXPECT_TRUE(got.same_bits(made(0x00)));
+      }
 }
 
 TEST_F(OnGpu, Tf32RoundsNoGradientOfABias) {

@@ -1,7 +1,10 @@
 // How work is cut into blocks: everything is covered once, within what a card launches.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "ops/cuda/geometry.h"
+#include "ops/cuda/work.h"
 
 namespace hetu::cuda {
 namespace {
@@ -30,6 +33,19 @@ TEST(Geometry, ElementsHaveThreadsOrBlocksGoAround) {
     EXPECT_TRUE(threads >= n || grid.blocks == kMostBlocks) << n;
     EXPECT_LT(threads - grid.threads, n) << n << ": a block has nothing to do";
   }
+}
+
+TEST(SmallDivisor, DividesWhatItHolds) {
+  for (const std::int64_t by : {1, 2, 3, 7, 87, 112, 696, 1625, 46341, 65535, 65536}) {
+    const SmallDivisor divisor(static_cast<int>(by));
+    const std::int64_t end = std::min<std::int64_t>((std::int64_t{1} << 32) / by, INT32_MAX);
+    ASSERT_TRUE(SmallDivisor::holds(end, by));
+    for (std::int64_t i = 0; i < end; i += std::max<std::int64_t>(end / 9973, 1))
+      for (const std::int64_t of : {i, i / by * by, std::min(i / by * by + by - 1, end - 1)})
+        ASSERT_EQ(divisor.of(static_cast<int>(of)), of / by) << of << " / " << by;
+    ASSERT_EQ(divisor.of(static_cast<int>(end - 1)), (end - 1) / by) << by;
+  }
+  EXPECT_FALSE(SmallDivisor::holds(65537, 65536));
 }
 
 TEST(Geometry, RowsHaveBlocksOfWholeWarpsThatTheyFill) {

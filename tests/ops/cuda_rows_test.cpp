@@ -163,6 +163,12 @@ TEST(CudaConv, GoesThroughImagesInPieces) {
   }
 }
 
+const KernelRow& cudnn_row(std::string_view op) {
+  for (const KernelRow* row : cuda_kernels(op))
+    if (row->implementation == std::string_view("cudnn")) return *row;
+  fail(Code::Internal, "{} has no row of cuDNN", op);
+}
+
 // Where the library has no plan for a convolution, the own kernel runs in its place.
 TEST(CudaConv, RunsByOwnKernelsWhereCudnnHasNoPlan) {
   const HostBench host;
@@ -174,8 +180,7 @@ TEST(CudaConv, RunsByOwnKernelsWhereCudnnHasNoPlan) {
     ASSERT_NE(sample, def.samples.end());
     const Case c = make_case(def, *sample);
     const std::vector<Tensor> inputs = make_inputs(c, *sample, kSeed);
-    const KernelRow &library = *cuda_kernels(op).front(), &own = *cuda_kernels(op).back();
-    ASSERT_STREQ(library.implementation, "cudnn");
+    const KernelRow &library = cudnn_row(op), &own = *cuda_kernels(op).back();
     cuda::host_most_inputs = 0;
     const std::vector<Tensor> got = run_row(library, c, inputs, {}, 0xff);
     cuda::host_most_inputs = cuda::kAnyInputs;
@@ -205,7 +210,7 @@ TEST(CudaConv, PadsInputsOfFirstLayers) {
           c.images = images;
           const bool first = is_narrow(floats) && inputs < 8;
           const bool pads = first && images == Layout::ChannelsLast;
-          const KernelRow& library = *cuda_kernels(def.name).front();
+          const KernelRow& library = cudnn_row(def.name);
           ASSERT_EQ(library.takes(c.desc()), pads || !first || !gradient);
           if (!library.takes(c.desc())) continue;
           const std::vector<Tensor> given = make_inputs(c, s, kSeed);

@@ -60,6 +60,10 @@ HETU_HD inline void put_word(void* to, std::uint32_t word) {
   *static_cast<std::uint32_t*>(to) = word;
 }
 
+HETU_HD inline std::uint32_t get_word(const void* from) {
+  return *static_cast<const std::uint32_t*>(from);
+}
+
 /// 2^x, of -infinity 0; what would be subnormal is 0.
 HETU_HD inline float power_of_two([[maybe_unused]] float x) {
   NV_IF_TARGET(NV_IS_DEVICE,

@@ -53,6 +53,12 @@ inline void put_word(void* to, std::uint32_t word) {
   HETU_ASSERT(reinterpret_cast<std::uintptr_t>(to) % sizeof(word) == 0);
   std::memcpy(to, &word, sizeof(word));
 }
+inline std::uint32_t get_word(const void* from) {
+  HETU_ASSERT(reinterpret_cast<std::uintptr_t>(from) % sizeof(std::uint32_t) == 0);
+  std::uint32_t word;
+  std::memcpy(&word, from, sizeof(word));
+  return word;
+}
 
 inline float power_of_two(float x) { return std::exp2(x); }
 inline float inverse(float x) { return 1 / x; }

@@ -1,0 +1,126 @@
+// Convolutions of images with few channels by matrix units, on the host: every way in which windows
+// lie in words, tiles that end in the middle of a row or of an image, several blocks of output
+// channels, and numbers that must not reach beyond the windows that see them.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+
+#include "tests/ops/few_channels_layers.h"
+#include "tests/ops/on_host/bench.h"
+#include "tests/ops/on_host/lanes.h"
+#include "tests/ops/on_host/near.h"
+
+namespace hetu::test {
+namespace {
+
+constexpr std::uint64_t kSeed = 20251128;
+
+std::vector<Tensor> made(const FewChannelsTask& task, int fill = 0xff) {
+  return task.back(run_row(*task.row(), task.c, task.there(), {}, fill));
+}
+
+void expect_as_float64(const ConvLayer& l, const char* op, DType floats, DType result) {
+  SCOPED_TRACE(fmt::format("{} {} {}, {} x {} x {} x {} to {} by {} / {}, padding {}, seed {}", op,
+                           dtype_name(floats), dtype_name(result), l.images, l.inputs, l.height,
+                           l.width, l.outputs, l.window, l.stride, l.padding, kSeed));
+  const FewChannelsTask task(l, op, floats, result, kSeed);
+  ASSERT_NE(task.row(), nullptr);
+  const std::vector<Tensor> got = made(task);
+  expect_near(*task.row(), task.c, got, task.want());
+  EXPECT_TRUE(got[0].same_bits(made(task, 0x00)[0])) << "not written whole";
+}
+
+void expect_all_as_float64(const ConvLayer& l, DType floats) {
+  expect_as_float64(l, "conv2d", floats, floats);
+  for (const DType result : {floats, DType::Float32})
+    expect_as_float64(l, "conv2d_weight_grad", floats, result);
+}
+
+// What is brought into shared memory arrives at once, and as late as it may.
+class FewChannels : public testing::TestWithParam<bool> {
+ protected:
+  FewChannels() { cuda::host_brings_late = GetParam(); }
+  ~FewChannels() override { cuda::host_brings_late = false; }
+  const HostBench host;
+};
+
+TEST_P(FewChannels, AgreesWithFloat64OverWindows) {
+  for (const std::int64_t inputs : {1, 2, 3, 4, 5, 7})
+    for (const auto& [window, stride, padding] : {std::array<std::int64_t, 3>{7, 2, 3},
+                                                  {3, 2, 1},
+                                                  {3, 1, 1},
+                                                  {4, 4, 0},
+                                                  {5, 2, 0},
+                                                  {2, 2, 1},
+                                                  {1, 2, 0}}) {
+      if (stride * inputs % 2 != 0) continue;
+      expect_all_as_float64({2, inputs, 14, 16, 24, window, stride, padding}, DType::Float16);
+    }
+}
+
+TEST_P(FewChannels, AgreesWithFloat64OverSizes) {
+  for (const auto& [height, width] :
+       {std::array<std::int64_t, 2>{1, 1}, {33, 30}, {40, 9}, {5, 90}, {64, 64}})
+    for (const std::int64_t outputs : {8, 20, 64, 72})
+      expect_all_as_float64({3, 3, height, width, outputs, 7, 2, 3}, DType::BFloat16);
+}
+
+INSTANTIATE_TEST_SUITE_P(Brought, FewChannels, testing::Bool(),
+                         [](const auto& one) { return one.param ? "late" : "at_once"; });
+
+// Strips of packs behind the first; blocks of several tiles, some of which have one more.
+TEST(FewChannelsShapes, GoThroughStripsAndTiles) {
+  const HostBench host;
+  expect_all_as_float64({2, 5, 20, 18, 8, 9, 2, 4}, DType::BFloat16);
+  expect_as_float64({400, 1, 2, 2, 8, 1, 2, 0}, "conv2d_weight_grad", DType::BFloat16,
+                    DType::Float32);
+  expect_as_float64({1600, 2, 1, 1, 8, 1, 1, 0}, "conv2d", DType::BFloat16, DType::BFloat16);
+}
+
+// One number that is none, in the middle and at the end: what other windows make of theirs.
+TEST(FewChannelsShapes, KeepNanToWindowsThatSeeIt) {
+  const HostBench host;
+  const ConvLayer layer = {2, 3, 23, 21, 16, 5, 2, 2};
+  for (const char* op : {"conv2d", "conv2d_weight_grad"})
+    for (const bool last : {false, true}) {
+      SCOPED_TRACE(fmt::format("{} {}", op, last));
+      FewChannelsTask task(layer, op, DType::BFloat16, DType::BFloat16, kSeed);
+      Tensor& x = task.inputs[0];
+      x.set(last ? x.count() - 1 : x.count() / 3, std::numeric_limits<double>::quiet_NaN());
+      const Tensor want = task.want()[0], got = made(task)[0];
+      std::int64_t none = 0;
+      for (std::int64_t i = 0; i < want.count(); ++i) {
+        none += std::isnan(want.at(i)) ? 1 : 0;
+        ASSERT_EQ(std::isnan(want.at(i)), std::isnan(got.at(i))) << i;
+      }
+      EXPECT_GT(none, 0);
+      EXPECT_LT(none, want.count());
+    }
+}
+
+// What it leaves to others: windows that begin in the middle of words, packs, plain images, groups,
+// rows too long for shared memory.
+TEST(FewChannelsShapes, TakesWhatGainsByItAlone) {
+  const auto takes = [](const ConvLayer& l, DType floats = DType::BFloat16,
+                        Layout images = Layout::ChannelsLast) {
+    FewChannelsTask forward(l, "conv2d", floats, floats, kSeed),
+        back(l, "conv2d_weight_grad", floats, floats, kSeed);
+    forward.c.images = back.c.images = images;
+    EXPECT_EQ(forward.row() == nullptr, back.row() == nullptr);
+    return forward.row() != nullptr;
+  };
+  const ConvLayer first = {2, 3, 224, 224, 64, 7, 2, 3};
+  EXPECT_TRUE(takes(first));
+  EXPECT_TRUE(takes(first, DType::Float16));
+  EXPECT_FALSE(takes(first, DType::Float32));
+  EXPECT_FALSE(takes(first, DType::BFloat16, Layout::Plain));
+  EXPECT_FALSE(takes({2, 3, 32, 32, 64, 3, 1, 1}));
+  EXPECT_TRUE(takes({2, 4, 32, 32, 64, 3, 1, 1}));
+  EXPECT_FALSE(takes({2, 8, 32, 32, 64, 3, 2, 1}));
+  EXPECT_FALSE(takes({1, 3, 20, 4000, 64, 7, 2, 3}));
+}
+
+}  // namespace
+}  // namespace hetu::test

@@ -1,0 +1,64 @@
+// Convolutions of images with few channels, channels-last, for tests of their kernels on the host
+// and on a card.
+#pragma once
+#include <string_view>
+#include <vector>
+
+#include "ops/cuda/registry.h"
+#include "tests/ops/samples.h"
+#include "tests/ops/tensors.h"
+
+namespace hetu::test {
+
+struct ConvLayer {
+  std::int64_t images, inputs, height, width, outputs, window, stride, padding;
+};
+
+/// As this operator's row of few channels has it.
+struct FewChannelsTask {
+  const OpDef& def;
+  std::vector<Tensor> inputs;
+  Case c;
+
+  FewChannelsTask(const ConvLayer& l, const char* op, DType floats, DType result,
+                  std::uint64_t seed)
+      : def(op_set().find(op)), c(make(l, floats, result, seed)) {}
+
+  const KernelRow* row() const {
+    for (const KernelRow* row : cuda_kernels(c.op))
+      if (row->implementation == std::string_view("few_channels") && row->takes(c.desc()))
+        return row;
+    return nullptr;
+  }
+  std::vector<Tensor> want() const {
+    Case plain = c;
+    plain.images = Layout::Plain;
+    return in_float64(plain, inputs, {});
+  }
+  /// Inputs as the row has them, and what it makes as `want` has it.
+  std::vector<Tensor> there() const { return moved(def.images.inputs, inputs, "channels_last"); }
+  std::vector<Tensor> back(const std::vector<Tensor>& made) const {
+    return def.images.outputs.empty() ? made : moved(def.images.outputs, made, "plain");
+  }
+
+ private:
+  Case make(const ConvLayer& l, DType floats, DType result, std::uint64_t seed) {
+    const std::int64_t down = (l.height + 2 * l.padding - l.window) / l.stride + 1;
+    const std::int64_t across = (l.width + 2 * l.padding - l.window) / l.stride + 1;
+    const Shape x = {l.images, l.inputs, l.height, l.width},
+                y = {l.images, l.outputs, down, across};
+    Sample s{.shapes = {x, {l.outputs, l.inputs, l.window, l.window}},
+             .attrs = {{"stride", l.stride}, {"padding", l.padding}}};
+    if (def.name == "conv2d_weight_grad") {
+      s.shapes[1] = y;
+      for (const char* name : {"height", "width"}) s.attrs.set(name, l.window);
+    }
+    Case made = make_case(def, s, floats);
+    made.outputs[0].dtype = result;
+    made.images = Layout::ChannelsLast;
+    inputs = make_inputs(made, s, seed);
+    return made;
+  }
+};
+
+}  // namespace hetu::test
