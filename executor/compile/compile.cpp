@@ -2,6 +2,7 @@
 #include <map>
 #include <set>
 
+#include "executor/compile/copied_gradients.h"
 #include "executor/compile/local_places.h"
 #include "executor/compile/placement.h"
 #include "executor/compile/prepared.h"
@@ -119,8 +120,10 @@ class StageCompiler {
   }
 
   // Lays out the values that live within one function only, and prepares its kernels.
-  Function function(const std::vector<NodeId>& list, const std::map<ValueId, Loc>& held) {
+  Function function(const std::vector<NodeId>& nodes, const std::map<ValueId, Loc>& held) {
     Function out;
+    const CopiedGradients copied(graph_, nodes);
+    const std::vector<NodeId>& list = copied.list;
     std::map<ValueId, Loc> local = held;
     std::vector<Lifetime> lifetimes;
     std::vector<ValueId> values;   // of the lifetimes; kNone: a kernel's scratch
@@ -153,7 +156,7 @@ class StageCompiler {
       Launch launch = this->launch(list[i], local);
       launch.scratch = at.places[kernel_index[i]];
       out.launches.push_back(std::move(launch));
-      if (options_.training) add_accumulates(out, list[i], local);
+      if (options_.training) add_accumulates(out, list[i], local, copied);
     }
     add_taps(list, local, out);
     return out;
@@ -250,21 +253,24 @@ class StageCompiler {
     out.second_row_count = element_count(bind_batch(ids.shape, second_batch()));
   }
 
-  void add_accumulates(Function& out, NodeId n, const std::map<ValueId, Loc>& local) {
+  void add_accumulates(Function& out, NodeId n, const std::map<ValueId, Loc>& local,
+                       const CopiedGradients& copied) {
     const Node& node = graph_.nodes[n];
+    const int last = static_cast<int>(out.launches.size()) - 1;
     for (int o = 0; o < static_cast<int>(node.outputs.size()); ++o) {
       const ValueId v = node.outputs[o];
+      const NodeId copied_by = copied.by(v);
+      const ValueId gradient = copied_by == kNone ? v : graph_.nodes[copied_by].outputs[0];
       int uses = 0, found = -1;
       for (const GradientUse& g : graph_.gradients) {
-        if (g.gradient != v) continue;
+        if (g.gradient != gradient) continue;
         ++uses;
         found = use_index(g);
-        out.accumulates.push_back(
-            {found, static_cast<int>(out.launches.size()) - 1, find(v, local), -1});
+        out.accumulates.push_back({found, last, find(v, local), -1, false, copied_by});
       }
       const Region region = find(v, local).region;
       const bool own = region == Region::Scratch || region == Region::Saved;
-      const bool direct = uses == 1 && !nodes_.in_backward(v) && own;
+      const bool direct = uses == 1 && !nodes_.in_backward(gradient) && own;
       if (direct) out.accumulates.back().output = o;
       if (o == 0 && uses == 1 && out.launches.back().sum_of_use != kNone)
         out.accumulates.back().in_place = true;

@@ -77,7 +77,8 @@ struct Accumulate {
   Loc gradient;  ///< where it lies; for direct uses only when the accumulator already holds a sum
   int output =
       0;  ///< which output of the launch; rewritten to the accumulator for the first micro-batch
-  bool in_place = false;  ///< the launch has added it already
+  bool in_place = false;     ///< the launch has added it already
+  NodeId copied_by = kNone;  ///< which would only copy it, and does not run (copied_gradients.h)
 };
 
 /// A layer's input or output gradient, copied for K-FAC in steps that feed its factors.

@@ -52,14 +52,16 @@ void StageFunctions::launch(const Launch& l, int micro, const RunContext& contex
 void StageFunctions::compute(const Launch& l, std::span<const Accumulate> accumulates, int micro,
                              const RunContext& run) {
   if (l.rows_of_use != kNone) return add_rows(l, micro);
-  const auto is_direct = [this](const Accumulate& a) {
-    return a.output >= 0 && gradients_.is_fresh(a.use);
-  };
+  const auto is_direct = [this](const Accumulate& a) { return this->is_direct(a); };
   if (std::none_of(accumulates.begin(), accumulates.end(), is_direct)) return launch(l, micro, run);
   Launch redirected = l;  // a handful of places; once per parameter and step
   for (const Accumulate& a : accumulates)
     if (is_direct(a)) redirected.outputs[a.output] = plan_.uses[a.use].accumulator;
   launch(redirected, micro, run);
+}
+
+bool StageFunctions::is_direct(const Accumulate& a) const {
+  return a.output >= 0 && gradients_.is_fresh(a.use);
 }
 
 // A gradient by rows: the first one of a sum is added to zeros, others are made whole beside it, so
@@ -161,7 +163,7 @@ void StageFunctions::run_launches(const Function& function, int micro, const How
     while (next < accumulates.size() && accumulates[next].after_launch == i) ++next;
     compute(l, {accumulates.data() + first, next - first}, micro, run);
     if (taps) keep_taps(function, i, micro);
-    if (logs && is_comparable(l)) log(l, of_all);
+    if (logs) log(l, {accumulates.data() + first, next - first}, micro, of_all);
     for (std::size_t a = first; a < next; ++a) accumulate(accumulates[a], micro, how.last);
     if (times == nullptr) continue;
     device_.queue().record().wait();
@@ -216,23 +218,31 @@ const Function& StageFunctions::of_samples(const Function& function, std::int64_
   return short_.emplace(std::pair(&function, samples), std::move(made)).first->second;
 }
 
-// The results of the last launch, for whom it was made.
-void StageFunctions::log(const Launch& l, int of_all) {
-  if (device_.in_host_memory())
-    return context_.tensor_log->ran(l.node, plan_.stage, of_all, plan_.micro_batch,
-                                    outputs_.data());
+// The results of the last launch, and of nodes that would only copy some, for whom it was made.
+void StageFunctions::log(const Launch& l, std::span<const Accumulate> accumulates, int micro,
+                         int of_all) {
+  if (is_comparable(l))
+    log(l.node, {outputs_.begin(), outputs_.begin() + std::ssize(l.outputs)}, of_all);
+  for (const Accumulate& a : accumulates)
+    if (a.copied_by != kNone)
+      log(a.copied_by,
+          {memory_.at(is_direct(a) ? plan_.uses[a.use].accumulator : a.gradient, micro)}, of_all);
+}
+
+void StageFunctions::log(NodeId node, std::vector<void*> results, int of_all) {
   std::vector<std::vector<std::byte>> copies;
-  std::vector<void*> places;
-  for (std::size_t i = 0; i < l.outputs.size(); ++i) {
-    const TensorType& type = graph_.values[graph_.nodes[l.node].outputs[i]].type;
-    const std::int64_t bytes =
-        element_count(bind_batch(type.shape, plan_.micro_batch)) * dtype_bytes(type.dtype);
-    copies.emplace_back(static_cast<std::size_t>(bytes));
-    places.push_back(copies.back().data());
-    device_.queue().download(places.back(), outputs_[i], bytes);
+  if (!device_.in_host_memory()) {
+    for (std::size_t i = 0; i < results.size(); ++i) {
+      const TensorType& type = graph_.values[graph_.nodes[node].outputs[i]].type;
+      const std::int64_t bytes =
+          element_count(bind_batch(type.shape, plan_.micro_batch)) * dtype_bytes(type.dtype);
+      copies.emplace_back(static_cast<std::size_t>(bytes));
+      device_.queue().download(copies.back().data(), results[i], bytes);
+      results[i] = copies.back().data();
+    }
+    device_.queue().record().wait();
   }
-  device_.queue().record().wait();
-  context_.tensor_log->ran(l.node, plan_.stage, of_all, plan_.micro_batch, places.data());
+  context_.tensor_log->ran(node, plan_.stage, of_all, plan_.micro_batch, results.data());
 }
 
 void StageFunctions::add_gradient(const Accumulate& a, int micro) {

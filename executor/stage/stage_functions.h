@@ -87,7 +87,10 @@ class StageFunctions {
   void accumulate(const Accumulate& a, int micro, bool last);
   bool is_read(const Launch& packing) const;
   bool is_comparable(const Launch& launch) const;
-  void log(const Launch& launch, int of_all);
+  void log(const Launch& launch, std::span<const Accumulate> accumulates, int micro, int of_all);
+  void log(NodeId node, std::vector<void*> results, int of_all);
+  /// Whether it is written into the accumulator.
+  bool is_direct(const Accumulate& a) const;
 
   const Graph& graph_;
   const StagePlan& plan_;

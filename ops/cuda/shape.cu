@@ -149,11 +149,32 @@ PreparedKernel transpose(const KernelDesc& d) {
   return take(s);
 }
 
+/// All channels of a pixel of plain images, which are few, to channels-last ones: a thread divides
+/// once for them.
+struct PixelOf {
+  const char* x;
+  char* y;
+  std::int64_t plane, channels;
+  int bytes;
+  HETU_HD void operator()(std::int64_t pixel) const {
+    const std::int64_t image = quotient(pixel, plane);
+    const std::int64_t first = image * channels * plane + pixel - image * plane;
+    for (std::int64_t c = 0; c < channels; ++c)
+      move(y + (pixel * channels + c) * bytes, x + (first + c * plane) * bytes, bytes);
+  }
+};
+
 /// Between plain and channels-last: the transpose of each image's matrix.
 PreparedKernel reorder(const KernelDesc& d) {
   const Shape& image = d.inputs[0].shape;  // [samples, channels, height, width], however it lies
   const std::int64_t plane = image[2] * image[3], channels = image[1];
   const bool last = d.op == "channels_last";
+  constexpr std::int64_t kFew = 8;
+  if (last && channels < kFew)
+    return {[n = image[0], plane, channels, bytes = bytes_of(d.inputs[0])](const KernelCall& c) {
+              for_each(n * plane, PixelOf{c.in<char>(0), c.out<char>(0), plane, channels, bytes});
+            },
+            0, kImplementation};
   const std::int64_t rows = last ? channels : plane, columns = last ? plane : channels;
   Steps s;
   s.bytes = bytes_of(d.inputs[0]);

@@ -188,6 +188,34 @@ TEST(LocalPlaces, AGradientIsWrittenOverTheInputThatItsKernelReadsLast) {
   ADD_FAILURE() << "no cross entropy";
 }
 
+// What a batch norm's gradient makes beside its input's is summed where it is made, and copied for
+// a weight gradient by itself.
+TEST(LocalPlaces, GradientsAreNotCopiedWhereTheyAreMade) {
+  const Graph graph = models()[2];
+  CompileOptions o = options_of({0}, 0);
+  o.split_backward = true;
+  const StagePlan plan = compile_stage(graph, o);
+  const auto copies = [&](const Function& f) {
+    return std::count_if(f.launches.begin(), f.launches.end(), [&](const Launch& l) {
+      const Node& n = graph.nodes[l.node];
+      return n.op == "reshape" && n.phase == Phase::WeightGrad;
+    });
+  };
+  const auto summed = [](const Function& f, bool copied) {
+    return std::count_if(f.accumulates.begin(), f.accumulates.end(), [&](const Accumulate& a) {
+      return (a.copied_by != kNone) == copied && (!copied || a.output > 0);
+    });
+  };
+  const auto all = std::ssize(plan.uses);
+  const std::int64_t norms = 10;  // gammas and betas
+  EXPECT_EQ(copies(plan.backward), 0);
+  EXPECT_EQ(summed(plan.backward, true), norms);
+  EXPECT_EQ(summed(plan.backward, false), all - norms);
+  EXPECT_EQ(copies(plan.weight_grad), norms);
+  EXPECT_EQ(summed(plan.weight_grad, false), all);
+  EXPECT_TRUE(plan.input_grad.accumulates.empty());
+}
+
 // Three of 100 bytes (128 with alignment) in turn, beside one that stays.
 TEST(LocalPlaces, OffsetsLieBesideWhatIsPlaced) {
   const std::vector<Placed> there = {{{0, 9, 100}, 0}, {{0, 3, 200}, 128}};

@@ -87,6 +87,8 @@ inline void add_channels(std::vector<KernelCase>& cases) {
     cases.push_back({"channels_last", {{x}, {}}});
     cases.push_back({"plain", {{x}, {}}});
   }
+  for (const Shape& x : {Shape{3, 3, 17, 19}, Shape{5, 1, 6, 6}, Shape{2, 7, 9, 3}})
+    cases.push_back({"channels_last", {{x}, {}}});
 }
 
 // Rows that are shorter and longer than a chunk, either side repeated, more elements than one
