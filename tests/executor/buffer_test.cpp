@@ -8,6 +8,7 @@
 #include <map>
 
 #include "executor/comm/inproc.h"
+#include "executor/job/compare_single.h"
 #include "executor/job/trainer.h"
 #include "graph/base/error.h"
 #include "tests/executor/conv_model.h"
@@ -68,9 +69,7 @@ Worker train(Trainer& trainer) {
   return w;
 }
 
-std::vector<Worker> train(const std::string& method, int pipelines, int stages, int micros = 4,
-                          KernelChoice kernels = env().kernels,
-                          const std::function<void(TrainerOptions&)>& change = {}) {
+TrainerOptions options_of(const std::string& method, int pipelines, int stages, int micros) {
   TrainerOptions options = test_options();
   options.method = method;
   options.pipelines = pipelines;
@@ -79,6 +78,13 @@ std::vector<Worker> train(const std::string& method, int pipelines, int stages, 
   options.batch_size = kBatchSize;
   options.seed = 5;
   options.threads = 1;
+  return options;
+}
+
+std::vector<Worker> train(const std::string& method, int pipelines, int stages, int micros = 4,
+                          KernelChoice kernels = env().kernels,
+                          const std::function<void(TrainerOptions&)>& change = {}) {
+  TrainerOptions options = options_of(method, pipelines, stages, micros);
   options.kernels = kernels;
   if (change) change(options);
   OptimizerConfig sgd;
@@ -136,6 +142,31 @@ TEST(Buffers, OfSeveralStagesPerWorkerAndOfRecomputesEqualThoseOfOneProcessBitwi
         EXPECT_EQ(w.validation, one.validation);
       }
     }
+  }
+}
+
+// What is summed where it is made is compared with what a split backward copies.
+TEST(Buffers, GradientsBesideTheirInputsAreCompared) {
+  for (const char* method : {"1f1b", "zb-h1"}) {
+    SCOPED_TRACE(method);
+    const auto work = [&](comm::Transport& links) {
+      TrainerOptions options = options_of(method, 1, 2, 4);
+      const Graph graph = testing_model::residual_model();
+      OptimizerConfig sgd;
+      sgd.rate.base = 0.1;
+      Trainer trainer(graph, sgd, options, links);
+      CompareSingle compare(graph, trainer, links);
+      compare.begin();
+      for (int step = 0; step < kSteps; ++step) {
+        const testing_model::Images batch = testing_model::images(kBatchSize, step);
+        const FieldLookup lookup = [&](const std::string& field, std::int64_t) -> const void* {
+          if (field == "label") return batch.labels.data();
+          return batch.images.data();
+        };
+        compare.check(trainer.train(lookup), lookup);
+      }
+    };
+    EXPECT_EQ(on_worker_threads(2, work), "");
   }
 }
 

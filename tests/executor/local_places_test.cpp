@@ -188,6 +188,13 @@ TEST(LocalPlaces, AGradientIsWrittenOverTheInputThatItsKernelReadsLast) {
   ADD_FAILURE() << "no cross entropy";
 }
 
+std::int64_t copies_of_gradients(const Graph& graph, const Function& f) {
+  return std::count_if(f.launches.begin(), f.launches.end(), [&](const Launch& l) {
+    const Node& n = graph.nodes[l.node];
+    return n.op == "reshape" && n.phase == Phase::WeightGrad;
+  });
+}
+
 // What a batch norm's gradient makes beside its input's is summed where it is made, and copied for
 // a weight gradient by itself.
 TEST(LocalPlaces, GradientsAreNotCopiedWhereTheyAreMade) {
@@ -195,12 +202,7 @@ TEST(LocalPlaces, GradientsAreNotCopiedWhereTheyAreMade) {
   CompileOptions o = options_of({0}, 0);
   o.split_backward = true;
   const StagePlan plan = compile_stage(graph, o);
-  const auto copies = [&](const Function& f) {
-    return std::count_if(f.launches.begin(), f.launches.end(), [&](const Launch& l) {
-      const Node& n = graph.nodes[l.node];
-      return n.op == "reshape" && n.phase == Phase::WeightGrad;
-    });
-  };
+  const auto copies = [&](const Function& f) { return copies_of_gradients(graph, f); };
   const auto summed = [](const Function& f, bool copied) {
     return std::count_if(f.accumulates.begin(), f.accumulates.end(), [&](const Accumulate& a) {
       return (a.copied_by != kNone) == copied && (!copied || a.output > 0);
@@ -214,6 +216,26 @@ TEST(LocalPlaces, GradientsAreNotCopiedWhereTheyAreMade) {
   EXPECT_EQ(copies(plan.weight_grad), norms);
   EXPECT_EQ(summed(plan.weight_grad, false), all);
   EXPECT_TRUE(plan.input_grad.accumulates.empty());
+}
+
+TEST(LocalPlaces, AGradientOfTwoParametersIsCopied) {
+  Builder b(op_set());
+  const auto parameter = [&](const char* name, Shape shape) {
+    return b.parameter(name, std::move(shape), {Initializer::Kind::Normal, 0, 0.2});
+  };
+  const auto buffer = [&](const char* name) { return b.buffer(name, {4}, {}); };
+  const ValueId x = b.placeholder("x", DType::Float32, {kBatch, 3, 5, 5});
+  const ValueId y = b.apply("conv2d", {x, parameter("w", {4, 3, 1, 1})});
+  const ValueId gamma = b.apply("add", {parameter("gamma1", {4}), parameter("gamma2", {4})});
+  const ValueId z =
+      b.apply("batch_norm", {y, gamma, parameter("beta", {4}), buffer("mean"), buffer("variance")});
+  const ValueId loss = b.apply("sum", {b.apply("mul", {z, z})});
+  b.fetch("loss", loss);
+  b.differentiate(loss);
+  const Graph graph = b.finish();
+  const StagePlan plan = compile_stage(graph, options_of({0}, 0));
+  EXPECT_EQ(copies_of_gradients(graph, plan.backward), 2);
+  EXPECT_EQ(plan.backward.accumulates.size(), 4);
 }
 
 // Three of 100 bytes (128 with alignment) in turn, beside one that stays.
