@@ -51,8 +51,8 @@ void RowSum::pack() {
   own.count = static_cast<std::int64_t>(numbers.size());
   own.bytes.resize(bytes_of(own.count));
   const std::size_t width = static_cast<std::size_t>(touched.width) * 4;
-  std::memcpy(own.bytes.data(), numbers.data(), numbers.size() * 4);
-  std::byte* to = own.bytes.data() + numbers.size() * 4;
+  std::byte* to = std::copy_n(reinterpret_cast<const std::byte*>(numbers.data()),
+                              numbers.size() * 4, own.bytes.data());
   for (const std::int32_t row : numbers) {
     std::memcpy(to, static_cast<const float*>(bucket_.data) + row * touched.width, width);
     to += width;
