@@ -117,6 +117,7 @@ std::vector<Timed> all_timed(std::int64_t divided) {
   add_bert(all, std::max<std::int64_t>(8 / divided, 1), 512);
   const std::int64_t images = std::max<std::int64_t>(128 / divided, 1);
   add_norms(all, images);
+  all.push_back({"channels_last", {.shapes = {{images, 3, 224, 224}}}});
   add_resnet(all, images, DType::BFloat16, Layout::ChannelsLast);
   add_resnet(all, images, DType::Float32, Layout::Plain);
   return all;
@@ -175,8 +176,30 @@ class Bench {
     for (const TensorType& t : c.outputs)
       out.push_back(held.emplace_back(device_->alloc(Tensor(t).bytes())).get());
     const double flops = def.flops ? double(def.flops({def, "bench", c.inputs, c.attrs})) : 0;
-    for (const KernelRow* row : on_card_ ? cuda_kernels(c.op) : cpu_kernels(c.op))
-      if (row->takes(c.desc())) tell(c, *row, flops, in, out);
+    for (const KernelRow* row : rows_of(c)) tell(c, *row, flops, in, out);
+  }
+
+  /// ResNet's max pooling and its gradient, of places as the first has them.
+  void run_pool(std::int64_t images) {
+    const Shape x = {images, 64, 112, 112}, y = {images, 64, 56, 56};
+    Attrs attrs = {
+        {"kernel", std::int64_t{3}}, {"stride", std::int64_t{2}}, {"padding", std::int64_t{1}}};
+    const DType dtype = DType::BFloat16;
+    const Case pool =
+        case_of({"max_pool2d", {.shapes = {x}, .attrs = attrs}, dtype, Layout::ChannelsLast});
+    for (const char* side : {"height", "width"}) attrs.set(side, x[2]);
+    const Case grad = case_of({"max_pool2d_grad",
+                               {.shapes = {y, y}, .attrs = attrs, .dtypes = {dtype, DType::Int32}},
+                               dtype,
+                               Layout::ChannelsLast});
+    const Tensor values = filled(pool.inputs[0], 5);
+    const Device::Memory of_x = device_->alloc(values.bytes()),
+                         of_y = device_->alloc(Tensor(pool.outputs[0]).bytes()),
+                         places = device_->alloc(Tensor(pool.outputs[1]).bytes());
+    device_->queue().upload(of_x.get(), values.data(), values.bytes());
+    device_->queue().record().wait();
+    tell(pool, *rows_of(pool).front(), 0, {of_x.get()}, {of_y.get(), places.get()});
+    tell(grad, *rows_of(grad).front(), 0, {of_y.get(), places.get()}, {of_x.get()});
   }
 
   /// The gradients' norm; and AdamW with copies in bfloat16.
@@ -266,6 +289,12 @@ class Bench {
   }
 
  private:
+  std::vector<const KernelRow*> rows_of(const Case& c) const {
+    std::vector<const KernelRow*> taken;
+    for (const KernelRow* row : on_card_ ? cuda_kernels(c.op) : cpu_kernels(c.op))
+      if (row->takes(c.desc())) taken.push_back(row);
+    return taken;
+  }
   static std::string shapes_of(const Case& c) {
     std::string all;
     for (const TensorType& t : c.inputs) {
@@ -346,6 +375,7 @@ int main(int count, char** words) {
     hetu::test::Bench bench(device, only);
     for (const hetu::test::Case& c : cases) bench.run(c);
     if (!only.empty()) return 0;
+    bench.run_pool(std::max<std::int64_t>(128 / divided, 1));
     bench.run_update(divided > 1 ? 1 : 24);
     for (const int kernels : {1, 100}) bench.run_stage_function(kernels);
   } catch (const hetu::Error& e) {
