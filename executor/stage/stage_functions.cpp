@@ -121,7 +121,7 @@ std::string StageFunctions::key_of(const Function& function, int micro, const Ho
   const auto add = [&key](const auto& value) {
     key.append(reinterpret_cast<const char*>(&value), sizeof value);
   };
-  add(&function);
+  add(reinterpret_cast<std::uintptr_t>(&function));
   add(context_.training);
   add(context_.loss_scale);
   add(micro % 2);
