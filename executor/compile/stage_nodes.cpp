@@ -1,6 +1,7 @@
 #include "executor/compile/stage_nodes.h"
 
 #include <algorithm>
+#include <set>
 
 #include "graph/base/error.h"
 
