@@ -1,5 +1,7 @@
 #include "executor/loop/measured_costs.h"
 
+#include <fmt/format.h>
+
 #include <cstddef>
 #include <cstring>
 #include <iterator>
