@@ -2,6 +2,7 @@
 // gradients, for every sample and kernel case.
 #include "graph/passes/fuse_attention.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 
 #include <cmath>
