@@ -78,7 +78,7 @@ struct Accumulate {
   int output =
       0;  ///< which output of the launch; rewritten to the accumulator for the first micro-batch
   bool in_place = false;     ///< the launch has added it already
-  NodeId copied_by = kNone;  ///< which would only copy it, and does not run (copied_gradients.h)
+  NodeId copied_by = kNone;  ///< a node that would only copy it, left out (copied_gradients.h)
 };
 
 /// A layer's input or output gradient, copied for K-FAC in steps that feed its factors.

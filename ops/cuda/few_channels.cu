@@ -54,7 +54,7 @@ struct FewChannelsForward {
     const int odd = r.take(most_rows * s.step, sizeof(T));
     return {weights, even, odd, r.bytes()};
   }
-  Room room_of;
+  Room offsets;
 
   template <class Block>
   HETU_HD void operator()(const Block& block) const {
@@ -63,19 +63,19 @@ struct FewChannelsForward {
     const int chunk = static_cast<int>(block.index() - turn * chunks);
     const std::int64_t first = turn * of_block;
     const std::int64_t end = first + of_block < tiles ? first + of_block : tiles;
-    auto* const weights = block.template shared<T>(room_of.weights);
+    auto* const weights = block.template shared<T>(offsets.weights);
     bring_weights(block, w + std::int64_t{chunk} * Columns * s.depth, weights);
-    typename FewChannels::Tile now = s.tile(first, kPixels);
-    s.bring(block, x, now, in_packs, block.template shared<T>(room_of.even));
+    FewChannels::Tile now = s.tile(first, kPixels);
+    s.bring(block, x, now, in_packs, block.template shared<T>(offsets.even));
     block.sync();
     bool odd = false;
     for (std::int64_t number = first; number < end; ++number, odd = !odd) {
       const auto next = s.tile(number + 1 < end ? number + 1 : number, kPixels);
       if (number + 1 < end)
         s.bring(block, x, next, in_packs,
-                block.template shared<T>(odd ? room_of.even : room_of.odd));
+                block.template shared<T>(odd ? offsets.even : offsets.odd));
       Sums<Columns> sums[kTiles];
-      multiply(now, block.template shared<T>(odd ? room_of.odd : room_of.even), weights, sums);
+      multiply(now, block.template shared<T>(odd ? offsets.odd : offsets.even), weights, sums);
       store(now, chunk * Columns, sums);
       block.sync();
       now = next;

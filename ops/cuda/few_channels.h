@@ -63,7 +63,7 @@ struct FewChannels {
     const int down = std::min((pixels + made_width - 2) / made_width + 1, made_height);
     return (down - 1) * stride + lines;
   }
-  int tiles(int pixels) const { return (plane() + pixels - 1) / pixels; }
+  HETU_HD int tiles(int pixels) const { return (plane() + pixels - 1) / pixels; }
 
   /// Neighbouring pixels of what is made of an image, and the rows that they see.
   struct Tile {
@@ -71,9 +71,8 @@ struct FewChannels {
     int first, pixels, top, rows;
   };
   HETU_HD Tile tile(std::int64_t number, int pixels) const {
-    const int of_image = (plane() + pixels - 1) / pixels;
-    const std::int64_t image = quotient(number, of_image);
-    const int first = static_cast<int>(number - image * of_image) * pixels;
+    const std::int64_t image = quotient(number, tiles(pixels));
+    const int first = static_cast<int>(number - image * tiles(pixels)) * pixels;
     const int end = first + pixels < plane() ? first + pixels : plane();
     const int above = first / made_width, below = (end - 1) / made_width;
     return {image, first, end - first, above * stride - padding, (below - above) * stride + lines};

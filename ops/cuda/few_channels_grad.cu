@@ -40,7 +40,7 @@ struct FewChannelsBackward {
     const Turn even = turn(), odd = turn();
     return {even, odd, r.bytes()};
   }
-  Room room_of;
+  Room offsets;
 
   template <class Block>
   HETU_HD void operator()(const Block& block) const {
@@ -59,12 +59,12 @@ struct FewChannelsBackward {
         });
       });
     });
-    bring(block, begin, output, room_of.even);
+    bring(block, begin, output, offsets.even);
     block.sync();
     bool odd = false;
     for (std::int64_t number = begin; number < end; ++number, odd = !odd) {
-      if (number + 1 < end) bring(block, number + 1, output, odd ? room_of.even : room_of.odd);
-      add(block, odd ? room_of.odd : room_of.even, packs, sums);
+      if (number + 1 < end) bring(block, number + 1, output, odd ? offsets.even : offsets.odd);
+      add(block, odd ? offsets.odd : offsets.even, packs, sums);
       block.sync();
     }
     store(parts + block.index() * kOutputs * kPacks * kPack, sums);

@@ -59,7 +59,8 @@ struct MaxPoolGradOf {
   HETU_HD std::int64_t across() const { return (w.x.width + kSide - 1) / kSide; }
   std::int64_t bodies() const { return w.x.n * down() * across() * w.x.channels / V; }
 
-  /// Of a window with these rows and columns.
+  /// Of a window with these rows and columns. A row that is one too many, as a SmallDivisor may
+  /// have it of a bad place, leaves a column below 0.
   HETU_HD bool inside(std::int32_t place, Cut rows, Cut columns) const {
     const auto width = static_cast<std::int32_t>(w.x.width);
     const std::int32_t row = V == kPack ? by_width.of(place) : place / width;
@@ -81,10 +82,9 @@ struct MaxPoolGradOf {
         set_bits(strays, 1);
   }
   HETU_HD void operator()(std::int64_t i) const {
-    PlacedImages squares = w.x;  // of kSide x kSide pixels
+    PlacedImages squares = w.x;  // of kSide x kSide pixels; of more than one, channels-last
     squares.height = down();
     squares.width = across();
-    if (squares.channel_step != 1) squares.channel_step = squares.plane();
     const ImagePlace at = squares.place(i * V);
     const std::int64_t square_row = quotient(at.pixel, squares.width);
     const std::int64_t row = square_row * kSide,
