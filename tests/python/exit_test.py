@@ -14,7 +14,7 @@ import time
 import unittest
 import uuid
 
-from hetu.launch import part
+from hetu.launch import guard, part, supervise
 from processes import processes_with, wait_until
 from train_cases import END_S, HETURUN, MANY_S
 
@@ -188,6 +188,23 @@ class Blame(unittest.TestCase):
         status, why, _ = self.failure([-signal.SIGTERM, 0], told=[0])
         self.assertEqual(status, COMM)
         self.assertIn("worker 1 exited with status 0 without leaving the job", why)
+
+    def test_one_that_lost_another_before_those_that_were_ended(self):
+        for told in ((), (0,), (0, 1)):
+            for codes in ([-signal.SIGTERM, COMM], [-signal.SIGTERM, COMM, 0]):
+                self.assertEqual(self.failure(codes, told=told)[:2], (COMM, "worker 1 exited with status 5"))
+
+    def test_a_guard_that_mpirun_kills_while_it_ends_its_worker(self):
+        """mpirun waits a second from SIGTERM to SIGKILL, or until one of its processes ends: the slowest guard says no more."""
+        job = supervise.Job(3, [], 60, None, None)
+        self.addCleanup(job.close)
+        first, second, third = job._workers
+        job._take_frame(second, guard.TOLD, b"")
+        for worker in (second, third):
+            job._lose_guard(worker)
+        self.assertEqual(second.death(), "worker 1 was killed by SIGTERM")
+        self.assertIn("worker 2: is gone without a word", third.death())
+        self.assertIsNone(first.code)
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ and last_words.py alone; heturun (links.py) imports the frames from here.
 
 A frame is one byte of kind, four bytes of length (big-endian) and the payload.
 Up: HELLO (JSON), STARTED (JSON), OUT and ERR (whole lines, or a piece of a long or unfinished one), PROGRESS (one JSON
-object), EXIT (JSON), HEARTBEAT.
+object), TOLD (mpirun ends this worker, and may soon kill the guard), EXIT (JSON), HEARTBEAT.
 Down: NONCE (16 bytes), SIGNAL (its number), HEARTBEAT.
 """
 import contextlib
@@ -25,8 +25,8 @@ import time
 
 from hetu.launch import folders, last_words, processes
 
-PROTOCOL = 2
-HELLO, STARTED, OUT, ERR, PROGRESS, EXIT, HEARTBEAT, NONCE, SIGNAL = b"HSOEPXBNK"
+PROTOCOL = 3
+HELLO, STARTED, OUT, ERR, PROGRESS, TOLD, EXIT, HEARTBEAT, NONCE, SIGNAL = b"HSOEPTXBNK"
 HEADER = struct.Struct(">BI")
 LONGEST_FRAME = 8 << 20
 LONGEST_HELLO = 4 << 10  # from whoever has not proved to be a guard
@@ -37,6 +37,8 @@ HEARTBEAT_S = 1.0
 DEAD_S = 8.0  # silence that means a dead peer, where a lost host gives no end of file
 STOPPED_S = 2.0  # whoever has not looked for so long was stopped or blocked itself, and blames nobody for silence
 CONNECT_S = 30.0
+COMM, TIMEOUT = 5, 6  # exit statuses as in hetu.process.errors, which the launcher does without
+LINGER_S = 0.5  # what a worker that has lost another gives that one to end by itself
 
 
 def pack(kind, payload=b""):
@@ -133,7 +135,7 @@ class Guard:
         self.kill_at = None
         self.lost = False  # heturun is gone
         self.orphaned = False  # mpirun is gone
-        self.told = False  # mpirun ends this worker
+        self.told = False  # mpirun ends this worker, which heturun knows
         self.unsaid = last_words.Held()  # of standard error
         self.heard = self.heartbeat = self.looked = time.monotonic()
 
@@ -200,6 +202,13 @@ class Guard:
             self.held.setdefault(number, time.monotonic())
         elif number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGKILL):
             self.end(number if number == signal.SIGKILL else signal.SIGTERM)
+
+    def note(self, number):
+        """Of a signal to the guard itself: mpirun's SIGTERM is told at once, for its SIGKILL does not always wait until the
+        worker has ended."""
+        if number == signal.SIGTERM and not self.told:
+            self.told = True
+            self.send(TOLD)
 
     def hand_on(self):
         """Gives what is held to the first process that takes it: until a script has put its handler there, such a signal
@@ -307,7 +316,7 @@ class Guard:
                             selector.unregister(self.sock)
                     elif key.fd == wakeup:
                         for number in os.read(wakeup, 4096):
-                            self.told = self.told or number == signal.SIGTERM
+                            self.note(number)
                             self.take_signal(number)
                     elif not self.take_output(streams, key.fd):
                         selector.unregister(key.fd)
@@ -354,12 +363,25 @@ class Guard:
         except OSError:
             folders.remove(self.directories)
 
+    def linger(self):
+        """mpirun ends all workers once one guard has failed: the worker that this one has lost may still be about to end by
+        itself, with a status and words that say more. Until heturun has decided, which it tells by a signal."""
+        until = time.monotonic() + LINGER_S
+        with contextlib.suppress(OSError):
+            while not (self.lost or self.told) and (left := until - time.monotonic()) > 0:
+                self.sock.settimeout(left)
+                data = self.sock.recv(4096)
+                if not data or any(kind == SIGNAL for kind, _ in self.frames.feed(data)):
+                    return
+
     def report(self, code, error=""):
         words = self.unsaid.take()
         if code == 0 and words:
             self.send(ERR, words)
             words = b""
         self.send(EXIT, {"code": code, "error": error, "told": self.told, "words": words.decode(errors="backslashreplace")})
+        if code in (COMM, TIMEOUT):
+            self.linger()
         if self.lost and self.remote:
             self.end_daemon()
         elif self.lost:

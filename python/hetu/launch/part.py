@@ -8,11 +8,11 @@ import subprocess
 import time
 
 from hetu.launch import guard, last_words, processes
+from hetu.launch.guard import COMM, TIMEOUT
 
 FORCE_MPIRUN_S = guard.TERM_GRACE_S + 1.0  # after the decision to end: SIGTERM to mpirun
 FORCE_ALL_S = guard.TERM_GRACE_S + 3.0  # and SIGKILL to whatever is left here
-BLAME_WINDOW_S = 0.5  # a worker that failed because another one did may report first
-COMM, TIMEOUT = 5, 6  # exit statuses as in hetu.process.errors, which the launcher does without
+BLAME_WINDOW_S = guard.LINGER_S  # a worker that failed because another one did may report first
 FOLLOWERS = (-signal.SIGTERM, COMM, TIMEOUT)  # of workers that are likely to have failed because of another
 
 
@@ -145,9 +145,10 @@ class Part:
         causes = [worker for worker in failed if worker.code not in FOLLOWERS]
         if not causes and early and (untold or any(worker.code is None for worker in self.workers)):
             return None
-        worker = (causes or failed)[0]
+        by_itself = [worker for worker in failed if worker.code != -signal.SIGTERM]
+        worker = (causes or by_itself or failed)[0]
         left = [other.describe() for other in self.workers if other.code == 0]
-        if worker.told and left and not causes:  # an end without MPI's, which mpirun does not let pass
+        if worker.told and left and not by_itself:  # an end without MPI's, which mpirun does not let pass
             return COMM, f"{', '.join(left)} exited with status 0 without leaving the job, and {worker.death()}"
         self.blamed = worker
         return COMM if worker.unstarted() else status_of(worker.code), worker.death()

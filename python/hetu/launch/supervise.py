@@ -176,8 +176,11 @@ class Job:
     def _lose_guard(self, worker):
         if worker.code is not None:
             return
-        worker.code = -signal.SIGKILL
-        worker.error = "is gone without a word: its guard was killed or its host is lost"
+        if worker.told:  # what becomes of a worker that mpirun ends: its guard was killed before it could say so
+            worker.code = -signal.SIGTERM
+        else:
+            worker.code = -signal.SIGKILL
+            worker.error = "is gone without a word: its guard was killed or its host is lost"
         worker.part.note_failure()
         self._services.tell(worker)
 
@@ -192,6 +195,8 @@ class Job:
             worker.pid, worker.started = int(json.loads(payload)["pid"]), True
         elif kind == guard.PROGRESS:
             self._take_progress(worker, json.loads(payload))
+        elif kind == guard.TOLD:
+            worker.told = True
         elif kind == guard.EXIT:
             report = json.loads(payload)
             worker.code, worker.error, worker.started = int(report["code"]), report["error"], True
