@@ -204,8 +204,8 @@ class FewChannelsConv {
   }
 
  private:
-  /// Enough for every card, whose multiprocessors have two at once, and tiles of one, since it
-  /// brings all weights.
+  /// Enough for every card, whose multiprocessors have two at once (those of compute capability 8.6
+  /// and 8.9 one of most layers), and tiles of one, since it brings all weights.
   static constexpr std::int64_t kBlocks = 768, kMostOfBlock = 8;
 
   std::int64_t chunks() const { return (s_.outputs + Columns - 1) / Columns; }
@@ -221,7 +221,9 @@ int columns_of(const KernelDesc& d) {
 }
 
 bool fits(const KernelDesc& d) {
-  if (!has_few_channels(d) || d.outputs[0].dtype != d.inputs[0].dtype) return false;
+  if (!has_few_channels(d, FewChannelsForward<BFloat16, kWide>::kPixels) ||
+      d.outputs[0].dtype != d.inputs[0].dtype)
+    return false;
   const int bytes = columns_of(d) == kNarrow ? FewChannelsConv<BFloat16, kNarrow>(d).shared_bytes()
                                              : FewChannelsConv<BFloat16, kWide>(d).shared_bytes();
   return bytes <= kMostShared;

@@ -12,6 +12,18 @@
 
 namespace hetu::cuda {
 
+/// Elements `first` to first + 8 of `count`, which do not lie as packs do, into shared memory;
+/// zeros where there are none. All are loaded before one is stored.
+template <class T>
+HETU_HD void bring_elements(const T* from, int first, int count, T* to) {
+  Raw<T> raw;
+  for (int i = 0; i < kPack; ++i) {
+    const int at = first + i;
+    raw.of[i] = at >= 0 && at < count ? from[at] : T(0.0F);
+  }
+  store_raw(to, raw);
+}
+
 /// A row of a window, its taps with their channels, is one piece of such an image: a line. Lines go
 /// to products in packs, the first of which begins at a word, `before` elements in front of the
 /// line; of that, and of what is behind the line, products see nothing.
@@ -22,7 +34,7 @@ struct FewChannels {
   int before = 0, packs = 0;                         ///< of a line
   int depth = 0;                                     ///< elements of a window's packs
   int lead = 0, step = 0;  ///< elements of a row in shared memory: in front of the image's; all
-  SmallDivisor by_step, by_packs;  ///< of a row in shared memory, elements and packs
+  SmallDivisor by_packs;   ///< of a row in shared memory
 
   explicit FewChannels(const cpu::ConvShape& s)
       : height(static_cast<int>(s.x.height)),
@@ -41,7 +53,6 @@ struct FewChannels {
         lead((padding * channels + before + kPack - 1) / kPack * kPack) {
     const int seen = begin(made_width - 1) + packs * kPack;
     step = (std::max(lead + row(), seen) + kPack - 1) / kPack * kPack;
-    by_step = SmallDivisor(step);
     by_packs = SmallDivisor(step / kPack);
   }
 
@@ -62,6 +73,11 @@ struct FewChannels {
   int most_rows(int pixels) const {
     const int down = std::min((pixels + made_width - 2) / made_width + 1, made_height);
     return (down - 1) * stride + lines;
+  }
+  /// Whether shared memory may have room for what so many neighbours see, of which a window is a
+  /// part; of anything larger it is not asked, since it counts in ints.
+  bool may_fit(int pixels) const {
+    return std::int64_t{most_rows(pixels)} * step <= kMostShared / 2;
   }
   HETU_HD int tiles(int pixels) const { return (plane() + pixels - 1) / pixels; }
 
@@ -88,21 +104,19 @@ struct FewChannels {
   template <class Block, class T>
   HETU_HD void bring(const Block& block, const T* x, const Tile& t, bool in_packs, T* to) const {
     const T* const image = x + t.image * of_image();
-    if (in_packs) {
-      const int across = step / kPack;
-      block.each(t.rows * across, [=, this](int i) {
-        const int down = by_packs.of(i), at = (i - down * across) * kPack, from = at - lead;
-        const int of = t.top + down;
-        const bool is = of >= 0 && of < height && from >= 0 && from < row();
-        bring_quad(is ? image + of * row() + from : image, to + down * step + at, is);
-      });
-    } else {
-      block.each(t.rows * step, [=, this](int i) {
-        const int down = by_step.of(i), from = i - down * step - lead, of = t.top + down;
-        const bool is = of >= 0 && of < height && from >= 0 && from < row();
-        to[i] = is ? image[of * row() + from] : T(0.0F);
-      });
-    }
+    const int across = step / kPack;
+    block.each(t.rows * across, [=, this](int i) {
+      const int down = by_packs.of(i), at = (i - down * across) * kPack, from = at - lead;
+      const int of = t.top + down;
+      const bool is = of >= 0 && of < height;
+      T* const there = to + down * step + at;
+      if (in_packs) {
+        const bool has = is && from >= 0 && from < row();
+        bring_quad(has ? image + of * row() + from : image, there, has);
+      } else {
+        bring_elements(is ? image + of * row() : image, from, is ? row() : 0, there);
+      }
+    });
   }
   /// Whether it may, of images from there on.
   bool in_packs(const void* x) const { return row() % kPack == 0 && lies_in_quads(x); }
@@ -131,8 +145,9 @@ class Packs {
 };
 
 /// Channels-last images in two bytes of fewer channels than a pack, of which windows begin at words
-/// or all one element behind them, as strides of even numbers of elements have it.
-inline bool has_few_channels(const KernelDesc& d) {
+/// or all one element behind them, as strides of even numbers of elements have it. `pixels`: of a
+/// tile.
+inline bool has_few_channels(const KernelDesc& d, int pixels) {
   const DType dtype = d.inputs[0].dtype;
   if (!is_narrow(dtype) || d.images == Layout::Plain || d.inputs.size() != 2 ||
       d.inputs[1].dtype != dtype)
@@ -142,7 +157,8 @@ inline bool has_few_channels(const KernelDesc& d) {
   return s.groups == 1 && s.w.dilation == 1 && s.x.channels < kPack && s.y.elements() > 0 &&
          s.x.elements() > 0 && s.w.stride * s.x.channels % 2 == 0 &&
          std::max(s.x.elements() / s.x.n, s.y.plane()) < kMost && s.y.channels < 1 << 16 &&
-         (s.x.width + 2 * s.w.padding + s.w.width) * s.x.channels < kMost / (s.w.height + 1);
+         (s.x.width + 2 * s.w.padding + s.w.width) * s.x.channels < kMost / (s.w.height + 1) &&
+         FewChannels(s).may_fit(pixels);
 }
 
 }  // namespace hetu::cuda

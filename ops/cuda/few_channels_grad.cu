@@ -64,7 +64,12 @@ struct FewChannelsBackward {
     bool odd = false;
     for (std::int64_t number = begin; number < end; ++number, odd = !odd) {
       if (number + 1 < end) bring(block, number + 1, output, odd ? offsets.even : offsets.odd);
-      add(block, odd ? offsets.odd : offsets.even, packs, sums);
+      const Turn& now = odd ? offsets.odd : offsets.even;
+      const int pixels = s.tile(number, kPixels).pixels;
+      if (pixels == kPixels)
+        add<true>(block, now, kPixels, packs, sums);
+      else
+        add<false>(block, now, pixels, packs, sums);
       block.sync();
     }
     store(parts + block.index() * kOutputs * kPacks * kPack, sums);
@@ -96,22 +101,26 @@ struct FewChannelsBackward {
                    grads + row * kStep + column, is);
       });
     } else {
-      block.template spread<kPixels * kOutputs, kThreads>([=, this](int i) {
-        const int row = i / kOutputs, column = i % kOutputs;
-        const bool is = row < t.pixels && column < there;
-        grads[row * kStep + column] = is ? from[std::int64_t{row} * s.outputs + column] : T(0.0F);
+      constexpr int kAcross = kOutputs / kPack;
+      block.template spread<kPixels * kAcross, kThreads>([=, this](int i) {
+        const int row = i / kAcross, column = i % kAcross * kPack;
+        const bool is = row < t.pixels;
+        bring_elements(is ? from + std::int64_t{row} * s.outputs : dy, column, is ? there : 0,
+                       grads + row * kStep + column);
       });
     }
   }
 
-  template <class Block>
-  HETU_HD void add(const Block& block, const Turn& of, PerThread<std::array<int, kOfWarp>>& packs,
-                   PerThread<Held>& sums) const {
+  /// Of so many pixels; where they are not Whole, what has the place of a pixel that is not there
+  /// is no number to add, though its gradient is zero: it may be infinite.
+  template <bool Whole, class Block>
+  HETU_HD void add(const Block& block, const Turn& of, int pixels,
+                   PerThread<std::array<int, kOfWarp>>& packs, PerThread<Held>& sums) const {
     const T* const grads = block.template shared<T>(of.grads);
     const T* const rows = block.template shared<T>(of.rows);
     const int* const places = block.template shared<int>(of.places);
     constexpr int kStep = tile_step<T>(kOutputs), kDepth = kDeep<T>;
-    for (int k = 0; k < kPixels / kDepth; ++k) {
+    for (int k = 0; k < (Whole ? kPixels : pixels + kDepth - 1) / kDepth; ++k) {
       PerThread<Quad> left[kRows];
       unrolled<kRows>([&](auto m) {
         load_squares<true>([&](int thread) -> Quad& { return left[m].of(thread); },
@@ -127,7 +136,9 @@ struct FewChannelsBackward {
           unrolled<4>([&](auto r) {  // pixels go down first
             const T* const from = rows + packs.of(thread)[2 * pair + r / 2];
             constexpr int kDown = r % 2 * 8;
-            right.of(thread).word[r] = both(from[at[kDown]], from[at[kDown + 1]]);
+            std::uint32_t word = both(from[at[kDown]], from[at[kDown + 1]]);
+            if constexpr (!Whole) word &= there(k * kDepth + thread % 4 * 2 + kDown, pixels);
+            right.of(thread).word[r] = word;
           });
         });
         unrolled<kRows>([&](auto m) {
@@ -140,6 +151,10 @@ struct FewChannelsBackward {
         });
       });
     }
+  }
+  /// Of two neighbouring pixels, which are there.
+  HETU_HD static std::uint32_t there(int first, int pixels) {
+    return (first < pixels ? 0xffffu : 0u) | (first + 1 < pixels ? 0xffff0000u : 0u);
   }
   HETU_HD static std::uint32_t both(T first, T second) {
     return std::bit_cast<std::uint16_t>(first) | std::uint32_t{std::bit_cast<std::uint16_t>(second)}
@@ -241,7 +256,8 @@ class FewChannelsWeightGrad {
 
 bool fits(const KernelDesc& d) {
   const DType dtype = d.inputs[0].dtype, result = d.outputs[0].dtype;
-  return has_few_channels(d) && (result == dtype || result == DType::Float32) &&
+  return has_few_channels(d, FewChannelsBackward<BFloat16>::kPixels) &&
+         (result == dtype || result == DType::Float32) &&
          FewChannelsWeightGrad<BFloat16, float>(d).shared_bytes() <= kMostShared;
 }
 

@@ -53,23 +53,29 @@ struct MaxPoolGradOf {
   SlidingWindows w;
   Indices indices;
   std::uint64_t* strays;
-  SmallDivisor by_width;  ///< holds for packs
+  SmallDivisor by_width;  ///< for packs; of squares of several pixels it must hold
 
   HETU_HD std::int64_t down() const { return (w.x.height + kSide - 1) / kSide; }
   HETU_HD std::int64_t across() const { return (w.x.width + kSide - 1) / kSide; }
   std::int64_t bodies() const { return w.x.n * down() * across() * w.x.channels / V; }
 
   /// Of a window with these rows and columns. A row that is one too many, as a SmallDivisor may
-  /// have it of a bad place, leaves a column below 0.
+  /// have it of large images, is put right; of a bad place it leaves a column below 0.
   HETU_HD bool inside(std::int32_t place, Cut rows, Cut columns) const {
     const auto width = static_cast<std::int32_t>(w.x.width);
-    const std::int32_t row = V == kPack ? by_width.of(place) : place / width;
+    std::int32_t row = V == kPack ? by_width.of(place) : place / width;
+    auto column = static_cast<std::int32_t>(static_cast<std::uint32_t>(place) -
+                                            static_cast<std::uint32_t>(row) *
+                                                static_cast<std::uint32_t>(width));
+    if (V == kPack && kSide == 1 && column < 0) {
+      --row;
+      column += width;
+    }
     const auto from = [](std::int32_t at, Cut cut) {  // its begin, in cyclic numbers
       return static_cast<std::uint32_t>(at) - static_cast<std::uint32_t>(cut.begin);
     };
     return (from(row, rows) < static_cast<std::uint32_t>(rows.end - rows.begin)) &
-           (from(place - row * width, columns) <
-            static_cast<std::uint32_t>(columns.end - columns.begin));
+           (from(column, columns) < static_cast<std::uint32_t>(columns.end - columns.begin));
   }
   /// By the thread that has the first pixel of a window, of which the places from `at` on are.
   HETU_HD void check(std::int64_t at, const Raw<std::int32_t, V>& places, Cut rows,
@@ -188,9 +194,9 @@ struct MaxPoolGrad {
       const MaxPoolGradOf<T, V, kSide> body{dy, index, dx, w, rule.now(), strays, by_width};
       for_each(body.bodies(), body);
     };
-    if (!in_packs(w.x, {dy, index, dx}) || !SmallDivisor::holds(w.x.plane(), w.x.width))
+    if (!in_packs(w.x, {dy, index, dx}))
       run.template operator()<1, 1>();
-    else if (w.stride > 1)
+    else if (w.stride > 1 && SmallDivisor::holds(w.x.plane(), w.x.width))
       run.template operator()<kPack, 2>();
     else
       run.template operator()<kPack, 1>();

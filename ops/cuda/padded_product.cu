@@ -69,7 +69,8 @@ PaddedProduct::PaddedProduct(const cpu::ProductShape& shape, DType dtype, DType 
       copied_(what_is_copied(shape, dtype, result)) {
   HETU_ASSERT(then == Then::Nothing || then == Then::BiasGrad);
   width_ = copied_ == Copied::C ? shape.n : shape.transpose_a ? shape.m : shape.k;
-  lead_ = (width_ + kOfRow - 1) / kOfRow * kOfRow;
+  lead_ =
+      std::max<std::int64_t>((width_ + kOfRow - 1) / kOfRow, 1) * kOfRow;  // of no elements, too
   const std::int64_t rows = shape.transpose_a ? shape.k : shape.m;
   const std::int64_t most = std::max<std::int64_t>(limits.most_bytes / (lead_ * kElement), 1);
   const std::int64_t count = std::max<std::int64_t>((rows + most - 1) / most, 1);

@@ -78,6 +78,7 @@ OpDef max_pool2d_grad() {
         x[2] = a.attrs.integer("height");
         x[3] = a.attrs.integer("width");
         for (std::size_t axis = 2; axis < 4; ++axis) {
+          want(x[axis] >= 1, a, "height and width must be >= 1, got {} x {}", x[2], x[3]);
           const std::int64_t windows = window_count(a, x[axis], a.attrs.integer("kernel"));
           want(windows == a.inputs[0].shape[axis], a, "dy has {} windows on axis {}, x {} gives {}",
                a.inputs[0].shape[axis], axis, to_string(x), windows);

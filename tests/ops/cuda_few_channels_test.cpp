@@ -79,27 +79,32 @@ TEST(FewChannelsShapes, GoThroughStripsAndTiles) {
   expect_as_float64({1600, 2, 1, 1, 8, 1, 1, 0}, "conv2d", DType::BFloat16, DType::BFloat16);
 }
 
-// One number that is none, wherever it is, before a line's first element or behind its last, too:
-// what other windows make of theirs.
-TEST(FewChannelsShapes, KeepNanToWindowsThatSeeIt) {
+// One number that is none, or infinite, wherever it is, before a line's first element or behind its
+// last, and where a tile ends, too: what other windows make of theirs.
+TEST(FewChannelsShapes, KeepWhatIsNotFiniteToWindowsThatSeeIt) {
   const HostBench host;
-  for (const ConvLayer& layer : {ConvLayer{1, 3, 9, 11, 8, 7, 2, 3}, {1, 3, 9, 10, 8, 3, 2, 0}})
+  for (const ConvLayer& layer : {ConvLayer{1, 3, 9, 9, 8, 7, 2, 3}, {1, 3, 9, 10, 8, 3, 2, 0}})
     for (const char* op : {"conv2d", "conv2d_weight_grad"}) {
       FewChannelsTask task(layer, op, DType::BFloat16, DType::BFloat16, kSeed);
       Tensor& x = task.inputs[0];
-      std::int64_t none = 0;
-      for (std::int64_t at = 0; at < x.count(); at += 2) {
-        SCOPED_TRACE(fmt::format("{}, windows of {}, {}", op, layer.window, at));
-        const double before = x.at(at);
-        x.set(at, std::numeric_limits<double>::quiet_NaN());
-        const Tensor want = task.want()[0], got = made(task)[0];
-        x.set(at, before);
-        for (std::int64_t i = 0; i < want.count(); ++i) {
-          none += std::isnan(want.at(i)) ? 1 : 0;
-          ASSERT_EQ(std::isnan(want.at(i)), std::isnan(got.at(i))) << i;
+      std::int64_t seen = 0;
+      for (std::int64_t at = 0; at < x.count(); at += at + 3 < x.count() ? 2 : 1)
+        for (const double none : {std::numeric_limits<double>::quiet_NaN(), HUGE_VAL}) {
+          SCOPED_TRACE(fmt::format("{}, windows of {}, {} at {}", op, layer.window, none, at));
+          const double before = x.at(at);
+          x.set(at, none);
+          const Tensor want = task.want()[0], got = made(task)[0];
+          x.set(at, before);
+          for (std::int64_t i = 0; i < want.count(); ++i) {
+            seen += std::isfinite(want.at(i)) ? 0 : 1;
+            ASSERT_EQ(std::isnan(want.at(i)), std::isnan(got.at(i))) << i;
+            ASSERT_EQ(std::isfinite(want.at(i)), std::isfinite(got.at(i))) << i;
+            if (std::isinf(want.at(i))) {
+              ASSERT_EQ(want.at(i), got.at(i)) << i;
+            }
+          }
         }
-      }
-      EXPECT_GT(none, 0);
+      EXPECT_GT(seen, 0);
     }
 }
 
@@ -108,11 +113,11 @@ TEST(FewChannelsShapes, KeepNanToWindowsThatSeeIt) {
 TEST(FewChannelsShapes, TakesWhatGainsByItAlone) {
   const auto takes = [](const ConvLayer& l, DType floats = DType::BFloat16,
                         Layout images = Layout::ChannelsLast) {
-    FewChannelsTask forward(l, "conv2d", floats, floats, kSeed),
-        back(l, "conv2d_weight_grad", floats, floats, kSeed);
-    forward.c.images = back.c.images = images;
-    EXPECT_EQ(forward.row() == nullptr, back.row() == nullptr);
-    return forward.row() != nullptr;
+    Case forward = few_channels_case(l, "conv2d", floats, floats),
+         back = few_channels_case(l, "conv2d_weight_grad", floats, floats);
+    forward.images = back.images = images;
+    EXPECT_EQ(few_channels_row(forward) == nullptr, few_channels_row(back) == nullptr);
+    return few_channels_row(forward) != nullptr;
   };
   const ConvLayer first = {2, 3, 224, 224, 64, 7, 2, 3};
   EXPECT_TRUE(takes(first));
@@ -123,6 +128,10 @@ TEST(FewChannelsShapes, TakesWhatGainsByItAlone) {
   EXPECT_TRUE(takes({2, 4, 32, 32, 64, 3, 1, 1}));
   EXPECT_FALSE(takes({2, 8, 32, 32, 64, 3, 2, 1}));
   EXPECT_FALSE(takes({1, 3, 20, 4000, 64, 7, 2, 3}));
+  // So long that an int has no number for what they take.
+  EXPECT_FALSE(takes({1, 2, 3, 100000000, 8, 3, 1, 0}));
+  EXPECT_FALSE(takes({1, 3, 16000, 16000, 8, 2, 12000, 0}));
+  EXPECT_FALSE(takes({1, 2, 20000, 20000, 8, 12000, 2, 0}));
 }
 
 }  // namespace

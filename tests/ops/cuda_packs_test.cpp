@@ -182,6 +182,38 @@ TEST(CudaPacks, PoolLargestOfChannels) {
   EXPECT_EQ(host.fault().taken, 0);
 }
 
+// A row so long that a product in place of a division by it is one too many at its end: of a place
+// that is taken for one outside of its window, all windows would be looked through for each pixel.
+TEST(CudaPacks, PlacesInLongRowsAreWhereTheyAre) {
+  const HostBench host;
+  const std::int64_t width = 65537, windows = (width + 2 - 3) / 2 + 1;
+  Sample s{.shapes = {{1, 8, 1, windows}, {1, 8, 1, windows}}};
+  s.attrs = {{"kernel", std::int64_t{3}},
+             {"stride", std::int64_t{2}},
+             {"padding", std::int64_t{1}},
+             {"height", std::int64_t{1}},
+             {"width", width}};
+  s.dtypes = {DType::Float32, DType::Int32};
+  Case c = make_case(op_set().find("max_pool2d_grad"), s, DType::BFloat16);
+  c.images = Layout::ChannelsLast;
+  Tensor dy(c.inputs[0]), places(c.inputs[1]), dx(c.outputs[0], 0xff);
+  for (std::int64_t i = 0; i < dy.count(); ++i) {
+    dy.set(i, static_cast<double>(i % 7 + 1));
+    places.set(i, static_cast<double>(std::min(i / 8 * 2 + 1, width - 1)));  // their last
+  }
+  const PreparedKernel kernel = cuda_kernels(c.op).front()->prepare(c.desc());
+  Tensor strays({DType::Int32, {kernel.scratch_bytes / 4}}, 0xff);
+  const void* const in[] = {dy.data(), places.data()};
+  void* const out[] = {dx.data()};
+  kernel.run(KernelCall{in, out, strays.data(), kRun});
+  for (std::int64_t i = 0; i < strays.count(); ++i) ASSERT_EQ(strays.at(i), 0);
+  for (std::int64_t i = 0; i < dx.count(); ++i) {
+    const std::int64_t pixel = i / 8;
+    const bool is = pixel % 2 == 1 || pixel == width - 1;
+    ASSERT_EQ(dx.at(i), is ? dy.at(pixel / 2 * 8 + i % 8) : 0) << pixel;
+  }
+}
+
 // A bad place is noted once, and adds nothing.
 TEST(CudaPacks, ABadPlaceOfALargestIsNoted) {
   for (const std::int64_t channels : {5, 8}) {

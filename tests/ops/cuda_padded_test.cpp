@@ -149,6 +149,24 @@ TEST(PaddedProduct, CopiesWhatGainsByItAlone) {
             1024 * 30528 * 2);
 }
 
+// Sizes of nothing: nothing to copy, and sums of nothing are zeros.
+TEST(PaddedProduct, TakesSizesOfNothing) {
+  const HostBench host;
+  for (const DType dtype : {DType::Float32, DType::BFloat16})
+    for (const bool transposed : {false, true})
+      for (const ProductShape& shape : {ProductShape{1, 2, 3, 0, transposed},
+                                        {1, 0, 3, 2, transposed},
+                                        {1, 2, 0, 3, transposed}}) {
+        SCOPED_TRACE(fmt::format("{} x {} x {} {}", shape.m, shape.n, shape.k, transposed));
+        const PaddedProduct padded(shape, dtype, dtype, Then::Nothing, PaddingLimits());
+        EXPECT_EQ(padded.scratch_bytes(), 0);
+        const Both of(shape, dtype, dtype);
+        const Tensor got = of.made(shape, [&](const void* a, const void* b, const void* bias,
+                                              void* c) { padded(a, b, bias, c, nullptr); });
+        for (const double made : got.values()) EXPECT_EQ(made, 0);
+      }
+}
+
 TEST(ShortMath, IsWithinItsBound) {
   double worst = 0, of_exp = 0;
   for (int i = -120000; i <= 120000; ++i) {

@@ -14,22 +14,46 @@ struct ConvLayer {
   std::int64_t images, inputs, height, width, outputs, window, stride, padding;
 };
 
-/// As this operator's row of few channels has it.
+/// A node of conv2d or conv2d_weight_grad.
+inline Case few_channels_case(const ConvLayer& l, const char* op, DType floats, DType result,
+                              Sample* sample = nullptr) {
+  const OpDef& def = op_set().find(op);
+  const std::int64_t down = (l.height + 2 * l.padding - l.window) / l.stride + 1;
+  const std::int64_t across = (l.width + 2 * l.padding - l.window) / l.stride + 1;
+  const Shape x = {l.images, l.inputs, l.height, l.width}, y = {l.images, l.outputs, down, across};
+  Sample s{.shapes = {x, {l.outputs, l.inputs, l.window, l.window}},
+           .attrs = {{"stride", l.stride}, {"padding", l.padding}}};
+  if (def.name == "conv2d_weight_grad") {
+    s.shapes[1] = y;
+    for (const char* name : {"height", "width"}) s.attrs.set(name, l.window);
+  }
+  Case made = make_case(def, s, floats);
+  made.outputs[0].dtype = result;
+  made.images = Layout::ChannelsLast;
+  if (sample != nullptr) *sample = s;
+  return made;
+}
+/// Its row of few channels, if that takes it.
+inline const KernelRow* few_channels_row(const Case& c) {
+  for (const KernelRow* row : cuda_kernels(c.op))
+    if (row->implementation == std::string_view("few_channels") && row->takes(c.desc())) return row;
+  return nullptr;
+}
+
+/// With inputs, as that row has them.
 struct FewChannelsTask {
   const OpDef& def;
-  std::vector<Tensor> inputs;
+  Sample sample;
   Case c;
+  std::vector<Tensor> inputs;
 
   FewChannelsTask(const ConvLayer& l, const char* op, DType floats, DType result,
                   std::uint64_t seed)
-      : def(op_set().find(op)), c(make(l, floats, result, seed)) {}
+      : def(op_set().find(op)),
+        c(few_channels_case(l, op, floats, result, &sample)),
+        inputs(make_inputs(c, sample, seed)) {}
 
-  const KernelRow* row() const {
-    for (const KernelRow* row : cuda_kernels(c.op))
-      if (row->implementation == std::string_view("few_channels") && row->takes(c.desc()))
-        return row;
-    return nullptr;
-  }
+  const KernelRow* row() const { return few_channels_row(c); }
   std::vector<Tensor> want() const {
     Case plain = c;
     plain.images = Layout::Plain;
@@ -39,25 +63,6 @@ struct FewChannelsTask {
   std::vector<Tensor> there() const { return moved(def.images.inputs, inputs, "channels_last"); }
   std::vector<Tensor> back(const std::vector<Tensor>& made) const {
     return def.images.outputs.empty() ? made : moved(def.images.outputs, made, "plain");
-  }
-
- private:
-  Case make(const ConvLayer& l, DType floats, DType result, std::uint64_t seed) {
-    const std::int64_t down = (l.height + 2 * l.padding - l.window) / l.stride + 1;
-    const std::int64_t across = (l.width + 2 * l.padding - l.window) / l.stride + 1;
-    const Shape x = {l.images, l.inputs, l.height, l.width},
-                y = {l.images, l.outputs, down, across};
-    Sample s{.shapes = {x, {l.outputs, l.inputs, l.window, l.window}},
-             .attrs = {{"stride", l.stride}, {"padding", l.padding}}};
-    if (def.name == "conv2d_weight_grad") {
-      s.shapes[1] = y;
-      for (const char* name : {"height", "width"}) s.attrs.set(name, l.window);
-    }
-    Case made = make_case(def, s, floats);
-    made.outputs[0].dtype = result;
-    made.images = Layout::ChannelsLast;
-    inputs = make_inputs(made, s, seed);
-    return made;
   }
 };
 
