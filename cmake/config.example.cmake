@@ -25,6 +25,5 @@
 # The CUDA Toolkit, for -DHETU_CUDA=ON: the folder with bin/nvcc.
 # hetu_path(CUDAToolkit_ROOT /usr/local/cuda)
 
-# For later work; nothing reads these yet.
-# hetu_path(CUDNN_ROOT /usr/local/cudnn)
-# hetu_path(NCCL_ROOT /usr/local/nccl)
+# cuDNN 9, for convolutions on a GPU: the folder with cudnn_graph.h.
+# hetu_path(CUDNN_INCLUDE_DIR /usr/local/cudnn/include)

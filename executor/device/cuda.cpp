@@ -19,6 +19,7 @@
 #include "executor/device/threads.h"
 #include "graph/base/error.h"
 #include "graph/base/log.h"
+#include "ops/cuda/cards.h"
 #include "ops/cuda/gpu/check.h"
 #include "ops/cuda/registry.h"
 #include "ops/cuda/work.h"
@@ -293,12 +294,31 @@ class Cuda final : public Device {
   CudaQueue uploads_{CudaQueue::Use::Uploads};
 };
 
+std::string in_words(int version) {  // as CUDA numbers its own: 13000 is 13.0
+  return fmt::format("{}.{}", version / 1000, version % 1000 / 10);
+}
+
+/// Why this worker's card can't be used; "" if it can.
 std::string ask_driver() {
-  int cards = 0;
+  int cards = 0, driver = 0;
   const cudaError_t status = cudaGetDeviceCount(&cards);
+  if (status == cudaErrorInsufficientDriver) {
+    check(cudaDriverGetVersion(&driver), "version of the driver");
+    if (driver == 0) return "no GPU was found: this machine has no NVIDIA driver";
+    return fmt::format("the NVIDIA driver is of CUDA {}, this build wants {} or later",
+                       in_words(driver), in_words(CUDART_VERSION));
+  }
   if (status != cudaSuccess)
     return fmt::format("no GPU that CUDA can use was found: {}", cudaGetErrorString(status));
-  return cards > 0 ? "" : "no GPU was found";
+  if (cards == 0) return "no GPU was found";
+  cudaDeviceProp about;
+  check(cudaGetDeviceProperties(&about, env().local_worker % cards), "properties of the card");
+  const int capability = about.major * 10 + about.minor;
+  if (cuda::has_code_for(capability, HETU_CUDA_FOR)) return "";
+  return fmt::format(
+      "the card {} is of compute capability {}, and this build's kernels are for {}; configure "
+      "with -DHETU_CUDA_ARCHITECTURES={}",
+      about.name, capability, HETU_CUDA_FOR, capability);
 }
 
 }  // namespace

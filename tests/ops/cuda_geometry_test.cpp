@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "ops/cuda/cards.h"
 #include "ops/cuda/geometry.h"
 #include "ops/cuda/work.h"
 
@@ -23,6 +24,36 @@ void expect_launchable(const Grid& grid) {
   EXPECT_GE(grid.threads, kWarp);
   EXPECT_LE(grid.threads, kCardThreads);
   EXPECT_EQ(grid.threads % kWarp, 0) << "warps agree by halves, so each is whole";
+}
+
+TEST(Cards, RunMachineCodeOfTheirGenerationAndAllPtxBefore) {
+  struct Case {
+    int card;
+    const char* compiled;
+    bool runs;
+  };
+  constexpr Case kCases[] = {
+      {90, "90", true},
+      {80, "90", false},
+      {100, "90", true},
+      {89, "80", true},
+      {75, "80", false},
+      {120, "80,86,89,90,100", true},
+      {80, "86,80", true},
+      {80, "86,89", false},
+      {89, "86-real", true},
+      {90, "86-real", false},
+      {80, "86-real", false},
+      {90, "80-virtual", true},
+      {80, "90-virtual", false},
+      {103, "100-real", true},
+      {120, "100-real,90-real", false},
+      {80, "native", true},
+      {90, "80-real,native", true},
+      {90, "", false},
+  };
+  for (const Case& c : kCases)
+    EXPECT_EQ(has_code_for(c.card, c.compiled), c.runs) << c.card << " of " << c.compiled;
 }
 
 TEST(Geometry, ElementsHaveThreadsOrBlocksGoAround) {
