@@ -171,6 +171,17 @@ Finding module(const std::string& name) {
   return found.status == 0 ? works(first_line(found.output)) : missing("not found by python3");
 }
 
+// Asked of the module that trains: this program has no device but the processor.
+Finding gpu() {
+  const Ended asked = run_outside({beside(own_program(), "python3"), "-c",
+                                   "from hetu import _hetu; print(_hetu.cuda_problem() or 'none')"},
+                                  kTryTimeout_s);
+  if (asked.status != 0) return missing("not asked, since python3 cannot import hetu");
+  const std::string problem = first_line(asked.output);
+  return problem == "none" ? works("a GPU is here that this build has kernels for")
+                           : missing(problem);
+}
+
 std::vector<Trial> trials() {
   const std::string again = ", then configure and build again";
   return {
@@ -185,6 +196,7 @@ std::vector<Trial> trials() {
       {"OpenCV", "libopencv-imgcodecs-dev" + again, opencv},
       {"Python", "source .venv/bin/activate, or hetu.exp; else python3-dev and nanobind" + again,
        python},
+      {"CUDA", "what docs/gpu.md says, to train on a GPU", gpu},
       {"NumPy", "pip install numpy", [] { return module("numpy"); }},
       {"h5py", "pip install h5py (hetu data sample)", [] { return module("h5py"); }},
       {"pyarrow", "pip install pyarrow (hetu.data.Table)", [] { return module("pyarrow"); }},

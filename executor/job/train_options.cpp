@@ -104,7 +104,7 @@ Fields fields(TrainerOptions& o) {
        .argument = "HOW",
        .doc = "how messages and gradient sums of GPUs go: nccl, straight between their memories; "
               "host, through host memory, the same bits; or auto, nccl where each worker has a GPU "
-              "of its own",
+              "of its own; one worker sends nothing",
        .choices = {"auto", "nccl", "host"}},
       {.name = "fuse",
        .place = &o.fuse,

@@ -286,26 +286,30 @@ _said: set[str] = set()
 
 
 def resolve_device(name: str = "auto", cuda: Callable[[], str] | None = None, worker: int | None = None,
-                   say: Callable[[str], None] = say) -> str:
+                   say: Callable[[str], None] = say, variable: str | None = None) -> str:
     """What workers compute on: "cpu", "cuda" or, for tests, "far" (executor/device). auto is HETU_DEVICE, or what there
     is; worker 0 says once what it became. Raises DeviceError, or NotImplementedError where cuda is asked for and not there.
 
-    `cuda` returns why CUDA can't be used, "" if it can; `worker` is this worker's number. Both default to the module's.
+    `cuda` returns why CUDA can't be used, "" if it can; `worker` is this worker's number; `variable` is what HETU_DEVICE
+    has. They default to the module's.
     """
     if cuda is None:
         cuda = _compiled().cuda_problem
     if worker is None:
         worker = _compiled().env()["worker"]
+    asked, otherwise = f"--device {name}", "--device cpu or auto"
     if name == "auto":
-        name = _compiled().env()["device"]
+        name = variable if variable is not None else _compiled().env()["device"]
+        if name != "auto":
+            asked, otherwise = f"environment variable HETU_DEVICE: {name}", "cpu or auto there, or --device cpu"
     known = ["auto", "cuda", *(known for known in _compiled().device_names() if known != "cuda")]
     if name not in known:
-        raise DeviceError(f"--device {name}: it must be one of {', '.join(known)}")
+        raise DeviceError(f"{asked}: it must be one of {', '.join(known)}")
     if name not in ("auto", "cpu", "cuda"):
         return name
     problem = "" if name == "cpu" else cuda()
     if name == "cuda" and problem:
-        raise NotImplementedError(f"--device cuda: {problem}; use --device cpu or auto")
+        raise NotImplementedError(f"{asked}: {problem} (docs/gpu.md); use {otherwise}")
     chosen = "cpu" if name == "cpu" or problem else "cuda"
     line = f"computing on {chosen}" + (f" ({problem})" if problem else "")
     if worker == 0 and line not in _said:

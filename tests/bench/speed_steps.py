@@ -135,6 +135,8 @@ def main() -> int:
     parser.add_argument("--memory", metavar="SIDE", help="hetu, or one of PyTorch's sides")
     args = parser.parse_args()
     of = WORKLOADS[args.workload]
+    if of.device == "cuda" and (problem := _hetu.cuda_problem()):
+        raise SystemExit(f"speed_steps: {args.workload} is for a GPU: {problem}")
     if of.device == "cpu" and of.dtype == "bf16" and (lacks := _hetu.lacks_for_bfloat16()):
         print(json.dumps({"skipped": f"this processor has no {lacks}"}))
         return 0

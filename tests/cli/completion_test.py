@@ -95,9 +95,12 @@ class Doctor(unittest.TestCase):
         lines = done.stdout.splitlines()
         found = {line[8:23].strip(): line[:8].strip() for line in lines[:-1]}
         self.assertEqual(done.returncode, 1 if "WRONG" in found.values() else 0, done.stdout + done.stderr)
-        self.assertLessEqual({"shared memory", "Open MPI", "ssh", "ZeroMQ", "HDF5", "JPEG and PNG", "OpenCV"}, set(found))
+        self.assertLessEqual({"shared memory", "Open MPI", "ssh", "ZeroMQ", "HDF5", "JPEG and PNG", "OpenCV", "CUDA"}, set(found))
         for name in ("processor", "kernels", "Python", "NumPy"):
             self.assertEqual(found[name], "works", done.stdout)
+        problem = _hetu.cuda_problem()
+        self.assertEqual(found["CUDA"], "missing" if problem else "works")
+        self.assertIn(problem, done.stdout)
         cores = _hetu.machine_cores()
         self.assertIn(f"{cores} core{'' if cores == 1 else 's'} for this process", lines[0])
         place = str(min(os.sched_getaffinity(0)))

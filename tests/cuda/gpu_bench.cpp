@@ -1,8 +1,5 @@
 // What single kernels take on a card, at the sizes of BERT-large and ResNet-50: every row that
-// takes the node, so that libraries stand beside own kernels; and the end of BERT-large's step. A
-// line of JSON each. `gpu_bench cpu` does the same with the CPU's rows, to try the program;
-// `--small` divides the batch. `--only TEXT`: the rows alone whose operator, a blank and its inputs
-// hold the text.
+// takes the node, so that libraries stand beside own kernels; and the end of BERT-large's step.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -20,6 +17,12 @@
 
 namespace hetu::test {
 namespace {
+
+constexpr char kUsage[] =
+    "usage: gpu_bench [DEVICE] [--small] [--only TEXT]\n"
+    "A line of JSON per kernel. DEVICE: cuda, or cpu to try the program. --small divides the "
+    "batch.\n"
+    "--only: rows alone whose operator, a blank and its inputs hold the text.\n";
 
 struct Timed {
   const char* op;
@@ -361,12 +364,18 @@ int main(int count, char** words) {
   std::string only;
   std::int64_t divided = 1;
   for (int i = 1; i < count; ++i) {
-    if (std::string_view(words[i]) == "--small")
+    const std::string_view word = words[i];
+    if (word == "--small") {
       divided = 64;
-    else if (std::string_view(words[i]) == "--only" && i + 1 < count)
+    } else if (word == "--only" && i + 1 < count) {
       only = words[++i];
-    else
+    } else if (word.substr(0, 1) != "-") {
       device = words[i];
+    } else {
+      const bool asked = word == "--help" || word == "-h";
+      std::fputs(hetu::test::kUsage, asked ? stdout : stderr);
+      return asked ? 0 : 2;
+    }
   }
   try {
     std::vector<hetu::test::Case> cases;  // whatever the device is, all are right

@@ -15,6 +15,7 @@ PASSES = "#!/bin/sh\necho \"$@\"\necho '[-----] 40 tests from GpuRows'\necho '[ 
 BENCH = "#!/bin/sh\necho '{\"op\": \"linear\", \"us\": 17.5}'\n"
 # Ready after a moment, timed while it holds the lock; says when that was.
 STEPS = """
+WORKLOADS = {"gpu-one": 1, "gpu-a": 2, "gpu-b": 3, "gpu-resnet50-128x224-bf16": 4, "gpu-bert-32x128-tf32": 5}
 import fcntl, json, sys, time
 with open(sys.argv[sys.argv.index("--lock") + 1], "a") as lock:
     time.sleep(0.3)
@@ -35,15 +36,16 @@ class RunOnGpu(unittest.TestCase):
         self.folder = Path(held.name)
         self.out = self.folder / "out"
         (self.folder / "run_on_gpu").write_bytes(SCRIPT.read_bytes())
-        (self.folder / "version").write_text("abc1234\ncpython-311\n")
+        (self.folder / "version").write_text("abc1234\ncpython-311\nlibcublasLt.so.99\n")
         (self.folder / "cuda" / "lib64").mkdir(parents=True)
-        for name in ("libcublasLt.so.13", "libcudnn.so.9"):
+        for name in ("libcublasLt.so.99", "libcudnn.so.9"):
             (self.folder / "cuda" / "lib64" / name).touch()
         self.packed = {"bin/gpu_test": PASSES, "bin/gpu_bench": BENCH, "tests/bench/speed_steps.py": STEPS,
                        "tests/cuda/training_test.py": "", "tests/bench/images.py": "print('fast')",
                        "python/hetu/__init__.py": "", "python/hetu/_hetu.py": "", "python/numpy.py": "",
                        "python/h5py.py": ""}
         self.tools = {"nvidia-smi": SMI, "compute-sanitizer": SANITIZER}
+        self.lacks = ""  # of what pack and the machine have
 
     def run_it(self, *words):
         """(exit status, what it wrote to standard error, its record)."""
@@ -56,6 +58,8 @@ class RunOnGpu(unittest.TestCase):
                 (root / name).chmod(0o755)
         with tarfile.open(self.folder / "packed.tar.xz", "w:xz") as packed:
             packed.add(tree, ".")
+        if self.lacks:
+            (self.folder / self.lacks).unlink()
         env = {**os.environ, "PATH": f"{tools}:/usr/bin:/bin", "CUDA_HOME": str(self.folder / "cuda")}
         done = subprocess.run([sys.executable, str(self.folder / "run_on_gpu"), "--out", str(self.out), *words], env=env,
                               capture_output=True, text=True, timeout=60, check=False)
@@ -63,7 +67,7 @@ class RunOnGpu(unittest.TestCase):
         return done.returncode, done.stderr, json.loads(record.read_text()) if record.exists() else None
 
     def test_all_parts(self):
-        status, error, record = self.run_it("--speed", "one")
+        status, error, record = self.run_it("--speed", "gpu-one")
         self.assertEqual(status, 0, error)
         parts = record["parts"]
         self.assertEqual({part["result"] for part in parts.values()}, {"passed"})
@@ -72,7 +76,7 @@ class RunOnGpu(unittest.TestCase):
         self.assertEqual(told, ["abc1234", "cpython-311", 1, True])
         self.assertEqual(parts["bench"]["figures"], [{"op": "linear", "us": 17.5}])
         self.assertEqual(parts["images"]["lines"], ["fast"])
-        one = parts["speed"]["figures"]["one"]
+        one = parts["speed"]["figures"]["gpu-one"]
         self.assertEqual(one["hetu"], {"ms": 250.0, "from": 125.0, "to": 500.0})
         self.assertEqual((one["ratio"], one["tflops"]), (0.5, 16.0))
         self.assertIn("fused_attention_grad", (self.out / "gpu.log").read_text())
@@ -80,18 +84,18 @@ class RunOnGpu(unittest.TestCase):
     def test_workloads_are_timed_alone(self):
         """Of 30 and 20 GiB on a card of 50, of which ten are for tests: in turn; small ones beside the second."""
         big = ("gpu-resnet50-128x224-bf16", "gpu-bert-32x128-tf32")
-        status, error, _ = self.run_it("--only", "speed,images", "--speed", ",".join((*big, "a", "b")))
+        status, error, _ = self.run_it("--only", "speed,images", "--speed", ",".join((*big, "gpu-a", "gpu-b")))
         self.assertEqual(status, 0, error)
         log = (self.out / "gpu.log").read_text().splitlines()
         lines = [json.loads(line) for line in log if line.startswith('{"title"')]
-        self.assertEqual(sorted(line["title"] for line in lines), sorted((*big, "a", "b")))
+        self.assertEqual(sorted(line["title"] for line in lines), sorted((*big, "gpu-a", "gpu-b")))
         when = {line["title"]: line["when"] for line in lines}
         self.assertLess(when[big[0]][2], when[big[1]][0])  # that does not fit before it has ended
         spans = sorted(when.values(), key=lambda times: times[1])
         for before, after in zip(spans, spans[1:], strict=False):
             self.assertLessEqual(before[2], after[1] + 0.05)
-        for name in ("a", "b"):  # made ready with the second, and none timed before all were
-            self.assertLess(when[name][0], min(when[n][1] for n in (big[1], "a", "b")))
+        for name in ("gpu-a", "gpu-b"):  # made ready with the second, and none timed before all were
+            self.assertLess(when[name][0], min(when[n][1] for n in (big[1], "gpu-a", "gpu-b")))
 
     def test_what_fails_and_what_hangs(self):
         self.packed["bin/gpu_test"] = ("#!/bin/sh\ncase \"$1\" in *Training*) sleep 50 & echo $!; wait;; "
@@ -113,24 +117,39 @@ class RunOnGpu(unittest.TestCase):
                 self.packed["bin/gpu_test"] = f"#!/bin/sh\necho '{told}'\n"
                 status, _, record = self.run_it("--only", "grid")
                 self.assertEqual((status, record["parts"]["grid"]["result"]), (1, "failed (-1)"))
-                for name in ("tree", "tools"):
-                    subprocess.run(["rm", "-r", str(self.folder / name)], check=True)
+                self.afresh()
 
     def test_another_python(self):
         self.packed["python/hetu/_hetu.py"] = "raise ImportError('made for another')"
-        status, _, record = self.run_it("--only", "scripts,speed,bench")
+        status, _, record = self.run_it("--only", "scripts,speed,bench", "--speed", "gpu-one")
         self.assertEqual(status, 1)
         for name in ("scripts", "speed"):
             self.assertRegex(record["parts"][name]["why"], "packed for cpython-311, does not serve .*made for another")
         self.assertEqual(record["parts"]["bench"]["result"], "passed")
+
+    def afresh(self):
+        for name in ("tree", "tools"):
+            subprocess.run(["rm", "-r", str(self.folder / name)], check=True)
+
+    def test_what_lacks_is_told_in_a_line(self):
+        for what, words, status, says in (
+                ("packed.tar.xz", (), 2, "there is no packed.tar.xz in .*; tests/cuda/pack makes"),
+                ("", ("--speed", "gpu-none"), 2, "--speed: there is no workload gpu-none; there are: gpu-one, gpu-a"),
+                ("", ("--out", "/proc/none"), 2, "--out /proc/none: can't be made: "),
+                ("cuda/lib64/libcublasLt.so.99", (), 3, "can not run here: libcublasLt.so.99 was found neither")):
+            with self.subTest(what or words):
+                self.lacks = what
+                done = self.run_it(*words)
+                self.assertEqual(done[0], status, done[1])
+                self.assertRegex(done[1].splitlines()[-1], says)
+                self.afresh()
 
     def test_no_card_and_wrong_words(self):
         status, error, _ = self.run_it("--only", "gird")
         self.assertEqual(status, 2)
         self.assertIn("there is no part gird; there are: memcheck", error)
         self.tools["nvidia-smi"] = "#!/bin/sh\necho 'no devices were found'\nexit 6\n"
-        for name in ("tree", "tools"):
-            subprocess.run(["rm", "-r", str(self.folder / name)], check=True)
+        self.afresh()
         status, error, record = self.run_it()
         self.assertEqual((status, record["problem"]), (3, "nvidia-smi: no devices were found"))
         self.assertEqual(error, "run_on_gpu: no GPU to run on: nvidia-smi: no devices were found\n")

@@ -183,16 +183,24 @@ class Compute(unittest.TestCase):
         table = {("auto", ""): "cuda", ("auto", "no driver"): "cpu", ("cpu", ""): "cpu", ("cpu", "no driver"): "cpu",
                  ("cuda", ""): "cuda"}
         for (name, problem), want in table.items():
-            self.assertEqual(devices.resolve_device(name, lambda p=problem: p, 0, lambda _: None), want)
-        with self.assertRaisesRegex(NotImplementedError, "--device cuda: no driver; use --device cpu or auto"):
+            self.assertEqual(devices.resolve_device(name, lambda p=problem: p, 0, lambda _: None, "auto"), want)
+        with self.assertRaisesRegex(NotImplementedError, "--device cuda: no driver .docs/gpu.md.; use --device cpu or auto"):
             devices.resolve_device("cuda", lambda: "no driver", 0)
         with self.assertRaisesRegex(DeviceError, "--device tpu: it must be one of auto, cuda, cpu, far"):
             devices.resolve_device("tpu", lambda: "", 0)
 
+    def test_the_variable_is_told_where_it_is_what_was_asked(self):
+        self.assertEqual(devices.resolve_device("auto", lambda: "no driver", 0, lambda _: None, "cpu"), "cpu")
+        self.assertEqual(devices.resolve_device("cpu", lambda: "", 0, lambda _: None, "cuda"), "cpu")
+        with self.assertRaisesRegex(NotImplementedError, "variable HETU_DEVICE: cuda: no driver .docs/gpu.md.; use cpu or auto there, or "):
+            devices.resolve_device("auto", lambda: "no driver", 0, variable="cuda")
+        with self.assertRaisesRegex(DeviceError, "^environment variable HETU_DEVICE: gpu: it must be one of auto, cuda, cpu, far"):
+            devices.resolve_device("auto", lambda: "", 0, variable="gpu")
+
     def test_worker_0_says_it_once(self):
         said = []
         for worker in (0, 1, 0):
-            devices.resolve_device("auto", lambda: "no driver", worker, said.append)
+            devices.resolve_device("auto", lambda: "no driver", worker, said.append, "auto")
         self.assertEqual(said, ["computing on cpu (no driver)"])
 
     def test_the_module_answers(self):

@@ -40,8 +40,15 @@ class Words(unittest.TestCase):
         with self.assertRaisesRegex(ValueError, "device tpu: it must be one of auto, cuda, cpu, far"):
             job(device="tpu")
         with mock.patch("hetu.job.executor.resolve_device", lambda name, **_: name):  # as where CUDA is found
-            with self.assertRaisesRegex(NotImplementedError, "device cuda: this build has no CUDA; .*or use device cpu"):
-                job(device="cuda")
+            if _hetu.cuda_problem():
+                with self.assertRaisesRegex(NotImplementedError, f"device cuda: {_hetu.cuda_problem()}; .*use device cpu"):
+                    job(device="cuda")
+
+    def test_what_is_no_device(self):
+        """None alone is the default's: what PyTorch takes for a card's number is told."""
+        for wrong in (0, "", "gpu"):
+            with self.subTest(wrong), self.assertRaisesRegex(ValueError, "device"):
+                job(device=wrong)
 
     def test_stragglers_are_read_by_one_rule(self):
         """The tool, the scripts and hetu.averaging take and refuse the same."""
