@@ -7,14 +7,16 @@ import argparse
 import os
 import pathlib
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
 import time
 import unittest
 import uuid
+from unittest import mock
 
-from hetu.launch import guard, part, supervise
+from hetu.launch import frames, guard, part, supervise
 from processes import processes_with, wait_until
 from train_cases import END_S, HETURUN, MANY_S
 
@@ -189,22 +191,75 @@ class Blame(unittest.TestCase):
         self.assertEqual(status, COMM)
         self.assertIn("worker 1 exited with status 0 without leaving the job", why)
 
-    def test_one_that_lost_another_before_those_that_were_ended(self):
-        for told in ((), (0,), (0, 1)):
-            for codes in ([-signal.SIGTERM, COMM], [-signal.SIGTERM, COMM, 0]):
-                self.assertEqual(self.failure(codes, told=told)[:2], (COMM, "worker 1 exited with status 5"))
+    def test_one_that_lost_another_before_those_that_mpirun_ended(self):
+        ended = -signal.SIGTERM
+        for codes, told in (([ended, COMM], [0]), ([ended, COMM], [0, 1]), ([ended, COMM, 0], [0])):
+            self.assertEqual(self.failure(codes, told=told)[:2], (COMM, "worker 1 exited with status 5"))
+
+    def test_one_that_somebody_ended_before_those_that_lost_it(self):
+        for codes, told in (([COMM, -signal.SIGTERM], []), ([-signal.SIGTERM, -signal.SIGTERM, COMM], [0])):
+            self.assertEqual(self.failure(codes, told=told)[:2], (143, "worker 1 was killed by SIGTERM"))
 
     def test_a_guard_that_mpirun_kills_while_it_ends_its_worker(self):
-        """mpirun waits a second from SIGTERM to SIGKILL, or until one of its processes ends: the slowest guard says no more."""
+        """mpirun waits a second from SIGTERM to SIGKILL, or until one of its processes ends: the slowest guard says no
+        more."""
         job = supervise.Job(3, [], 60, None, None)
         self.addCleanup(job.close)
         first, second, third = job._workers
-        job._take_frame(second, guard.TOLD, b"")
+        job._take_frame(second, frames.TOLD, b"")
         for worker in (second, third):
             job._lose_guard(worker)
         self.assertEqual(second.death(), "worker 1 was killed by SIGTERM")
         self.assertIn("worker 2: is gone without a word", third.death())
         self.assertIsNone(first.code)
+
+
+class Lingers(unittest.TestCase):
+    """A guard whose worker has lost another, between its report and its end."""
+
+    def guard(self):
+        """(a guard, heturun's end of its socket)."""
+        ours, theirs = socket.socketpair()
+        for end in (ours, theirs):
+            self.addCleanup(end.close)
+        with mock.patch.object(guard, "connect", lambda _: ours):
+            return guard.Guard("unix:none", [], ["true"]), theirs
+
+    def test_until_heturun_has_decided(self):
+        one, heturun = self.guard()
+        heturun.sendall(frames.pack(frames.HEARTBEAT) + frames.pack(frames.SIGNAL, b"15"))
+        with mock.patch.object(guard, "LINGER_S", 1000):
+            one.linger()
+            self.assertTrue(one.ending)
+            one.linger()  # knows
+
+    def test_past_other_signals_as_long_as_it_may(self):
+        one, heturun = self.guard()
+        heturun.sendall(frames.pack(frames.SIGNAL, b"10"))
+        began = time.monotonic()
+        with mock.patch.object(guard, "LINGER_S", 0.2):
+            one.linger()
+        self.assertGreaterEqual(time.monotonic() - began, 0.2)
+        self.assertFalse(one.ending or one.lost)
+
+    def test_not_for_a_heturun_that_is_gone(self):
+        one, heturun = self.guard()
+        heturun.close()
+        with mock.patch.object(guard, "LINGER_S", 1000):
+            one.linger()
+        self.assertTrue(one.lost)
+
+    def test_mpiruns_end_is_told_once(self):
+        one, heturun = self.guard()
+        read, write = os.pipe()
+        self.addCleanup(os.close, read)
+        os.set_blocking(read, False)
+        os.write(write, bytes([signal.SIGCHLD, signal.SIGTERM, signal.SIGTERM]))
+        for _ in range(2):
+            one.take_signals(read)
+        os.close(write)
+        self.assertEqual(list(frames.Frames().feed(heturun.recv(4096))), [(frames.TOLD, b"")])
+        self.assertTrue(one.ending)
 
 
 if __name__ == "__main__":

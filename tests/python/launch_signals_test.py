@@ -8,7 +8,7 @@ import tempfile
 import time
 import unittest
 
-from hetu.launch import guard, processes
+from hetu.launch import frames, guard, processes
 from launch_test import END_S, HETURUN, MANY, LaunchCase
 from processes import StopsBefore, process_of, runs_script, wait_until
 
@@ -119,7 +119,7 @@ class Held(SignalCase):
         it.hand_on()
         it.hand_on()
         says = b"heturun: SIGUSR1 is held: no process of this worker has a handler for it yet\n"
-        self.assertEqual(sent, [(guard.ERR, says)])
+        self.assertEqual(sent, [(frames.ERR, says)])
         self.assertIsNone(child.poll())
 
 

@@ -11,7 +11,7 @@ import time
 import unittest
 from unittest import mock
 
-from hetu.launch import guard, links, processes, run_guard
+from hetu.launch import frames, guard, links, processes, run_guard
 from hetu.launch.part import FORCE_MPIRUN_S, Part, Worker
 
 
@@ -40,12 +40,12 @@ class Endpoint(unittest.TestCase):
         sock.settimeout(0.0)
         self.addCleanup(sock.close)
         self.serve()
-        [(kind, nonce)] = guard.Frames().feed(sock.recv(4096))
-        self.assertEqual(kind, guard.NONCE)
+        [(kind, nonce)] = frames.Frames().feed(sock.recv(4096))
+        self.assertEqual(kind, frames.NONCE)
         return sock, nonce
 
     def hello(self, nonce, worker=1, token=None):
-        return guard.pack(guard.HELLO, {"worker": worker, "host": "w1", "protocol": guard.PROTOCOL,
+        return frames.pack(frames.HELLO, {"worker": worker, "host": "w1", "protocol": frames.PROTOCOL,
                                         "proof": guard.proof(token or self.links.token, nonce, worker)})
 
     @staticmethod
@@ -63,18 +63,18 @@ class Endpoint(unittest.TestCase):
         sock.sendall(self.hello(nonce))
         self.links.start_heartbeats()
         sock.settimeout(10 * guard.HEARTBEAT_S)
-        [(kind, _)] = guard.Frames().feed(sock.recv(4096))
-        self.assertEqual(kind, guard.HEARTBEAT)
+        [(kind, _)] = frames.Frames().feed(sock.recv(4096))
+        self.assertEqual(kind, frames.HEARTBEAT)
         self.assertEqual(self.frames, [])
         self.serve()
-        self.assertEqual([frame[:2] for frame in self.frames], [(1, guard.HELLO)])
+        self.assertEqual([frame[:2] for frame in self.frames], [(1, frames.HELLO)])
 
     def test_a_guard_gets_in_once(self):
         sock, nonce = self.knock()
-        long = guard.pack(guard.OUT, b"x" * 5000)  # longer than what a stranger may send
+        long = frames.pack(frames.OUT, b"x" * 5000)  # longer than what a stranger may send
         sock.sendall(self.hello(nonce) + long)
         self.serve()
-        self.assertEqual([(number, kind) for number, kind, _ in self.frames], [(1, guard.HELLO), (1, guard.OUT)])
+        self.assertEqual([(number, kind) for number, kind, _ in self.frames], [(1, frames.HELLO), (1, frames.OUT)])
         again, nonce = self.knock()
         again.sendall(self.hello(nonce))
         self.serve()
@@ -89,12 +89,12 @@ class Endpoint(unittest.TestCase):
         deep = b'{"worker": ' + b"[" * 4000
         for name, sent in (
                 ("no frame", b"GET / HTTP/1.1\r\n\r\n"),
-                ("too long", guard.HEADER.pack(guard.HELLO, guard.LONGEST_HELLO + 1)),
-                ("another frame", guard.pack(guard.OUT, b"x\n")),
-                ("no JSON", guard.pack(guard.HELLO, b"\xff\xfe")),
-                ("too deep", guard.pack(guard.HELLO, deep)),
-                ("too large a number", guard.pack(guard.HELLO, b'{"worker": 1e999, "proof": ""}')),
-                ("a list", guard.pack(guard.HELLO, b"[]")),
+                ("too long", frames.HEADER.pack(frames.HELLO, frames.LONGEST_HELLO + 1)),
+                ("another frame", frames.pack(frames.OUT, b"x\n")),
+                ("no JSON", frames.pack(frames.HELLO, b"\xff\xfe")),
+                ("too deep", frames.pack(frames.HELLO, deep)),
+                ("too large a number", frames.pack(frames.HELLO, b'{"worker": 1e999, "proof": ""}')),
+                ("a list", frames.pack(frames.HELLO, b"[]")),
                 ("another secret", self.hello(nonce, token="guessed")),
                 ("a worker too many", self.hello(nonce, worker=2))):
             with self.subTest(name):
@@ -113,10 +113,10 @@ class Endpoint(unittest.TestCase):
         now = time.monotonic()
         self.links.check(now)
         self.links.check(now + 1.5)
-        stranger.sendall(guard.HEADER.pack(guard.HELLO, 100))  # half a frame buys no time
+        stranger.sendall(frames.HEADER.pack(frames.HELLO, 100))  # half a frame buys no time
         for second in range(3, int(links.STRANGER_S) + 1):
             self.serve(0.01)
-            known.sendall(guard.pack(guard.HEARTBEAT))
+            known.sendall(frames.pack(frames.HEARTBEAT))
             with mock.patch.object(links.time, "monotonic", lambda second=second: now + second):
                 self.selector_once()
             self.links.check(now + second)
@@ -149,7 +149,7 @@ class Endpoint(unittest.TestCase):
             self.addCleanup(sock.close)
             self.serve()
         self.serve()
-        self.assertEqual(len(sock.recv(4096)), guard.HEADER.size + 16)
+        self.assertEqual(len(sock.recv(4096)), frames.HEADER.size + 16)
 
 
 class Mpirun(unittest.TestCase):

@@ -12,7 +12,7 @@ from unittest import mock
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "python"))
 from hetu import progress  # noqa: E402
-from hetu.launch import command_line, guard, network  # noqa: E402
+from hetu.launch import command_line, frames, network  # noqa: E402
 
 
 class Clock:
@@ -113,19 +113,19 @@ class Streams(unittest.TestCase):
     def test_frames_survive_any_cutting(self):
         for _ in range(50):
             sent = [(self.draw.choice(b"HSOEPXB"), self.draw.randbytes(self.draw.randint(0, 90))) for _ in range(20)]
-            frames, got = guard.Frames(), []
-            for piece in self.pieces(b"".join(guard.pack(*frame) for frame in sent)):
-                got += frames.feed(piece)
+            reader, got = frames.Frames(), []
+            for piece in self.pieces(b"".join(frames.pack(*frame) for frame in sent)):
+                got += reader.feed(piece)
             self.assertEqual(got, sent, f"SEED={self.seed}")
 
     def test_a_foreign_stream_is_refused_before_anything_is_held(self):
         with self.assertRaisesRegex(ValueError, "at most"):
-            list(guard.Frames().feed(b"GET / HTTP/1.1\r\n"))
+            list(frames.Frames().feed(b"GET / HTTP/1.1\r\n"))
 
     def test_lines_come_whole(self):
         for _ in range(50):
             text = bytes(self.draw.choice(b"ab\n") for _ in range(200)) + b"end"
-            lines, got = guard.Lines(), []
+            lines, got = frames.Lines(), []
             for piece in self.pieces(text):
                 out = lines.feed(piece)
                 self.assertTrue(not out or out.endswith(b"\n"), f"SEED={self.seed}")
@@ -133,7 +133,7 @@ class Streams(unittest.TestCase):
             self.assertEqual(b"".join(got) + lines.flush(), text + b"\n", f"SEED={self.seed}")
 
     def test_an_endless_line_is_cut(self):
-        lines, out = guard.Lines(), b""
+        lines, out = frames.Lines(), b""
         for _ in range(40):
             out += lines.feed(b"x" * 65536)
         self.assertGreater(out.count(b"\n"), 0)

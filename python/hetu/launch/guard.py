@@ -2,13 +2,8 @@
 
 It sends whole lines of output, progress records and the exit status to heturun over one socket, hands on signals, and
 ends the command with all its descendants when heturun, mpirun or the guard's host asks for it or is gone. It runs as
-`python3 -I -S run_guard.py ADDRESS DIRECTORIES command...` and so uses the standard library, processes.py, folders.py
-and last_words.py alone; heturun (links.py) imports the frames from here.
-
-A frame is one byte of kind, four bytes of length (big-endian) and the payload.
-Up: HELLO (JSON), STARTED (JSON), OUT and ERR (whole lines, or a piece of a long or unfinished one), PROGRESS (one JSON
-object), TOLD (mpirun ends this worker, and may soon kill the guard), EXIT (JSON), HEARTBEAT.
-Down: NONCE (16 bytes), SIGNAL (its number), HEARTBEAT.
+`python3 -I -S run_guard.py ADDRESS DIRECTORIES command...` and so uses the standard library, frames.py, processes.py,
+folders.py and last_words.py alone.
 """
 import contextlib
 import hashlib
@@ -18,78 +13,38 @@ import os
 import selectors
 import signal
 import socket
-import struct
 import subprocess
 import sys
 import time
 
 from hetu.launch import folders, last_words, processes
+from hetu.launch.frames import (
+    ERR,
+    EXIT,
+    HEARTBEAT,
+    HELLO,
+    NONCE,
+    OUT,
+    PROGRESS,
+    PROTOCOL,
+    SIGNAL,
+    STARTED,
+    TOLD,
+    Frames,
+    Lines,
+    pack,
+)
 
-PROTOCOL = 3
-HELLO, STARTED, OUT, ERR, PROGRESS, TOLD, EXIT, HEARTBEAT, NONCE, SIGNAL = b"HSOEPTXBNK"
-HEADER = struct.Struct(">BI")
-LONGEST_FRAME = 8 << 20
-LONGEST_HELLO = 4 << 10  # from whoever has not proved to be a guard
-LONGEST_LINE = 1 << 20  # a longer one is cut, so that memory stays bounded
 HELD_S = 10.0  # after so long the worker's output says that a signal waits for somebody to take it
 TERM_GRACE_S = 3.0  # from SIGTERM to SIGKILL
 HEARTBEAT_S = 1.0
 DEAD_S = 8.0  # silence that means a dead peer, where a lost host gives no end of file
 STOPPED_S = 2.0  # whoever has not looked for so long was stopped or blocked itself, and blames nobody for silence
 CONNECT_S = 30.0
+ENDS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGKILL)
 COMM, TIMEOUT = 5, 6  # exit statuses as in hetu.process.errors, which the launcher does without
-LINGER_S = 0.5  # what a worker that has lost another gives that one to end by itself
-
-
-def pack(kind, payload=b""):
-    """One frame; a payload that is not bytes is sent as JSON."""
-    if not isinstance(payload, bytes):
-        payload = json.dumps(payload).encode()
-    return HEADER.pack(kind, len(payload)) + payload
-
-
-class Frames:
-    """Cuts a byte stream into frames of at most `longest` bytes."""
-
-    def __init__(self, longest=LONGEST_FRAME):
-        self.longest = longest
-        self._data = bytearray()
-
-    def feed(self, data):
-        """Yields (kind, payload) of every frame that is complete. Raises ValueError on a foreign stream."""
-        self._data += data
-        while len(self._data) >= HEADER.size:
-            kind, length = HEADER.unpack_from(self._data)
-            if length > self.longest:
-                raise ValueError(f"a frame of {length} bytes; at most {self.longest} are allowed")
-            if len(self._data) < HEADER.size + length:
-                return
-            payload = bytes(self._data[HEADER.size:HEADER.size + length])
-            del self._data[:HEADER.size + length]
-            yield kind, payload
-
-
-class Lines:
-    """Holds back the unfinished last line of a stream. `end` is put after a line that is cut, and after a last one without
-    a newline."""
-
-    def __init__(self, end=b"\n"):
-        self._end = end
-        self._tail = b""
-
-    def feed(self, data):
-        """The whole lines there are now, b"" if none; of a line that is too long, a piece."""
-        data = self._tail + data
-        end = data.rfind(b"\n") + 1
-        self._tail = data[end:]
-        if len(self._tail) > LONGEST_LINE:
-            return data[:end] + self.flush()
-        return data[:end]
-
-    def flush(self):
-        """The unfinished line; b"" if there is none."""
-        tail, self._tail = self._tail, b""
-        return tail + self._end if tail else b""
+GRACE_S = 0.5  # from SIGTERM to SIGKILL, to what an ended worker leaves behind
+LINGER_S = GRACE_S + 1.0  # at most: what a worker that has lost another gives that one to end by itself, and be told of
 
 
 def proof(token, nonce, worker):
@@ -136,6 +91,7 @@ class Guard:
         self.lost = False  # heturun is gone
         self.orphaned = False  # mpirun is gone
         self.told = False  # mpirun ends this worker, which heturun knows
+        self.ending = False  # heturun or mpirun ends this worker
         self.unsaid = last_words.Held()  # of standard error
         self.heard = self.heartbeat = self.looked = time.monotonic()
 
@@ -200,15 +156,19 @@ class Guard:
     def take_signal(self, number):
         if number in (signal.SIGUSR1, signal.SIGUSR2):
             self.held.setdefault(number, time.monotonic())
-        elif number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGKILL):
+        elif number in ENDS:
+            self.ending = True
             self.end(number if number == signal.SIGKILL else signal.SIGTERM)
 
-    def note(self, number):
-        """Of a signal to the guard itself: mpirun's SIGTERM is told at once, for its SIGKILL does not always wait until the
+    def take_signals(self, wakeup):
+        """Of those to the guard itself mpirun's SIGTERM is told at once, for its SIGKILL does not always wait until the
         worker has ended."""
-        if number == signal.SIGTERM and not self.told:
-            self.told = True
-            self.send(TOLD)
+        with contextlib.suppress(BlockingIOError):
+            for number in os.read(wakeup, 4096):
+                self.take_signal(number)
+                if number == signal.SIGTERM and not self.told:
+                    self.told = True
+                    self.send(TOLD)
 
     def hand_on(self):
         """Gives what is held to the first process that takes it: until a script has put its handler there, such a signal
@@ -315,24 +275,24 @@ class Guard:
                         if self.lost:
                             selector.unregister(self.sock)
                     elif key.fd == wakeup:
-                        for number in os.read(wakeup, 4096):
-                            self.note(number)
-                            self.take_signal(number)
+                        self.take_signals(wakeup)
                     elif not self.take_output(streams, key.fd):
                         selector.unregister(key.fd)
                 processes.reap(self.statuses)
                 self.hand_on()
                 self.tick()
 
-    def finish(self, streams):
+    def finish(self, streams, wakeup):
         """Ends what the command left behind, forwards the rest of its output, reports; returns the exit status."""
-        processes.kill_descendants(self.statuses, grace_s=0.5)
+        processes.kill_descendants(self.statuses, grace_s=GRACE_S)
         patience_s = 2.0  # for streams that someone else holds open; heturun may take as long as it wants for what they hold
         while streams and patience_s > 0:
+            self.take_signals(wakeup)
             for descriptor in list(streams):
                 self.take_output(streams, descriptor)
             time.sleep(0.005)
             patience_s -= 0.005
+        self.take_signals(wakeup)
         return self.report(os.waitstatus_to_exitcode(self.statuses[self.child.pid]))
 
     def end_daemon(self):
@@ -368,11 +328,12 @@ class Guard:
         itself, with a status and words that say more. Until heturun has decided, which it tells by a signal."""
         until = time.monotonic() + LINGER_S
         with contextlib.suppress(OSError):
-            while not (self.lost or self.told) and (left := until - time.monotonic()) > 0:
+            while not (self.lost or self.ending) and (left := until - time.monotonic()) > 0:
                 self.sock.settimeout(left)
                 data = self.sock.recv(4096)
-                if not data or any(kind == SIGNAL for kind, _ in self.frames.feed(data)):
-                    return
+                self.lost = not data
+                for kind, payload in self.frames.feed(data):
+                    self.ending = self.ending or (kind == SIGNAL and int(payload) in ENDS)
 
     def report(self, code, error=""):
         words = self.unsaid.take()
@@ -419,4 +380,4 @@ def main(argv, held_back):
         code = 127 if isinstance(error, FileNotFoundError) else 126
         return guard.report(code, f"cannot start '{command[0]}': {error.strerror}")
     guard.watch(streams, wakeup)
-    return guard.finish(streams)
+    return guard.finish(streams, wakeup)

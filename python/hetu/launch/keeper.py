@@ -1,7 +1,7 @@
 """The keeper of the parameter servers of one host, in a job that other hosts belong to: started by heturun, by ssh where the
 host is another one, it listens for them, starts them and tells how they end. What is decided is decided by heturun.
 
-It speaks in guard.py's frames over standard input and output, so that what it hears, keys too, is ssh's secret. It ends with
+It speaks in frames.py's over standard input and output, so that what it hears, keys too, is ssh's secret. It ends with
 all that it has started, and removes its folder, when its input does or is silent. It runs as `python3 -I -S keeper.py`, and
 so uses the standard library and what imports no more.
 
@@ -21,7 +21,8 @@ import time
 if __name__ == "__main__":  # -I leaves the package out
     sys.path.append(os.path.dirname(os.path.dirname(os.path.dirname(os.path.realpath(__file__)))))
 from hetu.launch import folders, network, processes, service
-from hetu.launch.guard import DEAD_S, HEARTBEAT, HEARTBEAT_S, STOPPED_S, Frames, pack
+from hetu.launch.frames import HEARTBEAT, Frames, pack
+from hetu.launch.guard import DEAD_S, HEARTBEAT_S, STOPPED_S
 
 OPEN, AWAIT, START, TELL, READY, REFUSED, ASKED, SAID, ENDED = b"oastRFQDZ"
 OPEN_S = 30.0  # until heturun has said what for

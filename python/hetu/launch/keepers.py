@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import NamedTuple
 
-from hetu.launch import guard, keeper, processes, remote
+from hetu.launch import frames, guard, keeper, processes, remote
 from hetu.launch.part import ending
 
 START_S = remote.CONNECT_S + remote.ANSWER_S
@@ -76,7 +76,7 @@ class Keeper:
         self._sending = threading.Lock()  # two threads do
         self._mark = secrets.token_hex(16)
         self._before = b""  # what has come before the mark; None after it
-        self._frames = guard.Frames()
+        self._frames = frames.Frames()
         self._error, self._refusal = b"", ""  # what ssh said, why the keeper ends
         self._closed = False  # the keeper has nothing more to say
         self._heard = self._looked = time.monotonic()
@@ -97,7 +97,7 @@ class Keeper:
                                 "interface": self._way.interface, "environment": dict(self._way.environment)})
 
     def send(self, kind, payload=b""):
-        data = guard.pack(kind, payload)
+        data = frames.pack(kind, payload)
         try:
             with self._sending:
                 while data:
@@ -107,7 +107,7 @@ class Keeper:
 
     def beat(self):
         """Tells it that heturun lives."""
-        self.send(guard.HEARTBEAT)
+        self.send(frames.HEARTBEAT)
 
     def _take_error(self):
         data = os.read(self._process.stderr.fileno(), 65536)

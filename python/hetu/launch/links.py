@@ -5,7 +5,7 @@ import selectors
 import threading
 import time
 
-from hetu.launch import guard, service
+from hetu.launch import frames, guard, service
 
 STRANGER_S = 10.0  # until whoever connects must have proved to be a guard of this job
 NO_GUARD = (ValueError, KeyError, TypeError, OverflowError, RecursionError)  # what foreign bytes can raise
@@ -16,7 +16,7 @@ class Link:
 
     def __init__(self, sock):
         self.sock = sock
-        self.frames = guard.Frames(guard.LONGEST_HELLO)
+        self.frames = frames.Frames(frames.LONGEST_HELLO)
         self.nonce = secrets.token_bytes(16)
         self.worker = None  # whose guard it is; None for a stranger
         self.heard = time.monotonic()
@@ -25,7 +25,7 @@ class Link:
     def send(self, kind, payload=b""):
         try:
             with self._sending:
-                self.sock.sendall(guard.pack(kind, payload))
+                self.sock.sendall(frames.pack(kind, payload))
         except OSError:
             pass  # its end of file tells
 
@@ -68,10 +68,11 @@ class Links:
         return [link for link in self._open if link.worker is not None and link.worker.part is part]
 
     def signal(self, number, workers=None):
-        """Hands a signal to the workers that have not ended, to all or to those of `workers`."""
-        for link in self._open:
-            if link.worker in (self._workers if workers is None else workers) and link.worker.code is None:
-                link.send(guard.SIGNAL, str(int(number)).encode())
+        """Hands a signal to the guards that are there, to all or to those of `workers`; those whose worker has ended may
+        wait to hear of the end."""
+        for link in list(self._open):
+            if link.worker in (self._workers if workers is None else workers):
+                link.send(frames.SIGNAL, str(int(number)).encode())
 
     def start_heartbeats(self, *others):
         """Tells the guards of other hosts that this one lives, and does `others` as often, whatever the loop waits for: a
@@ -84,7 +85,7 @@ class Links:
             for beat in others:
                 beat()
             for link in list(self._open):  # those too whose hello the loop has not read yet
-                link.send(guard.HEARTBEAT)
+                link.send(frames.HEARTBEAT)
 
     def check(self, now):
         """Drops whoever has been silent for too long; to be called every second."""
@@ -124,7 +125,7 @@ class Links:
         link = Link(sock)
         self._open.append(link)
         self._selector.register(sock, selectors.EVENT_READ, lambda: self._take(link))
-        link.send(guard.NONCE, link.nonce)
+        link.send(frames.NONCE, link.nonce)
 
     def _take(self, link):
         try:
@@ -145,7 +146,7 @@ class Links:
 
     def _admit(self, link, kind, payload):
         """Lets a guard in by its first frame. Raises one of NO_GUARD for anyone else."""
-        if kind != guard.HELLO:
+        if kind != frames.HELLO:
             raise ValueError("a frame before hello")
         hello = json.loads(payload)
         number = int(hello["worker"])
@@ -155,4 +156,4 @@ class Links:
         self._known.add(number)
         link.worker = self._workers[number]
         link.heard = time.monotonic()
-        link.frames.longest = guard.LONGEST_FRAME
+        link.frames.longest = frames.LONGEST_FRAME

@@ -12,7 +12,7 @@ from hetu.launch.guard import COMM, TIMEOUT
 
 FORCE_MPIRUN_S = guard.TERM_GRACE_S + 1.0  # after the decision to end: SIGTERM to mpirun
 FORCE_ALL_S = guard.TERM_GRACE_S + 3.0  # and SIGKILL to whatever is left here
-BLAME_WINDOW_S = guard.LINGER_S  # a worker that failed because another one did may report first
+BLAME_WINDOW_S = guard.GRACE_S + 0.6  # a worker that failed because of another may report first; that one after its grace
 FOLLOWERS = (-signal.SIGTERM, COMM, TIMEOUT)  # of workers that are likely to have failed because of another
 
 
@@ -58,6 +58,18 @@ class Worker:
     def death(self):
         at_start = " while Open MPI started in it" * self.unstarted()
         return f"{self.describe()}{':' if self.error else ''} {self.end()}{at_start}"
+
+    def ended_by_mpirun(self):
+        return self.told and self.code == -signal.SIGTERM
+
+    def distance(self):
+        """From the cause of a failure: what ended by itself, what somebody else has ended, what has lost another, what
+        mpirun has ended."""
+        if self.code not in FOLLOWERS:
+            return 0
+        if self.code != -signal.SIGTERM:
+            return 2
+        return 3 if self.told else 1
 
     def unstarted(self):
         """Whether Open MPI could not start in it, and has ended it with a status that says nothing."""
@@ -145,10 +157,9 @@ class Part:
         causes = [worker for worker in failed if worker.code not in FOLLOWERS]
         if not causes and early and (untold or any(worker.code is None for worker in self.workers)):
             return None
-        by_itself = [worker for worker in failed if worker.code != -signal.SIGTERM]
-        worker = (causes or by_itself or failed)[0]
+        worker = min(failed, key=Worker.distance)
         left = [other.describe() for other in self.workers if other.code == 0]
-        if worker.told and left and not by_itself:  # an end without MPI's, which mpirun does not let pass
+        if worker.ended_by_mpirun() and left:  # an end without MPI's, which mpirun does not let pass
             return COMM, f"{', '.join(left)} exited with status 0 without leaving the job, and {worker.death()}"
         self.blamed = worker
         return COMM if worker.unstarted() else status_of(worker.code), worker.death()

@@ -15,7 +15,7 @@ import sys
 from collections.abc import Callable
 from typing import NamedTuple
 
-from hetu.launch import guard
+from hetu.launch import frames
 
 FAREWELL_S = 2.0  # to end by itself when the job is over
 MOST_RESTARTS, MOST_IN_VAIN, IN_VAIN_S = 100, 3, 10.0
@@ -117,7 +117,7 @@ class Service:
         self.tell(json.dumps({name: keys[name] for name in ("server_secret", "worker_public")}))
         for descriptor, stream in ((1, self._process.stdout), (2, self._process.stderr)):
             self._open += 1
-            self._selector.register(stream, selectors.EVENT_READ, self._reader(descriptor, stream, guard.Lines()))
+            self._selector.register(stream, selectors.EVENT_READ, self._reader(descriptor, stream, frames.Lines()))
 
     def _reader(self, descriptor, stream, lines):
         def read():

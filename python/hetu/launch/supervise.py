@@ -9,7 +9,7 @@ import selectors
 import signal
 import time
 
-from hetu.launch import folders, guard, last_words, output, processes
+from hetu.launch import folders, frames, last_words, output, processes
 from hetu.launch.links import Links
 from hetu.launch.part import COMM, FORCE_ALL_S, TIMEOUT, Part, Worker, signal_name, status_of
 from hetu.launch.services import Loop, Servers, Services
@@ -185,19 +185,19 @@ class Job:
         self._services.tell(worker)
 
     def _take_frame(self, worker, kind, payload):
-        if kind == guard.HELLO:
+        if kind == frames.HELLO:
             self._take_hello(worker, json.loads(payload))
-        elif kind == guard.OUT and self._raw is not None:
+        elif kind == frames.OUT and self._raw is not None:
             self._put(1, self._raw.join(worker, payload))
-        elif kind in (guard.OUT, guard.ERR):
-            self._forward(f"[w{worker.number}] ".encode(), 1 if kind == guard.OUT else 2, payload)
-        elif kind == guard.STARTED:
+        elif kind in (frames.OUT, frames.ERR):
+            self._forward(f"[w{worker.number}] ".encode(), 1 if kind == frames.OUT else 2, payload)
+        elif kind == frames.STARTED:
             worker.pid, worker.started = int(json.loads(payload)["pid"]), True
-        elif kind == guard.PROGRESS:
+        elif kind == frames.PROGRESS:
             self._take_progress(worker, json.loads(payload))
-        elif kind == guard.TOLD:
+        elif kind == frames.TOLD:
             worker.told = True
-        elif kind == guard.EXIT:
+        elif kind == frames.EXIT:
             report = json.loads(payload)
             worker.code, worker.error, worker.started = int(report["code"]), report["error"], True
             worker.told, worker.words = report["told"], report["words"].encode()
@@ -207,10 +207,10 @@ class Job:
 
     def _take_hello(self, worker, hello):
         worker.host = str(hello["host"])
-        if hello["protocol"] != guard.PROTOCOL:
+        if hello["protocol"] != frames.PROTOCOL:
             worker.code = 1
             worker.error = (f"its host {worker.host} has another version of Hetu (protocol {hello['protocol']}, here "
-                            f"{guard.PROTOCOL}); install the same on all hosts")
+                            f"{frames.PROTOCOL}); install the same on all hosts")
             worker.part.note_failure()
         if self._ended_at is not None or worker.part.lost_at is not None:
             self._links.signal(signal.SIGTERM, [worker])
