@@ -7,7 +7,10 @@ function(hetu_cards out)
   mark_as_advanced(HETU_NVIDIA_SMI)
   if(HETU_NVIDIA_SMI)
     execute_process(COMMAND ${HETU_NVIDIA_SMI} --query-gpu=compute_cap --format=csv,noheader
-                    OUTPUT_VARIABLE here ERROR_QUIET TIMEOUT 60)
+                    OUTPUT_VARIABLE here RESULT_VARIABLE failed ERROR_QUIET TIMEOUT 60)
+    if(failed)
+      set(here "")  # what it says then is no card
+    endif()
     execute_process(COMMAND ${CUDAToolkit_NVCC_EXECUTABLE} --list-gpu-arch OUTPUT_VARIABLE listed ERROR_QUIET)
     string(REGEX MATCHALL "[0-9]+[.][0-9]+" here "${here}")
     string(REGEX MATCHALL "[0-9]+" known "${listed}")

@@ -305,8 +305,8 @@ std::string ask_driver() {
   if (status == cudaErrorInsufficientDriver) {
     check(cudaDriverGetVersion(&driver), "version of the driver");
     if (driver == 0) return "no GPU was found: this machine has no NVIDIA driver";
-    return fmt::format("the NVIDIA driver is of CUDA {}, this build wants {} or later",
-                       in_words(driver), in_words(CUDART_VERSION));
+    return fmt::format("the NVIDIA driver is of CUDA {}, this build wants {}.0 or later",
+                       in_words(driver), CUDART_VERSION / 1000);
   }
   if (status != cudaSuccess)
     return fmt::format("no GPU that CUDA can use was found: {}", cudaGetErrorString(status));

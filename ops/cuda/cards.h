@@ -11,8 +11,8 @@ namespace hetu::cuda {
 /// Whether a card of this compute capability (90: 9.0) runs something of what nvcc compiled for
 /// `architectures`, separated by commas and written as CMAKE_CUDA_ARCHITECTURES has them: "90" is
 /// machine code, which later cards of the generation run too, and PTX, which all later ones do;
-/// "90-real" and "90-virtual" are one of both. Of words without a number, as "native", nothing is
-/// known, and true.
+/// "90-real" and "90-virtual" are one of both; "90a" is for that card alone, "100f" for its
+/// generation. Of words without a number, as "native", nothing is known, and true.
 inline bool has_code_for(int capability, std::string_view architectures) {
   while (!architectures.empty()) {
     const std::string_view one = architectures.substr(0, architectures.find(','));
@@ -21,8 +21,12 @@ inline bool has_code_for(int capability, std::string_view architectures) {
     const auto [rest, fault] = std::from_chars(one.data(), one.data() + one.size(), compiled);
     if (fault != std::errc()) return true;
     const std::string_view kind = one.substr(static_cast<std::size_t>(rest - one.data()));
-    const bool has_ptx = kind != "-real";
-    if (capability >= compiled && (has_ptx || capability / 10 == compiled / 10)) return true;
+    const char own = kind.empty() ? ' ' : kind.front();
+    const bool for_all = own != 'a' && own != 'f' && kind != "-real";
+    const bool runs = own == 'a' ? capability == compiled
+                      : for_all  ? capability >= compiled
+                                 : capability >= compiled && capability / 10 == compiled / 10;
+    if (runs) return true;
   }
   return false;
 }

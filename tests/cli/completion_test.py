@@ -95,7 +95,8 @@ class Doctor(unittest.TestCase):
         lines = done.stdout.splitlines()
         found = {line[8:23].strip(): line[:8].strip() for line in lines[:-1]}
         self.assertEqual(done.returncode, 1 if "WRONG" in found.values() else 0, done.stdout + done.stderr)
-        self.assertLessEqual({"shared memory", "Open MPI", "ssh", "ZeroMQ", "HDF5", "JPEG and PNG", "OpenCV", "CUDA"}, set(found))
+        self.assertLessEqual({"shared memory", "Open MPI", "ssh", "ZeroMQ", "HDF5", "JPEG and PNG", "OpenCV", "CUDA"},
+                             set(found))
         for name in ("processor", "kernels", "Python", "NumPy"):
             self.assertEqual(found[name], "works", done.stdout)
         problem = _hetu.cuda_problem()

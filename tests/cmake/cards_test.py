@@ -10,18 +10,18 @@ NEW = ("80", "86", "89", "90", "100", "103", "120")
 OLD = ("50", "80", "86", "89", "90")
 
 
-def written(path: Path, lines: list[str]) -> None:
-    path.write_text("\n".join(["#!/bin/sh", *(f"echo {line}" for line in lines), ""]))
+def written(path: Path, lines: list[str], status: int = 0) -> None:
+    path.write_text("\n".join(["#!/bin/sh", *(f"echo {line}" for line in lines), f"exit {status}", ""]))
     path.chmod(0o755)
 
 
 class Cards(unittest.TestCase):
-    def chosen(self, cards: list[str] | None, known: tuple[str, ...]) -> tuple[str, str]:
+    def chosen(self, cards: list[str] | None, known: tuple[str, ...], status: int = 0) -> tuple[str, str]:
         """(what is compiled for, what was said beside); `cards` as nvidia-smi says them, None without it."""
         with tempfile.TemporaryDirectory(prefix="hetu-cards-") as name:
             folder = Path(name)
             if cards is not None:
-                written(folder / "nvidia-smi", cards)
+                written(folder / "nvidia-smi", cards, status)
             written(folder / "nvcc", [f"compute_{one}" for one in known])
             script = folder / "script.cmake"
             script.write_text(f'set(CUDAToolkit_NVCC_EXECUTABLE "{folder}/nvcc")\nset(CMAKE_SYSTEM_PROGRAM_PATH "")\n'
@@ -40,6 +40,7 @@ class Cards(unittest.TestCase):
 
     def test_none_that_kernels_are_for(self) -> None:
         self.assertEqual(self.chosen(["'No devices were found'"], NEW), ("90", ""))
+        self.assertEqual(self.chosen(["Failed to initialize NVML", "NVML library version: 535.183"], NEW, 18), ("90", ""))
         found, said = self.chosen(["7.5", "8.9"], NEW)
         self.assertEqual(found, "89")
         self.assertIn("a card of compute capability 75 is here, which CUDA kernels are not written for: 80 and later", said)

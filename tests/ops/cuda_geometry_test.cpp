@@ -51,6 +51,10 @@ TEST(Cards, RunMachineCodeOfTheirGenerationAndAllPtxBefore) {
       {80, "native", true},
       {90, "80-real,native", true},
       {90, "", false},
+      {100, "90a", false},
+      {90, "90a-real", true},
+      {103, "100f", true},
+      {120, "100f", false},
   };
   for (const Case& c : kCases)
     EXPECT_EQ(has_code_for(c.card, c.compiled), c.runs) << c.card << " of " << c.compiled;

@@ -3,6 +3,7 @@ import os
 import pathlib
 import random
 import re
+import subprocess
 import sys
 import unittest
 
@@ -192,9 +193,11 @@ class Compute(unittest.TestCase):
     def test_the_variable_is_told_where_it_is_what_was_asked(self):
         self.assertEqual(devices.resolve_device("auto", lambda: "no driver", 0, lambda _: None, "cpu"), "cpu")
         self.assertEqual(devices.resolve_device("cpu", lambda: "", 0, lambda _: None, "cuda"), "cpu")
-        with self.assertRaisesRegex(NotImplementedError, "variable HETU_DEVICE: cuda: no driver .docs/gpu.md.; use cpu or auto there, or "):
+        says = "variable HETU_DEVICE: cuda: no driver .docs/gpu.md.; use cpu or auto there, or "
+        with self.assertRaisesRegex(NotImplementedError, says):
             devices.resolve_device("auto", lambda: "no driver", 0, variable="cuda")
-        with self.assertRaisesRegex(DeviceError, "^environment variable HETU_DEVICE: gpu: it must be one of auto, cuda, cpu, far"):
+        says = "^environment variable HETU_DEVICE: gpu: it must be one of auto, cuda, cpu, far"
+        with self.assertRaisesRegex(DeviceError, says):
             devices.resolve_device("auto", lambda: "", 0, variable="gpu")
 
     def test_worker_0_says_it_once(self):
@@ -205,6 +208,12 @@ class Compute(unittest.TestCase):
 
     def test_the_module_answers(self):
         self.assertEqual(devices.resolve_device("cpu"), "cpu")
+        environment = {name: value for name, value in os.environ.items() if name != "HETU_DEVICE"}
+        asks = "from hetu import _hetu, devices; print(devices.resolve_device(), _hetu.cuda_problem())"
+        done = subprocess.run([sys.executable, "-c", asks], env=environment, capture_output=True, text=True, check=True)
+        found, _, problem = done.stdout.strip().partition(" ")
+        self.assertEqual(found, "cpu" if problem else "cuda")
+        self.assertEqual(done.stderr, f"hetu: computing on {found}" + (f" ({problem})" if problem else "") + "\n")
         self.assertEqual(devices.layout("pipe_1_1", {}).worker_of, ((0,),))
         self.assertEqual(devices.layout().stages, 1)  # the shipped file; one process
 

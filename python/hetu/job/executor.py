@@ -110,7 +110,8 @@ class Executor(Predicting, Reach, Planning):
                 f"{', '.join(map(str, self.layout.replicas))}; give each row as many devices"
             )
         env = _hetu.env()
-        self.device = resolve_device("auto" if told.get("device") is None else told["device"], say=_unsaid if env["check"] else say)
+        asked = "auto" if told.get("device") is None else told["device"]
+        self.device = resolve_device(asked, say=_unsaid if env["check"] else say)
         number = self.layout.number_of(env["worker"])
         if env["pipelines"] > 1:
             self._check_apart(env["pipelines"], averaging)
