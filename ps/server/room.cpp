@@ -9,7 +9,7 @@ std::string Room::refusal(int worker, std::int64_t more, const std::string& tabl
   return fmt::format(
       "parameter server {} holds {} bytes, may hold {}, and worker {} wants {} more for table "
       "\"{}\"; start more servers, or allow more",
-      server_, taken_, most_, worker, more, table);
+      server_, taken(), most_, worker, more, table);
 }
 
 }  // namespace hetu::ps::server

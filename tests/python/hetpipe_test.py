@@ -140,7 +140,7 @@ class Hetpipe(TrainCase):
 
     def test_a_full_disk_under_the_log(self):
         self.ends_for_its_server(lambda pid: resource.prlimit(pid, resource.RLIMIT_FSIZE, (4096, 4096)), 4, (
-            rf"^server 0: cannot write {self.folder}/hetu-\w+-\w+/server-0\.log\.0: File too large, after \d+ bytes; "
+            rf"^server 0: cannot write {self.folder}/hetu-\w+-\w+/server-0\.log\.\d+: File too large, after \d+ bytes; "
             r"make room, or choose another folder for logs$",
             r"^heturun: the server 0 \(pid \d+\) exited with status 4; ending the other 2 workers$"),
             before=("--server-log", str(self.folder)))

@@ -1,7 +1,7 @@
 """The keeper of the parameter servers of one host, in a job that other hosts belong to: started by heturun, by ssh where the
 host is another one, it listens for them, starts them and tells how they end. What is decided is decided by heturun.
 
-It speaks in frames.py's over standard input and output, so that what it hears, keys too, is ssh's secret. It ends with
+It speaks in frames (frames.py) over standard input and output: what it hears, keys too, is ssh's secret. It ends with
 all that it has started, and removes its folder, when its input does or is silent. It runs as `python3 -I -S keeper.py`, and
 so uses the standard library and what imports no more.
 
