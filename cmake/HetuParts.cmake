@@ -129,6 +129,8 @@ if(HETU_WITH_CUDA)
   message(STATUS "hetu: CUDA for ${HETU_CUDA_FOR}")
   set(CMAKE_CUDA_ARCHITECTURES ${HETU_CUDA_FOR})
   enable_language(CUDA)
+  # The C++ compiler links; where nvcc takes an older one, that one's libstdc++ must not come before its own.
+  list(FILTER CMAKE_CUDA_IMPLICIT_LINK_DIRECTORIES EXCLUDE REGEX "/gcc/")
 endif()
 if(HETU_PYTHON STREQUAL OFF)
   find_package(Python 3.10 COMPONENTS Interpreter)  # tests that are scripts
