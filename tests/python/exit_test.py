@@ -214,8 +214,8 @@ class Blame(unittest.TestCase):
         self.assertIsNone(first.code)
 
 
-class Lingers(unittest.TestCase):
-    """A guard whose worker has lost another, between its report and its end."""
+class Ends(unittest.TestCase):
+    """A guard between the end of its worker and its own."""
 
     def guard(self):
         """(a guard, heturun's end of its socket)."""
@@ -248,6 +248,19 @@ class Lingers(unittest.TestCase):
         with mock.patch.object(guard, "LINGER_S", 1000):
             one.linger()
         self.assertTrue(one.lost)
+
+    def test_folders_stay_while_heturun_greets(self):
+        for greeting, stays in ((frames.pack(frames.NONCE, b"n"), True), (b"", False)):
+            with self.subTest(greeting=greeting), tempfile.TemporaryDirectory() as folder:
+                one, _ = self.guard()
+                one.directories = [os.path.join(folder, "job")]
+                os.mkdir(one.directories[0])
+                ours, theirs = socket.socketpair()
+                theirs.sendall(greeting)
+                theirs.close()
+                with mock.patch.object(guard, "connect", lambda _, ours=ours: ours):
+                    one.remove_directories()
+                self.assertEqual(os.path.exists(one.directories[0]), stays)
 
     def test_mpiruns_end_is_told_once(self):
         one, heturun = self.guard()

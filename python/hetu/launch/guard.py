@@ -41,6 +41,7 @@ HEARTBEAT_S = 1.0
 DEAD_S = 8.0  # silence that means a dead peer, where a lost host gives no end of file
 STOPPED_S = 2.0  # whoever has not looked for so long was stopped or blocked itself, and blames nobody for silence
 CONNECT_S = 30.0
+GREETING_S = 2.0  # one that is busy
 ENDS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGKILL)
 COMM, TIMEOUT = 5, 6  # exit statuses as in hetu.process.errors, which the launcher does without
 GRACE_S = 0.5  # from SIGTERM to SIGKILL, to what an ended worker leaves behind
@@ -317,10 +318,17 @@ class Guard:
                 time.sleep(0.05)
 
     def remove_directories(self):
-        """Removes those of the job, unless heturun lives: it has only dropped this guard then, and others use them."""
+        """Removes those of the job, unless heturun lives: it has only dropped this guard then, and others use them. It
+        greets whoever connects; one that is dying can be connected to for a moment after it has let go of this guard."""
         try:
-            connect(self.address).close()
+            with connect(self.address) as sock:
+                sock.settimeout(GREETING_S)
+                lives = bool(sock.recv(1))
+        except TimeoutError:
+            lives = True
         except OSError:
+            lives = False
+        if not lives:
             folders.remove(self.directories)
 
     def linger(self):
