@@ -306,7 +306,8 @@ void read_key_values(const Fields& fields, const std::string& text) {
   for (const std::string& part : split(text, ',')) {
     const std::size_t equals = part.find('=');
     require(equals != std::string::npos, "expected KEY=VALUE, got '{}'", part.substr(0, 40));
-    const OptionField& field = find_key(fields, trimmed(part.substr(0, equals)));
+    const std::string key = trimmed(part.substr(0, equals));
+    const OptionField& field = find_key(fields, key);
     require(seen.insert(field.name).second, "'{}' stands twice; it must stand once", field.name);
     at(field.name, [&] { read_into(field, trimmed(part.substr(equals + 1))); });
     note(field);
