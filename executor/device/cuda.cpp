@@ -314,11 +314,11 @@ std::string ask_driver() {
   cudaDeviceProp about;
   check(cudaGetDeviceProperties(&about, env().local_worker % cards), "properties of the card");
   const int capability = about.major * 10 + about.minor;
-  if (cuda::has_code_for(capability, HETU_CUDA_FOR)) return "";
+  if (cuda::has_code_for(capability, cuda::compiled_for())) return "";
   return fmt::format(
       "the card {} is of compute capability {}, and this build's kernels are for {}; configure "
       "with -DHETU_CUDA_ARCHITECTURES={}",
-      about.name, capability, HETU_CUDA_FOR, capability);
+      about.name, capability, cuda::compiled_for(), capability);
 }
 
 }  // namespace

@@ -36,7 +36,7 @@ Fields injection_fields(Stragglers& stragglers) {
   return only(fields(stragglers), {"hetero", "slow", "seed"});
 }
 
-Fields fields(TrainerOptions& o) {
+Fields fields(TrainerOptions& o) {  // NOLINT(readability-function-size): a table
   Fields sizes = without(fields(static_cast<Sizes&>(o)),
                          {"stages", "stage_replicas", "steps", "pair_semantics"});
   for (OptionField& f : sizes)

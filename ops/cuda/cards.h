@@ -1,5 +1,4 @@
-// On which cards the kernels of a build run: a pure function. Read by executor/device/cuda.cpp and
-// its test.
+// On which cards the kernels of a build run. Read by executor/device/cuda.cpp and a test.
 // Source: NVIDIA, CUDA C++ Programming Guide 13.0, "Binary Compatibility", "PTX Compatibility".
 #pragma once
 #include <charconv>
@@ -7,6 +6,9 @@
 #include <system_error>
 
 namespace hetu::cuda {
+
+/// What nvcc compiled this build's kernels for, as has_code_for() takes it; in a build with CUDA.
+const char* compiled_for();
 
 /// Whether a card of this compute capability (90: 9.0) runs something of what nvcc compiled for
 /// `architectures`, separated by commas and written as CMAKE_CUDA_ARCHITECTURES has them: "90" is
