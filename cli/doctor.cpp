@@ -174,12 +174,12 @@ Finding module(const std::string& name) {
 // Asked of the module that trains: this program has no device but the processor.
 Finding gpu() {
   const Ended asked = run_outside({beside(own_program(), "python3"), "-c",
-                                   "from hetu import _hetu; print(_hetu.cuda_problem() or 'none')"},
+                                   "from hetu import _hetu; print(_hetu.cuda_problem())"},
                                   kTryTimeout_s);
   if (asked.status != 0) return missing("not asked, since python3 cannot import hetu");
   const std::string problem = first_line(asked.output);
-  return problem == "none" ? works("a GPU is here that this build has kernels for")
-                           : missing(problem);
+  return problem.empty() ? works("a GPU is here that this build has kernels for")
+                         : missing(problem);
 }
 
 std::vector<Trial> trials() {

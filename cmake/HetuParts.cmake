@@ -105,6 +105,9 @@ if(CUDAToolkit_NVCC_EXECUTABLE AND TARGET CUDA::cudart_static AND TARGET CUDA::c
   set(found ON)
   if(HETU_CUDA STREQUAL AUTO)  # an nvcc that takes no compiler of this machine is none; ON shows why
     set(ENV{CUDACXX} ${CUDAToolkit_NVCC_EXECUTABLE})
+    if(NOT CMAKE_CUDA_COMPILER)
+      unset(CMAKE_CUDA_COMPILER CACHE)  # it may have been mended since it was found to be none
+    endif()
     include(CheckLanguage)
     check_language(CUDA)
     if(NOT CMAKE_CUDA_COMPILER)

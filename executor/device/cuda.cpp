@@ -315,6 +315,9 @@ std::string ask_driver() {
   check(cudaGetDeviceProperties(&about, env().local_worker % cards), "properties of the card");
   const int capability = about.major * 10 + about.minor;
   if (cuda::has_code_for(capability, cuda::compiled_for())) return "";
+  if (capability < cuda::kLeastCapability)
+    return fmt::format("the card {} is of compute capability {}, and kernels are written for {} on",
+                       about.name, capability, cuda::kLeastCapability);
   return fmt::format(
       "the card {} is of compute capability {}, and this build's kernels are for {}; configure "
       "with -DHETU_CUDA_ARCHITECTURES={}",

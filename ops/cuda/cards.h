@@ -7,6 +7,9 @@
 
 namespace hetu::cuda {
 
+/// Of the least card that kernels are written for; cmake/HetuCards.cmake has it, too.
+inline constexpr int kLeastCapability = 80;
+
 /// What nvcc compiled this build's kernels for, as has_code_for() takes it; in a build with CUDA.
 const char* compiled_for();
 
@@ -23,12 +26,9 @@ inline bool has_code_for(int capability, std::string_view architectures) {
     const auto [rest, fault] = std::from_chars(one.data(), one.data() + one.size(), compiled);
     if (fault != std::errc()) return true;
     const std::string_view kind = one.substr(static_cast<std::size_t>(rest - one.data()));
-    const char own = kind.empty() ? ' ' : kind.front();
-    const bool for_all = own != 'a' && own != 'f' && kind != "-real";
-    const bool runs = own == 'a' ? capability == compiled
-                      : for_all  ? capability >= compiled
-                                 : capability >= compiled && capability / 10 == compiled / 10;
-    if (runs) return true;
+    const bool has_ptx = kind.empty() || kind == "-virtual";  // of no features that a card may lack
+    const bool runs = capability >= compiled && (has_ptx || capability / 10 == compiled / 10);
+    if (kind.starts_with('a') ? capability == compiled : runs) return true;
   }
   return false;
 }

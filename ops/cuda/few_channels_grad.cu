@@ -137,7 +137,7 @@ struct FewChannelsBackward {
             const T* const from = rows + packs.of(thread)[2 * pair + r / 2];
             constexpr int kDown = r % 2 * 8;
             std::uint32_t word = both(from[at[kDown]], from[at[kDown + 1]]);
-            if constexpr (!Whole) word &= there(k * kDepth + thread % 4 * 2 + kDown, pixels);
+            if constexpr (!Whole) word &= mask(k * kDepth + thread % 4 * 2 + kDown, pixels);
             right.of(thread).word[r] = word;
           });
         });
@@ -153,7 +153,7 @@ struct FewChannelsBackward {
     }
   }
   /// Of two neighbouring pixels, which are there.
-  HETU_HD static std::uint32_t there(int first, int pixels) {
+  HETU_HD static std::uint32_t mask(int first, int pixels) {
     return (first < pixels ? 0xffffu : 0u) | (first + 1 < pixels ? 0xffff0000u : 0u);
   }
   HETU_HD static std::uint32_t both(T first, T second) {

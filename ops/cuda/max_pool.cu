@@ -59,8 +59,8 @@ struct MaxPoolGradOf {
   HETU_HD std::int64_t across() const { return (w.x.width + kSide - 1) / kSide; }
   std::int64_t bodies() const { return w.x.n * down() * across() * w.x.channels / V; }
 
-  /// Of a window with these rows and columns. A row that is one too many, as a SmallDivisor may
-  /// have it of large images, is put right; of a bad place it leaves a column below 0.
+  /// Of a window with these rows and columns. A SmallDivisor may have one row too many, and so a
+  /// column below 0: of squares of a bad place alone, which is outside; else it is put right.
   HETU_HD bool inside(std::int32_t place, Cut rows, Cut columns) const {
     const auto width = static_cast<std::int32_t>(w.x.width);
     std::int32_t row = V == kPack ? by_width.of(place) : place / width;

@@ -69,8 +69,8 @@ PaddedProduct::PaddedProduct(const cpu::ProductShape& shape, DType dtype, DType 
       copied_(what_is_copied(shape, dtype, result)) {
   HETU_ASSERT(then == Then::Nothing || then == Then::BiasGrad);
   width_ = copied_ == Copied::C ? shape.n : shape.transpose_a ? shape.m : shape.k;
-  lead_ =
-      std::max<std::int64_t>((width_ + kOfRow - 1) / kOfRow, 1) * kOfRow;  // of no elements, too
+  // Of rows of no elements, too, it is divided by.
+  lead_ = std::max<std::int64_t>((width_ + kOfRow - 1) / kOfRow, 1) * kOfRow;
   const std::int64_t rows = shape.transpose_a ? shape.k : shape.m;
   const std::int64_t most = std::max<std::int64_t>(limits.most_bytes / (lead_ * kElement), 1);
   const std::int64_t count = std::max<std::int64_t>((rows + most - 1) / most, 1);

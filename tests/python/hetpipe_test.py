@@ -126,6 +126,7 @@ class Hetpipe(TrainCase):
         self.assertEqual(process.returncode, code, error)
         for line in says:
             self.assertEqual(len(re.findall(line, error, re.M)), 1, f"{line} in: {error}")
+        return error
 
     def test_a_server_that_is_killed_again_and_again(self):
         def kill(victim):
@@ -139,11 +140,18 @@ class Hetpipe(TrainCase):
             r"^heturun: the server 0 \(pid \d+\) was killed by SIGKILL, 4 times within 10 s; ending the other 2 workers$"))
 
     def test_a_full_disk_under_the_log(self):
-        self.ends_for_its_server(lambda pid: resource.prlimit(pid, resource.RLIMIT_FSIZE, (4096, 4096)), 4, (
+        newest = []  # which the server is at depends on how fast the job was
+
+        def fill(pid):
+            newest.append(max(path.name for path in self.folder.glob("hetu-*/server-0.log.*")))
+            resource.prlimit(pid, resource.RLIMIT_FSIZE, (4096, 4096))
+
+        error = self.ends_for_its_server(fill, 4, (
             rf"^server 0: cannot write {self.folder}/hetu-\w+-\w+/server-0\.log\.\d+: File too large, after \d+ bytes; "
             r"make room, or choose another folder for logs$",
             r"^heturun: the server 0 \(pid \d+\) exited with status 4; ending the other 2 workers$"),
             before=("--server-log", str(self.folder)))
+        self.assertIn(f"/{newest[0]}: File too large", error)
         self.assertEqual(list(self.folder.glob("hetu-*")), [])
 
     def test_a_damaged_log(self):

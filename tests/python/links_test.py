@@ -46,7 +46,7 @@ class Endpoint(unittest.TestCase):
 
     def hello(self, nonce, worker=1, token=None):
         return frames.pack(frames.HELLO, {"worker": worker, "host": "w1", "protocol": frames.PROTOCOL,
-                                        "proof": guard.proof(token or self.links.token, nonce, worker)})
+                                          "proof": guard.proof(token or self.links.token, nonce, worker)})
 
     @staticmethod
     def closed(sock):

@@ -40,11 +40,13 @@ class Words(unittest.TestCase):
         self.assertEqual(job(device="cpu").device, "cpu")
         with self.assertRaisesRegex(ValueError, "device tpu: it must be one of auto, cuda, cpu, far"):
             job(device="tpu")
+
+    @unittest.skipUnless(_hetu.cuda_problem(), "a GPU is here")
+    def test_a_gpu_that_is_not_there(self):
+        says = f"device cuda: {re.escape(_hetu.cuda_problem())}; .*use device cpu"
         with mock.patch("hetu.job.executor.resolve_device", lambda name, **_: name):  # as where CUDA is found
-            if _hetu.cuda_problem():
-                says = f"device cuda: {re.escape(_hetu.cuda_problem())}; .*use device cpu"
-                with self.assertRaisesRegex(NotImplementedError, says):
-                    job(device="cuda")
+            with self.assertRaisesRegex(NotImplementedError, says):
+                job(device="cuda")
 
     def test_what_is_no_device(self):
         """None alone is the default's: what PyTorch takes for a card's number is told."""

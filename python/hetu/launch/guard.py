@@ -348,7 +348,7 @@ class Guard:
         if code == 0 and words:
             self.send(ERR, words)
             words = b""
-        self.send(EXIT, {"code": code, "error": error, "told": self.told, "words": words.decode(errors="backslashreplace")})
+        self.send(EXIT, {"code": code, "error": error, "words": words.decode(errors="backslashreplace")})
         if code in (COMM, TIMEOUT):
             self.linger()
         if self.lost and self.remote:

@@ -70,7 +70,7 @@ class Links:
     def signal(self, number, workers=None):
         """Hands a signal to the guards that are there, to all or to those of `workers`; those whose worker has ended may
         wait to hear of the end."""
-        for link in list(self._open):
+        for link in self._open:
             if link.worker in (self._workers if workers is None else workers):
                 link.send(frames.SIGNAL, str(int(number)).encode())
 

@@ -154,10 +154,9 @@ class Part:
         if self.killed:
             return None if early else self.without_mpirun(statuses)
         failed = [worker for worker in self.workers if worker.code]
-        causes = [worker for worker in failed if worker.code not in FOLLOWERS]
-        if not causes and early and (untold or any(worker.code is None for worker in self.workers)):
-            return None
         worker = min(failed, key=Worker.distance)
+        if worker.distance() and early and (untold or any(other.code is None for other in self.workers)):
+            return None
         left = [other.describe() for other in self.workers if other.code == 0]
         if worker.ended_by_mpirun() and left:  # an end without MPI's, which mpirun does not let pass
             return COMM, f"{', '.join(left)} exited with status 0 without leaving the job, and {worker.death()}"

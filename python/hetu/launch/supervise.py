@@ -200,7 +200,7 @@ class Job:
         elif kind == frames.EXIT:
             report = json.loads(payload)
             worker.code, worker.error, worker.started = int(report["code"]), report["error"], True
-            worker.told, worker.words = report["told"], report["words"].encode()
+            worker.words = report["words"].encode()
             if worker.code != 0:
                 worker.part.note_failure()
                 self._services.tell(worker)
