@@ -15,6 +15,7 @@
 #include "executor/job/links.h"
 #include "graph/base/error.h"
 #include "graph/base/machine_cores.h"
+#include "graph/base/processor.h"
 #include "graph/base/words.h"
 #include "ops/registry.h"
 #include "pipeline/generate/generate.h"
@@ -85,8 +86,10 @@ Finding kernels() {
       ++operators;
       fast += cpu_kernels(def.name).size() > 1 ? 1 : 0;
     }
-    return fmt::format("{} operators on the CPU, {} of them with a second, faster kernel",
-                       operators, fast);
+    require_processor();
+    return fmt::format(
+        "{} operators on the CPU, {} of them with a second, faster kernel; compiled for {}",
+        operators, fast, compiled_isa().name == "native" ? "this processor" : compiled_isa().name);
   });
 }
 

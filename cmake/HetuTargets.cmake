@@ -8,9 +8,7 @@ set(HETU_WARNINGS -Wall -Wextra -Wpedantic -Wshadow -Wnon-virtual-dtor -Wno-miss
 # different ways would make an element's bits depend on where it stands. Nobody reads errno or the floating-point flags,
 # which else keep a conditional product out of vector code.
 set(HETU_KERNEL_OPTIONS -O3 -ffp-contract=off -fno-trapping-math -fno-math-errno -Wno-psabi)
-if(HETU_NATIVE)
-  list(APPEND HETU_KERNEL_OPTIONS -march=native -mprefer-vector-width=512)
-endif()
+list(APPEND HETU_KERNEL_OPTIONS ${HETU_ISA_OPTIONS})
 
 # What every Hetu target is compiled with.
 add_library(hetu_flags INTERFACE)

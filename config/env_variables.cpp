@@ -7,6 +7,7 @@
 #include <set>
 
 #include "graph/base/error.h"
+#include "graph/base/processor.h"
 
 namespace hetu::variables {
 
@@ -97,6 +98,18 @@ std::vector<Variable> user_variables() {
         "auto takes the fastest kernel that fits; reference takes the plain one."},
        [](Env& e, const std::string& n, const std::string& v) {
          e.kernels = parse_choice(n, v, kKernels);
+       }},
+      {{"HETU_ISA", "", "user",
+        "Instruction set of the CPU's kernels and of oneDNN: native, x86-64, avx2, avx512 or "
+        "avx512-bf16. It is chosen when Hetu is built (`HETU_ISA=avx2 ./run install`); a program "
+        "refuses another one than its build's."},
+       [](Env&, const std::string& n, const std::string& v) {
+         const std::string& built = compiled_isa().name;
+         if (v != built)
+           wrong(n, v,
+                 fmt::format("{}, which this build was compiled for, or unset. To change it: "
+                             "HETU_ISA={} ./run install",
+                             built, v));
        }},
       {{"HETU_DEVICE", "auto", "user",
         "What workers compute on, as --device, which wins unless it is auto."},

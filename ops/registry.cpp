@@ -2,6 +2,7 @@
 #include "ops/registry.h"
 
 #include "graph/base/error.h"
+#include "graph/base/processor.h"
 #include "ops/cpu/dnnl_product.h"
 #include "ops/cpu/kernel_shapes.h"
 #include "ops/cpu/tables.h"
@@ -97,6 +98,7 @@ std::vector<const KernelRow*> cpu_kernels(std::string_view op) {
 std::string lacks_for_bfloat16() { return cpu::lacks_for_bfloat16(); }
 
 PreparedKernel prepare_cpu(const KernelDesc& desc, KernelChoice choice) {
+  require_processor();
   const std::vector<const KernelRow*> rows = cpu_kernels(desc.op);
   if (choice == KernelChoice::Reference && rows.back()->takes(desc))
     return rows.back()->prepare(desc);

@@ -16,6 +16,7 @@
 #include "graph/op_def.h"
 #include "graph/passes/channels_last.h"
 #include "graph/passes/fuse.h"
+#include "graph/passes/fuse_attention.h"
 #include "graph/passes/fuse_bias_grad.h"
 #include "ops/registry.h"
 #include "pipeline/cost/partition.h"
@@ -354,7 +355,10 @@ TrainPlan make_plan(const Graph& graph, const OptimizerConfig& optimizer,
   TrainPlan job;
   job.graph = with_windows(graph, options.batch_size, job.tables);
   const bool best = options.kernels == KernelChoice::Best, fuses = best && options.fuse == "on";
-  if (fuses) job.graph = fused(job.graph);
+  // Kernels that emulate a narrow type compute in float32 and round only their outputs, so a fused
+  // operator would leave the values inside it unrounded. Attention alone is fused there: it never
+  // rounds its weights, on any device.
+  if (fuses) job.graph = is_emulated(options.dtype) ? fuse_attention(job.graph) : fused(job.graph);
   if (best) job.graph = channels_last(job.graph, op_set());
   job.graph = in_precision(job.graph, options.dtype, options.device);
   if (fuses) job.graph = fuse_bias_grad(job.graph);

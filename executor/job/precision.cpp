@@ -42,6 +42,8 @@ DType state_dtype_of(const std::string& told) {
   return told == "bf16" ? DType::BFloat16 : DType::Float32;
 }
 
+bool is_emulated(const std::string& dtype) { return dtype.ends_with("-emulated"); }
+
 bool wants_loss_scale(const std::string& dtype) { return dtype.starts_with("fp16"); }
 
 }  // namespace hetu

@@ -13,6 +13,9 @@ inline constexpr const char* kDTypes[] = {"float32",       "tf32", "bf16",
                                           "bf16-emulated", "fp16", "fp16-emulated"};
 inline constexpr const char* kTf32 = kDTypes[1];
 
+/// Returns true for "bf16-emulated" and "fp16-emulated".
+bool is_emulated(const std::string& dtype);
+
 /// Whether its range is so small that gradients want a loss scale: of the two of float16.
 bool wants_loss_scale(const std::string& dtype);
 

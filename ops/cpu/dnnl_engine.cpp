@@ -1,11 +1,37 @@
 #include "ops/cpu/dnnl_engine.h"
 
+#include <utility>
+
 #include "graph/base/error.h"
+#include "graph/base/processor.h"
 
 namespace hetu::cpu {
 
+namespace {
+
+// oneDNN compiles its kernels at run time, for the best instructions that it finds. Under a cap
+// (HETU_ISA) it may use no more than Hetu's own kernels were compiled for. Must run before any
+// other call of oneDNN, which fixes its choice at the first one.
+void cap_instructions() {
+  const std::string& isa = compiled_isa().name;
+  for (const auto& [name, most] :
+       {std::pair{"x86-64", dnnl::cpu_isa::sse41}, std::pair{"avx2", dnnl::cpu_isa::avx2},
+        std::pair{"avx512", dnnl::cpu_isa::avx512_core},
+        std::pair{"avx512-bf16", dnnl::cpu_isa::avx512_core_bf16}})
+    if (isa == name && dnnl::set_max_cpu_isa(most) != dnnl::status::success)
+      fail(Code::Unsupported,
+           "oneDNN was used in this process before Hetu, so its instructions can't be limited to "
+           "HETU_ISA={}: call Hetu first",
+           isa);
+}
+
+}  // namespace
+
 DnnlCpu& dnnl_cpu() {
-  static DnnlCpu one;
+  static DnnlCpu one = [] {
+    cap_instructions();
+    return DnnlCpu();
+  }();
   return one;
 }
 

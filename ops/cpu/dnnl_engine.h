@@ -12,10 +12,12 @@
 
 namespace hetu::cpu {
 
-/// The engine and stream are the same for all kernels: a CPU stream has no state of its own.
+/// The engine and stream are the same for all kernels: a CPU stream has no state of its own. The
+/// first call caps oneDNN's instructions at those that Hetu's kernels were compiled for.
 struct DnnlCpu {
   dnnl::engine engine{dnnl::engine::kind::cpu, 0};
   dnnl::stream stream{engine};
+  dnnl::cpu_isa isa = dnnl::get_effective_cpu_isa();  ///< the best that oneDNN may use
 };
 DnnlCpu& dnnl_cpu();
 

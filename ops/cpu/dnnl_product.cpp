@@ -70,7 +70,7 @@ dnnl::matmul::primitive_desc product(const memory::desc& a, const memory::desc& 
 }
 
 bool has(dnnl::cpu_isa wanted) {
-  const auto all = static_cast<unsigned>(dnnl::get_effective_cpu_isa());
+  const auto all = static_cast<unsigned>(dnnl_cpu().isa);
   return (all & static_cast<unsigned>(wanted)) == static_cast<unsigned>(wanted);
 }
 

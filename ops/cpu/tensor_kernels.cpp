@@ -7,6 +7,7 @@
 #include <iterator>
 
 #include "graph/base/float16.h"
+#include "graph/base/processor.h"
 #include "ops/cpu/kronecker.h"
 #include "ops/cpu/philox_group.h"
 #include "ops/cpu/row_kernels.h"
@@ -274,6 +275,7 @@ Sweep TensorKernels::sweep(std::string_view optimizer) const {
 }
 
 const TensorKernels& cpu_tensor_kernels() {
+  require_processor();
   static constexpr TensorKernels kernels{
       .fill = &fill,
       .set_counters = &set_counters,

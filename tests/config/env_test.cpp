@@ -8,6 +8,7 @@
 #include <set>
 
 #include "graph/base/error.h"
+#include "graph/base/processor.h"
 
 namespace hetu {
 namespace {
@@ -48,6 +49,17 @@ TEST(Env, TheDocumentedDefaultIsTheRealOne) {
                        d.local_worker, d.local_workers))
         << row.name;
   }
+}
+
+TEST(Env, RefusesAnotherInstructionSetThanTheBuilds) {
+  read_from({{"HETU_ISA", compiled_isa().name}});
+  EXPECT_THAT(
+      [] {
+        read_from({{"HETU_ISA", "sse9"}});
+      },
+      testing::ThrowsMessage<Error>(testing::AllOf(HasSubstr("HETU_ISA"), HasSubstr("sse9"),
+                                                   HasSubstr(compiled_isa().name),
+                                                   HasSubstr("./run install"))));
 }
 
 TEST(Env, ReadsWhatIsSet) {

@@ -7,6 +7,7 @@
 
 #include "graph/base/control_groups.h"
 #include "graph/base/machine_cores.h"
+#include "graph/base/processor.h"
 #include "tests/temporary_folder.h"
 
 namespace hetu {
@@ -103,6 +104,25 @@ TEST(ControlGroups, OfMemoryAreOfItsController) {
   EXPECT_EQ(control_group_files("memory.max", "memory", "memory.limit_in_bytes", root),
             (std::vector<std::string>{v1 + "memory.limit_in_bytes", v1 + "a/memory.limit_in_bytes",
                                       v2 + "memory.max", v2 + "unified/memory.max"}));
+}
+
+TEST(Processor, LacksTheFeaturesThatItsFlagsDoNotName) {
+  const std::string cpuinfo =
+      "processor\t: 0\nmodel name\t: A CPU with avx512_bf16 in its name\n"
+      "flags\t\t: fpu sse2 avx2 fma avx512f\n";
+  EXPECT_EQ(missing_features({"avx2", "fma"}, cpuinfo), std::vector<std::string>{});
+  EXPECT_EQ(missing_features({"avx2", "avx512_bf16", "avx512", "bmi2"}, cpuinfo),
+            (std::vector<std::string>{"avx512_bf16", "avx512", "bmi2"}));
+  EXPECT_EQ(missing_features({"avx2"}, "Features\t: fp asimd\n"), std::vector<std::string>{})
+      << "no line of flags: another architecture";
+}
+
+TEST(Processor, RunsTheKernelsOfThisBuild) {
+  require_processor();
+  if (compiled_isa().name == "avx2") {
+    EXPECT_EQ(std::count(compiled_isa().features.begin(), compiled_isa().features.end(), "avx512f"),
+              0);
+  }
 }
 
 }  // namespace
