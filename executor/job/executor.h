@@ -33,7 +33,9 @@ class Executor {
   /// Forward only, on the next global batch; of these fetches, none: of all.
   StepResult validate(const std::vector<std::string>& fetches = {});
   /// Saves the graph that predicts these fetches, and its weights, for Predictor
-  /// (executor/predict/predictor.h). Every worker calls it, and sees the folder.
+  /// (executor/predict/predictor.h). Every worker calls it, and sees the folder. The model that the
+  /// folder holds is replaced, whatever its step. Throws Io, also where the folder holds
+  /// checkpoints of a training.
   void save(const std::string& folder, const std::vector<std::string>& fetches);
 
   Trainer& trainer() { return trainer_; }

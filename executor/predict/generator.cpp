@@ -3,18 +3,18 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
-#include <filesystem>
 #include <random>
 #include <utility>
 #include <vector>
 
+#include "executor/predict/saved_model.h"
 #include "graph/base/error.h"
 
 namespace hetu {
 // Named: of anonymous types in a class GCC warns in a unity build.
 inline namespace generator_parts {
 
-constexpr const char* kPrompt = "prompt";  // the folder of the model of several tokens at once
+constexpr const char* kPrompt = "prompt";  // the variant that takes several tokens at once
 
 const Shape* shape_of(const Graph& graph, const std::string& field) {
   for (const ValueId v : graph.placeholders)
@@ -31,7 +31,8 @@ struct Rows {
 // A model of some tokens per row behind those that it keeps.
 class Steps {
  public:
-  Steps(const std::string& folder, const PredictorOptions& options) : model_(folder, options) {
+  Steps(SavedModel saved, const std::string& folder, const PredictorOptions& options)
+      : model_(std::move(saved), options) {
     const Shape* const ids = shape_of(model_.graph(), "ids");
     const Shape* const keys = shape_of(model_.graph(), "keys.0");
     for (const auto& [name, value] : model_.graph().fetches)
@@ -108,9 +109,16 @@ std::int32_t next_of(const float* logits, std::int64_t words, double temperature
 }  // namespace generator_parts
 
 struct Generator::Impl {
-  Impl(const std::string& folder, const PredictorOptions& options) : one(folder, options) {
-    const std::filesystem::path path = std::filesystem::path(folder) / kPrompt;
-    if (std::filesystem::exists(path)) several = std::make_unique<Steps>(path.string(), options);
+  Impl(const std::string& folder, const PredictorOptions& options)
+      : Impl(read_model(folder), folder, options) {}
+
+  // Both graphs come from one manifest, so that a save in between can't mix two models.
+  Impl(const SavedModel& saved, const std::string& folder, const PredictorOptions& options)
+      : one({saved.graph, {}, saved.rows, saved.weights}, folder, options) {
+    if (const auto prompt = saved.variants.find(kPrompt); prompt != saved.variants.end()) {
+      several = std::make_unique<Steps>(SavedModel{prompt->second, {}, saved.rows, saved.weights},
+                                        folder, options);
+    }
   }
 
   void go_on(const Rows& rows, double temperature, std::mt19937_64& random) {

@@ -243,11 +243,14 @@ struct Predictor::Impl {
   std::int64_t carried_rows = 0;
 };
 
-Predictor::Predictor(const std::string& folder, const PredictorOptions& options) {
+Predictor::Predictor(const std::string& folder, const PredictorOptions& options)
+    : Predictor(read_model(folder), options) {}
+
+Predictor::Predictor(SavedModel model, const PredictorOptions& options) {
   require(options.rows >= 0 && options.threads >= 0,
           "predictor: rows {} and threads {} must be at least 0", options.rows, options.threads);
   set_threads(options.threads > 0 ? options.threads : std::min(threads(), machine_cores()));
-  impl_ = std::make_unique<Impl>(read_model(folder), options);
+  impl_ = std::make_unique<Impl>(std::move(model), options);
 }
 
 Predictor::~Predictor() = default;

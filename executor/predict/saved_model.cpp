@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <sstream>
@@ -21,16 +22,21 @@ namespace {
 using nlohmann::json;
 
 constexpr int kVersion = 1;
-constexpr const char* kModel = "model";  // a key of run_json
-constexpr const char* kGraph = "graph.txt";
+constexpr const char* kModel = "model";      // a key of run_json
+constexpr const char* kGraph = "graph.txt";  // every saved model has this file
+constexpr const char* kVariants = "variants";
 
-std::string run_of(const std::string& graph, std::int64_t rows) {
-  json run = json::parse(weights_only_run("a saved model"));
-  run[kModel] = {{"version", kVersion},
-                 {"graph", kGraph},
-                 {"crc32c", crc_text(crc32c(graph.data(), graph.size()))},
-                 {"rows", rows}};
-  return run.dump();
+// A graph as text, and the entry of the manifest that names its file.
+struct GraphFile {
+  SavePart part;
+  json entry;
+};
+
+GraphFile file_of(const Graph& graph, const std::string& name) {
+  GraphFile file = {{name, {}, print_graph(graph)}, {}};
+  const std::string& text = file.part.text;
+  file.entry = {{"graph", name}, {"crc32c", crc_text(crc32c(text.data(), text.size()))}};
+  return file;
 }
 
 std::string text_of(const std::string& path) {
@@ -46,6 +52,44 @@ std::set<std::string> weights_of(const Graph& graph) {
   for (const Parameter& p : graph.parameters) names.insert(p.name);
   for (const StateBuffer& b : graph.buffers) names.insert(b.name);
   return names;
+}
+
+// Adds the graphs to the parts and saves them all as one model.
+void save_graphs(SavePlace place, std::int64_t step, const Graph& model,
+                 const std::map<std::string, Graph>& variants, std::int64_t rows,
+                 std::vector<SavePart> parts, comm::Transport& transport) {
+  std::vector<SavePart> graphs;
+  const auto add = [&graphs](const Graph& graph, const std::string& name) {
+    GraphFile file = file_of(graph, name);
+    graphs.push_back(std::move(file.part));
+    return std::move(file.entry);
+  };
+  json run = json::parse(weights_only_run("a saved model"));
+  run[kModel] = add(model, kGraph);
+  run[kModel]["version"] = kVersion;
+  run[kModel]["rows"] = rows;
+  for (const auto& [name, variant] : variants)
+    run[kModel][kVariants][name] = add(variant, name + ".graph.txt");
+  if (transport.worker() == 0)
+    parts.insert(parts.end(), std::make_move_iterator(graphs.begin()),
+                 std::make_move_iterator(graphs.end()));
+  place.model_file = kGraph;
+  save_checkpoint(place, step, run.dump(), parts, transport);
+}
+
+// Reads a graph that the manifest names, and compares its checksum. Throws Io, and json::exception
+// where the entry is not one.
+Graph graph_of(const Manifest& weights, const json& entry) {
+  const std::string path =
+      (std::filesystem::path(weights.folder) / entry.at("graph").get<std::string>()).string();
+  const std::string text = text_of(path);
+  const std::string found = crc_text(crc32c(text.data(), text.size())), stated = entry.at("crc32c");
+  if (found != stated)
+    fail(Code::Io, "{}: its checksum is {}, the manifest states {}; the file is damaged", path,
+         found, stated);
+  Graph graph = parse_graph(text);
+  check_types(op_set(), graph);
+  return graph;
 }
 
 }  // namespace
@@ -79,17 +123,17 @@ void save_model(const SavePlace& place, std::int64_t step, const Graph& model, s
       return !t.state.empty() || wanted.count(t.name) == 0;
     });
   std::erase_if(parts, [](const SavePart& part) { return part.tensors.empty(); });
-  const std::string graph = print_graph(model);
-  if (transport.worker() == 0) parts.push_back({kGraph, {}, graph});
-  save_checkpoint(place, step, run_of(graph, rows), parts, transport);
+  save_graphs(place, step, model, {}, rows, parts, transport);
 }
 
 void save_model(const std::string& folder, const Graph& model, std::int64_t rows,
-                const std::string& checkpoint) {
+                const std::string& checkpoint, const std::map<std::string, Graph>& variants) {
   const Manifest manifest = read_manifest(checkpoint);
   SavePart part{"stage-0.safetensors", {}, {}};
   std::vector<std::vector<float>> room;
-  for (const std::string& name : weights_of(model)) {
+  std::set<std::string> wanted = weights_of(model);
+  for (const auto& [_, variant] : variants) wanted.merge(weights_of(variant));
+  for (const std::string& name : wanted) {
     const CheckpointTensor* const found = manifest.find(name, "");
     if (found == nullptr)
       fail(Code::Io, "{}: has no '{}'; it is of another model", manifest.folder, name);
@@ -99,7 +143,7 @@ void save_model(const std::string& folder, const Graph& model, std::int64_t rows
         {name, "", found->shape, host_span(values.data(), element_count(found->shape))});
   }
   const auto alone = comm::make_inproc(1);
-  save_model({folder}, manifest.step, model, rows, {std::move(part)}, *alone[0]);
+  save_graphs({folder}, manifest.step, model, variants, rows, {std::move(part)}, *alone[0]);
 }
 
 SavedModel read_model(const std::string& folder) {
@@ -119,20 +163,14 @@ SavedModel read_model(const std::string& folder) {
     if (model.rows < 1)
       fail(Code::Io, "{}: {} samples at once, at least 1 is right; the file is damaged",
            model.weights.folder, model.rows);
-    const auto path =
-        (std::filesystem::path(model.weights.folder) / said.at("graph").get<std::string>())
-            .string();
-    const std::string text = text_of(path);
-    const std::string found = crc_text(crc32c(text.data(), text.size())),
-                      stated = said.at("crc32c");
-    if (found != stated)
-      fail(Code::Io, "{}: its checksum is {}, the manifest states {}; the file is damaged", path,
-           found, stated);
-    model.graph = parse_graph(text);
+    model.graph = graph_of(model.weights, said);
+    if (said.contains(kVariants)) {
+      for (const auto& [name, entry] : said[kVariants].items())
+        model.variants.emplace(name, graph_of(model.weights, entry));
+    }
   } catch (const json::exception& e) {
     fail(Code::Io, "{}: what it says of its model is not read: {}", model.weights.folder, e.what());
   }
-  check_types(op_set(), model.graph);
   return model;
 }
 

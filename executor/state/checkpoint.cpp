@@ -19,6 +19,7 @@
 #include "graph/base/checksum.h"
 #include "graph/base/error.h"
 #include "graph/base/log.h"
+#include "graph/base/natural_order.h"
 
 namespace hetu {
 namespace {
@@ -200,20 +201,45 @@ void put_in_place(const fs::path& beside, const fs::path& target) {
   fs::remove_all(beside, ignored);
 }
 
-// Old ones that a dying saver prunes at the same time are gone, or half gone; the next save removes
-// what is left.
+// Renames a step before it removes it, because a kill must not leave half a folder under the name
+// of a checkpoint. A dying saver may remove the same step at the same time. Returns why the step is
+// still there, or no error.
+std::error_code remove_step(const fs::path& step) {
+  const fs::path away = step.parent_path() / ("." + step.filename().string() + kUnfinished);
+  std::error_code error;
+  fs::rename(step, away, error);
+  std::error_code ignored;  // the next save removes what is left
+  if (!error) fs::remove_all(away, ignored);
+  return fs::exists(step, ignored) ? error : std::error_code();
+}
+
+// Keeps the `keep` highest steps of a training.
 void prune(const fs::path& folder, int keep) {
   const std::vector<std::string> all = list_checkpoints(folder.string());
   for (std::size_t i = 0; i + static_cast<std::size_t>(keep) < all.size(); ++i) {
-    // Renamed first: what a kill leaves of a folder half removed is no checkpoint.
-    const fs::path old(all[i]);
-    const fs::path away = folder / ("." + old.filename().string() + kUnfinished);
-    std::error_code error;
-    fs::rename(old, away, error);
-    if (!error) fs::remove_all(away, error);
-    std::error_code ignored;
-    if (error && fs::exists(old, ignored))
-      log(Level::Warning, "{}: cannot be removed: {}", old.string(), error.message());
+    if (const std::error_code error = remove_step(all[i]))
+      log(Level::Warning, "{}: cannot be removed: {}", all[i], error.message());
+  }
+}
+
+// Removes every model but the new one. Readers take the highest step, so the highest goes last:
+// until then they see the old model, and from then on the new one. An old model that stays would be
+// read in place of the new one, so a failure is an error.
+void remove_other_models(const fs::path& folder, const fs::path& kept) {
+  for (const std::string& step : list_checkpoints(folder.string())) {
+    if (fs::path(step).filename() == kept.filename()) continue;
+    if (const std::error_code error = remove_step(step))
+      fail(Code::Io, "{}: the old model cannot be removed: {}", step, error.message());
+  }
+}
+
+// A model must not replace the checkpoints of a training, which are more than a model.
+void refuse_checkpoints(const SavePlace& place) {
+  for (const std::string& step : list_checkpoints(place.folder)) {
+    if (!fs::exists(fs::path(step) / place.model_file))
+      fail(Code::Io,
+           "{} holds a checkpoint, not a saved model ({}); choose another folder for the model",
+           place.folder, step);
   }
 }
 
@@ -236,7 +262,7 @@ std::vector<std::string> list_checkpoints(const std::string& folder) {
       out.push_back(entry.path().string());
     }
   }
-  std::sort(out.begin(), out.end());  // steps are written with leading zeros
+  std::sort(out.begin(), out.end(), natural_less);  // by step, whatever its number of digits
   return out;
 }
 
@@ -297,6 +323,7 @@ void save_checkpoint(const SavePlace& place, std::int64_t step, const std::strin
   try {
     together(step, 0, transport, [&] {
       if (chief) {
+        if (!place.model_file.empty()) refuse_checkpoints(place);
         fs::create_directories(folder);
         remove_unfinished(folder);
         fs::create_directories(beside);
@@ -313,7 +340,10 @@ void save_checkpoint(const SavePlace& place, std::int64_t step, const std::strin
       write_manifest(beside, step, run_json, written);
       put_in_place(beside, target);
       sync_directory(folder);
-      prune(folder, place.keep);
+      if (place.model_file.empty())
+        prune(folder, place.keep);
+      else
+        remove_other_models(folder, target);
       return json();
     });
   } catch (...) {

@@ -66,16 +66,25 @@ struct SavePart {
   std::string text = {};             ///< if there is one, it is the whole file
 };
 
-/// Where checkpoints go.
+/// Where a save goes, and what it does to the steps that the folder holds already.
+///
+/// The checkpoints of a training go by their step: the highest `keep` stay, and a training resumes
+/// from the highest. A model has no history: a save replaces the one that is there, whatever its
+/// step.
 struct SavePlace {
   std::string folder;
-  int keep = 1;            ///< the newest so many stay
+  int keep = 1;            ///< checkpoints of a training: the number of highest steps that stay
   std::string saver = "";  ///< names the workers that save, where others might save the same step a
                            ///< moment before they die
+  /// Empty: a checkpoint of a training. Else a model, and this is the name of a file that each
+  /// saved model has. A folder that holds a step without that file is refused, because the step
+  /// belongs to a training.
+  std::string model_file = "";
 };
 
 /// Saves one step; every worker calls it. If any worker fails (a full disk, say) all throw the same
-/// Io error, and what was there before is still there.
+/// Io error, and what was there before is still there. A kill at any moment leaves the old state or
+/// the new one.
 void save_checkpoint(const SavePlace& place, std::int64_t step, const std::string& run_json,
                      const std::vector<SavePart>& parts, comm::Transport& transport);
 

@@ -88,7 +88,14 @@ def load(folder: str, rows: int = 0, threads: int = 0, device: str = "cpu") -> P
 
 def save(folder: str, values: Sequence[Value], checkpoint: str, rows: int = 32) -> None:
     """Saves what these values of the current script need, with the weights of the newest checkpoint of a folder: a folder
-    for hetu.load. rows: samples that it computes at once. A job saves its own by job.save."""
+    for hetu.load. It replaces the model that the folder holds, whatever its step; a kill at any moment leaves the old model or
+    the new one. A folder with checkpoints of a training is refused. rows: samples that it computes at once. A job saves its
+    own by job.save."""
+    save_together(folder, finished(values), checkpoint, rows)
+
+
+def finished(values: Sequence[Value]) -> tuple[Any, list[str]]:
+    """Returns the finished graph of these values, and their names in it."""
     if isinstance(values, Value) or not values:
         current().refuse(f"save: a list of values is wanted, got {values!r}")
     check_values("save", **{f"values[{i}]": value for i, value in enumerate(values)})
@@ -98,7 +105,14 @@ def save(folder: str, values: Sequence[Value], checkpoint: str, rows: int = 32) 
             current().refuse(f"save: {value!r} is no value of one graph with the others")
     named = [(graph.builder.producer_of(value.number)[0], value.number) for value in values]
     with placed(lambda text: f"save: {text}"):
-        _hetu.save_model(str(folder), graph.builder.finished_with(named), [name for name, _ in named], rows, str(checkpoint))
+        return graph.builder.finished_with(named), [name for name, _ in named]
+
+
+def save_together(folder: str, model: tuple[Any, list[str]], checkpoint: str, rows: int,
+                  variants: Mapping[str, tuple[Any, list[str]]] | None = None) -> None:
+    """Saves a finished graph, and further ones of the same weights by name (`variants`), as one model."""
+    with placed(lambda text: f"save: {text}"):
+        _hetu.save_model(str(folder), *model, rows, str(checkpoint), dict(variants or {}))
 
 
 __all__ = ["Predictor", "load", "save"]

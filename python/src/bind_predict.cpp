@@ -1,4 +1,6 @@
 #include <nanobind/ndarray.h>
+#include <nanobind/stl/map.h>
+#include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
@@ -119,10 +121,15 @@ void bind_predict(nb::module_& m) {
   m.def(
       "save_model",
       [](const std::string& folder, const Graph& graph, const std::vector<std::string>& names,
-         std::int64_t rows, const std::string& checkpoint) {
-        save_model(folder, model_of(graph, names), rows, checkpoint);
+         std::int64_t rows, const std::string& checkpoint,
+         const std::map<std::string, std::pair<Graph, std::vector<std::string>>>& variants) {
+        std::map<std::string, Graph> models;
+        for (const auto& [name, variant] : variants)
+          models.emplace(name, model_of(variant.first, variant.second));
+        save_model(folder, model_of(graph, names), rows, checkpoint, models);
       },
-      nb::call_guard<nb::gil_scoped_release>(), "A model of the weights of a checkpoint.");
+      nb::call_guard<nb::gil_scoped_release>(),
+      "Saves a model with the weights of a checkpoint; `variants`: name -> (graph, names).");
 }
 
 }  // namespace hetu

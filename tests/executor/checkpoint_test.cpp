@@ -1,9 +1,13 @@
 #include "executor/state/checkpoint.h"
 
 #include <gmock/gmock.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <array>
 #include <atomic>
+#include <chrono>
 #include <filesystem>
 #include <fstream>
 #include <numeric>
@@ -94,6 +98,74 @@ TEST_F(Checkpoint, PrunesBesideAnotherThatPrunes) {
   EXPECT_GT(moved, 0);
   EXPECT_EQ(list_checkpoints(folder()).size(), 1U);
   EXPECT_EQ(load("a"), 100);
+}
+
+// One worker saves a model: a tensor and the file that tells a model from a checkpoint.
+void save_as_model(const std::string& folder, std::int64_t step, float value) {
+  std::vector<float> data(6, value);
+  const std::vector<SavePart> parts = {
+      {"stage-0.safetensors", {{"a", "", {2, 3}, host_span(data.data(), 6), true}}},
+      {"model.txt", {}, std::to_string(step)}};
+  auto transports = comm::make_inproc(1);
+  save_checkpoint({folder, 1, "", "model.txt"}, step, "{}", parts, *transports[0]);
+}
+
+TEST_F(Checkpoint, ASavedModelReplacesTheOldOneWhateverItsStep) {
+  for (const std::int64_t step : {200, 100, 100, 300, 0, 123456789, 99999999}) {
+    save_as_model(folder(), step, static_cast<float>(step));
+    EXPECT_EQ(list_checkpoints(folder()).size(), 1U);
+    EXPECT_EQ(read_manifest(folder()).step, step);
+    EXPECT_EQ(load("a"), static_cast<float>(step));
+  }
+}
+
+TEST_F(Checkpoint, AModelIsNotSavedOverCheckpointsOfATraining) {
+  save(1, 1);
+  save(2, 2);
+  EXPECT_THAT([&] { save_as_model(folder(), 3, 3); },
+              testing::ThrowsMessage<Error>(testing::HasSubstr("holds a checkpoint, not a saved")));
+  EXPECT_EQ(list_checkpoints(folder()).size(), 2U);
+  EXPECT_EQ(load("a"), 2);
+}
+
+TEST_F(Checkpoint, StepsOfNineDigitsComeAfterThoseOfEight) {
+  save(99999999, 1);
+  save(100000000, 2);
+  EXPECT_EQ(load("a"), 2);
+}
+
+// A child saves models of ever lower steps until it is killed. What is left is the last model that
+// it completed or the one after it, whole.
+TEST_F(Checkpoint, AKilledSaveLeavesTheOldModelOrTheNewOne) {
+  std::mt19937 random(7);
+  int newer = 0;
+  for (int trial = 0; trial < 60; ++trial) {
+    int told[2];
+    ASSERT_EQ(::pipe(told), 0);
+    constexpr int kFirst = 100000;
+    const pid_t child = ::fork();
+    ASSERT_GE(child, 0);
+    if (child == 0) {
+      for (int step = kFirst; step > 0; --step) {
+        save_as_model(folder(), step, static_cast<float>(step));
+        if (::write(told[1], &step, sizeof step) != sizeof step) break;
+      }
+      ::_exit(0);
+    }
+    ::close(told[1]);
+    int last = kFirst, step = 0;
+    ASSERT_EQ(::read(told[0], &last, sizeof last), static_cast<ssize_t>(sizeof last));
+    std::this_thread::sleep_for(std::chrono::microseconds(random() % 20000));
+    ::kill(child, SIGKILL);
+    ::waitpid(child, nullptr, 0);
+    while (::read(told[0], &step, sizeof step) == static_cast<ssize_t>(sizeof step)) last = step;
+    ::close(told[0]);
+    const std::int64_t found = read_manifest(folder()).step;
+    EXPECT_TRUE(found == last || found == last - 1) << found << " after " << last;
+    EXPECT_EQ(load("a"), static_cast<float>(found));
+    newer += found != last;
+  }
+  std::printf("of 60 killed saves %d left the new model\n", newer);
 }
 
 TEST_F(Checkpoint, NamesWhatIsMissingOrOfAnotherShape) {

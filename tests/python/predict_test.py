@@ -149,6 +149,43 @@ class Bits(unittest.TestCase):
                 ht.save(folder, [other], checkpoint=self.folder / "checkpoint")
 
 
+class Replaced(unittest.TestCase):
+    """A save replaces the model that was there, whatever the steps of the two."""
+
+    def trained(self, steps, sign, checkpoint=None):
+        """A job that has learnt y = sign * x, its output, and its prediction of 1."""
+        ht.new_graph()
+        x = np.random.default_rng(0).standard_normal((64, 1)).astype(np.float32)
+        data = ht.data.Arrays(x=x, y=sign * x, batch_size=32, seed=0)
+        out = ht.nn.Linear(1, 1)(data.x)
+        loss = ht.models.mean_squared_error(out, data.y, "loss")
+        job = ht.Executor({"train": [loss, ht.optim.Adam(0.1).minimize(loss)], "predict": [out]}, threads=1)
+        list(job.run("train", steps=steps, checkpoint=checkpoint))
+        return job, out, job.predict({"x": np.ones((1, 1), np.float32)})
+
+    def test_by_a_job_and_from_a_checkpoint(self):
+        with tempfile.TemporaryDirectory() as folder:
+            model = f"{folder}/model"
+            for number, (steps, sign) in enumerate(((20, 1), (10, -1), (10, 1), (30, -1))):
+                with self.subTest(steps=steps, sign=sign):
+                    checkpoint = f"{folder}/checkpoint-{number}"
+                    job, out, wanted = self.trained(steps, sign, checkpoint)
+                    job.save(model)
+                    np.testing.assert_array_equal(ht.load(model)(x=np.ones((1, 1), np.float32)), wanted)
+                    ht.save(f"{folder}/other", [out], checkpoint)
+                    np.testing.assert_array_equal(ht.load(f"{folder}/other")(x=np.ones((1, 1), np.float32)), wanted)
+                    self.assertEqual(len(os.listdir(model)), 1)
+
+    def test_a_training_s_checkpoints_are_not_replaced(self):
+        with tempfile.TemporaryDirectory() as folder:
+            job, out, _ = self.trained(3, 1, folder)
+            there = sorted(os.listdir(folder))
+            for save in (lambda: job.save(folder), lambda: ht.save(folder, [out], folder)):
+                with self.assertRaisesRegex(OSError, "holds a checkpoint, not a saved model .* choose another folder"):
+                    save()
+            self.assertEqual(sorted(os.listdir(folder)), there)
+
+
 class State(unittest.TestCase):
     def test_a_cache_of_keys_and_values(self):
         """One token at a time with a cache that is carried, and all at once under a causal mask, of the same weights."""

@@ -94,8 +94,9 @@ class Predicting:
 
     def save(self, folder: str, run: str | None = None, fetches: Sequence[Value | str] | None = None) -> None:
         """Saves what predicts, the graph of these values and its weights: a folder for hetu.load, in one process without the
-        script. What is named is what predict() gives. Every worker calls it, and sees the folder; a model that it held
-        before is replaced when this one is whole."""
+        script. What is named is what predict() gives. Every worker calls it, and sees the folder. The model that the folder
+        holds is replaced, whatever its step: a kill at any moment leaves the old model or the new one. A folder with
+        checkpoints of a training is refused."""
         _, names = self._predicted("save", run, fetches)
         self.job.save_model(str(folder), names)
 

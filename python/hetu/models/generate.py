@@ -3,10 +3,6 @@ values of those before kept."""
 
 from __future__ import annotations
 
-import filecmp
-import os
-import shutil
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hetu import _hetu, ops
@@ -15,13 +11,13 @@ from hetu.arrays import converted
 from hetu.graph import BATCH, current, new_graph, placeholder
 from hetu.models.language import Cache, LanguageModel
 from hetu.place import placed
-from hetu.predictor import save
+from hetu.predictor import finished, save_together
 
 if TYPE_CHECKING:
     import numpy
 
 
-PROMPT = "prompt"  # within a generator's folder: the model that takes several tokens of a row at once
+PROMPT = "prompt"  # a generator's second graph, which takes several tokens of a row at once
 
 
 def save_generator(folder: str, model: LanguageModel, checkpoint: str, length: int = 0, rows: int = 1,
@@ -29,7 +25,7 @@ def save_generator(folder: str, model: LanguageModel, checkpoint: str, length: i
     """Saves a model for a Generator, with the weights of the newest checkpoint of a folder (of a training, or of
     `hetu checkpoint import`). length: the most tokens of a row, those that are given included; 0: the model's positions.
     rows: that are computed at once. prompt: tokens of a given row that are computed at once; 1: one by one, else the weights
-    are held twice in memory (on disk once, where it has hard links). Starts a new graph.
+    are held twice in memory (on disk once). Starts a new graph. Replaces the model that the folder holds, as hetu.save does.
     """
     if not isinstance(model, LanguageModel):
         current().refuse(f"save_generator: a model of the next token is wanted, such as Gpt, got {kind_of(model)}")
@@ -38,17 +34,12 @@ def save_generator(folder: str, model: LanguageModel, checkpoint: str, length: i
         current().refuse(f"save_generator: length must be from 2 to the model's {model.positions} positions, got {length}")
     if prompt < 1:
         current().refuse(f"save_generator: prompt must be at least 1 token at once, got {prompt}")
-    _save_steps(folder, model, checkpoint, length, rows, 1)
-    several = Path(folder) / PROMPT
-    if several.exists():
-        shutil.rmtree(several)
-    if 1 < prompt < length:
-        _save_steps(str(several), model, checkpoint, length, rows, prompt)
-        _share_files(Path(folder), several)
+    several = {PROMPT: _steps(model, length, prompt)} if 1 < prompt < length else {}
+    save_together(folder, _steps(model, length, 1), checkpoint, rows, several)
 
 
-def _save_steps(folder: str, model: LanguageModel, checkpoint: str, length: int, rows: int, tokens: int) -> None:
-    """Saves the model of so many tokens of a row after those that are kept."""
+def _steps(model: LanguageModel, length: int, tokens: int) -> tuple[Any, list[str]]:
+    """Builds the graph that takes `tokens` tokens of a row after those that are kept; returns it with its outputs' names."""
     new_graph()
     ids, place = placeholder("ids", "int32", [BATCH, tokens]), placeholder("place", "int32", [BATCH, tokens])
     seen, shape = placeholder("seen", "int32", [BATCH, length + tokens]), [BATCH, length, model.cached()]
@@ -59,20 +50,7 @@ def _save_steps(folder: str, model: LanguageModel, checkpoint: str, length: int,
         assert cache.new is not None
         outputs += [ops.scale(new, factor=1.0, name=f"new_{name}.{i}")
                     for name, new in zip(("keys", "values"), cache.new, strict=True)]
-    save(folder, outputs, checkpoint, rows)
-
-
-def _share_files(first: Path, second: Path) -> None:
-    """Files of `second` that are the same in `first`, the weights, become links of those."""
-    for path in second.rglob("*.safetensors"):
-        same = first / path.relative_to(second)
-        if same.is_file() and filecmp.cmp(same, path, shallow=False):
-            link = path.with_suffix(".link")
-            try:
-                os.link(same, link)
-            except OSError:  # a file system without links: the copy stays
-                return
-            link.replace(path)
+    return finished(outputs)
 
 
 class Generator:
