@@ -16,8 +16,11 @@ std::unique_ptr<Loader> loader_for(const Trainer& trainer, comm::Transport& link
   options.pipelines = trainer.options().pipelines;
   options.pipeline = trainer.pipeline();
   options.batch_size = trainer.options().batch_size;
-  return open_loader(std::move(data), options,
-                     Readers(trainer, links).open(trainer.options().averaging.has_value()));
+  Readers readers(trainer, links);
+  std::unique_ptr<Loader> loader =
+      open_loader(std::move(data), options, readers.open(trainer.options().averaging.has_value()));
+  readers.check_same(loader.get());
+  return loader;
 }
 
 const void* checked(const std::vector<std::byte>& data, const std::string& field,

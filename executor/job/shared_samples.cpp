@@ -21,6 +21,7 @@ namespace {
 using Reader = Together::Reader;
 
 constexpr int kSingle = std::numeric_limits<int>::max();  // the stage of the one process
+constexpr int kSameData = 4;  // the part of check_same's tag; the constructor uses 1 to 3
 
 void add_missing(std::vector<std::string>& all, const std::vector<std::string>& some) {
   for (const std::string& field : some)
@@ -289,6 +290,25 @@ Together Readers::single(Together compared, int pipeline) const {
   compared.me =
       found == compared.readers.end() ? -1 : static_cast<int>(found - compared.readers.begin());
   return compared;
+}
+
+void Readers::check_same(const Loader* loader) const {
+  const auto what = [] { return std::string("which data each worker reads"); };
+  const std::vector<std::string> orders =
+      gather_texts(loader != nullptr ? loader->position().order : "", links_,
+                   {comm::make_tag(kRowsTag, 0, 0, kSameData, 0), what});
+  int first = -1;
+  for (int w = 0; w < std::ssize(orders); ++w) {
+    const std::string& order = orders[static_cast<std::size_t>(w)];
+    if (order.empty()) continue;
+    if (first < 0) first = w;
+    const std::string& known = orders[static_cast<std::size_t>(first)];
+    require(order == known,
+            "worker {} reads the data '{}', worker {} reads '{}'. Hetu expects the same rows on "
+            "every worker and shares them out itself: give every worker all rows, without sharding "
+            "by rank",
+            first, known, w, order);
+  }
 }
 
 std::unique_ptr<Loader> open_loader(std::unique_ptr<RowSource> data, LoaderOptions options,

@@ -45,6 +45,12 @@ class Readers {
   Together open(bool apart, bool compared = false, const std::vector<std::string>& fields = {});
   Together single(Together compared, int pipeline) const;
 
+  /// Checks that all workers that read opened the same data, in the same order. Collective: every
+  /// worker calls it, with its loader, or nullptr if it reads nothing. Compares order(),
+  /// not the rows, which a user's function may draw at random. Throws InvalidArgument on every
+  /// worker, naming two that differ.
+  void check_same(const Loader* loader) const;
+
  private:
   comm::Transport& links_;
   int pipeline_ = 0;

@@ -73,6 +73,20 @@ class Data:
         turn: a loader(1, 0) of it."""
         return self
 
+    def known_rows(self) -> int | None:
+        """The length that is known before the data are read; None if it is not."""
+        return len(self) if isinstance(self, Sized) else None
+
+    def row_checksums(self, again: bool = False) -> Any:
+        """Checksums of some rows, by which workers compare what they were given. They are read once and kept; `again` reads
+        them anew. None for data whose order() in C++ already names the files."""
+        if again or "_checksums" not in self.__dict__:
+            self.__dict__["_checksums"] = self._read_checksums()
+        return self.__dict__["_checksums"]
+
+    def _read_checksums(self) -> Any:
+        return None
+
 
 class BertHdf5(Data):
     """A folder of BERT HDF5 shards (files named *training*). Fields, all int32: input_ids, input_mask, segment_ids,
@@ -204,7 +218,8 @@ class Batches(Data):
     bools; `dtypes` says otherwise by name ({"image": "int32"}). An element that does not fit is refused.
 
     One worker of the job draws each item, with all its fields, and sends the others what they read, so that `items` may be
-    drawn differently in each process. Where pipelines average weights, each draws for itself (docs/data.md).
+    drawn at random. Items that don't change from draw to draw must be the same on every worker, not sharded by rank
+    (ValueError). Where pipelines average weights, each draws for itself (docs/data.md).
 
     `ahead` False: no item is asked for while a GPU computes the step before, as items that depend on that step want it.
     """
@@ -231,15 +246,27 @@ class Batches(Data):
             raise ValueError(f"{name}: dtypes names {missing}; the fields are {', '.join(first)}")
         fields = [(key, str(array.dtype), list(array.shape[1:])) for key, array in first.items()]
         super().__init__(fields, batch_size)
-        # Checksums of the first item by batch_size rows.
-        self.slices = [_hetu.crc32c(b"".join(array[row:row + batch_size].tobytes() for array in first.values()))
-                       for row in range(0, len(next(iter(first.values()))), batch_size)]
+        self.slices = self._slices_of(first)
         for key in first:
             if key in self.__dict__ or hasattr(type(self), key):
                 raise ValueError(f"{name}: a field cannot be named '{key}', which is an attribute of Batches; rename it")
 
     def steps_per_epoch(self, pipelines: int) -> int | None:
         return self.length
+
+    def known_rows(self) -> int | None:
+        return len(self.items) if isinstance(self.items, Sized) else None
+
+    def _slices_of(self, item: Mapping[str, numpy.ndarray]) -> list[int]:
+        """Checksums of an item by batch_size rows."""
+        return [_hetu.crc32c(b"".join(array[row:row + self.batch_size].tobytes() for array in item.values()))
+                for row in range(0, len(next(iter(item.values()))), self.batch_size)]
+
+    def _read_checksums(self) -> Any:
+        if "_checksums" not in self.__dict__:
+            return self.slices
+        item = _Items(self)(0, 0)
+        return self._slices_of(item) if item else []
 
     def alone(self, pipelines: int) -> Batches:
         cut = copy(self)
@@ -312,11 +339,12 @@ class _Items:
 
 
 class Rows(Data):
-    """Rows of one's own, by number. An epoch takes whole global batches in an order of `seed` and epoch (`shuffle` False: as
-    they stand); the rows that are left, fewer than a global batch, are not taken in that epoch. Where a job predicts or
-    evaluates, every row comes once, as they stand. dtypes are those of Batches. `augment`, a function of (batch,
-    generator), changes whole global batches: a dict of arrays, and a numpy.random.Generator that depends on seed, epoch and
-    batch alone; it gives the dict back.
+    """Rows of one's own, by number. Every worker is given the same rows, not a shard of them by rank (ValueError).
+
+    An epoch takes whole global batches in an order of `seed` and epoch (`shuffle` False: as they stand); the rows that are
+    left, fewer than a global batch, are not taken in that epoch. Where a job predicts or evaluates, every row comes once, as
+    they stand. dtypes are those of Batches. `augment`, a function of (batch, generator), changes whole global batches: a
+    dict of arrays, and a numpy.random.Generator that depends on seed, epoch and batch alone; it gives the dict back.
     """
 
     def __init__(self, called: str, source: rows.Source, batch_size: int, seed: int, shuffle: bool,
@@ -332,6 +360,9 @@ class Rows(Data):
 
     def __len__(self) -> int:
         return self.rows
+
+    def _read_checksums(self) -> Any:
+        return rows.checksum(self.drawn.source.take(rows.spread(self.rows)))
 
     def once(self) -> Rows:
         """As they stand: what a job predicts of them is in the order of the rows."""

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from typing import TYPE_CHECKING, Any, Protocol
 
+from hetu import _hetu
 from hetu.arrays import converted, meant_as_rows
 from hetu.place import check_takes, is_whole, refuse
 
@@ -49,6 +50,22 @@ def as_field(called: str, name: str, values: Any) -> numpy.ndarray:
         return converted(array, dtype)
     except ValueError as error:
         refuse(f"{called}: field '{name}': {error}")
+
+
+def spread(rows: int) -> numpy.ndarray:
+    """Returns the numbers of up to 8 rows: the first four and four more, evenly spread up to the last."""
+    import numpy as np
+
+    return np.unique(np.concatenate([np.arange(min(rows, 4)), np.linspace(rows - 1, 0, 4, endpoint=False).astype(np.int64)]))
+
+
+def checksum(fields: Mapping[str, Any]) -> list[Any]:
+    """Returns a checksum of rows by field. Python objects have no bytes that are alike in every process, so they don't
+    count."""
+    import numpy as np
+
+    arrays = {name: np.asarray(values) for name, values in fields.items()}
+    return [[name, _hetu.crc32c(array.tobytes())] for name, array in arrays.items() if array.dtype.kind != "O"]
 
 
 def check_named(called: str, given: Sequence[Any]) -> None:

@@ -10,6 +10,7 @@ from hetu.data import Data, decoding_threads
 from hetu.graph import current
 from hetu.names import missing_from
 from hetu.place import placed
+from hetu.rows import checksum, spread
 
 if TYPE_CHECKING:
     import numpy
@@ -83,6 +84,9 @@ class Text(Data):
 
     def __len__(self) -> int:
         return len(self._rows)
+
+    def _read_checksums(self) -> Any:
+        return [self.train, checksum({"ids": self._rows[spread(len(self._rows))]})]
 
     def _batch(self, epoch: int, number: int, rows: int) -> dict[str, numpy.ndarray] | None:
         import numpy as np  # half of a worker's start

@@ -20,6 +20,7 @@
 namespace hetu {
 namespace {
 
+using ::testing::HasSubstr;
 using testing_model::Sizes;
 using Fields = std::map<std::string, std::vector<std::int32_t>>;
 using Draws = std::vector<Fields>;  // by step
@@ -265,6 +266,35 @@ TEST(SharedSamples, AreReadFromASavedPlace) {
   ASSERT_EQ(on_worker_threads(2, work), "");
   for (std::int32_t& id : read[0]) id = (id + 1) % model().vocabulary;
   EXPECT_EQ(read[0], read[1]);
+}
+
+// A user's function that was given a shard of the rows on each worker: only one of them would be
+// read.
+TEST(SharedSamples, DifferentRowsOnWorkersAreRefused) {
+  for (const bool equal : {true, false}) {
+    TrainerOptions options = test_options();
+    options.pipelines = 2;
+    options.batch_size = 2;
+    const std::int64_t length = model().length;
+    const auto work = [&](comm::Transport& links) {
+      Trainer trainer(testing_model::language_model(model()), {}, options, links);
+      CallbackSource rows{"own",
+                          {{"ids", DType::Int32, {length}}, {"labels", DType::Int32, {length}}},
+                          20 + (equal ? 0 : links.worker()),
+                          [](Batch&) {}};
+      Readers readers(trainer, links);
+      const auto loader = open_loader(callback_source(rows), {2, trainer.pipeline(), 2, {}, 0},
+                                      readers.open(false));
+      readers.check_same(loader.get());
+    };
+    const std::string found = on_worker_threads(2, work);
+    if (equal) {
+      EXPECT_EQ(found, "");
+    } else {
+      EXPECT_THAT(found, HasSubstr("worker 0 reads the data 'own rows 20', worker 1 reads 'own "
+                                   "rows 21'. Hetu expects the same rows on every worker"));
+    }
+  }
 }
 
 // A function that does not look at which rows it is asked for gives every pipeline the same.

@@ -11,7 +11,7 @@ import unittest
 import numpy as np
 
 import hetu as ht
-from hetu.job.draws import unlike
+from hetu.job.draws import difference, unlike
 from train_cases import HETURUN, MANY_S
 
 ROWS, BATCH = 256, 32
@@ -213,24 +213,126 @@ class Alone(unittest.TestCase):
                 ht.data.Batches(items, batch_size=2)
 
 
-class Unlike(unittest.TestCase):
-    def test_draws_that_do_not_fit(self):
-        for apart, slices, lengths, wanted in [
-            (True, [[1, 2], [1, 2]], [5, 5], []),
-            (True, [[1, 2], [3, 4]], [5, 5], ["begin with other items"]),
-            (True, [[1, 1], [1, 1]], [5, 5], ["get the same samples"]),
-            (True, [[1, 2], [3, 1]], [5, 4], ["begin with other", "get the same samples", "has 5 items, of pipeline 1 4"]),
-            (True, [[1, 2], [1, 2]], [None, 4], []),
-            (True, [[], []], [None, None], []),
-            (False, [[1, 1], [3, 1]], [5, 5], []),
-            (False, [[1, 2], [1, 2]], [5, 4], ["has 5 items, of worker 1 4; one worker draws for all"]),
+# Data of a worker's own, made from x [12, 2] with `rank` known.
+SHARDED = """
+import json, sys
+import numpy as np
+import hetu as ht
+rank = ht.job_info().worker
+x = np.arange(24, dtype=np.float32).reshape(12, 2)
+stages, more = int(sys.argv[2]), json.loads(sys.argv[3])
+if more.pop("preduce", False):
+    more["averaging"] = ht.averaging.Averaging()
+class Items:
+    def __init__(self, read):
+        self.read = read
+    def __iter__(self):
+        yield from self.read()
+data = eval(sys.argv[1])
+half = ht.ops.linear(data.x, ht.parameter("w", [2, 2], ht.graph.constant(0.0)))
+ht.cut()
+loss = ht.step_mean((half - data.x) ** 2)
+job = ht.Executor({"train": [loss, ht.optim.SGD(0.0).minimize(loss)], "predict": [half]}, f"pipe_{2 // stages}_{stages}",
+                  more.pop("method", "1f1b"), threads=1, **more)
+for _ in job.run(steps=2):
+    pass
+if len(sys.argv) > 4:
+    job.predict(eval(sys.argv[4]))
+if job.is_chief:
+    print("trained")
+"""
+SHARED_OUT = "Hetu expects the same rows on every worker and shares them out itself"
+
+
+class Sharded(unittest.TestCase):
+    """Rows that a script has sharded by rank, as scripts for DDP do, end the job before its first step."""
+
+    @classmethod
+    def setUpClass(cls):
+        folder = tempfile.TemporaryDirectory()
+        cls.addClassCleanup(folder.cleanup)
+        cls.script = pathlib.Path(folder.name) / "sharded.py"
+        cls.script.write_text(SHARDED)
+        for rank in (0, 1):
+            (pathlib.Path(folder.name) / f"{rank}.txt").write_text("ab\n" * 4 + str(rank))
+        cls.folder = folder.name
+
+    def run_two(self, data, stages=1, predicted=(), **more):
+        words = [*HETURUN, "-w", "2", sys.executable, self.script, data, stages, json.dumps(more), *predicted]
+        return subprocess.run(list(map(str, words)), capture_output=True, text=True, timeout=MANY_S, cwd=self.folder)
+
+    def test_is_refused_for_every_source(self):
+        for data, stages, more, says in [
+            ("ht.data.Arrays(x=x[rank::2], batch_size=2)", 1, {}, "Arrays: worker 0 and worker 1 were given different rows"),
+            ("ht.data.Arrays(x=x[rank::2], batch_size=2)", 2, {}, "were given different rows"),
+            ("ht.data.Arrays(x=x[rank:], batch_size=2)", 1, {},
+             "Arrays: worker 0 was given 12 rows, worker 1 11 rows"),
+            ("ht.data.Dataset([{'x': row} for row in x[rank::2]], 2)", 1, {}, "Dataset: worker 0 and worker 1 were given"),
+            ("ht.data.Batches([{'x': x[rank::2][:4]}] * 3, 2)", 1, {}, "batches: worker 0 and worker 1 were given"),
+            ("ht.data.Batches([{'x': x[:4]}] * (3 + rank), 2)", 1, {},
+             "batches: worker 0 was given 3 items, worker 1 4 items"),
+            ("ht.data.Batches(Items(lambda: [{'x': x[rank::2][:4]}] * 3), 2)", 1, {}, "batches: worker 0 and worker 1 were"),
+            ("ht.data.Batches([{'x': x[rank::2][:4]}] * 300, 2)", 1, {"preduce": True, "method": "pipedream"},
+             "batches: worker 0 and worker 1 were given different rows"),
         ]:
-            with self.subTest(apart=apart, slices=slices, lengths=lengths):
+            with self.subTest(data=data, stages=stages, **more):
+                done = self.run_two(data, stages, **more)
+                self.assertNotEqual(done.returncode, 0, done.stdout + done.stderr)
+                self.assertIn(says, done.stdout + done.stderr)
+                self.assertIn(SHARED_OUT, done.stdout + done.stderr)
+                self.assertNotIn("trained", done.stdout)
+
+    def test_other_seeds_and_predictions_are_refused(self):
+        same = "ht.data.Arrays(x=x, batch_size=2)"
+        for data, predicted, says in [
+            ("ht.data.Arrays(x=x, batch_size=2, seed=rank)", (), "Arrays: worker 0 has the seed 0, worker 1 1. Give every"),
+            (same, ("{'x': x[rank::2]}",), "arrays: worker 0 and worker 1 were given different rows"),
+            (same, ("{'x': x[rank:]}",), "arrays: worker 0 and worker 1 were given different rows"),
+            (same, ("ht.data.Arrays(x=x[rank::2], batch_size=2)",), "Arrays: worker 0 and worker 1 were given different"),
+        ]:
+            with self.subTest(data=data, predicted=predicted):
+                done = self.run_two(data, 1, predicted)
+                self.assertNotEqual(done.returncode, 0, done.stdout + done.stderr)
+                self.assertIn(says, done.stdout + done.stderr)
+
+    def test_rows_drawn_at_random_are_not(self):
+        noise = "np.random.standard_normal((4, 2)).astype(np.float32)"
+        for data in ("ht.data.Arrays(x=x, batch_size=2)",
+                     f"ht.data.Batches(Items(lambda: [{{'x': {noise}}}] * 3), 2)",
+                     "ht.data.Dataset(type('Noisy', (), {'__len__': lambda s: 12, '__getitem__': lambda s, i: "
+                     "{'x': x[i] + np.random.standard_normal(2).astype(np.float32)}})(), 2)"):
+            with self.subTest(data=data):
+                done = self.run_two(data)
+                self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+                self.assertIn("trained", done.stdout)
+
+
+class Unlike(unittest.TestCase):
+    def test_draws_of_pipelines_that_average(self):
+        for slices, lengths, wanted in [
+            ([[1, 2], [1, 2]], [5, 5], []),
+            ([[1, 2], [3, 4]], [5, 5], ["begin with other items"]),
+            ([[1, 1], [1, 1]], [5, 5], ["get the same samples"]),
+            ([[1, 2], [3, 1]], [5, 4], ["begin with other", "get the same samples", "has 5 items, of pipeline 1 4"]),
+            ([[1, 2], [1, 2]], [None, 4], []),
+            ([[], []], [None, None], []),
+        ]:
+            with self.subTest(slices=slices, lengths=lengths):
                 draws = {d: {"slices": s, "length": n} for d, (s, n) in enumerate(zip(slices, lengths, strict=True))}
-                lines = unlike("own", "pipeline" if apart else "worker", draws, apart)
+                lines = unlike("own", draws)
                 self.assertEqual(len(lines), len(wanted), lines)
                 for line, part in zip(lines, wanted, strict=True):
                     self.assertRegex(line, f"^own: .*{part}")
+
+    def test_facts_that_differ(self):
+        same = {"source": "Arrays", "rows": 5, "seed": 0, "order": None, "checksums": [1]}
+        for change, says in [({}, ""), ({"rows": 4}, "worker 0 was given 5 rows, worker 2 4 rows. Hetu expects"),
+                             ({"checksums": [2]}, "worker 0 and worker 2 were given different rows. Hetu expects"),
+                             ({"source": "Batches", "rows": None}, "worker 0 has the source 'Arrays', worker 2 'Batches'"),
+                             ({"order": "images 3"}, "worker 0 has the order None, worker 2 'images 3'. Give every worker")]:
+            with self.subTest(change=change):
+                _, found = difference("own", "worker", {0: same, 1: same, 2: same | change})
+                self.assertRegex(found, f"^own: {says}" if says else "^$")
 
 
 if __name__ == "__main__":

@@ -1,66 +1,144 @@
-"""Whether workers and pipelines, each of which makes the user's own data, have made the same."""
+"""Compares the data that the workers of a job were given.
+
+Every worker runs the same script, so every worker makes its own data object. Hetu expects the same rows in all of them and
+shares the rows out itself. A script that shards its rows by rank, as scripts for DDP do, would train on the rows of one
+worker only, so it is refused here. Rows that come out differently each time they are read (drawn without a seed) are no such
+fault: one worker draws them for all.
+"""
 
 from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from hetu import _hetu
-from hetu.data import Batches
+from hetu.data import Batches, Data
 
 if TYPE_CHECKING:
     from hetu.job.executor import Executor
 
+ROWS_EXPECTED = ("Hetu expects the same rows on every worker and shares them out itself: give every worker all rows, "
+                 "without sharding by rank, and seed every shuffle and split")
+ALIKE = "Give every worker the same data in the same order: the same files, fields, batch size and seed"
+REREADS = 3  # rows that are drawn at random repeat by chance less than once in 2^24 jobs
 
-def unlike(name: str, who: str, draws: Mapping[int, Mapping[str, Any]], apart: bool) -> list[str]:
-    """In one line each, how draws of one's own data do not fit each other: `slices` and `length` of a Batches, by number of
-    the worker or pipeline that has them (`who`). `apart`: each draws for itself, and takes the slice of its number.
-    """
+
+def facts_of(data: Data, loader: Any) -> dict[str, Any]:
+    """Returns what every worker's data object must agree on. `loader` is this worker's loader of it."""
+    drawn, checksums = data.__dict__.get("drawn"), data.row_checksums()
+    return {"source": type(data).__name__, "rows": data.known_rows(), "fields": [list(field) for field in data.fields],
+            "batch size": data.batch_size, "seed": drawn.seed if drawn else data.__dict__.get("seed"),
+            "order": loader.position()["order"] if checksums is None else None, "checksums": checksums}
+
+
+def name_of(data: Data) -> str:
+    """Returns what messages call these data."""
+    return str(data.__dict__.get("called") or data.__dict__.get("name") or type(data).__name__)
+
+
+def difference(name: str, who: str, facts: Mapping[int, Mapping[str, Any]]) -> tuple[str, str]:
+    """Returns the first fact that differs between workers or pipelines (`who`) and an error message; ("", "") if none does.
+    `facts` is facts_of() by number."""
+    (first, own), *others = sorted(facts.items())
+    for fact in own:
+        for other, theirs in others:
+            if theirs[fact] == own[fact]:
+                continue
+            expected = ROWS_EXPECTED if fact in ("rows", "checksums") else ALIKE
+            if fact == "rows":
+                unit = "items" if own["source"] == Batches.__name__ else "rows"
+                found = f"{who} {first} was given {_count(own[fact], unit)}, {who} {other} {_count(theirs[fact], unit)}"
+            elif fact == "checksums":
+                found = f"{who} {first} and {who} {other} were given different rows"
+            else:
+                found = f"{who} {first} has the {fact} {own[fact]!r}, {who} {other} {theirs[fact]!r}"
+            return fact, f"{name}: {found}. {expected}"
+    return "", ""
+
+
+def _count(rows: int | None, unit: str) -> str:
+    return f"an unknown number of {unit}" if rows is None else f"{rows} {unit}"
+
+
+def unlike(name: str, draws: Mapping[int, Mapping[str, Any]]) -> list[str]:
+    """Returns a line for each way in which the Batches of pipelines that average weights differ. Each pipeline draws for
+    itself and takes the slice of its number. `draws` has `slices` and `length` by pipeline."""
     lines = []
     (first, own), *others = sorted(draws.items())
     for other, theirs in others:
-        if apart and theirs["slices"] != own["slices"]:
-            lines.append(f"{name}: {who}s {first} and {other} begin with other items, and each takes its own slice of its "
-                         "own: a sample may come twice in an epoch, or never; draw them alike, from one seed")
+        if theirs["slices"] != own["slices"]:
+            lines.append(f"{name}: pipelines {first} and {other} begin with other items, and each takes its own slice of "
+                         "its own: a sample may come twice in an epoch, or never; draw them alike, from one seed")
             break
     for other, theirs in others:
-        if apart and own["slices"][first:first + 1] == theirs["slices"][other:other + 1] != []:
-            lines.append(f"{name}: {who}s {first} and {other} get the same samples in the first step; each should have "
+        if own["slices"][first:first + 1] == theirs["slices"][other:other + 1] != []:
+            lines.append(f"{name}: pipelines {first} and {other} get the same samples in the first step; each should have "
                          "samples of its own: an item holds those of all pipelines")
             break
     for other, theirs in others:
         if None not in (own["length"], theirs["length"]) and own["length"] != theirs["length"]:
-            lines.append(f"{name}: an epoch of {who} {first} has {own['length']} items, of {who} {other} {theirs['length']}"
-                         + ("" if apart else "; one worker draws for all, and its items count"))
+            lines.append(f"{name}: an epoch of pipeline {first} has {own['length']} items, of pipeline {other} "
+                         f"{theirs['length']}")
             break
     return lines
 
 
 class Draws:
-    """What a job's workers draw; the chief says once what does not fit. Every worker makes one, and all compare."""
+    """Compares the training data of a job when it starts, and the data of each evaluation. Every worker makes one and calls
+    the same methods."""
 
     def __init__(self, executor: Executor) -> None:
         self.executor = executor
         self.said: set[str] = set()
+        self.check(executor.data, executor.loader, executor.averages)
         self.compare()
 
-    def compare(self) -> None:
-        """As far as is known now: how long an epoch of an iterable is shows at its end."""
-        e, data = self.executor, self.executor.data
-        if not isinstance(data, Batches):
+    def check(self, data: Data, loader: Any, across: bool = False) -> None:
+        """Throws ValueError on every worker if the workers that read `data` were given different rows. `loader` is None on a
+        worker that reads nothing. `across`: compares with pipelines that are jobs of their own, too."""
+        e = self.executor
+        if e.layout.of_threads:  # all workers hold the same object
             return
-        by = e.job.pipeline if e.averages else e.transport.worker
-        mine = json.dumps([by, {"slices": data.slices, "length": data.length}] if e.loader else None)
-        texts = e.job.exchange(mine).values() if e.job.may_lose else _hetu.gather_texts(e.transport, mine)
+        facts = facts_of(data, loader) if loader else None
+        if e.transport.workers > 1:
+            self._compare(data, facts, "worker", lambda text: dict(enumerate(_hetu.gather_texts(e.transport, text))))
+        if across and e.job.may_lose:
+            self._compare(data, facts, "pipeline", e.job.exchange)
+
+    def _compare(self, data: Data, facts: dict[str, Any] | None, who: str, exchange: Any) -> None:
+        given = _readers_of(exchange(json.dumps(facts)))
+        if len(given) < 2:
+            return
+        fact, message = difference(name_of(data), who, given)
+        if fact == "checksums":  # a fault only if these rows are not drawn at random
+            is_steady = facts and all(data.row_checksums(again=True) == facts["checksums"] for _ in range(REREADS))
+            steady = _readers_of(exchange(json.dumps(facts if is_steady else None)))
+            fact, message = difference(name_of(data), who, steady) if len(steady) > 1 else ("", "")
+        if fact:
+            raise ValueError(message)
+
+    def compare(self) -> None:
+        """Prints once how pipelines that average weights differ in their Batches, as far as is known now: the length of an
+        iterable is known at the end of its epoch."""
+        e, data = self.executor, self.executor.data
+        if not isinstance(data, Batches) or not e.averages:
+            return
+        mine = json.dumps([e.job.pipeline, {"slices": data.slices, "length": data.length}] if e.loader else None)
+        texts: Sequence[str] = e.job.exchange(mine).values() if e.job.may_lose else _hetu.gather_texts(e.transport, mine)
         draws: dict[int, dict[str, Any]] = {}
         for number, draw in filter(None, map(json.loads, texts)):
-            if draws.setdefault(number, draw)["length"] is None:  # of a pipeline, whose first reader alone draws
+            if draws.setdefault(number, draw)["length"] is None:  # the first reader of a pipeline alone draws
                 draws[number]["length"] = draw["length"]
-        if not draws:  # of a model that reads nothing
+        if not draws:  # the model reads nothing
             return
-        for line in unlike(data.name, "pipeline" if e.averages else "worker", draws, e.averages):
+        for line in unlike(data.name, draws):
             if e.is_chief and line not in self.said:
                 print(line, file=sys.stderr, flush=True)
             self.said.add(line)
+
+
+def _readers_of(texts: Mapping[int, str]) -> dict[int, dict[str, Any]]:
+    """Facts by number, of those that read."""
+    return {number: facts for number, text in texts.items() if (facts := json.loads(text)) is not None}

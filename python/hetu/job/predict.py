@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     import numpy
 
     from hetu.devices import Layout
+    from hetu.job.draws import Draws
     from hetu.job.fetches import Fetches
     from hetu.job.step import Step
 
@@ -30,6 +31,7 @@ class Predicting:
     data: Data
     graph: Any
     readers: Any
+    draws: Draws
     layout: Layout
     fetches: Fetches
     _step: Callable[..., Step | None]
@@ -177,6 +179,7 @@ class Predicting:
             batches = None if batches is None else batches * self.layout.pipelines
         together = self.readers.open(bool(self.job.may_lose), False, wanted)
         loader = self._loader(data.once() if once else data, together, pipelines, pipeline, wanted)
+        self.draws.check(data, loader)
         done = 0
         while batches is None or done < batches:
             step = self._step(run, lambda rows: self.job.validate(rows, names, once), loader, names)
