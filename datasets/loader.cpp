@@ -108,7 +108,30 @@ struct Loader::Impl {
     batch.first = cursor.index + before;
     resize_batch(batch, fields, rows);
     if (rows > 0) source->read(batch);
+    check_read(batch);
     cursor.index += batch.of_all;
+  }
+
+  // A source fills the fields it is given; one that replaces them by others would be read as
+  // garbage.
+  void check_read(const Batch& batch) const {
+    const auto type_of = [](const FieldData& data) {
+      return fmt::format("'{}' {} {}, {} bytes", data.name, dtype_name(data.dtype),
+                         to_string(data.shape), data.bytes.size());
+    };
+    for (std::size_t i = 0; i < fields.size(); ++i) {
+      const Field& field = fields[i];
+      Shape shape = {batch.rows};
+      shape.insert(shape.end(), field.shape.begin(), field.shape.end());
+      const std::int64_t bytes = element_count(shape) * dtype_bytes(field.dtype);
+      const bool is_there = i < batch.fields.size();
+      require(is_there && batch.fields[i].name == field.name &&
+                  batch.fields[i].dtype == field.dtype && batch.fields[i].shape == shape &&
+                  static_cast<std::int64_t>(batch.fields[i].bytes.size()) == bytes,
+              "loader: {}: rows from {} of epoch {}: expected '{}' {} {}, {} bytes, got {}",
+              source->order(), batch.first, batch.epoch, field.name, dtype_name(field.dtype),
+              to_string(shape), bytes, is_there ? type_of(batch.fields[i]) : "no such field");
+    }
   }
 
   Batch any_spare() {

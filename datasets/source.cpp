@@ -40,15 +40,7 @@ class Callback final : public RowSource {
     return fmt::format("{} rows {}", callback_.name, callback_.rows);
   }
   bool same_everywhere() const override { return callback_.same_everywhere; }
-  void read(Batch& batch) override {
-    callback_.read(batch);
-    for (const FieldData& data : batch.fields) {
-      const std::int64_t bytes = element_count(data.shape) * dtype_bytes(data.dtype);
-      require(static_cast<std::int64_t>(data.bytes.size()) == bytes,
-              "{}: rows {} to {}: field '{}' has {} bytes, expected {}", callback_.name,
-              batch.first, batch.first + batch.rows, data.name, data.bytes.size(), bytes);
-    }
-  }
+  void read(Batch& batch) override { callback_.read(batch); }
 
  private:
   CallbackSource callback_;
@@ -91,11 +83,13 @@ bool Stream::fetch(std::int64_t epoch, std::int64_t item) {
   if (!stream_.item(epoch, item, whole_)) return false;
   for (const Field& field : stream_.fields) {
     const FieldData& data = whole_.at(field.name);
-    require(data.dtype == field.dtype &&
+    Shape shape = {whole_.rows};
+    shape.insert(shape.end(), field.shape.begin(), field.shape.end());
+    require(data.dtype == field.dtype && data.shape == shape &&
                 data.bytes.size() == static_cast<std::size_t>(whole_.rows * row_bytes(field)),
-            "{}: item {}: field '{}' has {} bytes of {}, expected {} rows of {} {}", stream_.name,
-            item, field.name, data.bytes.size(), dtype_name(data.dtype), whole_.rows,
-            to_string(field.shape), dtype_name(field.dtype));
+            "{}: item {}: field '{}' is {} {} in {} bytes, expected {} rows of {} {}", stream_.name,
+            item, field.name, dtype_name(data.dtype), to_string(data.shape), data.bytes.size(),
+            whole_.rows, to_string(field.shape), dtype_name(field.dtype));
   }
   return true;
 }

@@ -55,7 +55,8 @@ class RowSource {
 
   /// Writes the rows [batch.first, batch.first + batch.rows) of epoch batch.epoch into the fields
   /// of `batch`, which have their size already. Called with ascending rows, except after a seek.
-  /// The rows exist (has()).
+  /// The rows exist (has()). It keeps names, types, shapes and sizes of the fields, which the
+  /// loader checks (InvalidArgument).
   virtual void read(Batch& batch) = 0;
 };
 

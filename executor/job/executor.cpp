@@ -1,5 +1,6 @@
 #include "executor/job/executor.h"
 
+#include <algorithm>
 #include <map>
 
 #include "executor/job/links.h"
@@ -20,6 +21,7 @@ std::unique_ptr<Loader> loader_for(const Trainer& trainer, comm::Transport& link
   std::unique_ptr<Loader> loader =
       open_loader(std::move(data), options, readers.open(trainer.options().averaging.has_value()));
   readers.check_same(loader.get());
+  if (loader) check_fields(trainer.fields(), loader->fields());
   return loader;
 }
 
@@ -31,6 +33,20 @@ const void* checked(const std::vector<std::byte>& data, const std::string& field
 }
 
 }  // namespace
+
+void check_fields(const std::vector<FeedSpec>& wanted, const std::vector<Field>& given) {
+  for (const Field& field : given) {
+    const auto found = std::find_if(wanted.begin(), wanted.end(), [&field](const FeedSpec& spec) {
+      return spec.name == field.name;
+    });
+    if (found == wanted.end()) continue;
+    require(found->dtype == field.dtype && found->sample_shape == field.shape,
+            "field '{}': the data have rows of {} {}, the model's placeholder takes {} {}. Change "
+            "the placeholder, or convert the rows.",
+            field.name, dtype_name(field.dtype), to_string(field.shape), dtype_name(found->dtype),
+            to_string(found->sample_shape));
+  }
+}
 
 FieldLookup fields_of(Batch& batch) {
   return [&batch](const std::string& field, std::int64_t bytes) -> const void* {

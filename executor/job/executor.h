@@ -61,6 +61,11 @@ class Executor {
   Batch batch_;
 };
 
+/// Checks what a data source gives against what the model reads: every field of `given` that the
+/// model has a placeholder for must have its dtype and the shape of its rows. `wanted` is
+/// Trainer::fields(). Throws InvalidArgument that names the field, both types and what to change.
+void check_fields(const std::vector<FeedSpec>& wanted, const std::vector<Field>& given);
+
 /// The bytes of a field of `batch`, for Trainer. Throws InvalidArgument if it is missing or not as
 /// long as the model reads.
 FieldLookup fields_of(Batch& batch);

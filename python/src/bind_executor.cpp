@@ -55,9 +55,15 @@ struct Job {
       comm::Transport& links)
       : graph(model), transport(links), trainer(model, optimizer, options, links) {}
 
+  // The next batch of a loader, whose fields are those of the model.
+  void read(Loader& loader) {
+    check_fields(trainer.fields(), loader.fields());
+    loader.next(batch);
+  }
+
   StepResult train(Loader* loader) {
     look_ahead(trainer, loader, batch);
-    if (loader) loader->next(batch);
+    if (loader) read(*loader);
     return trainer.train(fields_of(batch));
   }
 
@@ -68,7 +74,7 @@ struct Job {
               "a loader that {} every row once is wanted here; Data.loader makes one by "
               "Data._options",
               once ? "gives" : "does not give");
-      loader->next(batch);
+      read(*loader);
     }
     if (once) {
       how.rows = agree_on_rows(transport, trainer.step(),
@@ -82,7 +88,7 @@ struct Job {
     if (compare && !std::exchange(begun, true)) compare->begin();
     look_ahead(trainer, loader, batch);
     std::optional<StepResult> result = trainer.next([&] {
-      loader->next(batch);
+      read(*loader);
       return fields_of(batch);
     });
     if (compare && result) {

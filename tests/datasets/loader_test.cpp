@@ -17,6 +17,7 @@
 namespace hetu {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::ThrowsMessage;
 
@@ -253,14 +254,32 @@ TEST(Loader, EndsInTheMiddleOfReadingAhead) {
   }
 }
 
-TEST(Callback, RefusesAFieldOfTheWrongSize) {
-  CallbackSource source{"short", {{"x", DType::Float32, {3}}}, 100, [](Batch& batch) {
-                          batch.fields[0].bytes.resize(8);
-                        }};
-  Loader loader(callback_source(source), {1, 0, 2, {}, 0});
-  Batch batch;
-  EXPECT_THAT([&] { loader.next(batch); },
-              ThrowsMessage<Error>(HasSubstr("field 'x' has 8 bytes, expected 24")));
+// A function that replaces what it is to fill would be read as garbage.
+TEST(Callback, RefusesFieldsThatItReplaces) {
+  const auto reading = [](const std::function<void(Batch&)>& read) {
+    CallbackSource source{"own", {{"x", DType::Float32, {3}}}, 100, read};
+    return [loader =
+                std::make_shared<Loader>(callback_source(source), LoaderOptions{1, 0, 2, {}, 0})] {
+      Batch batch;
+      loader->next(batch);
+    };
+  };
+  EXPECT_NO_THROW(reading([](Batch&) {})());
+  for (const auto& [read, says] : std::vector<std::pair<std::function<void(Batch&)>, const char*>>{
+           {[](Batch& batch) { batch.fields[0].bytes.resize(8); }, "float32 [2, 3], 8 bytes"},
+           {[](Batch& batch) { batch.fields[0].dtype = DType::Int32; }, "int32 [2, 3], 24 bytes"},
+           {[](Batch& batch) {
+              batch.fields[0].shape = {3, 2};
+            },
+            "float32 [3, 2], 24 bytes"},
+           {[](Batch& batch) { batch.fields[0].name = "y"; }, "'y' float32 [2, 3], 24 bytes"},
+           {[](Batch& batch) { batch.fields.clear(); }, "no such field"}}) {
+    EXPECT_THAT(reading(read),
+                ThrowsMessage<Error>(AllOf(
+                    HasSubstr("own rows 100: rows from 0 of epoch 0: expected 'x' float32 [2, 3], "
+                              "24 bytes, got"),
+                    HasSubstr(says))));
+  }
 }
 
 class EveryStream : public ::testing::TestWithParam<std::tuple<int, int, std::int64_t>> {};
@@ -321,17 +340,23 @@ TEST(Stream, RefusesAnEpochWithoutOneWholeItem) {
 }
 
 TEST(Stream, RefusesAnotherType) {
-  StreamSource source{"typed", {{"x", DType::Float32, {2}}}, 4, nullptr};
-  source.item = [](std::int64_t, std::int64_t, Batch& whole) {
-    whole.fields[0].dtype = DType::Float64;
-    return true;
+  const auto refused = [](const std::function<void(FieldData&)>& change, const std::string& says) {
+    StreamSource source{"typed", {{"x", DType::Float32, {2}}}, 4, nullptr};
+    source.item = [&](std::int64_t, std::int64_t, Batch& whole) {
+      change(whole.fields[0]);
+      return true;
+    };
+    Loader loader(stream_source(source), {1, 0, 4, {}, 0});
+    Batch batch;
+    EXPECT_THAT([&] { loader.next(batch); }, ThrowsMessage<Error>(HasSubstr(says)));
   };
-  Loader loader(stream_source(source), {1, 0, 4, {}, 0});
-  Batch batch;
-  EXPECT_THAT(
-      [&] { loader.next(batch); },
-      ThrowsMessage<Error>(HasSubstr("field 'x' has 32 bytes of float64, expected 4 rows of "
-                                     "[2] float32")));
+  refused([](FieldData& x) { x.dtype = DType::Float64; },
+          "field 'x' is float64 [4, 2] in 32 bytes, expected 4 rows of [2] float32");
+  refused(
+      [](FieldData& x) {
+        x.shape = {2, 4};
+      },
+      "field 'x' is float32 [2, 4] in 32 bytes, expected 4 rows of [2] float32");
 }
 
 // What was handed back is filled again, by a loader that reads ahead too; two of a field are kept.

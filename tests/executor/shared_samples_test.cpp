@@ -13,6 +13,9 @@
 
 #include "executor/job/executor.h"
 #include "graph/base/error.h"
+#include "ops/layers.h"
+#include "ops/losses.h"
+#include "ops/registry.h"
 #include "tests/executor/small_model.h"
 #include "tests/executor/test_options.h"
 #include "tests/executor/worker_threads.h"
@@ -266,6 +269,44 @@ TEST(SharedSamples, AreReadFromASavedPlace) {
   ASSERT_EQ(on_worker_threads(2, work), "");
   for (std::int32_t& id : read[0]) id = (id + 1) % model().vocabulary;
   EXPECT_EQ(read[0], read[1]);
+}
+
+// What a source gives is read as what the placeholder is: int32 numbers as floats, say.
+TEST(ExecutorData, RowsOfAnotherTypeThanThePlaceholderAreRefused) {
+  Builder b(op_set());
+  const ValueId x = b.placeholder("x", DType::Float32, {kBatch, 2});
+  const ValueId y = b.placeholder("y", DType::Float32, {kBatch, 1});
+  const ValueId loss = ops::mean_squared_error(b, ops::linear(b, x, 1, "fc"), y);
+  b.fetch("loss", loss);
+  b.differentiate(loss);
+  const Graph graph = b.finish();
+  TrainerOptions options = test_options();
+  options.batch_size = 4;
+  OptimizerConfig sgd;
+  sgd.rate.base = 0.1;
+  const auto train = [&](const Field& given) {
+    Executor job(graph, sgd, options,
+                 synthetic_source({{{"x", DType::Float32, {2}}, 0, 1}, {given, 5, 10}}, 40, 0));
+    job.step();
+  };
+  EXPECT_NO_THROW(train({"y", DType::Float32, {1}}));
+  EXPECT_THAT(
+      [&] {
+        train({"y", DType::Int32, {1}});
+      },
+      testing::ThrowsMessage<Error>(
+          HasSubstr("field 'y': the data have rows of int32 [1], the model's placeholder "
+                    "takes float32 [1]")));
+  EXPECT_THAT(
+      [&] {
+        train({"y", DType::Float32, {}});
+      },
+      testing::ThrowsMessage<Error>(HasSubstr("rows of float32 [], the model's")));
+  EXPECT_THAT(
+      [&] {
+        train({"z", DType::Float32, {1}});
+      },
+      testing::ThrowsMessage<Error>(HasSubstr("no field 'y' in the data; there are: x, z")));
 }
 
 // A user's function that was given a shard of the rows on each worker: only one of them would be

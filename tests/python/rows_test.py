@@ -334,6 +334,18 @@ class Refused(unittest.TestCase):
             self.assertIn(says, text)
             self.assertNotIn("\n", text)
 
+    def test_a_placeholder_of_another_type(self):
+        """The bytes of int32 rows would be read as floats."""
+        ht.new_graph()
+        data = ht.data.Arrays(x=np.arange(8).reshape(4, 2), y=np.ones(4), batch_size=2)
+        x = ht.placeholder("x", "float32", [-1, 2])
+        loss = ht.step_mean((ht.ops.linear(x, ht.parameter("w", np.ones((1, 2))))[:, 0] - data.y) ** 2)
+        job = ht.Executor({"train": [loss, ht.optim.SGD(0.0).minimize(loss)], "validate": [loss]}, threads=1)
+        for run in ("train", "validate"):
+            with self.assertRaisesRegex(ValueError, r"field 'x': the data have rows of int32 \[2\], the model's placeholder "
+                                                    r"takes float32 \[2\]"):
+                list(job.run(run))
+
     def test_items_that_do_not_fit(self):
         ragged = [{"x": [1.0]}, {"x": [1.0, 2.0]}]
         for items, says in ((ragged, r"'x' of item 0 is \[1\], of item 1 \[2\]"),
