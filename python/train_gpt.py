@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Trains a model of the next token, GPT-2 or Llama, on text: its bytes, or the tokens of a vocabulary.
+"""Trains a model of the next token, GPT-2, Llama or a relative of it, on text: its bytes, or the tokens of a vocabulary.
 
     heturun -w 4 python3 python/train_gpt.py --data TEXT --model tiny --devices pipe_2_2 --pipeline 1f1b --batch-size 16 \\
             --micro-batches 4 --learning-rate 1e-3 --warmup-steps 20 --steps 200
@@ -18,6 +18,7 @@ from typing import Any
 
 import hetu as ht
 from hetu import hold, training  # noqa: F401 hold: SIGUSR1 waits until one_line_errors takes it
+from hetu.models.config_file import READERS, in_folder, load
 
 FAMILIES: dict[str, Any] = {"gpt": ht.models.Gpt, "llama": ht.models.Llama}
 
@@ -29,10 +30,10 @@ def options() -> training.Parser:
     add("--data", required=True, metavar="TEXT", help="a text file, or a folder of *.txt")
     add("--eval-data", metavar="TEXT", help="text that each epoch ends with an evaluation on (default: none)")
     add("--vocabulary", metavar="FILE", help="a tokenizer.json, read by Hugging Face's tokenizers (default: bytes)")
-    add("--family", choices=sorted(FAMILIES), default="gpt", help="of the model (default %(default)s)")
+    add("--family", choices=sorted(FAMILIES), help="of the model (default: what the config.json of --model says, else gpt)")
     add("--model", default="tiny",
-        help="sizes by name (gpt: tiny, gpt2, gpt2-medium, gpt2-large, gpt2-xl; llama: tiny, 7b), or a Hugging Face style "
-             "JSON configuration (default %(default)s)")
+        help="sizes by name (gpt: tiny, gpt2, gpt2-medium, gpt2-large, gpt2-xl; llama: tiny, 7b), or a Hugging Face "
+             "config.json or its folder (default %(default)s)")
     add("--weights", metavar="FILE.safetensors", help="what the model starts from, under Hugging Face's names")
     add("--length", type=int, default=0, metavar="T", help="tokens per row; 0: the model's positions, at most 128 (default)")
     add("--warmup-steps", type=int, default=100, help="updates of linear warm-up (default %(default)s)")
@@ -46,10 +47,20 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     return args
 
 
+def family_of(args: argparse.Namespace) -> str:
+    """Returns --family, or the family whose class reads the config.json of --model, or gpt."""
+    path = in_folder(args.model)
+    if args.family or not path.is_file():
+        return args.family or "gpt"
+    reader = READERS.get(str(load(path).get("model_type")))
+    return next((family for family, model in FAMILIES.items() if model.__name__ == reader), "gpt")
+
+
 def build(args: argparse.Namespace) -> ht.Executor:
     """The model, its optimizer and this worker's part of the job."""
     vocabulary = ht.text.Vocabulary(args.vocabulary)
-    model = FAMILIES[args.family].from_config(args.model, **({"vocab_size": vocabulary.size} if not args.weights else {}))
+    sizes = {} if args.weights else {"vocab_size": vocabulary.size}
+    model = FAMILIES[family_of(args)].from_config(args.model, **sizes)
     if model.config.vocab_size < vocabulary.size:
         raise ValueError(f"--vocabulary has {vocabulary.size} tokens, the model {model.config.vocab_size}")
     args.length = args.length or min(model.positions, 128)

@@ -143,7 +143,9 @@ class Options(TrainCase):
                            ('{"hidden_size": "wide"}', "hidden_size is 'wide', expected int"),
                            ('{"num_attention_heads": 0}', "num_attention_heads must be >= 1, got 0"),
                            ('{"hidden_size": 30, "num_attention_heads": 4}', "30 is not divided by 4"),
-                           ('{"hidden_act": "swish"}', "'swish' is not known")]:
+                           ('{"hidden_act": "mish"}', "'mish' is not known"),
+                           ('{"model_type": "roberta"}', "model_type 'roberta' is not supported"),
+                           ('{"embedding_size": 128}', "does not know.* embedding_size = 128")]:
             with self.subTest(text=text):
                 model.write_text(text)
                 self.refused((1, 1), "--model", model, "--steps", 1, says=says)

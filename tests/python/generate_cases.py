@@ -9,9 +9,10 @@ import numpy as np
 import model_cases
 
 TOKENS, PROMPT, ROWS = 64, 5, 2
-_LONG = {"gpt": {"n_positions": 80}, "llama": {"max_position_embeddings": 80}}
+_LONG = {"gpt": {"n_positions": 80}, "llama": {"max_position_embeddings": 80}, "mistral": {"max_position_embeddings": 80},
+         "gemma3": {"max_position_embeddings": 80}}
 CASES: dict[str, tuple[str, dict[str, Any]]] = {
-    family: (family, {**model_cases.CASES[family][1], **longer}) for family, longer in _LONG.items()}
+    name: (model_cases.CASES[name][0], {**model_cases.CASES[name][1], **longer}) for name, longer in _LONG.items()}
 
 
 def prompt() -> np.ndarray:

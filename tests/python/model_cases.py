@@ -1,5 +1,5 @@
-"""Small GPT-2s, Llamas and ViTs for comparing with Hugging Face's transformers: configurations, weights and inputs from
-seeded NumPy.
+"""Small GPT-2s, Llamas and their relatives, and ViTs for comparing with Hugging Face's transformers: the fields of their
+`config.json`, weights and inputs from seeded NumPy.
 """
 
 from __future__ import annotations
@@ -16,16 +16,31 @@ _LLAMA: dict[str, Any] = {"vocab_size": WORDS, "hidden_size": 24, "intermediate_
                           "num_attention_heads": 6, "num_key_value_heads": 2, "max_position_embeddings": 16}
 _VIT: dict[str, Any] = {"hidden_size": 24, "num_hidden_layers": 3, "num_attention_heads": 4, "intermediate_size": 40,
                         "image_size": 12, "patch_size": 4, "num_channels": 2, "num_labels": 7}
-# Name of the case: family, configuration.
+_SMALL: dict[str, Any] = {"vocab_size": WORDS, "hidden_size": 24, "intermediate_size": 40, "num_hidden_layers": 2,
+                          "num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 16}
+# pad_token_id is null: Gemma's is 0 by default, and transformers then keeps lookups of token 0 out of the gradient.
+# Name of the case: model_type, the other fields of its config.json.
 CASES: dict[str, tuple[str, dict[str, Any]]] = {
-    "gpt": ("gpt", _GPT),
-    "gpt, untied": ("gpt", {**_GPT, "tie_word_embeddings": False, "n_inner": 31, "activation_function": "gelu",
+    "gpt": ("gpt2", _GPT),
+    "gpt, untied": ("gpt2", {**_GPT, "tie_word_embeddings": False, "n_inner": 31, "activation_function": "gelu",
                             "layer_norm_epsilon": 1e-3}),
     "llama": ("llama", _LLAMA),
     "llama, tied": ("llama", {**_LLAMA, "tie_word_embeddings": True, "num_key_value_heads": 6, "rms_norm_eps": 1e-2,
                               "rope_theta": 50.0}),
     "llama, biases": ("llama", {**_LLAMA, "attention_bias": True, "mlp_bias": True, "head_dim": 6,
                                 "num_key_value_heads": 1}),
+    "gpt, scores": ("gpt2", {**_GPT, "scale_attn_weights": False, "scale_attn_by_inverse_layer_idx": True,
+                             "reorder_and_upcast_attn": True}),
+    "mistral": ("mistral", {**_SMALL, "sliding_window": 4, "rope_theta": 100.0}),
+    "mistral, all": ("mistral", {**_SMALL, "sliding_window": None, "head_dim": 8}),
+    "qwen2": ("qwen2", {**_SMALL, "use_sliding_window": True, "sliding_window": 3, "max_window_layers": 1}),
+    "qwen3": ("qwen3", {**_SMALL, "head_dim": 8, "tie_word_embeddings": True, "sliding_window": 3}),
+    "gemma": ("gemma", {**_SMALL, "pad_token_id": None, "head_dim": 8, "hidden_act": "gelu"}),
+    "gemma3": ("gemma3_text", {**_SMALL, "pad_token_id": None, "head_dim": 8, "sliding_window": 4,
+                               "sliding_window_pattern": 2, "rope_theta": 500.0, "rope_local_base_freq": 20.0,
+                               "query_pre_attn_scalar": 10, "final_logit_softcapping": 5.0}),
+    "granite": ("granite", {**_SMALL, "attention_bias": True, "embedding_multiplier": 3.0, "residual_multiplier": 0.4,
+                            "attention_multiplier": 0.3, "logits_scaling": 2.0}),
     "vit": ("vit", _VIT),
     "vit, relu": ("vit", {**_VIT, "qkv_bias": False, "hidden_act": "relu", "layer_norm_eps": 1e-3}),
 }

@@ -1,4 +1,4 @@
-"""GPT-2, Llama and ViT equal transformers' in names and shapes, logits, loss and slopes, as kept in
+"""GPT-2, Llama and its relatives, and ViT equal transformers' in names and shapes, logits, loss and slopes, as kept in
 tests/fixtures/models.json (made by make_model_fixture.py)."""
 
 import json
@@ -68,8 +68,8 @@ class Configurations(unittest.TestCase):
             ("model 'gpt3' is neither one of gpt2, gpt2-medium", lambda: gpt("gpt3")),
             ("GptConfig has no layers; it has vocab_size,", lambda: gpt("tiny", layers=3)),
             ("n_embd 100 is not divided by 12 attention heads", lambda: gpt("gpt2", n_embd=100)),
-            ("activation_function 'swish' is not known; known: gelu, gelu_new",
-             lambda: gpt("tiny", activation_function="swish")),
+            ("activation_function 'mish' is not known; known: gelu, gelu_python",
+             lambda: gpt("tiny", activation_function="mish")),
             ("num_key_value_heads 3 does not divide 4 heads", lambda: llama("tiny", num_key_value_heads=3)),
             ("image_size 224 is not divided by patch_size 15", lambda: vit("vit-tiny", patch_size=15)),
             ("Gpt: the data has 129 tokens per row, the model 128 positions",

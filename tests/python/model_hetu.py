@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import tempfile
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,16 +14,15 @@ import hetu as ht
 import model_cases as cases
 from bert_cases import digest
 from hetu import _hetu
-
-FAMILIES: dict[str, tuple[Any, Any]] = {
-    "gpt": (ht.models.Gpt, ht.models.GptConfig), "llama": (ht.models.Llama, ht.models.LlamaConfig),
-    "vit": (ht.models.ViT, ht.models.ViTConfig),
-}
+from hetu.models.config_file import READERS
 
 
 def model_of(family: str, config: dict[str, Any]) -> Any:
-    model, configuration = FAMILIES[family]
-    return model(configuration(**config))
+    """The model of a config.json with this model_type and these fields."""
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "config.json"
+        file.write_text(json.dumps({"model_type": family, **config}))
+        return getattr(ht.models, READERS[family]).from_config(str(file))
 
 
 def _evaluated(model: Any, given: dict[str, np.ndarray], weights: dict[str, np.ndarray], build: Any) -> dict[str, Any]:

@@ -22,11 +22,9 @@ def versions() -> dict[str, str]:
 
 def model_of(family: str, config: dict[str, Any]) -> Any:
     """A model of this configuration, as transformers starts it."""
-    if family == "gpt":
-        return transformers.GPT2LMHeadModel(transformers.GPT2Config(**{**config, "attn_implementation": "eager"}))
-    if family == "llama":
-        return transformers.LlamaForCausalLM(transformers.LlamaConfig(**config))
-    return transformers.ViTForImageClassification(transformers.ViTConfig(**config))
+    made = transformers.AutoConfig.for_model(family, **config, attn_implementation="eager")
+    kind = transformers.AutoModelForImageClassification if family == "vit" else transformers.AutoModelForCausalLM
+    return kind.from_config(made)
 
 
 def _named(model: Any) -> dict[str, torch.Tensor]:

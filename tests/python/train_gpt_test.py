@@ -69,6 +69,18 @@ class TrainGpt(unittest.TestCase):
         stages = self.losses("--family", "llama", "--model", self.folder / "llama.json", "--steps", 4, workers=2)[0]
         self.assertEqual(stages, losses[:4])
 
+    def test_the_family_is_that_of_the_file(self):
+        """A folder with a config.json of Gemma 3: windows, a norm of each head's queries, tied tables."""
+        (self.folder / "config.json").write_text(json.dumps({
+            **LLAMA, "model_type": "gemma3_text", "vocab_size": 256, "head_dim": 8, "sliding_window": 6,
+            "sliding_window_pattern": 2}))
+        losses, _ = self.losses("--model", self.folder, "--steps", 12)
+        self.assertLess(losses[-1], losses[0])
+        self.assertEqual(self.losses("--model", self.folder, "--steps", 4, workers=2)[0], losses[:4])
+        done = self.run_it("--model", self.folder, "--family", "gpt", "--steps", 1)
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("model_type is 'gemma3_text', which hetu.models.Llama reads; expected here: gpt2", done.stderr)
+
     def test_what_is_wrong_is_one_line(self):
         (self.folder / "short.txt").write_text("abc")
         (self.folder / "scaled.json").write_text(json.dumps({"rope_scaling": {"rope_type": "llama3", "factor": 8.0}}))
@@ -77,7 +89,7 @@ class TrainGpt(unittest.TestCase):
             ("text '.*': 3 tokens are fewer than one row of 33", ["--data", self.folder / "short.txt"]),
             ("Gpt: the data has 99 tokens per row, the model 32 positions", ["--length", 99]),
             ("model 'big' is neither one of gpt2, .* nor a JSON file", ["--model", "big"]),
-            ("rotary positions of the type 'llama3' are scaled; known: default",
+            ("rope_scaling has rotary positions of the type 'llama3', which Hetu does not compute; expected 'default'",
              ["--family", "llama", "--model", self.folder / "scaled.json"]),
             ("vocabulary 'v.json': ", ["--vocabulary", "v.json"]),
             ("no.safetensors", ["--weights", "no.safetensors"]),

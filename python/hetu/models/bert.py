@@ -7,17 +7,18 @@ B batch, S sequence, H hidden, V vocabulary.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from hetu import ops
 from hetu.graph import BATCH, Init, Value, constant, current, cut, normal, parameter, xavier_normal
-from hetu.models.config import check_heads, check_sizes, read
+from hetu.models.config import ACTIVATIONS, check_activation, check_heads, check_sizes, read
+from hetu.models.config_file import ModelType
 from hetu.models.losses import mean_cross_entropy
 
 
 @dataclass
 class BertConfig:
-    """Fields of a Hugging Face `config.json`; what is not here is ignored there too."""
+    """Fields of a BERT `config.json`, and `initializer`. classifier_dropout None: hidden_dropout_prob."""
 
     vocab_size: int = 30522
     hidden_size: int = 768
@@ -27,6 +28,7 @@ class BertConfig:
     hidden_act: str = "gelu"
     hidden_dropout_prob: float = 0.1
     attention_probs_dropout_prob: float = 0.1
+    classifier_dropout: float | None = None
     max_position_embeddings: int = 512
     type_vocab_size: int = 2
     layer_norm_eps: float = 1e-12
@@ -34,10 +36,13 @@ class BertConfig:
     tie_word_embeddings: bool = True
     initializer: str = "normal"  # or xavier_normal
 
+    MODEL_TYPES: ClassVar = {"bert": ModelType(harmless=frozenset({
+        "directionality", "pooler_fc_size", "pooler_num_attention_heads", "pooler_num_fc_layers", "pooler_size_per_head",
+        "pooler_type"}))}
+
     def __post_init__(self) -> None:
         check_sizes(self)
-        if self.hidden_act not in ("gelu", "relu"):
-            raise ValueError(f"hidden_act '{self.hidden_act}' is not known; known: gelu, relu")
+        check_activation(self.hidden_act, "hidden_act")
         check_heads(self.hidden_size, self.num_attention_heads, "hidden_size")
         if self.initializer not in ("normal", "xavier_normal"):
             raise ValueError(f"initializer '{self.initializer}' is not known; known: normal, xavier_normal")
@@ -75,7 +80,7 @@ class Bert:
 
     @classmethod
     def from_config(cls, name: str, **changes: Any) -> Bert:
-        """`base`, `tiny`, `deep`, or the path of a Hugging Face style JSON file; `changes` replace single fields."""
+        """`base`, `tiny`, `deep`, or the path of a BERT's `config.json`; `changes` replace single fields."""
         return cls(read(BertConfig, name, CONFIGS, changes))
 
     # -- pieces ------------------------------------------------------------------------------------------------------
@@ -94,10 +99,10 @@ class Bert:
         return ops.layer_norm(x, gamma, beta, eps=self.config.layer_norm_eps, name=name)[0]
 
     def _activation(self, x: Value, name: str) -> Value:
-        return getattr(ops, self.config.hidden_act)(x, name=name)
+        return getattr(ops, ACTIVATIONS[self.config.hidden_act])(x, name=name)
 
-    def _dropout(self, x: Value, name: str) -> Value:
-        p = self.config.hidden_dropout_prob
+    def _dropout(self, x: Value, name: str, p: float | None = None) -> Value:
+        p = self.config.hidden_dropout_prob if p is None else p
         return ops.dropout(x, p=p, name=f"{name}.dropout") if p > 0 else x
 
     def _embedding(self, rows: int, ids: Value, name: str) -> tuple[Value, Value]:
@@ -199,7 +204,7 @@ class Bert:
         """
         if classes < 2:
             raise ValueError(f"classes must be >= 2, got {classes}")
-        pooled = self._dropout(self._pooled(self._encoded(batch)[1]), "classifier")
+        pooled = self._dropout(self._pooled(self._encoded(batch)[1]), "classifier", self.config.classifier_dropout)
         logits = self._linear(pooled, classes, "classifier")
         loss = mean_cross_entropy(logits, batch.label, "label")
         current().fetch("loss", loss)

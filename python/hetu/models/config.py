@@ -1,58 +1,41 @@
-"""Configurations of models: by name, or the fields of a Hugging Face `config.json`."""
+"""Configurations of models: by name, or read from a Hugging Face `config.json` (config_file.py has its rules)."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import fields
-from pathlib import Path
 from typing import Any, TypeVar
 
+from hetu.models.config_file import in_folder, load, values_of
 from hetu.place import placed
 
 C = TypeVar("C")
-# Functions of hidden layers, as config.json calls them: operators of hetu.ops.
-ACTIVATIONS = {"gelu": "gelu", "gelu_new": "gelu_tanh", "gelu_pytorch_tanh": "gelu_tanh", "relu": "relu", "silu": "silu"}
-
-
-def _known_values(kind: type, loaded: Any, path: str) -> dict[str, Any]:
-    """The fields of a dataclass that a JSON file gives, with the types of their defaults; null is the default."""
-    if not isinstance(loaded, dict):
-        raise ValueError(f"{path}: holds no JSON object with a model's configuration")
-    if hasattr(kind, "spelled"):
-        loaded = kind.spelled(loaded, path)
-    values = {}
-    for f in fields(kind):
-        if loaded.get(f.name) is None:
-            continue
-        value, wanted = loaded[f.name], type(f.default)
-        if wanted is float and type(value) is int:
-            value = float(value)
-        if type(value) is not wanted:
-            raise ValueError(f"{path}: {f.name} is {value!r}, expected {wanted.__name__}, such as {f.default!r}")
-        values[f.name] = value
-    return values
+# Activation functions as config.json names them, and the operators of hetu.ops that compute them.
+ACTIVATIONS = {"gelu": "gelu", "gelu_python": "gelu", "gelu_new": "gelu_tanh", "gelu_fast": "gelu_tanh",
+               "gelu_pytorch_tanh": "gelu_tanh", "relu": "relu", "silu": "silu", "swish": "silu"}
 
 
 @placed()
 def read(kind: type[C], name: str, configs: Mapping[str, dict[str, Any]], changes: Mapping[str, Any]) -> C:
-    """A configuration that is known by name, or the path of a JSON file; `changes` replace single fields."""
+    """Returns a configuration by its name in `configs`, or from a `config.json` or a folder that holds one. `changes`
+    replace single fields. Raises ValueError: no such name or file, a file that values_of refuses, an unknown field in
+    `changes`."""
+    path = None
     if name in configs:
         values = dict(configs[name])
     else:
-        path = Path(name)
+        path = in_folder(name)
         if not path.is_file():
             raise ValueError(f"model '{name}' is neither one of {', '.join(configs)} nor a JSON file")
-        try:
-            loaded = json.loads(path.read_text())
-        except json.JSONDecodeError as error:
-            raise ValueError(f"{path}:{error.lineno}: not JSON: {error.msg}") from None
-        values = _known_values(kind, loaded, str(path))
+        values = values_of(kind, load(path), str(path))
     unknown = sorted(set(changes) - {f.name for f in fields(kind)})  # type: ignore[arg-type]
     if unknown:
         raise ValueError(f"{kind.__name__} has no {', '.join(unknown)}; it has "
                          f"{', '.join(f.name for f in fields(kind))}")  # type: ignore[arg-type]
-    return kind(**{**values, **changes})
+    try:
+        return kind(**{**values, **changes})
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}" if path else str(error)) from None
 
 
 def check_sizes(config: Any, may_be_0: tuple[str, ...] = ()) -> None:

@@ -7,18 +7,20 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from hetu import nn, ops
 from hetu.graph import Value
 from hetu.init import normal, zeros
 from hetu.models.config import ACTIVATIONS, check_activation, check_heads, check_sizes, read
+from hetu.models.config_file import ModelType
 from hetu.models.language import Cache, LanguageModel, attend, start_weights
 
 
 @dataclass
 class GptConfig:
-    """Fields of a GPT-2 `config.json`; n_inner 0: 4 n_embd."""
+    """Fields of a GPT-2 `config.json`. n_inner 0: 4 n_embd. scale_attn_weights: scores are divided by the root of a head's
+    width; scale_attn_by_inverse_layer_idx: and by the layer's number, from 1."""
 
     vocab_size: int = 50257
     n_positions: int = 1024
@@ -32,7 +34,16 @@ class GptConfig:
     attn_pdrop: float = 0.1
     layer_norm_epsilon: float = 1e-5
     initializer_range: float = 0.02
+    scale_attn_weights: bool = True
+    scale_attn_by_inverse_layer_idx: bool = False
     tie_word_embeddings: bool = True
+
+    # reorder_and_upcast_attn changes the precision of float16 models only: Hetu keeps scores in float32.
+    MODEL_TYPES: ClassVar = {"gpt2": ModelType(
+        renamed={"hidden_size": "n_embd", "max_position_embeddings": "n_positions", "num_attention_heads": "n_head",
+                 "num_hidden_layers": "n_layer"},
+        harmless=frozenset({"is_decoder", "n_ctx", "predict_special_tokens", "reorder_and_upcast_attn", "summary_activation",
+                            "summary_first_dropout", "summary_proj_to_labels", "summary_type", "summary_use_proj"}))}
 
     def __post_init__(self) -> None:
         check_sizes(self, ("n_inner",))
@@ -63,13 +74,19 @@ class Conv1D(nn.Module):
 
 
 class _Attention(nn.Module):
-    def __init__(self, c: GptConfig) -> None:
+    def __init__(self, c: GptConfig, layer: int) -> None:
         self.heads, self.dropout = c.n_head, c.attn_pdrop
+        # The operator divides scores by the root of a head's width. The query is multiplied by what differs from that.
+        self.factor = 1.0 if c.scale_attn_weights else math.sqrt(c.n_embd // c.n_head)
+        if c.scale_attn_by_inverse_layer_idx:
+            self.factor /= layer + 1
         self.c_attn, self.c_proj = Conv1D(3 * c.n_embd, c.n_embd), Conv1D(c.n_embd, c.n_embd)
         self.resid_dropout = nn.Dropout(c.resid_pdrop)
 
     def forward(self, x: Value, cache: Cache | None = None) -> Value:
         query, key, value = self.c_attn(x).split(3)
+        if self.factor != 1.0:
+            query = query * self.factor
         return self.resid_dropout(self.c_proj(attend(query, key, value, cache, heads=self.heads, dropout=self.dropout)))
 
 
@@ -84,8 +101,8 @@ class _Mlp(nn.Module):
 
 
 class _Block(nn.Module):
-    def __init__(self, c: GptConfig) -> None:
-        self.ln_1, self.attn = nn.LayerNorm(c.n_embd, c.layer_norm_epsilon), _Attention(c)
+    def __init__(self, c: GptConfig, layer: int) -> None:
+        self.ln_1, self.attn = nn.LayerNorm(c.n_embd, c.layer_norm_epsilon), _Attention(c, layer)
         self.ln_2, self.mlp = nn.LayerNorm(c.n_embd, c.layer_norm_epsilon), _Mlp(c)
 
     def forward(self, x: Value, cache: Cache | None = None) -> Value:
@@ -101,7 +118,7 @@ class Gpt(LanguageModel):
         self.positions = c.n_positions
         self.transformer = nn.ModuleDict({
             "wte": nn.Embedding(c.vocab_size, c.n_embd), "wpe": nn.Embedding(c.n_positions, c.n_embd),
-            "drop": nn.Dropout(c.embd_pdrop), "h": nn.ModuleList(_Block(c) for _ in range(c.n_layer)),
+            "drop": nn.Dropout(c.embd_pdrop), "h": nn.ModuleList(_Block(c, i) for i in range(c.n_layer)),
             "ln_f": nn.LayerNorm(c.n_embd, c.layer_norm_epsilon),
         })
         self.lm_head = nn.Linear(c.n_embd, c.vocab_size, bias=False)
@@ -113,8 +130,8 @@ class Gpt(LanguageModel):
 
     @classmethod
     def from_config(cls, name: str, **changes: Any) -> Gpt:
-        """`gpt2`, `gpt2-medium`, `gpt2-large`, `gpt2-xl`, `tiny`, or the path of a Hugging Face style JSON file; `changes`
-        replace single fields."""
+        """`gpt2`, `gpt2-medium`, `gpt2-large`, `gpt2-xl`, `tiny`, or the path of a GPT-2's `config.json`; `changes` replace
+        single fields."""
         return cls(read(GptConfig, name, CONFIGS, changes))
 
     def embed(self, ids: Value, places: Value | None = None) -> Value:

@@ -6,7 +6,7 @@ from typing import Any
 
 from hetu import nn, ops
 from hetu.arithmetic import kind_of
-from hetu.functions import concat
+from hetu.functions import concat, constant
 from hetu.graph import Value, current, cut
 from hetu.init import Init, zeros
 from hetu.models.losses import mean_cross_entropy
@@ -38,13 +38,27 @@ class Cache:
         self.new = key, value
         return concat([self.keys, key], 1), concat([self.values, value], 1)
 
+    def seen_within(self, window: int) -> Value:
+        """The attention mask: `seen`, or bool [B, N, length + N] of the last `window` tokens of each new one. The operator's
+        own window counts places in the cache, where a gap may precede the new tokens."""
+        import numpy as np  # half of a worker's start
 
-def attend(query: Value, key: Value, value: Value, cache: Cache | None, **attrs: Any) -> Value:
-    """Causal attention: of all tokens of a row, or of new ones to those before."""
+        length = self.keys.shape[1]
+        if not window or window >= length + self.places.shape[1]:
+            return self.seen
+        first = (self.places - window).unsqueeze(2)  # the last token that is too far away, [B, N, 1]
+        cached = constant(np.arange(length, dtype=np.int32).reshape(1, 1, length)) > first
+        return concat([cached, self.places.unsqueeze(1) > first], 2) & (self.seen > 0).unsqueeze(1)
+
+
+def attend(query: Value, key: Value, value: Value, cache: Cache | None, window: int = 0, **attrs: Any) -> Value:
+    """Causal attention over all tokens of a row, or from new tokens to the cached ones. window: a token sees the last
+    `window` tokens, itself included; 0: all."""
     if cache is None:
-        return ops.attention(query, key, value, causal=1, **attrs)[0]
+        return ops.attention(query, key, value, causal=1, window=window, **attrs)[0]
     several = int(query.shape[1] > 1)  # a single one sees all others, which its kernel knows to be simpler
-    return ops.attention(query, *cache.extend(key, value), cache.seen, causal=several, **attrs)[0]
+    keys, values = cache.extend(key, value)
+    return ops.attention(query, keys, values, cache.seen_within(window), causal=several, **attrs)[0]
 
 
 class LanguageModel(nn.Module):

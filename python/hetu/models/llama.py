@@ -1,24 +1,35 @@
-"""Llama: RMS norms, rotary positions, gated SiLU, heads that share keys and values.
+"""Llama and its relatives: RMS norms, rotary positions, gated MLPs, heads that share keys and values.
 
-Source: Touvron et al. 2023; names, shapes, starting weights and arithmetic as in Hugging Face's LlamaForCausalLM.
-B batch, T tokens, H width, V vocabulary.
+Sources: Touvron et al. 2023; names, shapes, starting weights and arithmetic as in Hugging Face's LlamaForCausalLM,
+MistralForCausalLM, Qwen2ForCausalLM, Qwen3ForCausalLM, GemmaForCausalLM, Gemma3ForCausalLM (text only) and
+GraniteForCausalLM. llama_types.py lists how each of them differs. B batch, T tokens, H width, V vocabulary.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+import math
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
 
 from hetu import nn, ops
+from hetu.functions import rms_norm
 from hetu.graph import Value
-from hetu.init import normal
+from hetu.init import normal, zeros
 from hetu.models.config import ACTIVATIONS, check_activation, check_heads, check_sizes, read
 from hetu.models.language import Cache, LanguageModel, attend, start_weights
+from hetu.models.llama_types import FULL, MODEL_TYPES, SLIDING
 
 
 @dataclass
 class LlamaConfig:
-    """Fields of a Llama `config.json`. num_key_value_heads 0: as many as heads; head_dim 0: hidden_size over the heads."""
+    """Fields of a Llama `config.json`, and what its relatives have besides.
+
+    num_key_value_heads 0: as many as heads; head_dim 0: hidden_size over the heads. A layer of the type
+    `sliding_attention` sees the last `sliding_window` tokens; layer_types empty: every layer slides if there is a window.
+    The query times the key is multiplied by attention_multiplier (None: one over the root of head_dim), each residual by
+    residual_multiplier, embeddings by embedding_multiplier; logits are divided by logits_scaling and bounded by
+    final_logit_softcapping.
+    """
 
     vocab_size: int = 32000
     hidden_size: int = 4096
@@ -36,9 +47,24 @@ class LlamaConfig:
     mlp_bias: bool = False
     attention_dropout: float = 0.0
     tie_word_embeddings: bool = False
+    sliding_window: int = 0
+    layer_types: list[str] = field(default_factory=list)
+    embedding_multiplier: float = 1.0
+    residual_multiplier: float = 1.0
+    attention_multiplier: float | None = None
+    logits_scaling: float = 1.0
+    final_logit_softcapping: float | None = None
+    sliding_rope_theta: float | None = None  # of layers that slide; None: rope_theta
+    output_bias: bool | None = None  # of attention's output; None: attention_bias
+    qk_norm: bool = False  # a norm of each head's query and key
+    offset_norms: bool = False  # norms multiply by 1 + weight
+    output_norms: bool = False  # also a norm behind attention and behind the MLP
+    scaled_embeddings: bool = False  # by the root of hidden_size
+
+    MODEL_TYPES: ClassVar = MODEL_TYPES
 
     def __post_init__(self) -> None:
-        check_sizes(self, ("num_key_value_heads", "head_dim"))
+        check_sizes(self, ("num_key_value_heads", "head_dim", "sliding_window"))
         self.num_key_value_heads = self.num_key_value_heads or self.num_attention_heads
         if not self.head_dim:
             check_heads(self.hidden_size, self.num_attention_heads, "hidden_size")
@@ -47,16 +73,27 @@ class LlamaConfig:
             raise ValueError(f"num_key_value_heads {self.num_key_value_heads} does not divide {self.num_attention_heads} "
                              "heads")
         check_activation(self.hidden_act, "hidden_act")
+        self._check_layer_types()
+        for name in ("logits_scaling", "final_logit_softcapping", "attention_multiplier"):
+            value = getattr(self, name)
+            if value is not None and not 0 < value < math.inf:
+                raise ValueError(f"{name} must be above 0, got {value}")
 
-    @staticmethod
-    def spelled(loaded: dict[str, Any], path: str) -> dict[str, Any]:
-        """The fields of a JSON file, of which newer ones have the base of rotary positions in rope_parameters. Throws
-        ValueError where positions are scaled."""
-        rope = loaded.get("rope_parameters") or loaded.get("rope_scaling") or {}
-        kind = rope.get("rope_type", rope.get("type", "default"))
-        if kind != "default":
-            raise ValueError(f"{path}: rotary positions of the type '{kind}' are scaled; known: default")
-        return {**loaded, "rope_theta": rope.get("rope_theta", loaded.get("rope_theta"))}
+    def _check_layer_types(self) -> None:
+        if not self.layer_types:
+            return
+        strange = [name for name in self.layer_types if name not in (FULL, SLIDING)]
+        if strange:
+            raise ValueError(f"layer_types names '{strange[0]}'; known: {FULL}, {SLIDING}")
+        if len(self.layer_types) != self.num_hidden_layers:
+            raise ValueError(f"layer_types names {len(self.layer_types)} layers, but num_hidden_layers is "
+                             f"{self.num_hidden_layers}")
+        if SLIDING in self.layer_types and not self.sliding_window:
+            raise ValueError(f"layer_types names a {SLIDING}, but sliding_window is not set")
+
+    def slides(self, layer: int) -> bool:
+        """Whether a layer sees the last sliding_window tokens only."""
+        return self.sliding_window > 0 and (not self.layer_types or self.layer_types[layer] == SLIDING)
 
 
 CONFIGS: dict[str, dict[str, Any]] = {
@@ -66,20 +103,54 @@ CONFIGS: dict[str, dict[str, Any]] = {
 }
 
 
+class _OffsetNorm(nn.RMSNorm):
+    """An RMS norm that multiplies by 1 + weight, as Gemma's do."""
+
+    def __init__(self, width: int, eps: float) -> None:
+        super().__init__(width, eps)
+        self.weight = nn.Parameter([width], zeros(), decay=False)
+
+    def forward(self, x: Value) -> Value:
+        return rms_norm(x, self.weight + 1.0, self.eps)
+
+
+def _norm(c: LlamaConfig, width: int) -> nn.RMSNorm:
+    return _OffsetNorm(width, c.rms_norm_eps) if c.offset_norms else nn.RMSNorm(width, c.rms_norm_eps)
+
+
+def _scaled(x: Value, factor: float) -> Value:
+    return x if factor == 1.0 else x * factor
+
+
 class _Attention(nn.Module):
-    def __init__(self, c: LlamaConfig) -> None:
+    def __init__(self, c: LlamaConfig, layer: int) -> None:
         self.config = c
+        self.window = c.sliding_window if c.slides(layer) else 0
+        self.base = c.sliding_rope_theta if c.slides(layer) and c.sliding_rope_theta is not None else c.rope_theta
         for name, heads in (("q_proj", c.num_attention_heads), ("k_proj", c.num_key_value_heads),
                             ("v_proj", c.num_key_value_heads)):
             setattr(self, name, nn.Linear(c.hidden_size, heads * c.head_dim, c.attention_bias))
-        self.o_proj = nn.Linear(c.num_attention_heads * c.head_dim, c.hidden_size, c.attention_bias)
+        self.o_proj = nn.Linear(c.num_attention_heads * c.head_dim, c.hidden_size,
+                                c.attention_bias if c.output_bias is None else c.output_bias)
+        if c.qk_norm:
+            self.q_norm, self.k_norm = _norm(c, c.head_dim), _norm(c, c.head_dim)
 
     def forward(self, x: Value, cache: Cache | None = None) -> Value:
         c, places = self.config, [] if cache is None else [cache.places]
-        query = ops.rotary(self.q_proj(x), *places, heads=c.num_attention_heads, base=c.rope_theta)
-        key = ops.rotary(self.k_proj(x), *places, heads=c.num_key_value_heads, base=c.rope_theta)
-        return self.o_proj(attend(query, key, self.v_proj(x), cache, heads=c.num_attention_heads,
+        query, key = self.q_proj(x), self.k_proj(x)
+        if c.qk_norm:
+            query, key = self._each_head(query, self.q_norm), self._each_head(key, self.k_norm)
+        query = ops.rotary(query, *places, heads=c.num_attention_heads, base=self.base)
+        key = ops.rotary(key, *places, heads=c.num_key_value_heads, base=self.base)
+        if c.attention_multiplier is not None:  # the operator divides by the root of head_dim
+            query = _scaled(query, c.attention_multiplier * math.sqrt(c.head_dim))
+        return self.o_proj(attend(query, key, self.v_proj(x), cache, self.window, heads=c.num_attention_heads,
                                   kv_heads=c.num_key_value_heads, dropout=c.attention_dropout))
+
+    def _each_head(self, x: Value, norm: nn.RMSNorm) -> Value:
+        batch, tokens, width = x.shape
+        d = self.config.head_dim
+        return norm(x.reshape(batch, tokens, width // d, d)).reshape(batch, tokens, width)
 
 
 class _Mlp(nn.Module):
@@ -93,25 +164,37 @@ class _Mlp(nn.Module):
 
 
 class _Block(nn.Module):
-    def __init__(self, c: LlamaConfig) -> None:
-        self.self_attn, self.mlp = _Attention(c), _Mlp(c)
-        self.input_layernorm, self.post_attention_layernorm = (nn.RMSNorm(c.hidden_size, c.rms_norm_eps) for _ in range(2))
+    """Attention and MLP, each behind a norm. With output_norms, transformers calls the MLP's norm
+    pre_feedforward_layernorm, and post_attention_layernorm the one behind attention."""
+
+    def __init__(self, c: LlamaConfig, layer: int) -> None:
+        self.config = c
+        self.self_attn, self.mlp = _Attention(c, layer), _Mlp(c)
+        self.input_layernorm, self.post_attention_layernorm = _norm(c, c.hidden_size), _norm(c, c.hidden_size)
+        if c.output_norms:
+            self.pre_feedforward_layernorm = _norm(c, c.hidden_size)
+            self.post_feedforward_layernorm = _norm(c, c.hidden_size)
 
     def forward(self, x: Value, cache: Cache | None = None) -> Value:
-        x = x + self.self_attn(self.input_layernorm(x), cache)
-        return x + self.mlp(self.post_attention_layernorm(x))
+        factor = self.config.residual_multiplier
+        attended = self.self_attn(self.input_layernorm(x), cache)
+        if self.config.output_norms:
+            x = x + _scaled(self.post_attention_layernorm(attended), factor)
+            return x + _scaled(self.post_feedforward_layernorm(self.mlp(self.pre_feedforward_layernorm(x))), factor)
+        x = x + _scaled(attended, factor)
+        return x + _scaled(self.mlp(self.post_attention_layernorm(x)), factor)
 
 
 class Llama(LanguageModel):
-    """A Llama, whose head has a table of its own unless the configuration ties them."""
+    """A Llama or one of its relatives, whose head has a table of its own unless the configuration ties them."""
 
     def __init__(self, config: LlamaConfig) -> None:
         c = self.config = config
         self.positions = c.max_position_embeddings
         self.model = nn.ModuleDict({
             "embed_tokens": nn.Embedding(c.vocab_size, c.hidden_size),
-            "layers": nn.ModuleList(_Block(c) for _ in range(c.num_hidden_layers)),
-            "norm": nn.RMSNorm(c.hidden_size, c.rms_norm_eps),
+            "layers": nn.ModuleList(_Block(c, i) for i in range(c.num_hidden_layers)),
+            "norm": _norm(c, c.hidden_size),
         })
         self.lm_head = nn.Linear(c.hidden_size, c.vocab_size, bias=False)
         if c.tie_word_embeddings:
@@ -120,11 +203,14 @@ class Llama(LanguageModel):
 
     @classmethod
     def from_config(cls, name: str, **changes: Any) -> Llama:
-        """`7b`, `tiny`, or the path of a Hugging Face style JSON file; `changes` replace single fields."""
+        """`7b`, `tiny`, or the path of a `config.json` of model_type llama, mistral, qwen2, qwen3, gemma, gemma3_text or
+        granite; `changes` replace single fields."""
         return cls(read(LlamaConfig, name, CONFIGS, changes))
 
     def embed(self, ids: Value, places: Value | None = None) -> Value:
-        return self.model.embed_tokens(ids)
+        c = self.config
+        return _scaled(self.model.embed_tokens(ids),
+                       c.embedding_multiplier * (math.sqrt(c.hidden_size) if c.scaled_embeddings else 1.0))
 
     def cached(self) -> int:
         return self.config.num_key_value_heads * self.config.head_dim
@@ -133,7 +219,9 @@ class Llama(LanguageModel):
         return self.model.layers
 
     def head(self, x: Value) -> Value:
-        return self.lm_head(self.model.norm(x))
+        most = self.config.final_logit_softcapping
+        logits = _scaled(self.lm_head(self.model.norm(x)), 1 / self.config.logits_scaling)
+        return logits if most is None else ops.tanh(logits * (1 / most)) * most
 
 
 __all__ = ["CONFIGS", "Llama", "LlamaConfig"]

@@ -7,11 +7,13 @@ B batch, T tokens, H width.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from hetu import nn, ops
 from hetu.graph import Value
 from hetu.init import normal, zeros
 from hetu.models.config import check_heads, check_sizes
+from hetu.models.config_file import ModelType
 
 
 @dataclass
@@ -25,6 +27,12 @@ class OptConfig:
     attention_dropout: float = 0.0
     do_layer_norm_before: bool = True
     init_std: float = 0.02
+
+    # Fields of the whole model are harmless: a layer doesn't have them.
+    MODEL_TYPES: ClassVar = {"opt": ModelType(
+        restricted={"activation_function": ("relu",), "enable_bias": (True,), "layer_norm_elementwise_affine": (True,)},
+        harmless=frozenset({"_remove_final_layer_norm", "layerdrop", "max_position_embeddings", "num_hidden_layers",
+                            "tie_word_embeddings", "vocab_size", "word_embed_proj_dim"}))}
 
     def __post_init__(self) -> None:
         check_sizes(self)

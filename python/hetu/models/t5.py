@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import ClassVar
 
 from hetu import nn, ops
 from hetu.functions import constant
 from hetu.graph import Value
 from hetu.init import normal
 from hetu.models.config import check_sizes
+from hetu.models.config_file import ModelType
 
 
 @dataclass
@@ -28,6 +30,14 @@ class T5Config:
     relative_attention_max_distance: int = 128
     dropout_rate: float = 0.1
     layer_norm_epsilon: float = 1e-6
+
+    # The defaults of this class are T5-base's, and those of transformers T5-small's. Fields of the whole model are harmless.
+    MODEL_TYPES: ClassVar = {"t5": ModelType(
+        defaults={"d_model": 512, "d_ff": 2048, "num_heads": 8},
+        renamed={"hidden_size": "d_model", "num_attention_heads": "num_heads", "head_dim": "d_kv"},
+        restricted={"dense_act_fn": ("relu",), "feed_forward_proj": ("relu",), "is_gated_act": (False,)},
+        harmless=frozenset({"classifier_dropout", "initializer_factor", "is_encoder_decoder", "n_positions",
+                            "num_decoder_layers", "num_hidden_layers", "num_layers", "tie_word_embeddings", "vocab_size"}))}
 
     def __post_init__(self) -> None:
         check_sizes(self)

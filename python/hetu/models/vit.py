@@ -7,7 +7,7 @@ ViTForImageClassification. B batch, P patches, H width.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from hetu import nn, ops
 from hetu.arithmetic import kind_of
@@ -15,13 +15,30 @@ from hetu.functions import concat
 from hetu.graph import Value, current, cut
 from hetu.init import truncated_normal
 from hetu.models.config import ACTIVATIONS, check_activation, check_heads, check_sizes, read
+from hetu.models.config_file import ModelType
 from hetu.models.language import start_weights
 from hetu.models.losses import mean_cross_entropy
 
 
+def _translate(given: dict[str, Any]) -> dict[str, Any]:
+    """Counts the classes of id2label, and takes a square written as two sides for its side."""
+    labels = given.get("id2label")
+    if labels is not None and not isinstance(labels, dict | list):
+        raise ValueError(f"id2label is {labels!r}, expected an object with a name for each class")
+    count = given.pop("num_labels", None)
+    if labels is not None and count not in (None, len(labels)):
+        raise ValueError(f"num_labels is {count!r}, but id2label names {len(labels)} classes")
+    for name in ("image_size", "patch_size"):
+        value = given.get(name)
+        if isinstance(value, list) and len(value) == 2 and value[0] == value[1]:
+            given[name] = value[0]
+    return {"num_labels": 2 if labels is None and count is None else count if labels is None else len(labels)}
+
+
 @dataclass
 class ViTConfig:
-    """Fields of a ViT `config.json`, and num_labels, which it has as id2label."""
+    """Fields of a ViT `config.json`. num_labels is the length of a file's id2label, and 2 for a file without one, as in
+    transformers."""
 
     hidden_size: int = 768
     num_hidden_layers: int = 12
@@ -37,6 +54,10 @@ class ViTConfig:
     num_channels: int = 3
     qkv_bias: bool = True
     num_labels: int = 1000
+
+    MODEL_TYPES: ClassVar = {"vit": ModelType(
+        translate=_translate, restricted={"problem_type": ("single_label_classification",)},
+        harmless=frozenset({"encoder_stride", "pooler_act", "pooler_output_size"}))}
 
     def __post_init__(self) -> None:
         check_sizes(self)
@@ -104,8 +125,7 @@ class ViT(nn.Module):
 
     @classmethod
     def from_config(cls, name: str, **changes: Any) -> ViT:
-        """`vit-base`, `vit-small`, `vit-tiny`, or the path of a Hugging Face style JSON file; `changes` replace single
-        fields."""
+        """`vit-base`, `vit-small`, `vit-tiny`, or the path of a ViT's `config.json`; `changes` replace single fields."""
         return cls(read(ViTConfig, name, CONFIGS, changes))
 
     def forward(self, image: Value) -> Value:

@@ -26,7 +26,7 @@ from hetu.data import Batches
 from hetu.functions import step_mean
 from hetu.graph import Value, cut, new_graph, parameter
 from hetu.job.executor import Executor
-from hetu.models.config import read
+from hetu.models.config_file import in_folder, load, model_type_of, values_of
 
 MIB = 1 << 20
 COLUMNS = ("bs", "time_f", "time_b", "time_kron", "time_inv", "time_prec", "mem_param", "mem_act", "mem_peak_err",
@@ -85,14 +85,12 @@ def shape_of(name: str, length: int | None) -> Shape:
         family, changes = NAMES[name]
         values = FAMILIES[family][0](**changes)
     else:
-        path = Path(name)
+        path = in_folder(name)
         if not path.is_file():
             raise ValueError(f"model '{name}' is neither one of {', '.join(NAMES)} nor a config.json")
-        values = read(models.BertConfig, name, {}, {})  # says what is wrong with the file
-        family = json.loads(path.read_text()).get("model_type", "bert")
-        if family not in FAMILIES:
-            raise ValueError(f"{name}: model_type '{family}' is not known; known: {', '.join(FAMILIES)}")
-        values = read(FAMILIES[family][0], name, {}, {})
+        loaded = load(path)
+        family = model_type_of(loaded, FAMILIES, str(path))
+        values = FAMILIES[family][0](**values_of(FAMILIES[family][0], loaded, str(path)))
     shape = FAMILIES[family][1](values)
     shape.length = length or LENGTHS[family]
     return shape
