@@ -14,6 +14,11 @@ std::string help() {
          "       hetu choose --workers P --global-batch S [--costs FILE [--blocks L]] [options]\n"
          "Ranks every method, number of micro-batches and recompute on or off by the predicted\n"
          "time per sample, among those that fit the memory limit; or every grid of P workers.\n\n"
+         "With --workers, costs are those of the whole model. Each of D stages takes 1/D of the "
+         "times\n"
+         "given by options, or its share of the stages or blocks of --costs, and a micro-batch of "
+         "B\n"
+         "samples takes B times as long as one sample (a CSV of blocks: its row for B).\n\n"
          "Options:\n" +
          help_text(options_of(fields(unused)));
 }

@@ -51,6 +51,7 @@ struct Search {
   std::string time_unit;
   std::vector<Configuration> found;  ///< the fastest of the closed model first
   std::vector<Excluded> excluded;
+  std::vector<std::string> notes;  ///< what the ranking rests on, one line each
 };
 
 /// Every method with a closed form, W D = P, and B a power of two with

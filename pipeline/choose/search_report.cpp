@@ -46,13 +46,15 @@ std::string to_text(const Search& search, int global_batch, std::size_t most) {
                 ? fmt::format("{:>12.1f}{:>13.1f}", c.simulated_step,
                               rate(c.simulated_step, global_batch, search.time_unit))
                 : fmt::format("{:>12}{:>13}", "-", "-");
-    text += fmt::format("{:>11.1f}\n", c.closed.bytes / (1 << 20));
+    text += c.closed.bytes > 0 ? fmt::format("{:>11.1f}\n", c.closed.bytes / (1 << 20))
+                               : fmt::format("{:>11}\n", "-");
   }
   if (search.found.size() > shown) text += fmt::format("{} more\n", search.found.size() - shown);
   if (search.found.empty()) text += "no configuration comes into question\n";
   if (search.found.size() > 0) text += "* no larger B of this method and grid fits\n";
   if (const Configuration* best = fastest_simulated(search))
     text += fmt::format("fastest simulated: {}\n", grid_of(*best));
+  for (const std::string& note : search.notes) text += note + "\n";
   int excluded = 0;
   for (const Excluded& e : search.excluded) excluded += e.count;
   if (excluded > 0) text += fmt::format("{} excluded, as:\n", excluded);
@@ -66,6 +68,7 @@ std::string to_text(const Search& search, int global_batch, std::size_t most) {
 std::string to_json(const Search& search, int global_batch) {
   json out = {{"time_unit", search.time_unit.empty() ? "unit" : search.time_unit},
               {"global_batch", global_batch},
+              {"notes", search.notes},
               {"found", json::array()},
               {"excluded", json::array()}};
   for (const Configuration& c : search.found) {

@@ -33,6 +33,11 @@ double cell_number(const std::string& cell, const std::string& at) {
 
 }  // namespace
 
+bool is_block_table(const std::string& text) {
+  const std::size_t first = text.find_first_not_of(" \t\r\n");
+  return first != std::string::npos && text.compare(first, 3, "bs,") == 0;
+}
+
 Costs costs_of_table(const std::string& text, const std::string& origin, const BlockTable& table) {
   if (table.micro_batch_size < 1 || table.blocks_per_stage < 1)
     wrong(origin,

@@ -6,6 +6,10 @@
 
 namespace hetu {
 
+/// Returns true if the text of a cost file is a table of measured blocks: a CSV whose first column
+/// is "bs".
+bool is_block_table(const std::string& text);
+
 /// Costs of a stage from a CSV that begins with "bs,": one row per batch size with the times (ms)
 /// and memory (MiB) of one block. Throws Config.
 Costs costs_of_table(const std::string& text, const std::string& origin, const BlockTable& table);

@@ -332,7 +332,7 @@ Costs costs_of_trace(const Trace& trace, const std::string& origin, bool warms_u
 Costs parse_costs(const std::string& text, const std::string& origin, const BlockTable& table) {
   const std::size_t first = text.find_first_not_of(" \t\r\n");
   if (first == std::string::npos) wrong(origin, "the file is empty");
-  if (text.compare(first, 3, "bs,") == 0) return costs_of_table(text, origin, table);
+  if (is_block_table(text)) return costs_of_table(text, origin, table);
   if (text[first] != '{')
     wrong(origin, "neither costs in JSON, nor a table that begins with 'bs,', nor a trace");
   check_nesting(text, origin);

@@ -3,6 +3,8 @@
 #include <algorithm>
 
 #include "graph/base/error.h"
+#include "pipeline/cost/block_table.h"
+#include "pipeline/ir/text_file.h"
 
 namespace hetu {
 namespace {
@@ -50,7 +52,9 @@ Fields fields(ChooseOptions& r) {
         .place = &r.workers,
         .argument = "P",
         .doc = "in place of --stages: searches W pipelines of D stages, W D = P, with gpipe, 1f1b "
-               "and chimera, by their closed forms; simulates the --top first ones",
+               "and chimera, by their closed forms, and simulates the first --top. Costs are then "
+               "of the whole model and of --micro-batch-size samples (1 if not given): a stage "
+               "takes 1/D of --forward and the like and of --allreduce, or its share of --costs",
         .range = {1, 1 << 16},
         .otherwise = ""},
        {.name = "global_batch",
@@ -91,10 +95,17 @@ void scale(StageCost& c, double by) {
     *part *= by;
 }
 
+// The costs as they are given. Unless the file is a CSV of blocks, --micro-batch-size only says how
+// many samples they are of.
+Costs costs_as_given(PlanOptions o) {
+  if (o.costs.table.blocks_per_stage == 0) o.costs.table.micro_batch_size = 0;
+  return costs_of(o);
+}
+
 // The costs of a micro-batch of batch / M samples.
 Costs costs_of_micros(const ChooseOptions& r, int micro_batches) {
   const auto batch = static_cast<int>(r.batch_size);
-  if (batch == 0) return costs_of(r.plan);
+  if (batch == 0) return costs_as_given(r.plan);
   require(batch % micro_batches == 0, "a batch of {} samples has no {} equal micro-batches", batch,
           micro_batches);
   const int samples = batch / micro_batches;
@@ -104,32 +115,49 @@ Costs costs_of_micros(const ChooseOptions& r, int micro_batches) {
     return costs_of(o);
   }
   const double by = static_cast<double>(samples) / std::max(1, o.costs.table.micro_batch_size);
-  o.costs.table.micro_batch_size = 0;
-  Costs costs = costs_of(o);
+  Costs costs = costs_as_given(o);
   for (StageCost& c : costs.stages) scale(c, by);
   for (BlockCost& b : costs.blocks) scale(b.cost, by);
   return costs;
 }
 
-}  // namespace
-
-namespace {
-
-// The costs of D stages and micro-batches of so many samples.
+// A search varies D and the size of a micro-batch, so costs that stay the same for every D would
+// rank nothing. Costs are therefore those of the whole model, and each stage gets its share:
+// times by options are divided by D, those of a file are cut anew. Both grow with the samples of
+// a micro-batch. The all-reduce sums one stage's gradient, so it is a share of the model's, too.
 Costs costs_of_grid(const ChooseOptions& r, int stages, int samples) {
   PlanOptions o = r.plan;
+  const double whole_allreduce = o.costs.allreduce;
+  Costs costs;
   if (r.blocks > 0) {
     require(r.blocks % stages == 0, "{} blocks make no {} equal stages", r.blocks, stages);
     o.costs.table = {.micro_batch_size = samples, .blocks_per_stage = r.blocks / stages};
     o.costs.bytes *= samples;
-    return costs_of(o);
+    costs = costs_of(o);
+  } else {
+    const double by = static_cast<double>(samples) / std::max(1, o.costs.table.micro_batch_size);
+    costs = costs_as_given(o);
+    for (StageCost& c : costs.stages) scale(c, by);
+    for (BlockCost& b : costs.blocks) scale(b.cost, by);
+    costs.allreduce *= static_cast<double>(costs.stages.size()) / stages;
+    costs.per_worker = false;
+    costs = recut(costs, stages);
   }
-  const double by = static_cast<double>(samples) / std::max(1, o.costs.table.micro_batch_size);
-  o.costs.table.micro_batch_size = 0;
-  Costs costs = costs_of(o);
-  for (StageCost& c : costs.stages) scale(c, by);
-  for (BlockCost& b : costs.blocks) scale(b.cost, by);
-  return recut(costs, stages);
+  if (o.has("allreduce")) costs.allreduce = whole_allreduce / stages;
+  return costs;
+}
+
+void check_costs_of_search(const ChooseOptions& r) {
+  const std::string& file = r.plan.costs.costs;
+  const bool is_table = !file.empty() && is_block_table(read_text(file));
+  require(
+      r.blocks == 0 || is_table,
+      "--blocks {}: it counts the blocks of a CSV; give --costs FILE.csv, or leave --blocks out",
+      r.blocks);
+  require(!is_table || r.blocks > 0,
+          "--costs {}: a CSV has the costs of one block; give --blocks L, the number of blocks of "
+          "the model",
+          file);
 }
 
 void check_search(const ChooseOptions& r) {
@@ -143,6 +171,29 @@ void check_search(const ChooseOptions& r) {
   require(r.plan.costs.table.blocks_per_stage == 0,
           "--workers: a stage has --blocks / D blocks; --blocks-per-stage says otherwise");
   require(r.plan.sizes.memory_limit == 0, "--workers: --memory-limit is in bytes, as 16GiB");
+  check_costs_of_search(r);
+}
+
+// Says which costs nobody gave, so that a ranking without them isn't taken for more than it is.
+std::vector<std::string> notes_of(const ChooseOptions& r) {
+  const PlanOptions& o = r.plan;
+  std::vector<std::string> notes;
+  if (o.costs.costs.empty()) {
+    const Costs whole = costs_of_grid(r, 1, 1);
+    const StageCost& c = whole.stages[0];
+    notes.push_back(fmt::format(
+        "costs of the whole model and one sample: forward {:g}, backward {:g}; a stage takes 1/D",
+        c.forward, c.input_grad + c.weight_grad));
+    if (!o.has("latency") && !o.has("bytes") && !o.has("allreduce"))
+      notes.push_back(
+          "messages and all-reduces take no time: give --latency, --bytes and "
+          "--bandwidth, and --allreduce, or --costs FILE");
+  }
+  const bool uneven = o.has("speed") || o.has("slow") || o.has("hetero") || o.has("jitter");
+  if (uneven)
+    notes.push_back(
+        "the closed forms count all workers as equally fast; the simulated times don't");
+  return notes;
 }
 
 }  // namespace
@@ -158,10 +209,15 @@ Search search_of(ChooseOptions& r) {
   search.simulated = r.top;
   search.sync = r.plan.sync;
   search.run = r.plan.run;
-  // What is wrong with a file is said once, not of each grid.
-  if (!r.plan.costs.costs.empty() && r.blocks == 0) costs_of_grid(r, 1, 1);
-  return search_configurations(
-      search, [&](int stages, int samples) { return costs_of_grid(r, stages, samples); });
+  // An error in a file is reported once, not for each grid.
+  if (r.blocks == 0) check_bytes_known(r.plan, costs_of_grid(r, 1, 1));
+  Search found = search_configurations(search, [&](int stages, int samples) {
+    Costs costs = costs_of_grid(r, stages, samples);
+    check_bytes_known(r.plan, costs);
+    return costs;
+  });
+  found.notes = notes_of(r);
+  return found;
 }
 
 std::string choice_of(ChooseOptions& r) {
@@ -191,9 +247,12 @@ Ranking ranking_of(ChooseOptions& r) {
   rank.sync = r.plan.sync;
   rank.run = r.plan.run;
   rank.samples = rank.batch > 0 ? 0 : std::max(1, r.plan.costs.table.micro_batch_size);
-  // What is wrong with a file is said once, not of each method.
+  // An error in a file is reported once, not for each method.
   CostOptions& costs = r.plan.costs;
-  if (!costs.costs.empty() && costs.table.blocks_per_stage == 0) costs_of(r.plan);
+  require(costs.table.blocks_per_stage == 0 || costs.costs.empty() ||
+              is_block_table(read_text(costs.costs)),
+          "--blocks-per-stage: it chooses from a CSV of blocks, and {} is not one", costs.costs);
+  if (costs.table.blocks_per_stage == 0) check_bytes_known(r.plan, costs_as_given(r.plan));
   if (costs.costs.empty() && rank.batch == 0) costs.table = {};
   return rank_methods(rank, [&](int micro_batches) { return costs_of_micros(r, micro_batches); });
 }

@@ -3,11 +3,13 @@
 #include <filesystem>
 
 #include "graph/base/error.h"
+#include "pipeline/cost/block_table.h"
 #include "pipeline/fill/curvature.h"
 #include "pipeline/generate/generate.h"
 #include "pipeline/ir/plan_file.h"
 #include "pipeline/ir/reduction.h"
 #include "pipeline/ir/run_length.h"
+#include "pipeline/ir/text_file.h"
 #include "pipeline/lower/lower.h"
 #include "pipeline/options/plan_options.h"
 #include "pipeline/verify/verify.h"
@@ -150,10 +152,7 @@ Schedule finished(const PlanOptions& o, Schedule plan) {
 // The least that a stage's bytes come to, worker by worker, against the bound.
 void check_bytes(const PlanOptions& o, const Schedule& lowered) {
   const Costs costs = costs_for(o, lowered);
-  const bool known = std::any_of(costs.stages.begin(), costs.stages.end(), [](const StageCost& c) {
-    return c.activation_bytes > 0 || c.weight_bytes > 0;
-  });
-  require(known, "--memory-limit in bytes needs --costs with activation_bytes or weight_bytes");
+  check_bytes_known(o, costs);
   const Simulation s = simulate(lowered, costs);
   std::string lines;
   for (std::size_t w = 0; w < s.workers.size(); ++w) {
@@ -167,6 +166,14 @@ void check_bytes(const PlanOptions& o, const Schedule& lowered) {
 }
 
 }  // namespace
+
+void check_bytes_known(const PlanOptions& o, const Costs& costs) {
+  const bool known = std::any_of(costs.stages.begin(), costs.stages.end(), [](const StageCost& c) {
+    return c.activation_bytes > 0 || c.weight_bytes > 0;
+  });
+  require(known || o.sizes.memory_bytes == 0,
+          "--memory-limit in bytes needs --costs with activation_bytes or weight_bytes");
+}
 
 Schedule plan_of(const PlanOptions& o) {
   const Method* method = find_method(o.source);
@@ -247,7 +254,13 @@ Costs costs_of(const PlanOptions& o) {
   const CostOptions& told = o.costs;
   Costs costs;
   if (!told.costs.empty()) {
-    costs = read_costs(told.costs, told.table);
+    const std::string text = read_text(told.costs);
+    require(is_block_table(text) ||
+                (told.table.micro_batch_size == 0 && told.table.blocks_per_stage == 0),
+            "--micro-batch-size and --blocks-per-stage choose from a CSV of blocks, and {} is not "
+            "one; leave them out",
+            told.costs);
+    costs = parse_costs(text, told.costs, told.table);
   } else {
     require(told.table.micro_batch_size == 0 && told.table.blocks_per_stage == 0,
             "--micro-batch-size and --blocks-per-stage are for --costs FILE.csv");

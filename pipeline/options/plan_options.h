@@ -85,6 +85,10 @@ Schedule lowered_plan(const PlanOptions& o, const Schedule& plan);
 /// The costs of the options, as they stand there.
 Costs costs_of(const PlanOptions& o);
 
+/// Throws InvalidArgument if a memory limit in bytes is given and the costs contain no bytes to
+/// compare with it.
+void check_bytes_known(const PlanOptions& o, const Costs& costs);
+
 /// The same for a plan of so many model stages: costs that know their blocks are cut anew, by the
 /// partition if one is told. `apart`: pipelines may be cut each in its own way.
 Costs costs_for(const PlanOptions& o, int model_stages, bool apart = false);

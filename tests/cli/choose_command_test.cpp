@@ -1,10 +1,13 @@
 #include <gmock/gmock.h>
 
+#include <nlohmann/json.hpp>
+
 #include "tests/cli/run_hetu.h"
 
 namespace hetu {
 namespace {
 
+using testing::AllOf;
 using testing::HasSubstr;
 using testing::Not;
 using testing::StartsWith;
@@ -53,13 +56,56 @@ TEST(ChooseCommand, SearchesGridsOfWorkers) {
   ASSERT_EQ(one.status, 0) << one.err;
   EXPECT_THAT(one.out, HasSubstr("\"recompute\": true"));
   EXPECT_THAT(one.out, HasSubstr("a worker needs more than 1024.0 MiB"));
-  // The unit costs of options: 8 workers, each stage 1 / D of F and B.
-  const Outcome units = hetu("choose --workers 8 --global-batch 8 --methods 1f1b");
-  ASSERT_EQ(units.status, 0) << units.err;
-  EXPECT_THAT(units.out, HasSubstr("1f1b W=8 D=1 B=1 N=1 "));
+}
+
+// Runs a search and returns its JSON.
+nlohmann::json search(const std::string& arguments) {
+  const Outcome o = hetu("choose --format json " + arguments);
+  EXPECT_EQ(o.status, 0) << o.err;
+  return o.status == 0 ? nlohmann::json::parse(o.out) : nlohmann::json::object();
+}
+
+// The work of a stage follows from D and B wherever the costs come from: F and B of a micro-batch
+// are B / D of the model's, and the sum of a stage's gradient is 1 / D of the model's.
+TEST(ChooseCommand, SharesTheModelsCostsAmongStages) {
+  file("two.json",
+       R"({"stages": [{"forward": 2, "input_grad": 2, "weight_grad": 2},
+                      {"forward": 2, "input_grad": 2, "weight_grad": 2}], "allreduce": 6})");
+  const std::string grid = "--workers 8 --global-batch 64 --methods gpipe,1f1b ";
+  for (const auto& [costs, model, sum] : std::vector<std::tuple<std::string, double, double>>{
+           {"", 3, 0},
+           {"--forward 4 --backward 8 --allreduce 12", 12, 12},
+           {"--micro-batch-size 4 --forward 8 --backward 16", 6, 0},
+           {"--costs two.json", 12, 12},
+           {"--costs two.json --allreduce 4", 12, 4}}) {
+    const nlohmann::json all = search(grid + costs);
+    ASSERT_GT(all["found"].size(), 20U) << costs;
+    for (const nlohmann::json& c : all["found"]) {
+      const double n = c["micro_batches"], d = c["stages"], b = c["micro_batch_size"];
+      const double slots = n + d - 1;
+      EXPECT_NEAR(c["closed_compute"].get<double>(), slots * model * b / d, 1e-9) << costs << c;
+      EXPECT_NEAR(c["closed_allreduce"].get<double>(), c["pipelines"] > 1 ? sum / d : 0, 1e-9);
+    }
+    // Without messages and sums the only cost is the bubble, which one stage doesn't have.
+    if (sum > 0) continue;
+    EXPECT_EQ(all["found"][0]["stages"], 1) << costs;
+  }
+}
+
+TEST(ChooseCommand, SaysWhichCostsASearchRestsOn) {
+  const std::string grid = "choose --workers 4 --global-batch 8 ";
+  EXPECT_THAT(hetu(grid).out,
+              AllOf(HasSubstr("forward 1, backward 2; a stage takes 1/D\n"),
+                    HasSubstr("messages and all-reduces take no time: give --latency"),
+                    Not(HasSubstr("equally fast"))));
+  EXPECT_THAT(hetu(grid + "--latency 1 --speed 1,1,1,2").out,
+              AllOf(Not(HasSubstr("take no time")), HasSubstr("all workers as equally fast")));
+  EXPECT_THAT(hetu("choose --help").out, HasSubstr("Each of D stages takes 1/D of the times"));
 }
 
 TEST(ChooseCommand, RefusesInOneLine) {
+  file("one.json", R"({"stages": [{"forward": 2}]})");
+  file("blocks.csv", "bs,time_f,time_b\n8,1,2\n");
   for (const auto& [arguments, words] : std::vector<std::pair<std::string, std::string>>{
            {"", "needs --stages"},
            {"1f1b --stages 2", "takes options only, got '1f1b'"},
@@ -73,6 +119,12 @@ TEST(ChooseCommand, RefusesInOneLine) {
            {"--workers 4 --global-batch 8 --memory-limit 3", "in bytes"},
            {"--workers 4 --global-batch 8 --asynchronous", "a flush after each step"},
            {"--workers 4 --global-batch 8 --blocks-per-stage 2", "--blocks / D"},
+           {"--workers 4 --global-batch 8 --memory-limit 1GiB", "needs --costs with"},
+           {"--stages 4 --memory-limit 1GiB", "needs --costs with"},
+           {"--workers 4 --global-batch 8 --blocks 8", "--blocks 8: it counts the blocks of a CSV"},
+           {"--workers 4 --global-batch 8 --blocks 8 --costs one.json", "the blocks of a CSV"},
+           {"--workers 4 --global-batch 8 --costs blocks.csv", "give --blocks L"},
+           {"--stages 2 --costs one.json --blocks-per-stage 2", "one.json is not one"},
            {"--stages 4 --global-batch 8", "go with --workers"},
            {"--stages 2 --format svg", "unknown 'svg'"}}) {
     const Outcome o = hetu("choose " + arguments);
