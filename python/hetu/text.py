@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -9,6 +10,7 @@ from hetu import _hetu
 from hetu.data import Data, decoding_threads
 from hetu.graph import current
 from hetu.names import missing_from
+from hetu.notice import notice
 from hetu.place import placed
 from hetu.rows import checksum, spread
 
@@ -25,9 +27,29 @@ def _files(path: str) -> list[Path]:
     return found
 
 
+def _turn_off(tokenizer: Any) -> list[str]:
+    """Turns off what would lose, add or randomly change tokens of a text, and returns what that was."""
+    unused = []
+    if tokenizer.truncation is not None:
+        unused.append(f"truncation to {tokenizer.truncation['max_length']} tokens")
+        tokenizer.no_truncation()
+    if tokenizer.padding is not None:
+        unused.append("padding")
+        tokenizer.no_padding()
+    if getattr(tokenizer.model, "dropout", None):  # of BPE
+        unused.append(f"random merges (dropout {tokenizer.model.dropout:.3g})")
+        tokenizer.model.dropout = None
+    return unused
+
+
 class Vocabulary:
-    """What makes numbers of text: bytes (`file` None), or the tokens of a tokenizer.json, for which Hugging Face's
-    tokenizers must be installed."""
+    """Makes token numbers of text: its bytes (`file` None), or the tokens of a tokenizer.json or of the folder with it,
+    for which Hugging Face's tokenizers must be installed.
+
+    `size` is the largest number plus one. Every token of a text counts, and the same text gives the same tokens in every
+    worker: truncation, padding and random merges that the file stores are turned off, and a line says so. Added tokens,
+    the normalizer and the special tokens of a template apply as they are stored.
+    """
 
     @placed()
     def __init__(self, file: str | None = None) -> None:
@@ -39,19 +61,33 @@ class Vocabulary:
         except ImportError:
             raise ValueError(f"vocabulary '{file}': tokenizers is not installed here (pip install tokenizers); without a "
                              "vocabulary the bytes of the text are read") from None
+        path = Path(file).expanduser()
+        path = path / "tokenizer.json" if path.is_dir() else path
         try:
-            self._tokenizer = tokenizers.Tokenizer.from_file(str(file))
+            raw = path.read_bytes()
+            self._tokenizer = tokenizers.Tokenizer.from_str(raw.decode(json.detect_encoding(raw)))
         except Exception as error:  # its own kinds
-            raise ValueError(f"vocabulary '{file}': no tokenizer.json of Hugging Face's tokenizers: {error}") from None
-        self.size = self._tokenizer.get_vocab_size()
+            raise ValueError(f"vocabulary '{path}': no tokenizer.json of Hugging Face's tokenizers: {error}") from None
+        self.size = max(self._tokenizer.get_vocab().values(), default=-1) + 1
+        unused = _turn_off(self._tokenizer)
+        if unused:
+            notice(f"vocabulary '{path}': {' and '.join(unused)} that the file stores are not applied to text")
 
-    def encode(self, text: bytes) -> numpy.ndarray:
-        """int32, one number per token."""
+    def encode(self, text: bytes, name: str = "text") -> numpy.ndarray:
+        """int32, one number per token. Raises ValueError with `name` if tokens are wanted of what is not UTF-8."""
         import numpy as np  # half of a worker's start
 
         if self._tokenizer is None:
             return np.frombuffer(text, np.uint8).astype(np.int32)
-        return np.asarray(self._tokenizer.encode(text.decode("utf-8", "replace")).ids, np.int32)
+        try:
+            words = text.decode("utf-8-sig")
+        except UnicodeDecodeError as error:
+            raise ValueError(f"{name}: byte {error.start} (0x{text[error.start]:02x}) is not UTF-8; convert the file to "
+                             "UTF-8, or train on its bytes without a vocabulary") from None
+        ids = np.asarray(self._tokenizer.encode(words).ids, np.int32)
+        if ids.size and ids.max() >= self.size:  # the template may name any number
+            raise ValueError(f"{name}: the vocabulary gives token {ids.max()}, but its tokens are 0 to {self.size - 1}")
+        return ids
 
     def decode(self, ids: Any) -> str:
         """The text of numbers."""
@@ -74,7 +110,7 @@ class Text(Data):
         if length < 1:
             current().refuse(f"text '{path}': length must be >= 1, got {length}")
         self.vocabulary, self.train, self.seed, self.length = vocabulary or Vocabulary(), train, seed, length
-        tokens = np.concatenate([self.vocabulary.encode(file.read_bytes()) for file in _files(path)])
+        tokens = np.concatenate([self.vocabulary.encode(file.read_bytes(), str(file)) for file in _files(path)])
         count = (len(tokens) - 1) // length
         if count < 1:
             current().refuse(f"text '{path}': {len(tokens)} tokens are fewer than one row of {length + 1}")

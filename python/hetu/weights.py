@@ -16,6 +16,7 @@ from typing import Any
 from hetu import _hetu
 from hetu.arithmetic import kind_of
 from hetu.graph import GraphBuilder, Value, current
+from hetu.notice import notice
 from hetu.place import placed
 
 
@@ -158,8 +159,7 @@ def load_weights(source: Any, missing: str | Sequence[str] = (), extra: str | Se
     loading.take(_of_arrays(source, graph) if arrays else _of_file(str(source)))
     loading.check()
     loading.give()
-    if _hetu.env()["worker"] == 0 and not _hetu.env()["check"]:
-        print(loading.done, flush=True)
+    notice(loading.done)
     return loading.done
 
 
