@@ -21,7 +21,7 @@ COMMANDS = [
     "hetu compare", "hetu fill", "hetu checkpoint", "hetu ps serve", "hetu ps status", "hetu data check",
     "hetu data sample", "hetu data vocabulary", "hetu data prepare", "hetu profile-blocks", "hetu genschedule",
     "hetu simulate-varuna", "hetu doctor", "hetu completion", "heturun",
-    "train_bert.py", "main_bert.py", "train_gpt.py", "train_resnet.py", "train_ctr.py",
+    "train_bert.py", "main_bert.py", "main_bert_simple.py", "train_gpt.py", "train_resnet.py", "train_ctr.py",
 ]
 HEAD = """# Reference
 

@@ -53,7 +53,7 @@ class Page(unittest.TestCase):
         """What is spelled otherwise here is replaced, not there."""
         told = "".join(subprocess.run([sys.executable, str(ROOT / "python" / script), "--help"], capture_output=True,
                                       text=True, check=True).stdout
-                       for script in ("train_bert.py", "train_resnet.py", "main_bert.py", "heturun"))
+                       for script in ("train_bert.py", "train_resnet.py", "main_bert.py", "main_bert_simple.py", "heturun"))
         known = set(re.findall(r"(?<![\w-])--[a-z][\w-]*", told))
         seen = 0
         for (system, first), (_, state) in rows().items():
@@ -156,6 +156,12 @@ class Checks(TrainCase):
                               "--micro_batch_size", 1, "--profile", "--log_interval", 4, cwd=self.folder)
         self.assertRegex(said.stdout, r"num_replica: 2\n(.*\n)+.*epoch1 step8 loss = (.*\n)+.*Finished\.")
         self.assertTrue((self.folder / "bert_prof" / "tiny_chimera_4stages_4gpus_microbs1_acc1.pdf").is_file())
+
+    def test_main_bert_simple(self):
+        said = self.run_words("heturun", "-w", 2, sys.executable, ROOT / "python" / "main_bert_simple.py", *self.text_words(),
+                              "--bert_config_path", "tiny", "--max_seq_length", 16, "--batch_size", 8,
+                              "--num_optimization_steps", 2, cwd=self.folder)
+        self.assertRegex(said.stdout, r"global batch: 8 samples per step, 2 pipelines x 4\n(.*\n)+.*Finished\.")
 
     def test_by_hand(self):
         """On one host; tests/hosts/by_hand_test.py has two."""

@@ -56,6 +56,14 @@ class Steps(unittest.TestCase):
                          + losses(job, steps=2), whole)
         self.assertEqual((job.step, losses(job, until=7), losses(job, until=2)), (7, [], []))
 
+    def test_progress_begins_with_the_global_batch(self):
+        for devices, shares in ((None, " in 2 micro-batches of 4"),
+                                ("threads:2x1", ", 2 pipelines x 4, each in 2 micro-batches of 2")):
+            said = io.StringIO()
+            with contextlib.redirect_stderr(said):
+                list(build(devices, micro_batches=2).run(steps=1, hooks=[ht.hooks.Progress(1)]))
+            self.assertEqual(said.getvalue().splitlines()[0], f"global batch: 8 samples per step{shares}")
+
     def test_after_a_resume(self):
         whole = losses(build(), steps=9)
         self.assertEqual(losses(build(), steps=4, checkpoint=self.folder), whole[:4])

@@ -1,5 +1,6 @@
-"""main_bert.py: Chimera's and PipeFisher's script by their flags: each method learns the same, banner and lines, profiles
-as PDF, resuming, --config, and what is wrong in one line.
+"""main_bert.py and main_bert_simple.py, the scripts of Chimera and PipeFisher, with their flags: each method learns the
+same, any number of workers trains the same global batch, banner and lines, profiles as PDF, resuming, --config, and errors
+in one line.
 """
 import pathlib
 import re
@@ -8,13 +9,16 @@ import sys
 import tempfile
 import unittest
 
+import main_bert_simple
 from prose_text import write_prose
 from train_cases import HETURUN, ROOT
 
-SCRIPT = ROOT / "python" / "main_bert.py"
 
+class ScriptCase(unittest.TestCase):
+    """A text, its vocabulary and runs of one script."""
 
-class MainBert(unittest.TestCase):
+    script: pathlib.Path
+
     @classmethod
     def setUpClass(cls):
         folder = tempfile.TemporaryDirectory()
@@ -25,10 +29,10 @@ class MainBert(unittest.TestCase):
         subprocess.run(["hetu", "data", "vocabulary", cls.text, "--encoding", "latin-1", "-o", vocabulary, "--size", "500"],
                        check=True, stdout=subprocess.DEVNULL)
         cls.words = ["--corpus_path", cls.text, "--vocab_path", vocabulary, "--bert_config_path", "tiny", "--do_lower_case",
-                     "--max_seq_length", 32, "--micro_batch_size", 2, "--log_interval", 2, "--adam_learning_rate", "1e-3"]
+                     "--max_seq_length", 32, "--log_interval", 2]
 
     def start(self, workers, *more):
-        command = [*HETURUN, "-w", workers, sys.executable, SCRIPT, *self.words, *more]
+        command = [*HETURUN, "-w", workers, sys.executable, self.script, *self.words, *more]
         return subprocess.run([str(w) for w in command], capture_output=True, text=True, timeout=600, cwd=self.folder)
 
     def train(self, workers, *more):
@@ -39,6 +43,22 @@ class MainBert(unittest.TestCase):
 
     def losses(self, said):
         return re.findall(r"epoch(\d+) step(\d+) loss = ([\d.]+)", said)
+
+    def refused(self, workers, message, *more):
+        done = self.start(workers, *more)
+        self.assertNotEqual(done.returncode, 0, done.stdout)
+        lines = [line for line in (done.stdout + done.stderr).splitlines() if f"{self.script.name}:" in line]
+        self.assertEqual(len(set(lines)), 1, done.stdout + done.stderr)
+        self.assertIn(message, lines[0])
+
+
+class MainBert(ScriptCase):
+    script = ROOT / "python" / "main_bert.py"
+
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        cls.words += ["--micro_batch_size", 2, "--adam_learning_rate", "1e-3"]
 
     def test_methods_learn_the_same_and_the_banner_says_where_stages_are(self):
         found = {}
@@ -87,12 +107,10 @@ class MainBert(unittest.TestCase):
             config.write_text(text)
             self.refused(2, message, "--config", config)
 
-    def refused(self, workers, message, *more):
-        done = self.start(workers, *more)
-        self.assertNotEqual(done.returncode, 0, done.stdout)
-        lines = [line for line in (done.stdout + done.stderr).splitlines() if "main_bert.py:" in line]
-        self.assertEqual(len(set(lines)), 1, done.stdout + done.stderr)
-        self.assertIn(message, lines[0])
+    def test_the_first_line_is_the_global_batch(self):
+        said = self.train(4, "--num_stages", 2, "--num_optimization_steps", 1)
+        first = next(line for line in said.splitlines() if "computing on" not in line)
+        self.assertEqual(first, "[w0] global batch: 8 samples per step, 2 pipelines x 4, each in 2 micro-batches of 2")
 
     def test_wrong_flags_are_one_line(self):
         for workers, message, *more in [
@@ -104,6 +122,61 @@ class MainBert(unittest.TestCase):
              "--num_pipelines", 3),
             (4, "--wandb is not offered", "--num_epochs", 1, "--wandb"),
             (4, "--micro_batch_size must be >= 1, got 0", "--num_epochs", 1, "--micro_batch_size", 0),
+        ]:
+            with self.subTest(message):
+                self.refused(workers, message, *more)
+
+
+class MainBertSimple(ScriptCase):
+    script = ROOT / "python" / "main_bert_simple.py"
+
+    def test_the_batch_is_that_of_all_workers(self):
+        """The same flags train the same, whatever the number of workers is."""
+        for switches in ([], ["--adam"], ["--ngd_training", "--ngd_with_lamb", "--inv_interval", 2]):
+            found = {}
+            for workers, accumulation in ((1, 1), (2, 1), (2, 2)):
+                said = self.train(workers, "--batch_size", 8, "--num_optimization_steps", 5, "--learning_rate", "1e-3",
+                                  "--gradient_accumulation_steps", accumulation, *switches)
+                self.assertEqual([step for _, step, _ in self.losses(said)], ["1", "3", "5"])
+                found[workers, accumulation] = [float(loss) for _, _, loss in self.losses(said)]
+                shares = {(1, 1): "", (2, 1): ", 2 pipelines x 4", (2, 2): ", 2 pipelines x 4, each in 2 micro-batches of 2"}
+                first = next(line for line in said.splitlines() if "computing on" not in line)
+                self.assertEqual(first.removeprefix("[w0] "),
+                                 f"global batch: 8 samples per step{shares[workers, accumulation]}")
+                self.assertRegex(said, r"loss = ([\d.]+) \(([\d.]+) \+ ([\d.]+)\)\n")
+            for losses in found.values():
+                for loss, alone in zip(losses, found[1, 1], strict=True):
+                    self.assertAlmostEqual(loss, alone, delta=2e-4, msg=f"{switches} {found}")
+
+    def test_optimizers_are_those_of_the_script(self):
+        base = ["--corpus_path", "t", "--vocab_path", "v", "--bert_config_path", "tiny", "--num_epochs", "1"]
+        for switches, kind, settings in [
+            ([], "lamb", {"schedule": "nvlamb", "learning_rate": 3e-5, "warmup_share": 0.1, "weight_decay": 0.01}),
+            (["--adam"], "bertadam", {"schedule": "bert_linear", "clip_norm": 1.0, "beta2": 0.999}),
+            (["--sgd"], "momentum", {"schedule": "nvlamb", "momentum": 0.9, "clip_norm": 0.0}),
+            (["--ngd_training", "--ngd_learning_rate", "1e-2"], "kfac",
+             {"inner": "momentum", "learning_rate": 1e-2, "damping": 0.01, "curvature_every": 1}),
+            (["--ngd_training", "--ngd_with_lamb"], "kfac", {"inner": "lamb", "learning_rate": 3e-5}),
+            (["--adam", "--ngd_training", "--ngd_with_adam"], "kfac", {"inner": "bertadam", "learning_rate": 3e-5}),
+        ]:
+            with self.subTest(switches):
+                args = main_bert_simple.trainer(main_bert_simple.parse([*base, *switches]))
+                self.assertEqual((args.optimizer, args.batch_size, args.pipeline), (kind, 32, "dp"))
+                for name, value in settings.items():
+                    self.assertEqual(getattr(args, name), value, name)
+
+    def test_wrong_flags_are_one_line(self):
+        steps = ["--num_optimization_steps", 1]
+        for workers, message, *more in [
+            (1, "give --num_optimization_steps or --num_epochs"),
+            (2, "--batch_size 9 is not divided by 2 workers x --gradient_accumulation_steps 1; choose a multiple of 2", *steps,
+             "--batch_size", 9),
+            (1, "--batch_size must be >= 1, got 0", *steps, "--batch_size", 0),
+            (1, "--adam and --sgd name two optimizers", *steps, "--adam", "--sgd"),
+            (1, "--ngd_with_lamb and --ngd_with_adam belong to --ngd_training", *steps, "--ngd_with_lamb"),
+            (1, "needs both --adam and --ngd_with_adam", *steps, "--adam", "--ngd_training"),
+            (1, "--lars is not offered: --optimizer lamb", *steps, "--lars"),
+            (1, "--resume is not offered: --checkpoint_dir", *steps, "--resume", "x.pt"),
         ]:
             with self.subTest(message):
                 self.refused(workers, message, *more)

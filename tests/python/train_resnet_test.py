@@ -50,6 +50,7 @@ class Alone(ResNetCase):
     def test_lines_and_scalars(self):
         done = self.train((1, 1), "--epochs", 2, "--points-every", 3)
         self.assertTrue(done.out.startswith(
+            f"global batch: {BATCH} samples per step in 2 micro-batches of {BATCH // 2}\n"
             "learning rate: 0.0025 to 0.01 over 8 steps (warm-up of 4 to 0.01, then x 0.2 every 120)\n1f1b, "), done.out)
         self.assertIn(f"Training 2 epoch, each epoch runs {ITERATIONS} iteration\n", done.out)
         self.assertEqual(TRAINED.findall(done.out), [("0", "1.00e-02"), ("1", "1.00e-02")])

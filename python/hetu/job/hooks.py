@@ -201,10 +201,11 @@ class TensorBoard:
 
 
 class Progress:
-    """A bar on a terminal, a line every 10 s elsewhere, by the chief; `total` steps (0: not known), `tokens` per sample."""
+    """A bar on a terminal, a line every 10 s elsewhere, by the chief; `total` steps (0: not known), `tokens` per sample.
+    With `says_batch` the first line on standard error is the global batch."""
 
-    def __init__(self, total: int = 0, tokens: int = 0) -> None:
-        self.total, self.tokens = total, tokens
+    def __init__(self, total: int = 0, tokens: int = 0, says_batch: bool = True) -> None:
+        self.total, self.tokens, self.says_batch = total, tokens, says_batch
         self.reporter: Reporter | None = None
 
     def on_step(self, job: Executor, step: Step) -> None:
@@ -217,6 +218,8 @@ class Progress:
 
     def on_start(self, job: Executor) -> None:
         if job.is_chief:
+            if self.says_batch:
+                print(job.describe_batch(), file=sys.stderr, flush=True)
             self.reporter = Reporter(self.total)
 
     def on_end(self, job: Executor) -> None:

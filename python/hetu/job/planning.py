@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from hetu import _hetu, schedule
+from hetu.data import Data
 from hetu.devices import Layout
 from hetu.job.cuts import Cuts
 from hetu.optim import Train
@@ -24,10 +25,32 @@ class Planning:
     train_handle: Train
     layout: Layout
     cuts: Cuts
+    data: Data
+    micro_batches: int
 
     @property
     def is_chief(self) -> bool:
         raise NotImplementedError
+
+    @property
+    def averages(self) -> bool:
+        raise NotImplementedError
+
+    @property
+    def global_batch(self) -> int:
+        """Samples per step of all pipelines together."""
+        return int(self.data.batch_size) * self.layout.pipelines
+
+    def describe_batch(self) -> str:
+        """Returns one line: the samples per step, and how pipelines and micro-batches divide them."""
+        pipelines, batch = self.layout.pipelines, int(self.data.batch_size)
+        micros = self.micro_batches
+        parts = f" in {micros} micro-batches of {batch // micros}" if micros > 1 else ""
+        if pipelines == 1:
+            return f"global batch: {batch} samples per step{parts}"
+        own = "; each pipeline makes steps of its own" if self.averages else ""
+        each = ", each" if parts else ""
+        return f"global batch: {self.global_batch} samples per step, {pipelines} pipelines x {batch}{each}{parts}{own}"
 
     def _choose(self, micro_batches: int | None, costs: str | None, common: dict[str, Any]) -> Any:
         """Options of a job by the first method of those that `hetu choose` ranks whose compiled stages keep to the limit of

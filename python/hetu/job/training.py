@@ -227,7 +227,8 @@ def group_counts(job: executor.Executor) -> dict[str, float]:
 
 
 def announce(args: argparse.Namespace, job: executor.Executor, epoch_steps: int) -> None:
-    """Before the first step: the rate that is to come, the job, and how long it is."""
+    """Prints what comes before the first step: the global batch, the learning rate, the job and its length."""
+    print(job.describe_batch(), flush=True)
     rate = job.train_handle.optimizer.learning_rate
     print(lr.describe(rate, args.steps, "step"), flush=True)
     option = next((f"--{name.replace('_', '-')}" for name in vars(args) if name.startswith("warmup_")), "")
@@ -266,7 +267,7 @@ def run(args: argparse.Namespace, job: executor.Executor, epoch_steps: int, epoc
         _EpochEnd(epoch_end),
         *([Log(args.log, args.resume, "--log ")] if args.log else []),
         TensorBoard(folder, args.points_every, args.steps, epoch_steps, args.resume),
-        Progress(args.steps, tokens),
+        Progress(args.steps, tokens, says_batch=False),
     ]
     with of_flags():
         for _ in job.run(
