@@ -34,7 +34,8 @@ def options() -> training.Parser:
     add("--model", default="tiny",
         help="sizes by name (gpt: tiny, gpt2, gpt2-medium, gpt2-large, gpt2-xl; llama: tiny, 7b), or a Hugging Face "
              "config.json or its folder (default %(default)s)")
-    add("--weights", metavar="FILE.safetensors", help="what the model starts from, under Hugging Face's names")
+    add("--weights", metavar="FILE.safetensors",
+        help="what the model starts from, under Hugging Face's names: a file, the index of sharded files, or a folder")
     add("--length", type=int, default=0, metavar="T", help="tokens per row; 0: the model's positions, at most 128 (default)")
     add("--warmup-steps", type=int, default=100, help="updates of linear warm-up (default %(default)s)")
     training.add_options(parser)
@@ -67,7 +68,7 @@ def build(args: argparse.Namespace) -> ht.Executor:
     data = ht.text.Text(args.data, args.batch_size, args.length, vocabulary, seed=args.seed)
     loss = model.loss(data)
     if args.weights:
-        ht.load_weights(args.weights, extra=["*.attn.bias", "*.attn.masked_bias"])
+        ht.load_weights(args.weights)
     train = training.optimizer_of(args, ht.lr.warmup(args.learning_rate, args.warmup_steps)).minimize(loss)
     return training.executor_of(args, {"train": [loss, train], "validate": [loss]})
 

@@ -34,11 +34,32 @@ const char* file_name_of(DType dtype) {
   fail(Code::Internal, "dtype {} has no safetensors name", dtype_name(dtype));
 }
 
-DType dtype_of(const std::string& name, const std::string& path) {
+// Dtypes of the format that Hetu doesn't have: a file may hold them, but they can't be read.
+struct ForeignRow {
+  const char* name;
+  int bits;
+};
+
+constexpr ForeignRow kForeign[] = {
+    {"U8", 8},   {"I16", 16},    {"U16", 16},    {"U32", 32},        {"U64", 64},
+    {"C64", 64}, {"F8_E5M2", 8}, {"F8_E4M3", 8}, {"F8_E8M0", 8},     {"F8_E4M3FNUZ", 8},
+    {"F4", 4},   {"F6_E2M3", 6}, {"F6_E3M2", 6}, {"F8_E5M2FNUZ", 8},
+};
+
+// Sets the dtype of an entry by its name in files and returns the bits of an element.
+int set_dtype(TensorEntry& entry, const std::string& name, const std::string& path) {
   for (const NameRow& row : kNames) {
-    if (name == row.name) return row.dtype;
+    if (name != row.name) continue;
+    entry.dtype = row.dtype;
+    return static_cast<int>(8 * dtype_bytes(row.dtype));
   }
-  fail(Code::Io, "{}: dtype '{}' is not one that Hetu reads", path, name);
+  for (const ForeignRow& row : kForeign) {
+    if (name != row.name) continue;
+    entry.foreign = name;
+    return row.bits;
+  }
+  fail(Code::Io, "{}: tensor '{}' has the dtype '{}', which is not one of safetensors files", path,
+       entry.name, name);
 }
 
 // A file being written, closed in any case.
@@ -162,14 +183,14 @@ void SafetensorsFile::parse_header(const std::string& header, std::int64_t data_
       if (name == "__metadata__") continue;
       TensorEntry t;
       t.name = name;
-      t.dtype = dtype_of(row.at("dtype"), path_);
+      const int bits = set_dtype(t, row.at("dtype"), path_);
       t.shape = row.at("shape").get<Shape>();
       t.begin = row.at("data_offsets").at(0);
       t.end = row.at("data_offsets").at(1);
       for (const std::int64_t dim : t.shape) {
         if (dim < 0) fail(Code::Io, "{}: tensor '{}' has a negative dimension", path_, name);
       }
-      const std::int64_t bytes = element_count(t.shape) * dtype_bytes(t.dtype);
+      const std::int64_t bytes = (element_count(t.shape) * bits + 7) / 8;
       if (t.begin < 0 || t.end < t.begin || t.end - t.begin != bytes || t.end > data_bytes) {
         fail(Code::Io,
              "{}: tensor '{}' {} should have {} bytes, its offsets are {} to {} of {}; the file is "
@@ -197,6 +218,9 @@ void SafetensorsFile::read(const TensorEntry& tensor, void* to) const {
 
 void SafetensorsFile::read(const TensorEntry& tensor, std::int64_t begin, std::int64_t bytes,
                            void* to) const {
+  if (!tensor.foreign.empty())
+    fail(Code::Io, "{}: tensor '{}' is {}, which Hetu does not read", path_, tensor.name,
+         tensor.foreign);
   HETU_ASSERT(begin >= 0 && bytes >= 0 && begin + bytes <= tensor.end - tensor.begin);
   read_exactly(fd_, path_, data_at_ + tensor.begin + begin, to, bytes);
 }

@@ -15,6 +15,7 @@ namespace hetu {
 struct TensorEntry {
   std::string name;
   DType dtype = DType::Float32;
+  std::string foreign;  ///< the file's name of a dtype that Hetu doesn't have, in place of `dtype`
   Shape shape;
   std::int64_t begin = 0;
   std::int64_t end = 0;
@@ -47,7 +48,8 @@ class SafetensorsFile {
 
   const std::vector<TensorEntry>& tensors() const { return tensors_; }
   const TensorEntry* find(const std::string& name) const;
-  /// Reads a tensor's bytes into `to`, which has room for end - begin of them. Throws Io.
+  /// Reads a tensor's bytes into `to`, which has room for end - begin of them. Throws Io; also if
+  /// the tensor's dtype is foreign.
   void read(const TensorEntry& tensor, void* to) const;
   /// `bytes` of them from byte `begin` of the tensor on.
   void read(const TensorEntry& tensor, std::int64_t begin, std::int64_t bytes, void* to) const;

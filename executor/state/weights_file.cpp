@@ -1,10 +1,12 @@
 #include "executor/state/weights_file.h"
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <cstdio>
 #include <cstring>
 #include <filesystem>
+#include <iterator>
 #include <limits>
 #include <list>
 #include <map>
@@ -12,6 +14,7 @@
 
 #include "executor/comm/inproc.h"
 #include "executor/state/checkpoint.h"
+#include "executor/state/weight_shards.h"
 #include "graph/base/bfloat16.h"
 #include "graph/base/error.h"
 
@@ -36,6 +39,15 @@ struct Weight {
 
 bool ends_with(const std::string& text, const std::string& end) {
   return text.size() >= end.size() && text.compare(text.size() - end.size(), end.size(), end) == 0;
+}
+
+// Buffers of old files that models compute themselves: the causal masks of GPT-2, which are
+// [1, 1, N, N], and the frequencies of rotary positions. A layer called `attn` has a bias of one
+// axis.
+bool is_computed(const TensorEntry& tensor) {
+  return (ends_with(tensor.name, ".attn.bias") && tensor.shape.size() == 4) ||
+         ends_with(tensor.name, ".attn.masked_bias") ||
+         ends_with(tensor.name, ".rotary_emb.inv_freq");
 }
 
 // The parameter that a tensor of a file is.
@@ -77,6 +89,10 @@ std::map<std::string, Weight> read_weights(const std::string& path, int& dropped
   dropped += file.positions();
   std::map<std::string, Weight> out;
   for (const WeightReader::Entry& entry : file.entries()) {
+    if (is_computed(*entry.tensor)) {
+      ++dropped;
+      continue;
+    }
     Weight weight = {entry.tensor->name, entry.tensor->shape, file.read(entry)};
     const auto [at, is_new] = out.try_emplace(entry.name, weight);
     if (is_new) continue;
@@ -98,41 +114,69 @@ std::map<std::string, Weight> read_weights(const std::string& path, int& dropped
 
 }  // namespace
 
-WeightReader::WeightReader(const std::string& path) : file_(path) {
-  for (const TensorEntry& tensor : file_.tensors()) {
-    if (ends_with(tensor.name, "embeddings.position_ids")) {
-      ++positions_;
-    } else {
-      entries_.push_back({parameter_name(tensor.name), &tensor});
+// Throws Io unless a file has the tensors that the index says, and no others.
+void check_names(const SafetensorsFile& file, const WeightShard& shard, const std::string& index) {
+  std::vector<std::string> found, differ;
+  for (const TensorEntry& tensor : file.tensors()) found.push_back(tensor.name);
+  std::sort(found.begin(), found.end());
+  std::set_difference(shard.tensors.begin(), shard.tensors.end(), found.begin(), found.end(),
+                      std::back_inserter(differ));
+  if (!differ.empty())
+    fail(Code::Io, "{}: has no tensor '{}', which {} says is there", file.path(), differ[0], index);
+  std::set_difference(found.begin(), found.end(), shard.tensors.begin(), shard.tensors.end(),
+                      std::back_inserter(differ));
+  if (!differ.empty())
+    fail(Code::Io, "{}: has a tensor '{}', which {} does not say", file.path(), differ[0], index);
+}
+
+bool WeightReader::Entry::is_weight() const {
+  if (!tensor->foreign.empty()) return false;
+  const DType dtype = tensor->dtype;
+  return dtype == DType::Float32 || is_narrow(dtype) ||
+         (dtype == DType::Int64 && ends_with(tensor->name, kCount));
+}
+
+WeightReader::WeightReader(const std::string& path) : path_(path) {
+  const WeightShards found = find_weight_shards(path);
+  for (const WeightShard& shard : found.shards) {
+    const SafetensorsFile& file = files_.emplace_back(shard.path);
+    if (!found.index.empty()) check_names(file, shard, found.index);
+    for (const TensorEntry& tensor : file.tensors()) {
+      if (ends_with(tensor.name, "embeddings.position_ids")) {
+        ++positions_;
+      } else {
+        entries_.push_back({parameter_name(tensor.name), &tensor, &file});
+      }
     }
   }
 }
 
 std::vector<float> WeightReader::read(const Entry& entry) const {
   const TensorEntry& tensor = *entry.tensor;
+  const SafetensorsFile& file = *entry.file;
+  if (!entry.is_weight()) {
+    fail(Code::Io, "{}: tensor '{}' is {}; weights are float32, float16 or bfloat16", file.path(),
+         tensor.name, tensor.foreign.empty() ? dtype_name(tensor.dtype) : tensor.foreign);
+  }
   std::vector<float> out(static_cast<std::size_t>(element_count(tensor.shape)));
   if (tensor.dtype == DType::Float32) {
-    file_.read(tensor, out.data());
+    file.read(tensor, out.data());
     return out;
   }
-  if (tensor.dtype == DType::Int64 && ends_with(tensor.name, kCount)) {
+  if (tensor.dtype == DType::Int64) {
     std::vector<std::int64_t> counts(out.size());
-    file_.read(tensor, counts.data());
+    file.read(tensor, counts.data());
     for (std::size_t i = 0; i < out.size(); ++i) {
       if (counts[i] < 0 || counts[i] > kLargestCount) {
-        fail(Code::Io, "{}: tensor '{}' is {}; a count from 0 to {} can be kept", file_.path(),
+        fail(Code::Io, "{}: tensor '{}' is {}; a count from 0 to {} can be kept", file.path(),
              tensor.name, counts[i], kLargestCount);
       }
       out[i] = static_cast<float>(counts[i]);
     }
     return out;
   }
-  if (tensor.dtype != DType::Float16 && tensor.dtype != DType::BFloat16) {
-    fail(Code::Io, "{}: tensor '{}' is {}; weights are float32, float16 or bfloat16", file_.path(),
-         tensor.name, dtype_name(tensor.dtype));
-  }
   std::vector<std::uint16_t> bits(out.size());
-  file_.read(tensor, bits.data());
+  file.read(tensor, bits.data());
   const auto widen = tensor.dtype == DType::Float16 ? from_half : from_bfloat16;
   for (std::size_t i = 0; i < out.size(); ++i) out[i] = widen(bits[i]);
   return out;

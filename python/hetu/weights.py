@@ -19,6 +19,9 @@ from hetu.graph import GraphBuilder, Value, current
 from hetu.notice import notice
 from hetu.place import placed
 
+# Buffers of old files that models compute themselves: causal masks of GPT-2, frequencies of rotary positions.
+_COMPUTED = ("*.attn.bias", "*.attn.masked_bias", "*.rotary_emb.inv_freq")
+
 
 @dataclass
 class Loaded:
@@ -41,12 +44,14 @@ class Loaded:
 class _Tensor:
     name: str
     shape: list[int]
+    is_weight: bool  # whether its dtype is one that can be read
     read: Callable[[], Any]
 
 
 def _of_file(path: str) -> list[_Tensor]:
     reader = _hetu.WeightReader(path)
-    return [_Tensor(name, list(shape), partial(reader.read, number)) for number, (name, shape) in enumerate(reader.entries)]
+    return [_Tensor(name, list(shape), is_weight, partial(reader.read, number))
+            for number, (name, shape, is_weight) in enumerate(reader.entries)]
 
 
 def _of_arrays(arrays: Mapping[str, Any], graph: GraphBuilder) -> list[_Tensor]:
@@ -57,7 +62,7 @@ def _of_arrays(arrays: Mapping[str, Any], graph: GraphBuilder) -> list[_Tensor]:
         given = np.asarray(array)
         if given.dtype.kind not in "fiu":
             graph.refuse(f"load_weights: '{name}' is {given.dtype}; floats are wanted, and whole numbers as counts")
-        out.append(_Tensor(name, list(given.shape), partial(np.ravel, np.asarray(given, np.float32))))
+        out.append(_Tensor(name, list(given.shape), True, partial(np.ravel, np.asarray(given, np.float32))))
     return out
 
 
@@ -117,6 +122,8 @@ class _Loading:
 
     def _is_taken(self, tensor: _Tensor) -> bool:
         """Whether it has the bits of one that was: a tied weight written out."""
+        if not tensor.is_weight:
+            return False
         alike = [values for other, values in self.values.values() if other.shape == tensor.shape and len(tensor.shape) > 1]
         return bool(alike) and tensor.read().tobytes() in (values.tobytes() for values in alike)
 
@@ -125,7 +132,7 @@ class _Loading:
         self.done.missing = [name for name in self.leaves if name not in self.values]
         for names, allowed, says, keyword in (
             (self.done.missing, self.may_miss, "has no tensor for the model's", "missing"),
-            (self.done.extra, [*self.may_have, *self.may_miss], "holds what the model has not:", "extra"),
+            (self.done.extra, [*self.may_have, *self.may_miss, *_COMPUTED], "holds what the model has not:", "extra"),
         ):
             left = [name for name in names if not _any(name, allowed)]
             if left:
@@ -139,24 +146,27 @@ class _Loading:
 
 @placed()
 def load_weights(source: Any, missing: str | Sequence[str] = (), extra: str | Sequence[str] = ()) -> Loaded:
-    """The parameters and buffers of the current graph start from a safetensors file, or from a dict of arrays by name; the
-    chief prints what was taken. To be called when the model has been, and before an Executor is made.
+    """The parameters and buffers of the current graph start from a safetensors file, from the files that a
+    `model.safetensors.index.json` names, from a folder of either, or from a dict of arrays by name; the chief prints what
+    was taken. To be called when the model has been, and before an Executor is made.
 
     missing: names and patterns (`classifier.*`) of what may start anew because the file lacks it or has it in another shape;
-    extra: of what the file may hold besides. A tied weight that is written out is neither.
+    extra: of what the file may hold besides, in any dtype. A tied weight that is written out is neither.
     """
     graph = current()
     known: Any = (str, os.PathLike, Mapping)
     if not isinstance(source, known):
-        graph.refuse(f"load_weights: a safetensors file, or arrays by name, are wanted, got {kind_of(source).split(',')[0]}")
+        got = kind_of(source).split(",")[0]
+        graph.refuse(f"load_weights: a safetensors file or folder, or arrays by name, are wanted, got {got}")
     listed = [[given] if isinstance(given, str) else list(given) for given in (missing, extra)]
     arrays = isinstance(source, Mapping)
-    loading = _Loading(graph, "load_weights" if arrays else str(source), *listed)
+    place = "load_weights" if arrays else os.path.expanduser(source)
+    loading = _Loading(graph, str(place), *listed)
     if not loading.leaves:
         graph.refuse(f"{loading.done.source}: the graph has no parameters yet; call the model first")
     if graph.taken:
         graph.refuse(f"{loading.done.source}: the graph has gone to an Executor; weights are loaded before one is made")
-    loading.take(_of_arrays(source, graph) if arrays else _of_file(str(source)))
+    loading.take(_of_arrays(source, graph) if arrays else _of_file(str(place)))
     loading.check()
     loading.give()
     notice(loading.done)

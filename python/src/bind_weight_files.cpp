@@ -16,17 +16,18 @@ namespace nb = nanobind;
 namespace hetu {
 
 void bind_weight_files(nb::module_& m) {
-  nb::class_<WeightReader>(m, "WeightReader", "A safetensors file of weights.")
+  nb::class_<WeightReader>(m, "WeightReader",
+                           "The weights of a safetensors file, or of those of an index or folder.")
       .def(nb::init<const std::string&>())
       .def_prop_ro(
           "entries",
           [](const WeightReader& r) {
             nb::list out;
             for (const WeightReader::Entry& e : r.entries())
-              out.append(nb::make_tuple(e.name, e.tensor->shape));
+              out.append(nb::make_tuple(e.name, e.tensor->shape, e.is_weight()));
             return out;
           },
-          "(name of the parameter or buffer, shape) of each tensor.")
+          "(name of the parameter or buffer, shape, whether it can be read) of each tensor.")
       .def(
           "read",
           [](const WeightReader& r, std::size_t number) {

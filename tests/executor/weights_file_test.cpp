@@ -164,6 +164,110 @@ TEST_F(WeightsFile, RefusesWhatIsNotClear) {
   EXPECT_FALSE(fs::exists(in("taken.writing")));
 }
 
+// A safetensors file of a header and zeros.
+void write_header(const fs::path& path, const std::string& header, std::size_t bytes) {
+  const std::uint64_t length = header.size();
+  std::ofstream out(path, std::ios::binary);
+  out.write(reinterpret_cast<const char*>(&length), sizeof length);
+  out << header << std::string(bytes, '\0');
+}
+
+TEST_F(WeightsFile, TensorsOfOtherDtypesMayBeThere) {
+  write_header(in("w"),
+               R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},)"
+               R"("b":{"dtype":"U8","shape":[3],"data_offsets":[4,7]},)"
+               R"("c":{"dtype":"F6_E2M3","shape":[4],"data_offsets":[7,10]},)"
+               R"("d":{"dtype":"BOOL","shape":[2],"data_offsets":[10,12]}})",
+               12);
+  const WeightReader file(in("w"));
+  ASSERT_EQ(file.entries().size(), 4U);
+  EXPECT_EQ(file.read(file.entries()[0]), std::vector<float>{0});
+  for (const auto& [number, dtype] : {std::pair{1, "U8"}, {2, "F6_E2M3"}, {3, "bool"}}) {
+    EXPECT_FALSE(file.entries()[number].is_weight());
+    const WeightReader::Entry& entry = file.entries()[number];
+    const std::string says = std::string(" is ") + dtype + "; weights are";
+    EXPECT_THAT([&] { file.read(entry); }, ThrowsMessage<Error>(HasSubstr(says)));
+  }
+  const SafetensorsFile raw(in("w"));
+  std::vector<char> bytes(3);
+  EXPECT_THAT([&] { raw.read(*raw.find("b"), bytes.data()); },
+              ThrowsMessage<Error>(HasSubstr("tensor 'b' is U8, which Hetu does not read")));
+  write_header(in("w"), R"({"a":{"dtype":"X9","shape":[1],"data_offsets":[0,4]}})", 4);
+  EXPECT_THAT([&] { WeightReader{in("w")}; },
+              ThrowsMessage<Error>(HasSubstr("has the dtype 'X9'")));
+}
+
+TEST_F(WeightsFile, ImportDropsWhatModelsComputeThemselves) {
+  const std::vector<float> data(4, 1);
+  const float low = -1e4F;
+  write_safetensors(in("w"),
+                    {{"h.0.attn.bias", DType::Float32, {1, 1, 2, 2}, data.data()},
+                     {"h.0.attn.masked_bias", DType::Float32, {}, &low},
+                     {"layers.0.self_attn.rotary_emb.inv_freq", DType::Float32, {4}, data.data()},
+                     {"mine.attn.bias", DType::Float32, {4}, data.data()}});
+  const Imported made = import_weights(in("w"), in("a"));
+  EXPECT_EQ(made.tensors, 1);
+  EXPECT_EQ(made.dropped, 3);
+  EXPECT_EQ(weight("a", "mine.attn.bias"), data);
+}
+
+class WeightShardsTest : public WeightsFile {
+ protected:
+  void SetUp() override {
+    WeightsFile::SetUp();
+    write_safetensors(in("one.safetensors"), {{"a", DType::Float32, {2}, first_}});
+    write_safetensors(in("two.safetensors"),
+                      {{"b", DType::Float32, {2}, second_}, {"c", DType::Float32, {1}, first_}});
+  }
+  void index(const std::string& text) { std::ofstream(in("model.safetensors.index.json")) << text; }
+  void refused(const std::string& says) {
+    EXPECT_THAT([&] { WeightReader{folder_.string()}; }, ThrowsMessage<Error>(HasSubstr(says)));
+  }
+
+  const float first_[2] = {1, 2}, second_[2] = {3, 4};
+  const std::string good_ = R"({"metadata":{"total_size":20},"weight_map":{"a":"one.safetensors",)"
+                            R"("b":"two.safetensors","c":"two.safetensors"}})";
+};
+
+TEST_F(WeightShardsTest, AreReadThroughTheIndexOrItsFolder) {
+  index(good_);
+  for (const std::string& path : {folder_.string(), in("model.safetensors.index.json")}) {
+    fs::remove_all(in("ckpt"));
+    EXPECT_EQ(import_weights(path, in("ckpt")).tensors, 3);
+    EXPECT_EQ(weight("ckpt", "a"), (std::vector<float>{1, 2}));
+    EXPECT_EQ(weight("ckpt", "b"), (std::vector<float>{3, 4}));
+    EXPECT_EQ(weight("ckpt", "c"), std::vector<float>{1});
+  }
+  write_safetensors(in("model.safetensors"), {{"whole", DType::Float32, {2}, first_}});
+  EXPECT_EQ(WeightReader(folder_.string()).entries().size(), 1U);
+}
+
+TEST_F(WeightShardsTest, AreRefusedInOneLine) {
+  refused("has neither model.safetensors nor model.safetensors.index.json");
+  std::ofstream(in("pytorch_model.bin")) << "x";
+  refused("does not read its pytorch_model.bin, a pickle: save the model as safetensors");
+  index("\xFF\xFE{");
+  refused("model.safetensors.index.json: is not JSON in UTF-8 (at byte 1)");
+  for (const char* text : {"[]", "{}", R"({"weight_map":[]})", R"({"weight_map":{}})", "3"}) {
+    index(text);
+    refused("has no weight_map from tensors to files");
+  }
+  for (const char* file :
+       {R"("../one.safetensors")", R"("/etc/passwd")", R"("")", R"("..")", "3", "{}", "[[]]"}) {
+    index(std::string(R"({"weight_map":{"a":)") + file + "}}");
+    refused("tensor 'a' is in ");
+  }
+  index(R"({"weight_map":{"a":"three.safetensors"}})");
+  refused("three.safetensors: cannot be read: No such file");
+  index(R"({"weight_map":{"a":"two.safetensors"}})");
+  refused("two.safetensors: has no tensor 'a', which ");
+  index(R"({"weight_map":{"a":"one.safetensors","b":"two.safetensors"}})");
+  refused("two.safetensors: has a tensor 'c', which ");
+  const std::string deep(1'000'000, '[');
+  index(R"({"weight_map":{"a":)" + deep + std::string(deep.size(), ']') + "}}");
+  refused("tensor 'a' is in ");
+}
+
 TEST_F(WeightsFile, StrangersAreNamed) {
   save("a", {{"known", {2}}, {"stranger", {3}}}, 1);
   const Manifest m = read_manifest(in("a"));

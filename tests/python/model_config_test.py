@@ -141,6 +141,12 @@ class Fields(unittest.TestCase):
                         self.assertEqual(getattr(config, name), value, name)
                 self.assertEqual(getattr(config, "num_labels", 1000), 1000)
 
+    def test_encodings_and_folders(self):
+        with tempfile.TemporaryDirectory() as folder:
+            for encoding in ("utf-8", "utf-8-sig", "utf-16", "utf-16-be", "utf-32"):
+                (pathlib.Path(folder) / "config.json").write_text(json.dumps({**SIZES, "rope_theta": 7}), encoding=encoding)
+                self.assertEqual(ht.models.Llama.from_config(folder).config.rope_theta, 7.0, encoding)
+
     def test_a_window_is_of_the_layers_that_slide(self):
         qwen = {"model_type": "qwen2", "num_hidden_layers": 3, "sliding_window": 5, "max_window_layers": 1}
         for fields, slides in (({"model_type": "mistral", "num_hidden_layers": 2}, [True, True]),
@@ -168,6 +174,17 @@ class Refused(unittest.TestCase):
         self.refused("model_type is 'mistral', which hetu.models.Llama reads; expected here: gpt2", "Gpt",
                      {"model_type": "mistral"})
         self.refused("model_type ['llama'] is not supported", "Llama", {"model_type": ["llama"]})
+
+    def test_what_is_no_configuration(self):
+        for content, says in ((b"{\n1", r":2: not JSON: "), (b"[]", ": holds no JSON object with a model's configuration"),
+                              (b"\x80\x81", ": not text in UTF-8, UTF-16 or UTF-32: invalid start byte at byte 0"),
+                              (b"[" * 100_000, ": not a configuration: it is nested too deeply")):
+            with self.subTest(says), tempfile.TemporaryDirectory() as folder:
+                (pathlib.Path(folder) / "config.json").write_bytes(content)
+                with self.assertRaisesRegex(ValueError, rf"^model_config_test\.py:\d+: \S+config\.json{says}"):
+                    ht.models.Gpt.from_config(f"{folder}/config.json")
+        with tempfile.TemporaryDirectory() as folder, self.assertRaisesRegex(ValueError, "nor a JSON file"):
+            ht.models.Gpt.from_config(folder)
 
     def test_every_type_has_its_reader(self):
         for name, kind in READERS.items():

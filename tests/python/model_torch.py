@@ -83,9 +83,9 @@ def generate(family: str, config: dict[str, Any], prompt: np.ndarray, tokens: in
     return ids.tolist()
 
 
-def save(name: str, folder: str) -> None:
-    """The case's model with its drawn weights, as save_pretrained writes it."""
+def save(name: str, folder: str, shard: str = "1GB") -> None:
+    """The case's model with its drawn weights, as save_pretrained writes it, in files of at most this size."""
     family, config = cases.CASES[name]
     model = model_of(family, config)
     draw_into(model)
-    model.save_pretrained(folder)
+    model.save_pretrained(folder, max_shard_size=shard)

@@ -25,6 +25,7 @@ import nn_cases
 import nn_examples_test
 import nn_fixture_test
 import nn_torch
+from hetu.models.config_file import READERS
 
 HETU = Path(os.environ.get("HETU_BUILD_DIR", Path(__file__).resolve().parents[2] / "build")) / "bin" / "hetu"
 
@@ -47,16 +48,19 @@ class _Live(unittest.TestCase):
             print(f"{name}: logits {apart:.1e} apart, slopes {error:.1e}")
 
     def test_files(self) -> None:
-        """transformers' files in, and Hetu's back to transformers: the same bits."""
+        """transformers' files in, whole and sharded, and Hetu's back to transformers: the same bits."""
         for name, (family, config) in model_cases.CASES.items():
             with tempfile.TemporaryDirectory() as folder, self.subTest(name):
                 model_torch.save(name, folder)
+                model_torch.save(name, f"{folder}/sharded", "10KB")
+                self.assertGreater(len(list(Path(folder, "sharded").glob("*.safetensors"))), 1)
                 ht.new_graph()
                 data = ht.data.Batches([model_cases.inputs(family, config)], model_cases.ROWS)
-                model = model_hetu.model_of(family, config)
+                model = getattr(ht.models, READERS[family]).from_config(folder)
                 loss = model.loss(data)
-                loaded = ht.load_weights(f"{folder}/model.safetensors")
-                self.assertEqual((loaded.missing, loaded.extra), ([], []))
+                for source in (f"{folder}/model.safetensors", f"{folder}/sharded"):
+                    loaded = ht.load_weights(source)
+                    self.assertEqual((loaded.missing, loaded.extra), ([], []))
                 job = ht.Executor({"train": [loss, ht.optim.SGD(0.0).minimize(loss)]})
                 state = {n: np.array(array) for n, kind, array, _ in job.job.state() if kind == ""}
                 drawn = model_cases.weights({n: tuple(p.shape) for n, p in model.named_parameters()})

@@ -193,7 +193,7 @@ TRAPS = (
     (ValueError, "a plan is wanted, such as hetu.schedule.generate gives, got '1f1b'", lambda s: ht.schedule.verify("1f1b")),
     (ValueError, "set_weights: arrays by name are wanted, such as {'w': array}, got an array",
      lambda s: s.job().set_weights(np.ones(2))),
-    (ValueError, "load_weights: a safetensors file, or arrays by name, are wanted, got an array",
+    (ValueError, "load_weights: a safetensors file or folder, or arrays by name, are wanted, got an array",
      lambda s: ht.load_weights(np.ones(2))),
     (ValueError, "learning_rate: a number, or one of hetu.lr, is wanted, got [0.1]",
      lambda s: ht.Executor({"train": [ht.optim.SGD([0.1]).minimize(s.loss)]})),

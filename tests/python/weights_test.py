@@ -20,11 +20,12 @@ HETU = pathlib.Path(os.environ["HETU_BUILD_DIR"]) / "bin" / "hetu"
 
 
 def write(path, tensors):
-    """A safetensors file of float32 arrays."""
+    """A safetensors file of float32 arrays, or of (array, dtype in the file)."""
     header, data = {}, b""
-    for name, array in tensors.items():
-        raw = np.asarray(array, np.float32).tobytes()
-        header[name] = {"dtype": "F32", "shape": list(np.shape(array)), "data_offsets": [len(data), len(data) + len(raw)]}
+    for name, given in tensors.items():
+        array, dtype = given if isinstance(given, tuple) else (np.asarray(given, np.float32), "F32")
+        raw = array.tobytes()
+        header[name] = {"dtype": dtype, "shape": list(np.shape(array)), "data_offsets": [len(data), len(data) + len(raw)]}
         data += raw
     text = json.dumps(header).encode()
     path.write_bytes(len(text).to_bytes(8, "little") + text + data)
@@ -181,6 +182,42 @@ class Weights(unittest.TestCase):
         majority = max(labels.mean(), 1 - labels.mean())
         print(f"accuracy {right:.3f}, the larger class {majority:.3f}", flush=True)
         self.assertGreater(right, majority + 0.15)
+
+    def test_sharded_files(self):
+        """An index or its folder, as transformers writes them."""
+        weights = drawn(WHOLE)
+        folder, names = self.file.parent, list(weights)
+        parts = {"model-00001-of-00002.safetensors": names[:2], "model-00002-of-00002.safetensors": names[2:]}
+        for file, part in parts.items():
+            write(folder / file, {name: weights[name] for name in part})
+        index = folder / "model.safetensors.index.json"
+        index.write_text(json.dumps({"metadata": {"total_size": 4 * sum(w.size for w in weights.values())},
+                                     "weight_map": {name: file for file, part in parts.items() for name in part}}))
+        for source in (index, str(folder)):
+            loss = self.loss()
+            self.assertEqual(str(self.load(source)), f"{source}: 5 of the model's 5 tensors taken")
+            self.check(loss, weights)
+        (folder / "model-00002-of-00002.safetensors").unlink()
+        self.loss()
+        with self.assertRaisesRegex(OSError, r"weights_test\.py:\d+: .*model-00002-of-00002\.safetensors: cannot be read"):
+            ht.load_weights(str(folder))
+
+    def test_unused_tensors_may_have_any_dtype(self):
+        """Masks of GPT-2 in bools and bytes; a wanted one of another dtype is refused by name."""
+        weights = drawn(WHOLE)
+        write(self.file, {**weights, "h.0.attn.bias": (np.ones((1, 1, 3, 4), np.uint8), "U8"),
+                          "h.0.attn.masked_bias": (np.ones((3, 4), np.bool_), "BOOL"),
+                          "layers.0.self_attn.rotary_emb.inv_freq": np.ones(4)})
+        loss = self.loss()
+        self.assertEqual(len(self.load(str(self.file)).extra), 3)
+        self.check(loss, weights)
+        write(self.file, {**weights, "more": (np.ones((3, 4), np.uint8), "U8")})
+        self.loss()
+        self.assertEqual(self.load(str(self.file), extra="more").extra, ["more"])
+        write(self.file, {**weights, "head.bias": (np.ones(3, np.uint8), "U8")})
+        self.loss()
+        with self.assertRaisesRegex(OSError, "tensor 'head.bias' is U8; weights are float32, float16 or bfloat16"):
+            ht.load_weights(str(self.file))
 
     def test_an_exported_checkpoint_comes_back(self):
         folder = self.file.parent

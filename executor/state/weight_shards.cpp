@@ -1,0 +1,84 @@
+#include "executor/state/weight_shards.h"
+
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <map>
+#include <nlohmann/json.hpp>
+
+#include "graph/base/error.h"
+
+namespace hetu {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+
+constexpr const char* kWhole = "model.safetensors";
+constexpr const char* kIndex = "model.safetensors.index.json";
+constexpr std::uintmax_t kMostIndex = 100 << 20;
+
+// Values below the map of tensors are dropped while they are parsed, however deep they are.
+constexpr int kDeepest = 2;
+
+std::string read_index(const fs::path& path) {
+  std::error_code failed;
+  const std::uintmax_t bytes = fs::file_size(path, failed);
+  if (failed) fail(Code::Io, "{}: cannot be read: {}", path.string(), failed.message());
+  if (bytes > kMostIndex)
+    fail(Code::Io, "{}: has {} bytes, too many for an index of weights", path.string(), bytes);
+  std::ifstream in(path, std::ios::binary);
+  if (!in) fail(Code::Io, "{}: cannot be read: {}", path.string(), std::strerror(errno));
+  return {std::istreambuf_iterator<char>(in), {}};
+}
+
+WeightShards shards_of(const fs::path& index) {
+  json in;
+  try {
+    in = json::parse(read_index(index),
+                     [](int depth, json::parse_event_t, const json&) { return depth <= kDeepest; });
+  } catch (const json::parse_error& e) {
+    fail(Code::Io, "{}: is not JSON in UTF-8 (at byte {})", index.string(), e.byte);
+  }
+  const auto map = in.is_object() ? in.find("weight_map") : in.end();
+  if (!in.is_object() || map == in.end() || !map->is_object() || map->empty()) {
+    fail(Code::Io,
+         "{}: has no weight_map from tensors to files, as the index of sharded weights has",
+         index.string());
+  }
+  std::map<std::string, std::vector<std::string>> files;
+  for (const auto& [tensor, file] : map->items()) {
+    const std::string name = file.is_string() ? file.get<std::string>() : "";
+    if (name.empty() || fs::path(name).filename() != name || name == "." || name == "..") {
+      fail(Code::Io, "{}: tensor '{}' is in {}, expected the name of a file beside the index",
+           index.string(), tensor, file.dump(-1, ' ', false, json::error_handler_t::replace));
+    }
+    files[name].push_back(tensor);  // items() is sorted
+  }
+  WeightShards out;
+  out.index = index.string();
+  for (auto& [name, tensors] : files)
+    out.shards.push_back({(index.parent_path() / name).string(), std::move(tensors)});
+  return out;
+}
+
+}  // namespace
+
+WeightShards find_weight_shards(const std::string& path) {
+  const fs::path at = path;
+  std::error_code ignored;
+  if (!fs::is_directory(at, ignored))
+    return at.extension() == ".json" ? shards_of(at) : WeightShards{{{path, {}}}, ""};
+  if (fs::exists(at / kWhole, ignored)) return {{{(at / kWhole).string(), {}}}, ""};
+  if (fs::exists(at / kIndex, ignored)) return shards_of(at / kIndex);
+  const bool pickled = fs::exists(at / "pytorch_model.bin", ignored) ||
+                       fs::exists(at / "pytorch_model.bin.index.json", ignored);
+  fail(Code::Io, "{}: this folder has neither {} nor {}{}", path, kWhole, kIndex,
+       pickled
+           ? "; Hetu does not read its pytorch_model.bin, a pickle: save the model as safetensors"
+           : "");
+}
+
+}  // namespace hetu
