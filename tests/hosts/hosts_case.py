@@ -23,7 +23,7 @@ WHOLE = "--whole" in sys.argv
 WORKERS = 2  # of each host; the README has 8
 ROWS = 160
 FOREVER = 1000000
-END_S = 30.0  # a lost host is known after 8 s; then there are 6 s to end by force
+END_S = 30.0  # a lost host is reported within 10 s; then there are 6 s to end by force, also there
 # Columns inside a host, as in the README; and pipelines over both hosts.
 LISTS = {
     "pipe_2_2": '[[rgpu("w0", 0), rgpu("w1", 0)], [rgpu("w0", 1), rgpu("w1", 1)]]',

@@ -17,6 +17,7 @@ import unittest
 
 from hosts_case import END_S, FOREVER, HostsCase, slow
 
+from hetu.launch import guard
 from hetu.launch.mpirun import Mpirun
 from processes import wait_until
 from train_cases import END_S as SOON_S
@@ -206,15 +207,36 @@ class Kills(ServersCase):
         self.assertEqual(self.own_files("w1"), [])
 
     @slow
+    def test_a_stopped_keeper(self):
+        process, _ = self.start(self.APART)
+        since = time.monotonic()
+        os.kill(self.keeper("w1"), signal.SIGSTOP)
+        self.ends(process, 128 + signal.SIGKILL,
+                  rf"server 0 \(w1\) is silent for {guard.DEAD_S:g} s: .*, or its keeper is stopped; ending the other 2 "
+                  "workers", since, guard.DEAD_S + SOON_S)
+        for pid in self.left():  # a stopped keeper can't end with its job
+            os.kill(pid, signal.SIGCONT)
+
+    @slow
+    def test_a_stopped_server(self):
+        """Its keeper kills it, and it goes on as any that was killed."""
+        process, _ = self.start(self.APART, steps=3000)
+        os.kill(self.server("w1"), signal.SIGSTOP)
+        _, error = process.communicate(timeout=MANY_S)
+        self.assertEqual(process.returncode, 0, error)
+        self.assertRegex(error, r"the server 0 \(pid \d+\) is stopped by a signal such as SIGSTOP; it is killed\n")
+        self.assertRegex(error, r"the server 0 \(w1, pid \d+\) was killed by SIGKILL; it is started again from its log")
+
+    @slow
     def test_a_lost_host_of_servers_alone(self):
-        """Silence of 8 s is its end, as that of any host."""
+        """Its silence is its end, as that of any host."""
         process, _ = self.start(self.APART)
         since = time.monotonic()
         self.hosts.link("w1", "down")
         self.addCleanup(self.hosts.link, "w1", "up")
         self.ends(process, 128 + signal.SIGKILL,
-                  r"server 0 \(w1\) is gone without a word: its keeper was killed or its host is lost; ending the other 2 "
-                  r"workers", since, 8 + SOON_S)
+                  rf"server 0 \(w1\) is silent for {guard.DEAD_S:g} s: its host or the network is lost, or its keeper is "
+                  "stopped; ending the other 2 workers", since, guard.DEAD_S + SOON_S)
         self.assertTrue(wait_until(lambda: not self.left(), END_S), self.left())  # there, too, while the link is down
 
     @slow

@@ -24,7 +24,7 @@ class Endpoint(unittest.TestCase):
         self.workers = [Worker(0), Worker(1)]
         self.links = links.Links(self.selector, self.workers, None, ["127.0.0.1"], 5.0,
                                  lambda worker, kind, payload: self.frames.append((worker.number, kind, payload)),
-                                 lambda worker: self.gone.append(worker.number))
+                                 lambda worker, _: self.gone.append(worker.number))
         self.addCleanup(self.selector.close)
         self.addCleanup(self.links.close)
 

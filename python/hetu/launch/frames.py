@@ -2,14 +2,15 @@
 
 A frame is one byte of kind, four bytes of length (big-endian) and the payload.
 Up: HELLO (JSON), STARTED (JSON), OUT and ERR (whole lines, or a piece of a long or unfinished one), PROGRESS (one JSON
-object), TOLD (mpirun ends this worker, and may soon kill the guard), EXIT (JSON), HEARTBEAT.
+object), TOLD (mpirun ends this worker, and may soon kill the guard), STOPPED (JSON: a signal has stopped this process), EXIT
+(JSON), HEARTBEAT.
 Down: NONCE (16 bytes), SIGNAL (its number), HEARTBEAT.
 """
 import json
 import struct
 
-PROTOCOL = 3
-HELLO, STARTED, OUT, ERR, PROGRESS, TOLD, EXIT, HEARTBEAT, NONCE, SIGNAL = b"HSOEPTXBNK"
+PROTOCOL = 4
+HELLO, STARTED, OUT, ERR, PROGRESS, TOLD, STOPPED, EXIT, HEARTBEAT, NONCE, SIGNAL = b"HSOEPTDXBNK"
 HEADER = struct.Struct(">BI")
 LONGEST_FRAME = 8 << 20
 LONGEST_HELLO = 4 << 10  # from whoever has not proved to be a guard

@@ -29,6 +29,7 @@ from hetu.launch.frames import (
     PROTOCOL,
     SIGNAL,
     STARTED,
+    STOPPED,
     TOLD,
     Frames,
     Lines,
@@ -38,8 +39,7 @@ from hetu.launch.frames import (
 HELD_S = 10.0  # after so long the worker's output says that a signal waits for somebody to take it
 TERM_GRACE_S = 3.0  # from SIGTERM to SIGKILL
 HEARTBEAT_S = 1.0
-DEAD_S = 8.0  # silence that means a dead peer, where a lost host gives no end of file
-STOPPED_S = 2.0  # whoever has not looked for so long was stopped or blocked itself, and blames nobody for silence
+DEAD_S = 7.0  # silence that means a dead peer, where a lost host gives no end of file; leaves 3 s of the 10 to report it
 CONNECT_S = 30.0
 GREETING_S = 2.0  # one that is busy
 ENDS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGKILL)
@@ -94,6 +94,8 @@ class Guard:
         self.told = False  # mpirun ends this worker, which heturun knows
         self.ending = False  # heturun or mpirun ends this worker
         self.unsaid = last_words.Held()  # of standard error
+        self.stop_watch = processes.StopWatch()
+        self.reported = set()  # stopped processes that heturun knows of
         self.heard = self.heartbeat = self.looked = time.monotonic()
 
     def send(self, kind, payload=b""):
@@ -119,7 +121,7 @@ class Guard:
                     nonce = payload
         self.sock.settimeout(None)
         token = os.environ.pop("HETU_CONTROL_TOKEN", "")
-        self.send(HELLO, {"worker": self.worker, "host": socket.gethostname(), "protocol": PROTOCOL,
+        self.send(HELLO, {"worker": self.worker, "host": socket.gethostname(), "protocol": PROTOCOL, "pid": os.getpid(),
                           "proof": proof(token, nonce, self.worker)})
 
     def start(self, wakeup):
@@ -159,6 +161,8 @@ class Guard:
             self.held.setdefault(number, time.monotonic())
         elif number in ENDS:
             self.ending = True
+            if self.remote:  # a stopped daemon could not end
+                processes.signal_to(os.kill, self.parent, signal.SIGCONT)
             self.end(number if number == signal.SIGKILL else signal.SIGTERM)
 
     def take_signals(self, wakeup):
@@ -254,14 +258,27 @@ class Guard:
         if os.getppid() != self.parent and not self.orphaned:  # mpirun is gone, heturun and other pipelines need not be
             self.orphaned = True
             self.end(signal.SIGTERM)
-        if now - self.looked > STOPPED_S:
+        if now - self.looked > processes.PAUSE_S:
             self.heard = now
         self.looked = now
-        if self.remote and now - self.heartbeat >= HEARTBEAT_S:
+        if now - self.heartbeat >= HEARTBEAT_S:
             self.heartbeat = now
-            self.send(HEARTBEAT)
-            if now - self.heard > DEAD_S:
-                self.lose()
+            self.report_stopped(now)
+            if self.remote:
+                self.send(HEARTBEAT)
+                if now - self.heard > DEAD_S:
+                    self.lose()
+
+    def report_stopped(self, now):
+        """Tells heturun of the worker, or of Open MPI's daemon of another host, when a signal has stopped it. heturun sees
+        mpirun on its own host itself."""
+        watched = {self.child.pid: "worker", self.target: "worker"}
+        if self.remote:
+            watched[self.parent] = "daemon"
+        stopped = set(self.stop_watch.stay_stopped(watched, now))
+        for pid in stopped - self.reported:
+            self.send(STOPPED, {"pid": pid, "what": watched[pid]})
+        self.reported = stopped
 
     def watch(self, streams, wakeup):
         """Serves all streams until the command has ended."""

@@ -22,7 +22,7 @@ if __name__ == "__main__":  # -I leaves the package out
     sys.path.append(os.path.dirname(os.path.dirname(os.path.dirname(os.path.realpath(__file__)))))
 from hetu.launch import folders, network, processes, service
 from hetu.launch.frames import HEARTBEAT, Frames, pack
-from hetu.launch.guard import DEAD_S, HEARTBEAT_S, STOPPED_S
+from hetu.launch.guard import DEAD_S, HEARTBEAT_S
 
 OPEN, AWAIT, START, TELL, READY, REFUSED, ASKED, SAID, ENDED = b"oastRFQDZ"
 OPEN_S = 30.0  # until heturun has said what for
@@ -51,9 +51,10 @@ class Keeper:
                 for key, _ in self._selector.select(timeout=HEARTBEAT_S):
                     key.data()
                 processes.reap(self._statuses)
+                now = time.monotonic()
                 for server in self._servers.values():
-                    server.check(self._statuses)
-                self._tick(time.monotonic())
+                    server.check(self._statuses, now)
+                self._tick(now)
         except OSError as error:
             self._send(REFUSED, " ".join(str(error).split()).encode())
             return 4
@@ -62,7 +63,7 @@ class Keeper:
         return 0
 
     def _tick(self, now):
-        if now - self._looked > STOPPED_S:
+        if now - self._looked > processes.PAUSE_S:
             self._heard = now
         self._looked = now
         if self._servers and now - self._beat >= HEARTBEAT_S:

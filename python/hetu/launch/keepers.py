@@ -154,7 +154,7 @@ class Keeper:
 
     def check(self, statuses, now):
         """Notices its end, told by {pid: wait status}, or its silence; to be called every second."""
-        if now - self._looked > guard.STOPPED_S:
+        if now - self._looked > processes.PAUSE_S:
             self._heard = now
         self._looked = now
         if self._process is None:
@@ -180,6 +180,10 @@ class Keeper:
         elif not self.ready:
             how = f"has not answered in {START_S:g} s" if code is None else ending(code)
             status, reason = 4, f"its keeper of servers {how}{': ' * bool(said)}{' '.join(said.split()[-30:])}"
+        elif code is None:
+            status, reason = -signal.SIGKILL, (
+                f"{'are' if several else 'is'} silent for {guard.DEAD_S:g} s: {'their' if several else 'its'} host or the "
+                f"network is lost, or {'their' if several else 'its'} keeper is stopped")
         else:
             status, reason = -signal.SIGKILL, (
                 f"{'are' if several else 'is'} gone without a word: {'their' if several else 'its'} keeper was killed or "

@@ -5,7 +5,7 @@ import selectors
 import threading
 import time
 
-from hetu.launch import frames, guard, service
+from hetu.launch import frames, guard, processes, service
 
 STRANGER_S = 10.0  # until whoever connects must have proved to be a guard of this job
 NO_GUARD = (ValueError, KeyError, TypeError, OverflowError, RecursionError)  # what foreign bytes can raise
@@ -38,8 +38,8 @@ class Links:
     """All connections, which `selector` serves. `place` is the folder of the socket, or None for a job on several hosts, of
     which this one has the IPv4 `addresses`; nobody may take longer than `timeout_s` to take what is sent.
 
-    `on_frame(worker, kind, payload)` gets the frames of guards that have proved themselves, HELLO first; `on_gone(worker)`
-    is called when such a connection has ended.
+    `on_frame(worker, kind, payload)` gets the frames of guards that have proved themselves, HELLO first. `on_gone(worker,
+    is_silent)` is called when such a connection has ended, or was given up because nothing came over it.
     """
 
     def __init__(self, selector, workers, place, addresses, timeout_s, on_frame, on_gone):
@@ -89,7 +89,7 @@ class Links:
 
     def check(self, now):
         """Drops whoever has been silent for too long; to be called every second."""
-        stopped = now - self._looked > guard.STOPPED_S
+        stopped = now - self._looked > processes.PAUSE_S
         self._looked = now
         for link in list(self._open):
             if stopped:
@@ -99,16 +99,16 @@ class Links:
             else:
                 patience = guard.DEAD_S if self._remote else float("inf")
             if now - link.heard > patience:
-                self.drop(link)
+                self.drop(link, is_silent=True)
 
-    def drop(self, link):
+    def drop(self, link, is_silent=False):
         if link not in self._open:
             return
         self._selector.unregister(link.sock)
         self._open.remove(link)
         link.close()
         if link.worker is not None:
-            self._on_gone(link.worker)
+            self._on_gone(link.worker, is_silent)
 
     def close(self):
         self._closed.set()

@@ -12,6 +12,7 @@ from hetu.launch.guard import COMM, TIMEOUT
 
 FORCE_MPIRUN_S = guard.TERM_GRACE_S + 1.0  # after the decision to end: SIGTERM to mpirun
 FORCE_ALL_S = guard.TERM_GRACE_S + 3.0  # and SIGKILL to whatever is left here
+FORCE_LOST_S = 2.0  # the same where nothing is left but what waits for a lost host
 BLAME_WINDOW_S = guard.GRACE_S + 0.6  # a worker that failed because of another may report first; that one after its grace
 FOLLOWERS = (-signal.SIGTERM, COMM, TIMEOUT)  # of workers that are likely to have failed because of another
 
@@ -39,6 +40,7 @@ class Worker:
     number: int
     host: str = ""
     pid: int = 0
+    guard: int = 0  # process id of its guard, on its host
     part: "Part | None" = None
     started: bool = False
     training: str = ""  # what it has said of it: saves, unsaved, over
@@ -89,6 +91,7 @@ class Part:
         self.killed = False  # mpirun was, before any worker failed
         self.blamed = None  # the worker that failed first
         self._essence = None  # of the last words that were said
+        self.lost_host = False  # one of its hosts has fallen silent
         self._pressed = False  # its end has been asked for
         self._text = {1: b"", 2: b""}
         self._streams = 0  # still open
@@ -187,11 +190,16 @@ class Part:
         code = self.code(statuses)
         return status_of(code) or 1, f"mpirun {ending(code)} before worker{'s' * (len(left) > 1)} {', '.join(left)} ended"
 
+    def waits_in_vain(self):
+        """Returns whether all workers have ended or are lost, and one of their hosts is: mpirun and ssh wait for its daemon."""
+        return self.lost_host and all(worker.code is not None for worker in self.workers)
+
     def press(self, since, now, statuses):
         """Ends mpirun when it does not end by itself after the decision of `since`."""
-        if not self._pressed and now - since > FORCE_MPIRUN_S:
+        if not self._pressed and (self.waits_in_vain() or now - since > FORCE_MPIRUN_S):
             self._pressed = True
             self.signal(signal.SIGTERM, statuses)
+            self.signal(signal.SIGCONT, statuses)  # if it was stopped
 
     def signal(self, number, statuses):
         """Signals mpirun, if it runs. Popen's own way would take its exit status away from `statuses`."""

@@ -5,6 +5,8 @@ import signal
 import time
 
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
+STOPPED_FOR_S = 4.0  # how long a process must stay stopped before it is reported
+PAUSE_S = 2.0  # whoever has not looked for so long was stopped or blocked itself, and blames nobody
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
@@ -64,6 +66,32 @@ def ways_of(pid, number):
     except OSError:
         return False, False
     return bool(masks.get("SigCgt")), bool(masks.get("SigBlk"))
+
+
+def is_stopped(pid):
+    """Returns whether a signal has stopped a process (SIGSTOP, Ctrl-Z). False for one that a debugger holds, or that is gone."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            return file.read().rpartition(b")")[2].split()[0] == b"T"
+    except (OSError, IndexError):
+        return False
+
+
+class StopWatch:
+    """Finds processes that stay stopped. A stopped process keeps its connections open, so that nothing else tells its end."""
+
+    def __init__(self):
+        self._since = {}  # {pid: when it was first seen stopped}
+        self._looked = 0.0
+
+    def stay_stopped(self, pids, now):
+        """Returns those of `pids` that have been stopped for STOPPED_FOR_S. Call it about once a second with all of them. A
+        caller that was stopped itself starts to count anew."""
+        if now - self._looked > PAUSE_S:
+            self._since = {}
+        self._looked = now
+        self._since = {pid: self._since.get(pid, now) for pid in pids if is_stopped(pid)}
+        return [pid for pid, since in self._since.items() if now - since >= STOPPED_FOR_S]
 
 
 def reap(into):

@@ -15,7 +15,7 @@ import sys
 from collections.abc import Callable
 from typing import NamedTuple
 
-from hetu.launch import frames
+from hetu.launch import frames, processes
 
 FAREWELL_S = 2.0  # to end by itself when the job is over
 MOST_RESTARTS, MOST_IN_VAIN, IN_VAIN_S = 100, 3, 10.0
@@ -95,6 +95,7 @@ class Service:
         self._selector, self._events = selector, events
         self._process = None
         self._open = 0  # of its two streams
+        self._stop_watch = processes.StopWatch()
 
     @property
     def runs(self):
@@ -139,9 +140,16 @@ class Service:
         except OSError:
             pass  # its end is noticed by its exit status
 
-    def check(self, statuses):
-        """Takes the process's end from {pid: wait status}. The socket stays, for the next."""
-        if self._process is None or self._open or self._process.pid not in statuses:
+    def check(self, statuses, now):
+        """Takes the process's end from {pid: wait status}; to be called every second. The socket stays, for the next process.
+        Kills a process that a signal has stopped, so that it is treated as any that was killed."""
+        if self._process is None:
+            return
+        if self._stop_watch.stay_stopped([self._process.pid], now):
+            self._events.said(self, 2, f"heturun: the {self.name} (pid {self._process.pid}) is stopped by a signal such as "
+                                       "SIGSTOP; it is killed\n".encode())
+            self._process.kill()
+        if self._open or self._process.pid not in statuses:
             return
         pid = self._process.pid
         self._close_streams()

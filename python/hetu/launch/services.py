@@ -167,7 +167,7 @@ class Services:
         """Takes what has ended from {pid: wait status}. The death of one is the job's, unless it can go on; its end in
         order, when all workers have left it, is not."""
         for service in self._here:
-            service.check(statuses)
+            service.check(statuses, now)
         for keeper in self._keepers:
             keeper.check(statuses, now)
 

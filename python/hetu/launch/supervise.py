@@ -9,11 +9,12 @@ import selectors
 import signal
 import time
 
-from hetu.launch import folders, frames, last_words, output, processes
+from hetu.launch import folders, frames, guard, last_words, output, processes
 from hetu.launch.links import Links
-from hetu.launch.part import COMM, FORCE_ALL_S, TIMEOUT, Part, Worker, signal_name, status_of
+from hetu.launch.part import COMM, FORCE_ALL_S, FORCE_LOST_S, TIMEOUT, Part, Worker, signal_name, status_of
 from hetu.launch.services import Loop, Servers, Services
 
+STOPPED = "is stopped by a signal such as SIGSTOP"
 TOLD_WRONG = (2, 3)  # exit codes of a command line or a cluster that does not do, see hetu.process.errors
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGCHLD)
 
@@ -47,6 +48,8 @@ class Job:
         self._services = Services(place, addresses, servers, self._log_folder(servers, place), self.name,
                                   self._selector, self._workers, self._parts, loop)
         self._statuses = {}
+        self._stop_watch = processes.StopWatch()
+        self._watched_at = 0.0
         self._reporter = None  # the worker whose progress is drawn
         self._raw = None  # what puts the output of workers together, where it is not tagged
         self._will_save = False
@@ -173,16 +176,22 @@ class Job:
         self._say(text)
         self._links.signal(signal.SIGUSR1)
 
-    def _lose_guard(self, worker):
-        if worker.code is not None:
-            return
+    def _lose_guard(self, worker, is_silent):
         if worker.told:  # what becomes of a worker that mpirun ends: its guard was killed before it could say so
-            worker.code = -signal.SIGTERM
+            self._lose_worker(worker, -signal.SIGTERM)
+        elif is_silent:
+            worker.part.lost_host = True
+            self._lose_worker(worker, -signal.SIGKILL, f"is silent for {guard.DEAD_S:g} s: its host or the network is lost, or "
+                                                       "its guard is stopped")
         else:
-            worker.code = -signal.SIGKILL
-            worker.error = "is gone without a word: its guard was killed or its host is lost"
-        worker.part.note_failure()
-        self._services.tell(worker)
+            self._lose_worker(worker, -signal.SIGKILL, "is gone without a word: its guard was killed or its host is lost")
+
+    def _lose_worker(self, worker, code, error=""):
+        """A worker's end that its guard has not reported."""
+        if worker.code is None:
+            worker.code, worker.error = code, error
+            worker.part.note_failure()
+            self._services.tell(worker)
 
     def _take_frame(self, worker, kind, payload):
         if kind == frames.HELLO:
@@ -197,6 +206,8 @@ class Job:
             self._take_progress(worker, json.loads(payload))
         elif kind == frames.TOLD:
             worker.told = True
+        elif kind == frames.STOPPED:
+            self._take_stopped(worker, json.loads(payload))
         elif kind == frames.EXIT:
             report = json.loads(payload)
             worker.code, worker.error, worker.started = int(report["code"]), report["error"], True
@@ -206,7 +217,7 @@ class Job:
                 self._services.tell(worker)
 
     def _take_hello(self, worker, hello):
-        worker.host = str(hello["host"])
+        worker.host, worker.guard = str(hello["host"]), int(hello.get("pid", 0))
         if hello["protocol"] != frames.PROTOCOL:
             worker.code = 1
             worker.error = (f"its host {worker.host} has another version of Hetu (protocol {hello['protocol']}, here "
@@ -231,6 +242,35 @@ class Job:
         elif record.get("closed"):
             self._display.close()
             self._reporter = None
+
+    # -- stopped processes -----------------------------------------------------------------------------------------------
+
+    def _take_stopped(self, worker, stopped):
+        """What a guard has seen. A worker may be let go on, and the others notice it if they wait for it; without its daemon
+        a host can neither start nor end workers."""
+        pid = int(stopped["pid"])
+        if stopped["what"] == "worker":
+            self._say(f"{worker.describe()} {STOPPED}; `kill -CONT {pid}` on {worker.host} lets it go on")
+        elif self._ended_at is None and worker.part.lost_at is None:
+            self._fail(worker.part, COMM, f"Open MPI's daemon on {worker.host} (pid {pid}) {STOPPED}")
+
+    def _check_stopped(self, now):
+        """Gives up a worker whose guard on this host is stopped, for nobody hears the worker then, and a part whose mpirun
+        is. Guards of other hosts fall silent."""
+        if now - self._watched_at < guard.HEARTBEAT_S:
+            return
+        self._watched_at = now
+        is_local = not self.address.startswith("tcp:")
+        guards = {worker.guard: worker for worker in self._workers if is_local and worker.guard and worker.code is None}
+        mpiruns = {part.process.pid: part for part in self._parts
+                   if part.lost_at is None and part.process.pid not in self._statuses}
+        for pid in self._stop_watch.stay_stopped([*guards, *mpiruns], now):
+            if pid in guards:
+                self._lose_worker(guards[pid], -signal.SIGKILL, f"its guard (pid {pid}) {STOPPED}")
+                processes.signal_to(os.kill, pid, signal.SIGKILL)
+            elif self._ended_at is None:
+                self._fail(mpiruns[pid], COMM, f"mpirun (pid {pid}) {STOPPED}")
+                processes.signal_to(os.kill, pid, signal.SIGCONT)  # so that it can end
 
     # -- processes beside the workers ----------------------------------------------------------------------------------
 
@@ -318,6 +358,7 @@ class Job:
     def _tick(self, now):
         if self._ended_at is None:
             self._services.check(self._statuses, now)
+        self._check_stopped(now)
         for part in self._parts:
             part.note_mpirun(self._statuses)
             if part.failed_at is not None and part.lost_at is None and self._ended_at is None:
@@ -360,7 +401,8 @@ class Job:
                 part.kill(self._statuses)
                 for link in self._links.of(part):
                     self._links.drop(link)
-        if self._ended_at is not None and not self._forced and now - self._ended_at > FORCE_ALL_S:
+        patience_s = FORCE_LOST_S if all(part.waits_in_vain() for part in self._parts) else FORCE_ALL_S
+        if self._ended_at is not None and not self._forced and now - self._ended_at > patience_s:
             self._forced = True
             if any(part.process.pid not in self._statuses for part in self._parts):
                 processes.kill_descendants(self._statuses)
