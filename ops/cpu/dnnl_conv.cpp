@@ -35,14 +35,14 @@ std::int64_t largest_divisor(std::int64_t n, std::int64_t most) {
   return 1;
 }
 
-/// How a convolution is cut into pieces, by its shape alone: groups of samples, and slices of the
-/// channels of y, or of x where x is computed.
+/// How a convolution is cut into pieces, by its shape and layout alone: groups of samples, and
+/// slices of the channels of y, or of x where x is computed.
 struct Cut {
   std::int64_t groups = 1, slices = 1;
 };
 
-Cut cut(const ConvShape& s, ConvResult result) {
-  Cut c;  // slices of channels would cut through their groups
+Cut cut(const ConvShape& s, ConvResult result, Layout images) {
+  Cut c;
   std::int64_t most = kPieces;
   if (result == ConvResult::WeightGrad) {
     const std::int64_t weights = s.group_inputs() * s.y.channels * s.w.height * s.w.width;
@@ -53,8 +53,13 @@ Cut cut(const ConvShape& s, ConvResult result) {
     if (c.groups < kFewPieces && s.x.n > kPieces) c.groups = largest_divisor(s.x.n, kManyPieces);
     if (c.groups < kFewPieces && s.x.n > kPieces) c.groups = s.x.n;
   }
+  // Few samples are cut by channels, too, with two exceptions. Slices would cut through the groups
+  // of a grouped convolution. And oneDNN computes plain images by matrix products whose order of
+  // summation depends on the number of channels (seen with AVX2): the number of samples must not
+  // choose it, since a sample has the same bits in every micro-batch.
+  const bool keeps_bits = images == Layout::ChannelsLast || result == ConvResult::WeightGrad;
   const std::int64_t channels = result == ConvResult::InputGrad ? s.x.channels : s.y.channels;
-  if (s.groups == 1 && c.groups < kFewPieces && channels % kSliceChannels == 0)
+  if (s.groups == 1 && keeps_bits && c.groups < kFewPieces && channels % kSliceChannels == 0)
     c.slices = largest_divisor(channels / kSliceChannels, kPieces / c.groups);
   return c;
 }
@@ -190,7 +195,7 @@ struct DnnlConv::State {
   std::string implementation;
 
   State(const ConvShape& shape, ConvResult what, Layout images, DType values)
-      : c(cut(shape, what)),
+      : c(cut(shape, what, images)),
         result(what),
         elements{images, values, what == ConvResult::WeightGrad ? DType::Float32 : values},
         x_group(shape.x.elements() / c.groups * dtype_bytes(values)),

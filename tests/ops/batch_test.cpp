@@ -138,8 +138,11 @@ void check_split(const Split& s, const KernelRow& row, std::int64_t batch, std::
     const std::vector<Tensor> got = run_row(row, bound(s, count), part, shifted);
     for (std::size_t o = 0; o < got.size(); ++o)
       EXPECT_TRUE(got[o].same_bits(slice(want[o], batch, begin, count)))
-          << s.op << " [" << row.implementation << "], output " << o << ", samples " << begin
-          << " to " << begin + count << " of " << batch;
+          << s.op << " [" << row.implementation << "] of "
+          << (s.images == Layout::Plain ? "plain" : "channels-last") << " "
+          << to_string(s.shapes[0]) << " and " << to_string(s.shapes[1]) << ", "
+          << dtype_name(s.dtypes[0]) << ", output " << o << ", samples " << begin << " to "
+          << begin + count << " of " << batch;
   }
 }
 
@@ -165,7 +168,8 @@ TEST(Batch, AConvolutionOfASampleIsTheSameInAnyMicroBatch) {
               "conv2d_input_grad", {x, {many, few, window, window}}, {t, t}, attrs, images};
           for (const Split& s : {forward, back})
             for (const KernelRow* row : cpu_kernels(s.op))
-              for (const std::int64_t first : {1, 5}) check_split(s, *row, 17, first);
+              for (const std::int64_t batch : {17, 34})
+                for (const std::int64_t first : {1, 5}) check_split(s, *row, batch, first);
         }
 }
 
