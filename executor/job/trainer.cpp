@@ -120,8 +120,8 @@ void Trainer::feed(const FieldLookup& lookup, bool training) {
     const std::string& field = fields[i].feed->field;
     const std::int64_t bytes = fields[i].bytes / plan_.options.batch_size * rows;
     const void* data = lookup(field, bytes);
-    require(data != nullptr, "the batch has no field '{}', which stage {} reads", field,
-            plan_.stages_text());
+    require(data != nullptr || bytes == 0, "the batch has no field '{}', which stage {} reads",
+            field, plan_.stages_text());
     if (tables_ && tables_->reads(field)) {
       ids[field] = bytes / std::int64_t{sizeof(std::int32_t)};
       data = tables_->renumbered(field, static_cast<const std::int32_t*>(data), ids[field]);

@@ -340,6 +340,39 @@ class Refusals(unittest.TestCase):
         self.assertEqual((done.returncode, done.stderr.count("\n")), (4, 1), done.stderr)
 
 
+class FewRows(unittest.TestCase):
+    """Fewer rows than the batch of one pipeline, so that other pipelines have none."""
+
+    def build(self, devices=None, pipelines=1, method="gpipe"):
+        ht.new_graph()
+        given = cases.arrays(64)
+        data = ht.data.Arrays(x=given["x"].reshape(64, 40)[:, :4], y=given["y"], batch_size=cases.BATCH // pipelines)
+        value = data.x
+        for i in range(4):
+            value = ht.ops.tanh(ht.ops.linear(value, cases.weight(f"w{i}", 4, 4)))
+            ht.cut()
+        logits = ht.ops.linear(value, cases.weight("out", 3, 4), name="logits")
+        loss = ht.models.mean_cross_entropy(logits, data.y, "mean")
+        fetches = {"train": [loss, ht.optim.SGD(0.1).minimize(loss)], "predict": [logits], "evaluate": [loss]}
+        return ht.Executor(fetches, devices, method, 4 // pipelines, threads=1), logits
+
+    def test_several_pipelines(self):
+        given = cases.arrays(20)
+        x, y = given["x"].reshape(20, 40)[:, :4], given["y"]
+        alone, logits = self.build()
+        for devices, pipelines, method in (("threads:2x1", 2, "gpipe"), ("threads:2x2", 2, "1f1b"), ("threads:2x2", 2, "chimera"),
+                                           ("threads:4x1", 4, "gpipe")):
+            job, of_job = self.build(devices, pipelines, method)
+            for rows in (1, 2, 3, 5, 7, 8, 9, 20):
+                with self.subTest(devices=devices, method=method, rows=rows):
+                    np.testing.assert_array_equal(job.predict({"x": x[:rows]}, fetches=[of_job]),
+                                                  alone.predict({"x": x[:rows]}, fetches=[logits]))
+                    np.testing.assert_array_equal(job.predict({"x": x[:rows], "y": y[:rows]}),
+                                                  alone.predict({"x": x[:rows], "y": y[:rows]}))
+                    self.assertAlmostEqual(job.evaluate({"x": x[:rows], "y": y[:rows]})["loss"],
+                                           alone.evaluate({"x": x[:rows], "y": y[:rows]})["loss"], 6)
+
+
 def copy(good, to, graph=None, version=None):
     """A model's folder anew, changed; its manifest agrees with itself."""
     to.mkdir(exist_ok=True)
