@@ -373,6 +373,24 @@ class FewRows(unittest.TestCase):
                                            alone.evaluate({"x": x[:rows], "y": y[:rows]})["loss"], 6)
 
 
+class Means(unittest.TestCase):
+    """Batches that have nothing to take a mean over."""
+
+    def test_a_batch_of_ignored_labels(self):
+        losses = []
+        for each in (6, 3, 2, 1):
+            ht.new_graph()
+            x, y = np.arange(12, dtype=np.float32).reshape(6, 2), np.array([0, -1, -1, 1, 1, -1], np.int32)
+            data = ht.data.Arrays(x=x, y=y, batch_size=each, shuffle=False)
+            logits = ht.ops.linear(data.x, cases.weight("w", 2, 2), name="logits")
+            loss = ht.models.mean_cross_entropy(logits, data.y, "loss", ignore=-1)
+            job = ht.Executor({"train": [loss, ht.optim.SGD(0.1).minimize(loss)], "evaluate": [loss]}, threads=1)
+            losses.append(job.evaluate(data)["loss"])
+            none = job.evaluate({"x": x, "y": np.full(6, -1, np.int32)}, metrics={"share": ("loss", "loss")})
+            self.assertTrue(np.isnan(none["loss"]) and np.isnan(none["share"]), none)
+        np.testing.assert_allclose(losses, losses[0], rtol=1e-6)
+
+
 def copy(good, to, graph=None, version=None):
     """A model's folder anew, changed; its manifest agrees with itself."""
     to.mkdir(exist_ok=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -55,7 +56,8 @@ class Predicting:
         """The scalars of a run over all of `data`, and measures of what it gives per sample.
 
         A scalar that is a mean over a count of the step (a loss) is the mean over that count in all of the data, one over
-        several counts the mean of batches by their samples, any other one the sum. metrics: by name, a function of the
+        several counts the mean of batches by their samples, any other one the sum. A batch whose count is 0 does not change
+        the mean; if all counts are 0, it is NaN. metrics: by name, a function of the
         run's arrays per sample in the order of its list ({"evaluate": [logits, data.y]}, metrics={"auc": hetu.metrics.auc}),
         the name of a sum, which is divided by the samples, or the names of two sums, one over the other.
 
@@ -91,7 +93,7 @@ class Predicting:
                     current().refuse(f"evaluate: metric '{name}' gave {kind_of(measured).split(',')[0]}; a number is wanted")
             else:
                 above, below = (metric, None) if isinstance(metric, str) else metric
-                found[name] = _sum(above, steps) / (_sum(below, steps) if below else sum(s.samples for s in steps))
+                found[name] = _quotient(_sum(above, steps), _sum(below, steps) if below else sum(s.samples for s in steps))
         return found
 
     def save(self, folder: str, run: str | None = None, fetches: Sequence[Value | str] | None = None) -> None:
@@ -118,7 +120,9 @@ class Predicting:
         if not self.graph.counts_of(name):
             return _sum(name, steps)
         weights = [step.scalars[count] if count else step.samples for step in steps]
-        return sum(step.scalars[name] * weight for step, weight in zip(steps, weights, strict=True)) / sum(weights)
+        # A mean over nothing is NaN, and says nothing of the batches that have something.
+        weighted = [(step.scalars[name], weight) for step, weight in zip(steps, weights, strict=True) if weight != 0]
+        return _quotient(sum(value * weight for value, weight in weighted), sum(weights))
 
     def _run_of(self, what: str, run: str | None, preferred: tuple[str, ...], candidates: list[str]) -> str:
         """The run that is named, or meant."""
@@ -211,3 +215,8 @@ class Predicting:
 
 def _sum(name: str, steps: list[Step]) -> float:
     return sum(step.scalars[name] for step in steps)
+
+
+def _quotient(total: float, count: float) -> float:
+    """Returns NaN over a count of 0, as a mean over nothing is in a step."""
+    return total / count if count != 0 else math.nan
