@@ -18,6 +18,7 @@ import numpy as np
 
 import hetu as ht
 from hetu.job.hooks import Log, TensorBoard
+from hetu.job.step import Pace
 from tensorboard_test import scalars_of
 
 SEED = 4
@@ -287,6 +288,26 @@ class Trackers(unittest.TestCase):
         tracking = self.module()
         list(tracking.job_of().run(steps=12, hooks=[tracking.Mlflow(every=5)]))
         self.assertEqual((begun, [step for step, _ in logged], ended), ([{}], [0, 5, 10], [1]))
+
+
+class Paces(unittest.TestCase):
+    """Samples per second of runs without a flush, whose results come in bursts."""
+
+    def test_bursts(self):
+        now = [0.0]
+        pace = Pace(lambda: now[0])
+        found = []
+        for step in range(40):
+            now[0] += 4.0 if step % 4 == 0 else 1e-6  # four at once: one a second
+            found.append(8 / pace.seconds(8))
+        for rate in found[Pace.SPAN:]:
+            self.assertTrue(7 < rate < 9, found)
+
+    def test_the_last_step(self):
+        for pipeline in ("pipedream", "pipedream-2bw"):
+            job = build("threads:1x2", pipeline, 1 if pipeline == "pipedream" else 4)
+            rates = sorted(step.samples_per_s for step in job.run(steps=60))
+            self.assertLess(rates[-1], 20 * rates[len(rates) // 2], (pipeline, rates))
 
 
 class Threads(unittest.TestCase):

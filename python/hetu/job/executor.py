@@ -24,7 +24,7 @@ from hetu.job.hooks import Hooks
 from hetu.job.planning import Planning, text_of
 from hetu.job.predict import Predicting
 from hetu.job.reach import Reach
-from hetu.job.step import Reported, Step, Steps
+from hetu.job.step import Pace, Reported, Step, Steps
 from hetu.job.table_counters import TableCounters
 from hetu.lr import ReduceOnPlateau
 from hetu.optim import Train
@@ -312,6 +312,7 @@ class Executor(Predicting, Reach, Planning):
             while self.step < end and not self.stopped:
                 if self.plateau:
                     self.job.set_rate_factor(self.plateau.state["multiplier"])
+                self.pace = Pace()
                 self.job.begin_run(self._run_length(end, every if store else 0, drain))
                 while True:
                     if stop.asked() and not self.stopped:
@@ -366,9 +367,11 @@ class Executor(Predicting, Reach, Planning):
         if result is None:
             return None
         seconds = time.monotonic() - start
+        samples = result["rows"] or self.data.batch_size * result["batches"]
         if training:
             self.stopped = result["stop_asked"]
-        samples = result["rows"] or self.data.batch_size * result["batches"]
+            if self.job.asynchronous:
+                seconds = self.pace.seconds(samples)
         own = self.data.batch_size if self.averages and training else samples
         scale = result["loss_scale"] if training and self.job.scales_loss else None
         if scale and result["skipped"] and self.is_chief:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Generator, Iterable, Iterator, Mapping
+import time
+from collections import deque
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar
 
@@ -33,7 +35,7 @@ def _refuse(says: str, name: str, known: Iterable[str]) -> NoReturn:
 class Step:
     """What one step reports. `index` counts from 0; `scalars` holds the fetched values, summed over the whole step;
     `samples_of` those per sample, of the global batch in its order, and `sums` other tensors, summed. step["name"] is any of
-    these."""
+    these. `seconds` is the time since the result before; in an asynchronous run it is a mean over several steps (see Pace)."""
 
     index: int
     scalars: dict[str, float]
@@ -76,6 +78,23 @@ class Step:
     @property
     def samples_per_s(self) -> float:
         return self.samples / self.seconds if self.seconds > 0 else 0.0
+
+
+class Pace:
+    """Times the steps of an asynchronous run, whose results come in bursts: while the pipeline fills there are none, and the
+    drain gives several at once. A step takes the mean over the last SPAN steps of its run. `clock` is for tests."""
+
+    SPAN = 16
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._ends = deque([(clock(), 0)], self.SPAN + 1)  # of a step, and the samples of the run until then
+
+    def seconds(self, samples: int) -> float:
+        """Notes the end of a step of so many samples. Returns the seconds that it took."""
+        self._ends.append((self._clock(), self._ends[-1][1] + samples))
+        (first, before), (last, until) = self._ends[0], self._ends[-1]
+        return (last - first) * (samples / (until - before) if until > before else 1 / (len(self._ends) - 1))
 
 
 class Steps(Iterator[Step]):
