@@ -4,10 +4,13 @@ That the averages are what they should be is tests/executor/average_test.cpp's; 
 every method with several stages and a resume.
 """
 import json
+import re
+import signal
 import sys
 import unittest
 
-from train_cases import MODEL, TrainCase, checksums, manifest_of, tensors
+from processes import wait_until
+from train_cases import MANY_S, MODEL, TrainCase, checksums, manifest_of, tensors
 
 WHOLE = "--whole" in sys.argv
 PREDUCE = ("--pipeline", "pipedream", "--micro-batches", "1", "--optimizer", "sgd")
@@ -96,6 +99,20 @@ class Averaged(TrainCase):
         after = tensors(folder)
         self.assertEqual(manifest_of(folder)[1]["step"], 12)
         self.assertEqual(set(before), set(after))
+
+    def test_a_stop_says_one_step(self):
+        """The progress line, the line of the stop and the checkpoint name the mean step, though one pipeline is far ahead."""
+        folder = self.folder / "stopped"
+        process, log = self.start((2, 1), *PREDUCE, "--preduce", "--steps", 10 ** 6, "--slow", "pipeline=1,factor=6",
+                                  "--checkpoint", folder)
+        self.assertTrue(wait_until(lambda: log.exists() and log.read_text().count("\n") > 60), process.poll())
+        process.send_signal(signal.SIGUSR1)
+        out, err = process.communicate(timeout=MANY_S)
+        self.assertEqual(process.returncode, 0, out + err)
+        stopped = int(re.search(r"Stopped as asked after (\d+) steps, the mean of 2 pipelines; saved", out)[1])
+        shown = int(re.findall(r"^step (\d+)/1000000", err, re.M)[-1])
+        self.assertEqual(manifest_of(folder)[1]["step"], stopped)
+        self.assertLess(abs(shown - stopped), 6, (shown, stopped))
 
     def test_what_does_not_fit_is_said_in_one_line(self):
         cases = [

@@ -312,7 +312,7 @@ class Executor(Predicting, Reach, Planning):
             while self.step < end and not self.stopped:
                 if self.plateau:
                     self.job.set_rate_factor(self.plateau.state["multiplier"])
-                self.pace = Pace()
+                self.pace, self.course = Pace(), (self.step, 0)
                 self.job.begin_run(self._run_length(end, every if store else 0, drain))
                 while True:
                     if stop.asked() and not self.stopped:
@@ -329,7 +329,8 @@ class Executor(Predicting, Reach, Planning):
                 if store and (self.stopped or (every and self.step % every == 0) or self.step >= end):
                     store.save()
         if self.stopped and self.is_chief:
-            print(f"Stopped as asked after {self.step} steps; " + (f"saved in {checkpoint}" if store else "nothing saved: "
+            mean = f", the mean of {len(self.sharers)} pipelines" if self.averages else ""
+            print(f"Stopped as asked after {self.step} steps{mean}; " + (f"saved in {checkpoint}" if store else "nothing saved: "
                   "no checkpoint folder was given"), flush=True)
         if self.compares and self.is_chief:
             print(f"compare-single: {self.job.compared}", flush=True)
@@ -368,10 +369,15 @@ class Executor(Predicting, Reach, Planning):
             return None
         seconds = time.monotonic() - start
         samples = result["rows"] or self.data.batch_size * result["batches"]
+        done = result["step"] + 1
         if training:
             self.stopped = result["stop_asked"]
             if self.job.asynchronous:
                 seconds = self.pace.seconds(samples)
+            if self.averages:
+                begin, batches = self.course
+                self.course = begin, batches + result["batches"]
+                done = begin + self.course[1] // len(self.sharers)
         own = self.data.batch_size if self.averages and training else samples
         scale = result["loss_scale"] if training and self.job.scales_loss else None
         if scale and result["skipped"] and self.is_chief:
@@ -381,7 +387,7 @@ class Executor(Predicting, Reach, Planning):
                                       for kind in ("scalars", "samples", "sums")]
         return Step(result["step"], found[0], result["gradient_norm"], result["learning_rate"], seconds, samples,
                     last=result["last"], own_samples=own, samples_of=found[1], sums=found[2],
-                    meaningless=self.meaningless, loss_scale=scale, skipped=scale is not None and result["skipped"])
+                    done=done, meaningless=self.meaningless, loss_scale=scale, skipped=scale is not None and result["skipped"])
 
     def __repr__(self) -> str:
         return f"<hetu.Executor: {self.describe()}; step {self.step}>" if hasattr(self, "loader") else "<hetu.Executor>"

@@ -212,7 +212,7 @@ class Progress:
         if job.is_chief:
             self.reporter = self.reporter or Reporter(self.total)
             rate = {"tokens_per_s": step.samples_per_s * self.tokens} if self.tokens else {}
-            done = min(step.index + 1, self.total or step.index + 1)
+            done = min(step.done, self.total or step.done)
             label = {"meaningless": step.meaningless} if step.meaningless else None
             self.reporter.update(done, loss=step.loss, samples_per_s=step.samples_per_s, **rate, extra=label)
 
