@@ -117,7 +117,8 @@ ValueId softmax_cross_entropy(Builder& b, ValueId logits, ValueId labels,
     of_loss.push_back(options.weight);
     of_count.push_back(options.weight);
   }
-  const Attrs ignore = {{"ignore", options.ignore}};
+  Attrs ignore;
+  if (options.ignore) ignore.set("ignore", *options.ignore);
   Attrs attrs = ignore;
   attrs.set("smoothing", options.smoothing);
   const ValueId sum = b.apply("softmax_cross_entropy", of_loss, attrs);

@@ -2,6 +2,7 @@
 // pipelines. Those of Python are hetu.models.mean_…
 #pragma once
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "graph/builder.h"
@@ -39,15 +40,16 @@ ValueId mean_kl_divergence(Builder& b, ValueId log_p, ValueId target,
                            const std::string& name = "loss");
 
 struct CrossEntropyOptions {
-  double smoothing = 0;      ///< of the target, shared by all classes evenly; in [0, 1]
-  ValueId weight = kNone;    ///< float32 [C], a constant: what a label of each class counts
-  std::int64_t ignore = -1;  ///< a label that does not count
+  double smoothing = 0;    ///< of the target, shared by all classes evenly; in [0, 1]
+  ValueId weight = kNone;  ///< float32 [C], a constant: what a label of each class counts
+  std::optional<std::int64_t> ignore;  ///< a label that does not count; none: every label counts
 };
 
-/// The mean loss over the labels of the whole step that are not `ignore`: the sum over this
+/// The mean loss over the labels of the whole step that are not `options.ignore`: the sum over this
 /// micro-batch's rows, divided by the step's sum of what the labels count, so that the sum over
 /// micro-batches and pipelines is the mean over the step however labels fall on them. logits [...,
-/// C], labels [...] int32 -> scalar. Labels must come from placeholders.
+/// C], labels [...] int32 -> scalar. Labels must come from placeholders. A step fails with
+/// InvalidArgument, naming the value and its row, where a label is outside [0, C) and not ignored.
 ValueId softmax_cross_entropy(Builder& b, ValueId logits, ValueId labels,
                               const CrossEntropyOptions& options = {},
                               const std::string& name = "loss");

@@ -1,4 +1,7 @@
 // Losses and what they are counted by.
+#include <cstdint>
+#include <limits>
+
 #include "ops/def/rules.h"
 #include "ops/def/tables.h"
 
@@ -7,7 +10,14 @@ namespace {
 
 using Values = std::vector<ValueId>;
 
-const AttrSpec kIgnore = {"ignore", std::int64_t{-1}, false, "rows with this label do not count"};
+// Below every int32, so no label is equal to it: nothing is ignored unless asked.
+constexpr std::int64_t kIgnoreNothing = std::int64_t{std::numeric_limits<std::int32_t>::min()} - 1;
+const AttrSpec kIgnore = {"ignore", kIgnoreNothing, false,
+                          "rows with this label do not count; the default is no int32, so that "
+                          "every row counts"};
+
+// Of samples whose labels may be -1.
+const Attrs kIgnoreMinusOne = {{"ignore", std::int64_t{-1}}};
 
 const AttrSpec kSmoothing = {"smoothing", 0.0, false,
                              "of the target, in [0, 1]: all classes share it evenly"};
@@ -66,6 +76,7 @@ OpDef softmax_cross_entropy() {
       .flops = [](const InferArgs& a) { return 10 * elements(a.inputs[0]); },
       .samples = {{.shapes = {{2, 3}, {2}}, .dtypes = {DType::Float32, DType::Int32}},
                   {.shapes = {{7, 5}, {7}},
+                   .attrs = kIgnoreMinusOne,
                    .dtypes = {DType::Float32, DType::Int32},
                    .integers_below = 5,
                    .negative_integers = true},
@@ -74,7 +85,7 @@ OpDef softmax_cross_entropy() {
                    .integers_below = 1},
                   {.shapes = {{0, 3}, {0}}, .dtypes = {DType::Float32, DType::Int32}},
                   {.shapes = {{7, 5}, {7}, {5}},
-                   .attrs = {{"smoothing", 0.2}},
+                   .attrs = {{"smoothing", 0.2}, {"ignore", std::int64_t{-1}}},
                    .dtypes = {DType::Float32, DType::Int32, DType::Float32},
                    .integers_below = 5,
                    .negative_integers = true},
@@ -110,13 +121,14 @@ OpDef softmax_cross_entropy_grad() {
       .flops = [](const InferArgs& a) { return 10 * elements(a.inputs[0]); },
       .samples = {{.shapes = {{2, 3}, {2}, {2}, {}}, .dtypes = dtypes},
                   {.shapes = {{7, 5}, {7}, {7}, {}},
+                   .attrs = kIgnoreMinusOne,
                    .dtypes = dtypes,
                    .integers_below = 5,
                    .negative_integers = true},
                   {.shapes = {{1, 1}, {1}, {1}, {}}, .dtypes = dtypes, .integers_below = 1},
                   {.shapes = {{0, 3}, {0}, {0}, {}}, .dtypes = dtypes},
                   {.shapes = {{7, 5}, {7}, {7}, {}, {5}},
-                   .attrs = {{"smoothing", 0.2}},
+                   .attrs = {{"smoothing", 0.2}, {"ignore", std::int64_t{-1}}},
                    .dtypes = dtypes,
                    .integers_below = 5,
                    .negative_integers = true},
@@ -157,6 +169,7 @@ OpDef sigmoid_cross_entropy() {
       .flops = [](const InferArgs& a) { return 10 * elements(a.inputs[0]); },
       .samples = {{.shapes = {{2}, {2}}, .dtypes = dtypes, .integers_below = 2},
                   {.shapes = {{17}, {17}},
+                   .attrs = kIgnoreMinusOne,
                    .dtypes = dtypes,
                    .integers_below = 2,
                    .negative_integers = true},
@@ -182,6 +195,7 @@ OpDef sigmoid_cross_entropy_grad() {
       .flops = [](const InferArgs& a) { return 10 * elements(a.inputs[0]); },
       .samples = {{.shapes = {{2}, {2}, {}}, .dtypes = dtypes, .integers_below = 2},
                   {.shapes = {{17}, {17}, {}},
+                   .attrs = kIgnoreMinusOne,
                    .dtypes = dtypes,
                    .integers_below = 2,
                    .negative_integers = true},
@@ -208,10 +222,17 @@ OpDef count_labels() {
         return {float32({})};
       },
       .flops = [](const InferArgs& a) { return elements(a.inputs[0]); },
-      .samples = {{.shapes = {{7}}, .dtypes = {DType::Int32}, .negative_integers = true},
+      .samples = {{.shapes = {{7}},
+                   .attrs = kIgnoreMinusOne,
+                   .dtypes = {DType::Int32},
+                   .negative_integers = true},
                   {.shapes = {{1}}, .dtypes = {DType::Int32}},
-                  {.shapes = {{3, 5}}, .dtypes = {DType::Int32}, .negative_integers = true},
+                  {.shapes = {{3, 5}},
+                   .attrs = kIgnoreMinusOne,
+                   .dtypes = {DType::Int32},
+                   .negative_integers = true},
                   {.shapes = {{3, 5}, {4}},
+                   .attrs = kIgnoreMinusOne,
                    .dtypes = {DType::Int32, DType::Float32},
                    .integers_below = 4,
                    .negative_integers = true},
@@ -236,7 +257,7 @@ OpDef top_k_hits() {
       .flops = [](const InferArgs& a) { return elements(a.inputs[0]); },
       .samples = {{.shapes = {{2, 3}, {2}}, .dtypes = {DType::Float32, DType::Int32}},
                   {.shapes = {{37, 9}, {37}},
-                   .attrs = {{"k", std::int64_t{5}}},
+                   .attrs = {{"k", std::int64_t{5}}, {"ignore", std::int64_t{-1}}},
                    .dtypes = {DType::Float32, DType::Int32},
                    .integers_below = 9,
                    .negative_integers = true},

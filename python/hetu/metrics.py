@@ -13,13 +13,19 @@ def auc(scores: Any, labels: Any) -> float:
     """The area under the ROC curve, exact: the share of pairs of a row with label 1 and one with label 0 in which the first
     has the higher score; equal scores count half. By the sum of ranks (Mann and Whitney 1947).
 
-    Throws ValueError for scores that are not numbers, and where one of the labels does not occur.
+    `labels` are 0 and 1, as integers, floats or bools. Any other label, -1 too, is refused: it could be a class or a row
+    that is meant to be left out. Throws ValueError for such labels, for scores that are not numbers, and where one of the
+    two labels does not occur.
     """
     import numpy as np  # half of a worker's start, and most have nothing to measure
 
-    scores, positive = np.asarray(scores), np.asarray(labels) == 1
+    scores, labels = np.asarray(scores), np.asarray(labels)
+    positive = labels == 1
     if scores.shape != positive.shape or scores.ndim != 1:
         raise ValueError(f"AUC of {list(scores.shape)} scores and {list(positive.shape)} labels: give one of each per row")
+    if len(others := np.flatnonzero((labels != 0) & ~positive)):
+        raise ValueError(f"AUC: label {labels[others[0]]} of row {others[0]} is neither 0 nor 1; leave out rows that do not "
+                         "count, and turn labels of -1 and 1 into 0 and 1 by (labels + 1) // 2")
     if not np.isfinite(scores).all():
         raise ValueError(f"AUC: {int((~np.isfinite(scores)).sum())} of {scores.size} scores are no numbers")
     positives = int(positive.sum())

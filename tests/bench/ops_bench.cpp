@@ -180,14 +180,14 @@ std::vector<Bench> benches() {
     all.push_back({labelled == 100 ? "cross_entropy" : "cross_entropy/15%",
                    "softmax_cross_entropy",
                    {logits, i({kRows})},
-                   {},
+                   {{"ignore", std::int64_t{-1}}},
                    0,
                    kWords,
                    labelled});
     all.push_back({labelled == 100 ? "cross_entropy_grad" : "cross_entropy_grad/15%",
                    "softmax_cross_entropy_grad",
                    {logits, i({kRows}), row, f({})},
-                   {},
+                   {{"ignore", std::int64_t{-1}}},
                    0,
                    kWords,
                    labelled});

@@ -63,9 +63,10 @@ inline Graph language_model(const Sizes& s, bool differentiate = true) {
   if (!s.tied)
     decoder = b.parameter("decoder", {s.vocabulary, s.width}, {Initializer::Kind::Normal, 0, 0.2});
   const ValueId logits = b.apply("linear", {rows, decoder}, {}, "logits");
-  const ValueId total = b.apply("softmax_cross_entropy", {logits, flat}, {}, "cross_entropy");
+  const Attrs ignore = {{"ignore", std::int64_t{-1}}};
+  const ValueId total = b.apply("softmax_cross_entropy", {logits, flat}, ignore, "cross_entropy");
   const ValueId count =
-      b.apply("step_sum", {b.apply("count_labels", {flat}, {}, "count")}, {}, "step_count");
+      b.apply("step_sum", {b.apply("count_labels", {flat}, ignore, "count")}, {}, "step_count");
   const ValueId loss = b.apply("div_scalar", {total, count}, {}, "loss");
   b.fetch("loss", loss);
   if (differentiate) b.differentiate(loss);

@@ -77,7 +77,7 @@ inline Builder transformer() {
   const ValueId pooled = b.apply("tanh", {ops::linear(b, first, 12, "pooler")});
   const ValueId bias = b.parameter("decoder/bias", {11}, {}, false);
   const ValueId logits = b.apply("linear", {x, table, bias}, {}, "decoder");
-  const ValueId mlm = ops::softmax_cross_entropy(b, logits, labels, {}, "mlm_loss");
+  const ValueId mlm = ops::softmax_cross_entropy(b, logits, labels, {.ignore = -1}, "mlm_loss");
   const ValueId nsp =
       ops::softmax_cross_entropy(b, ops::linear(b, pooled, 2, "nsp"), next, {}, "nsp_loss");
   b.fetch("loss", b.apply("add", {mlm, nsp}, {}, "loss"));

@@ -265,6 +265,8 @@ inline void add_rows(std::vector<KernelCase>& cases) {
 inline void add_attention_and_losses(std::vector<KernelCase>& cases) {
   const DType f = DType::Float32, i = DType::Int32;
   const Attrs heads = {{"heads", std::int64_t{3}}};
+  const Attrs ignore = {{"ignore", std::int64_t{-1}}};
+  const Attrs smoothed = {{"smoothing", 0.1}, {"ignore", std::int64_t{-1}}};
   const Attrs dropped = {{"heads", std::int64_t{2}}, {"dropout", 0.3}};
   const Attrs dropped_grad = {
       {"heads", std::int64_t{2}}, {"dropout", 0.3}, {"key", std::string("grid/node")}};
@@ -297,15 +299,14 @@ inline void add_attention_and_losses(std::vector<KernelCase>& cases) {
              {2, 140, 64},
              {2, 140, 64}},
             dropped_grad}},
-          {"softmax_cross_entropy", {{{23, 5003}, {23}}, {}, {f, i}, 5003, true}},
+          {"softmax_cross_entropy", {{{23, 5003}, {23}}, ignore, {f, i}, 5003, true}},
           {"softmax_cross_entropy_grad",
-           {{{23, 5003}, {23}, {23}, {}}, {}, {f, i, f, f}, 5003, true}},
-          {"softmax_cross_entropy",
-           {{{23, 5003}, {23}, {5003}}, {{"smoothing", 0.1}}, {f, i, f}, 5003, true}},
+           {{{23, 5003}, {23}, {23}, {}}, ignore, {f, i, f, f}, 5003, true}},
+          {"softmax_cross_entropy", {{{23, 5003}, {23}, {5003}}, smoothed, {f, i, f}, 5003, true}},
           {"softmax_cross_entropy_grad",
-           {{{23, 5003}, {23}, {23}, {}, {5003}}, {{"smoothing", 0.1}}, {f, i, f, f}, 5003, true}},
+           {{{23, 5003}, {23}, {23}, {}, {5003}}, smoothed, {f, i, f, f}, 5003, true}},
           {"softmax_cross_entropy_grad",
-           {{{23, 5003}, {23}, {23}, {}}, {{"smoothing", 0.1}}, {f, i, f, f}, 5003, true}},
+           {{{23, 5003}, {23}, {23}, {}}, smoothed, {f, i, f, f}, 5003, true}},
           {"dot_interaction", {{{70, 27, 16}}, {}}},
           {"dot_interaction_grad", {{{70, 27, 16}, {70, 351}}, {}}},
           {"dot_interaction", {{{9, 5, 37}}, {}}},

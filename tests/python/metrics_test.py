@@ -33,6 +33,7 @@ class Auc(unittest.TestCase):
         self.assertEqual(auc([1, 2, 3, 4], [0, 0, 1, 1]), 1.0)
         self.assertEqual(auc([4, 3, 2, 1], [0, 0, 1, 1]), 0.0)
         self.assertEqual(auc([7, 7, 7], [0, 1, 1]), 0.5)
+        self.assertEqual(auc([2, 1, 3], [True, False, True]), 1.0)
         rows = 200_000  # twice the pairs do not fit in 32 bits
         self.assertEqual(auc(np.arange(rows), np.arange(rows) >= rows // 2), 1.0)
 
@@ -43,6 +44,11 @@ class Auc(unittest.TestCase):
             ([1, float("nan"), float("inf")], [0, 1, 1], "2 of 3 scores are no numbers"),
             ([1, 2, 3], [0, 1], r"AUC of \[3\] scores and \[2\] labels"),
             ([[1, 2]], [[0, 1]], r"AUC of \[1, 2\] scores"),
+            ([1, 2, 3], [0, 1, -1], r"label -1 of row 2 is neither 0 nor 1; leave out rows that do not count"),
+            ([1, 2, 3], [1, 2, 1], "label 2 of row 1 is neither 0 nor 1"),
+            ([1, 2, 3], [-1, 1, -1], r"label -1 of row 0 is neither 0 nor 1; .* by \(labels \+ 1\) // 2"),
+            ([1, 2, 3], [0, 1, 0.5], "label 0.5 of row 2 is neither 0 nor 1"),
+            ([1, 2, 3], [0, 1, float("nan")], "label nan of row 2 is neither 0 nor 1"),
         ):
             with self.subTest(says), self.assertRaisesRegex(ValueError, says):
                 auc(scores, labels)

@@ -70,7 +70,7 @@ class Functions:
         return ht.models.mean_kl_divergence(log_p, target, log_target=logarithms)
 
     def cross_entropy(self, x: ht.Value, labels: ht.Value, smoothing: float, weight: list[float] | None) -> ht.Value:
-        return ht.models.mean_cross_entropy(x, labels, smoothing=smoothing, weight=weight)
+        return ht.models.mean_cross_entropy(x, labels, smoothing=smoothing, weight=weight, ignore=-1)
 
     def conv2d(self, x: ht.Value, w: ht.Value, b: ht.Value, *more: int) -> ht.Value:
         return ht.ops.conv2d(x, w, b, **dict(zip(("stride", "padding", "dilation", "groups"), more, strict=True)))

@@ -100,10 +100,36 @@ class Batches(unittest.TestCase):
             ht.new_graph()
             data = ht.data.Batches([{"x": x, "labels": labels}], 12)
             logits = ht.ops.linear(data.x, ht.parameter("w", np.eye(4)))
-            loss = ht.models.mean_cross_entropy(logits, data.labels, smoothing=smoothing, weight=by_class)
+            loss = ht.models.mean_cross_entropy(logits, data.labels, smoothing=smoothing, weight=by_class, ignore=-1)
             job = ht.Executor({"train": [loss, ht.optim.SGD(0.0).minimize(loss)]}, micro_batches=micro_batches, threads=1)
             (step,) = job.run("train", steps=1)
             self.assertAlmostEqual(step.loss, want, 5, f"{micro_batches} micro-batches, seed {SEED}")
+
+
+    def test_a_label_outside_the_classes_is_an_error(self):
+        """Nothing is ignored unless asked: labels of -1 and 1 would train on one class."""
+        def entropy(scores, y):
+            return ht.models.mean_cross_entropy(scores, y, "seen")
+
+        def weighted(scores, y):
+            return ht.models.mean_cross_entropy(scores, y, "seen", weight=[1.0, 2.0])
+
+        def sigmoid(scores, y):
+            return ht.ops.sigmoid_cross_entropy(scores[:, 0], y, name="seen")
+
+        def hits(scores, y):
+            return ht.ops.top_k_hits(scores, y, k=1, name="seen")
+
+        for labels, bad in (([1, -1, 1, -1], -1), ([0, 2, 1, 1], 2)):
+            for of in (entropy, weighted, sigmoid, hits):
+                with self.subTest(of=of.__name__, labels=labels):
+                    ht.new_graph()
+                    data = ht.data.Batches([{"x": np.ones((4, 2)), "y": np.array(labels)}], 4)
+                    scores = ht.ops.linear(data.x, ht.parameter("w", np.eye(2)))
+                    seen, total = of(scores, data.y), scores.sum()
+                    job = ht.Executor({"see": [seen], "train": [ht.optim.SGD(0.1).minimize(total)]}, threads=1)
+                    with self.assertRaisesRegex(ValueError, rf"'seen.*': index {bad} at position 1 is outside \[0, 2\)"):
+                        list(job.run("see"))
 
 
 class LikeNumPy(unittest.TestCase):

@@ -164,7 +164,8 @@ class Bert:
             table = parameter(f"{at}.decoder.weight", [c.vocab_size, c.hidden_size], self._weight_init())
         bias = parameter(f"{at}.bias", [c.vocab_size], constant(0.0), decay=False)
         logits = ops.linear(h, table, bias, name=f"{at}.decoder")
-        return mean_cross_entropy(logits, ops.reshape(labels, shape=[-x.shape[1]], name=f"{at}.labels"), "mlm")
+        labels = ops.reshape(labels, shape=[-x.shape[1]], name=f"{at}.labels")
+        return mean_cross_entropy(logits, labels, "mlm", ignore=-1)  # -1: a place without a masked token
 
     def _pooled(self, x: Value) -> Value:
         first = ops.select(x, axis=1, index=0, name="bert.pooler.first")

@@ -25,7 +25,8 @@ def _looked_up(ids: Value, rows: int, width: int, name: str, init: Init, placeme
 
 
 def mean_sigmoid_cross_entropy(logits: Value, labels: Value, name: str) -> Value:
-    """Logistic loss of [N] against int32 [N] of 0 and 1, ignoring -1, divided by the count of the whole step."""
+    """Logistic loss of logits [N] against int32 labels [N] of 0 and 1, divided by the number of labels in the whole step. A
+    step with another label fails and names its value and row."""
     total = ops.sigmoid_cross_entropy(logits, labels, name=f"{name}.cross_entropy")
     count = ops.step_sum(ops.count_labels(labels, name=f"{name}.count"), name=f"{name}.step_count")
     return ops.div_scalar(total, count, name=f"{name}.loss")

@@ -11,10 +11,12 @@ from hetu.graph import Value, check_values
 
 
 def mean_cross_entropy(logits: Value, labels: Value, name: str = "", smoothing: float = 0.0, weight: Any = None,
-                       ignore: int = -1) -> Value:
-    """Softmax cross-entropy of logits [N, ..., C] against int32 labels [N, ...], but for those that are `ignore`, divided by
-    their count in the whole step (PyTorch's CrossEntropyLoss). `smoothing` gives each class its share of the target (Szegedy
-    et al. 2016); `weight`, an array or a constant [C], counts a label so many times, in the sum and in the count."""
+                       ignore: int | None = None) -> Value:
+    """Softmax cross-entropy of logits [N, ..., C] against int32 labels [N, ...], divided by the number of labels in the
+    whole step (PyTorch's CrossEntropyLoss). Labels are 0 to C - 1: a step with another one fails and names its value and
+    row. `ignore` is a label that counts neither in the sum nor in the number (None: every label counts). `smoothing`
+    gives each class its share of the target (Szegedy et al. 2016). `weight`, an array or a constant [C], says how much a
+    label of each class counts, in the sum and in the number."""
     check_values("mean_cross_entropy", logits=logits, labels=labels)
     if labels.dtype == "bool":
         labels = labels.cast("int32")
@@ -31,9 +33,10 @@ def mean_cross_entropy(logits: Value, labels: Value, name: str = "", smoothing: 
         labels = labels.reshape(math.prod(labels.shape))
     called = (lambda part: f"{name}.{part}") if name else (lambda part: "")
     by_class = [] if weight is None else [_class_weights(weight, logits)]
-    total = ops.softmax_cross_entropy(logits, labels, *by_class, ignore=ignore, smoothing=float(smoothing),
+    left_out = {} if ignore is None else {"ignore": ignore}
+    total = ops.softmax_cross_entropy(logits, labels, *by_class, smoothing=float(smoothing), **left_out,
                                       name=called("cross_entropy"))[0]
-    count = ops.count_labels(labels, *by_class, ignore=ignore, name=called("count"))
+    count = ops.count_labels(labels, *by_class, **left_out, name=called("count"))
     return ops.div_scalar(total, ops.step_sum(count, name=called("step_count")), name=called("loss"))
 
 
@@ -78,7 +81,7 @@ def mean_huber(x: Value, target: Value | float, delta: float = 1.0, name: str = 
 def mean_binary_cross_entropy(logits: Value, target: Value | float, name: str = "", pos_weight: Any = None) -> Value:
     """The mean of -target log(p) - (1 - target) log(1 - p) with p = sigmoid(logits), for targets in [0, 1]
     (PyTorch's BCEWithLogitsLoss), without overflow. `pos_weight`, a number, an array or a value that broadcasts, multiplies
-    the first term. Labels of 0 and 1 with ignored ones: ops.sigmoid_cross_entropy."""
+    the first term. For labels of 0 and 1 of which some do not count: ops.sigmoid_cross_entropy(ignore=...)."""
     target = _number(target)
     if pos_weight is None:
         return step_mean(ops.softplus(logits) - logits * target, name)
