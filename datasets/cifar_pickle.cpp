@@ -15,7 +15,7 @@ using Ref = Value*;  // into the reader's store: a damaged file may tie them int
 
 // What can lie on a pickle's stack. A dict's items are key, value, key, value.
 struct Value {
-  enum class Kind { Mark, Other, Int, Text, List, Tuple, Dict, Name, Array, Type };
+  enum class Kind { Mark, Other, Bool, Int, Text, List, Tuple, Dict, Name, Array, Type };
   Kind kind = Kind::Other;
   std::int64_t number = 0;
   std::string text;  // of Text, Name ("module name"), Type ("u1") and the bytes of Array
@@ -23,6 +23,21 @@ struct Value {
   std::vector<std::int64_t> shape;  // of Array
 };
 using Kind = Value::Kind;
+
+// What a pickle says of an array. `is_fortran`: its bytes lie column by column.
+struct ArrayParts {
+  Ref shape, type, bytes;
+  bool is_fortran = false;
+};
+
+// Returns the bytes of a [rows, columns] array of uint8 row by row, from those column by column.
+std::string by_rows(const std::string& by_columns, std::size_t rows, std::size_t columns) {
+  std::string out(by_columns.size(), '\0');
+  for (std::size_t column = 0; column < columns; ++column)
+    for (std::size_t row = 0; row < rows; ++row)
+      out[row * columns + column] = by_columns[column * rows + row];
+  return out;
+}
 
 // A pickle machine without calls: REDUCE and BUILD know NumPy's array and type, and nothing else.
 class Reader {
@@ -113,7 +128,7 @@ class Reader {
   void name(const std::string& module, const std::string& what);
   void reduce();
   void build();
-  void fill_array(Ref array, Ref shape, Ref type, Ref bytes) const;
+  void fill_array(Ref array, const ArrayParts& parts) const;
   void memoize(std::uint64_t index);
 
   const std::vector<std::uint8_t>& bytes_;
@@ -131,10 +146,12 @@ bool Reader::constant(std::uint8_t code) {
     case 0x95:  // FRAME
       number(8);
       return true;
-    case 'N':   // NONE
+    case 'N':  // NONE
+      push(Kind::Other);
+      return true;
     case 0x88:  // NEWTRUE
     case 0x89:  // NEWFALSE
-      push(Kind::Other);
+      push(Kind::Bool)->number = code == 0x88 ? 1 : 0;
       return true;
     case 'K':  // BININT1
       push_int(static_cast<std::int64_t>(number(1)));
@@ -291,20 +308,29 @@ void Reader::reduce() {
   } else if (called->text.find("_reconstruct") != std::string::npos) {
     push(Kind::Array);
   } else if (called->text.find("_frombuffer") != std::string::npos) {  // bytes, type, shape, order
-    if (given.size() != 4) wrong("an array without bytes, type, shape and order");
-    fill_array(push(Kind::Array), given[2], given[1], given[0]);
+    if (given.size() != 4 || given[3]->kind != Kind::Text ||
+        (given[3]->text != "C" && given[3]->text != "F"))
+      wrong("an array without bytes, type, shape and an order of C or F");
+    fill_array(push(Kind::Array), {given[2], given[1], given[0], given[3]->text == "F"});
   } else {
     wrong(fmt::format("a call of {}", called->text));
   }
 }
 
-void Reader::fill_array(Ref array, Ref shape, Ref type, Ref bytes) const {
+void Reader::fill_array(Ref array, const ArrayParts& parts) const {
+  const auto& [shape, type, bytes, is_fortran] = parts;
   if (shape->kind != Kind::Tuple || type->kind != Kind::Type || bytes->kind != Kind::Text) {
     wrong("a NumPy array without shape, type and bytes");
   }
   for (const Ref length : shape->items) array->shape.push_back(length->number);
   array->items = {type};
   array->text = bytes->text;
+  if (!is_fortran || array->shape.size() < 2) return;
+  // Bytes of another number than the shape's are refused by read_cifar_pickle.
+  const auto rows = static_cast<std::size_t>(std::max<std::int64_t>(1, array->shape[0]));
+  if (array->shape.size() > 2) wrong("a NumPy array of more than two axes in Fortran order");
+  if (array->text.size() % rows == 0)
+    array->text = by_rows(bytes->text, rows, array->text.size() / rows);
 }
 
 // An array's state is (version, shape, type, Fortran order, bytes). A type's says nothing that
@@ -314,7 +340,10 @@ void Reader::build() {
   if (!stack_.empty() && stack_.back()->kind == Kind::Type) return;
   const Ref array = top(Kind::Array);
   if (state->kind != Kind::Tuple || state->items.size() != 5) wrong("a NumPy array without state");
-  fill_array(array, state->items[1], state->items[2], state->items[4]);
+  const Ref order = state->items[3];
+  if (order->kind != Kind::Bool && order->kind != Kind::Int)
+    wrong("a NumPy array that does not say whether it lies in Fortran order");
+  fill_array(array, {state->items[1], state->items[2], state->items[4], order->number != 0});
 }
 
 std::vector<std::uint8_t> labels_of(const Value* list, const char* key, std::size_t rows,

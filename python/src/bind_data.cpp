@@ -47,7 +47,8 @@ Position position_of(const nb::dict& d) {
 
 // Copies one field of a Python item (a dict of contiguous NumPy arrays) into a batch.
 void copy_field(const nb::dict& item, FieldData& to, std::int64_t first_row, std::int64_t rows) {
-  const auto array = nb::cast<nb::ndarray<nb::c_contig, nb::device::cpu>>(item[to.name.c_str()]);
+  const auto array =
+      nb::cast<nb::ndarray<nb::ro, nb::c_contig, nb::device::cpu>>(item[to.name.c_str()]);
   const std::size_t row_bytes = array.nbytes() / std::max<std::size_t>(1, array.shape(0));
   copy_by_threads(to.bytes.data(),
                   static_cast<const std::byte*>(array.data()) + first_row * row_bytes,
@@ -76,7 +77,7 @@ std::unique_ptr<RowSource> python_stream(const std::string& name,
     if (got.is_none()) return false;
     const nb::dict dict = nb::cast<nb::dict>(got);
     const auto first =
-        nb::cast<nb::ndarray<nb::c_contig, nb::device::cpu>>(dict[names[0].name.c_str()]);
+        nb::cast<nb::ndarray<nb::ro, nb::c_contig, nb::device::cpu>>(dict[names[0].name.c_str()]);
     resize_batch(whole, names, static_cast<std::int64_t>(first.shape(0)));
     for (FieldData& field : whole.fields) copy_field(dict, field, 0, whole.rows);
     return true;

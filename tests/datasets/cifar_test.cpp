@@ -52,8 +52,9 @@ void list(Bytes& to, int rows, int below) {
   to.push_back('e');
 }
 
-// The same rows, as Python 2 pickles them with protocol 2.
-Bytes pickle_of(int rows) {
+// The same rows, as Python 2 pickles them with protocol 2. `is_fortran`: the array lies column by
+// column.
+Bytes pickle_of(int rows, bool is_fortran = false) {
   const Bytes binary = rows_of(rows);
   Bytes out = {0x80, 2, '}', 'q', 1, '('};
   text(out, "fine_labels");
@@ -72,9 +73,12 @@ Bytes pickle_of(int rows) {
   word32(out, -1);
   out.push_back('J');
   word32(out, -1);
-  raw(out, std::string("K\0tb\x89T", 6));
+  raw(out, std::string(is_fortran ? "K\0tb\x88T" : "K\0tb\x89T", 6));
   word32(out, std::int64_t{rows} * Cifar100::kBytes);
-  for (std::size_t row = 0; row < static_cast<std::size_t>(rows); ++row) {
+  for (std::size_t k = 0; is_fortran && k < Cifar100::kBytes; ++k)
+    for (std::size_t row = 0; row < static_cast<std::size_t>(rows); ++row)
+      out.push_back(binary[row * (Cifar100::kBytes + 2) + 2 + k]);
+  for (std::size_t row = 0; !is_fortran && row < static_cast<std::size_t>(rows); ++row) {
     const auto begin =
         binary.begin() + static_cast<std::ptrdiff_t>(row * (Cifar100::kBytes + 2) + 2);
     out.insert(out.end(), begin, begin + Cifar100::kBytes);
@@ -97,6 +101,8 @@ TEST(Cifar, BothFormsHoldTheSameRows) {
   EXPECT_EQ(binary.labels, pickled.labels);
   EXPECT_EQ(binary.coarse, pickled.coarse);
   EXPECT_EQ(read_cifar100(folder / "cifar-100-python/test", true).labels, binary.labels);
+  testing::write_bytes(folder / "fortran", pickle_of(130, true));
+  EXPECT_EQ(read_cifar100(folder / "fortran", true).pixels, binary.pixels);
 }
 
 TEST(Cifar, WrongFilesAreToldInOneLine) {

@@ -33,8 +33,9 @@ class Cifar100(unittest.TestCase):
 
     def test_pickles_of_every_protocol_hold_the_rows(self):
         for protocol in (2, 3, 4, 5):
-            for keys in (str, str.encode):
-                self.write(keys, protocol)
+            for keys, laid_out in ((str, numpy.ascontiguousarray), (str.encode, numpy.ascontiguousarray),
+                                   (str, numpy.asfortranarray), (str, lambda pixels: pixels[::-1][::-1])):
+                self.write(keys, protocol, data=laid_out(self.pixels))
                 data = ht.data.Cifar100(str(self.root), 21, train=False)
                 self.assertEqual((len(data), data.num_classes), (21, 100))
                 rows = data.loader(1, 0, []).next()

@@ -165,6 +165,18 @@ class Alone(unittest.TestCase):
             self.assertEqual(str(batch[name].dtype), wanted[name])
             np.testing.assert_array_equal(batch[name], array.astype(wanted[name]), name)
 
+    def test_arrays_may_lie_in_memory_in_any_way(self):
+        """Order of axes, strides, byte order, and whether one may write into them."""
+        base = np.arange(24, dtype=np.float32).reshape(4, 3, 2)
+        locked = base.copy()
+        locked.setflags(write=False)
+        for array in (np.asfortranarray(base), base[::-1][::-1], np.repeat(base, 2, axis=1)[:, ::2], base.astype(">f4"),
+                      base.astype(">i2"), base.astype(">f8"), locked,
+                      np.frombuffer(base.tobytes(), np.float32).reshape(4, 3, 2)):
+            for data in (ht.data.Batches([{"x": array}], 4), ht.data.Arrays(x=array, batch_size=4, shuffle=False),
+                         ht.data.Dataset([{"x": row} for row in array], 4, shuffle=False)):
+                np.testing.assert_array_equal(data.loader(1, 0, ["x"]).next()["x"], base)
+
     def test_a_model_reads_pixels_and_labels_as_they_are_stored(self):
         ht.graph.new_graph()
         random = np.random.default_rng(5)
