@@ -47,6 +47,12 @@ class _Tensor:
     is_weight: bool  # whether its dtype is one that can be read
     read: Callable[[], Any]
 
+    def is_computed(self) -> bool:
+        """Whether it is a buffer of old files that models compute themselves: the causal masks of GPT-2, which are
+        [1, 1, N, N], and frequencies of rotary positions. A layer called `attn` has a bias of one axis."""
+        return self.name.endswith((".attn.masked_bias", ".rotary_emb.inv_freq")) or (
+            self.name.endswith(".attn.bias") and len(self.shape) == 4)
+
 
 def _of_file(path: str) -> list[_Tensor]:
     reader = _hetu.WeightReader(path)
@@ -91,6 +97,7 @@ class _Loading:
         self.graph, self.may_miss, self.may_have = graph, missing, extra
         self.leaves = {**graph.parameters, **graph.buffers}
         self.values: dict[str, tuple[_Tensor, Any]] = {}
+        self.computed: list[str] = []  # tensors that may be left without being asked for
         self.done = Loaded(source)
 
     def take(self, tensors: Sequence[_Tensor]) -> None:
@@ -107,6 +114,8 @@ class _Loading:
                 self.graph.refuse(f"{self.done.source}: '{tensor.name}' is {tensor.shape}, and the model's '{name}' is "
                                   f"{leaf.shape}; missing=['{name}'] lets it start anew")
         for tensor in rest:
+            if tensor.is_computed():
+                self.computed.append(tensor.name)
             (self.done.tied if self._is_taken(tensor) else self.done.extra).append(tensor.name)
 
     def _take(self, name: str, tensor: _Tensor) -> None:
@@ -132,7 +141,7 @@ class _Loading:
         self.done.missing = [name for name in self.leaves if name not in self.values]
         for names, allowed, says, keyword in (
             (self.done.missing, self.may_miss, "has no tensor for the model's", "missing"),
-            (self.done.extra, [*self.may_have, *self.may_miss, *_COMPUTED], "holds what the model has not:", "extra"),
+            (self.done.extra, [*self.may_have, *self.may_miss, *self.computed], "holds what the model has not:", "extra"),
         ):
             left = [name for name in names if not _any(name, allowed)]
             if left:

@@ -211,6 +211,9 @@ class Weights(unittest.TestCase):
         loss = self.loss()
         self.assertEqual(len(self.load(str(self.file)).extra), 3)
         self.check(loss, weights)
+        write(self.file, {**weights, "h.0.attn.bias": np.ones(4)})  # that of a layer
+        self.loss()
+        self.refused("holds what the model has not: h.0.attn.bias", str(self.file))
         write(self.file, {**weights, "more": (np.ones((3, 4), np.uint8), "U8")})
         self.loss()
         self.assertEqual(self.load(str(self.file), extra="more").extra, ["more"])
