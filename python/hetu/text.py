@@ -150,14 +150,34 @@ class Text(Data):
         return float(-(share[share > 0] * np.log(share[share > 0])).sum())
 
 
+# Vocabularies below this size may well have no capital letters by chance.
+_LEAST_TOKENS = 1000
+
+
+def _notice_case(file: str, lower_case: bool) -> None:
+    """Says in one line that a vocabulary doesn't fit `lower_case`: its capital letters are never looked up, or it has none,
+    so that every word with one becomes [UNK]."""
+    lines = Path(file).read_bytes().decode("utf-8", "replace").splitlines()
+    words = [word for word in lines if not word.startswith("[")]
+    capital = sum(word != word.lower() for word in words)
+    if lower_case and capital > len(words) // 20:
+        notice(f"vocabulary '{file}': {capital} of {len(words)} tokens have capital letters, which lower-cased text never "
+               "has; a cased vocabulary wants lower_case=False (--cased)")
+    elif not lower_case and not capital and len(words) >= _LEAST_TOKENS:
+        notice(f"vocabulary '{file}': none of {len(words)} tokens has a capital letter, so words with one become [UNK]; "
+               "an uncased vocabulary wants lower_case=True")
+
+
 class WordPiece:
-    """A WordPiece vocabulary, BERT's vocab.txt: a token per line. `encoding` is that of bytes: utf-8 or latin-1."""
+    """A WordPiece vocabulary, BERT's vocab.txt: a token per line. `encoding` is that of bytes: utf-8 or latin-1. A line says
+    so if the capital letters of the vocabulary don't fit `lower_case`."""
 
     @placed()
     def __init__(self, file: str, lower_case: bool = True, encoding: str = "utf-8") -> None:
         self._words = _hetu.WordPiece(str(file), lower_case)
         self.encoding = encoding
         self.size: int = self._words.size
+        _notice_case(str(file), lower_case)
 
     def encode(self, text: str | bytes) -> list[int]:
         """The ids of a text's tokens, without [CLS] and [SEP]."""
@@ -185,6 +205,7 @@ class BertText(Data):
             "corpus_lines": corpus_lines, "max_rows": max_rows, "threads": threads or decoding_threads(),
         }
         about = _hetu.bert_text_about(self.how)
+        _notice_case(str(self.how["vocabulary"]), lower_case)
         self.rows: int = about["rows"]
         self.vocabulary_size: int = about["vocabulary_size"]
         self.sequence_length = sequence_length

@@ -90,8 +90,13 @@ class Command(unittest.TestCase):
     def test_what_is_wrong_is_one_line(self):
         (self.folder / "odd.json").write_text('{"model_type": "mamba"}')
         (self.folder / "bad.json").write_text("{")
+        (self.folder / "gated.json").write_text('{"model_type": "t5", "feed_forward_proj": "gated-gelu"}')
+        (self.folder / "gelu.json").write_text('{"model_type": "opt", "activation_function": "gelu"}')
         for words, message in [(["gpt5"], "model 'gpt5' is neither one of bert-base"), (["odd.json"], "model_type 'mamba'"),
-                               (["bad.json"], "bad.json:1: not JSON"), (["bert.json", "--runs", 0], "--runs must be >= 1"),
+                               (["bad.json"], "bad.json:1: not JSON"),
+                               (["gated.json"], 'feed_forward_proj is "gated-gelu", which Hetu does not compute'),
+                               (["gelu.json"], 'activation_function is "gelu", which Hetu does not compute'),
+                               (["bert.json", "--runs", 0], "--runs must be >= 1"),
                                (["bert.json", "--largest", 0], "--largest must be >= 1")]:
             done = self.run_words("profile-blocks", *words, status=2)
             self.assertIn(message, done.stderr.splitlines()[-1])

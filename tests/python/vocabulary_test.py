@@ -9,6 +9,7 @@ import pathlib
 import tempfile
 import types
 import unittest
+from functools import partial
 from unittest import mock
 
 import numpy as np
@@ -127,6 +128,30 @@ class Vocabularies(unittest.TestCase):
                                                 "train on its bytes without a vocabulary"):
             ht.text.Text(str(self.folder / "text.txt"), 1, 1, vocabulary)
         np.testing.assert_array_equal(ht.text.Vocabulary().encode(b"\xe9"), [0xe9])
+
+    def test_the_case_of_a_word_piece_vocabulary(self):
+        """A cased one for lower-cased text, and the other way round, are told in a line."""
+        special, file = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"], self.folder / "vocab.txt"
+        text = self.folder / "text.txt"
+        text.write_text("w1 w2\nw3\n\nw4 w1\nw2\n")
+        for lower_case, words, says in (
+            (True, [f"w{i}" for i in range(1200)], ""),
+            (True, [f"W{i}" for i in range(1200)],
+             "1200 of 1200 tokens have capital letters, which lower-cased text never has"),
+            (False, [f"W{i}" for i in range(1200)], ""),
+            (False, [f"w{i}" for i in range(1200)],
+             "none of 1200 tokens has a capital letter, so words with one become [UNK]"),
+            (False, ["w", "x"], ""),
+        ):
+            with self.subTest(says, lower_case=lower_case):
+                file.write_text("\n".join(special + words) + "\n")
+                ht.new_graph()
+                for make in (ht.text.WordPiece, partial(ht.text.BertText, str(text), batch_size=1, sequence_length=16)):
+                    said = io.StringIO()
+                    with contextlib.redirect_stdout(said):
+                        make(**{"file" if make is ht.text.WordPiece else "vocabulary": str(file)}, lower_case=lower_case)
+                    self.assertEqual(said.getvalue().count("\n"), int(bool(says)))
+                    self.assertIn(says, said.getvalue())
 
     def test_what_is_no_vocabulary_is_one_line(self):
         for content in (b"{", b"[]", b"\x00\x01", b"PK\x03\x04"):
