@@ -7,9 +7,9 @@
 #include <cerrno>
 #include <charconv>
 #include <cstring>
-#include <list>
 #include <thread>
 
+#include "executor/comm/callers.h"
 #include "executor/comm/frame.h"
 #include "executor/comm/sha256.h"
 #include "graph/base/error.h"
@@ -19,6 +19,7 @@ namespace {
 
 constexpr std::size_t kLongestProof = 256;
 constexpr double kReach_s = 10;
+constexpr double kProof_s = 10;  // with a caller that says nothing
 
 int number_in(const std::string& text) {
   int number = -1;
@@ -39,11 +40,6 @@ class LinkUp {
   std::vector<Socket> all();
 
  private:
-  struct Visitor {
-    Socket socket;
-    PacketReader reader{kLongestProof};
-  };
-
   bool is_near(int rank) const {
     return met_.members()[rank].domain == met_.members()[met_.rank()].domain;
   }
@@ -59,7 +55,7 @@ class LinkUp {
   }
   void call(int rank);
   void receive_calls(int missing);
-  bool admit(Visitor& visitor);
+  void admit(Caller& caller);
   void hear_answer(int rank);
 
   Rendezvous& met_;
@@ -117,40 +113,37 @@ void LinkUp::call(int rank) {
   sockets_[rank] = std::move(socket);
 }
 
-// Whether there is more to hear of the visitor.
-bool LinkUp::admit(Visitor& visitor) {
-  const PacketReader::State state = visitor.reader.read(visitor.socket);
-  if (state != PacketReader::State::Whole) return state == PacketReader::State::Waiting;
-  const auto fields = unpack_fields(visitor.reader.take());
+// Keeps the connection of a caller that proves to be the rank it names.
+void LinkUp::admit(Caller& caller) {
+  const auto fields = unpack_fields(caller.reader.take());
   const int rank = fields && fields->size() == 2 ? number_in((*fields)[0]) : -1;
   if (rank <= met_.rank() || rank >= met_.workers() || sockets_[rank] ||
       !same_secret((*fields)[1], proof(rank, met_.rank())))
-    return false;
-  send_packet(visitor.socket, pack_fields({proof(met_.rank(), rank)}), until_);
-  sockets_[rank] = std::move(visitor.socket);
-  return false;
+    return;
+  send_packet(caller.socket, pack_fields({proof(met_.rank(), rank)}), until_);
+  sockets_[rank] = std::move(caller.socket);
 }
 
 void LinkUp::receive_calls(int missing) {
-  std::list<Visitor> visitors;
+  Callers callers(kLongestProof, most_callers(2 * static_cast<std::size_t>(met_.workers()) + 64),
+                  kProof_s);
+  const auto is_ours = [](const Caller& caller) {
+    return caller.is_remote || owner_of(caller.socket).user == geteuid();
+  };
   const auto count = [&] {
     return std::count_if(sockets_.begin() + met_.rank() + 1, sockets_.end(),
                          [](const Socket& s) { return !s; });
   };
   for (; missing > 0; missing = static_cast<int>(count())) {
-    std::vector<pollfd> sources{{near_.fd(), POLLIN, 0}, {far_.fd(), POLLIN, 0}};
-    for (const Visitor& visitor : visitors) sources.push_back({visitor.socket.fd(), POLLIN, 0});
+    std::vector<pollfd> sources;
+    callers.add_sources({&near_, &far_}, sources);
     ::poll(sources.data(), sources.size(), 200);
+    callers.read([&](Caller& caller, PacketReader::State state) {
+      if (state == PacketReader::State::Whole) admit(caller);
+    });
     for (const Socket* listener : {&near_, &far_}) {
-      while (Socket socket = *listener ? accept_from(*listener) : Socket()) {
-        const bool stranger = own_address(socket).is_unix() && owner_of(socket).user != geteuid();
-        if (!stranger) visitors.push_back({std::move(socket)});
-        if (visitors.size() > 2 * static_cast<std::size_t>(met_.workers()) + 64)
-          visitors.pop_front();
-      }
+      if (*listener) callers.accept(*listener, is_ours);
     }
-    for (auto each = visitors.begin(); each != visitors.end();)
-      each = admit(*each) ? std::next(each) : visitors.erase(each);
     if (now_ns() < until_) continue;
     const auto first = std::find_if(sockets_.begin() + met_.rank() + 1, sockets_.end(),
                                     [](const Socket& s) { return !s; });

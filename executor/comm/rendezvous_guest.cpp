@@ -19,6 +19,7 @@ namespace {
 
 constexpr double kCall_s = 2;
 constexpr double kLastWord_s = 5;
+constexpr const char* kForOthers = "for the other ranks";
 
 // Throws what rank 0 says in place of an answer.
 void hear_no(const std::vector<std::string>& packet) {
@@ -37,9 +38,13 @@ class Guest final : public Rendezvous {
  private:
   void look_around(const char* waits_for);
   void connect();
+  void check_owner();
   bool try_each();
+  bool call_again();
+  std::optional<std::vector<std::string>> next_packet(const char* waits_for);
   std::vector<std::string> receive(const char* waits_for);
-  void greet();
+  std::vector<std::string> introduce(const Hello& hello);
+  bool greet();
   void take_members(const std::vector<std::string>& packet, const Hello& hello);
   bool is_remote() const { return !far_end_.is_unix(); }
 
@@ -66,17 +71,29 @@ Guest::Guest(const RendezvousPlace& place)
     if (own_end_.is_loopback()) own_end_ = any_address(own_end_);  // see Host::listen_tcp
     candidates_ = {meeting_point(place)};
   }
+  const Hello hello = own_hello(place_);  // takes a while, and rank 0 does not wait long for it
   connect();
-  greet();
-  const Hello hello = own_hello(place_);
+  take_members(introduce(hello), hello);
+}
+
+// Says who this rank is; returns rank 0's answer. While strangers flood its port, rank 0 may drop
+// a connection that it has not read yet, so a dropped rank calls again.
+std::vector<std::string> Guest::introduce(const Hello& hello) {
   const std::string text = pack_hello(hello);
-  const std::string proof =
-      is_remote() ? hex_of(hmac_sha256(job_secret(place_.secret), "guest" + host_nonce_ + text))
-                  : "";
-  // From here on rank 0, which knows who is missing, is the one to lose patience.
-  until_ = now_ns() + static_cast<std::int64_t>((place.timeout_s + kLastWord_s) * 1e9);
-  send_packet(socket_, pack_fields({proof, text}), until_);
-  take_members(receive("for the other ranks"), hello);
+  bool is_first = true;
+  do {
+    if (!greet()) continue;
+    const std::string proof =
+        is_remote() ? hex_of(hmac_sha256(job_secret(place_.secret), "guest" + host_nonce_ + text))
+                    : "";
+    // From here on rank 0, which knows who is missing, is the one to lose patience.
+    if (is_first)
+      until_ = now_ns() + static_cast<std::int64_t>((place_.timeout_s + kLastWord_s) * 1e9);
+    is_first = false;
+    send_packet(socket_, pack_fields({proof, text}), until_);
+    if (auto answer = next_packet(kForOthers)) return *answer;
+  } while (call_again());
+  fail(Code::Comm, "rank 0 at {} has ended, while rank {} waited {}", where(), rank(), kForOthers);
 }
 
 // Ctrl-C ends the wait, and whoever looks at the terminal hears what is awaited.
@@ -106,6 +123,19 @@ void Guest::connect() {
     look_around("for rank 0");
     std::this_thread::sleep_for(std::chrono::milliseconds(100));
   }
+  check_owner();
+}
+
+// Whether rank 0, which has closed the connection, still takes another one.
+bool Guest::call_again() {
+  std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  if (now_ns() >= until_ || !try_each()) return false;
+  reader_ = PacketReader(kLongestHello);
+  check_owner();
+  return true;
+}
+
+void Guest::check_owner() {
   far_end_ = peer_address(socket_);
   if (is_remote()) {
     own_end_ = own_address(socket_);
@@ -118,12 +148,12 @@ void Guest::connect() {
          where(), owner.user, owner.pid, geteuid());
 }
 
-// The next packet of rank 0.
-std::vector<std::string> Guest::receive(const char* waits_for) {
+// The next packet of rank 0; nullopt once it has closed the connection.
+std::optional<std::vector<std::string>> Guest::next_packet(const char* waits_for) {
   while (true) {
     switch (reader_.read(socket_)) {
       case PacketReader::State::Whole:
-        if (auto fields = unpack_fields(reader_.take())) return *fields;
+        if (auto fields = unpack_fields(reader_.take())) return fields;
         [[fallthrough]];
       case PacketReader::State::Foreign:
         fail(Code::Comm,
@@ -131,8 +161,7 @@ std::vector<std::string> Guest::receive(const char* waits_for) {
              "another MASTER_PORT",
              where());
       case PacketReader::State::Ended:
-        fail(Code::Comm, "rank 0 at {} has ended, while rank {} waited {}", where(), rank(),
-             waits_for);
+        return std::nullopt;
       case PacketReader::State::Waiting:
         break;
     }
@@ -144,8 +173,16 @@ std::vector<std::string> Guest::receive(const char* waits_for) {
   }
 }
 
-void Guest::greet() {
-  const std::vector<std::string> greeting = receive("for a word of rank 0");
+std::vector<std::string> Guest::receive(const char* waits_for) {
+  if (auto packet = next_packet(waits_for)) return *packet;
+  fail(Code::Comm, "rank 0 at {} has ended, while rank {} waited {}", where(), rank(), waits_for);
+}
+
+// Reads the greeting of rank 0; false if it has closed the connection.
+bool Guest::greet() {
+  const auto packet = next_packet("for a word of rank 0");
+  if (!packet) return false;
+  const std::vector<std::string>& greeting = *packet;
   if (greeting.size() != 4 || greeting[0] != kMagic)
     fail(Code::Comm,
          "{} is no rendezvous of Hetu: something else answers there; choose another "
@@ -161,6 +198,7 @@ void Guest::greet() {
   if (!greeting[3].empty())
     fail(Code::Config, "rank {} of {} comes too late or to the wrong job: {}", rank(), workers(),
          greeting[3]);
+  return true;
 }
 
 void Guest::take_members(const std::vector<std::string>& packet, const Hello& hello) {

@@ -5,9 +5,9 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
-#include <list>
 #include <map>
 
+#include "executor/comm/callers.h"
 #include "executor/comm/rendezvous_words.h"
 #include "executor/comm/secret.h"
 #include "executor/comm/sha256.h"
@@ -17,23 +17,14 @@
 namespace hetu::comm {
 namespace {
 
-constexpr std::size_t kMostKnocking = 256;
-constexpr int kWarnings = 3;  // of one kind
+constexpr std::size_t kMostCallers = 256;  // over TCP
+constexpr int kWarnings = 3;               // of one kind
 constexpr std::size_t kMostKinds = 50;
-
-/// Somebody who has connected.
-struct Visitor {
-  Socket socket;
-  bool is_remote = false;
-  std::string from;  ///< IP address, which is not to be had once it has hung up
-  std::int64_t since = 0;
-  std::string nonce;
-  PacketReader reader{kLongestHello};
-};
 
 /// A rank that has come.
 struct Present {
-  Visitor visitor;
+  Socket socket;
+  bool is_remote = false;
   Hello hello;
   PacketReader reader{kLongestPacket};
   std::optional<std::string> text;  ///< of the exchange under way
@@ -50,20 +41,21 @@ class Host final : public Rendezvous {
   void listen();
   void listen_tcp();
   void turn();
-  void take_visitors(const Socket& listener);
-  bool take_hello(Visitor& visitor);
-  std::string fault_of(const Hello& hello, const Visitor& visitor, const std::string& proof,
+  bool greet(Caller& caller);
+  void accept_callers();
+  void take_hello(Caller& caller, PacketReader::State state);
+  std::string fault_of(const Hello& hello, const Caller& caller, const std::string& proof,
                        const std::string& text);
   void take_packets();
   void send_members();
-  void warn(const Visitor& visitor, const std::string& why);
+  void warn(const Caller& caller, const std::string& why);
   [[noreturn]] void end(Code code, const std::string& why);
   std::vector<int> missing(bool (*is_there)(const Present&)) const;
 
   const std::int64_t start_ = now_ns();
   Hello own_;
   std::vector<Socket> listeners_;
-  std::list<Visitor> visitors_;
+  Callers callers_{kLongestHello, most_callers(kMostCallers), kPatience_s};
   std::map<int, Present> present_;
   std::vector<int> gone_;  // ranks whose processes have ended since the last look
   bool complete_ = false;
@@ -145,41 +137,40 @@ void Host::listen_tcp() {
   own_end_ = far_end_ = at;
 }
 
-void Host::warn(const Visitor& visitor, const std::string& why) {
+void Host::warn(const Caller& caller, const std::string& why) {
   if (warned_.size() < kMostKinds && ++warned_[why] <= kWarnings)
     log(Level::Warning, "{}: {} was turned away: {}", where(),
-        visitor.is_remote ? visitor.from : "a process of this host", why);
+        caller.is_remote ? caller.from : "a process of this host", why);
 }
 
-// Greets all who have connected.
-void Host::take_visitors(const Socket& listener) {
-  while (Socket socket = accept_from(listener)) {
-    const bool is_remote = !own_address(socket).is_unix();
-    const std::string from = peer_address(socket).host();
-    Visitor visitor{std::move(socket), is_remote, from, now_ns(), random_bytes(16)};
-    if (!visitor.is_remote && owner_of(visitor.socket).user != geteuid()) {
-      warn(visitor, fmt::format("it belongs to user {}", owner_of(visitor.socket).user));
-      continue;
-    }
-    const std::string closed =
-        !complete_
-            ? ""
-            : fmt::format(
-                  "the job at {} has its {} ranks{}", where(), workers(),
-                  visitor.is_remote ? "" : fmt::format(" (rank 0 is process {})", own_.member.pid));
-    send_packet(visitor.socket, pack_fields({kMagic, kProtocol, visitor.nonce, closed}), now_ns());
-    if (complete_) continue;
-    if (visitors_.size() == kMostKnocking) visitors_.pop_front();
-    visitors_.push_back(std::move(visitor));
+// Returns whether the caller may say who it is.
+bool Host::greet(Caller& caller) {
+  if (!caller.is_remote && owner_of(caller.socket).user != geteuid()) {
+    warn(caller, fmt::format("it belongs to user {}", owner_of(caller.socket).user));
+    return false;
   }
+  caller.nonce = random_bytes(16);
+  const std::string closed =
+      !complete_
+          ? ""
+          : fmt::format(
+                "the job at {} has its {} ranks{}", where(), workers(),
+                caller.is_remote ? "" : fmt::format(" (rank 0 is process {})", own_.member.pid));
+  send_packet(caller.socket, pack_fields({kMagic, kProtocol, caller.nonce, closed}), now_ns());
+  return !complete_;
+}
+
+void Host::accept_callers() {
+  for (const Socket& listener : listeners_)
+    callers_.accept(listener, [this](Caller& caller) { return greet(caller); });
 }
 
 // Why this process cannot be a rank of the job; "" if it can.
-std::string Host::fault_of(const Hello& hello, const Visitor& visitor, const std::string& proof,
+std::string Host::fault_of(const Hello& hello, const Caller& caller, const std::string& proof,
                            const std::string& text) {
   const std::string who = name_of(hello.rank, hello.member);
-  if (visitor.is_remote && !same_secret(proof, hex_of(hmac_sha256(job_secret(place_.secret),
-                                                                  "guest" + visitor.nonce + text))))
+  if (caller.is_remote && !same_secret(proof, hex_of(hmac_sha256(job_secret(place_.secret),
+                                                                 "guest" + caller.nonce + text))))
     return fmt::format(
         "{} has another secret than rank 0 (host {}): all need one HETU_JOB_SECRET, "
         "or one home folder with .config/hetu/job_secret",
@@ -200,38 +191,32 @@ std::string Host::fault_of(const Hello& hello, const Visitor& visitor, const std
   return {};
 }
 
-// False once there is nothing more to hear of the visitor.
-bool Host::take_hello(Visitor& visitor) {
-  const PacketReader::State state = visitor.reader.read(visitor.socket);
-  if (state == PacketReader::State::Waiting)
-    return now_ns() - visitor.since < static_cast<std::int64_t>(kPatience_s * 1e9);
-  if (state == PacketReader::State::Ended) return false;
+void Host::take_hello(Caller& caller, PacketReader::State state) {
   const auto packet =
-      state == PacketReader::State::Whole ? unpack_fields(visitor.reader.take()) : std::nullopt;
+      state == PacketReader::State::Whole ? unpack_fields(caller.reader.take()) : std::nullopt;
   auto hello = packet && packet->size() == 2 ? unpack_hello((*packet)[1]) : std::nullopt;
   if (!hello) {
-    warn(visitor, "it is no process of Hetu");
-    return false;
+    warn(caller, "it is no process of Hetu");
+    return;
   }
-  if (const std::string fault = fault_of(*hello, visitor, (*packet)[0], (*packet)[1]);
+  if (const std::string fault = fault_of(*hello, caller, (*packet)[0], (*packet)[1]);
       !fault.empty()) {
-    warn(visitor, fault);
-    send_packet(visitor.socket, pack_fields({kNo, fault, code_name(Code::Config)}), now_ns());
-    return false;
+    warn(caller, fault);
+    send_packet(caller.socket, pack_fields({kNo, fault, code_name(Code::Config)}), now_ns());
+    return;
   }
-  if (visitor.is_remote) hello->member.address = visitor.from;
+  if (caller.is_remote) hello->member.address = caller.from;
   if (hello->words != own_.words)
     log(Level::Warning, "{} was started as `{}`, rank 0 as `{}`",
         name_of(hello->rank, hello->member), hello->words, own_.words);
   const int rank = hello->rank;
-  present_.emplace(rank, Present{std::move(visitor), std::move(*hello)});
-  return false;
+  present_.emplace(rank, Present{std::move(caller.socket), caller.is_remote, std::move(*hello)});
 }
 
 void Host::take_packets() {
   for (auto& [rank, one] : present_) {
     if (one.text) continue;  // the next exchange's stays where it is
-    const PacketReader::State state = one.reader.read(one.visitor.socket);
+    const PacketReader::State state = one.reader.read(one.socket);
     if (state == PacketReader::State::Waiting) continue;
     auto fields =
         state == PacketReader::State::Whole ? unpack_fields(one.reader.take()) : std::nullopt;
@@ -246,47 +231,46 @@ void Host::take_packets() {
 // Sleeps until something comes, or for a moment, and takes it.
 void Host::turn() {
   std::vector<pollfd> sources;
-  for (const Socket& listener : listeners_) sources.push_back({listener.fd(), POLLIN, 0});
-  for (const Visitor& visitor : visitors_) sources.push_back({visitor.socket.fd(), POLLIN, 0});
+  std::vector<const Socket*> listeners;
+  for (const Socket& listener : listeners_) listeners.push_back(&listener);
+  callers_.add_sources(listeners, sources);
   for (const auto& [rank, one] : present_) {
-    if (!one.text) sources.push_back({one.visitor.socket.fd(), POLLIN, 0});
+    if (!one.text) sources.push_back({one.socket.fd(), POLLIN, 0});
   }
   ::poll(sources.data(), sources.size(), static_cast<int>(kLook / 1'000'000));
-  for (const Socket& listener : listeners_) take_visitors(listener);
-  for (auto each = visitors_.begin(); each != visitors_.end();) {
-    each = take_hello(*each) ? std::next(each) : visitors_.erase(each);
-  }
   take_packets();
+  callers_.read([this](Caller& caller, PacketReader::State state) { take_hello(caller, state); });
+  accept_callers();
 }
 
 void Host::send_members() {
   complete_ = true;
-  visitors_.clear();
+  callers_.clear();
   members_.push_back(own_.member);
   bool spans = false;
   for (const auto& [rank, one] : present_) {
     members_.push_back(one.hello.member);
-    spans = spans || one.visitor.is_remote;
+    spans = spans || one.is_remote;
   }
   const std::string secret = spans ? job_secret(place_.secret) : "";
   const std::string nonce = random_bytes(16);
   key_ = hex_of(hmac_sha256(spans ? secret : random_bytes(32), "links" + nonce));
   for (const auto& [rank, one] : present_) {
-    std::vector<std::string> body{nonce, one.visitor.is_remote ? "" : key_};
+    std::vector<std::string> body{nonce, one.is_remote ? "" : key_};
     for (const Member& m : members_) {
       body.insert(body.end(), {m.host, m.domain, m.address, std::to_string(m.pid)});
     }
     const std::string text = pack_fields(body);
     const std::string proof =
-        one.visitor.is_remote ? hex_of(hmac_sha256(secret, "host" + one.hello.nonce + text)) : "";
-    send_packet(one.visitor.socket, pack_fields({kAll, proof, text}), now_ns() + kSecond);
+        one.is_remote ? hex_of(hmac_sha256(secret, "host" + one.hello.nonce + text)) : "";
+    send_packet(one.socket, pack_fields({kAll, proof, text}), now_ns() + kSecond);
   }
 }
 
 // Tells those who are there why the job ends, too.
 void Host::end(Code code, const std::string& why) {
   for (const auto& [rank, one] : present_) {
-    send_packet(one.visitor.socket, pack_fields({kNo, why, code_name(code)}), now_ns() + kSecond);
+    send_packet(one.socket, pack_fields({kNo, why, code_name(code)}), now_ns() + kSecond);
   }
   fail(code, "{}", why);
 }
@@ -315,7 +299,7 @@ std::vector<std::string> Host::exchange(const std::string& mine, const std::stri
     one.text.reset();
   }
   const std::string packet = pack_fields({kAll, pack_fields(all)});
-  for (const auto& [rank, one] : present_) send_packet(one.visitor.socket, packet, until);
+  for (const auto& [rank, one] : present_) send_packet(one.socket, packet, until);
   return all;
 }
 
@@ -325,9 +309,7 @@ std::vector<int> Host::late() const {
   return sockets;
 }
 
-void Host::refuse_late() {
-  for (const Socket& listener : listeners_) take_visitors(listener);
-}
+void Host::refuse_late() { accept_callers(); }
 
 }  // namespace
 

@@ -14,6 +14,7 @@
 #include <random>
 #include <thread>
 
+#include "executor/comm/callers.h"
 #include "executor/comm/connect.h"
 #include "executor/comm/doorbell.h"
 #include "executor/comm/rendezvous.h"
@@ -211,6 +212,86 @@ RendezvousPlace place_of(int rank, int workers, const char* what) {
   place.name = fmt::format("sockets_test-{}-{}", getpid(), what);
   place.timeout_s = 60;
   return place;
+}
+
+/// A TCP listener on loopback, and callers from addresses of their own.
+class Flooded : public testing::Test {
+ protected:
+  static constexpr std::size_t kMost = 8;
+  static constexpr std::size_t kLongest = 100;
+
+  Flooded() {
+    listener_ = listen_at(resolve("127.0.0.1", 0, "this test").front());
+    HETU_ASSERT(listener_);
+  }
+
+  Socket call(const char* from) const {
+    const Address own = resolve(from, 0, "this test").front();
+    Socket socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    const auto* raw = reinterpret_cast<const sockaddr*>(&own.storage);
+    HETU_ASSERT(::bind(socket.fd(), raw, own.length) == 0);
+    const Address to = own_address(listener_);
+    HETU_ASSERT(::connect(socket.fd(), reinterpret_cast<const sockaddr*>(&to.storage), to.length) ==
+                0);
+    return socket;
+  }
+  void accept() {
+    callers_.accept(listener_, [](Caller&) { return true; });
+  }
+  /// The addresses of callers whose packets are whole now.
+  std::vector<std::string> heard() {
+    std::vector<std::string> from;
+    callers_.read([&](Caller& caller, PacketReader::State state) {
+      if (state == PacketReader::State::Whole) from.push_back(caller.from);
+    });
+    return from;
+  }
+  std::size_t count() const {
+    std::vector<pollfd> sources;
+    callers_.add_sources({}, sources);
+    return sources.size();
+  }
+
+  Socket listener_;
+  Callers callers_{kLongest, kMost, 1.0};
+};
+
+TEST_F(Flooded, AFloodPushesOutNobodyFromAnotherAddress) {
+  const Socket rank = call("127.0.0.2");
+  accept();
+  std::vector<Socket> flood;
+  for (std::size_t i = 0; i < 5 * kMost; ++i) flood.push_back(call("127.0.0.3"));
+  for (int turn = 0; turn < 40; ++turn) {  // 0.8 s, in which slots of the flood change hands
+    accept();
+    EXPECT_THAT(heard(), testing::IsEmpty());
+    EXPECT_LE(count(), kMost);
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  }
+  EXPECT_TRUE(send_packet(rank, "here I am", now_ns() + 1'000'000'000));
+  std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  EXPECT_THAT(heard(), testing::ElementsAre("127.0.0.2"));
+}
+
+TEST_F(Flooded, ACallerFromTheSameAddressHasTimeToSpeak) {
+  std::vector<Socket> flood;
+  for (std::size_t i = 0; i + 1 < kMost; ++i) flood.push_back(call("127.0.0.2"));
+  const Socket rank = call("127.0.0.2");
+  for (std::size_t i = 0; i < 2 * kMost; ++i) flood.push_back(call("127.0.0.2"));
+  accept();
+  EXPECT_EQ(count(), kMost);
+  EXPECT_TRUE(send_packet(rank, "here I am", now_ns() + 1'000'000'000));
+  std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  accept();
+  EXPECT_THAT(heard(), testing::ElementsAre("127.0.0.2"));
+}
+
+TEST_F(Flooded, WhoSaysNothingIsForgotten) {
+  const Socket silent = call("127.0.0.2");
+  accept();
+  EXPECT_EQ(count(), 1U);
+  std::this_thread::sleep_for(std::chrono::milliseconds(1100));
+  heard();
+  EXPECT_EQ(count(), 0U);
 }
 
 TEST(Rendezvous, GivesEveryoneWhatAllSay) {

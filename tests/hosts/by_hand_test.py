@@ -118,6 +118,36 @@ class ByHand(HostsCase):
         words = self.ends([first, second], [0, 0])
         self.assertIn("10.77.0.2 was turned away: it is no process of Hetu", words[0])
 
+    def test_a_flood_of_strangers_keeps_no_rank_out(self):
+        """Strangers of both hosts hold and drop connections by the hundred, before, while and after ranks come."""
+        flood = ("import collections, socket, sys\n"
+                 "held = collections.deque(maxlen=500)\n"
+                 "print('floods', flush=True)\n"
+                 "while True:\n"
+                 " try: held.append(socket.create_connection((sys.argv[1], int(sys.argv[2])), 2))\n"
+                 " except OSError: pass\n")
+        first = self.met("w0", 0, 4)
+        early = self.met("w1", 1, 4)
+        for host in ("w1", "w1", "w0"):
+            stranger = subprocess.Popen(self.hosts.inside(host, sys.executable, "-c", flood, "10.77.0.1", PORT), text=True,
+                                        stdout=subprocess.PIPE, stdin=subprocess.DEVNULL)
+            self.addCleanup(stranger.communicate)
+            self.assertEqual(stranger.stdout.readline(), "floods\n")
+            self.addCleanup(os.kill, self.hosts.inner(stranger), signal.SIGKILL)
+        time.sleep(1)
+        ranks = [first, early, self.met("w1", 2, 4), self.met("w0", 3, 4)]
+        for process in ranks:
+            self.addCleanup(process.communicate)
+            self.addCleanup(process.kill)
+        for process in ranks:
+            self.assertEqual(process.stdout.readline(), "met [('w0', 1), ('w1', 2), ('w0', 1)] 2\n")
+            line = process.stdout.readline()
+            self.assertRegex(line, r"linked \d 4\n", "" if line else (process.wait(), process.stderr.read()))
+        for process in ranks:
+            process.stdin.write("\n")
+            process.stdin.flush()
+        self.ends(ranks, [0, 0, 0, 0])
+
     def open_ports(self, host):
         """Ports of TCP at which processes of a job listen on a host."""
         table = self.hosts.run(host, "cat", "/proc/net/tcp").stdout

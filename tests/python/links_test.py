@@ -148,8 +148,43 @@ class Endpoint(unittest.TestCase):
             sock = guard.connect(self.links.address)
             self.addCleanup(sock.close)
             self.serve()
+        self.links.check(time.monotonic())  # a second later it is tried again
         self.serve()
         self.assertEqual(len(sock.recv(4096)), frames.HEADER.size + 16)
+
+    def flood(self, count, place):
+        """Connections from an address that say nothing."""
+        host, _, port = self.links.address.rpartition(":")
+        made = []
+        for _ in range(count):
+            made.append(socket.create_connection((host.removeprefix("tcp:"), int(port)), timeout=5, source_address=(place, 0)))
+            self.addCleanup(made[-1].close)
+        return made
+
+    def test_a_flood_takes_a_bounded_number_of_slots_and_pushes_out_no_guard(self):
+        """Neither a guard that is known, nor one from another address that has not spoken yet."""
+        most = links.MOST_STRANGERS + len(self.workers)
+        known, nonce = self.knock()
+        known.sendall(self.hello(nonce))
+        self.serve()
+        late, nonce = self.knock()
+        now = time.monotonic()
+        self.flood(most + 50, "127.0.0.2")
+        self.serve(0.5)
+        links_of = [link for link in self.links._open if link.worker is None]
+        self.assertEqual(len(links_of), most)
+        with mock.patch.object(links.time, "monotonic", lambda: now + 2 * links.HEARD_S):
+            self.links.check(now + 2 * links.HEARD_S)
+            self.flood(50, "127.0.0.2")
+            for _ in range(200):
+                for key, _ in self.selector.select(timeout=0):
+                    key.data()
+        self.assertEqual(len([link for link in self.links._open if link.worker is None]), most)
+        self.assertFalse(self.closed(known))
+        late.sendall(self.hello(nonce, worker=0))
+        self.serve()
+        self.assertEqual([number for number, kind, _ in self.frames if kind == frames.HELLO], [1, 0])
+        self.assertEqual(self.gone, [])
 
 
 class Mpirun(unittest.TestCase):

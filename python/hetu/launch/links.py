@@ -1,4 +1,5 @@
 """heturun's end of the guards' connections: who is let in, who is heard, what is sent to them. Used by supervise.py."""
+import errno
 import json
 import secrets
 import selectors
@@ -8,14 +9,17 @@ import time
 from hetu.launch import frames, guard, processes, service
 
 STRANGER_S = 10.0  # until whoever connects must have proved to be a guard of this job
+MOST_STRANGERS = 128  # connections at a time that have not proved it yet, beside one for each worker
+HEARD_S = 1.0  # what each of them has at least to do so, however many there are
 NO_GUARD = (ValueError, KeyError, TypeError, OverflowError, RecursionError)  # what foreign bytes can raise
 
 
 class Link:
     """One connection. Two threads send on it."""
 
-    def __init__(self, sock):
+    def __init__(self, sock, place=""):
         self.sock = sock
+        self.place = place  # the address that it comes from
         self.frames = frames.Frames(frames.LONGEST_HELLO)
         self.nonce = secrets.token_bytes(16)
         self.worker = None  # whose guard it is; None for a stranger
@@ -61,7 +65,8 @@ class Links:
         else:
             self.address = where.endpoint.replace("ipc://", "unix:")
         self._listener.setblocking(False)
-        selector.register(self._listener, selectors.EVENT_READ, self._accept)
+        self._accepts = False
+        self._listen(True)
 
     def of(self, part):
         """The links of a part's guards."""
@@ -89,6 +94,7 @@ class Links:
 
     def check(self, now):
         """Drops whoever has been silent for too long; to be called every second."""
+        self._listen(True)
         stopped = now - self._looked > processes.PAUSE_S
         self._looked = now
         for link in list(self._open):
@@ -116,13 +122,39 @@ class Links:
             link.close()
         self._listener.close()
 
+    def _listen(self, accepts):
+        if accepts and not self._accepts:
+            self._selector.register(self._listener, selectors.EVENT_READ, self._accept)
+        elif not accepts and self._accepts:
+            self._selector.unregister(self._listener)
+        self._accepts = accepts
+
+    def _make_room(self):
+        """Returns whether one more stranger may come. Of too many, the address with the most loses its oldest, so that
+        a flood does not push out guards. Otherwise newcomers wait in the system's queue until the next check()."""
+        strangers = [link for link in self._open if link.worker is None]
+        if not self._remote or len(strangers) < MOST_STRANGERS + len(self._workers):
+            return True
+        places = [link.place for link in strangers]
+        busiest = max(set(places), key=places.count)
+        oldest = next(link for link in strangers if link.place == busiest)
+        if time.monotonic() - oldest.heard < HEARD_S:
+            return False
+        self.drop(oldest)
+        return True
+
     def _accept(self):
-        try:
-            sock, _ = self._listener.accept()
-        except OSError:  # it has gone again, or there are too many
+        if not self._make_room():
+            self._listen(False)
             return
+        try:
+            sock, place = self._listener.accept()
+        except OSError as error:
+            if error.errno in (errno.EMFILE, errno.ENFILE):
+                self._listen(False)
+            return  # else it has gone again
         sock.settimeout(self._timeout_s)
-        link = Link(sock)
+        link = Link(sock, place[0] if self._remote else "")
         self._open.append(link)
         self._selector.register(sock, selectors.EVENT_READ, lambda: self._take(link))
         link.send(frames.NONCE, link.nonce)
