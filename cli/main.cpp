@@ -10,6 +10,7 @@
 #include "cli/outside.h"
 #include "config/env.h"
 #include "graph/base/error.h"
+#include "graph/base/standard_streams.h"
 #include "pipeline/ir/text_file.h"
 
 namespace hetu::cli {
@@ -135,6 +136,7 @@ void put(const std::string& text, const std::string& path) {
 }  // namespace hetu::cli
 
 int main(int argc, char** argv) {
+  hetu::reserve_standard_streams();
   const hetu::cli::Arguments words(argv + std::min(argc, 1), argv + argc);
   const std::string command = words.empty() ? "" : words[0].substr(0, 20);
   try {

@@ -77,8 +77,11 @@ class Display:
         self._record = None
 
     def _put(self, text):
-        self._stream.write(text)
-        self._stream.flush()
+        try:
+            self._stream.write(text)
+            self._stream.flush()
+        except OSError:  # closed or full: training must not fail for a bar
+            self._terminal = False
 
     def _write(self, now):
         self._written = now

@@ -3,6 +3,7 @@
 #include <string_view>
 
 #include "graph/base/error.h"
+#include "graph/base/standard_streams.h"
 #include "python/src/bindings.h"
 
 namespace nb = nanobind;
@@ -36,6 +37,7 @@ PyObject* exception_of(hetu::Code code) {
 }  // namespace
 
 NB_MODULE(_hetu, m) {
+  hetu::reserve_standard_streams();
   g_config_error = PyErr_NewException("hetu.ConfigError", PyExc_ValueError, nullptr);
   g_comm_error = PyErr_NewException("hetu.CommError", PyExc_ConnectionError, nullptr);
   m.attr("__version__") = HETU_VERSION;

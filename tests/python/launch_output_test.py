@@ -5,6 +5,7 @@ import pathlib
 import random
 import subprocess
 import sys
+import tempfile
 import unittest
 
 from launch_test import HETURUN, MANY, LaunchCase
@@ -78,6 +79,78 @@ class Default(LaunchCase):
         done = self.run_it("-w", "2", "--output", "clean", "true")
         self.assertEqual((done.returncode, done.stdout), (2, ""))
         self.assertEqual(done.stderr, "heturun: --output clean: it must be raw or tagged\n")
+
+
+class Streams(LaunchCase):
+    """Standard streams that are closed or full: the job's status is right, and whatever stream is left says why."""
+
+    FULL = "standard output cannot be written: No space left on device"
+
+    def shell(self, command, streams):
+        """Runs a command of a shell with its streams redirected; returns (status, standard output, standard error)."""
+        done = subprocess.run(["sh", "-c", f"exec {command} {streams}"], env=self.env, capture_output=True, text=True,
+                              timeout=MANY)
+        return done.returncode, done.stdout, done.stderr
+
+    def heturun(self, command, streams):
+        return self.shell(f"{' '.join(HETURUN)} {command}", streams)
+
+    def test_closed_streams_are_no_fault_of_the_job(self):
+        words = "-w 2 sh -c 'echo out; echo err >&2; exit 7'"
+        for streams in ("<&-", ">&-", "2>&-", ">&- 2>&-", "<&- >&- 2>&-"):
+            with self.subTest(streams=streams):
+                status, out, error = self.heturun(words, streams)
+                self.assertEqual(status, 7, error)
+                self.assertEqual("out\n" in out, ">&-" not in streams.split(), out)
+                if "2>&-" not in streams:
+                    self.assertRegex(error, r"heturun: worker \d \(\S+, pid \d+\) exited with status 7")
+                    self.assertEqual("standard output is closed: what workers write there is dropped\n" in error,
+                                     ">&-" in streams)
+
+    def test_a_full_standard_output_ends_the_job(self):
+        status, _, error = self.heturun("-w 2 sh -c 'echo out; sleep 1000'", ">/dev/full")
+        self.assertEqual(status, 4, error)
+        self.assertIn(f"heturun: {self.FULL}; ending 2 workers\n", error)
+
+    def test_a_full_standard_error_does_not(self):
+        script = ("from hetu import progress\n"
+                  "with progress.Reporter(2) as report: report.update(2, loss=1.0)\n"
+                  "print('out')\n")
+        file = pathlib.Path(self.tmp) / "script.py"
+        file.write_text(script)
+        self.addCleanup(lambda: file.exists() and file.unlink())
+        for status in (0, 7):
+            command = f"-w 2 sh -c '{sys.executable} {file}; echo err >&2; exit {status}'"
+            self.assertEqual(self.heturun(command, "2>/dev/full")[::2], (status, ""))
+        file.unlink()
+
+    def test_help_and_version(self):
+        for flag in ("--help", "--version"):
+            self.assertEqual(self.heturun(flag, ">/dev/full"), (4, "", f"heturun: {self.FULL}\n"))
+            self.assertEqual(self.heturun(flag, ">&-"), (0, "", ""))
+
+    def test_the_tool_and_scripts(self):
+        """A file that is written, or a socket, doesn't get the number of a closed stream and with it what is printed."""
+        self.env.pop("PYTHONUNBUFFERED", None)
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        plan, script = pathlib.Path(folder.name) / "plan.txt", pathlib.Path(folder.name) / "script.py"
+        script.write_text("import hetu as ht\nwith ht.one_line_errors('script.py'): print('lines' * 10)\n")
+        schedule = "hetu schedule 1f1b --stages 2 --micro-batches 2"
+        self.assertEqual(self.shell(schedule, ">/dev/full"), (2, "", "hetu schedule: standard output cannot be written\n"))
+        self.assertEqual(self.shell(schedule, ">&-"), (2, "", "hetu schedule: standard output cannot be written\n"))
+        self.assertEqual(self.shell(f"{schedule} -o {plan}", "<&- >&- 2>&-")[0], 0)
+        whole = plan.read_bytes()
+        self.assertEqual(self.shell(f"{schedule} -o {plan}", "")[0], 0)
+        self.assertEqual(whole, plan.read_bytes())
+        self.assertEqual(self.shell(f"{sys.executable} {script}", ">/dev/full"), (4, "", f"script.py: {self.FULL}\n"))
+        self.assertEqual(self.shell(f"{sys.executable} {script}", ">&-"), (0, "", ""))
+        sample = f"hetu data sample {folder.name}/set --kind cifar100 --classes 2 --train 1 --val 1"
+        self.assertEqual(self.shell(sample, ">/dev/full"), (4, "", f"hetu data sample: {self.FULL}\n"))
+        opens = ("import os, sys; from hetu import _hetu; f = open(sys.argv[1], 'w'); os.write(f.fileno(), b'kept'); "
+                 "os.system('echo lost')")
+        self.assertEqual(self.shell(f'{sys.executable} -c "{opens}" {plan}', ">&-")[0], 0)
+        self.assertEqual(plan.read_text(), "kept")
 
 
 if __name__ == "__main__":

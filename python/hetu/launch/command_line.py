@@ -278,8 +278,9 @@ def run(options, say):
         if status:
             return status
     with contextlib.suppress(BrokenPipeError):
-        supervise.write_all(2, cluster_block(nodes).encode() + b"\n")
-    job = supervise.Job(workers, [] if local else addresses, settings["timeout_s"], progress.Display(), say, len(parts),
+        output.write_all(2, cluster_block(nodes).encode() + b"\n")
+    job = supervise.Job(workers, [] if local else addresses, settings["timeout_s"],
+                        progress.Display(output.StandardError()), say, len(parts),
                         servers)
     try:
         shm = job.make_directory("/dev/shm") if local and os.access("/dev/shm", os.W_OK) else None
@@ -313,18 +314,23 @@ def main(argv=None):
     """Runs heturun; returns its exit status."""
     def say(text):
         with contextlib.suppress(BrokenPipeError):
-            supervise.write_all(2, f"heturun: {text}\n".encode())
+            output.write_all(2, f"heturun: {text}\n".encode(errors="backslashreplace"))
+    closed = output.open_closed()
     try:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})  # it is taken below; SIGUSR1 by the loop
         options = Options(sys.argv[1:] if argv is None else argv)
         if options.help:
-            print(HELP, end="")
+            output.write_all(1, HELP.encode())
             return 0
         if options.version:
             from hetu import _hetu
-            print(f"heturun {_hetu.__version__}")
+            output.write_all(1, f"heturun {_hetu.__version__}\n".encode())
             return 0
+        if "standard output" in closed:
+            say("standard output is closed: what workers write there is dropped")
         return run(options, say)
+    except BrokenPipeError:  # the reader of --help has gone
+        return 128 + signal.SIGPIPE
     except KeyboardInterrupt:  # once workers run, the loop takes it
         say("SIGINT: ended before any worker was started")
         return 128 + signal.SIGINT

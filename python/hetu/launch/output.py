@@ -1,6 +1,61 @@
 """What workers write, on its way to heturun's standard output: with the worker before each line, or as it is.
 Used by supervise.py."""
+import contextlib
 import os
+import sys
+import time
+
+NAMES = ("standard input", "standard output", "standard error")
+
+
+class OutputError(OSError):
+    """Standard output cannot be written."""
+
+
+def open_closed():
+    """Opens /dev/null in place of each standard stream that is closed, and returns their names. Else the next file or socket
+    of heturun would take the number, and what workers write would go into it."""
+    closed = []
+    for number, name in enumerate(NAMES):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)  # takes the lowest free number
+            closed.append(name)
+    sys.stdin, sys.stdout, sys.stderr = (
+        stream or os.fdopen(number, "w" if number else "r", closefd=False)
+        for number, stream in enumerate((sys.stdin, sys.stdout, sys.stderr)))
+    return closed
+
+
+def write_all(descriptor, data):
+    """Writes all of it, also where the other end is not blocking. Raises BrokenPipeError and OutputError. Standard error
+    that can't be written is no reason to end a job, and there is nobody to tell."""
+    try:
+        while data:
+            try:
+                data = data[os.write(descriptor, data):]
+            except BlockingIOError:
+                time.sleep(0.01)
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        if descriptor == 1:
+            raise OutputError(f"standard output cannot be written: {error.strerror}") from None
+
+
+class StandardError:
+    """Standard error as a text stream without a buffer, so that nothing is left to fail when heturun ends."""
+
+    def write(self, text):
+        with contextlib.suppress(BrokenPipeError):
+            write_all(2, text.encode(errors="backslashreplace"))
+
+    def flush(self):
+        pass
+
+    def isatty(self):
+        return os.isatty(2)
 
 
 def writes_alone(command, workers):

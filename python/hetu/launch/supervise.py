@@ -15,6 +15,7 @@ from hetu.launch.part import COMM, FORCE_ALL_S, FORCE_LOST_S, TIMEOUT, Part, Wor
 from hetu.launch.services import Loop, Servers, Services
 
 STOPPED = "is stopped by a signal such as SIGSTOP"
+IO = 4  # exit status as in hetu.process.errors
 TOLD_WRONG = (2, 3)  # exit codes of a command line or a cluster that does not do, see hetu.process.errors
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGCHLD)
 
@@ -297,9 +298,11 @@ class Job:
     def _put(self, descriptor, data):
         self._display.clear()
         try:
-            write_all(descriptor, data)
+            output.write_all(descriptor, data)
         except BrokenPipeError:
             self._end(128 + signal.SIGPIPE, "")
+        except output.OutputError as error:
+            self._end(IO, f"{error}; ending {self._others()}")
         self._display.redraw()
 
     def _show_mpirun(self):
@@ -406,12 +409,3 @@ class Job:
             self._forced = True
             if any(part.process.pid not in self._statuses for part in self._parts):
                 processes.kill_descendants(self._statuses)
-
-
-def write_all(descriptor, data):
-    """Writes all of it, also where the other end is not blocking."""
-    while data:
-        try:
-            data = data[os.write(descriptor, data):]
-        except BlockingIOError:
-            time.sleep(0.01)

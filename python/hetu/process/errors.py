@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import signal
 import sys
 import time
@@ -43,6 +44,17 @@ def report(program: str, message: str, follows: bool = False) -> None:
     sys.stderr.flush()
 
 
+def _flush_output() -> None:
+    """Writes what standard output still holds. Raises OSError; then the rest is dropped, for Python would try again at its
+    end and exit with another status."""
+    try:
+        if sys.stdout is not None:  # closed when Python started
+            sys.stdout.flush()
+    except OSError as error:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise OSError(f"standard output cannot be written: {error.strerror}") from None
+
+
 @contextlib.contextmanager
 def one_line_errors(program: str) -> Iterator[None]:
     """Errors of Hetu and of the operating system, and Ctrl-C, become one line and an exit status; bugs keep their traceback.
@@ -52,6 +64,7 @@ def one_line_errors(program: str) -> Iterator[None]:
     stop.watch()
     try:
         yield
+        _flush_output()
         leave.close()
     except tuple(kind for kind, _ in STATUS) as error:
         status = next(status for kind, status in STATUS if isinstance(error, kind))

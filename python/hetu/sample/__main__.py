@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import sys
 
+from hetu import one_line_errors
 from hetu.sample import bert, criteo, images
 
 
@@ -24,4 +25,6 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    with one_line_errors("hetu data sample"):
+        status = main()
+    sys.exit(status)
