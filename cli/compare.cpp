@@ -4,8 +4,8 @@
 #include "cli/command.h"
 #include "cli/options.h"
 #include "graph/base/error.h"
+#include "graph/base/text_file.h"
 #include "pipeline/ir/plan_file.h"
-#include "pipeline/ir/text_file.h"
 
 namespace hetu::cli {
 namespace {
@@ -52,7 +52,6 @@ int compare_command(const Arguments& arguments) {
   const std::vector<std::string> traces = parse_options(arguments, options_of(request));
   require(traces.size() == 1, "one TRACE, got {}; usage: hetu compare TRACE", traces.size());
   const std::string text = read_text(traces[0]);
-  check_nesting(text, traces[0]);
   const Trace trace = trace_from_json(text, traces[0]);
   const std::optional<Schedule> plan = plan_of_trace(trace, traces[0]);
   require(plan.has_value(), "{}: no plan in the metadata; a training run with --trace writes one",

@@ -11,7 +11,7 @@
 #include "config/env.h"
 #include "graph/base/error.h"
 #include "graph/base/standard_streams.h"
-#include "pipeline/ir/text_file.h"
+#include "graph/base/text_file.h"
 
 namespace hetu::cli {
 namespace {

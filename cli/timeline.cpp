@@ -11,9 +11,9 @@
 #include "cli/options.h"
 #include "cli/timeline_groups.h"
 #include "graph/base/error.h"
+#include "graph/base/text_file.h"
 #include "graph/base/trace.h"
 #include "pipeline/ir/plan_file.h"
-#include "pipeline/ir/text_file.h"
 #include "pipeline/options/picture.h"
 #include "pipeline/render/groups_picture.h"
 #include "pipeline/render/render.h"
@@ -94,10 +94,10 @@ Run read_run(const std::string& path) {
   Run run;
   run.name = std::filesystem::path(path).filename().string();
   const std::string text = read_text(path);
-  check_nesting(text, path);
   run.trace = trace_from_json(text, path);
   run.plan = plan_of_trace(run.trace, path);
-  const auto metadata = nlohmann::json::parse(run.trace.metadata_json, nullptr, false);
+  const std::string& told = run.trace.metadata_json;
+  const auto metadata = nlohmann::json::parse(bounded_json(told, path), nullptr, false);
   if (metadata.is_object() && metadata.contains("meaningless") &&
       metadata["meaningless"].is_string())
     run.label = ", meaningless (--payload " +

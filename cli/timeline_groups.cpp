@@ -4,7 +4,7 @@
 #include <sstream>
 
 #include "graph/base/error.h"
-#include "pipeline/ir/text_file.h"
+#include "graph/base/text_file.h"
 
 namespace hetu::cli {
 namespace {
@@ -44,7 +44,7 @@ std::vector<groups::Decision> read_group_log(const std::string& path) {
   for (int number = 1; std::getline(lines, text); ++number) {
     if (text.empty()) continue;
     try {
-      const auto line = nlohmann::json::parse(text);
+      const auto line = nlohmann::json::parse(bounded_json(text, path));
       if (!line.contains("lost")) log.push_back(decision_of(line));
     } catch (const std::exception& e) {
       fail(Code::Io, "{}:{}: not a line of a group log: {}", path, number,

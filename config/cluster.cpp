@@ -4,14 +4,11 @@
 
 #include <algorithm>
 #include <cctype>
-#include <cerrno>
 #include <cstring>
-#include <filesystem>
-#include <fstream>
 #include <map>
-#include <sstream>
 
 #include "graph/base/error.h"
+#include "graph/base/text_file.h"
 
 namespace hetu {
 namespace {
@@ -155,7 +152,7 @@ void Reader::check(const YAML::Node& list, const Cluster& cluster) const {
 Cluster Reader::read(const std::string& text) {
   YAML::Node root;
   try {
-    root = YAML::Load(text);
+    root = YAML::Load(bounded_yaml(text, origin_));
   } catch (const YAML::Exception& error) {
     refuse(error.mark, "not YAML: {}", error.msg);
   }
@@ -213,15 +210,13 @@ Cluster parse_cluster(const std::string& text, const std::string& origin) {
 }
 
 Cluster read_cluster(const std::string& path) {
-  // A directory opens as a file does, and reads as an empty one.
-  if (std::filesystem::is_directory(path)) {
-    fail(Code::Io, "cluster file {}: it is a directory; give a YAML file", path);
+  std::string text;
+  try {
+    text = read_text(path);
+  } catch (const Error& error) {
+    fail(error.code(), "cluster file {}; give a YAML file", error.what());
   }
-  std::ifstream file(path);
-  if (!file) fail(Code::Io, "cluster file {}: cannot be read: {}", path, std::strerror(errno));
-  std::stringstream text;
-  text << file.rdbuf();
-  return parse_cluster(text.str(), path);
+  return parse_cluster(text, path);
 }
 
 }  // namespace hetu

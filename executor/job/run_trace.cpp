@@ -7,6 +7,7 @@
 
 #include "executor/state/safetensors.h"
 #include "graph/base/error.h"
+#include "graph/base/text_file.h"
 #include "pipeline/compare/compare.h"
 #include "pipeline/cost/averages.h"
 #include "pipeline/cost/cost.h"
@@ -25,6 +26,8 @@ std::vector<PlannedRun> runs_by_step(const Trace& measured, const Schedule& plan
 }
 
 namespace {
+
+constexpr const char* kMetadata = "a trace's metadata";  // in errors
 
 // The measured events with the plan's simulated ones, run after run.
 std::vector<TraceEvent> beside(const Trace& measured, const std::vector<PlannedRun>& runs,
@@ -143,7 +146,7 @@ Trace with_prediction(Trace measured, const std::vector<PlannedRun>& runs,
 }
 
 std::string blocks_in(const Trace& trace) {
-  const auto metadata = nlohmann::json::parse(trace.metadata_json);
+  const auto metadata = nlohmann::json::parse(bounded_json(trace.metadata_json, kMetadata));
   if (!metadata.is_object() || !metadata.contains("blocks")) return "[]";
   return metadata["blocks"].dump();
 }
@@ -151,34 +154,24 @@ std::string blocks_in(const Trace& trace) {
 void add_tables(Trace& to, const std::vector<Trace>& workers) {
   nlohmann::json all = nlohmann::json::array();
   for (const Trace& worker : workers) {
-    const auto metadata = nlohmann::json::parse(worker.metadata_json);
+    const auto metadata = nlohmann::json::parse(bounded_json(worker.metadata_json, kMetadata));
     if (metadata.contains("tables"))
       for (const auto& table : metadata["tables"]) all.push_back(table);
   }
   if (all.empty()) return;
-  auto metadata = nlohmann::ordered_json::parse(to.metadata_json);
+  auto metadata = nlohmann::ordered_json::parse(bounded_json(to.metadata_json, kMetadata));
   metadata["tables"] = std::move(all);
   to.metadata_json = metadata.dump();
 }
 
 void label(Trace& trace, const std::string& payload) {
-  auto metadata = nlohmann::ordered_json::parse(trace.metadata_json);
+  auto metadata = nlohmann::ordered_json::parse(bounded_json(trace.metadata_json, kMetadata));
   metadata["meaningless"] = payload;
   trace.metadata_json = metadata.dump();
 }
 
 void write_beside(const std::string& path, const std::string& text) {
-  const std::string beside = path + ".part";
-  try {
-    write_synced(beside, text);
-  } catch (const Error&) {
-    std::remove(beside.c_str());
-    throw;
-  }
-  if (std::rename(beside.c_str(), path.c_str()) != 0) {
-    std::remove(beside.c_str());
-    fail(Code::Io, "{}: cannot be written", path);
-  }
+  replace_file(path, [&text](const std::string& beside) { write_synced(beside, text); });
 }
 
 }  // namespace hetu

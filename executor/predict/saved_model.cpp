@@ -2,16 +2,15 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <fstream>
 #include <iterator>
 #include <nlohmann/json.hpp>
 #include <set>
-#include <sstream>
 #include <utility>
 
 #include "executor/comm/inproc.h"
 #include "graph/base/checksum.h"
 #include "graph/base/error.h"
+#include "graph/base/text_file.h"
 #include "graph/op_def.h"
 #include "graph/passes/dead.h"
 #include "ops/registry.h"
@@ -39,14 +38,6 @@ GraphFile file_of(const Graph& graph, const std::string& name) {
   return file;
 }
 
-std::string text_of(const std::string& path) {
-  std::ifstream in(path, std::ios::binary);
-  if (!in) fail(Code::Io, "{}: cannot be read", path);
-  std::ostringstream text;
-  text << in.rdbuf();
-  return text.str();
-}
-
 std::set<std::string> weights_of(const Graph& graph) {
   std::set<std::string> names;
   for (const Parameter& p : graph.parameters) names.insert(p.name);
@@ -64,7 +55,7 @@ void save_graphs(SavePlace place, std::int64_t step, const Graph& model,
     graphs.push_back(std::move(file.part));
     return std::move(file.entry);
   };
-  json run = json::parse(weights_only_run("a saved model"));
+  json run = json::parse(bounded_json(weights_only_run("a saved model"), "a manifest"));
   run[kModel] = add(model, kGraph);
   run[kModel]["version"] = kVersion;
   run[kModel]["rows"] = rows;
@@ -82,7 +73,7 @@ void save_graphs(SavePlace place, std::int64_t step, const Graph& model,
 Graph graph_of(const Manifest& weights, const json& entry) {
   const std::string path =
       (std::filesystem::path(weights.folder) / entry.at("graph").get<std::string>()).string();
-  const std::string text = text_of(path);
+  const std::string text = read_text(path);
   const std::string found = crc_text(crc32c(text.data(), text.size())), stated = entry.at("crc32c");
   if (found != stated)
     fail(Code::Io, "{}: its checksum is {}, the manifest states {}; the file is damaged", path,
@@ -149,7 +140,7 @@ void save_model(const std::string& folder, const Graph& model, std::int64_t rows
 SavedModel read_model(const std::string& folder) {
   SavedModel model;
   model.weights = read_manifest(folder);
-  const json run = json::parse(model.weights.run_json);
+  const json run = json::parse(bounded_json(model.weights.run_json, model.weights.folder));
   if (!run.contains(kModel))
     fail(Code::Io, "{}: a checkpoint without a graph, which job.save(folder) writes beside weights",
          model.weights.folder);

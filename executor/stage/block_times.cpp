@@ -7,6 +7,7 @@
 #include "executor/comm/transport.h"
 #include "executor/compile/stage_nodes.h"
 #include "graph/base/error.h"
+#include "graph/base/text_file.h"
 #include "ops/registry.h"
 #include "pipeline/cost/averages.h"
 
@@ -48,7 +49,7 @@ Samples read_samples(const std::vector<std::string>& measured) {
   Samples samples;
   try {
     for (const std::string& text : measured) {
-      for (const json& one : json::parse(text)) {
+      for (const json& one : json::parse(bounded_json(text, "block times"))) {
         std::vector<double>& all = samples[{one.at("block"), one.at("phase")}];
         for (const json& us : one.at("us")) all.push_back(us);
       }

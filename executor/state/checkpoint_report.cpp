@@ -10,6 +10,7 @@
 
 #include "executor/state/checkpoint.h"
 #include "graph/base/error.h"
+#include "graph/base/text_file.h"
 
 namespace hetu {
 namespace {
@@ -148,7 +149,7 @@ std::string describe_checkpoint(const std::string& folder) {
   std::string out = fmt::format(
       "{}\nstep {}; {} parameters, weights {}, optimizer states {}\nrun\n", manifest.folder,
       manifest.step, parameters, size_text(weights), size_text(states));
-  add_facts(out, "", json::parse(manifest.run_json));
+  add_facts(out, "", json::parse(bounded_json(manifest.run_json, manifest.folder)));
   return out + "files\n" + files_text(manifest) + "tensors\n" + tensors_text(manifest);
 }
 

@@ -6,6 +6,7 @@
 #include "executor/comm/gather.h"
 #include "executor/comm/tag_kinds.h"
 #include "graph/base/error.h"
+#include "graph/base/text_file.h"
 
 namespace hetu {
 namespace {
@@ -49,7 +50,7 @@ TensorsByName gather_tensors(const std::vector<StateTensor>& mine,
   std::vector<HostTensor*> order;
   for (const std::string& text : gather_texts(rows.dump(), transport, exchange(1, "names"))) {
     bytes.push_back(0);
-    for (const json& row : json::parse(text)) {
+    for (const json& row : json::parse(bounded_json(text, "gathered tensors"))) {
       HostTensor& tensor = out[row.at(0)];
       tensor.shape = row.at(1).get<Shape>();
       bytes.back() += static_cast<std::size_t>(element_count(tensor.shape)) * sizeof(float);
@@ -87,7 +88,8 @@ std::map<std::string, double> gather_norms(const std::vector<StateTensor>& mine,
   std::vector<std::string> order;
   std::vector<std::size_t> bytes;
   for (const std::string& text : gather_texts(names.dump(), transport, exchange(1, "names"))) {
-    const auto of_one = json::parse(text).get<std::vector<std::string>>();
+    const auto of_one =
+        json::parse(bounded_json(text, "gathered tensors")).get<std::vector<std::string>>();
     order.insert(order.end(), of_one.begin(), of_one.end());
     bytes.push_back(of_one.size() * sizeof(double));
   }

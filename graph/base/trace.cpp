@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "graph/base/error.h"
+#include "graph/base/text_file.h"
 
 namespace hetu {
 namespace {
@@ -81,14 +82,14 @@ std::string trace_to_json(const Trace& trace) {
                       {"step", e.step}}}});
   }
   json out = {{"traceEvents", std::move(rows)}, {"displayTimeUnit", "ms"}};
-  out["metadata"] = json::parse(trace.metadata_json);
+  out["metadata"] = json::parse(bounded_json(trace.metadata_json, "a trace's metadata"));
   return out.dump();
 }
 
 Trace trace_from_json(const std::string& text, const std::string& origin) {
   Trace trace;
   try {
-    const json in = json::parse(text);
+    const json in = json::parse(bounded_json(text, origin, Code::Io));
     for (const json& row : in.at("traceEvents")) {
       if (row.at("ph") != "X") continue;
       const json& args = row.at("args");

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "graph/base/error.h"
-#include "pipeline/ir/text_file.h"
+#include "graph/base/text_file.h"
 
 namespace hetu {
 namespace {

@@ -7,12 +7,12 @@
 #include <set>
 
 #include "graph/base/error.h"
+#include "graph/base/text_file.h"
 #include "graph/base/trace.h"
 #include "pipeline/cost/averages.h"
 #include "pipeline/cost/block_table.h"
 #include "pipeline/cost/collective_times.h"
 #include "pipeline/cost/cost.h"
-#include "pipeline/ir/text_file.h"
 
 namespace hetu {
 namespace {
@@ -270,7 +270,7 @@ Costs costs_of_trace(const Trace& trace, const std::string& origin, bool warms_u
   std::vector<std::vector<int>> cuts;
   json metadata;
   try {
-    metadata = json::parse(trace.metadata_json);
+    metadata = json::parse(bounded_json(trace.metadata_json, origin));
     model = model_stages_of(metadata, ids);
     cuts = cuts_in(metadata, origin);
   } catch (const json::exception&) {
@@ -335,10 +335,9 @@ Costs parse_costs(const std::string& text, const std::string& origin, const Bloc
   if (is_block_table(text)) return costs_of_table(text, origin, table);
   if (text[first] != '{')
     wrong(origin, "neither costs in JSON, nor a table that begins with 'bs,', nor a trace");
-  check_nesting(text, origin);
   json in;
   try {
-    in = json::parse(text);
+    in = json::parse(bounded_json(text, origin));
   } catch (const json::exception& e) {
     wrong(origin, one_line(e.what()));
   }

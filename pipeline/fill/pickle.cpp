@@ -1,8 +1,10 @@
 // Source of the codes: Python's pickletools.
 #include "pipeline/fill/pickle.h"
 
+#include <algorithm>
 #include <bit>
 #include <cstdint>
+#include <iterator>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <utility>
@@ -17,7 +19,8 @@ using nlohmann::json;
 
 class Reader {
  public:
-  Reader(std::string_view bytes, const std::string& origin) : bytes_(bytes), origin_(origin) {}
+  Reader(std::string_view bytes, const std::string& origin)
+      : bytes_(bytes), origin_(origin), most_copied_(kFreeCopies + kCopiesPerByte * bytes.size()) {}
 
   json run() {
     for (;;) {
@@ -39,6 +42,7 @@ class Reader {
   struct Slot {
     json value;
     bool is_mutable = false;  // a list or dictionary, which may grow after it was remembered
+    int depth = 0;            // containers in each other
   };
 
   [[noreturn]] void stop(const std::string& why) const {
@@ -63,7 +67,22 @@ class Reader {
     return static_cast<std::int64_t>(unsigned_of(bytes) << shift) >> shift;
   }
   void push(json value, bool is_mutable = false) {
-    stack_.push_back({std::move(value), is_mutable});
+    const int depth = value.is_structured() ? 1 : 0;
+    stack_.push_back({std::move(value), is_mutable, depth});
+  }
+  // Functions that walk a value recurse, so its depth is bounded.
+  void deepen(Slot& container, const Slot& part) const {
+    container.depth = std::max(container.depth, part.depth + 1);
+    if (container.depth > kDeepest)
+      stop(fmt::format("lists and dictionaries nest deeper than {}", kDeepest));
+  }
+  void push_tuple(std::vector<Slot> parts) {
+    Slot tuple = {json::array(), false, 1};
+    for (Slot& part : parts) {
+      deepen(tuple, part);
+      tuple.value.push_back(std::move(part.value));
+    }
+    stack_.push_back(std::move(tuple));
   }
   Slot pop() {
     if (stack_.empty() || (!marks_.empty() && stack_.size() <= marks_.back()))
@@ -72,19 +91,22 @@ class Reader {
     stack_.pop_back();
     return top;
   }
-  std::vector<json> pop_marked() {
+  std::vector<Slot> pop_marked() {
     if (marks_.empty()) stop("a mark is missing");
-    std::vector<json> values;
-    for (std::size_t i = marks_.back(); i < stack_.size(); ++i)
-      values.push_back(std::move(stack_[i].value));
+    const auto begin = stack_.begin() + static_cast<std::ptrdiff_t>(marks_.back());
+    std::vector<Slot> slots(std::make_move_iterator(begin), std::make_move_iterator(stack_.end()));
     stack_.resize(marks_.back());
     marks_.pop_back();
-    return values;
+    return slots;
   }
-  json& top(json::value_t kind) {
+  Slot& top(json::value_t kind) {
     if (stack_.empty() || stack_.back().value.type() != kind || !stack_.back().is_mutable)
       stop("a list or dictionary is missing");
-    return stack_.back().value;
+    return stack_.back();
+  }
+  void append(Slot& list, Slot part) const {
+    deepen(list, part);
+    list.value.push_back(std::move(part.value));
   }
 
   bool number(unsigned char code) {
@@ -140,47 +162,48 @@ class Reader {
       case '(':
         return marks_.push_back(stack_.size()), true;
       case 't':
-        return push(pop_marked()), true;
+        return push_tuple(pop_marked()), true;
       case 0x85:
       case 0x86:
       case 0x87: {
-        std::vector<json> values(code - 0x84U);
-        for (std::size_t i = values.size(); i-- > 0;) values[i] = pop().value;
-        return push(std::move(values)), true;
+        std::vector<Slot> parts(code - 0x84U);
+        for (std::size_t i = parts.size(); i-- > 0;) parts[i] = pop();
+        return push_tuple(std::move(parts)), true;
       }
       case 'a': {
-        json value = pop().value;
-        return top(json::value_t::array).push_back(std::move(value)), true;
+        Slot part = pop();
+        return append(top(json::value_t::array), std::move(part)), true;
       }
       case 'e': {
-        std::vector<json> values = pop_marked();
-        json& list = top(json::value_t::array);
-        for (json& value : values) list.push_back(std::move(value));
+        std::vector<Slot> parts = pop_marked();
+        Slot& list = top(json::value_t::array);
+        for (Slot& part : parts) append(list, std::move(part));
         return true;
       }
       case 's': {
-        json value = pop().value;
-        json key = pop().value;
-        return set(top(json::value_t::object), key, std::move(value)), true;
+        Slot value = pop();
+        const Slot key = pop();
+        return set(top(json::value_t::object), key.value, std::move(value)), true;
       }
       case 'u': {
-        std::vector<json> values = pop_marked();
-        if (values.size() % 2 != 0) stop("a key without a value");
-        json& dictionary = top(json::value_t::object);
-        for (std::size_t i = 0; i < values.size(); i += 2)
-          set(dictionary, values[i], std::move(values[i + 1]));
+        std::vector<Slot> parts = pop_marked();
+        if (parts.size() % 2 != 0) stop("a key without a value");
+        Slot& dictionary = top(json::value_t::object);
+        for (std::size_t i = 0; i < parts.size(); i += 2)
+          set(dictionary, parts[i].value, std::move(parts[i + 1]));
         return true;
       }
       default:
         return false;
     }
   }
-  void set(json& dictionary, const json& key, json value) {
+  void set(Slot& dictionary, const json& key, Slot part) const {
     if (!key.is_string()) stop("a key that is no text");
-    dictionary[key.get<std::string>()] = std::move(value);
+    deepen(dictionary, part);
+    dictionary.value[key.get<std::string>()] = std::move(part.value);
   }
 
-  // What was remembered comes again as a copy.
+  // A remembered value is copied when it is remembered and each time it is recalled.
   bool memory(unsigned char code) {
     switch (code) {
       case 0x94:
@@ -199,26 +222,40 @@ class Reader {
   }
   void remember(std::uint64_t number) {
     if (stack_.empty()) stop("a value is missing");
-    memo_[number] = stack_.back();
+    const Slot& top = stack_.back();
+    if (top.is_mutable) {
+      memo_[number] = {nullptr, true, 0};  // can't be recalled
+    } else {
+      count_copy(top.value);
+      memo_[number] = top;
+    }
   }
   void recall(std::uint64_t number) {
     const auto found = memo_.find(number);
     if (found == memo_.end()) stop("it refers to what was not there");
     if (found->second.is_mutable) stop("a list or dictionary stands in two places");
-    copied_ += size_of(found->second.value);
-    if (copied_ > kMostCopied) stop("it repeats itself too often");
+    count_copy(found->second.value);
     stack_.push_back(found->second);
   }
-  static std::size_t size_of(const json& value) {
-    std::size_t size = value.is_string() ? value.get_ref<const std::string&>().size() : 1;
+  // A few bytes can ask for copies of copies that double each time, so all copies together are
+  // bounded by the size of the file.
+  void count_copy(const json& value) {
+    copied_ += memory_of(value);
+    if (copied_ > most_copied_) stop("it repeats itself too often");
+  }
+  static std::size_t memory_of(const json& value) {
+    std::size_t bytes = sizeof value;
+    if (value.is_string()) bytes += value.get_ref<const std::string&>().size();
     if (value.is_structured())
-      for (const json& part : value) size += size_of(part);
-    return size;
+      for (const json& part : value) bytes += memory_of(part);
+    return bytes;
   }
 
-  static constexpr std::size_t kMostCopied = std::size_t{1} << 28;
+  static constexpr int kDeepest = 64;
+  static constexpr std::size_t kFreeCopies = std::size_t{1} << 20, kCopiesPerByte = 64;  // bytes
   std::string_view bytes_;
   const std::string& origin_;
+  const std::size_t most_copied_;
   std::size_t next_ = 0, at_ = 0, copied_ = 0;
   std::vector<Slot> stack_;
   std::vector<std::size_t> marks_;

@@ -3,8 +3,8 @@
 #include <nlohmann/json.hpp>
 
 #include "graph/base/error.h"
+#include "graph/base/text_file.h"
 #include "pipeline/fill/pickle.h"
-#include "pipeline/ir/text_file.h"
 
 namespace hetu {
 namespace {
@@ -16,8 +16,7 @@ constexpr const char* kIterations = "start_end";
 json value_of(const std::string& path) {
   std::string text = read_text(path);
   if (is_pickle(text)) text = json_of_pickle(text, path);
-  check_nesting(text, path);
-  json value = json::parse(text, nullptr, false);
+  json value = json::parse(bounded_json(text, path), nullptr, false);
   if (value.is_discarded())
     fail(Code::Io, "{}: neither JSON nor a pickle of protocol 2 or newer", path);
   return value;

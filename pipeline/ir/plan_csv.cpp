@@ -2,10 +2,10 @@
 #include <unordered_map>
 
 #include "graph/base/error.h"
+#include "graph/base/text_file.h"
 #include "pipeline/ir/plan_file.h"
 #include "pipeline/ir/plan_rows.h"
 #include "pipeline/ir/reduction.h"
-#include "pipeline/ir/text_file.h"
 
 namespace hetu {
 namespace {

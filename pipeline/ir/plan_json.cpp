@@ -2,8 +2,8 @@
 #include <nlohmann/json.hpp>
 
 #include "graph/base/error.h"
+#include "graph/base/text_file.h"
 #include "pipeline/ir/plan_rows.h"
-#include "pipeline/ir/text_file.h"
 
 namespace hetu {
 namespace {
@@ -235,14 +235,9 @@ std::string to_json(const Schedule& s) {
 
 Schedule parse_plan_json(const std::string& text, const std::string& origin,
                          const PlanFacts& facts) {
-  constexpr std::size_t kMost = std::size_t{1} << 30;  // in memory it takes several times as much
-  if (text.size() > kMost)
-    fail(Code::Config, "{}: {} bytes of JSON; the most is {}, CSV may be longer", origin,
-         text.size(), kMost);
-  check_nesting(text, origin);
   nlohmann::json parsed;
   try {
-    parsed = nlohmann::json::parse(text);
+    parsed = nlohmann::json::parse(bounded_json(text, origin));
   } catch (const nlohmann::json::exception& e) {
     fail(Code::Config, "{}: {}", origin, one_line(e.what()));
   }
@@ -297,7 +292,7 @@ Schedule parse_plan_json(const std::string& text, const std::string& origin,
 std::optional<Schedule> plan_of_trace(const Trace& trace, const std::string& origin) {
   json metadata;
   try {
-    metadata = json::parse(trace.metadata_json);
+    metadata = json::parse(bounded_json(trace.metadata_json, origin));
   } catch (const json::exception& e) {
     fail(Code::Config, "{}: {}", origin, one_line(e.what()));
   }

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "graph/base/error.h"
+#include "graph/base/text_file.h"
 
 namespace hetu::ps {
 
@@ -37,7 +38,7 @@ void GroupLog::go_on() {
   for (std::size_t end = text.find('\n'); end != text.npos; end = text.find('\n', kept)) {
     const std::string line = text.substr(kept, end - kept);
     try {
-      const auto record = nlohmann::json::parse(line);
+      const auto record = nlohmann::json::parse(bounded_json(line, path_));
       if (record.at("run").get<std::int64_t>() >= run_) break;
       kept_us_ = std::max(kept_us_, record.at("time_us").get<std::int64_t>());
       if (!record.contains("lost"))

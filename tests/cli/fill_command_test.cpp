@@ -51,5 +51,36 @@ TEST(FillCommand, RefusesInOneLine) {
   }
 }
 
+// A value that is remembered and recalled twice doubles each time: 149 bytes would take gigabytes.
+TEST(FillCommand, RefusesAPickleThatRepeatsItself) {
+  std::string doubling = "\x80\x02K\x01";
+  for (int i = 0; i < 24; ++i) doubling += std::string("q\x01h\x01\x86", 5);
+  file("doubling.pickle", doubling + ".");
+  const Outcome o = hetu("fill doubling.pickle");
+  EXPECT_EQ(o.status, 2) << o.out;
+  EXPECT_THAT(o.err, HasSubstr("it repeats itself too often"));
+  // The same by remembering alone.
+  std::string remembering = "\x80\x02(" + std::string(200000, 'N') + "t";
+  for (int i = 0; i < 250; ++i) remembering += {'q', static_cast<char>(i)};
+  file("remembering.pickle", remembering + ".");
+  EXPECT_THAT(hetu("fill remembering.pickle").err, HasSubstr("it repeats itself too often"));
+}
+
+TEST(FillCommand, RefusesDeepNesting) {
+  std::string lists = "\x80\x02";
+  constexpr int kDeep = 200000;
+  lists += std::string(kDeep, ']') + std::string(kDeep - 1, 'a') + ".";
+  file("deep.pickle", lists);
+  std::string tuples = "\x80\x02)";
+  for (int i = 0; i < kDeep; ++i) tuples += '\x85';
+  file("tuples.pickle", tuples + ".");
+  file("deep.json", std::string(kDeep, '[') + std::string(kDeep, ']'));
+  for (const char* name : {"deep.pickle", "tuples.pickle", "deep.json"}) {
+    const Outcome o = hetu(std::string("fill ") + name);
+    EXPECT_EQ(o.status, 2) << name;
+    EXPECT_THAT(o.err, HasSubstr("nest deeper than 64")) << name;
+  }
+}
+
 }  // namespace
 }  // namespace hetu

@@ -8,7 +8,7 @@
 #include <string>
 
 #include "graph/base/error.h"
-#include "pipeline/ir/text_file.h"
+#include "graph/base/text_file.h"
 #include "tests/temporary_folder.h"
 
 namespace hetu {

@@ -7,9 +7,9 @@
 
 #include "executor/job/trainer.h"
 #include "graph/base/error.h"
+#include "graph/base/text_file.h"
 #include "pipeline/compare/compare.h"
 #include "pipeline/ir/plan_file.h"
-#include "pipeline/ir/text_file.h"
 #include "tests/executor/small_model.h"
 #include "tests/executor/test_options.h"
 #include "tests/executor/worker_threads.h"

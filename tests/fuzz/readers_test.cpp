@@ -12,11 +12,11 @@
 #include <sstream>
 
 #include "graph/base/error.h"
+#include "graph/base/text_file.h"
 #include "graph/base/trace.h"
 #include "pipeline/cost/cost.h"
 #include "pipeline/generate/generate.h"
 #include "pipeline/ir/plan_file.h"
-#include "pipeline/ir/text_file.h"
 #include "pipeline/lower/lower.h"
 #include "pipeline/simulate/simulate.h"
 #include "pipeline/verify/verify.h"

@@ -8,9 +8,9 @@
 #include <random>
 
 #include "graph/base/error.h"
+#include "graph/base/text_file.h"
 #include "pipeline/fill/pickle.h"
 #include "pipeline/fill/timeline_file.h"
-#include "pipeline/ir/text_file.h"
 #include "tests/temporary_folder.h"
 
 namespace hetu {

@@ -7,8 +7,8 @@
 #include <random>
 
 #include "graph/base/error.h"
+#include "graph/base/text_file.h"
 #include "pipeline/generate/generate.h"
-#include "pipeline/ir/text_file.h"
 #include "pipeline/lower/lower.h"
 #include "pipeline/simulate/simulate.h"
 #include "pipeline/verify/verify.h"

@@ -55,7 +55,7 @@ class Usage(LaunchCase):
     def test_missing_cluster_file(self):
         done = self.run_it("-c", "/no/such.yml", "true")
         self.assertEqual(done.returncode, 4)
-        self.assertIn("cluster file /no/such.yml: cannot be read", done.stderr)
+        self.assertIn("cluster file /no/such.yml: cannot be opened", done.stderr)
 
     def test_wrong_environment_is_named_before_anything_starts(self):
         self.env["HETU_TIMEOUT"] = "soon"

@@ -327,7 +327,7 @@ class Refusals(unittest.TestCase):
                 (lambda: copy(good, broken, graph=lambda text: text.replace("gelu", "relu")),
                  "graph.txt: its checksum is .*, the manifest states .*; the file is damaged"),
                 (lambda: copy(good, broken, version=2), "a model of version 2, this build reads 1; save it again"),
-                (lambda: copy(good, broken) or (broken / "graph.txt").unlink(), "graph.txt: cannot be read"),
+                (lambda: copy(good, broken) or (broken / "graph.txt").unlink(), "graph.txt: cannot be opened"),
                 (lambda: copy(good, broken) or (broken / "stage-0.safetensors").write_bytes(b"12"), "stage-0.safetensors"),
             ]:
                 spoil()
