@@ -1,21 +1,26 @@
 #include "executor/state/safetensors.h"
 
 #include <fcntl.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <limits>
 #include <nlohmann/json.hpp>
+#include <optional>
+#include <set>
+#include <utility>
 
 #include "graph/base/error.h"
+#include "graph/base/text_file.h"
 
 namespace hetu {
 namespace {
 
 using nlohmann::ordered_json;
 
-constexpr std::int64_t kMostHeader = 100 << 20;  // the format's own bound
+constexpr std::uint64_t kMostHeader = 100'000'000;  // the reference implementation's bound
 
 struct NameRow {
   DType dtype;
@@ -34,41 +39,105 @@ const char* file_name_of(DType dtype) {
   fail(Code::Internal, "dtype {} has no safetensors name", dtype_name(dtype));
 }
 
-// Dtypes of the format that Hetu doesn't have: a file may hold them, but they can't be read.
-struct ForeignRow {
+// Dtypes of the format that Hetu has no use for; a file may hold them beside what is read.
+struct SizeRow {
   const char* name;
   int bits;
 };
 
-constexpr ForeignRow kForeign[] = {
-    {"U8", 8},   {"I16", 16},    {"U16", 16},    {"U32", 32},        {"U64", 64},
-    {"C64", 64}, {"F8_E5M2", 8}, {"F8_E4M3", 8}, {"F8_E8M0", 8},     {"F8_E4M3FNUZ", 8},
-    {"F4", 4},   {"F6_E2M3", 6}, {"F6_E3M2", 6}, {"F8_E5M2FNUZ", 8},
-};
+constexpr SizeRow kForeign[] = {
+    {"U8", 8},          {"I16", 16},    {"U16", 16},    {"U32", 32},    {"U64", 64},
+    {"C64", 64},        {"F8_E5M2", 8}, {"F8_E4M3", 8}, {"F8_E8M0", 8}, {"F8_E4M3FNUZ", 8},
+    {"F8_E5M2FNUZ", 8}, {"F6_E2M3", 6}, {"F6_E3M2", 6}, {"F4", 4}};
 
-// Sets the dtype of an entry by its name in files and returns the bits of an element.
-int set_dtype(TensorEntry& entry, const std::string& name, const std::string& path) {
+// Sets the entry's dtype; returns the bits of an element.
+int take_dtype(TensorEntry& entry, const std::string& name, const std::string& path) {
   for (const NameRow& row : kNames) {
     if (name != row.name) continue;
     entry.dtype = row.dtype;
     return static_cast<int>(8 * dtype_bytes(row.dtype));
   }
-  for (const ForeignRow& row : kForeign) {
+  for (const SizeRow& row : kForeign) {
     if (name != row.name) continue;
     entry.foreign = name;
     return row.bits;
   }
-  fail(Code::Io, "{}: tensor '{}' has the dtype '{}', which is not one of safetensors files", path,
+  fail(Code::Io, "{}: tensor '{}' has dtype '{}', which the safetensors format does not have", path,
        entry.name, name);
 }
+
+// Bytes of a tensor; nullopt if 64 bits don't hold them or they are not whole.
+std::optional<std::int64_t> bytes_of(const Shape& shape, int bits) {
+  std::int64_t count = 1;
+  for (const std::int64_t dim : shape) {
+    if (__builtin_mul_overflow(count, dim, &count)) return std::nullopt;
+  }
+  if (__builtin_mul_overflow(count, std::int64_t{bits}, &count) || count % 8 != 0)
+    return std::nullopt;
+  return count / 8;
+}
+
+// A whole number without a sign, a point or an exponent.
+std::int64_t whole_number(const ordered_json& number, const std::string& name,
+                          const std::string& path) {
+  constexpr auto kMost = static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max());
+  if (!number.is_number_unsigned() || number.get<std::uint64_t>() > kMost)
+    fail(Code::Io, "{}: tensor '{}': expected a whole number of 0 or more, got {}", path, name,
+         one_line(number.dump()));
+  return number.get<std::int64_t>();
+}
+
+TensorEntry entry_of(const std::string& name, const ordered_json& row, const std::string& path) {
+  TensorEntry t;
+  t.name = name;
+  const ordered_json &shape = row.at("shape"), &offsets = row.at("data_offsets");
+  const int bits = take_dtype(t, row.at("dtype").get<std::string>(), path);
+  if (!shape.is_array() || !offsets.is_array() || offsets.size() != 2)
+    fail(Code::Io, "{}: tensor '{}': expected a list as shape and two data_offsets", path, name);
+  for (const ordered_json& dim : shape) t.shape.push_back(whole_number(dim, name, path));
+  t.begin = whole_number(offsets[0], name, path);
+  t.end = whole_number(offsets[1], name, path);
+  const std::optional<std::int64_t> bytes = bytes_of(t.shape, bits);
+  if (!bytes || t.end < t.begin || t.end - t.begin != *bytes) {
+    fail(Code::Io,
+         "{}: tensor '{}' {} of {} bits each has offsets {} to {}, which do not fit; the file is "
+         "damaged",
+         path, name, to_string(t.shape), bits, t.begin, t.end);
+  }
+  return t;
+}
+
+void check_metadata(const ordered_json& metadata, const std::string& path) {
+  const bool is_fine = metadata.is_null() ||
+                       (metadata.is_object() &&
+                        std::all_of(metadata.begin(), metadata.end(),
+                                    [](const ordered_json& text) { return text.is_string(); }));
+  if (!is_fine) fail(Code::Io, "{}: its __metadata__ must be a map from text to text", path);
+}
+
+// Refuses a key that stands twice in one object: parsers disagree on which of the two counts.
+class DistinctKeys {
+ public:
+  explicit DistinctKeys(const std::string& path) : path_(path) {}
+  bool take(ordered_json::parse_event_t event, const ordered_json& key) {
+    using Event = ordered_json::parse_event_t;
+    if (event == Event::object_start) open_.emplace_back();
+    if (event == Event::object_end) open_.pop_back();
+    if (event == Event::key && !open_.back().insert(key.get<std::string>()).second)
+      fail(Code::Io, "{}: '{}' stands twice in its header", path_,
+           one_line(key.get_ref<const std::string&>()));
+    return true;
+  }
+
+ private:
+  const std::string& path_;
+  std::vector<std::set<std::string>> open_;
+};
 
 // A file being written, closed in any case.
 class Writer {
  public:
-  explicit Writer(const std::string& path)
-      : path_(path), fd_(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0644)) {
-    if (fd_ < 0) fail(Code::Io, "{}: cannot be written: {}", path, std::strerror(errno));
-  }
+  explicit Writer(const std::string& path) : path_(path), fd_(open_output(path)) {}
   ~Writer() {
     if (fd_ >= 0) ::close(fd_);
   }
@@ -87,7 +156,9 @@ class Writer {
   }
 
   void finish() {
-    if (::fsync(fd_) != 0) fail(Code::Io, "{}: syncing failed: {}", path_, std::strerror(errno));
+    // Devices and FIFOs have nothing to sync.
+    if (::fsync(fd_) != 0 && errno != EINVAL && errno != EROFS && errno != ENOTSUP)
+      fail(Code::Io, "{}: syncing failed: {}", path_, std::strerror(errno));
     const int fd = fd_;
     fd_ = -1;
     if (::close(fd) != 0) fail(Code::Io, "{}: closing failed: {}", path_, std::strerror(errno));
@@ -148,61 +219,66 @@ void write_safetensors(const std::string& path, const std::vector<TensorSource>&
   file.finish();
 }
 
-SafetensorsFile::SafetensorsFile(const std::string& path)
-    : path_(path), fd_(::open(path.c_str(), O_RDONLY | O_CLOEXEC)) {
-  if (fd_ < 0) fail(Code::Io, "{}: cannot be read: {}", path, std::strerror(errno));
-  try {
-    struct stat info {};
-    if (::fstat(fd_, &info) != 0) fail(Code::Io, "{}: {}", path, std::strerror(errno));
-    std::uint64_t length = 0;
-    if (info.st_size < 8)
-      fail(Code::Io, "{}: has {} bytes, too few for a safetensors file", path, info.st_size);
-    read_exactly(fd_, path_, 0, &length, 8);
-    if (length > kMostHeader || static_cast<std::int64_t>(length) > info.st_size - 8) {
-      fail(Code::Io,
-           "{}: its header would be {} bytes long in a file of {}; not a safetensors file, or "
-           "damaged",
-           path, length, info.st_size);
-    }
-    std::string header(length, '\0');
-    read_exactly(fd_, path_, 8, header.data(), static_cast<std::int64_t>(length));
-    data_at_ = 8 + static_cast<std::int64_t>(length);
-    parse_header(header, info.st_size - data_at_);
-  } catch (...) {
-    ::close(fd_);
-    throw;
+SafetensorsFile::SafetensorsFile(const std::string& path) : file_(path) {
+  std::uint64_t length = 0;
+  if (file_.bytes() < 8)
+    fail(Code::Io, "{}: has {} bytes, too few for a safetensors file", path, file_.bytes());
+  read_exactly(file_.descriptor(), path, 0, &length, 8);
+  if (length > kMostHeader || static_cast<std::int64_t>(length) > file_.bytes() - 8) {
+    fail(Code::Io,
+         "{}: its header would be {} bytes long in a file of {}; not a safetensors file, or "
+         "damaged",
+         path, length, file_.bytes());
   }
+  std::string header(length, '\0');
+  read_exactly(file_.descriptor(), path, 8, header.data(), static_cast<std::int64_t>(length));
+  data_at_ = 8 + static_cast<std::int64_t>(length);
+  parse_header(header, file_.bytes() - data_at_);
 }
 
-SafetensorsFile::~SafetensorsFile() { ::close(fd_); }
-
 void SafetensorsFile::parse_header(const std::string& header, std::int64_t data_bytes) {
+  // The parser skips a byte order mark and stops at a zero byte.
+  if (header.empty() || header[0] != '{' || header.find('\0') != std::string::npos)
+    fail(Code::Io, "{}: its header is not a JSON object; not a safetensors file, or damaged",
+         path());
   try {
-    const ordered_json in = ordered_json::parse(header);
+    DistinctKeys distinct(path());
+    const auto check = [&distinct](int, ordered_json::parse_event_t event,
+                                   const ordered_json& key) { return distinct.take(event, key); };
+    const ordered_json in = ordered_json::parse(bounded_json(header, path(), Code::Io), check);
     for (const auto& [name, row] : in.items()) {
-      if (name == "__metadata__") continue;
-      TensorEntry t;
-      t.name = name;
-      const int bits = set_dtype(t, row.at("dtype"), path_);
-      t.shape = row.at("shape").get<Shape>();
-      t.begin = row.at("data_offsets").at(0);
-      t.end = row.at("data_offsets").at(1);
-      for (const std::int64_t dim : t.shape) {
-        if (dim < 0) fail(Code::Io, "{}: tensor '{}' has a negative dimension", path_, name);
-      }
-      const std::int64_t bytes = (element_count(t.shape) * bits + 7) / 8;
-      if (t.begin < 0 || t.end < t.begin || t.end - t.begin != bytes || t.end > data_bytes) {
-        fail(Code::Io,
-             "{}: tensor '{}' {} should have {} bytes, its offsets are {} to {} of {}; the file is "
-             "truncated or "
-             "damaged",
-             path_, name, to_string(t.shape), bytes, t.begin, t.end, data_bytes);
-      }
-      tensors_.push_back(std::move(t));
+      if (name == "__metadata__")
+        check_metadata(row, path());
+      else
+        tensors_.push_back(entry_of(name, row, path()));
     }
   } catch (const ordered_json::exception& e) {
-    fail(Code::Io, "{}: its header is not that of a safetensors file: {}", path_, e.what());
+    fail(Code::Io, "{}: its header is not that of a safetensors file: {}", path(), e.what());
   }
+  check_cover(data_bytes);
+}
+
+// Tensors in the order of their bytes follow each other from the first byte to the last.
+void SafetensorsFile::check_cover(std::int64_t data_bytes) const {
+  std::vector<const TensorEntry*> in_order;
+  for (const TensorEntry& t : tensors_) in_order.push_back(&t);
+  std::sort(in_order.begin(), in_order.end(), [](const TensorEntry* a, const TensorEntry* b) {
+    return std::pair(a->begin, a->end) < std::pair(b->begin, b->end);
+  });
+  std::int64_t end = 0;
+  for (const TensorEntry* t : in_order) {
+    if (t->begin != end)
+      fail(Code::Io,
+           "{}: tensor '{}' begins at byte {}, expected byte {}, where the one before ends; the "
+           "file is damaged",
+           path(), t->name, t->begin, end);
+    end = t->end;
+  }
+  if (end != data_bytes)
+    fail(Code::Io,
+         "{}: its tensors take {} bytes, and {} bytes follow the header; the file is truncated or "
+         "damaged",
+         path(), end, data_bytes);
 }
 
 const TensorEntry* SafetensorsFile::find(const std::string& name) const {
@@ -218,11 +294,11 @@ void SafetensorsFile::read(const TensorEntry& tensor, void* to) const {
 
 void SafetensorsFile::read(const TensorEntry& tensor, std::int64_t begin, std::int64_t bytes,
                            void* to) const {
-  if (!tensor.foreign.empty())
-    fail(Code::Io, "{}: tensor '{}' is {}, which Hetu does not read", path_, tensor.name,
-         tensor.foreign);
   HETU_ASSERT(begin >= 0 && bytes >= 0 && begin + bytes <= tensor.end - tensor.begin);
-  read_exactly(fd_, path_, data_at_ + tensor.begin + begin, to, bytes);
+  if (!tensor.foreign.empty())
+    fail(Code::Io, "{}: tensor '{}' has dtype {}, which Hetu does not read", path(), tensor.name,
+         tensor.foreign);
+  read_exactly(file_.descriptor(), path(), data_at_ + tensor.begin + begin, to, bytes);
 }
 
 void write_synced(const std::string& path, const std::string& text) {

@@ -8,6 +8,7 @@
 
 #include "graph/base/dtype.h"
 #include "graph/base/shape.h"
+#include "graph/base/text_file.h"
 
 namespace hetu {
 
@@ -37,29 +38,30 @@ struct TensorSource {
 void write_safetensors(const std::string& path, const std::vector<TensorSource>& tensors,
                        const std::vector<std::pair<std::string, std::string>>& metadata = {});
 
-/// An opened file: its header was read and checked against the file's size.
+/// An opened file: its header was read and checked against the file's size. The checks are at least
+/// as strict as those of the reference implementation, Hugging Face's `safetensors` crate: tensors
+/// cover the data without a gap, an overlap or a remainder, and shapes and offsets are whole
+/// numbers. In addition no name may stand twice, and the header begins with '{', as the format's
+/// text demands.
 class SafetensorsFile {
  public:
-  /// Throws Io: missing, truncated, not safetensors, offsets that overlap or leave the file.
+  /// Throws Io: missing, no regular file, truncated, not safetensors, damaged.
   explicit SafetensorsFile(const std::string& path);
-  ~SafetensorsFile();
-  SafetensorsFile(const SafetensorsFile&) = delete;
-  SafetensorsFile& operator=(const SafetensorsFile&) = delete;
 
   const std::vector<TensorEntry>& tensors() const { return tensors_; }
   const TensorEntry* find(const std::string& name) const;
-  /// Reads a tensor's bytes into `to`, which has room for end - begin of them. Throws Io; also if
-  /// the tensor's dtype is foreign.
+  /// Reads a tensor's bytes into `to`, which has room for end - begin of them. Throws Io, also for
+  /// a dtype that Hetu can't read.
   void read(const TensorEntry& tensor, void* to) const;
   /// `bytes` of them from byte `begin` of the tensor on.
   void read(const TensorEntry& tensor, std::int64_t begin, std::int64_t bytes, void* to) const;
-  const std::string& path() const { return path_; }
+  const std::string& path() const { return file_.path(); }
 
  private:
   void parse_header(const std::string& header, std::int64_t data_bytes);
+  void check_cover(std::int64_t data_bytes) const;
 
-  std::string path_;
-  int fd_ = -1;
+  InputFile file_;
   std::int64_t data_at_ = 0;
   std::vector<TensorEntry> tensors_;
 };

@@ -21,8 +21,6 @@
 namespace hetu {
 namespace {
 
-namespace fs = std::filesystem;
-
 constexpr const char* kWords = "bert.embeddings.word_embeddings.weight";
 constexpr const char* kDecoder = "cls.predictions.decoder.weight";
 constexpr const char* kBias = "cls.predictions.bias";
@@ -201,18 +199,9 @@ int export_weights(const std::string& folder, const std::string& path) {
       sources.back().name = kDecoderBias;
     }
   }
-  const std::string beside = path + ".writing";
-  try {
+  replace_file(path, [&sources](const std::string& beside) {
     write_safetensors(beside, sources, {{"format", "pt"}});
-    fs::rename(beside, path);
-  } catch (const fs::filesystem_error& e) {
-    fs::remove(beside);
-    fail(Code::Io, "{}: cannot be written: {}", path, e.code().message());
-  } catch (...) {
-    std::error_code ignored;
-    fs::remove(beside, ignored);
-    throw;
-  }
+  });
   return static_cast<int>(sources.size());
 }
 

@@ -3,8 +3,8 @@
 #include <algorithm>
 
 #include "graph/base/error.h"
+#include "graph/base/text_file.h"
 #include "pipeline/cost/block_table.h"
-#include "pipeline/ir/text_file.h"
 
 namespace hetu {
 namespace {

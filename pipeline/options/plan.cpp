@@ -3,13 +3,13 @@
 #include <filesystem>
 
 #include "graph/base/error.h"
+#include "graph/base/text_file.h"
 #include "pipeline/cost/block_table.h"
 #include "pipeline/fill/curvature.h"
 #include "pipeline/generate/generate.h"
 #include "pipeline/ir/plan_file.h"
 #include "pipeline/ir/reduction.h"
 #include "pipeline/ir/run_length.h"
-#include "pipeline/ir/text_file.h"
 #include "pipeline/lower/lower.h"
 #include "pipeline/options/plan_options.h"
 #include "pipeline/verify/verify.h"

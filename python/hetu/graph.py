@@ -62,6 +62,7 @@ class GraphBuilder:
         self.placeholders: dict[str, Value] = {}
         self.parameters: dict[str, Value] = {}  # in model order, as the buffers
         self.buffers: dict[str, Value] = {}
+        self.tied: dict[str, str] = {}  # further name of a parameter or buffer -> its name in the graph
         self.scopes: list[str] = []
         self.minimized = False  # its gradients have been added, after which nothing comes
         self.taken = False  # an Executor has been made of it

@@ -31,7 +31,7 @@ class Loaded:
     taken: list[str] = field(default_factory=list)
     missing: list[str] = field(default_factory=list)  # parameters and buffers that start anew
     extra: list[str] = field(default_factory=list)  # tensors of the file that nothing wanted
-    tied: list[str] = field(default_factory=list)  # those that repeat one that was taken
+    tied: list[str] = field(default_factory=list)  # tensors under a further name of a tied parameter
 
     def __str__(self) -> str:
         whole = len(self.taken) + len(self.missing)
@@ -96,27 +96,29 @@ class _Loading:
     def __init__(self, graph: GraphBuilder, source: str, missing: Sequence[str], extra: Sequence[str]) -> None:
         self.graph, self.may_miss, self.may_have = graph, missing, extra
         self.leaves = {**graph.parameters, **graph.buffers}
+        known = {other: self.leaves[name] for other, name in graph.tied.items() if name in self.leaves}
+        self.named = {**known, **self.leaves}  # by every name, also the further ones of tied parameters
         self.values: dict[str, tuple[_Tensor, Any]] = {}
         self.computed: list[str] = []  # tensors that may be left without being asked for
         self.done = Loaded(source)
 
     def take(self, tensors: Sequence[_Tensor]) -> None:
-        rest = []
-        for tensor, name in zip(tensors, _names(tensors, self.leaves), strict=True):
-            leaf = self.leaves.get(name)
+        for tensor, found in zip(tensors, _names(tensors, self.named), strict=True):
+            leaf = self.named.get(found)
+            name = found if found in self.leaves else self.graph.tied.get(found, found)
             if leaf is None:
-                rest.append(tensor)
+                self.done.extra.append(tensor.name)
+                if tensor.is_computed():
+                    self.computed.append(tensor.name)
             elif leaf.shape == tensor.shape:
                 self._take(name, tensor)
+                if name != found:
+                    self.done.tied.append(tensor.name)
             elif _any(name, self.may_miss):  # a head of other classes, say
                 self.done.extra.append(tensor.name)
             else:
                 self.graph.refuse(f"{self.done.source}: '{tensor.name}' is {tensor.shape}, and the model's '{name}' is "
                                   f"{leaf.shape}; missing=['{name}'] lets it start anew")
-        for tensor in rest:
-            if tensor.is_computed():
-                self.computed.append(tensor.name)
-            (self.done.tied if self._is_taken(tensor) else self.done.extra).append(tensor.name)
 
     def _take(self, name: str, tensor: _Tensor) -> None:
         values = tensor.read()
@@ -128,13 +130,6 @@ class _Loading:
             return
         self.values[name] = tensor, values
         self.done.taken.append(name)
-
-    def _is_taken(self, tensor: _Tensor) -> bool:
-        """Whether it has the bits of one that was: a tied weight written out."""
-        if not tensor.is_weight:
-            return False
-        alike = [values for other, values in self.values.values() if other.shape == tensor.shape and len(tensor.shape) > 1]
-        return bool(alike) and tensor.read().tobytes() in (values.tobytes() for values in alike)
 
     def check(self) -> None:
         self.done.extra = list(dict.fromkeys(self.done.extra))  # two of a file may be one parameter
@@ -160,7 +155,8 @@ def load_weights(source: Any, missing: str | Sequence[str] = (), extra: str | Se
     was taken. To be called when the model has been, and before an Executor is made.
 
     missing: names and patterns (`classifier.*`) of what may start anew because the file lacks it or has it in another shape;
-    extra: of what the file may hold besides, in any dtype. A tied weight that is written out is neither.
+    extra: of what the file may hold besides, in any dtype. A tied weight may stand in the file under any of its names in the
+    model, if its values are the same everywhere; no other tensor counts as tied, whatever its values.
     """
     graph = current()
     known: Any = (str, os.PathLike, Mapping)

@@ -7,6 +7,8 @@
 #include <cmath>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
+#include <tuple>
 
 #include "executor/comm/inproc.h"
 #include "executor/state/checkpoint.h"
@@ -160,8 +162,93 @@ TEST_F(WeightsFile, RefusesWhatIsNotClear) {
   EXPECT_FALSE(fs::exists(in("b")));
   save("a", {{"x", {2}}}, 1);
   fs::create_directories(folder_ / "taken" / "full");
+  const auto entries = [this] {
+    return std::distance(fs::directory_iterator(folder_), fs::directory_iterator());
+  };
+  const auto before = entries();
   EXPECT_THROW(export_weights(in("a"), in("taken")), Error);
-  EXPECT_FALSE(fs::exists(in("taken.writing")));
+  EXPECT_EQ(entries(), before) << "a file beside is left";
+}
+
+TEST_F(WeightsFile, AnExportGoesThroughLinks) {
+  save("a", {{"x", {2}}}, 1);
+  fs::create_symlink("real.safetensors", folder_ / "link");
+  EXPECT_EQ(export_weights(in("a"), in("link")), 1);
+  EXPECT_TRUE(fs::is_symlink(in("link")));
+  EXPECT_EQ(SafetensorsFile(in("real.safetensors")).tensors().size(), 1U);
+  fs::create_symlink("/dev/null", folder_ / "nothing");
+  EXPECT_EQ(export_weights(in("a"), in("nothing")), 1);
+  EXPECT_TRUE(fs::is_character_file(in("nothing")));
+}
+
+// What the reference implementation refuses, and what the format's text forbids beyond that.
+TEST_F(WeightsFile, ABadHeaderIsRefused) {
+  const auto tensor = [](const std::string& name, const std::string& shape,
+                         const std::string& offsets) {
+    return fmt::format(R"("{}":{{"dtype":"F32","shape":{},"data_offsets":{}}})", name, shape,
+                       offsets);
+  };
+  const auto put = [this](const std::string& header, std::size_t bytes) {
+    const std::uint64_t length = header.size();
+    std::ofstream file(in("w"), std::ios::binary | std::ios::trunc);
+    file.write(reinterpret_cast<const char*>(&length), sizeof length);
+    file << header << std::string(bytes, '\0');
+  };
+  const std::string a = tensor("a", "[1]", "[0,4]");
+  put("{\"__metadata__\":{\"format\":\"pt\"}," + tensor("b", "[1]", "[4,8]") + "," + a + "," +
+          tensor("none", "[0]", "[4,4]") + "}  ",
+      8);
+  EXPECT_EQ(SafetensorsFile(in("w")).tensors().size(), 3U);
+  const std::vector<std::tuple<std::string, std::size_t, std::string>> cases = {
+      {"{" + a + "}", 5, "5 bytes follow the header"},
+      {"{" + a + "}", 3, "3 bytes follow the header"},
+      {"{" + tensor("a", "[1]", "[4,8]") + "}", 8, "begins at byte 4, expected byte 0"},
+      {"{" + a + "," + tensor("b", "[1]", "[8,12]") + "}", 12, "'b' begins at byte 8, expected"},
+      {"{" + a + "," + tensor("b", "[1]", "[0,4]") + "}", 4, "begins at byte 0, expected byte 4"},
+      {"{" + a + "," + tensor("b", "[1]", "[2,6]") + "}", 6, "begins at byte 2, expected byte 4"},
+      {"{" + tensor("a", "[1.0]", "[0,4]") + "}", 4, "expected a whole number of 0 or more"},
+      {"{" + tensor("a", "[1e0]", "[0,4]") + "}", 4, "expected a whole number"},
+      {"{" + tensor("a", "[-1]", "[0,4]") + "}", 4, "expected a whole number of 0 or more, got -1"},
+      {"{" + tensor("a", "[true]", "[0,4]") + "}", 4, "expected a whole number"},
+      {"{" + tensor("a", "[1]", "[0,4.0]") + "}", 4, "expected a whole number"},
+      {"{" + tensor("a", "[1]", "[0,4,4]") + "}", 4, "two data_offsets"},
+      {"{" + tensor("a", "1", "[0,4]") + "}", 4, "expected a list as shape"},
+      {"{" + tensor("a", "[4611686018427387905,4]", "[0,4]") + "}", 4, "do not fit"},
+      {"{" + tensor("a", "[2]", "[0,4]") + "}", 4, "do not fit"},
+      {"{" + a + "," + a + "}", 4, "'a' stands twice"},
+      {R"({"a":{"dtype":"F32","shape":[1],"shape":[1],"data_offsets":[0,4]}})", 4, "twice"},
+      {R"({"a":{"dtype":"f32","shape":[1],"data_offsets":[0,4]}})", 4, "dtype 'f32'"},
+      {R"({"__metadata__":{"a":1}})", 0, "from text to text"},
+      {R"({"__metadata__":[]})", 0, "from text to text"},
+      {" {}", 0, "not a JSON object"},
+      {"\xef\xbb\xbf{}", 0, "not a JSON object"},
+      {std::string("{}\0", 3), 0, "not a JSON object"},
+      {"[]", 0, "not a JSON object"},
+      {"", 0, "not a JSON object"},
+      {"{\"\xff\":" + a.substr(4) + "}", 4, "not that of a safetensors file"},
+      {"{\"a\":" + std::string(100000, '[') + "}", 0, "nest deeper than 64"},
+  };
+  for (const auto& [header, bytes, says] : cases) {
+    put(header, bytes);
+    EXPECT_THAT([&] { SafetensorsFile file(in("w")); }, ThrowsMessage<Error>(HasSubstr(says)))
+        << header.substr(0, 200);
+  }
+}
+
+TEST_F(WeightsFile, ATensorOfAnotherDtypeIsRefusedOnlyWhereItIsRead) {
+  const std::string header =
+      R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[1,5]},"u":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}})";
+  const std::uint64_t length = header.size();
+  std::ofstream out(in("w"), std::ios::binary);
+  out.write(reinterpret_cast<const char*>(&length), sizeof length);
+  out << header << std::string(5, '\0');
+  out.close();
+  const SafetensorsFile file(in("w"));
+  float value = 1;
+  file.read(*file.find("a"), &value);
+  EXPECT_EQ(value, 0);
+  EXPECT_THAT([&] { file.read(*file.find("u"), &value); },
+              ThrowsMessage<Error>(HasSubstr("tensor 'u' has dtype U8, which Hetu does not read")));
 }
 
 // A safetensors file of a header and zeros.

@@ -138,7 +138,7 @@ TRAPS = (
     (AttributeError, "SGD has no 'zero_grad'; here it is nothing", lambda s: ht.optim.SGD(0.1).zero_grad()),
     (ValueError, "model 'gpt3' is neither one of gpt2, ", lambda s: ht.models.Gpt.from_config("gpt3")),
     (ValueError, "GptConfig has no layers; it has vocab_size, ", lambda s: ht.models.Gpt.from_config("tiny", layers=3)),
-    (OSError, "none.safetensors: cannot be read: No such file", lambda s: ht.load_weights("none.safetensors")),
+    (OSError, "none.safetensors: cannot be opened: No such file", lambda s: ht.load_weights("none.safetensors")),
     (OSError, "none: holds no checkpoint", lambda s: ht.load("none")),
     (ValueError, "Executor: lists of values by name are wanted, such as {'train': [loss, train]}, got [",
      lambda s: ht.Executor([s.loss])),

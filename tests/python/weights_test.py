@@ -127,6 +127,51 @@ class Weights(unittest.TestCase):
         self.assertEqual(self.load(weights).tied, ["head.weight"])
         self.check(loss, {name: w for name, w in weights.items() if name != "head.weight"})
 
+    def test_a_tied_weight_may_stand_under_its_further_name_alone(self):
+        weights = drawn(WHOLE)
+        table = weights.pop("body.emb.weight")
+        weights["head.weight"] = table
+        loss = self.loss(tied=True)
+        self.load(weights)
+        self.check(loss, {"body.emb.weight": table})
+
+    def test_only_names_that_the_model_knows_are_tied(self):
+        """An extra tensor is extra, whatever its values; a tied one with other values is refused."""
+        weights = drawn(WHOLE)
+        self.loss()
+        self.refused("holds what the model has not: adapter.weight", {**weights, "adapter.weight": weights["body.fc.weight"]})
+        self.loss(tied=True)
+        self.refused("are both the model's 'body.emb.weight', but differ", weights)
+        weights["head.weight"] = weights["body.emb.weight"]
+        self.refused("holds what the model has not: other.weight", {**weights, "other.weight": weights["body.emb.weight"]})
+
+    def test_known_models_know_their_ties(self):
+        """The heads of GPT-2 and Llama, and BERT's decoder, under their names in Hugging Face's files."""
+        def gpt():
+            ids = ht.data.Batches([{"ids": np.ones((2, 9), np.int32)}], 2)
+            return ht.models.Gpt.from_config("tiny", n_layer=1).loss(ids)
+
+        def llama():
+            ids = ht.data.Batches([{"ids": np.ones((2, 9), np.int32)}], 2)
+            return ht.models.Llama.from_config("tiny", num_hidden_layers=1, tie_word_embeddings=True).loss(ids)
+
+        def bert():
+            config = ht.models.BertConfig(vocab_size=20, hidden_size=8, num_hidden_layers=1, num_attention_heads=2,
+                                          intermediate_size=12, max_position_embeddings=6)
+            fields = {"input_ids": (2, 5), "input_mask": (2, 5), "segment_ids": (2, 5), "masked_lm_labels": (2, 5),
+                      "next_sentence_labels": (2,)}
+            rows = {name: np.ones(shape, np.int32) for name, shape in fields.items()}
+            return ht.models.Bert(config).pretraining_loss(ht.data.Batches([rows], 2))
+
+        for make, name, table in ((gpt, "lm_head.weight", "transformer.wte.weight"),
+                                  (llama, "lm_head.weight", "model.embed_tokens.weight"),
+                                  (bert, "cls.predictions.decoder.weight", "bert.embeddings.word_embeddings.weight")):
+            with self.subTest(name):
+                ht.new_graph()
+                make()
+                weights = drawn({n: tuple(v.shape) for n, v in ht.graph.current().parameters.items()})
+                self.assertEqual(self.load({**weights, name: weights[table]}).tied, [name])
+
     def test_running_statistics_start_too(self):
         ht.new_graph()
         data = ht.data.Batches([{"x": np.ones((2, 3, 2, 2), np.float32)}], 2)

@@ -160,7 +160,9 @@ class Bert:
         rows = ops.reshape(x, shape=[-x.shape[1], c.hidden_size], name=f"{at}.rows")
         h = self._linear(rows, c.hidden_size, f"{at}.transform.dense")
         h = self._norm(self._activation(h, f"{at}.transform.act"), f"{at}.transform.LayerNorm")
-        if not c.tie_word_embeddings:
+        if c.tie_word_embeddings:
+            current().tied[f"{at}.decoder.weight"] = "bert.embeddings.word_embeddings.weight"
+        else:
             table = parameter(f"{at}.decoder.weight", [c.vocab_size, c.hidden_size], self._weight_init())
         bias = parameter(f"{at}.bias", [c.vocab_size], constant(0.0), decay=False)
         logits = ops.linear(h, table, bias, name=f"{at}.decoder")

@@ -22,6 +22,7 @@ class _Leaf(Value):
 
     init: Init | None
     name: str = ""  # type: ignore[misc, assignment]  # its path in the modules, not a node's
+    other_names: tuple[str, ...] = ()  # further paths to it, if it is tied
 
     def __init__(self, shape: list[int]) -> None:
         self.dtype, self.shape = "float32", shape
@@ -49,6 +50,7 @@ class _Leaf(Value):
                 graph.refuse(f"'{full}' stands in this graph already: of several outermost modules each needs a name, as in "
                              "nn.Linear(3, 4).named('left')")
             self._made[graph] = self._make(graph)
+            graph.tied.update({"/".join([*graph.scopes, other]): full for other in self.other_names})
         return self._made[graph].number
 
     def _make(self, graph: GraphBuilder) -> Value:
@@ -175,6 +177,16 @@ class Module:
                     seen.add(id(value))
                     yield f"{path}.{name}" if path else name, value
 
+    def _every_name(self, path: str, around: frozenset[int] = frozenset()) -> Iterator[tuple[str, _Leaf]]:
+        """As _leaves, but a tied leaf comes under each of its names. `around`: modules that this one lies in."""
+        around |= {id(self)}
+        for name, value in vars(self).items():
+            here = f"{path}.{name}" if path else name
+            if isinstance(value, _Leaf):
+                yield here, value
+            elif isinstance(value, Module) and name[:1] != "_" and id(value) not in around:
+                yield from value._every_name(here, around)
+
     def named_parameters(self) -> Iterator[tuple[str, Parameter]]:
         """(name, parameter), as in PyTorch; a tied one once, under its first name."""
         return ((name, leaf) for name, leaf in self._leaves() if isinstance(leaf, Parameter))
@@ -197,7 +209,10 @@ class Module:
         for path, module in self.named_modules():
             object.__setattr__(module, "_path", path)
         for name, leaf in self._leaves():
-            leaf.name = name
+            leaf.name, leaf.other_names = name, ()
+        for name, leaf in self._every_name(self._prefix):
+            if name != leaf.name:
+                leaf.other_names += (name,)
 
     def __repr__(self) -> str:
         inner = "".join(f"\n  ({name}): " + repr(child).replace("\n", "\n  ") for name, child in self.children())
