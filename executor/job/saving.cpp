@@ -1,5 +1,6 @@
 #include "executor/job/saving.h"
 
+#include "config/env.h"
 #include "executor/predict/saved_model.h"
 
 namespace hetu {
@@ -9,8 +10,8 @@ void save_model(Trainer& trainer, comm::Transport& transport, const Graph& graph
   const Graph model = model_of(graph, fetches);
   const TrainerOptions& o = trainer.options();
   in_one_pipeline(trainer, [&](const std::string& saver) {
-    save_model({folder, 1, saver}, trainer.step(), model, o.batch_size / o.micro_batches,
-               trainer.save_parts(), transport);
+    save_model({.folder = folder, .saver = saver, .job = env().job}, trainer.step(), model,
+               o.batch_size / o.micro_batches, trainer.save_parts(), transport);
   });
 }
 

@@ -7,19 +7,20 @@
 #include <cstdio>
 #include <cstring>
 #include <filesystem>
-#include <fstream>
 #include <map>
+#include <memory>
 #include <nlohmann/json.hpp>
-#include <sstream>
 
 #include "executor/comm/gather.h"
 #include "executor/comm/tag_kinds.h"
 #include "executor/state/checkpoint_pieces.h"
+#include "executor/state/folder_lock.h"
 #include "executor/state/safetensors.h"
 #include "graph/base/checksum.h"
 #include "graph/base/error.h"
 #include "graph/base/log.h"
 #include "graph/base/natural_order.h"
+#include "graph/base/text_file.h"
 
 namespace hetu {
 namespace {
@@ -56,14 +57,6 @@ CheckpointTensor tensor_of(const json& j) {
   t.crc = j.at("crc32c");
   t.dtype = parse_dtype(j.value("dtype", dtype_name(DType::Float32)));
   return t;
-}
-
-std::string read_text(const fs::path& path) {
-  std::ifstream in(path, std::ios::binary);
-  if (!in) fail(Code::Io, "{}: cannot be read", path.string());
-  std::ostringstream text;
-  text << in.rdbuf();
-  return text.str();
 }
 
 // Values as they lie in a file; of bfloat16 they are rounded already.
@@ -143,7 +136,7 @@ std::vector<json> together(std::int64_t step, int round, comm::Transport& transp
   const auto what = [&] { return fmt::format("the checkpoint of step {}", step); };
   const comm::Tag tag = comm::make_tag(kSaveTag, round, 0, 0, static_cast<int>(step));
   for (const std::string& text : gather_texts(mine.dump(), transport, {tag, what})) {
-    const json one = json::parse(text);
+    const json one = json::parse(bounded_json(text, what()));
     if (one.contains("error"))
       fail(Code::Io, "saving step {} failed: {}", step, one["error"].get<std::string>());
     results.push_back(one["result"]);
@@ -163,7 +156,7 @@ void write_manifest(const fs::path& folder, std::int64_t step, const std::string
   }
   json body = {{"format", says_dtypes ? kFormat : kFloat32Format},
                {"step", step},
-               {"run", json::parse(run_json)},
+               {"run", json::parse(bounded_json(run_json, "a manifest"))},
                {"tensors", std::move(tensors)}};
   const std::string text = body.dump();
   const json manifest = {{"crc32c", crc_text(crc32c(text.data(), text.size()))},
@@ -278,7 +271,7 @@ Manifest read_manifest(const std::string& folder) {
   Manifest out;
   out.folder = step_folder;
   try {
-    const json in = json::parse(read_text(path));
+    const json in = json::parse(bounded_json(read_text(path.string()), path.string(), Code::Io));
     const json& body = in.at("checkpoint");
     const std::string text = body.dump();
     const std::string found = crc_text(crc32c(text.data(), text.size())), stated = in.at("crc32c");
@@ -320,11 +313,12 @@ void save_checkpoint(const SavePlace& place, std::int64_t step, const std::strin
     std::error_code ignored;
     if (chief) fs::remove_all(beside, ignored);
   };
+  std::unique_ptr<FolderLock> lock;
   try {
     together(step, 0, transport, [&] {
       if (chief) {
+        lock = std::make_unique<FolderLock>(folder, place.job);
         if (!place.model_file.empty()) refuse_checkpoints(place);
-        fs::create_directories(folder);
         remove_unfinished(folder);
         fs::create_directories(beside);
       }

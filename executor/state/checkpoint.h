@@ -80,10 +80,13 @@ struct SavePlace {
   /// saved model has. A folder that holds a step without that file is refused, because the step
   /// belongs to a training.
   std::string model_file = "";
+  std::string job =
+      "";  ///< name of the job, whose processes may save one after another (FolderLock)
 };
 
 /// Saves one step; every worker calls it. If any worker fails (a full disk, say) all throw the same
-/// Io error, and what was there before is still there. A kill at any moment leaves the old state or
+/// Io error, and what was there before is still there. The folder is locked meanwhile: a save fails
+/// if another job saves there. A kill at any moment leaves the old state or
 /// the new one.
 void save_checkpoint(const SavePlace& place, std::int64_t step, const std::string& run_json,
                      const std::vector<SavePart>& parts, comm::Transport& transport);

@@ -47,6 +47,14 @@ class Probe {
   std::string error_;
 };
 
+// The error of worker 0, if it has one, in every worker.
+void share_error(const std::string& error, comm::Transport& transport) {
+  const std::vector<std::string> all =
+      gather_texts(error, transport,
+                   {comm::make_tag(kSharedTag, 0, 0, 2, 0), "whether the folder can be written"});
+  if (!all[0].empty()) fail(Code::Io, "{}", all[0]);
+}
+
 bool one_host(const comm::Transport& transport) {
   for (int w = 1; w < transport.workers(); ++w) {
     if (transport.host_of(w) != transport.host_of(0)) return false;
@@ -86,6 +94,22 @@ void check_shared_folder(const std::string& folder, comm::Transport& transport) 
   for (const std::string& text : gather(mine, 1)) {
     if (!text.empty()) fail(Code::Io, "{}", text);
   }
+}
+
+std::unique_ptr<FolderLock> claim_folder(const std::string& folder, const std::string& job,
+                                         comm::Transport& transport) {
+  std::unique_ptr<FolderLock> lock;
+  std::string error;
+  if (transport.worker() == 0) {
+    try {
+      lock = std::make_unique<FolderLock>(folder, job);
+    } catch (const Error& e) {
+      error = e.what();
+    }
+  }
+  share_error(error, transport);
+  check_shared_folder(folder, transport);
+  return lock;
 }
 
 }  // namespace hetu

@@ -7,6 +7,7 @@
 #include <nanobind/stl/unique_ptr.h>
 #include <nanobind/stl/vector.h>
 
+#include "config/env.h"
 #include "datasets/loader.h"
 #include "executor/job/compare_single.h"
 #include "executor/job/executor.h"
@@ -136,8 +137,8 @@ nb::list tensor_list(const Job& job, const std::vector<StateTensor>& tensors) {
 void save(Job& job, const std::string& folder, const std::function<std::string()>& run_json,
           int keep) {
   in_one_pipeline(job.trainer, [&](const std::string& saver) {
-    save_checkpoint({folder, keep, saver}, job.trainer.step(), run_json(), job.trainer.save_parts(),
-                    job.transport);
+    const SavePlace place = {.folder = folder, .keep = keep, .saver = saver, .job = env().job};
+    save_checkpoint(place, job.trainer.step(), run_json(), job.trainer.save_parts(), job.transport);
   });
 }
 

@@ -2,8 +2,10 @@
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/unique_ptr.h>
 #include <nanobind/stl/vector.h>
 
+#include "config/env.h"
 #include "executor/comm/gather.h"
 #include "executor/comm/tag_kinds.h"
 #include "executor/job/executor.h"
@@ -74,8 +76,16 @@ void bind_questions(nb::module_& m) {
   m.def("balance_stages", &balance_stages,
         "First block of each of so many stages, cut by the floating-point operations of blocks.");
   m.def("list_checkpoints", &list_checkpoints);
-  m.def("check_shared_folder", &check_shared_folder, nb::call_guard<nb::gil_scoped_release>(),
-        "Throws on all workers if one of them does not see the folder that worker 0 sees.");
+  nb::class_<FolderLock>(m, "FolderLock", "A folder that other jobs can't save into.");
+  m.def(
+      "claim_folder",
+      [](const std::string& folder, comm::Transport& links) {
+        return claim_folder(folder, env().job, links);
+      },
+      nb::call_guard<nb::gil_scoped_release>(),
+      "Makes and locks a folder for a training; throws on all workers if it can't be written, if "
+      "another job saves there, or if a worker doesn't see it. Worker 0 gets the lock, others "
+      "None.");
   m.def("read_run", &read_run, "(step, run as JSON) of the newest checkpoint of a folder.");
   m.def(
       "gather_texts",

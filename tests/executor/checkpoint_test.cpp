@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 #include <signal.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -17,6 +18,7 @@
 
 #include "executor/comm/inproc.h"
 #include "executor/state/copy_behind.h"
+#include "executor/state/folder_lock.h"
 #include "executor/state/safetensors.h"
 #include "graph/base/checksum.h"
 #include "graph/base/error.h"
@@ -243,6 +245,104 @@ TEST_F(Checkpoint, AFailedSaveLeavesTheOldOneWhole) {
   EXPECT_EQ(load("a"), 1);
   for (const auto& entry : fs::directory_iterator(folder_))
     EXPECT_EQ(entry.path().filename(), "step-00000001");
+}
+
+// Deep brackets would overflow the stack of functions that walk the manifest.
+TEST_F(Checkpoint, ADeepManifestIsRefused) {
+  save(1, 1);
+  const fs::path at = fs::path(list_checkpoints(folder()).back()) / "manifest.json";
+  std::ofstream(at) << R"({"checkpoint": {"run": )" + std::string(200000, '[') +
+                           std::string(200000, ']') + R"(}, "crc32c": "0"})";
+  EXPECT_THAT([&] { read_manifest(folder()); },
+              testing::ThrowsMessage<Error>(testing::HasSubstr("nest deeper than 64")));
+}
+
+TEST_F(Checkpoint, AFifoInPlaceOfAFileIsRefusedWithoutWaiting) {
+  save(1, 1);
+  const fs::path at = list_checkpoints(folder()).back();
+  for (const char* name : {"stage-0.safetensors", "manifest.json"}) {
+    fs::remove(at / name);
+    ASSERT_EQ(::mkfifo((at / name).c_str(), 0600), 0);
+    EXPECT_THAT([&] { load("a"); }, testing::ThrowsMessage<Error>(testing::HasSubstr("is a FIFO")));
+  }
+}
+
+// A child that holds the folder until its end of the pipe is closed or it is killed.
+class Holder {
+ public:
+  Holder(const std::string& folder, const std::string& job) {
+    int ready[2];
+    EXPECT_EQ(::pipe(ready), 0);
+    child_ = ::fork();
+    if (child_ == 0) {
+      const FolderLock lock(folder, job);
+      if (::write(ready[1], "x", 1) == 1) ::pause();
+      ::_exit(0);
+    }
+    char byte = 0;
+    EXPECT_EQ(::read(ready[0], &byte, 1), 1);
+    ::close(ready[0]);
+    ::close(ready[1]);
+  }
+  ~Holder() { kill(); }
+  Holder(const Holder&) = delete;
+  Holder& operator=(const Holder&) = delete;
+  void kill() {
+    if (child_ > 0) ::kill(child_, SIGKILL), ::waitpid(child_, nullptr, 0);
+    child_ = 0;
+  }
+  pid_t process() const { return child_; }
+
+ private:
+  pid_t child_ = 0;
+};
+
+TEST_F(Checkpoint, AFolderThatAnotherJobHoldsIsRefusedAndFreeAfterItsDeath) {
+  Holder other(folder(), "one");
+  const std::string says = "process " + std::to_string(other.process()) + " on host ";
+  for (const char* job : {"two", ""}) {
+    EXPECT_THAT([&] { FolderLock lock(folder(), job); },
+                testing::ThrowsMessage<Error>(testing::AllOf(
+                    testing::HasSubstr(says), testing::HasSubstr("choose another folder"))));
+  }
+  EXPECT_THAT([&] { save_as_model(folder(), 1, 1); },
+              testing::ThrowsMessage<Error>(testing::HasSubstr(says)));
+  EXPECT_NO_THROW(FolderLock(folder(), "one"));  // another process of the same job
+  other.kill();
+  EXPECT_TRUE(fs::exists(folder_ / ".hetu-lock")) << "the dead leave the file";
+  save_as_model(folder(), 1, 1);
+  EXPECT_FALSE(fs::exists(folder_ / ".hetu-lock"));
+  EXPECT_EQ(load("a"), 1);
+}
+
+TEST_F(Checkpoint, AHeldFolderIsSharedWithinItsProcess) {
+  {
+    const FolderLock whole(folder());
+    save(1, 1);
+    EXPECT_TRUE(fs::exists(folder_ / ".hetu-lock")) << "the save must not end the lock around it";
+    const FolderLock again(folder());
+  }
+  EXPECT_FALSE(fs::exists(folder_ / ".hetu-lock"));
+  EXPECT_EQ(load("a"), 1);
+}
+
+TEST_F(Checkpoint, ALockRemovesTheFolderThatItMadeIfNothingCameIntoIt) {
+  { const FolderLock lock(folder()); }
+  EXPECT_FALSE(fs::exists(folder_));
+  fs::create_directories(folder_);
+  { const FolderLock lock(folder()); }
+  EXPECT_TRUE(fs::exists(folder_));
+}
+
+TEST_F(Checkpoint, AFolderThatCannotBeMadeIsRefused) {
+  fs::create_directories(folder_);
+  fs::create_symlink("nowhere/else", folder_ / "dangling");
+  std::ofstream(folder_ / "file") << "x";
+  for (const char* name : {"dangling", "file", "file/below"}) {
+    EXPECT_THAT([&] { FolderLock lock(folder() + "/" + name); },
+                testing::ThrowsMessage<Error>(testing::HasSubstr("the folder cannot be made")))
+        << name;
+  }
 }
 
 TEST_F(Checkpoint, TruncatedAndForeignFilesAreRefused) {

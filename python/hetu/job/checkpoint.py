@@ -23,16 +23,30 @@ class Checkpoints:
         self.executor = executor
         self.keep = keep
         self._check_place()
-        _hetu.check_shared_folder(folder, executor.transport)
-        found = _hetu.list_checkpoints(folder)
+        # Held until the run ends, so that a second job can't save there meanwhile. None in workers that don't save.
+        self.lock: Any = _hetu.claim_folder(folder, executor.transport)
+        try:
+            self._begin(resume)
+        except BaseException:
+            self.lock = None
+            raise
+
+    def _begin(self, resume: bool) -> None:
+        """Loads the newest checkpoint if there is one, which needs `resume`."""
+        found = _hetu.list_checkpoints(self.folder)
         if found and not resume:
-            raise ValueError(
-                f"{folder} holds a checkpoint already ({found[-1]}); resume from it (--resume) or choose another folder"
-            )
+            raise ValueError(f"{self.folder} holds a checkpoint already ({found[-1]}); resume from it (--resume) or choose "
+                             "another folder")
         if found:
             self._load()
-        elif resume and executor.is_chief:
-            print(f"{folder} holds no checkpoint: starting at step 0", flush=True)
+        elif resume and self.executor.is_chief:
+            print(f"{self.folder} holds no checkpoint: starting at step 0", flush=True)
+
+    def __enter__(self) -> Checkpoints:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.lock = None
 
     def _check_place(self) -> None:
         """What can't be saved later is refused now, without leaving anything."""

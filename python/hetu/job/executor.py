@@ -7,6 +7,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import nullcontext
 from typing import Any
 
 from hetu import _hetu, schedule
@@ -308,7 +309,7 @@ class Executor(Predicting, Reach, Planning):
             store = Checkpoints(checkpoint, self, keep, resume) if checkpoint else None
         end = until if until is not None else self.step + (steps or 1)
         self.job.record(trace is not None)
-        with stop.training(checkpoint), beside.of_run():
+        with store or nullcontext(), stop.training(checkpoint), beside.of_run():
             while self.step < end and not self.stopped:
                 if self.plateau:
                     self.job.set_rate_factor(self.plateau.state["multiplier"])

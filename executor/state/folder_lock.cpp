@@ -1,0 +1,179 @@
+// Locks of fcntl(2) belong to a process: a forked child doesn't inherit them, and a file server
+// passes them on. Two properties need care. A process gets a lock that it holds already, and it
+// loses a lock as soon as it closes any descriptor of the file. So a table of this process keeps
+// one descriptor per folder, and everybody who locks the folder again shares it.
+#include "executor/state/folder_lock.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <map>
+#include <mutex>
+#include <string_view>
+#include <system_error>
+
+#include "graph/base/error.h"
+#include "graph/base/log.h"
+
+namespace hetu {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* kFile = ".hetu-lock";
+
+std::string host_name() {
+  std::array<char, 256> name{};
+  ::gethostname(name.data(), name.size() - 1);
+  return name.data();
+}
+
+struct Holder {
+  std::string job, host, process;
+};
+
+// The holder writes its text after it has the lock, so there may be none for a moment.
+Holder holder_of(int file) {
+  std::array<char, 1024> text{};
+  const ssize_t count = ::pread(file, text.data(), text.size() - 1, 0);
+  const std::string_view all(text.data(), count < 0 ? 0 : static_cast<std::size_t>(count));
+  Holder holder;
+  std::size_t at = 0;
+  for (std::string* part : {&holder.job, &holder.host, &holder.process}) {
+    const std::size_t end = all.find('\n', at);
+    if (end == std::string_view::npos) return {};
+    *part = all.substr(at, end - at);
+    at = end + 1;
+  }
+  return holder;
+}
+
+bool try_lock(int file) {
+  struct flock whole {};
+  whole.l_type = F_WRLCK;
+  whole.l_whence = SEEK_SET;
+  return ::fcntl(file, F_SETLK, &whole) == 0;
+}
+
+bool is_linked(int file, const std::string& path) {
+  struct stat open {
+  }, there{};
+  return ::fstat(file, &open) == 0 && ::stat(path.c_str(), &there) == 0 &&
+         open.st_ino == there.st_ino && open.st_dev == there.st_dev;
+}
+
+// Three lines: the job (or nothing), the host, the process.
+void write_holder(int file, const std::string& folder, const std::string& job) {
+  const std::string text = fmt::format("{}\n{}\n{}\n", job, host_name(), ::getpid());
+  if (::ftruncate(file, 0) != 0 ||
+      ::pwrite(file, text.data(), text.size(), 0) != static_cast<ssize_t>(text.size()))
+    fail(Code::Io, "{}: nothing can be saved in this folder: {}", folder, std::strerror(errno));
+}
+
+// What this process holds. One entry per folder, shared by all who lock the folder.
+struct Held {
+  std::string path;  // of the lock file
+  int file = -1;     // -1: another process of this job holds the lock, or there are no locks
+  int users = 0;
+  bool made_folder = false;
+  pid_t process = 0;
+};
+
+std::mutex& table_mutex() {
+  static std::mutex one;
+  return one;
+}
+
+// By the path that the system gives a folder; guarded by table_mutex().
+std::map<std::string, Held>& table() {
+  static std::map<std::string, Held> all;
+  return all;
+}
+
+[[noreturn]] void refuse_writing(const std::string& folder, int error) {
+  fail(Code::Io, "{}: nothing can be saved in this folder: {}", folder, std::strerror(error));
+}
+
+[[noreturn]] void refuse_second(const std::string& folder, const Holder& holder) {
+  const std::string who = holder.process.empty()
+                              ? "another job"
+                              : fmt::format("process {} on host {}", holder.process, holder.host);
+  fail(Code::Io, "{}: {} saves there; wait for its end, or choose another folder", folder, who);
+}
+
+// Returns the locked file, or -1 where the folder is used without a lock.
+int lock_file(const std::string& path, const std::string& folder, const std::string& job) {
+  for (;;) {
+    const int file =
+        ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0666);
+    if (file < 0) refuse_writing(folder, errno);
+    if (try_lock(file)) {
+      if (is_linked(file, path)) return file;
+      ::close(file);  // the holder before removed it in the moment between
+      continue;
+    }
+    const int error = errno;
+    const Holder holder = holder_of(file);
+    ::close(file);
+    if (error != EACCES && error != EAGAIN) {
+      log(Level::Warning,
+          "{}: this file system has no locks ({}), so a second job that saves there is not noticed",
+          folder, std::strerror(error));
+      return -1;
+    }
+    if (job.empty() || holder.job != job) refuse_second(folder, holder);
+    return -1;
+  }
+}
+
+void release(const Held& held, const std::string& folder) {
+  if (held.file >= 0) {
+    ::unlink(held.path.c_str());  // before the lock ends: afterwards it may be another job's
+    ::close(held.file);
+  }
+  if (held.made_folder) ::rmdir(folder.c_str());  // fails where something was saved
+}
+
+}  // namespace
+
+FolderLock::FolderLock(const std::string& folder, const std::string& job) {
+  std::error_code error;
+  const bool made_folder = fs::create_directories(folder, error);
+  if (error || !fs::is_directory(folder)) {
+    fail(Code::Io, "{}: the folder cannot be made: {}; name a folder that can be written", folder,
+         error ? error.message() : "something else is there");
+  }
+  key_ = fs::canonical(folder).string();
+  const std::lock_guard guard(table_mutex());
+  Held& held = table()[key_];
+  if (held.process != ::getpid()) held = {};  // new, or a parent's, whose locks a child has not
+  if (held.users++ > 0) return;
+  held.path = key_ + "/" + kFile;
+  held.made_folder = made_folder;
+  held.process = ::getpid();
+  try {
+    held.file = lock_file(held.path, folder, job);
+    if (held.file >= 0) write_holder(held.file, folder, job);
+  } catch (...) {
+    release(held, key_);
+    table().erase(key_);
+    throw;
+  }
+}
+
+FolderLock::~FolderLock() {
+  const std::lock_guard guard(table_mutex());
+  const auto found = table().find(key_);
+  // A forked child must not remove what its parent holds.
+  if (found == table().end() || found->second.process != ::getpid()) return;
+  if (--found->second.users > 0) return;
+  release(found->second, key_);
+  table().erase(found);
+}
+
+}  // namespace hetu
