@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,6 +12,27 @@ from hetu import _hetu
 
 if TYPE_CHECKING:
     from hetu.job.executor import Executor
+
+
+NUMBER = "number"  # the key under which a manifest has a number that JSON lacks: {"number": "inf"}
+
+
+def _as_text(run: dict[str, Any]) -> str:
+    """The JSON of a manifest, which has no infinity and no NaN of its own."""
+
+    def spelled(value: Any) -> Any:
+        if isinstance(value, float) and not math.isfinite(value):
+            return {NUMBER: str(float(value))}
+        if isinstance(value, dict):
+            return {key: spelled(part) for key, part in value.items()}
+        return [spelled(part) for part in value] if isinstance(value, (list, tuple)) else value
+
+    return json.dumps(spelled(run), allow_nan=False)
+
+
+def _as_number(found: dict[str, Any]) -> Any:
+    """The inverse, for every object of the JSON."""
+    return float(found[NUMBER]) if found.keys() == {NUMBER} else found
 
 
 class Checkpoints:
@@ -54,6 +76,9 @@ class Checkpoints:
         if (place / "manifest.json").exists():
             raise ValueError(f"{self.folder} is the checkpoint of one step; give the folder that holds it: {place.parent}")
         while not place.exists():
+            if place.is_symlink():
+                raise OSError(f"{self.folder}: no checkpoints can be saved there: {place} is a link to {os.readlink(place)}, "
+                              "which is not there; make that folder, or remove the link")
             place = place.parent
         if not place.is_dir() or not os.access(place, os.W_OK):
             raise OSError(f"{self.folder}: no checkpoints can be saved there: {place} is no folder that may be written")
@@ -85,7 +110,7 @@ class Checkpoints:
     def _load(self) -> None:
         e = self.executor
         step, run_json = _hetu.read_run(self.folder)
-        run = json.loads(run_json)
+        run = json.loads(run_json, object_hook=_as_number)
         if not run.get("weights_only"):
             self._compare(run)
         e.job.load(self.folder)
@@ -148,6 +173,6 @@ class Checkpoints:
         job, run = self.executor.job, self._run()
 
         def run_json() -> str:
-            return json.dumps(self._without(run, job.losses) if job.losses else run)
+            return _as_text(self._without(run, job.losses) if job.losses else run)
 
         job.save(self.folder, run_json, self.keep)
