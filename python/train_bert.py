@@ -156,6 +156,8 @@ def train(args: argparse.Namespace, job: ht.Executor) -> None:
     """Epochs of 100 steps; SD-PIPE's line after each, and in the end what has been learnt."""
     last: collections.deque[float] = collections.deque(maxlen=20)
     evaluation = rows_of(args, args.eval_data) if args.eval_data else None
+    if evaluation:
+        job.data.check_meaning(evaluation)
     evaluations = training.batches(evaluation, job.layout.pipelines, "evaluation") if evaluation else 0
 
     def epoch_end(epoch: training.Epoch) -> dict[str, float]:

@@ -57,8 +57,10 @@ def open_data(args: argparse.Namespace) -> tuple[ht.data.Data, ht.data.Data]:
     roots = ht.data.imagenet_roots(args.data)
     train, evaluation = (ht.data.ImageFolder(root, args.batch_size, args.size, train=i == 0, seed=args.seed)
                          for i, root in enumerate(roots))
-    if train.num_classes != evaluation.num_classes:
-        raise ValueError(f"{roots[0]} has {train.num_classes} classes, {roots[1]} has {evaluation.num_classes}")
+    try:
+        train.check_meaning(evaluation)
+    except ValueError as error:
+        raise ValueError(f"{roots[0]} and {roots[1]}: {error}") from None
     return train, evaluation
 
 

@@ -77,6 +77,20 @@ class Data:
         """The length that is known before the data are read; None if it is not."""
         return len(self) if isinstance(self, Sized) else None
 
+    def meaning(self) -> dict[str, tuple[str, Any]]:
+        """Returns, by field, what its numbers stand for: what that is called, and its value (the names of classes, a
+        vocabulary's checksum). Fields that are not here mean what they are."""
+        return {}
+
+    def check_meaning(self, other: Data, fields: Iterable[str] | None = None) -> None:
+        """Throws ValueError, with the first difference, if the numbers of a field stand for other things in `other`, which a
+        model trained on these data is to be evaluated on. `fields`: those that are read (None: all)."""
+        own, theirs = self.meaning(), other.meaning()
+        for field in own if fields is None else fields:
+            if field in own and field in theirs and own[field] != theirs[field]:
+                raise ValueError(f"{_difference(field, own[field], theirs[field])}. A model trained on the one can't be "
+                                 "evaluated on the other: give data with the same " + own[field][0])
+
     def row_checksums(self, again: bool = False) -> Any:
         """Checksums of some rows, by which workers compare what they were given. They are read once and kept; `again` reads
         them anew. None for data whose order() in C++ already names the files."""
@@ -86,6 +100,27 @@ class Data:
 
     def _read_checksums(self) -> Any:
         return None
+
+
+def _difference(field: str, own: tuple[str, Any], theirs: tuple[str, Any]) -> str:
+    """Says how two meanings of a field differ."""
+    (what, value), (_, other) = own, theirs
+    if not isinstance(value, list) or not isinstance(other, list):
+        return f"field '{field}': the {what} of the training data and of the evaluation data differ"
+    if len(value) != len(other):
+        only = sorted(set(value) ^ set(other))
+        where = "training" if only and only[0] in value else "evaluation"
+        more = f"; '{only[0]}' is in the {where} data only" if only else ""
+        return f"field '{field}': the training data have {len(value)} {what}, the evaluation data {len(other)}{more}"
+    number = next(i for i, (one, two) in enumerate(zip(value, other, strict=True)) if one != two)
+    return (f"field '{field}': the {what} differ: number {number} is '{value[number]}' in the training data and "
+            f"'{other[number]}' in the evaluation data")
+
+
+def checksum_of_file(path: str) -> int:
+    """Returns the CRC-32C of a file. Throws OSError."""
+    with open(path, "rb") as file:
+        return int(_hetu.crc32c(file.read()))
 
 
 class BertHdf5(Data):
@@ -109,6 +144,10 @@ class BertHdf5(Data):
     def loader(self, pipelines: int, pipeline: int, fields: list[str], together: Any = None) -> Any:
         options = self._options(pipelines, pipeline, fields, 4)
         return _hetu.bert_loader(self.folder, self.seed, self.vocabulary_size, self.max_rows, options)
+
+    def meaning(self) -> dict[str, tuple[str, Any]]:
+        vocabulary = os.path.join(self.folder, "vocab.txt")
+        return {"input_ids": ("vocabulary", checksum_of_file(vocabulary))} if os.path.isfile(vocabulary) else {}
 
     def target_entropy(self) -> float:
         """Unigram entropy of the masked targets, nats: the loss of knowing only how often each token occurs."""
@@ -140,6 +179,14 @@ class ImageFolder(Data):
 
     def __len__(self) -> int:
         return self.rows
+
+    @property
+    def class_names(self) -> list[str]:
+        """The names of the classes' folders, by label."""
+        return [str(self.list.class_name(label)) for label in range(self.num_classes)]
+
+    def meaning(self) -> dict[str, tuple[str, Any]]:
+        return {"label": ("classes", self.class_names)}
 
     def loader(self, pipelines: int, pipeline: int, fields: list[str], together: Any = None) -> Any:
         return _hetu.image_folder_loader(self.list, self.size, self.train, self.seed, self.threads,
@@ -204,6 +251,9 @@ class Criteo(Data):
 
     def __len__(self) -> int:
         return min(self.rows, self.how["max_rows"] or self.rows)
+
+    def meaning(self) -> dict[str, tuple[str, Any]]:
+        return {"ids": ("hash size", self.how["hash_size"])}
 
     def loader(self, pipelines: int, pipeline: int, fields: list[str], together: Any = None) -> Any:
         return _hetu.criteo_loader(self.set, self.how, self._options(pipelines, pipeline, fields, 4))

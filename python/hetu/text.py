@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hetu import _hetu
-from hetu.data import Data, decoding_threads
+from hetu.data import Data, checksum_of_file, decoding_threads
 from hetu.graph import current
 from hetu.names import missing_from
 from hetu.notice import notice
@@ -54,6 +54,7 @@ class Vocabulary:
     @placed()
     def __init__(self, file: str | None = None) -> None:
         self.size, self._tokenizer = 256, None
+        self._checksum: int | None = None
         if file is None:
             return
         try:
@@ -72,6 +73,12 @@ class Vocabulary:
         unused = _turn_off(self._tokenizer)
         if unused:
             notice(f"vocabulary '{path}': {' and '.join(unused)} that the file stores are not applied to text")
+
+    def checksum(self) -> int:
+        """Returns a checksum that differs between vocabularies; 0 if bytes are the tokens."""
+        if self._checksum is None:
+            self._checksum = 0 if self._tokenizer is None else int(_hetu.crc32c(self._tokenizer.to_str().encode()))
+        return self._checksum
 
     def encode(self, text: bytes, name: str = "text") -> numpy.ndarray:
         """int32, one number per token. Raises ValueError with `name` if tokens are wanted of what is not UTF-8."""
@@ -120,6 +127,9 @@ class Text(Data):
 
     def __len__(self) -> int:
         return len(self._rows)
+
+    def meaning(self) -> dict[str, tuple[str, Any]]:
+        return {"ids": ("vocabulary", self.vocabulary.checksum())}
 
     def _read_checksums(self) -> Any:
         return [self.train, checksum({"ids": self._rows[spread(len(self._rows))]})]
@@ -219,6 +229,9 @@ class BertText(Data):
 
     def loader(self, pipelines: int, pipeline: int, fields: list[str], together: Any = None) -> Any:
         return _hetu.bert_text_loader(self.how, self._options(pipelines, pipeline, fields, 4))
+
+    def meaning(self) -> dict[str, tuple[str, Any]]:
+        return {"input_ids": ("vocabulary", checksum_of_file(str(self.how["vocabulary"])))}
 
     def target_entropy(self, rows: int = 20_000) -> float:
         """Unigram entropy of what is masked in so many rows, nats: the loss of knowing only how often each token occurs."""

@@ -195,6 +195,18 @@ class Training(TextCase):
         np.testing.assert_allclose(losses[4], losses[1], rtol=1e-3)  # other sums; other rows would be 1e-1 apart
         self.assertLess(losses[1][-1], losses[1][0])
 
+    def test_evaluation_by_another_vocabulary_is_refused(self):
+        """Each text has the vocab.txt beside it: the ids of two of them name other words."""
+        other = self.folder / "other"
+        other.mkdir(exist_ok=True)
+        (other / "corpus.txt").write_text(self.text.read_text())
+        (other / "vocab.txt").write_text("\n".join([*self.words[:5], *reversed(self.words[5:])]) + "\n")
+        done = self.train("--eval-data", other / "corpus.txt", "--batch-size", "8")
+        self.assertEqual(done.returncode, 2, done.stdout + done.stderr)
+        self.assertIn("field 'input_ids': the vocabulary of the training data and of the evaluation data differ",
+                      done.stderr)
+        self.assertNotIn("TRAIN", done.stdout)
+
     def test_wrong_input_is_one_line(self):
         alone = self.folder / "alone"
         alone.mkdir(exist_ok=True)

@@ -103,6 +103,24 @@ class ImageFolder(unittest.TestCase):
             for name, values in mine.items():
                 numpy.testing.assert_array_equal(values, whole[name][5 * pipeline : 5 * pipeline + 5])
 
+    def test_folders_of_other_classes_are_not_evaluated_on(self):
+        """Unless only the images are read: labels of the other folder mean other classes."""
+        data = ht.data.ImageFolder(str(self.root / "train"), 5, size=8)
+        names = data.class_names
+        self.assertEqual(names, sorted(folder.name for folder in (self.root / "train").iterdir()))
+        (self.root / "val" / names[2]).rename(self.root / "val" / "aaa")
+        other = ht.data.ImageFolder(str(self.root / "val"), 5, size=8, train=False)
+        ht.new_graph()
+        seen = ht.ops.linear(ht.ops.global_avg_pool(data.image), ht.parameter("w", [3, 3], ht.graph.normal(1)))
+        loss = ht.models.mean_cross_entropy(seen, data.label)
+        train = ht.optim.SGD(0.1).minimize(loss)
+        job = ht.Executor({"train": [loss, train], "validate": [loss], "predict": [seen]}, threads=1)
+        for evaluated in (lambda: job.evaluate(other, run="validate"), lambda: list(job.run("validate", data=other))):
+            with self.assertRaisesRegex(ValueError, "run 'validate': field 'label': the classes differ: number 0 is "
+                                                    f"'{names[0]}' in the training data and 'aaa' in the evaluation data"):
+                evaluated()
+        self.assertEqual(job.predict(other, run="predict").shape, (6, 3))
+
     def test_wrong_input_is_one_line(self):
         for make, kind, words in (
             (lambda: ht.data.ImageFolder(str(self.root / "none"), 2), OSError, "none: No such file"),

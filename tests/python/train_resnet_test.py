@@ -186,6 +186,21 @@ class Options(ResNetCase):
                 status = 4 if "nowhere" in says else 2
                 self.refused((1, 1), *options, says=re.escape(says), status=status)
 
+    def test_other_classes_to_evaluate_on_are_refused(self):
+        """Labels are the numbers of sorted class folders: under other names they mean other classes."""
+        classes = sorted(folder.name for folder in (self.images / "train").iterdir())
+        for change, says in ((lambda val: (val / classes[0]).rename(val / "zebra"),
+                              f"the classes differ: number 0 is '{classes[0]}' in the training data and '{classes[1]}' in"),
+                             (lambda val: shutil.rmtree(val / classes[1]),
+                              f"the training data have 4 classes, the evaluation data 3; '{classes[1]}' is in the training "
+                              "data only")):
+            other = self.folder / "other"
+            shutil.rmtree(other, ignore_errors=True)
+            shutil.copytree(self.images, other)
+            change(other / "val")
+            with self.subTest(says):
+                self.refused((1, 1), "--steps", 1, "--data", other, says=re.escape(says))
+
     def test_a_full_disk_is_named(self):
         self.refused((1, 1), "--steps", 1, "--log", "/dev/full", status=4, says="train_resnet.py: /dev/full: No space left")
         # A limit on the size of files, where the log is not written: the first point of TensorBoard's file passes it.

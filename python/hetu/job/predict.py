@@ -208,6 +208,11 @@ class Predicting:
             if given[name] != trained[name]:
                 current().refuse(f"run '{run}': field '{name}' is {given[name][0]} rows of shape {given[name][1]}, the "
                                  f"graph reads {trained[name][0]} rows of shape {trained[name][1]}")
+        if data is not self.data:
+            try:
+                self.data.check_meaning(data, wanted)
+            except ValueError as error:
+                current().refuse(f"run '{run}': {error}")
         if data.batch_size != self.data.batch_size:
             current().refuse(f"run '{run}': the data come in batches of {data.batch_size}, the job is made for "
                              f"{self.data.batch_size}")
