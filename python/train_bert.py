@@ -99,7 +99,7 @@ def rate_of(args: argparse.Namespace) -> ht.lr.Rate:
 
 def rows_of(args: argparse.Namespace, path: str, max_rows: int = 0) -> ht.data.BertHdf5 | ht.text.BertText:
     """The rows of a folder of shards, or of a text."""
-    at = Path(path).expanduser()
+    at = Path(path)
     if not at.is_file():
         return ht.data.BertHdf5(path, args.batch_size, args.seed, max_rows=max_rows)
     if args.vocab is None and not (at.parent / "vocab.txt").is_file():

@@ -16,7 +16,7 @@ from hetu import _hetu, rows
 from hetu.arrays import TAKEN, converted, meant_as_rows
 from hetu.graph import BATCH, Value, current, placeholder
 from hetu.names import missing_from
-from hetu.place import is_whole, of_script, place, placed, refuse
+from hetu.place import is_whole, of_script, path_of, place, placed, refuse
 
 if TYPE_CHECKING:
     import numpy
@@ -130,7 +130,7 @@ class BertHdf5(Data):
     """
 
     def __init__(self, folder: str, batch_size: int, seed: int = 0, vocabulary_size: int = 0, max_rows: int = 0) -> None:
-        self.folder = str(folder)
+        self.folder = path_of(folder)
         self.seed = seed
         self.max_rows = max_rows
         self.vocabulary_size = vocabulary_size or _hetu.bert_vocabulary_size(self.folder)
@@ -171,7 +171,7 @@ class ImageFolder(Data):
     ) -> None:
         if size < 1 or threads < 0:
             raise ValueError(f"size {size} must be >= 1 and threads {threads} >= 0")
-        self.list = _hetu.ImageList(str(path))
+        self.list = _hetu.ImageList(path_of(path))
         self.size, self.train, self.seed, self.threads = size, train, seed, threads or decoding_threads()
         self.rows: int = self.list.images
         self.num_classes: int = self.list.classes
@@ -198,13 +198,13 @@ def imagenet_roots(data: str | None = None) -> tuple[str, str]:
     IMAGENET_VAL_ROOT.
     """
     if data is not None:
-        return os.path.join(data, "train"), os.path.join(data, "val")
+        return os.path.join(path_of(data), "train"), os.path.join(path_of(data), "val")
     env = _hetu.env()
     roots = {name: str(env[name.lower()]) for name in ("IMAGENET_TRAIN_ROOT", "IMAGENET_VAL_ROOT")}
     missing = [name for name, root in roots.items() if not root]
     if missing:
         raise ValueError(f"no images: give --data FOLDER (with train and val in it), or set {' and '.join(missing)}")
-    return roots["IMAGENET_TRAIN_ROOT"], roots["IMAGENET_VAL_ROOT"]
+    return path_of(roots["IMAGENET_TRAIN_ROOT"]), path_of(roots["IMAGENET_VAL_ROOT"])
 
 
 class Cifar100(Data):
@@ -217,7 +217,7 @@ class Cifar100(Data):
     num_classes = 100
 
     def __init__(self, path: str, batch_size: int, train: bool = True, seed: int = 0) -> None:
-        self.set, self.train, self.seed = _hetu.read_cifar100(str(path), train), train, seed
+        self.set, self.train, self.seed = _hetu.read_cifar100(path_of(path), train), train, seed
         self.rows: int = self.set.rows
         super().__init__([("image", "float32", [3, 32, 32]), ("label", "int32", [])], batch_size)
 
@@ -241,7 +241,7 @@ class Criteo(Data):
     def __init__(
         self, path: str, batch_size: int, hash_size: int = 10_000, train: bool = True, seed: int = 0, max_rows: int = 0
     ) -> None:
-        self.set = _hetu.open_criteo(str(path))
+        self.set = _hetu.open_criteo(path_of(path))
         self.how = {"hash_size": hash_size, "train": train, "seed": seed, "max_rows": max_rows}
         self.rows: int = self.set.rows
         self.table_rows = self.COLUMNS * hash_size
@@ -465,7 +465,7 @@ class Table(Rows):
     def __init__(self, path: str, batch_size: int, fields: Mapping[str, str | Sequence[str]] | None = None, *, seed: int = 0,
                  shuffle: bool = True, augment: rows.Augment | None = None) -> None:
         called = f"Table {path}"
-        read = rows.InMemory(called, rows.read_table(str(path), fields))
+        read = rows.InMemory(called, rows.read_table(path_of(path), fields))
         super().__init__(called, read, batch_size, seed, shuffle, augment)
 
 

@@ -78,6 +78,12 @@ def _outside(trace: TracebackType | None) -> TracebackType | None:
 _hook, sys.excepthook = sys.excepthook, _in_script
 
 
+def path_of(path: str | os.PathLike[str]) -> str:
+    """Returns a path that was given to Hetu as the file system takes it: a ~ or ~user at its beginning is the home folder,
+    which a shell leaves as it is in --data=~/x and in quotes. Without a home folder the path stays as it is."""
+    return os.path.expanduser(os.fspath(path))
+
+
 def refuse(message: str) -> NoReturn:
     """A ValueError that begins with the line of the user's script: one line, whatever was found has in it."""
     raise of_script(ValueError(place() + " ".join(part.strip() for part in message.split("\n"))))

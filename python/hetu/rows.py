@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from hetu import _hetu
 from hetu.arrays import converted, meant_as_rows
-from hetu.place import check_takes, is_whole, refuse
+from hetu.place import check_takes, is_whole, path_of, refuse
 
 if TYPE_CHECKING:
     from concurrent.futures import ThreadPoolExecutor
@@ -278,7 +278,7 @@ def read_lines(paths: str | Sequence[str], length: int, encode: Callable[[str], 
     tokens: list[Sequence[int]] = []
     for path in [paths] if isinstance(paths, (str, os.PathLike)) else paths:
         try:
-            with open(path, encoding="utf-8") as file:
+            with open(path_of(path), encoding="utf-8") as file:
                 lines = file.read().splitlines()
         except UnicodeDecodeError as error:
             refuse(f"Lines: {path}: not UTF-8 text: {error.reason} at byte {error.start}")

@@ -11,7 +11,7 @@ from hetu.data import Data, checksum_of_file, decoding_threads
 from hetu.graph import current
 from hetu.names import missing_from
 from hetu.notice import notice
-from hetu.place import placed
+from hetu.place import path_of, placed
 from hetu.rows import checksum, spread
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ class Vocabulary:
         except ImportError:
             raise ValueError(f"vocabulary '{file}': tokenizers is not installed here (pip install tokenizers); without a "
                              "vocabulary the bytes of the text are read") from None
-        path = Path(file).expanduser()
+        path = Path(path_of(file))
         path = path / "tokenizer.json" if path.is_dir() else path
         try:
             raw = path.read_bytes()
@@ -184,7 +184,7 @@ class WordPiece:
 
     @placed()
     def __init__(self, file: str, lower_case: bool = True, encoding: str = "utf-8") -> None:
-        self._words = _hetu.WordPiece(str(file), lower_case)
+        self._words = _hetu.WordPiece(path_of(file), lower_case)
         self.encoding = encoding
         self.size: int = self._words.size
         _notice_case(str(file), lower_case)
@@ -210,7 +210,7 @@ class BertText(Data):
                  lower_case: bool = True, encoding: str = "utf-8", corpus_lines: int = 0, max_rows: int = 0,
                  threads: int = 0) -> None:
         self.how = {
-            "path": str(Path(path).expanduser()), "vocabulary": str(Path(vocabulary).expanduser()), "seed": seed,
+            "path": path_of(path), "vocabulary": path_of(vocabulary), "seed": seed,
             "sequence_length": sequence_length, "lower_case": lower_case, "encoding": encoding,
             "corpus_lines": corpus_lines, "max_rows": max_rows, "threads": threads or decoding_threads(),
         }

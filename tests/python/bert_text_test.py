@@ -2,6 +2,7 @@
 WordPiece as Hugging Face's; the commands around it; training, and what is wrong in one line.
 """
 import json
+import os
 import pathlib
 import subprocess
 import sys
@@ -184,6 +185,28 @@ class Training(TextCase):
         start = [*HETURUN, "-w", workers] if workers > 1 else []
         command = [str(w) for w in [*start, *script]]
         return subprocess.run(command, capture_output=True, text=True, timeout=600, cwd=self.folder)
+
+    def test_paths_may_begin_with_the_home_folder(self):
+        """As the default of --data does, which no shell expands."""
+        home = self.folder / "home"
+        shards = home / ".cache" / "hetu" / "datasets" / "wikicorpus_en"
+        made = hetu("data", "prepare", self.text, "--vocab", self.vocabulary, "-o", shards, "--sequence-length", LENGTH)
+        self.assertEqual(made.returncode, 0, made.stderr)
+        script = [sys.executable, str(ROOT / "python" / "train_bert.py"), "--model", "tiny", "--steps", "2", "--batch-size",
+                  "8", "--pipeline", "1f1b"]
+        run = {"capture_output": True, "text": True, "timeout": 600, "cwd": self.folder,
+               "env": {**os.environ, "HOME": str(home)}}
+        for more in ([], ["--data=~/.cache/hetu/datasets/wikicorpus_en", "--log=~/log.jsonl", "--checkpoint=~/saved"]):
+            done = subprocess.run([*script, *more], **run)
+            self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        self.assertTrue((home / "log.jsonl").is_file())
+        self.assertTrue((home / "saved").is_dir())
+        self.assertFalse((self.folder / "~").exists())
+        code = ("import hetu as ht\nprint(len(ht.data.BertHdf5('~/.cache/hetu/datasets/wikicorpus_en', 1)), "
+                "len(ht.data.Lines('~/lines.txt', 1, 4)))")
+        (home / "lines.txt").write_text("a\nb\n")
+        done = subprocess.run([sys.executable, "-c", code], **run)
+        self.assertRegex(done.stdout, r"^\d+ 2$", done.stderr)
 
     def test_of_two_pipelines_sees_the_rows_of_one(self):
         losses = {}

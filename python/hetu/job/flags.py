@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
+from hetu.place import path_of
+
 
 class Parser(argparse.ArgumentParser):
     """Every worker parses, one speaks. A script that calls add_config() last has --config."""
@@ -38,6 +40,9 @@ class Parser(argparse.ArgumentParser):
             for action in required:
                 action.required = True
         vars(parsed).update(set_there)
+        for name, value in vars(parsed).items():  # paths, the defaults too; no other value begins with ~
+            if isinstance(value, str) and value.startswith("~"):
+                setattr(parsed, name, path_of(value))
         return parsed
 
     def _known(self, word: str) -> str:
@@ -57,7 +62,7 @@ class Parser(argparse.ArgumentParser):
             path: str | None = before.parse_known_args(list(typed))[0].config
         except argparse.ArgumentError as error:
             self.error(str(error))
-        return path
+        return path and path_of(path)
 
     def flag_of(self, name: str) -> argparse.Action | None:
         """What a key of --config is called by: a flag without its dashes."""
