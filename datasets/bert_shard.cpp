@@ -167,8 +167,9 @@ BertShardList list_bert_shards(const std::string& folder) {
   fs::directory_iterator entries(folder, error);
   for (; !error && entries != fs::directory_iterator(); entries.increment(error)) {
     const fs::path& path = entries->path();
-    if (path.extension() != ".hdf5" && path.extension() != ".h5") continue;
-    if (path.filename().string().find("training") == std::string::npos) {
+    const std::string name = path.filename().string();
+    if (name[0] == '.' || (path.extension() != ".hdf5" && path.extension() != ".h5")) continue;
+    if (name.find("training") == std::string::npos) {
       ++out.others;
     } else {
       out.training.push_back(path.string());

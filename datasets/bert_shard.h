@@ -64,7 +64,7 @@ class BertShard {
 BertShardShape bert_shard_shape(const std::string& path);
 
 /// Paths of a folder's training shards, ordered by name with numbers as numbers, and how many other
-/// HDF5 files it has.
+/// HDF5 files it has. Names that begin with a dot are passed over.
 struct BertShardList {
   std::vector<std::string> training;
   int others = 0;

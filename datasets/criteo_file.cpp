@@ -199,8 +199,10 @@ std::vector<std::string> list_criteo_files(const std::string& path) {
   std::vector<std::pair<std::int64_t, std::string>> days;
   std::vector<std::string> texts;
   for (const auto& entry : fs::directory_iterator(path, error)) {
-    if (!entry.is_regular_file(error)) continue;
-    const std::int64_t day = day_of(entry.path().filename().string());
+    const std::string name = entry.path().filename().string();
+    // Hidden files: an editor's copies, and the ._ files that macOS writes beside others.
+    if (name[0] == '.' || !entry.is_regular_file(error)) continue;
+    const std::int64_t day = day_of(name);
     const fs::path ending = entry.path().extension();
     if (day >= 0) days.emplace_back(day, entry.path().string());
     if (ending == ".tsv" || ending == ".txt") texts.push_back(entry.path().string());

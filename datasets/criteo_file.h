@@ -51,8 +51,8 @@ class CriteoFile {
 };
 
 /// The files that `path` means: itself; of a folder those named day_0, day_1, … in the order of
-/// their numbers, or, without such, *.tsv and *.txt by name. Throws Io: nothing there, none of
-/// them.
+/// their numbers, or, without such, *.tsv and *.txt by name. Names that begin with a dot are passed
+/// over. Throws Io: nothing there, none of them.
 std::vector<std::string> list_criteo_files(const std::string& path);
 
 }  // namespace hetu

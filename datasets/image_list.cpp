@@ -10,6 +10,7 @@
 #include <cstring>
 #include <memory>
 #include <utility>
+#include <vector>
 
 #include "datasets/order.h"
 #include "graph/base/error.h"
@@ -20,10 +21,8 @@ namespace {
 constexpr const char* kEndings[] = {".jpg",  ".jpeg", ".png", ".bmp", ".tif",
                                     ".tiff", ".webp", ".ppm", ".pgm"};
 
-struct Entry {
-  std::string name;
-  bool folder = false;
-};
+using Entry = ImageList::Entry;
+using Inode = std::pair<dev_t, ino_t>;
 
 // Most file systems tell what an entry is; the others, and links, are asked.
 bool is_folder(const std::string& in, const dirent& entry) {
@@ -49,6 +48,28 @@ std::vector<Entry> entries_of(const std::string& folder) {
   std::sort(entries.begin(), entries.end(),
             [](const Entry& a, const Entry& b) { return a.name < b.name; });
   return entries;
+}
+
+// Adds the folders below `folder`, at any depth, to `found`, as paths in the class folder; `path`
+// is that of `folder`. Links to folders are followed. Throws Io for one that leads to a folder that
+// it lies in.
+void add_folders_below(const std::string& folder, const std::string& path,
+                       const std::vector<Entry>& entries, std::vector<Inode>& around,
+                       std::vector<std::string>& found) {
+  struct stat own = {};
+  if (::stat(folder.c_str(), &own) != 0) fail(Code::Io, "{}: {}", folder, std::strerror(errno));
+  const Inode inode = {own.st_dev, own.st_ino};
+  if (std::find(around.begin(), around.end(), inode) != around.end())
+    fail(Code::Io, "{}: is a link to a folder that it lies in; remove it", folder);
+  around.push_back(inode);
+  for (const Entry& entry : entries) {
+    if (!entry.folder) continue;
+    const std::string below = folder + "/" + entry.name;
+    const std::string path_below = path.empty() ? entry.name : path + "/" + entry.name;
+    found.push_back(path_below);
+    add_folders_below(below, path_below, entries_of(below), around, found);
+  }
+  around.pop_back();
 }
 
 std::uint64_t digest_with(std::uint64_t digest, std::string_view text) {
@@ -90,17 +111,29 @@ void ImageList::add_class(const std::string& name) {
   const std::string path = folder_ + "/" + name;
   class_first_.push_back(images());
   digest_ = digest_with(digest_, name);
-  for (const Entry& entry : entries_of(path)) {
-    if (entry.folder || !is_image(entry.name)) continue;
-    names_ += entry.name;
-    name_ends_.push_back(names_.size());
-    digest_ = digest_with(digest_, entry.name);
-  }
+  const std::vector<Entry> entries = entries_of(path);
+  add_images("", entries);
+  std::vector<std::string> folders;  // in it, at any depth
+  std::vector<Inode> around;
+  add_folders_below(path, "", entries, around, folders);
+  std::sort(folders.begin(), folders.end());
+  for (const std::string& below : folders) add_images(below + "/", entries_of(path + "/" + below));
   if (images() == class_first_.back()) {
     fail(Code::Io, "{}: the class folder holds no image ({}); remove it or fill it", path,
          fmt::join(kEndings, ", "));
   }
   class_names_.push_back(name);
+}
+
+// Those in the folder `below` of the class, which is "" or ends in a slash.
+void ImageList::add_images(const std::string& below, const std::vector<Entry>& entries) {
+  for (const Entry& entry : entries) {
+    if (entry.folder || !is_image(entry.name)) continue;
+    const std::string name = below + entry.name;
+    names_ += name;
+    name_ends_.push_back(names_.size());
+    digest_ = digest_with(digest_, name);
+  }
 }
 
 std::string_view ImageList::name(std::int64_t i) const {

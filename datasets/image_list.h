@@ -9,12 +9,14 @@
 
 namespace hetu {
 
-/// Images are numbered class by class, classes and images in the order of their names' bytes.
+/// Images are numbered class by class, classes in the order of their names' bytes. Within a class
+/// they are numbered folder by folder, in the order of the folders' paths and then of their names,
+/// as torchvision's ImageFolder does.
 class ImageList {
  public:
-  /// Lists `folder`. Classes are its sub-folders, images the files in them that end in .jpg,
-  /// .jpeg, .png, .bmp, .tif, .tiff, .webp, .ppm or .pgm in either case (torchvision's endings);
-  /// other files, names that begin with a dot and folders within classes are passed over. Throws Io
+  /// Lists `folder`. Classes are its sub-folders, images the files in them, at any depth, that end
+  /// in .jpg, .jpeg, .png, .bmp, .tif, .tiff, .webp, .ppm or .pgm in either case (torchvision's
+  /// endings). Other files and names that begin with a dot are passed over. Throws Io
   /// for a folder that is missing or cannot be read, has no class folder (saying so if images lie
   /// in it directly), or whose class folder has no image.
   explicit ImageList(std::string folder);
@@ -35,11 +37,18 @@ class ImageList {
   /// read the list.
   bool first_trouble() const { return !trouble_.exchange(true); }
 
+  /// What a folder holds.
+  struct Entry {
+    std::string name;
+    bool folder = false;
+  };
+
   /// 64 bits over all names in order: another list, another number.
   std::uint64_t digest() const { return digest_; }
 
  private:
   void add_class(const std::string& name);
+  void add_images(const std::string& below, const std::vector<Entry>& entries);
   std::string_view name(std::int64_t i) const;
 
   std::string folder_;

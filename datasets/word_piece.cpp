@@ -5,6 +5,7 @@
 #include <cstring>
 #include <fstream>
 #include <limits>
+#include <string_view>
 
 #include "graph/base/error.h"
 #include "graph/base/mix.h"
@@ -13,7 +14,8 @@ namespace hetu {
 namespace {
 
 constexpr std::array<const char*, 5> kSpecial = {"[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"};
-constexpr int kLongestWord = 100;  // characters
+constexpr int kLongestWord = 100;                            // characters
+constexpr std::string_view kByteOrderMark = "\xef\xbb\xbf";  // some editors begin UTF-8 with it
 
 }  // namespace
 
@@ -23,6 +25,7 @@ WordPiece::WordPiece(const std::string& path, bool lower_case)
   if (!file) fail(Code::Io, "{}: cannot be read: {}", path, std::strerror(errno));
   for (std::string line; std::getline(file, line); ++size_) {
     if (!line.empty() && line.back() == '\r') line.pop_back();
+    if (size_ == 0 && line.rfind(kByteOrderMark, 0) == 0) line.erase(0, kByteOrderMark.size());
     if (line.find('\0') != std::string::npos) {
       fail(Code::Io, "{}:{}: this is no text; expected one token per line", path, size_ + 1);
     }

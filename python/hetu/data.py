@@ -160,7 +160,8 @@ def decoding_threads() -> int:
 
 
 class ImageFolder(Data):
-    """A folder of images, one sub-folder per class. Fields: image float32 [3, size, size], label int32 [].
+    """A folder of images, one sub-folder per class; images in folders below are of that class, too. Fields: image float32
+    [3, size, size], label int32 [].
 
     `train`: drawn order, random resized crop, mirrored half of the time; else resized, the centre cut out, in order.
     `threads` decode them; 0: half of this worker's cores, at least one.

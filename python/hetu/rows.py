@@ -137,7 +137,7 @@ class Samples:
                 other = next(n for n, row in zip(numbers, rows, strict=True) if row.shape != rows[0].shape)
                 refuse(f"{self.called}: '{name}' of item {numbers[0]} is {list(rows[0].shape)}, of item {other} "
                        f"{list(next(r for r in rows if r.shape != rows[0].shape).shape)}; rows of one shape are wanted")
-            out[name] = np.stack(rows)
+            out[name] = stacked(self.called, name, rows, [f"item {n}" for n in numbers], axis=0)
         return out
 
 
@@ -203,6 +203,40 @@ class Drawn:
         return found
 
 
+def _nulls_inside(column: Any) -> int:
+    """Returns the number of nulls in the lists of a pyarrow column, at any depth. NumPy would make NaN of them."""
+    count = 0
+    while hasattr(column, "chunks") and hasattr(column.type, "value_type") and hasattr(column.type, "value_field"):
+        chunks = [chunk.flatten() for chunk in column.chunks]
+        count += sum(chunk.null_count for chunk in chunks)
+        if not chunks:
+            break
+        import pyarrow
+
+        column = pyarrow.chunked_array(chunks)
+    return count
+
+
+def stacked(called: str, field: str, arrays: Sequence[numpy.ndarray], names: Sequence[Any], axis: int) -> numpy.ndarray:
+    """Returns arrays of numbers side by side along a new axis. Integers beside floats become float32, as floats do; throws
+    ValueError, naming the array, for one that float32 would round."""
+    import numpy as np
+
+    kinds = {array.dtype.kind for array in arrays}
+    if len({array.dtype for array in arrays}) > 1 and kinds <= set("fiub") and kinds & set("iu"):
+        wanted = "float32" if "f" in kinds else "int32"
+        arrays = list(arrays)
+        for number, array in enumerate(arrays):
+            if array.dtype.kind == "f":
+                continue
+            try:
+                arrays[number] = converted(array, wanted)
+            except ValueError as error:
+                refuse(f"{called}: field '{field}' is {wanted} because of its other parts, '{names[number]}' doesn't fit: "
+                       f"{error}")
+    return np.stack(arrays, axis=axis)
+
+
 def _read_arrow(reader: Any, path: str) -> Any:
     """A table of an Arrow file: one with an index, which begins with a word of its own, or a stream."""
     with open(path, "rb") as file:
@@ -244,6 +278,8 @@ def read_table(path: str, fields: Mapping[str, str | Sequence[str]] | None) -> d
         found = table.column(name)
         if found.null_count:
             refuse(f"{called}: column '{name}' has {found.null_count} empty cells of {len(found)}")
+        if inside := _nulls_inside(found):
+            refuse(f"{called}: lists in column '{name}' have {inside} empty elements; fill them, or leave these rows out")
         values = found.to_numpy()
         if values.dtype.kind == "O" and len(values) and all(hasattr(row, "__len__") for row in values):  # of lists
             lengths = {len(row) for row in values}
@@ -259,7 +295,7 @@ def read_table(path: str, fields: Mapping[str, str | Sequence[str]] | None) -> d
         columns = [column(one) for one in of]
         if not columns or any(values.ndim > 1 for values in columns):
             refuse(f"{called}: field '{name}' is made of {list(of)}; a column, or columns of numbers beside each other")
-        return np.stack(columns, axis=1)
+        return stacked(called, name, columns, list(of), axis=1)
 
     if fields is None:
         return {name: column(name) for name in table.column_names}
@@ -270,7 +306,8 @@ def read_table(path: str, fields: Mapping[str, str | Sequence[str]] | None) -> d
 
 def read_lines(paths: str | Sequence[str], length: int, encode: Callable[[str], Sequence[int]] | None, pad: int) -> Arrays:
     """Lines of text files as `tokens` int32 [lines, length], cut or filled with `pad`, and `count` int32 [lines], how many
-    of them are the line's; empty lines are left out. Tokens are what `encode` makes of a line; untold, its UTF-8 bytes."""
+    of them are the line's; empty lines are left out. A line ends in \\n, \\r\\n or \\r, and at no other character. A byte
+    order mark is no part of the text. Tokens are what `encode` makes of a line; untold, its UTF-8 bytes."""
     import numpy as np
 
     if length < 1:
@@ -278,8 +315,9 @@ def read_lines(paths: str | Sequence[str], length: int, encode: Callable[[str], 
     tokens: list[Sequence[int]] = []
     for path in [paths] if isinstance(paths, (str, os.PathLike)) else paths:
         try:
-            with open(path_of(path), encoding="utf-8") as file:
-                lines = file.read().splitlines()
+            # Lines end in \n, \r\n or \r, which `open` reads as \n. str.splitlines would cut at other characters, too.
+            with open(path_of(path), encoding="utf-8-sig") as file:
+                lines = file.read().split("\n")
         except UnicodeDecodeError as error:
             refuse(f"Lines: {path}: not UTF-8 text: {error.reason} at byte {error.start}")
         except OSError as error:

@@ -143,6 +143,7 @@ TEST(BertHdf5, TakesTrainingShardsInTheOrderOfTheirNumbersAndLeavesTheRest) {
   }
   write_shard(folder / "x_test_0.hdf5", good_shard({2}, 0));
   std::ofstream(folder / "training.txt") << "no shard";
+  std::ofstream(folder / "._x_training_1.hdf5") << "written by macOS beside others";
   const BertShardList list = list_bert_shards(folder.path());
   EXPECT_EQ(list.others, 1);
   EXPECT_THAT(list.training,

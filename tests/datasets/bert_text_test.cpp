@@ -288,6 +288,14 @@ TEST_F(BertText, RefusesWhatIsNoTextForIt) {
   EXPECT_THROW(text_encoding("utf8"), Error);
 }
 
+// Some editors begin a file with a byte order mark, which is no part of the first token.
+TEST_F(BertText, AVocabularyMayBeginWithAByteOrderMark) {
+  const std::string tokens = "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\nword\n";
+  const WordPiece words(write("marked.txt", "\xef\xbb\xbf" + tokens), true);
+  EXPECT_EQ(words.pad(), 0);
+  EXPECT_EQ(words.size(), 6);
+}
+
 TEST_F(BertText, NamesTheLineThatIsNotUtf8) {
   BertTextOptions with = options(5);
   with.path = write("latin.txt", "w1\nw2 \xe9t\xe9\nw3\n\nw4\nw5\n");

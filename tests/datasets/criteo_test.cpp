@@ -212,6 +212,8 @@ TEST_F(Criteo, ABadLineIsNamedInOneMessage) {
 TEST_F(Criteo, WhatCannotBeReadIsSaidAtOnce) {
   EXPECT_THAT([&] { open_criteo(folder() + "/nothing"); },
               ThrowsMessage<Error>(HasSubstr("nothing: no such file or folder")));
+  write("._day_0", "written by macOS beside others");
+  write(".a.txt", "an editor's copy");
   EXPECT_THAT([&] { open_criteo(folder()); },
               ThrowsMessage<Error>(HasSubstr("has no click logs; expected day_0, day_1, …")));
   const std::string path = write("empty.tsv", "");

@@ -121,6 +121,18 @@ class ImageFolder(unittest.TestCase):
                 evaluated()
         self.assertEqual(job.predict(other, run="predict").shape, (6, 3))
 
+    def test_images_in_folders_below_a_class_count(self):
+        names = sorted(folder.name for folder in (self.root / "train").iterdir())
+        deep = self.root / "train" / names[0] / "more" / "deep"
+        deep.mkdir(parents=True)
+        next((self.root / "train" / names[1]).glob("*.jpg")).rename(deep / "moved.jpg")
+        data = ht.data.ImageFolder(str(self.root / "train"), 15, size=8, train=False)
+        labels = data.loader(1, 0, ["label"]).next()["label"]
+        self.assertEqual(numpy.bincount(labels).tolist(), [6, 4, 5])
+        done = subprocess.run(["hetu", "data", "check", str(self.root / "train")], capture_output=True, text=True)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertRegex(done.stdout, r"\b15 images")
+
     def test_wrong_input_is_one_line(self):
         for make, kind, words in (
             (lambda: ht.data.ImageFolder(str(self.root / "none"), 2), OSError, "none: No such file"),

@@ -220,6 +220,71 @@ class Files(unittest.TestCase):
         data = ht.data.Lines([str(path), path], 4, 2, encode=lambda line: [len(line)], shuffle=False)
         self.assertEqual(batches(data, 1)[0][0]["tokens"].tolist(), [[2, 0], [6, 0]] * 2)
 
+    def test_lines_end_at_line_ends_only(self):
+        """Not at what str.splitlines takes for one: U+2028, U+2029, NEL, VT, FF, FS to US. A byte order mark is no text."""
+        inside = ["first\u2028line", "second\x0cline", "third\x85line", "\u2029\x0b\x1c\x1d\x1e\x1f", "last"]
+        for mark in ("", "\ufeff"):
+            for end in ("\n", "\r\n", "\r"):
+                path = self.folder / "ends.txt"
+                path.write_bytes((mark + end.join(inside) + end).encode())
+                data = ht.data.Lines(path, len(inside), 32, shuffle=False)
+                (got,), _ = batches(data, 1)
+                lines = [bytes(row[:count].tolist()).decode()
+                         for row, count in zip(got["tokens"], got["count"], strict=True)]
+                self.assertEqual(lines, inside)
+
+    def test_a_text_has_no_hidden_files(self):
+        """An editor's or notebook's copies, and the ._ files that macOS writes, which are no text."""
+        for name, text in (("a.txt", b"aaaa"), ("sub/b.txt", b"bbbbb"), (".ipynb_checkpoints/a-checkpoint.txt", b"xxxx"),
+                           ("._a.txt", b"\0\5\x16\7"), ("sub/.b.txt", b"xxxx"), (".hidden/deep/c.txt", b"xxxx")):
+            (self.folder / name).parent.mkdir(parents=True, exist_ok=True)
+            (self.folder / name).write_bytes(text)
+        (self.folder / "folder.txt").mkdir()
+        data = ht.text.Text(str(self.folder), 1, 8, train=False)
+        self.assertEqual(batches(data, 1)[0][0]["ids"].tolist(), [[*b"aaaabbbbb"]])
+        # What is named itself is read.
+        data = ht.text.Text(str(self.folder / ".hidden/deep"), 1, 3, train=False)
+        self.assertEqual(batches(data, 1)[0][0]["ids"].tolist(), [[*b"xxxx"]])
+
+    def test_integers_beside_floats_are_not_rounded(self):
+        class Mixed(list):
+            pass
+
+        big = 2**24 + 1
+        items = Mixed({"x": np.array([value])} for value in (1.5, big))
+        data = ht.data.Dataset(items, 2, shuffle=False)
+        with self.assertRaisesRegex(ValueError, "Dataset: field 'x' is float32 because .* 'item 1' doesn't fit: 16777217"):
+            data.drawn.batch(0, 0, 2)
+        items[1] = {"x": np.array([2**24])}
+        self.assertEqual(data.drawn.batch(0, 0, 2)["x"].tolist(), [[1.5], [2**24]])
+
+    @unittest.skipUnless(importlib.util.find_spec("pyarrow"), "pyarrow is not installed")
+    def test_tables_of_nulls_and_mixed_numbers(self):
+        import pyarrow
+        import pyarrow.parquet
+
+        two = pyarrow.list_(pyarrow.float32(), 2)
+        path = str(self.folder / "t.parquet")
+        for columns, fields, says in (
+            ({"x": [[1, None, 3], [4, 5, 6]]}, None, "lists in column 'x' have 1 empty elements"),
+            ({"x": pyarrow.array([[1.0, None], [None, 2.0]], two)}, None, "lists in column 'x' have 2 empty elements"),
+            ({"x": [[[1], [None]]]}, None, "lists in column 'x' have 1 empty elements"),
+            ({"u": [16777217], "a": [1.5]}, {"x": ["u", "a"]}, "field 'x' is float32 because .*'u' doesn't fit: 16777217"),
+            ({"u": pyarrow.array([2**40], pyarrow.uint64()), "a": [7]}, {"x": ["a", "u"]},
+             "field 'x' is int32 because .*'u' doesn't fit: 1099511627776 is no int32"),
+        ):
+            pyarrow.parquet.write_table(pyarrow.table(columns), path)
+            with self.subTest(says), self.assertRaisesRegex(ValueError, rf"Table .*t.parquet: {says}"):
+                ht.data.Table(path, 1, fields)
+        for columns, fields, wanted in (
+            ({"x": [[1, 2], [3, 4]]}, None, [[1, 2]]),
+            ({"u": [16777216], "a": [1.5]}, {"x": ["u", "a"]}, [[16777216, 1.5]]),
+            ({"u": pyarrow.array([5], pyarrow.uint64()), "a": [7]}, {"x": ["u", "a"]}, [[5, 7]]),
+        ):
+            pyarrow.parquet.write_table(pyarrow.table(columns), path)
+            data = ht.data.Table(path, 1, fields, shuffle=False)
+            self.assertEqual(batches(data, 1)[0][0]["x"].tolist(), wanted)
+
     @unittest.skipUnless(importlib.util.find_spec("pyarrow"), "pyarrow is not installed")
     def test_tables(self):
         import pyarrow
