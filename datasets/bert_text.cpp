@@ -94,12 +94,7 @@ BertText::BertText(const BertTextOptions& options)
 
 // Each document has one pair fewer than sentences.
 std::int64_t BertText::first_of_pair(std::int64_t pair) const {
-  std::int64_t low = 0, high = corpus_.documents();
-  while (high - low > 1) {
-    const std::int64_t middle = low + (high - low) / 2;
-    (corpus_.first_sentence(middle) - middle <= pair ? low : high) = middle;
-  }
-  return pair + low;
+  return pair + corpus_.document_of_pair(pair);
 }
 
 std::int64_t BertText::other_sentence(std::int64_t document, std::uint64_t key) const {

@@ -25,8 +25,9 @@ BertTextCheck check_bert_text(const BertTextOptions& options,
   std::vector<std::int32_t> ids;
   for (std::int64_t i = 0; i < out.sentences; ++i) {
     ids.clear();
+    const std::string sentence = corpus.sentence(i);
     try {
-      words.encode(corpus.sentence(i), options.encoding, corpus.sentence(i).size(), ids);
+      words.encode(sentence, options.encoding, sentence.size(), ids);
     } catch (const Error& error) {
       if (++out.bad_sentences <= kListed)
         out.problems.push_back(

@@ -3,15 +3,15 @@
 #include <algorithm>
 #include <cstring>
 
-#include "datasets/mapped_file.h"
+#include "datasets/random_access_file.h"
 #include "datasets/text_index.h"
 #include "graph/base/error.h"
 
 namespace hetu {
 namespace {
 
-constexpr std::size_t kLongest = std::size_t{1} << 20;  // bytes of a sentence that are read
-constexpr std::size_t kLooked = std::size_t{1} << 16;   // at, for bytes that no text has
+constexpr std::int64_t kLongest = std::int64_t{1} << 20;  // bytes of a sentence that are read
+constexpr std::int64_t kLooked = std::int64_t{1} << 16;   // at, for bytes that no text has
 
 }  // namespace
 
@@ -24,9 +24,10 @@ struct TextCorpus::Impl {
 
   // Said before an index is made of it.
   static const std::string& checked(const std::string& path) {
-    const MappedFile file(path);
-    const std::string_view head = file.bytes().substr(0, kLooked);
-    if (const std::size_t at = head.find('\0'); at != std::string_view::npos) {
+    const RandomAccessFile file(path);
+    std::string head(static_cast<std::size_t>(std::min(kLooked, file.state().bytes)), ' ');
+    file.read(0, head.data(), head.size());
+    if (const std::size_t at = head.find('\0'); at != std::string::npos) {
       fail(Code::Io,
            "{}: byte {} is 0, so this is no text; expected a file of one sentence per line "
            "and a blank line between documents",
@@ -36,15 +37,12 @@ struct TextCorpus::Impl {
   }
 
   std::int64_t document_of(std::int64_t sentence) const {
-    std::int64_t low = 0, high = index.documents();
-    while (high - low > 1) {
-      const std::int64_t middle = low + (high - low) / 2;
-      (index.first_sentence(middle) <= sentence ? low : high) = middle;
-    }
-    return low;
+    return index.last_document(
+        index.documents(),
+        [sentence](std::int64_t /*document*/, std::int64_t first) { return first <= sentence; });
   }
 
-  MappedFile text;
+  RandomAccessFile text;
   TextIndex index;
   std::int64_t sentences = 0, documents = 0;
 };
@@ -66,29 +64,39 @@ std::int64_t TextCorpus::document_of(std::int64_t sentence) const {
   return impl_->document_of(sentence);
 }
 
-std::string_view TextCorpus::sentence(std::int64_t number) const {
-  const std::string_view all = impl_->text.bytes();
-  const auto begin = static_cast<std::size_t>(impl_->index.begin(number));
-  if (begin >= all.size()) {
-    fail(Code::Io, "{}.hetu-index: sentence {} is said to begin at byte {} of {}; remove this file",
-         path(), number, begin, all.size());
+std::int64_t TextCorpus::document_of_pair(std::int64_t pair) const {
+  return impl_->index.last_document(
+      impl_->documents,
+      [pair](std::int64_t document, std::int64_t first) { return first - document <= pair; });
+}
+
+std::string TextCorpus::sentence(std::int64_t number) const {
+  const auto [begin, end] = impl_->index.bytes_of(number);
+  if (begin < 0 || begin >= end || end > bytes()) {
+    fail(Code::Io,
+         "{}.hetu-index: sentence {} is said to lie in bytes {} to {} of {}; remove this file",
+         path(), number, begin, end, bytes());
   }
-  std::string_view text = all.substr(begin, kLongest);
-  text = text.substr(0, text.find('\n'));
+  std::string text(static_cast<std::size_t>(std::min(kLongest, end - begin)), ' ');
+  impl_->text.read(begin, text.data(), text.size());
+  text.resize(std::min(text.find('\n'), text.size()));
   const std::size_t last = text.find_last_not_of(" \t\r\f\v");
-  return text.substr(0, last == std::string_view::npos ? 0 : last + 1);
+  text.resize(last == std::string::npos ? 0 : last + 1);
+  return text;
 }
 
 std::int64_t TextCorpus::line_of(std::int64_t sentence) const {
-  const auto begin = impl_->text.bytes().begin();
-  return 1 + std::count(begin, begin + impl_->index.begin(sentence), '\n');
+  std::int64_t line = 1;
+  impl_->text.read_through(0, impl_->index.bytes_of(sentence).first,
+                           [&line](std::string_view piece, std::int64_t) {
+                             line += std::count(piece.begin(), piece.end(), '\n');
+                           });
+  return line;
 }
 
 void TextCorpus::check_unchanged() const {
-  const FileState then = impl_->text.state(), now = impl_->text.state_now();
-  if (then == now) return;
-  fail(Code::Io, "{}: has changed since it was opened: {} bytes then, {} now; start again", path(),
-       then.bytes, now.bytes);
+  impl_->text.check_unchanged();
+  impl_->index.check_unchanged();
 }
 
 }  // namespace hetu

@@ -13,16 +13,18 @@
 #include <string_view>
 #include <utility>
 
+#include "graph/base/checksum.h"
 #include "graph/base/error.h"
 #include "graph/base/log.h"
 
 namespace hetu {
 namespace {
 
-constexpr std::int64_t kMagic = 0x3158444954455448;  // "HTETIDX1"
-// Magic, the text's size and time, sentences, documents.
-using Head = std::array<std::int64_t, 5>;
+constexpr std::int64_t kMagic = 0x3258444954455448;  // "HTETIDX2"
+// Magic, the text's size and time, sentences, documents, CRC-32C of these and of all numbers.
+using Head = std::array<std::int64_t, 6>;
 constexpr std::size_t kHeadBytes = sizeof(Head);
+constexpr std::size_t kCheckedHeadBytes = kHeadBytes - sizeof(std::int64_t);
 
 bool is_blank(char c) { return c == ' ' || c == '\t' || c == '\r' || c == '\f' || c == '\v'; }
 
@@ -72,7 +74,7 @@ struct Lines {
 // Says how far it is, of texts that take a while.
 class Progress {
  public:
-  explicit Progress(const MappedFile& text) : text_(text) {}
+  explicit Progress(const RandomAccessFile& text) : text_(text) {}
   void at(std::int64_t byte) {
     using std::chrono::steady_clock;
     if (steady_clock::now() - last_ < std::chrono::seconds(5)) return;
@@ -83,13 +85,13 @@ class Progress {
   }
 
  private:
-  const MappedFile& text_;
+  const RandomAccessFile& text_;
   std::chrono::steady_clock::time_point last_ = std::chrono::steady_clock::now();
 };
 
 }  // namespace
 
-TextIndex TextIndex::of(const MappedFile& text) {
+TextIndex TextIndex::of(const RandomAccessFile& text) {
   const std::string path = text.path() + ".hetu-index";
   if (auto found = from_file(path, text.state())) return std::move(*found);
   const Lock lock(text.descriptor());
@@ -107,59 +109,113 @@ TextIndex TextIndex::of(const MappedFile& text) {
 std::unique_ptr<TextIndex> TextIndex::from_file(const std::string& path, const FileState& text) {
   std::error_code error;
   if (!std::filesystem::is_regular_file(path, error)) return nullptr;
-  auto file = std::make_unique<MappedFile>(path);
-  const std::string_view bytes = file->bytes();
+  std::unique_ptr<TextIndex> out(new TextIndex);
+  out->file_ = std::make_unique<RandomAccessFile>(path);
+  const std::int64_t bytes = out->file_->state().bytes;
   Head head = {};
-  if (bytes.size() < kHeadBytes) return nullptr;
-  std::memcpy(head.data(), bytes.data(), kHeadBytes);
-  const auto [magic, text_bytes, changed, sentences, documents] = head;
-  const auto numbers = static_cast<std::uint64_t>(bytes.size() - kHeadBytes) / 8;
-  if (magic != kMagic || sentences < 0 || documents < 0 || sentences > text.bytes ||
-      documents > sentences || numbers * 8 + kHeadBytes != bytes.size() ||
-      numbers != static_cast<std::uint64_t>(sentences + documents) + 1)
+  if (bytes < static_cast<std::int64_t>(kHeadBytes)) return nullptr;
+  out->file_->read(0, head.data(), kHeadBytes);
+  const auto [magic, text_bytes, changed, sentences, documents, checksum] = head;
+  const std::int64_t numbers = (bytes - static_cast<std::int64_t>(kHeadBytes)) / 8;
+  if (magic != kMagic || sentences < 0 || documents < 0 || sentences > text_bytes ||
+      documents > sentences || numbers != sentences + documents + 1 ||
+      numbers * 8 + static_cast<std::int64_t>(kHeadBytes) != bytes)
     return nullptr;
   if (FileState{text_bytes, changed} != text) {
     log(Level::Info, "{}: was made of a file of {} bytes that has changed since; making it anew",
         path, text_bytes);
     return nullptr;
   }
-  std::unique_ptr<TextIndex> out(new TextIndex);
   out->sentences_ = sentences;
   out->documents_ = documents;
-  out->point_into(reinterpret_cast<const std::int64_t*>(bytes.data() + kHeadBytes));
-  out->file_ = std::move(file);
+  out->text_bytes_ = text_bytes;
+  std::uint32_t found = crc32c(head.data(), kCheckedHeadBytes);
+  out->file_->read_through(kHeadBytes, bytes, [&](std::string_view piece, std::int64_t at) {
+    found = crc32c(piece.data(), piece.size(), found);
+    std::vector<std::int64_t> read(piece.size() / 8);
+    std::memcpy(read.data(), piece.data(), read.size() * 8);
+    out->note_documents((at - static_cast<std::int64_t>(kHeadBytes)) / 8, read.data(),
+                        std::ssize(read));
+  });
+  if (checksum != static_cast<std::int64_t>(found)) {
+    log(Level::Warning, "{}: its checksum is wrong; making it anew", path);
+    return nullptr;
+  }
   return out;
 }
 
-void TextIndex::point_into(const std::int64_t* offsets) {
-  offsets_ = offsets;
-  firsts_ = offsets + sentences_;
+// Of the numbers from `first` on, keeps every kStride-th document's.
+void TextIndex::note_documents(std::int64_t first, const std::int64_t* numbers,
+                               std::int64_t count) {
+  for (std::int64_t i = std::max<std::int64_t>(0, sentences_ - first); i < count; ++i)
+    if ((first + i - sentences_) % kStride == 0) every_stride_.push_back(numbers[i]);
 }
 
-// Reads, rather than touches: pages that are mapped and read once would count as this process's.
-TextIndex TextIndex::made_of(const MappedFile& text) {
+TextIndex TextIndex::made_of(const RandomAccessFile& text) {
   Lines lines;
   Progress progress(text);
-  std::vector<char> piece(std::size_t{1} << 20);
-  for (std::int64_t at = 0; at < text.state().bytes;) {
-    const ssize_t count = pread(text.descriptor(), piece.data(), piece.size(), at);
-    if (count < 0 && errno == EINTR) continue;
-    if (count <= 0) {
-      fail(Code::Io, "{}: cannot be read at byte {}: {}", text.path(), at,
-           count < 0 ? std::strerror(errno) : "it ends there now");
-    }
-    lines.take({piece.data(), static_cast<std::size_t>(count)}, at);
-    at += count;
+  text.read_through(0, text.state().bytes, [&](std::string_view piece, std::int64_t at) {
+    lines.take(piece, at);
     progress.at(at);
-  }
+  });
   TextIndex out;
   out.sentences_ = static_cast<std::int64_t>(lines.offsets.size());
   out.documents_ = static_cast<std::int64_t>(lines.firsts.size());
+  out.text_bytes_ = text.state().bytes;
   lines.firsts.push_back(out.sentences_);
   out.numbers_ = std::move(lines.offsets);
   out.numbers_.insert(out.numbers_.end(), lines.firsts.begin(), lines.firsts.end());
-  out.point_into(out.numbers_.data());
+  out.note_documents(0, out.numbers_.data(), std::ssize(out.numbers_));
   return out;
+}
+
+void TextIndex::read(std::int64_t first, std::int64_t count, std::int64_t* out) const {
+  HETU_ASSERT(first >= 0 && first + count <= sentences_ + documents_ + 1);
+  if (file_)
+    file_->read(static_cast<std::int64_t>(kHeadBytes) + first * 8, out,
+                static_cast<std::size_t>(count) * 8);
+  else
+    std::copy_n(numbers_.begin() + first, count, out);
+}
+
+std::pair<std::int64_t, std::int64_t> TextIndex::bytes_of(std::int64_t sentence) const {
+  std::int64_t found[2] = {0, text_bytes_};
+  read(sentence, sentence + 1 < sentences_ ? 2 : 1, found);
+  return {found[0], found[1]};
+}
+
+std::int64_t TextIndex::first_sentence(std::int64_t document) const {
+  std::int64_t found = 0;
+  read(sentences_ + document, 1, &found);
+  return found;
+}
+
+std::int64_t TextIndex::last_document(
+    std::int64_t documents,
+    const std::function<bool(std::int64_t document, std::int64_t first)>& fits) const {
+  // The last index in [0, count) that holds; 0 does.
+  const auto last = [](std::int64_t count, const auto& holds) {
+    std::int64_t low = 0, high = count;
+    while (high - low > 1) {
+      const std::int64_t middle = low + (high - low) / 2;
+      (holds(middle) ? low : high) = middle;
+    }
+    return low;
+  };
+  const std::int64_t begin =
+      kStride * last((documents + kStride - 1) / kStride, [&](std::int64_t k) {
+        return fits(k * kStride, every_stride_[static_cast<std::size_t>(k)]);
+      });
+  std::array<std::int64_t, kStride> block;
+  const std::int64_t count = std::min(kStride, documents - begin);
+  read(sentences_ + begin, count, block.data());
+  return begin + last(count, [&](std::int64_t i) {
+           return fits(begin + i, block[static_cast<std::size_t>(i)]);
+         });
+}
+
+void TextIndex::check_unchanged() const {
+  if (file_) file_->check_unchanged();
 }
 
 // Whole or not at all; false, with errno: it cannot be.
@@ -167,7 +223,9 @@ bool TextIndex::write(const std::string& path, const FileState& text) const {
   const std::string unfinished = fmt::format("{}.{}", path, getpid());
   std::FILE* file = std::fopen(unfinished.c_str(), "wb");
   if (file == nullptr) return false;
-  const Head head = {kMagic, text.bytes, text.changed_ns, sentences_, documents_};
+  Head head = {kMagic, text.bytes, text.changed_ns, sentences_, documents_, 0};
+  head.back() =
+      crc32c(numbers_.data(), numbers_.size() * 8, crc32c(head.data(), kCheckedHeadBytes));
   const bool is_written = std::fwrite(head.data(), kHeadBytes, 1, file) == 1 &&
                           std::fwrite(numbers_.data(), 8, numbers_.size(), file) == numbers_.size();
   const bool is_whole = std::fclose(file) == 0 && is_written;

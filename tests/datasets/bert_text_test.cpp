@@ -229,6 +229,74 @@ TEST_F(BertText, TheIndexIsMadeOnceAndAgainWhenTheTextChanges) {
   EXPECT_THAT(left, ::testing::UnorderedElementsAre("own.txt", "own.txt.hetu-index"));
 }
 
+// Wrong offsets in an index that looks right would train on pieces of sentences.
+TEST_F(BertText, AnIndexOfWrongNumbersIsMadeAnew) {
+  const std::string path = write("own.txt", "first one\nsecond\n\nthird one\nfourth\n");
+  const auto first_of = [&] { return TextCorpus(path).sentence(2); };
+  EXPECT_EQ(first_of(), "third one");
+  std::ifstream file(at("own.txt.hetu-index"), std::ios::binary);
+  const std::string right((std::istreambuf_iterator<char>(file)), {});
+  file.close();
+  for (std::size_t byte = 0; byte < right.size(); ++byte) {
+    std::string damaged = right;
+    damaged[byte] = static_cast<char>(damaged[byte] ^ 1);
+    write("own.txt.hetu-index", damaged);
+    const TextCorpus corpus(path);
+    ASSERT_EQ(corpus.sentences(), 4) << byte;
+    ASSERT_EQ(corpus.documents(), 2) << byte;
+    ASSERT_EQ(corpus.sentence(2), "third one") << byte;
+    ASSERT_EQ(corpus.document_of(2), 1) << byte;
+  }
+  std::ifstream again(at("own.txt.hetu-index"), std::ios::binary);
+  EXPECT_EQ(std::string((std::istreambuf_iterator<char>(again)), {}), right);
+}
+
+// Truncated while it is open: an error, where a mapped file would end the process by a signal.
+TEST_F(BertText, FilesThatAreCutShortWhileOpenAreErrors) {
+  std::string text;
+  for (int i = 0; i < 20000; ++i) text += fmt::format("sentence {}\n{}", i, i % 4 == 3 ? "\n" : "");
+  for (const char* cut : {"cut.txt", "cut.txt.hetu-index"}) {
+    const TextCorpus corpus(write("cut.txt", text));
+    ASSERT_EQ(corpus.sentence(19999), "sentence 19999");
+    std::filesystem::resize_file(at(cut), 5000);
+    const auto changed = ThrowsMessage<Error>(
+        AllOf(HasSubstr(cut), HasSubstr("has changed since it was opened"), HasSubstr("5000 now")));
+    EXPECT_THAT([&] { corpus.sentence(19999); }, changed);
+    EXPECT_THAT([&] { corpus.check_unchanged(); }, changed);
+    EXPECT_THAT([&] { corpus.line_of(19999); }, changed);
+    if (cut == std::string("cut.txt.hetu-index")) {
+      EXPECT_THAT([&] { corpus.document_of(19999); }, changed);
+    }
+  }
+}
+
+// Documents are found in blocks of the index, of which the first ones are in memory.
+TEST_F(BertText, DocumentsAreFoundAmongAnyNumber) {
+  for (const int documents : {1, 2, 511, 512, 513, 1024, 1500}) {
+    std::string text;
+    std::vector<std::int64_t> document_of, document_of_pair;
+    for (int d = 0; d < documents; ++d) {
+      for (int s = 0; s < 1 + d % 4; ++s) {
+        text += "x\n";
+        document_of.push_back(d);
+        if (s > 0) document_of_pair.push_back(d);
+      }
+      text += "\n";
+    }
+    const std::string path = write("many.txt", text);
+    for (const std::size_t most : {document_of.size(), document_of.size() / 2 + 1}) {
+      const TextCorpus corpus(path, static_cast<std::int64_t>(most));
+      ASSERT_EQ(corpus.documents(), document_of[most - 1] + 1) << documents;
+      for (std::size_t i = 0; i < most; ++i)
+        ASSERT_EQ(corpus.document_of(static_cast<std::int64_t>(i)), document_of[i]) << documents;
+      const std::size_t pairs = most - static_cast<std::size_t>(corpus.documents());
+      for (std::size_t i = 0; i < pairs; ++i)
+        ASSERT_EQ(corpus.document_of_pair(static_cast<std::int64_t>(i)), document_of_pair[i])
+            << documents;
+    }
+  }
+}
+
 TEST_F(BertText, ManyThatOpenItAtOnceHaveOneIndex) {
   const BertTextOptions with = options(300);
   std::vector<std::thread> threads;

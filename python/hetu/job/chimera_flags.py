@@ -49,7 +49,7 @@ def add_also(parser: Parser) -> None:
 
 def add_ignored(add: Any) -> None:
     """Flags that are taken, since their scripts have them, and not needed; and one that is refused."""
-    add("--on_memory", action="store_true", help="taken and not needed: the text is mapped into memory")
+    add("--on_memory", action="store_true", help="taken and not needed: the text is read where it is needed")
     add("--p2p_backend", default="gloo", help="taken and not needed: HETU_TRANSPORT says how messages go")
     add("--collective_backend", default="nccl", help="the same")
     add("--wandb", action="store_true", help="not offered: --log writes a record per step")
