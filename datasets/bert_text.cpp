@@ -58,6 +58,7 @@ class BertText final : public RowSource {
   std::int64_t other_sentence(std::int64_t document, std::uint64_t key) const;
   void put(std::int32_t token, std::int32_t segment, Row& row) const;
   void mask(std::uint64_t key, Row& row) const;
+  void mask_token(std::size_t at, double drawn, std::uint64_t any, Row& row) const;
 
   const BertTextOptions options_;
   const TextCorpus corpus_;
@@ -123,25 +124,36 @@ void BertText::put(std::int32_t token, std::int32_t segment, Row& row) const {
 }
 
 void BertText::mask(std::uint64_t key, Row& row) const {
-  std::vector<std::int32_t>&ids = row.at(BertColumn::InputIds),
-  &positions = row.at(BertColumn::MaskedLmPositions), &found = row.at(BertColumn::MaskedLmIds);
+  const std::vector<std::int32_t>& ids = row.at(BertColumn::InputIds);
+  const std::vector<std::int32_t>& found = row.at(BertColumn::MaskedLmIds);
   const auto most = static_cast<std::size_t>(fields_.back().shape[0]);
   const std::size_t separator = 1 + row.first.size();
   std::uint64_t counter = kFirstToken;
   for (std::size_t at = 1; at + 1 < ids.size() && found.size() < most; ++at) {
     if (at == separator) continue;
     const double drawn = unit(drawn_bits(key, counter)) / kMasked;
-    const std::uint64_t any = drawn_bits(key, counter + 1);
+    if (drawn < 1) mask_token(at, drawn, drawn_bits(key, counter + 1), row);
     counter += 2;
-    if (drawn >= 1) continue;
-    positions.push_back(static_cast<std::int32_t>(at));
-    found.push_back(ids[at]);
-    row.at(BertColumn::MaskedLmLabels)[at] = ids[at];
-    if (drawn < kBecomesMask)
-      ids[at] = words_.mask();
-    else if (drawn < kBecomesMask + kBecomesAny)
-      ids[at] = static_cast<std::int32_t>(below(words_.size(), any));
   }
+  // A row without a masked token has no loss, so it gets one, as in BERT's create_pretraining_data.
+  const auto tokens = static_cast<std::int64_t>(row.first.size() + row.second.size());
+  if (!row.at(BertColumn::MaskedLmIds).empty() || tokens == 0) return;
+  const auto token = static_cast<std::size_t>(below(tokens, drawn_bits(key, counter)));
+  const std::size_t at = 1 + token + (token < row.first.size() ? 0 : 1);
+  mask_token(at, unit(drawn_bits(key, counter + 1)), drawn_bits(key, counter + 2), row);
+}
+
+// Masks the token at `at`: `drawn` in [0, 1) says what it becomes, `any` which token of the
+// vocabulary that may be.
+void BertText::mask_token(std::size_t at, double drawn, std::uint64_t any, Row& row) const {
+  std::int32_t& id = row.at(BertColumn::InputIds)[at];
+  row.at(BertColumn::MaskedLmPositions).push_back(static_cast<std::int32_t>(at));
+  row.at(BertColumn::MaskedLmIds).push_back(id);
+  row.at(BertColumn::MaskedLmLabels)[at] = id;
+  if (drawn < kBecomesMask)
+    id = words_.mask();
+  else if (drawn < kBecomesMask + kBecomesAny)
+    id = static_cast<std::int32_t>(below(words_.size(), any));
 }
 
 void BertText::make(std::int64_t epoch, std::int64_t index, Row& row) const {

@@ -31,10 +31,11 @@ struct BertTextOptions {
 /// one of another document (label 1: document and sentence drawn evenly). The longer one (the
 /// second of equals) loses its last token until [CLS] A [SEP] B [SEP] fits. Each token is then
 /// masked with probability 0.15: to 80 % it becomes [MASK], to 10 % any token of the vocabulary, to
-/// 10 % it stays; a row's label is the token. P (most_masked) is so large that one row in 10^12 has
-/// more to mask; what is beyond stays as it is. Throws Io for files that cannot be read, a
-/// vocabulary without the tokens of BERT, a text that does not have two documents and a row; while
-/// reading, for bytes that are not UTF-8 (with the line) and a text that has changed.
+/// 10 % it stays; a row's label is the token. Where none is drawn, one is masked. P (most_masked)
+/// is so large that one row in 10^12 has more to mask; what is beyond stays as it is. Throws Io for
+/// files that cannot be read, a vocabulary without the tokens of BERT, a text that does not have
+/// two documents and a row; while reading, for bytes that are not UTF-8 (with the line) and a text
+/// that has changed.
 std::unique_ptr<RowSource> bert_text_source(const BertTextOptions& options);
 
 /// The smallest count that more than 1 in 10^12 rows of so many tokens, [CLS] and [SEP] among them,

@@ -5,6 +5,8 @@
 
 #include <gmock/gmock.h>
 
+#include <algorithm>
+#include <cmath>
 #include <filesystem>
 #include <fstream>
 #include <map>
@@ -139,7 +141,8 @@ TEST_F(BertText, MasksAreInAllColumnsTheSame) {
   const auto source = bert_text_source(options(40));
   const Batch batch = read(*source, 3, 0, source->rows());
   const std::int64_t most = most_masked(16);
-  std::int64_t masked = 0, as_mask = 0, kept = 0, tokens = 0;
+  std::int64_t masked = 0, as_mask = 0, kept = 0;
+  double expected = 0;  // tokens that are masked: 0.15 of each row's, or one where none is drawn
   for (std::int64_t row = 0; row < source->rows(); ++row) {
     const auto column = [&](const char* name, std::int64_t width) {
       return batch.at(name).as<std::int32_t>() + row * width;
@@ -149,8 +152,9 @@ TEST_F(BertText, MasksAreInAllColumnsTheSame) {
                *found = column("masked_lm_ids", most);
     EXPECT_EQ(ids[0], 2);
     std::int64_t k = 0;
+    const std::int64_t tokens = std::count(mask, mask + 16, 1) - 3;
+    expected += 0.15 * static_cast<double>(tokens) + std::pow(0.85, tokens);
     for (std::int64_t at = 0; at < 16; ++at) {
-      tokens += mask[at] == 1 && ids[at] != 2 && ids[at] != 3 ? 1 : 0;
       if (mask[at] == 0) {
         EXPECT_EQ(ids[at], 0);
       }
@@ -167,9 +171,33 @@ TEST_F(BertText, MasksAreInAllColumnsTheSame) {
       EXPECT_EQ(found[k], -1);
     }
   }
-  EXPECT_NEAR(static_cast<double>(masked) / static_cast<double>(tokens), 0.15, 0.04);
+  EXPECT_NEAR(static_cast<double>(masked) / expected, 1, 0.15);
   EXPECT_NEAR(static_cast<double>(as_mask) / static_cast<double>(masked), 0.8, 0.1);
   EXPECT_NEAR(static_cast<double>(kept) / static_cast<double>(masked), 0.1, 0.08);
+}
+
+// A batch without a masked token has no loss, and would end the training.
+TEST_F(BertText, EachRowHasAMaskedToken) {
+  BertTextOptions with = options(2);
+  with.path = write("short.txt", "w1\n\nw2\nw3\nw4\n\nw5\nw6 w7\nw8\n");
+  const auto source = bert_text_source(with);
+  std::map<std::int32_t, int> places;
+  int as_mask = 0, rows = 0;
+  for (std::int64_t epoch = 0; epoch < 400; ++epoch) {
+    const Batch batch = read(*source, epoch, 0, source->rows());
+    for (std::int64_t row = 0; row < source->rows(); ++row, ++rows) {
+      const auto* labels = batch.at("masked_lm_labels").as<std::int32_t>() + row * 16;
+      const auto* found = std::find_if(labels, labels + 16, [](auto label) { return label >= 0; });
+      ASSERT_NE(found, labels + 16) << "epoch " << epoch << ", row " << row;
+      const auto place = static_cast<std::int32_t>(found - labels);
+      ++places[place];
+      as_mask += batch.at("input_ids").as<std::int32_t>()[row * 16 + place] == 4 ? 1 : 0;
+      EXPECT_EQ(batch.at("masked_lm_positions").as<std::int32_t>()[row * most_masked(16)], place);
+    }
+  }
+  EXPECT_GT(places[1], rows / 5);
+  EXPECT_GT(places[3], rows / 5);  // behind the separator
+  EXPECT_NEAR(as_mask / static_cast<double>(rows), 0.8, 0.05);
 }
 
 TEST_F(BertText, IsTheSameByAnyThreadsAndBatches) {

@@ -78,6 +78,12 @@ class Reader:
             if draw < 1:
                 labels[at] = ids[at]
                 ids[at] = self.mask if draw < 0.8 else any_word if draw < 0.8 + 0.1 else ids[at]
+        if not any(label >= 0 for label in labels) and a + b:  # one is masked at least
+            token = drawn(key, counter) % (len(a) + len(b))
+            at = 1 + token + (token >= len(a))
+            draw, any_word = unit(drawn(key, counter + 1)), drawn(key, counter + 2) % len(self.words)
+            labels[at] = ids[at]
+            ids[at] = self.mask if draw < 0.8 else any_word if draw < 0.8 + 0.1 else ids[at]
         padding = self.length - len(ids)
         positions = [at for at, label in enumerate(labels) if label >= 0]
         free = self.most - len(positions)
