@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "ops/cpu/kernel_shapes.h"
+#include "ops/cpu/rotary_frequency.h"
 #include "ops/cpu/tables.h"
 
 namespace hetu::cpu {
@@ -12,7 +13,7 @@ namespace {
 
 struct Turns {
   std::int64_t B, tokens, heads, D, N;
-  double base;
+  RotaryFrequency frequency;
   bool interleaved, given, each;  // positions are given, for each sample
   int sign;
 
@@ -22,7 +23,7 @@ struct Turns {
         heads(d.attrs->integer("heads")),
         D(d.inputs[0].shape[2] / heads),
         N(d.attrs->integer("rotated") > 0 ? d.attrs->integer("rotated") : D),
-        base(d.attrs->real("base")),
+        frequency(RotaryFrequency::of(*d.attrs, N)),
         interleaved(d.attrs->integer("interleaved") != 0),
         given(d.inputs.size() > 1),
         each(given && d.inputs[1].shape.size() == 2),
@@ -30,7 +31,7 @@ struct Turns {
 
   /// The angle of pair i of a token, a row of positions.
   double angle(std::int64_t position, std::int64_t i) const {
-    return sign * double(position) * std::pow(base, -2.0 * double(i) / double(N));
+    return sign * double(position) * frequency(i);
   }
   /// The two columns of pair i.
   std::int64_t first(std::int64_t i) const { return interleaved ? 2 * i : i; }

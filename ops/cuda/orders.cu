@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "ops/cpu/axis_shape.h"
+#include "ops/cpu/rotary_frequency.h"
 #include "ops/cuda/indices.h"
 #include "ops/cuda/rows.h"
 
@@ -134,7 +135,7 @@ struct RotaryOf {
   const std::int32_t* given;  // null: a token's position is its place
   float* y;
   std::int64_t tokens, heads, D, N;
-  double base;
+  cpu::RotaryFrequency frequency;
   bool interleaved, each;  // positions are given for each sample
   int sign;
   HETU_HD void operator()(std::int64_t i) const {
@@ -147,7 +148,7 @@ struct RotaryOf {
     const std::int64_t first = interleaved ? 2 * pair : pair;
     const std::int64_t second = interleaved ? 2 * pair + 1 : pair + N / 2;
     const std::int64_t position = given == nullptr ? token : given[each ? row : token];
-    const double by = sign * double(position) * std::pow(base, -2.0 * double(pair) / double(N));
+    const double by = sign * double(position) * frequency(pair);
     const float* of_head = x + (i - column);
     const double a = of_head[first], b = of_head[second];
     y[i] = static_cast<float>(column == first ? a * std::cos(by) - b * std::sin(by)
@@ -165,7 +166,7 @@ struct Rotary {
     of.heads = d.attrs->integer("heads");
     of.D = d.inputs[0].shape[2] / of.heads;
     of.N = d.attrs->integer("rotated") > 0 ? d.attrs->integer("rotated") : of.D;
-    of.base = d.attrs->real("base");
+    of.frequency = cpu::RotaryFrequency::of(*d.attrs, of.N);
     of.interleaved = d.attrs->integer("interleaved") != 0;
     of.each = given && d.inputs[1].shape.size() == 2;
     of.sign = d.attrs->integer("inverse") != 0 ? -1 : 1;

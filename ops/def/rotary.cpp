@@ -1,4 +1,6 @@
 // Positions as rotations of pairs of columns, for the queries and keys of attention.
+#include <cmath>
+
 #include "ops/def/rules.h"
 #include "ops/def/tables.h"
 
@@ -6,6 +8,16 @@ namespace hetu::def {
 namespace {
 
 using Values = std::vector<ValueId>;
+
+void want_scaling(const InferArgs& a) {
+  const double factor = a.attrs.real("factor"), low = a.attrs.real("low"),
+               high = a.attrs.real("high");
+  const std::int64_t trained = a.attrs.integer("trained");
+  want(factor > 0 && std::isfinite(factor), a, "factor must be above 0, got {}", factor);
+  want(trained >= 0, a, "trained must be >= 0, got {}", trained);
+  want(trained == 0 ? low == 0 && high == 0 : 0 < low && low < high && std::isfinite(high), a,
+       "low and high must be 0 without trained, else 0 < low < high, got {} and {}", low, high);
+}
 
 void want_attrs(const InferArgs& a) {
   const Shape& x = a.inputs[0].shape;
@@ -17,6 +29,7 @@ void want_attrs(const InferArgs& a) {
        "rotated columns of a head must be an even number up to {}, got {}", columns, used);
   const double base = a.attrs.real("base");
   want(base > 0, a, "base must be above 0, got {}", base);
+  want_scaling(a);
   for (const char* name : {"interleaved", "inverse"}) {
     const std::int64_t flag = a.attrs.integer(name);
     want(flag == 0 || flag == 1, a, "{} must be 0 or 1, got {}", name, flag);
@@ -38,13 +51,23 @@ Attrs attrs_of(std::int64_t heads, std::int64_t interleaved, std::int64_t rotate
   return {{"heads", heads}, {"interleaved", interleaved}, {"rotated", rotated}, {"base", base}};
 }
 
+Attrs scaled(double factor, std::int64_t trained, double low, double high) {
+  Attrs attrs = attrs_of(2, 0);
+  attrs.set("factor", factor);
+  attrs.set("trained", trained);
+  attrs.set("low", low);
+  attrs.set("high", high);
+  return attrs;
+}
+
 OpDef rotary_op() {
   const std::vector<DType> dtypes = {DType::Float32, DType::Int32};
   return {
       .name = "rotary",
       .doc =
           "Each head's columns i and i + n / 2 of x [batch, tokens, width], n the rotated ones, "
-          "turned by position * base^(-2 i / n); positions int32 [tokens] or [batch, tokens] are "
+          "turned by position * base^(-2 i / n), slower by `factor` for long rows; positions int32 "
+          "[tokens] or [batch, tokens] are "
           "the places along axis 1 if they are left out.",
       .inputs = {"x"},
       .optional_inputs = {"positions"},
@@ -52,6 +75,13 @@ OpDef rotary_op() {
                 {"base", 10000.0, false, "above 0"},
                 {"rotated", std::int64_t{0}, false,
                  "columns of a head, the first ones, that are turned, an even number; 0: all"},
+                {"factor", 1.0, false, "positions are divided by it, above 0"},
+                {"trained", std::int64_t{0}, false,
+                 "positions a model was trained on; above 0: only pairs that turn less than high "
+                 "times in them are slowed by factor, those above low in part"},
+                {"low", 0.0, false, "turns in `trained` positions, above 0 where that is"},
+                {"high", 0.0, false,
+                 "turns in `trained` positions, above low where that is above 0"},
                 {"interleaved", std::int64_t{0}, false, "1: columns 2 i and 2 i + 1 are a pair"},
                 {"inverse", std::int64_t{0}, false, "1: turned back"}},
       .infer = [](const InferArgs& a) -> std::vector<TensorType> {
@@ -83,6 +113,8 @@ OpDef rotary_op() {
                    .attrs = attrs_of(3, 1, 4),
                    .dtypes = dtypes,
                    .integers_below = 50},
+                  {.shapes = {{kBatch, 5, 16}}, .attrs = scaled(4, 0, 0, 0)},
+                  {.shapes = {{kBatch, 5, 16}}, .attrs = scaled(8, 9, 0.4, 1.2)},
                   {.shapes = {{1, 1, 2}}, .attrs = attrs_of(1, 0)},
                   {.shapes = {{0, 3, 4}}, .attrs = attrs_of(1, 0)}},
   };

@@ -29,6 +29,9 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
                               "rope_theta": 50.0}),
     "llama, biases": ("llama", {**_LLAMA, "attention_bias": True, "mlp_bias": True, "head_dim": 6,
                                 "num_key_value_heads": 1}),
+    "llama, scaled": ("llama", {**_SMALL, "head_dim": 8, "rope_scaling": {
+        "rope_type": "llama3", "factor": 4.0, "low_freq_factor": 1.0, "high_freq_factor": 3.0,
+        "original_max_position_embeddings": 16}, "rope_theta": 20.0}),
     "gpt, scores": ("gpt2", {**_GPT, "scale_attn_weights": False, "scale_attn_by_inverse_layer_idx": True,
                              "reorder_and_upcast_attn": True}),
     "mistral": ("mistral", {**_SMALL, "sliding_window": 4, "rope_theta": 100.0}),

@@ -83,13 +83,13 @@ class TrainGpt(unittest.TestCase):
 
     def test_what_is_wrong_is_one_line(self):
         (self.folder / "short.txt").write_text("abc")
-        (self.folder / "scaled.json").write_text(json.dumps({"rope_scaling": {"rope_type": "llama3", "factor": 8.0}}))
+        (self.folder / "scaled.json").write_text(json.dumps({"rope_scaling": {"rope_type": "yarn", "factor": 8.0}}))
         for says, options in (
             ("text 'none': no such file or folder", ["--data", "none"]),
             ("text '.*': 3 tokens are fewer than one row of 33", ["--data", self.folder / "short.txt"]),
             ("Gpt: the data has 99 tokens per row, the model 32 positions", ["--length", 99]),
             ("model 'big' is neither one of gpt2, .* nor a JSON file", ["--model", "big"]),
-            ("rope_scaling has rotary positions of the type 'llama3', which Hetu does not compute; expected 'default'",
+            ("rope_scaling has rotary positions of the type 'yarn', which Hetu does not compute; expected one of default, ",
              ["--family", "llama", "--model", self.folder / "scaled.json"]),
             ("vocabulary 'v.json': ", ["--vocabulary", "v.json"]),
             ("no.safetensors", ["--weights", "no.safetensors"]),

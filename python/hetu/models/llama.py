@@ -54,7 +54,11 @@ class LlamaConfig:
     attention_multiplier: float | None = None
     logits_scaling: float = 1.0
     final_logit_softcapping: float | None = None
-    sliding_rope_theta: float | None = None  # of layers that slide; None: rope_theta
+    rope_factor: float = 1.0  # see the operator `rotary`, as for rope_trained, rope_low and rope_high
+    rope_trained: int = 0
+    rope_low: float = 0.0
+    rope_high: float = 0.0
+    sliding_rope_theta: float | None = None  # of layers that slide, whose positions are not scaled; None: as the others
     output_bias: bool | None = None  # of attention's output; None: attention_bias
     qk_norm: bool = False  # a norm of each head's query and key
     offset_norms: bool = False  # norms multiply by 1 + weight
@@ -64,7 +68,7 @@ class LlamaConfig:
     MODEL_TYPES: ClassVar = MODEL_TYPES
 
     def __post_init__(self) -> None:
-        check_sizes(self, ("num_key_value_heads", "head_dim", "sliding_window"))
+        check_sizes(self, ("num_key_value_heads", "head_dim", "sliding_window", "rope_trained"))
         self.num_key_value_heads = self.num_key_value_heads or self.num_attention_heads
         if not self.head_dim:
             check_heads(self.hidden_size, self.num_attention_heads, "hidden_size")
@@ -126,7 +130,10 @@ class _Attention(nn.Module):
     def __init__(self, c: LlamaConfig, layer: int) -> None:
         self.config = c
         self.window = c.sliding_window if c.slides(layer) else 0
-        self.base = c.sliding_rope_theta if c.slides(layer) and c.sliding_rope_theta is not None else c.rope_theta
+        self.turns: dict[str, Any] = {"base": c.rope_theta, "factor": c.rope_factor, "trained": c.rope_trained,
+                                      "low": c.rope_low, "high": c.rope_high}
+        if c.slides(layer) and c.sliding_rope_theta is not None:
+            self.turns = {"base": c.sliding_rope_theta}
         for name, heads in (("q_proj", c.num_attention_heads), ("k_proj", c.num_key_value_heads),
                             ("v_proj", c.num_key_value_heads)):
             setattr(self, name, nn.Linear(c.hidden_size, heads * c.head_dim, c.attention_bias))
@@ -140,8 +147,8 @@ class _Attention(nn.Module):
         query, key = self.q_proj(x), self.k_proj(x)
         if c.qk_norm:
             query, key = self._each_head(query, self.q_norm), self._each_head(key, self.k_norm)
-        query = ops.rotary(query, *places, heads=c.num_attention_heads, base=self.base)
-        key = ops.rotary(key, *places, heads=c.num_key_value_heads, base=self.base)
+        query = ops.rotary(query, *places, heads=c.num_attention_heads, **self.turns)
+        key = ops.rotary(key, *places, heads=c.num_key_value_heads, **self.turns)
         if c.attention_multiplier is not None:  # the operator divides by the root of head_dim
             query = _scaled(query, c.attention_multiplier * math.sqrt(c.head_dim))
         return self.o_proj(attend(query, key, self.v_proj(x), cache, self.window, heads=c.num_attention_heads,

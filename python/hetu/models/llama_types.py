@@ -10,7 +10,8 @@ FULL, SLIDING = "full_attention", "sliding_attention"
 
 # Fields of LlamaConfig that some model types don't have.
 _MULTIPLIERS = {"embedding_multiplier", "residual_multiplier", "attention_multiplier", "logits_scaling"}
-_OWN = {"output_bias", "qk_norm", "offset_norms", "output_norms", "scaled_embeddings", "sliding_rope_theta"}
+_OWN = {"output_bias", "qk_norm", "offset_norms", "output_norms", "scaled_embeddings", "sliding_rope_theta",
+        "rope_factor", "rope_low", "rope_high", "rope_trained"}
 _WINDOWS = {"sliding_window", "layer_types"}
 _ALL = _MULTIPLIERS | _OWN | _WINDOWS | {"attention_bias", "mlp_bias", "final_logit_softcapping"}
 
@@ -20,32 +21,50 @@ def _without(*supported: str) -> frozenset[str]:
     return frozenset(_ALL - set(supported))
 
 
-def _rope_base(rope: Any, name: str) -> Any:
-    """Returns the base in a file's description of rotary positions, or None. Raises ValueError where it asks for more."""
+_WHOLE = ("partial_rotary_factor", 1)  # which every file may say
+
+# The scalings of rotary positions that Hetu computes: their numbers in a file, and the fields of LlamaConfig for these.
+_SCALINGS = {
+    "default": {},
+    "linear": {"factor": "rope_factor"},
+    "llama3": {"factor": "rope_factor", "low_freq_factor": "rope_low", "high_freq_factor": "rope_high",
+               "original_max_position_embeddings": "rope_trained"},
+}
+
+
+def _rotary(rope: Any, name: str) -> dict[str, Any]:
+    """Returns the fields of LlamaConfig that a file's description of rotary positions means. Raises ValueError if it asks
+    for what Hetu doesn't compute."""
     if not rope:
-        return None
+        return {}
     if not isinstance(rope, dict):
         raise ValueError(f"{name} is {rope!r}, expected an object")
     kind = rope.get("rope_type", rope.get("type"))
-    if kind not in (None, "default"):
-        raise ValueError(f"{name} has rotary positions of the type '{kind}', which Hetu does not compute; expected "
-                         "'default'")
-    neutral = {"rope_type": kind, "type": rope.get("type"), "rope_theta": rope.get("rope_theta"),
-               "partial_rotary_factor": 1}
+    scaling = _SCALINGS.get("default" if kind is None else str(kind))
+    if scaling is None:
+        raise ValueError(f"{name} has rotary positions of the type {kind!r}, which Hetu does not compute; expected one of "
+                         f"{', '.join(_SCALINGS)}")
+    meant = {"rope_theta": rope["rope_theta"]} if rope.get("rope_theta") is not None else {}
     for key, value in rope.items():
-        if value is not None and (key not in neutral or value != neutral[key]):
+        if key in scaling:
+            if isinstance(value, bool) or not isinstance(value, int | float) or value <= 0:
+                raise ValueError(f"{name} has {key} = {value!r}, expected a number above 0")
+            meant[scaling[key]] = value
+        elif value is not None and key not in ("rope_type", "type", "rope_theta") and (key, value) != _WHOLE:
             raise ValueError(f"{name} has {key} = {value!r}, which Hetu does not compute for "
-                             f"{'the type default' if kind else 'rotary positions without a rope_type'}")
-    return rope.get("rope_theta")
+                             f"{'rotary positions without a rope_type' if kind is None else f'the type {kind!r}'}")
+    for key, own in scaling.items():
+        if own not in meant:
+            raise ValueError(f"{name} has rotary positions of the type {kind!r}, but no {key}")
+    return meant
 
 
 def _rope(given: dict[str, Any]) -> dict[str, Any]:
-    """Takes rope_theta from rope_scaling, or rope_parameters as newer files call it."""
+    """Takes rope_scaling, or rope_parameters as newer files call it."""
     old, new = given.pop("rope_scaling", None), given.pop("rope_parameters", None)
     if old and new and old != new:
         raise ValueError("rope_scaling and rope_parameters are both given and differ")
-    base = _rope_base(old or new, "rope_scaling" if old else "rope_parameters")
-    return {} if base is None else {"rope_theta": base}
+    return _rotary(old or new, "rope_scaling" if old else "rope_parameters")
 
 
 def _qwen(given: dict[str, Any]) -> dict[str, Any]:
@@ -78,13 +97,15 @@ def _gemma3(given: dict[str, Any]) -> dict[str, Any]:
         raise ValueError(f"rope_parameters is {named!r}, expected an object with {FULL} and {SLIDING}")
     if named.get(FULL) and scaling and named[FULL] != scaling:
         raise ValueError("rope_scaling and rope_parameters are both given and differ")
-    meant = {"hidden_act": given.pop("hidden_activation")}
-    if not named.get(FULL):
-        named = {**named, FULL: scaling}
+    if isinstance(scaling, dict) and "rope_type" not in scaling and scaling.get("type") not in (None, "default"):
+        raise ValueError(f"rope_scaling has type = {scaling['type']!r}, which transformers ignores here; expected rope_type")
+    full = _rotary(named.get(FULL) or scaling, f"rope_parameters of {FULL}" if named.get(FULL) else "rope_scaling")
+    sliding = _rotary(named.get(SLIDING), f"rope_parameters of {SLIDING}")
+    if set(sliding) - {"rope_theta"}:
+        raise ValueError(f"rope_parameters of {SLIDING} are scaled, which Hetu does not compute")
     theta, local = given.pop("rope_theta", None), given.pop("rope_local_base_freq", None)
-    for kind, name, own, default in ((FULL, "rope_theta", theta, 1e6), (SLIDING, "sliding_rope_theta", local, 1e4)):
-        base = _rope_base(named.get(kind), "rope_scaling" if named.get(kind) is scaling else f"rope_parameters of {kind}")
-        meant[name] = base if base is not None else own if own is not None else default
+    meant = {"hidden_act": given.pop("hidden_activation"), "rope_theta": 1e6 if theta is None else theta, **full,
+             "sliding_rope_theta": sliding.get("rope_theta", 1e4 if local is None else local)}
     pattern, layers = given.pop("sliding_window_pattern", None), given.get("num_hidden_layers")
     if given.get("layer_types") is None and type(layers) is int:
         every = 6 if pattern is None else pattern
