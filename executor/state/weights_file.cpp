@@ -110,8 +110,6 @@ std::map<std::string, Weight> read_weights(const std::string& path, int& dropped
   return out;
 }
 
-}  // namespace
-
 // Throws Io unless a file has the tensors that the index says, and no others.
 void check_names(const SafetensorsFile& file, const WeightShard& shard, const std::string& index) {
   std::vector<std::string> found, differ;
@@ -126,6 +124,8 @@ void check_names(const SafetensorsFile& file, const WeightShard& shard, const st
   if (!differ.empty())
     fail(Code::Io, "{}: has a tensor '{}', which {} does not say", file.path(), differ[0], index);
 }
+
+}  // namespace
 
 bool WeightReader::Entry::is_weight() const {
   if (!tensor->foreign.empty()) return false;

@@ -183,6 +183,11 @@ class Refused(unittest.TestCase):
                 (pathlib.Path(folder) / "config.json").write_bytes(content)
                 with self.assertRaisesRegex(ValueError, rf"^model_config_test\.py:\d+: \S+config\.json{says}"):
                     ht.models.Gpt.from_config(f"{folder}/config.json")
+        with tempfile.TemporaryDirectory() as folder:
+            with (pathlib.Path(folder) / "config.json").open("wb") as file:
+                file.truncate(1 << 30)
+            with self.assertRaisesRegex(ValueError, "has 1073741824 bytes, too many for a model's configuration"):
+                ht.models.Gpt.from_config(folder)
         with tempfile.TemporaryDirectory() as folder, self.assertRaisesRegex(ValueError, "nor a JSON file"):
             ht.models.Gpt.from_config(folder)
 

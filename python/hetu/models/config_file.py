@@ -63,8 +63,13 @@ class ModelType:
     translate: Callable[[dict[str, Any]], dict[str, Any]] | None = None
 
 
+_MOST_BYTES = 64 << 20  # those of published models have some thousands
+
+
 def load(path: Path) -> dict[str, Any]:
     """Returns the object of a JSON file in UTF-8, UTF-16 or UTF-32. Raises ValueError with the file's name."""
+    if path.stat().st_size > _MOST_BYTES:
+        raise ValueError(f"{path}: has {path.stat().st_size} bytes, too many for a model's configuration")
     try:
         loaded = json.loads(path.read_bytes())
     except json.JSONDecodeError as error:
