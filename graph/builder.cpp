@@ -1,9 +1,12 @@
 #include "graph/builder.h"
 
 #include <algorithm>
+#include <cmath>
+#include <limits>
 #include <utility>
 
 #include "graph/base/error.h"
+#include "graph/base/limits.h"
 #include "graph/passes/count.h"
 
 namespace hetu {
@@ -51,6 +54,7 @@ ValueId Builder::add_leaf(const char* op, const std::string& name, TensorType ty
 ValueId Builder::make_leaf(const char* op, const std::string& name, TensorType type) {
   require(names_.emplace(name, 0).second, "{} '{}': the name is taken; names are unique in a graph",
           op, name);
+  check_size(fmt::format("{} '{}'", op, name), type.shape);
   Node node;
   node.op = op;
   node.name = name;
@@ -76,6 +80,18 @@ ValueId Builder::placeholder(const std::string& name, DType dtype, Shape shape) 
   return v;
 }
 
+namespace {
+
+// Weights that start as infinity or NaN only show up as a NaN loss.
+void check_start(const char* op, const std::string& name, const Initializer& init) {
+  constexpr double kMost = std::numeric_limits<float>::max();
+  for (const double value : {init.a, init.b})
+    require(std::abs(value) <= kMost,  // false for NaN
+            "{} '{}': it starts from {}; a float32 number is expected", op, name, value);
+}
+
+}  // namespace
+
 ValueId Builder::parameter(const std::string& name, Shape shape, Initializer init, bool decay,
                            bool served) {
   const std::string full = scoped(name);
@@ -85,6 +101,7 @@ ValueId Builder::parameter(const std::string& name, Shape shape, Initializer ini
   require(!served || shape.size() == 2,
           "parameter '{}': what lies on parameter servers is a table [rows, width], not {}", full,
           to_string(shape));
+  check_start("parameter", full, init);
   const ValueId v = add_leaf("parameter", full, {DType::Float32, std::move(shape)});
   graph_.parameters.push_back({full, v, init, decay, nullptr, served});
   return v;
@@ -120,6 +137,7 @@ ValueId Builder::buffer(const std::string& name, Shape shape, Initializer init) 
   require(!name.empty(), "buffer: the name must not be empty");
   require(!is_symbolic(shape), "buffer '{}': shape {} must not depend on the batch", full,
           to_string(shape));
+  check_start("buffer", full, init);
   const ValueId v = add_leaf("buffer", full, {DType::Float32, std::move(shape)});
   graph_.buffers.push_back({full, v, init, kNone, nullptr});
   return v;

@@ -1,6 +1,7 @@
 #include <algorithm>
 
 #include "graph/base/error.h"
+#include "graph/base/limits.h"
 #include "graph/base/nearest.h"
 #include "graph/op_def.h"
 
@@ -135,10 +136,29 @@ const OpDef& OpSet::find(std::string_view name) const {
   return *at;
 }
 
+namespace {
+
+// Sizes, strides and axes are bounded before an operator computes with them. `ignore` is a label.
+void check_whole_attrs(const OpDef& def, std::string_view name, const Attrs& attrs) {
+  const auto check = [&](const std::string& key, std::int64_t value) {
+    require(value >= -kMostElements && value <= kMostElements,
+            "{} '{}': {} must be from -2^44 to 2^44, got {}", def.name, name, key, value);
+  };
+  for (const auto& [key, attr] : attrs.items()) {
+    if (key == "ignore") continue;
+    if (const auto* one = std::get_if<std::int64_t>(&attr)) check(key, *one);
+    if (const auto* list = std::get_if<std::vector<std::int64_t>>(&attr))
+      for (const std::int64_t value : *list) check(key, value);
+  }
+}
+
+}  // namespace
+
 std::vector<TensorType> infer_types(const OpDef& def, std::string_view name,
                                     const std::vector<TensorType>& inputs, Attrs& attrs) {
   check_inputs(def, name, inputs.size());
   complete_attrs(def, name, attrs);
+  check_whole_attrs(def, name, attrs);
   const DType narrow = narrow_of(def, inputs);
   std::vector<TensorType> outputs = is_narrow(narrow)
                                         ? infer_narrow(def, name, inputs, attrs, narrow)
@@ -148,6 +168,7 @@ std::vector<TensorType> infer_types(const OpDef& def, std::string_view name,
          def.outputs.size(), outputs.size());
   }
   for (const TensorType& type : outputs) {
+    check_size(fmt::format("{} '{}'", def.name, name), type.shape);
     for (std::size_t axis = 1; axis < type.shape.size(); ++axis) {
       require(type.shape[axis] >= 0,
               "{} '{}': the result {} would have the batch on axis {}; it must stay on axis 0",

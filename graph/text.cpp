@@ -7,6 +7,7 @@
 
 #include "graph/base/error.h"
 #include "graph/base/hex.h"
+#include "graph/base/limits.h"
 #include "graph/graph.h"
 #include "graph/line_reader.h"
 
@@ -137,6 +138,7 @@ class GraphReader {
       }
       in.want(":");
       const TensorType type = in.type();
+      if (!is_size(type.shape)) in.expected("a tensor of at most 2^44 elements");
       const Layout layout = in.take(kChannelsLast + 1) ? Layout::ChannelsLast : Layout::Plain;
       graph_.values.push_back({id, static_cast<int>(n.outputs.size()), type, layout});
       n.outputs.push_back(v);

@@ -46,7 +46,7 @@ Fields fields(TrainerOptions& o) {  // NOLINT(readability-function-size): a tabl
                              .place = &o.batch_size,
                              .argument = "S",
                              .doc = "samples per pipeline and step",
-                             .range = {.least = 1}};
+                             .range = {1, 1 << 28}};
   const Fields rest = {
       sync_field(o.sync),
       {.name = "sync_method",

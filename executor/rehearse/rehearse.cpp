@@ -268,6 +268,17 @@ void check_workers(const Schedule& lowered, int workers) {
 
 namespace {
 
+// The clock of a rehearsal counts nanoseconds in 64 bits, and nobody waits longer than a day.
+void check_duration(const Simulation& predicted, const Pace& pace) {
+  constexpr double kDay_ns = 86400e9;
+  const double run_ns = predicted.makespan * pace.unit_ns;
+  require(
+      run_ns <= kDay_ns,
+      "a run of this plan takes {:.3g} s by its costs; at most a day is rehearsed. Choose smaller "
+      "times or a smaller --time-unit",
+      run_ns * 1e-9);
+}
+
 Rehearsal rehearse_as_worker(const Schedule& lowered, const Costs& costs, const Pace& pace,
                              int repeat, comm::Transport& transport, const RehearsedMeeting& at) {
   const RehearsedGroups* const groups = at.groups;
@@ -283,6 +294,7 @@ Rehearsal rehearse_as_worker(const Schedule& lowered, const Costs& costs, const 
   result.predicted = groups != nullptr
                          ? simulate_groups(lowered, costs, options, groups->policy).run
                          : simulate(lowered, costs, options);
+  check_duration(result.predicted, pace);
   result.unit_us = pace.unit_ns * 1e-3;
   result.payload_bytes = pace.payload_bytes;
   result.at_servers = plan.lowering.servers;

@@ -5,6 +5,7 @@
 #include <type_traits>
 
 #include "graph/base/error.h"
+#include "graph/base/limits.h"
 #include "graph/base/words.h"
 
 namespace hetu {
@@ -30,9 +31,17 @@ std::int64_t whole(double bound) {
   return bound >= 0x1p63 ? INT64_MAX : static_cast<std::int64_t>(bound);
 }
 
-bool within(const Range& r, double x) {
+// The largest value of a type that a user may give. Any unsigned number is a seed.
+template <class T>
+constexpr double kMost = kLargestNumber;
+template <>
+constexpr double kMost<int> = std::numeric_limits<int>::max();
+template <>
+constexpr double kMost<std::uint64_t> = 0x1p63;
+
+bool within(const Range& r, double x, double most) {
   return std::isfinite(x) && (r.above ? x > r.least : x >= r.least) &&
-         (r.below ? x < r.most : x <= r.most);
+         (r.below ? x < r.most : x <= r.most) && x <= most;
 }
 
 std::string trimmed(const std::string& text) {
@@ -53,6 +62,15 @@ std::string where(const OptionField& f) {
   return flag.empty() ? f.name : flag;
 }
 
+// The bound that `found` exceeds: the range as --help has it, or the upper bound that --help leaves
+// out because nobody reaches it.
+std::string bound_text(const OptionField& f, double found) {
+  const std::string range = range_text(f);
+  const double most = std::min(f.range.most, kLargestNumber);
+  const std::string end = fmt::format("{} {}", f.range.below ? "<" : "<=", most);
+  return found > most && range.find(end) == std::string::npos ? end : range;
+}
+
 // Bytes, with a unit or without.
 template <class T>
 T size_from(const std::string& text) {
@@ -61,8 +79,8 @@ T size_from(const std::string& text) {
     return static_cast<T>(bytes ? *bytes : to_number(trimmed(text)));
   } catch (const Error&) {
     fail(Code::InvalidArgument,
-         "'{}' is no size; write bytes, or a number with KiB, MiB or GiB, such as 4GiB",
-         shortened(text));
+         "'{}' is no size; write bytes up to {}, or a number with KiB, MiB or GiB, such as 4GiB",
+         shortened(text), kLargestNumber);
   }
 }
 
@@ -71,12 +89,12 @@ template <class T>
 T number_from(const OptionField& f, const std::string& text) {
   if (std::string(f.unit) == "bytes") return size_from<T>(text);
   if constexpr (kWhole<T>) {
-    const double most = std::min(f.range.most, static_cast<double>(std::numeric_limits<T>::max()));
+    const double most = std::min(f.range.most, kMost<T>);
     return static_cast<T>(to_integer(text, whole(f.range.least), whole(most)));
   } else {
     const double value = to_number(text);
-    require(within(f.range, value), "expected a finite number {}, got '{}'", range_text(f),
-            shortened(text));
+    require(within(f.range, value, kMost<T>), "expected a finite number {}, got '{}'",
+            bound_text(f, value), shortened(text));
     return value;
   }
 }
@@ -131,14 +149,6 @@ FieldValue widened(const T& value) {
   fail(Code::InvalidArgument, "{} must be {}, got {}", where(f), what, shortened(got));
 }
 
-// The range that `found` is beyond; its end, which pages leave out where nobody meets it, if that
-// is what it is beyond.
-std::string bound_text(const OptionField& f, double found) {
-  const std::string range = range_text(f);
-  const std::string end = fmt::format("{} {}", f.range.below ? "<" : "<=", f.range.most);
-  return found > f.range.most && range.find(end) == std::string::npos ? end : range;
-}
-
 std::string to_text(const FieldValue& value) {
   const auto listed = [](const auto& list) { return fmt::format("{}", fmt::join(list, ",")); };
   return std::visit(
@@ -166,8 +176,7 @@ T checked_number(const OptionField& f, const FieldValue& value) {
   const bool fits = whole_number || (!kWhole<T> && std::holds_alternative<double>(value));
   if (!fits) refuse(f, kWhole<T> ? "a whole number" : "a number", "'" + to_text(value) + "'");
   const double x = as_number(value);
-  const bool held = !kWhole<T> || x <= static_cast<double>(std::numeric_limits<T>::max());
-  if (!within(f.range, x) || !held) refuse(f, bound_text(f, x), to_text(value));
+  if (!within(f.range, x, kMost<T>)) refuse(f, bound_text(f, x), to_text(value));
   if (whole_number) return static_cast<T>(std::get<std::int64_t>(value));
   return static_cast<T>(x);
 }
@@ -324,7 +333,7 @@ void check_fields(const Fields& fields) {
               fmt::join(f.choices, ", "));
     }
     const auto check = [&](double x) {
-      if (!within(f.range, x)) refuse(f, bound_text(f, x), fmt::format("{}", x));
+      if (!within(f.range, x, kLargestNumber)) refuse(f, bound_text(f, x), fmt::format("{}", x));
     };
     if (std::holds_alternative<std::uint64_t*>(f.place)) continue;  // any is fine
     if (std::holds_alternative<std::int64_t>(value) || std::holds_alternative<double>(value))

@@ -23,7 +23,7 @@ bool is_symbolic(const Shape& shape);
 Shape bind_batch(const Shape& shape, std::int64_t batch);
 
 /// Product of the dimensions of a bound shape (1 for a scalar). Throws InvalidArgument if symbolic,
-/// or past 2^62.
+/// or past 2^44.
 std::int64_t element_count(const Shape& shape);
 
 /// An axis counted from the first, where a negative one counts from the last (-1), as in NumPy.

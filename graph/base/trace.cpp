@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "graph/base/error.h"
+#include "graph/base/limits.h"
 #include "graph/base/text_file.h"
 
 namespace hetu {
@@ -55,6 +56,9 @@ int number(const json& object, const char* key, int least, const std::string& or
 double time(const json& object, const char* key, const std::string& origin) {
   const double us = object.at(key);
   if (!std::isfinite(us)) fail(Code::Io, "{}: '{}' must be finite, got {}", origin, key, us);
+  constexpr double kMost_us = 1000 * kLargestNumber;
+  if (std::abs(us) > kMost_us)
+    fail(Code::Io, "{}: '{}' must be at most {} us, got {}", origin, key, kMost_us, us);
   return us;
 }
 

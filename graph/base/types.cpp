@@ -1,7 +1,6 @@
-#include <limits>
-
 #include "graph/base/dtype.h"
 #include "graph/base/error.h"
+#include "graph/base/limits.h"
 #include "graph/base/shape.h"
 
 namespace hetu {
@@ -59,21 +58,40 @@ bool is_symbolic(const Shape& shape) {
 Shape bind_batch(const Shape& shape, std::int64_t batch) {
   Shape out = shape;
   for (std::int64_t& dim : out) {
-    if (dim < 0) dim = -dim * batch;
+    if (dim >= 0) continue;
+    require(dim >= -kMostElements && (batch <= 0 || -dim <= kMostElements / batch),
+            "shape {} with a batch of {} has more than 2^44 elements", to_string(shape), batch);
+    dim = -dim * batch;
   }
   return out;
 }
 
 std::int64_t element_count(const Shape& shape) {
-  constexpr std::int64_t kMost = std::int64_t{1} << 62;
   std::int64_t count = 1;
   for (const std::int64_t dim : shape) {
     require(dim >= 0, "shape {} has a batch dimension; bind it first", to_string(shape));
-    require(dim == 0 || count <= kMost / dim, "shape {} has more than 2^62 elements",
+    require(dim == 0 || count <= kMostElements / dim, "shape {} has more than 2^44 elements",
             to_string(shape));
     count *= dim;
   }
   return count;
+}
+
+bool is_size(const Shape& shape) {
+  std::int64_t count = 1;
+  for (const std::int64_t dim : shape) {
+    if (dim == 0) continue;
+    if (dim < -kMostElements || dim > kMostElements) return false;
+    const std::int64_t size = dim < 0 ? -dim : dim;
+    if (count > kMostElements / size) return false;
+    count *= size;
+  }
+  return true;
+}
+
+void check_size(const std::string& what, const Shape& shape) {
+  require(is_size(shape), "{}: {} has more than 2^44 elements, the most that a tensor may have",
+          what, to_string(shape));
 }
 
 }  // namespace hetu

@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "graph/base/error.h"
+#include "graph/base/limits.h"
 
 namespace hetu {
 namespace {
@@ -32,6 +33,8 @@ double to_number(const std::string& text) {
   require(error == std::errc() && end == text.data() + text.size() && std::isfinite(value) &&
               value >= 0,
           "expected a finite number >= 0, got '{}'", shortened(text));
+  require(value <= kLargestNumber, "expected a number of at most {}, got '{}'", kLargestNumber,
+          shortened(text));
   return value;
 }
 
@@ -44,7 +47,10 @@ std::optional<double> to_bytes(const std::string& text) {
     const std::size_t n = text.size();
     if (n < 3 || text.substr(n - 3) != unit.name) continue;
     const std::size_t last = text.substr(0, n - 3).find_last_not_of(' ');
-    return to_number(text.substr(0, last + 1)) * unit.bytes;
+    const double bytes = to_number(text.substr(0, last + 1)) * unit.bytes;
+    require(bytes <= kLargestNumber, "expected at most {} bytes, got '{}'", kLargestNumber,
+            shortened(text));
+    return bytes;
   }
   return std::nullopt;
 }

@@ -10,11 +10,11 @@ namespace hetu {
 /// A whole number in [least, most]. Throws InvalidArgument.
 std::int64_t to_integer(const std::string& text, std::int64_t least, std::int64_t most);
 
-/// A finite number >= 0. Throws InvalidArgument.
+/// A number from 0 to kLargestNumber. Throws InvalidArgument.
 double to_number(const std::string& text);
 
-/// "512 MiB", "4GiB", "1.5KiB" in bytes; nothing where no unit stands there. Throws InvalidArgument
-/// where a unit follows no number.
+/// "512 MiB", "4GiB", "1.5KiB" in bytes, up to kLargestNumber; nothing where no unit stands there.
+/// Throws InvalidArgument: a unit that follows no number, or a number that is too large.
 std::optional<double> to_bytes(const std::string& text);
 
 /// Parts between separators; an empty text has none.

@@ -1,5 +1,7 @@
 #include "ops/def/rules.h"
 
+#include "graph/base/limits.h"
+
 namespace hetu::def {
 
 const std::string& input_name(const InferArgs& a, std::size_t i) {
@@ -70,7 +72,10 @@ Shape rows(const Shape& shape) { return Shape(shape.begin(), shape.end() - 1); }
 SymbolicCount symbolic_count(const Shape& shape) {
   SymbolicCount count;
   for (const std::int64_t dim : shape) {
-    count.coefficient *= dim < 0 ? -dim : dim;
+    const std::int64_t size = dim < 0 ? -dim : dim;
+    // A tensor never has that many, so the result equals no tensor's count.
+    if (size > 0 && count.coefficient > kMostElements / size) return {.coefficient = -1};
+    count.coefficient *= size;
     count.power += dim < 0 ? 1 : 0;
   }
   if (count.coefficient == 0) count.power = 0;

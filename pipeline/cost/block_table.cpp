@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "graph/base/error.h"
+#include "graph/base/limits.h"
 #include "graph/base/text_file.h"
 
 namespace hetu {
@@ -28,6 +29,9 @@ double cell_number(const std::string& cell, const std::string& at) {
   const auto [end, error] = std::from_chars(cell.data(), cell.data() + cell.size(), x);
   if (error != std::errc() || end != cell.data() + cell.size() || !std::isfinite(x) || x < 0)
     wrong(at, fmt::format("expected a number >= 0, found '{}'", cell.substr(0, 40)));
+  if (x > kLargestNumber)
+    wrong(at, fmt::format("expected a number of at most {}, found '{}'", kLargestNumber,
+                          cell.substr(0, 40)));
   return x;
 }
 

@@ -5,14 +5,18 @@
 #include <cstdint>
 
 #include "graph/base/error.h"
+#include "pipeline/cost/limits.h"
 #include "pipeline/cost/partition.h"
 
 namespace hetu {
 namespace {
 
+// Costs of a file may be scaled beyond kLargestNumber, by the samples of a micro-batch say.
 void check_number(double value, const char* what) {
+  constexpr double kMost = 1e30;
   require(std::isfinite(value) && value >= 0, "{} must be a finite number >= 0, got {}", what,
           value);
+  require(value <= kMost, "{} must be at most {}, got {}", what, kMost, value);
 }
 
 void check_stage(const StageCost& c) {
@@ -36,6 +40,8 @@ void check_stage(const StageCost& c) {
 void check_link(const LinkCost& l) {
   check_number(l.latency, "latency");
   check_number(l.bandwidth, "bandwidth");
+  require(is_bandwidth(l.bandwidth), "bandwidth must be 0 (unlimited) or at least {}, got {}",
+          kLeastBandwidth, l.bandwidth);
 }
 
 // One per worker of one pipeline or of all of them; nothing; or, for limits and speeds, one for
@@ -237,7 +243,8 @@ void check_costs(const Costs& costs, const Schedule& schedule, int pipelines) {
   check_number(costs.reduce_scalars, "time of the sum of scalars");
   check_count(costs.speed.size(), schedule, pipelines, "speed");
   for (const double s : costs.speed)
-    require(std::isfinite(s) && s > 0, "speed must be a finite number above 0, got {}", s);
+    require(std::isfinite(s) && s >= kLeastSpeed && s <= kMostSpeed,
+            "speed must be a finite number from {} to {}, got {}", kLeastSpeed, kMostSpeed, s);
   check_count(costs.memory_limit.size(), schedule, pipelines, "memory limit");
   for (const double b : costs.memory_limit) check_number(b, "memory limit");
 }

@@ -100,8 +100,8 @@ Costs recut(const Costs& costs, const Partition& partition, const PipelineDevice
 double instr_time(const Costs& costs, const Schedule& schedule, const Instr& instr,
                   int pipeline = 0);
 
-/// Throws InvalidArgument: a negative or non-finite number, a speed of 0, a number of stages,
-/// speeds or limits that does not fit the plan on this many pipelines.
+/// Throws InvalidArgument: a number below 0 or above 1e30, a speed or bandwidth out of its range
+/// (limits.h), a number of stages, speeds or limits that does not fit the plan and its pipelines.
 void check_costs(const Costs& costs, const Schedule& schedule, int pipelines);
 
 /// Rows of a table of measured blocks (CSV): which batch size, and how many blocks make a stage.

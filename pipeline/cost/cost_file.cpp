@@ -7,12 +7,14 @@
 #include <set>
 
 #include "graph/base/error.h"
+#include "graph/base/limits.h"
 #include "graph/base/text_file.h"
 #include "graph/base/trace.h"
 #include "pipeline/cost/averages.h"
 #include "pipeline/cost/block_table.h"
 #include "pipeline/cost/collective_times.h"
 #include "pipeline/cost/cost.h"
+#include "pipeline/cost/limits.h"
 
 namespace hetu {
 namespace {
@@ -41,6 +43,8 @@ double number(const json& object, const char* key, double otherwise, const std::
   const double x = v.get<double>();
   if (!std::isfinite(x) || x < 0)
     wrong(at, fmt::format("'{}' must be a finite number >= 0, got {}", key, x));
+  if (x > kLargestNumber)
+    wrong(at, fmt::format("'{}' must be at most {}, got {}", key, kLargestNumber, x));
   return x;
 }
 
@@ -104,6 +108,9 @@ LinkCost link_from(const json& l, double ms, const std::string& at) {
   LinkCost link;
   link.latency = number(l, "latency", 0, at) * ms;
   link.bandwidth = number(l, "bandwidth", 0, at) / ms;
+  if (!is_bandwidth(link.bandwidth))
+    wrong(at, fmt::format("'bandwidth' must be 0 (unlimited) or at least {} bytes per ms, got {}",
+                          kLeastBandwidth, link.bandwidth));
   return link;
 }
 
@@ -179,6 +186,9 @@ Costs from_json(const json& in, const std::string& origin) {
     costs.speed.push_back(number(w, "speed", 1, at));
     costs.memory_limit.push_back(number(w, "memory_limit", 0, at));
     if (costs.speed.back() <= 0) wrong(at, "'speed' must be above 0");
+    if (costs.speed.back() < kLeastSpeed || costs.speed.back() > kMostSpeed)
+      wrong(at, fmt::format("'speed' must be from {} to {}, got {}", kLeastSpeed, kMostSpeed,
+                            costs.speed.back()));
   }
   return costs;
 }

@@ -9,6 +9,7 @@
 #include <sstream>
 
 #include "graph/base/error.h"
+#include "pipeline/cost/limits.h"
 
 namespace hetu {
 
@@ -159,6 +160,7 @@ OptionField speed_field(std::vector<double>& speed) {
           .place = &speed,
           .argument = "LIST",
           .doc = "per worker, as 1,1,0.5: 0.5 is half as fast",
+          .range = {kLeastSpeed, kMostSpeed},
           .otherwise = "1 each"};
 }
 

@@ -5,6 +5,7 @@
 #include "graph/base/error.h"
 #include "graph/base/text_file.h"
 #include "pipeline/cost/block_table.h"
+#include "pipeline/cost/limits.h"
 #include "pipeline/fill/curvature.h"
 #include "pipeline/generate/generate.h"
 #include "pipeline/ir/plan_file.h"
@@ -284,6 +285,9 @@ Costs costs_of(const PlanOptions& o) {
     costs.link.latency = told.latency;
     costs.link.bandwidth = told.bandwidth;
   }
+  require(is_bandwidth(costs.link.bandwidth),
+          "--bandwidth must be 0 (unlimited) or at least {}, got {}", kLeastBandwidth,
+          costs.link.bandwidth);
   if (!o.speed.empty()) costs.speed = o.speed;
   return costs;
 }

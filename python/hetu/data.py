@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     import numpy
 
 
+MOST_ROWS = 1 << 28  # of a batch, as --batch-size has it
+
+
 class Data:
     """Fields of rows: (name, dtype, shape of one row). Subclasses open loaders."""
 
@@ -30,8 +33,8 @@ class Data:
     _once = False  # its loaders give one epoch, every row of it
 
     def __init__(self, fields: list[tuple[str, str, list[int]]], batch_size: int) -> None:
-        if not is_whole(batch_size, 1):
-            refuse(f"{type(self).__name__}: batch_size must be a whole number >= 1, got {batch_size!r}")
+        if not is_whole(batch_size, 1) or batch_size > MOST_ROWS:
+            refuse(f"{type(self).__name__}: batch_size must be a whole number >= 1 and <= {MOST_ROWS}, got {batch_size!r}")
         self.fields = fields
         self.batch_size = int(batch_size)
 

@@ -42,8 +42,8 @@ std::vector<ValueId> apply(Builder& b, const std::string& op, const std::vector<
       try {
         given.set(wanted, attr_of(spec, value));
       } catch (const nb::cast_error&) {
-        fail(Code::InvalidArgument, "{}: attribute '{}' has the wrong type: {}", op, wanted,
-             nb::repr(value).c_str());
+        fail(Code::InvalidArgument, "{}: attribute '{}' has the wrong type or is too large: {}", op,
+             wanted, nb::repr(value).c_str());
       }
     }
     if (!found) given.set(wanted, std::int64_t{0});  // the builder says what there is

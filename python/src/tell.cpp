@@ -85,7 +85,8 @@ bool is_off(const OptionField& field) {
 
 void tell_one(const OptionField& field, nb::handle value) {
   if (type_of(field) == FieldType::Records) return tell_records(field, value);
-  const FieldValue told = from_python(flag_of(field), value);
+  const std::string flag = flag_of(field);  // "" of what has only a keyword
+  const FieldValue told = from_python(flag.empty() ? field.name : flag, value);
   if (is_off(field) && told == FieldValue(false)) return;
   set_field(field, told);
 }

@@ -300,7 +300,7 @@ TEST(Cli, BadInputIsOneLineAndExitsWithTwo) {
            {"simulate " + plan + "--costs table.csv", "needs --micro-batch-size"},
            {"simulate " + plan + "--costs none.json", "none.json: cannot be opened"},
            {"simulate " + plan + "--costs three.json --forward 1", "exclude each other"},
-           {"simulate " + plan + "--speed 1,0", "speed must be a finite number above 0"},
+           {"simulate " + plan + "--speed 1,0", "--speed: expected a finite number >= 1e-09"},
            {"simulate " + plan + "--speed 1,1,1", "speed: 3 numbers for 2 workers"},
            {"simulate " + plan + "--slow factor=2", "needs a pipeline or a worker"},
            {"simulate " + plan + "--slow pipeline=7,factor=2", "slow: pipeline 7"},
@@ -353,6 +353,49 @@ TEST(Cli, BadInputIsOneLineAndExitsWithTwo) {
   EXPECT_EQ(read_text(folder() / "keep.txt"), "untouched");
   for (const auto& entry : std::filesystem::directory_iterator(folder()))
     EXPECT_THAT(entry.path().string(), Not(HasSubstr(".tmp")));
+}
+
+// Numbers are bounded where they enter, so that no sum, product or quotient of them is infinite.
+TEST(Cli, BoundsEveryNumber) {
+  const std::string sizes = " --stages 2 --micro-batches 4 --bytes 1 --";
+  for (const char* method : {"auto", "1f1b"}) {
+    for (const char* option :
+         {"forward", "backward", "input-grad", "weight-grad", "recompute", "update", "allreduce",
+          "latency", "bytes", "bandwidth", "jitter", "hetero", "speed"}) {
+      for (const char* value : {"1e308", "1e16", "1e999", "inf", "nan", "-1"}) {
+        const Outcome o =
+            hetu(fmt::format("simulate {}{}{} {} --format json", method, sizes, option, value));
+        EXPECT_EQ(o.status, 2) << option << " " << value << o.out;
+        EXPECT_THAT(o.err, HasSubstr(fmt::format("--{}: expected a ", option))) << value;
+        EXPECT_EQ(std::count(o.err.begin(), o.err.end(), '\n'), 1) << o.err;
+      }
+    }
+  }
+  const Outcome largest =
+      hetu("simulate auto" + sizes + "forward 1e15 --latency 1e15 --speed 1e-9 --bandwidth 1e-9");
+  EXPECT_EQ(largest.status, 0) << largest.err;
+  EXPECT_THAT(largest.out, Not(HasSubstr("inf")));
+  file("huge.json", R"({"stages": [{"forward": 1e308}]})");
+  file("slow.json", R"({"stages": [{}], "link": {"bandwidth": 1e-300}})");
+  file("speed.json", R"({"stages": [{}], "workers": [{"speed": 1e-300}]})");
+  file("huge.csv", "bs,time_f,time_b\n1,1e308,1\n");
+  for (const auto& [arguments, message] : std::vector<std::pair<std::string, std::string>>{
+           {"--bandwidth 1e-300", "--bandwidth must be 0 (unlimited) or at least 1e-09"},
+           {"--costs huge.json", "'forward' must be at most 1000000000000000, got 1e+308"},
+           {"--costs slow.json", "'bandwidth' must be 0 (unlimited) or at least"},
+           {"--costs speed.json", "'speed' must be from 1e-09"},
+           {"--costs huge.csv --micro-batch-size 1 --blocks-per-stage 1", "huge.csv:2: expected a"},
+           {"--memory-limit 1e300GiB", "--memory-limit: expected a number of at most"},
+           {"--memory-limit 9999999GiB",
+            "--memory-limit: expected at most 1000000000000000 bytes"}}) {
+    const Outcome o = hetu("simulate 1f1b --stages 2 --micro-batches 4 " + arguments);
+    EXPECT_EQ(o.status, 2) << arguments;
+    EXPECT_THAT(o.err, HasSubstr(message)) << arguments;
+  }
+  const Outcome waits =
+      hetu("rehearse 1f1b --stages 2 --micro-batches 2 --forward 1e15 --time-unit 1s --repeat 1");
+  EXPECT_EQ(waits.status, 2) << waits.out;
+  EXPECT_THAT(waits.err, HasSubstr("at most a day is rehearsed"));
 }
 
 }  // namespace

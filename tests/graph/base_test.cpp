@@ -7,6 +7,7 @@
 #include "graph/base/dtype.h"
 #include "graph/base/error.h"
 #include "graph/base/float16.h"
+#include "graph/base/limits.h"
 #include "graph/base/shape.h"
 #include "graph/base/trace.h"
 
@@ -29,6 +30,24 @@ TEST(Shape, BindsMultiplesOfTheBatch) {
   EXPECT_THROW(element_count(rows), Error);
   EXPECT_THROW(element_count({std::int64_t{1} << 40, std::int64_t{1} << 40}), Error);
   EXPECT_EQ(element_count({}), 1);
+}
+
+TEST(Shape, HasABoundedSize) {
+  const std::int64_t most = kMostElements;
+  for (const Shape& shape : {Shape{}, {0}, {most}, {-most}, {0, most}, {1 << 22, -(1 << 22)}}) {
+    EXPECT_TRUE(is_size(shape)) << to_string(shape);
+    EXPECT_NO_THROW(element_count(bind_batch(shape, 1)));
+  }
+  for (const Shape& shape : {Shape{most + 1},
+                             {-most - 1},
+                             {most, 2},
+                             {0, INT64_MAX},
+                             {INT64_MIN},
+                             {1LL << 32, 1LL << 32},
+                             {2, 0, most}})
+    EXPECT_FALSE(is_size(shape)) << to_string(shape);
+  EXPECT_THROW(bind_batch({-most}, 2), Error);
+  EXPECT_THROW(bind_batch({INT64_MIN}, 1), Error);
 }
 
 TEST(DType, NamesRoundTrip) {

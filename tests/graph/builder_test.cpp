@@ -3,6 +3,8 @@
 
 #include <gmock/gmock.h>
 
+#include <cmath>
+
 #include "graph/base/error.h"
 #include "graph/base/nearest.h"
 #include "tests/graph/models.h"
@@ -155,6 +157,39 @@ TEST(Builder, ErrorsOfItsOwn) {
         f.b.fetch("s", s);
       },
       "fetch 's': the name is taken by 'total'");
+}
+
+// Sizes that no machine has are refused where they are given, before anything computes with them.
+TEST(Builder, BoundsSizesAndStarts) {
+  const std::int64_t huge = std::int64_t{1} << 61;
+  const auto refuses = [](const char* what, const auto& make) {
+    Builder b(op_set());
+    const ValueId x = b.placeholder("x", DType::Float32, {kBatch, 4, 4, 4});
+    EXPECT_THAT([&] { make(b, x); }, ThrowsMessage<Error>(HasSubstr(what)));
+  };
+  const char* size = "more than 2^44 elements, the most that a tensor may have";
+  refuses(size, [&](Builder& b, ValueId) { b.placeholder("y", DType::Float32, {kBatch, huge}); });
+  refuses(size, [&](Builder& b, ValueId) { b.parameter("w", {1LL << 40, 1LL << 40}, {}); });
+  refuses(size, [&](Builder& b, ValueId) { b.parameter("w", {0, huge}, {}); });
+  refuses(size, [&](Builder& b, ValueId) { b.buffer("b", {huge, huge}, {}); });
+  refuses("must be from -2^44 to 2^44", [&](Builder& b, ValueId x) {
+    b.apply("reshape", {x}, {{"shape", Shape{huge, 2}}});
+  });
+  refuses("must be from -2^44 to 2^44", [&](Builder& b, ValueId x) {
+    const ValueId w = b.parameter("w", {4, 4, 3, 3}, {});
+    b.apply("conv2d", {x, w}, {{"dilation", huge}});
+  });
+  refuses("does not have as many elements", [&](Builder& b, ValueId x) {
+    b.apply("reshape", {x}, {{"shape", Shape{1LL << 40, 1LL << 40}}});
+  });
+  for (const double start : {double{INFINITY}, double{NAN}, 1e300}) {
+    refuses("a float32 number is expected", [&](Builder& b, ValueId) {
+      b.parameter("w", {2}, {Initializer::Kind::Normal, 0, start});
+    });
+    refuses("a float32 number is expected", [&](Builder& b, ValueId) {
+      b.buffer("b", {2}, {Initializer::Kind::Constant, start, 0});
+    });
+  }
 }
 
 TEST(Builder, ErrorsOfTheRecords) {

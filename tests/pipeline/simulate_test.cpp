@@ -239,8 +239,13 @@ TEST(Simulate, RefusesCostsThatDoNotFit) {
                 c.speed = {1, 1};
               }),
               ThrowsMessage<Error>(HasSubstr("speed: 2 numbers for 4 workers")));
-  EXPECT_THAT(with([](Costs& c, O&) { c.speed = {0}; }),
-              ThrowsMessage<Error>(HasSubstr("above 0")));
+  for (const double speed : {0.0, 1e-300, 1e300})
+    EXPECT_THAT(with([speed](Costs& c, O&) { c.speed = {speed}; }),
+                ThrowsMessage<Error>(HasSubstr("from 1e-09 to 1000000000")));
+  EXPECT_THAT(with([](Costs& c, O&) { c.link.latency = 1e308; }),
+              ThrowsMessage<Error>(HasSubstr("latency must be at most 1e+30")));
+  EXPECT_THAT(with([](Costs& c, O&) { c.link.bandwidth = 1e-300; }),
+              ThrowsMessage<Error>(HasSubstr("bandwidth must be 0 (unlimited) or at least 1e-09")));
   EXPECT_THAT(with([](Costs& c, O&) { c.pairs = {{.from = 0, .to = 9}}; }),
               ThrowsMessage<Error>(HasSubstr("workers are 0…3")));
   EXPECT_THAT(with([](Costs&, O& o) { o.jitter = -1; }), ThrowsMessage<Error>(HasSubstr("jitter")));
