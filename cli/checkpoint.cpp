@@ -4,6 +4,7 @@
 #include "executor/state/checkpoint_report.h"
 #include "executor/state/weights_file.h"
 #include "graph/base/error.h"
+#include "pipeline/options/output_format.h"
 
 namespace hetu::cli {
 namespace {
@@ -57,6 +58,7 @@ int checkpoint_command(const Arguments& arguments) {
     put(to_string(found), "");
     return all_equal(found) ? 0 : 1;
   } else if (r.action == "export") {
+    output_format("", r.output, {{"safetensors", {".safetensors"}}});
     const int tensors = export_weights(r.paths[0], r.output);
     put(fmt::format("{}: {} tensors\n", r.output, tensors), "");
   } else {

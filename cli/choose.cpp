@@ -4,6 +4,7 @@
 #include "cli/options.h"
 #include "graph/base/error.h"
 #include "pipeline/options/choose_options.h"
+#include "pipeline/options/output_format.h"
 
 namespace hetu::cli {
 namespace {
@@ -30,6 +31,7 @@ int choose_command(const Arguments& arguments) {
   ChooseOptions o;
   const std::vector<std::string> rest = parse_options(arguments, options_of(fields(o)));
   require(rest.empty(), "takes options only, got '{}'", rest.empty() ? "" : rest[0]);
+  o.format = output_format(o.format, o.plan.output, {{"text", {".txt"}}, {"json", {".json"}}});
   put(choice_of(o), o.plan.output);
   return 0;
 }

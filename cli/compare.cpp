@@ -6,13 +6,14 @@
 #include "graph/base/error.h"
 #include "graph/base/text_file.h"
 #include "pipeline/ir/plan_file.h"
+#include "pipeline/options/output_format.h"
 
 namespace hetu::cli {
 namespace {
 
 struct Request {
   CompareOptions options;
-  std::string format = "text", output;
+  std::string format, output;
 };
 
 std::vector<Option> options_of(Request& r) {
@@ -26,11 +27,11 @@ std::vector<Option> options_of(Request& r) {
       {"--behind", "PERCENT",
        "of the planned step time: an instruction that ends so much after its plan is behind (1)",
        [&r](const std::string& text) { r.options.behind = to_number(text) / 100; }},
-      {"--format", "WHAT", "text or json (default text)",
+      {"--format", "WHAT", "text or json (default: by the suffix of -o, else text)",
        [&r](const std::string& text) {
          r.format = one_of(text, {"text", "json"});
        }},
-      {"-o", "FILE", "write there in place of standard output",
+      {"-o", "FILE", "writes there in place of standard output: FILE.txt or .json",
        [&r](const std::string& text) { r.output = text; }},
   };
 }
@@ -51,6 +52,8 @@ int compare_command(const Arguments& arguments) {
   Request request;
   const std::vector<std::string> traces = parse_options(arguments, options_of(request));
   require(traces.size() == 1, "one TRACE, got {}; usage: hetu compare TRACE", traces.size());
+  request.format =
+      output_format(request.format, request.output, {{"text", {".txt"}}, {"json", {".json"}}});
   const std::string text = read_text(traces[0]);
   const Trace trace = trace_from_json(text, traces[0]);
   const std::optional<Schedule> plan = plan_of_trace(trace, traces[0]);

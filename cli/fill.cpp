@@ -9,6 +9,7 @@
 #include "graph/base/error.h"
 #include "graph/base/natural_order.h"
 #include "pipeline/fill/timeline_file.h"
+#include "pipeline/options/output_format.h"
 
 namespace hetu::cli {
 namespace {
@@ -21,7 +22,8 @@ struct Request {
 
 std::vector<Option> options_of(Request& r) {
   return {
-      {"--save_path", "FILE", "write the labels of every iteration there: *.pickle, else JSON",
+      {"--save_path", "FILE",
+       "writes the labels of every iteration there: FILE.json, or FILE.pickle",
        [&r](const std::string& text) { r.save_path = text; }},
       {"--print_workloads", nullptr, "print every item and bubble with its times",
        [&r](const std::string&) { r.workloads = true; }},
@@ -82,6 +84,8 @@ int fill_command(const Arguments& arguments) {
   Request request;
   const std::vector<std::string> paths = paths_of(parse_options(arguments, options_of(request)));
   require(!paths.empty(), "no TIMELINE; usage: hetu fill TIMELINE…, one per node");
+  output_format("", request.save_path, {{"json", {".json"}}, {"pickle", {".pickle", ".pkl"}}},
+                "--save_path");
   std::vector<NodeTimeline> nodes;
   for (const std::string& path : paths) nodes.push_back(read_timeline(path));
   const std::vector<FilledNode> filled = fill_bubbles(nodes, request.options);

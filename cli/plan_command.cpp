@@ -5,7 +5,8 @@
 
 namespace hetu::cli {
 
-PlanOptions parse_plan_options(const std::vector<std::string>& arguments, const Fields& own) {
+PlanOptions parse_plan_options(const std::vector<std::string>& arguments, const Fields& own,
+                               const std::vector<OutputFormat>& formats) {
   PlanOptions told;
   const Fields all = joined(fields(told), own);
   const std::vector<std::string> rest = parse_options(arguments, options_of(all));
@@ -14,6 +15,7 @@ PlanOptions parse_plan_options(const std::vector<std::string>& arguments, const 
     fail(Code::InvalidArgument, "one METHOD or FILE, got {}: '{}' is too much", rest.size(),
          rest[1].substr(0, 60));
   told.source = rest[0];
+  told.format = output_format(told.format, told.output, formats);
   check_plan_options(told);
   return told;
 }

@@ -1,5 +1,6 @@
 #include "executor/rehearse/rehearse.h"
 
+#include <algorithm>
 #include <array>
 #include <chrono>
 #include <cstdlib>
@@ -82,10 +83,15 @@ struct Prepared {
 
 Prepared prepare(const Arguments& arguments) {
   Prepared p;
-  p.plan_options = parse_plan_options(arguments, fields(p.own));
+  std::vector<OutputFormat> formats = plan_formats();
+  formats.erase(std::remove_if(formats.begin(), formats.end(),
+                               [](const OutputFormat& f) { return f.name == "csv"; }),
+                formats.end());
+  p.plan_options = parse_plan_options(arguments, fields(p.own), formats);
   const PlanOptions& o = p.plan_options;
   require(o.format != "csv", "--format csv: rehearse prints a table, json or trace, or draws");
   check_group_log(p.own.group_log, o);
+  output_format("", p.own.trace, {{"trace", {".json"}}}, "--trace");
   const Schedule plan = plan_of(o);
   p.costs = costs_for(o, plan);
   p.lowered = lowered_plan(o, plan);

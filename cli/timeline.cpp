@@ -14,6 +14,7 @@
 #include "graph/base/text_file.h"
 #include "graph/base/trace.h"
 #include "pipeline/ir/plan_file.h"
+#include "pipeline/options/output_format.h"
 #include "pipeline/options/picture.h"
 #include "pipeline/render/groups_picture.h"
 #include "pipeline/render/render.h"
@@ -58,7 +59,7 @@ std::vector<Option> options_of(Request& r) {
        [&r](const std::string& text) {
          r.width = static_cast<int>(to_integer(text, 360, 100'000));
        }},
-      {"--format", "FORMAT", "grid, svg, pdf or html (default: as the file is named, else grid)",
+      {"--format", "FORMAT", "grid, svg, pdf or html (default: by the suffix of -o, else grid)",
        [&r](const std::string& text) {
          r.format = one_of(text, {"grid", "svg", "pdf", "html"});
        }},
@@ -76,7 +77,7 @@ std::vector<Option> options_of(Request& r) {
        [&r](const std::string& text) { r.from_ms = to_number(text); }},
       {"--to", "MS", "of a group log: where to end",
        [&r](const std::string& text) { r.to_ms = to_number(text); }},
-      {"-o", "FILE", "write here instead of standard output; .svg, .pdf or .html",
+      {"-o", "FILE", "writes there in place of standard output: FILE.svg, .pdf, .html or .txt",
        [&r](const std::string& text) { r.output = text; }},
   };
 }
@@ -191,12 +192,10 @@ int timeline_command(const Arguments& arguments) {
   request.traces = parse_options(arguments, options_of(request));
   require(!request.traces.empty() || !request.groups.empty(),
           "no TRACE; usage: hetu timeline TRACE… -o FILE.svg");
-  const std::string ending = std::filesystem::path(request.output).extension().string();
-  if (request.format.empty()) {
-    request.format = request.output.empty() ? "grid" : ending.substr(ending.empty() ? 0 : 1);
-    require(request.output.empty() || is_page(request.format),
-            "'{}': a picture is FILE.svg, .pdf or .html; or choose with --format", request.output);
-  }
+  request.format = output_format(
+      request.format, request.output,
+      {{"grid", {".txt"}}, {"svg", {".svg"}}, {"pdf", {".pdf"}}, {"html", {".html", ".htm"}}});
+  if (request.format.empty()) request.format = "grid";
   if (!request.groups.empty()) return put(groups_page(request), request.output), 0;
   check_style(request.style, request.format);
   if (request.style == "profile" && request.window.steps < 0) request.window.steps = 3;

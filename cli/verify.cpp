@@ -42,7 +42,7 @@ int verify_command(const Arguments& arguments) {
         "");
     return 0;
   }
-  const PlanOptions o = parse_plan_options(arguments);
+  const PlanOptions o = parse_plan_options(arguments, {}, {{"", {".txt"}}});
   require(o.format.empty(), "--format is for schedule and simulate; verify prints one line");
   const Schedule plan = plan_of(o);
   const Schedule lowered = lowered_plan(o, plan);

@@ -83,7 +83,8 @@ Fields fields(ChooseOptions& r) {
         .place = &r.format,
         .argument = "WHAT",
         .doc = "text or json",
-        .choices = {"text", "json"}}});
+        .choices = {"text", "json"},
+        .otherwise = "by the suffix of -o, else text"}});
 }
 
 namespace {

@@ -19,7 +19,7 @@ struct ChooseOptions {
   int global_batch = 0;         ///< of such a search: samples per step, of all pipelines
   int blocks = 0;               ///< of such a search by a CSV of blocks: those of the model
   int top = 10;
-  std::string format = "text";
+  std::string format = {};  ///< text or json; "": text
 };
 
 /// What may be told, in the order of --help.

@@ -2,6 +2,7 @@
 
 #include "graph/base/error.h"
 #include "graph/base/words.h"
+#include "pipeline/options/output_format.h"
 
 namespace hetu {
 namespace {
@@ -98,7 +99,7 @@ Fields of_output(PlanOptions& o) {
        .argument = "WHAT",
        .doc = "grid, csv, json, svg, pdf, html or trace",
        .choices = {"grid", "csv", "json", "svg", "pdf", "html", "trace"},
-       .otherwise = "grid"},
+       .otherwise = "by the suffix of -o, else grid"},
       {.name = "style",
        .place = &o.style,
        .argument = "NAME",
@@ -109,7 +110,9 @@ Fields of_output(PlanOptions& o) {
       {.name = "output",
        .place = output,
        .argument = "FILE",
-       .doc = "write there in place of standard output",
+       .doc =
+           "writes there in place of standard output; the suffix chooses the format: .txt, .csv, "
+           ".json, .svg, .pdf or .html",
        .flag = "-o"},
   };
 }
@@ -219,6 +222,7 @@ OptionField group_log_field(std::string& path) {
 }
 
 void check_group_log(const std::string& path, const PlanOptions& o) {
+  output_format("", path, {{"log", {".jsonl", ".json"}}}, "--group-log");
   require(path.empty() || averages_in_groups(o),
           "--group-log: --sync-method {} has no groups; preduce, adpsgd and adpsgd-lockstep have",
           o.sync_method);
