@@ -61,10 +61,29 @@ const std::vector<Command>& commands() {
   return kCommands;
 }
 
+std::vector<HelpRow> rows_of(const std::vector<const Command*>& some) {
+  std::vector<HelpRow> rows;
+  for (const Command* c : some) rows.push_back({c->name, c->meaning});
+  return rows;
+}
+
 std::string help() {
-  std::string text = "usage: hetu COMMAND …      hetu COMMAND --help\n\n";
-  for (const Command& c : commands()) text += fmt::format("  {:<12}{}\n", c.name, c.meaning);
-  return text;
+  std::vector<const Command*> all;
+  for (const Command& c : commands()) all.push_back(&c);
+  return "usage: hetu COMMAND …      hetu COMMAND --help\n\n" + two_columns(rows_of(all), 19);
+}
+
+// The commands of two words that begin with `name`: of "ps", "ps serve" and "ps status".
+std::vector<const Command*> parts_of(const std::string& name) {
+  std::vector<const Command*> parts;
+  for (const Command& c : commands())
+    if (std::string(c.name).rfind(name + " ", 0) == 0) parts.push_back(&c);
+  return parts;
+}
+
+std::string help_of_parts(const std::string& name, const std::vector<const Command*>& parts) {
+  return fmt::format("usage: hetu {0} COMMAND …      hetu {0} COMMAND --help\n\n{1}", name,
+                     two_columns(rows_of(parts), 19));
 }
 
 std::string version_text() { return fmt::format("hetu {}\n", HETU_VERSION); }
@@ -95,15 +114,20 @@ int dispatch(const std::string& self, const Arguments& words) {
     return std::find_if(commands().begin(), commands().end(),
                         [&](const Command& c) { return wanted == c.name; });
   };
-  const bool one_word = std::none_of(commands().begin(), commands().end(), [&](const Command& c) {
-    return std::string(c.name).rfind(name + " ", 0) == 0;
-  });
-  const std::string full = one_word || words.size() < 2 ? name : name + " " + words[1];
+  const std::vector<const Command*> parts = parts_of(name);
+  if (!parts.empty() && words.size() < 2) {
+    std::fputs(help_of_parts(name, parts).c_str(), stderr);
+    return 2;
+  }
+  if (!parts.empty() && (words[1] == "--help" || words[1] == "-h"))
+    return put(help_of_parts(name, parts), ""), 0;
+  const std::string full = parts.empty() ? name : name + " " + words[1];
   const auto at = find(full);
   std::vector<const char*> names;
-  for (const Command& c : commands()) names.push_back(c.name);
+  for (const Command& c : commands())
+    if (parts.empty() || std::string(c.name).rfind(name + " ", 0) == 0) names.push_back(c.name);
   if (at == commands().end()) one_of(full, names);
-  const Arguments arguments(words.begin() + (one_word ? 1 : 2), words.end());
+  const Arguments arguments(words.begin() + (parts.empty() ? 1 : 2), words.end());
   if (at->run == nullptr) run_module(*at, self, arguments);
   return at->run(arguments);
 }

@@ -16,16 +16,24 @@ namespace {
        did_you_mean(name.substr(0, 60), names));
 }
 
+// Columns of a terminal, for UTF-8 text without wide characters.
+std::size_t width_of(const std::string& text) {
+  return static_cast<std::size_t>(std::count_if(text.begin(), text.end(), [](char c) {
+    return (static_cast<unsigned char>(c) & 0xC0) != 0x80;  // not a continuation byte
+  }));
+}
+
 void wrap(std::string& out, const std::string& text, std::size_t indent) {
   constexpr std::size_t kColumns = 100;
   std::size_t column = indent;
   for (const std::string& word : split(text, ' ')) {
-    if (column + word.size() > kColumns) {
+    const std::size_t width = width_of(word);
+    if (column + width > kColumns && column > indent) {
       out.append("\n").append(indent, ' ');
       column = indent;
     }
     out.append(word).append(" ");
-    column += word.size() + 1;
+    column += width + 1;
   }
   while (!out.empty() && out.back() == ' ') out.pop_back();
   out.append("\n");
@@ -105,20 +113,31 @@ bool wants_help(const std::vector<std::string>& arguments) {
   return false;
 }
 
-std::string help_text(const std::vector<Option>& options) {
-  constexpr std::size_t kIndent = 30;
+std::string two_columns(const std::vector<HelpRow>& rows, std::size_t indent) {
   std::string out;
-  for (const Option& o : options) {
-    std::string head = "  " + o.name;
-    if (o.value != nullptr) head.append(" ").append(o.value);
+  for (const HelpRow& row : rows) {
+    const std::string head = "  " + row.name;
+    const std::size_t width = width_of(head);
     out += head;
-    if (head.size() + 2 > kIndent)
-      out.append("\n").append(kIndent, ' ');
+    if (width + 2 > indent)
+      out.append("\n").append(indent, ' ');
     else
-      out.append(kIndent - head.size(), ' ');
-    wrap(out, o.meaning, kIndent);
+      out.append(indent - width, ' ');
+    const std::vector<std::string> lines = split(row.meaning, '\n');
+    for (std::size_t i = 0; i < lines.size(); ++i) {
+      if (i > 0) out.append(indent, ' ');
+      wrap(out, lines[i], indent);
+    }
+    if (lines.empty()) out.append("\n");
   }
   return out;
+}
+
+std::string help_text(const std::vector<Option>& options) {
+  std::vector<HelpRow> rows;
+  for (const Option& o : options)
+    rows.push_back({o.value == nullptr ? o.name : o.name + " " + o.value, o.meaning});
+  return two_columns(rows, 30);
 }
 
 }  // namespace hetu::cli

@@ -34,4 +34,14 @@ bool wants_help(const std::vector<std::string>& arguments);
 /// One line per option, wrapped at 100 columns.
 std::string help_text(const std::vector<Option>& options);
 
+/// One row of a help text.
+struct HelpRow {
+  std::string name;
+  std::string meaning;  ///< may have several lines
+};
+
+/// Two columns, with names of any length: the meanings start at the column `indent`, and below a
+/// name that leaves no gap of two spaces before it. Wrapped at 100 columns.
+std::string two_columns(const std::vector<HelpRow>& rows, std::size_t indent);
+
 }  // namespace hetu::cli

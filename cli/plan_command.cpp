@@ -20,24 +20,30 @@ PlanOptions parse_plan_options(const std::vector<std::string>& arguments, const 
   return told;
 }
 
+namespace {
+
+std::string meaning_of(const Method& m) {
+  std::string text = fmt::format("{}\nLegal: {}, {}.", m.doc, m.stages_rule, m.micros_rule);
+  std::string options;
+  for (const std::string option : m.options) {
+    options += (options.empty() ? "--" : ", --") + option;
+    if (option == "chunks") options += fmt::format(" ({}, default {})", m.chunks_rule, m.chunks);
+  }
+  if (!options.empty()) text += fmt::format(" Takes {}.", options);
+  std::string others;
+  for (const char* a : m.aliases) others.append(others.empty() ? "" : ", ").append(a);
+  return others.empty() ? text : text + fmt::format(" Also: {}.", others);
+}
+
+}  // namespace
+
 std::string plan_help(const char* command, const char* meaning, const Fields& own) {
   PlanOptions unused;
   std::string text = fmt::format(
       "usage: hetu {} METHOD|FILE.csv|FILE.json [options]\n{}\n\nMethods:\n", command, meaning);
-  for (const Method& m : methods()) {
-    text += fmt::format("  {:<17}{}\n{:19}Legal: {}, {}.", m.name, m.doc, "", m.stages_rule,
-                        m.micros_rule);
-    std::string options;
-    for (const std::string option : m.options) {
-      options += (options.empty() ? "--" : ", --") + option;
-      if (option == "chunks")
-        options += fmt::format(" ({}, {} unless told)", m.chunks_rule, m.chunks);
-    }
-    if (!options.empty()) text += fmt::format(" Takes {}.", options);
-    std::string others;
-    for (const char* a : m.aliases) others.append(others.empty() ? "" : ", ").append(a);
-    text += others.empty() ? "\n" : fmt::format(" Also: {}.\n", others);
-  }
+  std::vector<HelpRow> rows;
+  for (const Method& m : methods()) rows.push_back({m.name, meaning_of(m)});
+  text += two_columns(rows, 20);
   return text + "\nOptions:\n" + help_text(options_of(joined(fields(unused), own))) +
          "\nExit status: 0; 1 a plan that fails verification; 2 wrong options or unreadable "
          "input.\n";
