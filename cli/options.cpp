@@ -29,6 +29,7 @@ void wrap(std::string& out, const std::string& text, std::size_t indent) {
   for (const std::string& word : split(text, ' ')) {
     const std::size_t width = width_of(word);
     if (column + width > kColumns && column > indent) {
+      out.pop_back();  // the space behind the word before
       out.append("\n").append(indent, ' ');
       column = indent;
     }
