@@ -3,12 +3,13 @@
 #include <algorithm>
 #include <cstring>
 #include <filesystem>
-#include <fstream>
+#include <sstream>
 #include <utility>
 
 #include "datasets/bert_shard.h"
 #include "datasets/order.h"
 #include "graph/base/error.h"
+#include "graph/base/text_file.h"
 
 namespace hetu {
 namespace {
@@ -176,7 +177,7 @@ std::int64_t bert_vocabulary_size(const std::string& folder) {
   const std::filesystem::path path = std::filesystem::path(folder) / "vocab.txt";
   std::error_code error;
   if (!std::filesystem::exists(path, error)) return 30522;
-  std::ifstream file(path);
+  std::istringstream file(read_text(path.string()));
   std::int64_t lines = 0;
   for (std::string line; std::getline(file, line);) ++lines;
   if (lines == 0) {

@@ -128,12 +128,13 @@ class Reader {
   void name(const std::string& module, const std::string& what);
   void reduce();
   void build();
-  void fill_array(Ref array, const ArrayParts& parts) const;
+  void fill_array(Ref array, const ArrayParts& parts);
+  void count_copy(std::size_t bytes);
   void memoize(std::uint64_t index);
 
   const std::vector<std::uint8_t>& bytes_;
   std::string path_;
-  std::size_t next_ = 0, at_ = 0;
+  std::size_t next_ = 0, at_ = 0, copied_ = 0;
   std::deque<Value> store_;
   std::vector<Ref> stack_, memo_;
 };
@@ -299,6 +300,7 @@ void Reader::reduce() {
     if (given.size() != 2 || given[1]->text != "latin1") wrong("text in an unknown encoding");
     std::string out;
     const std::string& in = given[0]->text;
+    count_copy(in.size());
     for (std::size_t i = 0; i < in.size(); ++i) {
       const auto c = static_cast<std::uint8_t>(in[i]);
       const bool two = c >= 0xc2 && c <= 0xc3 && i + 1 < in.size();
@@ -317,13 +319,20 @@ void Reader::reduce() {
   }
 }
 
-void Reader::fill_array(Ref array, const ArrayParts& parts) const {
+// A few bytes can ask for a copy of the largest text, again and again.
+void Reader::count_copy(std::size_t bytes) {
+  copied_ += bytes;
+  if (copied_ > 8 * bytes_.size()) wrong("the same text too often");
+}
+
+void Reader::fill_array(Ref array, const ArrayParts& parts) {
   const auto& [shape, type, bytes, is_fortran] = parts;
   if (shape->kind != Kind::Tuple || type->kind != Kind::Type || bytes->kind != Kind::Text) {
     wrong("a NumPy array without shape, type and bytes");
   }
   for (const Ref length : shape->items) array->shape.push_back(length->number);
   array->items = {type};
+  count_copy(bytes->text.size());
   array->text = bytes->text;
   if (!is_fortran || array->shape.size() < 2) return;
   // Bytes of another number than the shape's are refused by read_cifar_pickle.

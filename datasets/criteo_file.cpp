@@ -1,6 +1,5 @@
 #include "datasets/criteo_file.h"
 
-#include <fcntl.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -11,6 +10,7 @@
 #include <utility>
 
 #include "graph/base/error.h"
+#include "graph/base/text_file.h"
 
 namespace hetu {
 namespace {
@@ -76,22 +76,16 @@ std::string parse_field(int column, std::string_view field, CriteoRow& row) {
 // A file that is open for reading.
 class Opened {
  public:
-  explicit Opened(const std::string& path)
-      : path_(path), number_(::open(path.c_str(), O_RDONLY | O_CLOEXEC)) {
-    if (number_ < 0) fail(Code::Io, "{}: cannot be opened: {}", path, std::strerror(errno));
-  }
-  ~Opened() { ::close(number_); }
-  Opened(const Opened&) = delete;
-  Opened& operator=(const Opened&) = delete;
+  explicit Opened(const std::string& path) : file_(path) {}
 
   // Up to `bytes` bytes from `offset` on; fewer at the end of the file.
   std::size_t read(char* to, std::size_t bytes, std::int64_t offset) const {
     std::size_t done = 0;
     while (done < bytes) {
-      const ssize_t got =
-          ::pread(number_, to + done, bytes - done, offset + static_cast<std::int64_t>(done));
+      const ssize_t got = ::pread(file_.descriptor(), to + done, bytes - done,
+                                  offset + static_cast<std::int64_t>(done));
       if (got < 0 && errno == EINTR) continue;
-      if (got < 0) fail(Code::Io, "{}: cannot be read: {}", path_, std::strerror(errno));
+      if (got < 0) fail(Code::Io, "{}: cannot be read: {}", file_.path(), std::strerror(errno));
       if (got == 0) break;
       done += static_cast<std::size_t>(got);
     }
@@ -99,8 +93,7 @@ class Opened {
   }
 
  private:
-  const std::string& path_;
-  int number_;
+  InputFile file_;
 };
 
 // N of "day_N"; -1 of other names.

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "graph/base/error.h"
+#include "graph/base/text_file.h"
 
 namespace hetu {
 namespace {
@@ -127,6 +128,7 @@ Dataset& Hdf5File::Impl::dataset(const std::string& name) {
 }
 
 Hdf5File::Hdf5File(std::string path) {
+  check_regular(path);  // the library would wait for a FIFO
   const std::lock_guard lock(library_lock());
   be_quiet();
   const Held access(H5Pcreate(H5P_FILE_ACCESS), H5Pclose);

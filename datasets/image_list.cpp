@@ -14,6 +14,7 @@
 
 #include "datasets/order.h"
 #include "graph/base/error.h"
+#include "graph/base/text_file.h"
 
 namespace hetu {
 namespace {
@@ -162,16 +163,11 @@ std::int64_t ImageList::first_of(int label) const {
 }
 
 std::vector<std::uint8_t> read_whole_file(const std::string& path) {
-  const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (file < 0) fail(Code::Io, "{}: {}", path, std::strerror(errno));
-  const std::unique_ptr<const int, void (*)(const int*)> closed(
-      &file, [](const int* open) { ::close(*open); });
-  struct stat found = {};
-  if (::fstat(file, &found) != 0) fail(Code::Io, "{}: {}", path, std::strerror(errno));
-  std::vector<std::uint8_t> bytes(static_cast<std::size_t>(std::max<off_t>(0, found.st_size)));
+  const InputFile file(path);
+  std::vector<std::uint8_t> bytes(static_cast<std::size_t>(file.bytes()));
   std::size_t have = 0;
   while (have < bytes.size()) {
-    const ssize_t got = ::read(file, bytes.data() + have, bytes.size() - have);
+    const ssize_t got = ::read(file.descriptor(), bytes.data() + have, bytes.size() - have);
     if (got < 0 && errno == EINTR) continue;
     if (got < 0) fail(Code::Io, "{}: {}", path, std::strerror(errno));
     if (got == 0) break;

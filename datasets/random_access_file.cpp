@@ -1,6 +1,5 @@
 #include "datasets/random_access_file.h"
 
-#include <fcntl.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -24,47 +23,31 @@ FileState state_of(const struct stat& found) {
 
 }  // namespace
 
-// O_NONBLOCK: opening a FIFO must not wait for a writer; it is refused below.
-RandomAccessFile::RandomAccessFile(const std::string& path)
-    : path_(path), fd_(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)) {
-  if (fd_ < 0) fail_to("opened", path);
-  struct stat found = {};
-  const bool is_known = fstat(fd_, &found) == 0;
-  if (!is_known || !S_ISREG(found.st_mode)) {
-    const int error = is_known ? EISDIR : errno;
-    close(fd_);
-    errno = error;
-    if (!is_known || S_ISDIR(found.st_mode)) fail_to("read", path);
-    fail(Code::Io, "{}: cannot be read: it is a device or a pipe, not a file", path);
-  }
-  state_ = state_of(found);
-}
-
-RandomAccessFile::~RandomAccessFile() { close(fd_); }
+RandomAccessFile::RandomAccessFile(const std::string& path) : file_(path), state_(state_now()) {}
 
 FileState RandomAccessFile::state_now() const {
   struct stat found = {};
-  if (fstat(fd_, &found) != 0) fail_to("looked at", path_);
+  if (fstat(file_.descriptor(), &found) != 0) fail_to("looked at", path());
   return state_of(found);
 }
 
 void RandomAccessFile::check_unchanged() const {
   const FileState now = state_now();
   if (state_ == now) return;
-  fail(Code::Io, "{}: has changed since it was opened: {} bytes then, {} now; start again", path_,
+  fail(Code::Io, "{}: has changed since it was opened: {} bytes then, {} now; start again", path(),
        state_.bytes, now.bytes);
 }
 
 void RandomAccessFile::read(std::int64_t at, void* to, std::size_t bytes) const {
   auto* out = static_cast<char*>(to);
   while (bytes > 0) {
-    const ssize_t count = pread(fd_, out, bytes, at);
+    const ssize_t count = pread(file_.descriptor(), out, bytes, at);
     if (count < 0 && errno == EINTR) continue;
     if (count < 0)
-      fail(Code::Io, "{}: cannot be read at byte {}: {}", path_, at, std::strerror(errno));
+      fail(Code::Io, "{}: cannot be read at byte {}: {}", path(), at, std::strerror(errno));
     if (count == 0) {
       check_unchanged();
-      fail(Code::Io, "{}: ends at byte {}, where more was expected", path_, at);
+      fail(Code::Io, "{}: ends at byte {}, where more was expected", path(), at);
     }
     out += count;
     at += count;

@@ -12,6 +12,8 @@
 #include <string>
 #include <string_view>
 
+#include "graph/base/text_file.h"
+
 namespace hetu {
 
 /// What tells one state of a file from another.
@@ -25,12 +27,9 @@ class RandomAccessFile {
  public:
   /// Opens a regular file. Throws Io.
   explicit RandomAccessFile(const std::string& path);
-  ~RandomAccessFile();
-  RandomAccessFile(const RandomAccessFile&) = delete;
-  RandomAccessFile& operator=(const RandomAccessFile&) = delete;
 
-  const std::string& path() const { return path_; }
-  int descriptor() const { return fd_; }
+  const std::string& path() const { return file_.path(); }
+  int descriptor() const { return file_.descriptor(); }
 
   /// The state of the file when it was opened.
   const FileState& state() const { return state_; }
@@ -48,8 +47,7 @@ class RandomAccessFile {
  private:
   FileState state_now() const;
 
-  const std::string path_;
-  int fd_ = -1;
+  InputFile file_;
   FileState state_;
 };
 

@@ -1,14 +1,13 @@
 #include "datasets/word_piece.h"
 
 #include <array>
-#include <cerrno>
-#include <cstring>
-#include <fstream>
 #include <limits>
+#include <sstream>
 #include <string_view>
 
 #include "graph/base/error.h"
 #include "graph/base/mix.h"
+#include "graph/base/text_file.h"
 
 namespace hetu {
 namespace {
@@ -21,8 +20,7 @@ constexpr std::string_view kByteOrderMark = "\xef\xbb\xbf";  // some editors beg
 
 WordPiece::WordPiece(const std::string& path, bool lower_case)
     : cutter_(lower_case), tokens_(2, -1), edges_(std::size_t{1} << 12) {
-  std::ifstream file(path);
-  if (!file) fail(Code::Io, "{}: cannot be read: {}", path, std::strerror(errno));
+  std::istringstream file(read_text(path));
   for (std::string line; std::getline(file, line); ++size_) {
     if (!line.empty() && line.back() == '\r') line.pop_back();
     if (size_ == 0 && line.rfind(kByteOrderMark, 0) == 0) line.erase(0, kByteOrderMark.size());

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from typing import TYPE_CHECKING, Any, Protocol
 
-from hetu import _hetu
+from hetu import _hetu, files
 from hetu.arrays import converted, meant_as_rows
 from hetu.place import check_takes, is_whole, path_of, refuse
 
@@ -239,7 +239,7 @@ def stacked(called: str, field: str, arrays: Sequence[numpy.ndarray], names: Seq
 
 def _read_arrow(reader: Any, path: str) -> Any:
     """A table of an Arrow file: one with an index, which begins with a word of its own, or a stream."""
-    with open(path, "rb") as file:
+    with files.open_regular(path) as file:
         indexed = file.read(6) == b"ARROW1" or (file.seek(0) == 0 and file.read(4) == b"FEA1")
         file.seek(0)
         return reader.feather.read_table(path) if indexed else reader.ipc.open_stream(file).read_all()
@@ -266,6 +266,8 @@ def read_table(path: str, fields: Mapping[str, str | Sequence[str]] | None) -> d
         raise NotImplementedError(f"{called}: {ending[1:]} files are read by pyarrow, which is not installed: "
                                   "pip install pyarrow") from None
     try:
+        if os.path.exists(path):  # else pyarrow says so
+            files.check_regular(path)
         read = {"csv": "read_csv", "parquet": "read_table"}
         table = _read_arrow(reader, path) if known[ending] == "feather" else getattr(reader, read[known[ending]])(path)
     except (OSError, ValueError) as error:  # pyarrow's own are of these
@@ -315,9 +317,9 @@ def read_lines(paths: str | Sequence[str], length: int, encode: Callable[[str], 
     tokens: list[Sequence[int]] = []
     for path in [paths] if isinstance(paths, (str, os.PathLike)) else paths:
         try:
-            # Lines end in \n, \r\n or \r, which `open` reads as \n. str.splitlines would cut at other characters, too.
-            with open(path_of(path), encoding="utf-8-sig") as file:
-                lines = file.read().split("\n")
+            # Lines end in \n, \r\n or \r. str.splitlines would cut at other characters, too.
+            text = files.read_bytes(path_of(path)).decode("utf-8-sig")
+            lines = text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
         except UnicodeDecodeError as error:
             refuse(f"Lines: {path}: not UTF-8 text: {error.reason} at byte {error.start}")
         except OSError as error:

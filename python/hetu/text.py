@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hetu import _hetu
+from hetu import _hetu, files
 from hetu.data import Data, checksum_of_file, decoding_threads
 from hetu.graph import current
 from hetu.names import missing_from
@@ -69,7 +69,7 @@ class Vocabulary:
         path = Path(path_of(file))
         path = path / "tokenizer.json" if path.is_dir() else path
         try:
-            raw = path.read_bytes()
+            raw = files.read_bytes(path)
             self._tokenizer = tokenizers.Tokenizer.from_str(raw.decode(json.detect_encoding(raw)))
         except Exception as error:  # its own kinds
             raise ValueError(f"vocabulary '{path}': no tokenizer.json of Hugging Face's tokenizers: {error}") from None
@@ -121,7 +121,7 @@ class Text(Data):
         if length < 1:
             current().refuse(f"text '{path}': length must be >= 1, got {length}")
         self.vocabulary, self.train, self.seed, self.length = vocabulary or Vocabulary(), train, seed, length
-        tokens = np.concatenate([self.vocabulary.encode(file.read_bytes(), str(file)) for file in _files(path)])
+        tokens = np.concatenate([self.vocabulary.encode(files.read_bytes(file), str(file)) for file in _files(path)])
         count = (len(tokens) - 1) // length
         if count < 1:
             current().refuse(f"text '{path}': {len(tokens)} tokens are fewer than one row of {length + 1}")

@@ -370,14 +370,14 @@ TEST_F(BertText, RefusesWhatIsNoTextForIt) {
   expect(with, "none.txt: cannot be opened: No such file");
   with = good;
   with.path = at(".").string();
-  expect(with, "cannot be read: Is a directory");
+  expect(with, "is a directory; give a regular file");
   with = good;
   with.vocabulary = write("bad_vocab.txt", "[PAD]\n[UNK]\n[CLS]\n[SEP]\nw1\n");
   expect(with, "bad_vocab.txt: 5 tokens, and [MASK] is not one of them; expected BERT's vocab.txt");
   with.vocabulary = write("bad_vocab.txt", "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\nw1\nw1\n");
   expect(with, "bad_vocab.txt:7: token 'w1' is there already, in line 6");
   with.vocabulary = at("none.txt").string();
-  expect(with, "none.txt: cannot be read: No such file");
+  expect(with, "none.txt: cannot be opened: No such file");
   with = good;
   with.sequence_length = 4;
   expect(with, "rows of 4 tokens are too short");

@@ -139,6 +139,20 @@ TEST(Cifar, WrongFilesAreToldInOneLine) {
   wrong(ten, "without 'data'");
 }
 
+// Six bytes ask for one more copy of a text, so that a small file would take all memory.
+TEST(Cifar, APickleThatRepeatsATextIsRefused) {
+  std::string text =
+      "\x80\x02"
+      "c_codecs\nencode\nq" +
+      std::string(1, '\0');
+  text += std::string("U\xff", 2) + std::string(255, 'x') + "q\x01U\x06latin1q\x02";
+  for (int i = 0; i < 10000; ++i) text += std::string("h\0h\1h\2\x86R", 8);
+  text += ".";
+  const Bytes bytes(text.begin(), text.end());
+  EXPECT_THAT([&] { read_cifar_pickle(bytes, "file"); },
+              ::testing::ThrowsMessage<Error>(::testing::HasSubstr("the same text too often")));
+}
+
 TEST(CifarPickle, DamageIsToldOrHarmless) {
   std::mt19937 random(17);
   const Bytes right = pickle_of(2);

@@ -282,7 +282,7 @@ TEST(ImageFolder, AVanishedImageEndsInOneLine) {
   Loader loader(std::move(rows), {1, 0, 4, {}, 1});
   Batch batch;
   EXPECT_THAT([&] { loader.next(batch); },
-              ThrowsMessage<Error>(HasSubstr("a/100.jpg: No such file")));
+              ThrowsMessage<Error>(HasSubstr("a/100.jpg: cannot be opened: No such file")));
 }
 
 TEST(ImageFolder, APositionOfOtherImagesIsRefused) {

@@ -236,7 +236,7 @@ class Training(TextCase):
         (alone / "corpus.txt").write_text(self.text.read_text())
         for words_, said in [
             (["--data", alone / "corpus.txt"], "is a text, and there is no vocab.txt beside it: give --vocab FILE"),
-            (["--vocab", self.folder / "none.txt"], "none.txt: cannot be read: No such file"),
+            (["--vocab", self.folder / "none.txt"], "none.txt: cannot be opened: No such file"),
             (["--sequence-length", "200"], "200"),
         ]:
             with self.subTest(words_):

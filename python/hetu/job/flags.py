@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any, NoReturn
 
+from hetu import files
 from hetu.place import path_of
 
 
@@ -85,7 +85,7 @@ def read_flags(path: str, parser: Parser) -> dict[str, Any]:
     OSError."""
     found: dict[str, Any] = {}
     lines: dict[str, int] = {}
-    for number, line in enumerate(Path(path).read_text().splitlines(), 1):
+    for number, line in enumerate(files.read_bytes(path).decode().splitlines(), 1):
         if not (text := line.split(" #")[0].strip()) or text.startswith("#") or text == "---":
             continue
         name, colon, value = (part.strip() for part in text.partition(":"))

@@ -20,6 +20,9 @@ from pathlib import Path
 from types import UnionType
 from typing import Any, get_args, get_type_hints
 
+from hetu import files
+from hetu.place import path_of
+
 # The class of hetu.models that reads each model type.
 READERS = {
     "bert": "Bert", "gemma": "Llama", "gemma3_text": "Llama", "gpt2": "Gpt", "granite": "Llama", "llama": "Llama",
@@ -63,21 +66,9 @@ class ModelType:
     translate: Callable[[dict[str, Any]], dict[str, Any]] | None = None
 
 
-_MOST_BYTES = 64 << 20  # those of published models have some thousands
-
-
 def load(path: Path) -> dict[str, Any]:
     """Returns the object of a JSON file in UTF-8, UTF-16 or UTF-32. Raises ValueError with the file's name."""
-    if path.stat().st_size > _MOST_BYTES:
-        raise ValueError(f"{path}: has {path.stat().st_size} bytes, too many for a model's configuration")
-    try:
-        loaded = json.loads(path.read_bytes())
-    except json.JSONDecodeError as error:
-        raise ValueError(f"{path}:{error.lineno}: not JSON: {error.msg}") from None
-    except UnicodeDecodeError as error:
-        raise ValueError(f"{path}: not text in UTF-8, UTF-16 or UTF-32: {error.reason} at byte {error.start}") from None
-    except RecursionError:
-        raise ValueError(f"{path}: not a configuration: it is nested too deeply") from None
+    loaded = files.read_json(path, most=64 << 20)  # published models have some thousand bytes
     if not isinstance(loaded, dict):
         raise ValueError(f"{path}: holds no JSON object with a model's configuration")
     return loaded
@@ -85,7 +76,7 @@ def load(path: Path) -> dict[str, Any]:
 
 def in_folder(name: str) -> Path:
     """Returns the path of a configuration: the file itself, or the `config.json` of a folder."""
-    path = Path(name).expanduser()
+    path = Path(path_of(name))
     return path / "config.json" if path.is_dir() else path
 
 

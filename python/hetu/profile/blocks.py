@@ -12,7 +12,6 @@ block is trained as any model is, one micro-batch per step, and its share of the
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import sys
 import tempfile
@@ -21,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from hetu import _hetu, init, models, one_line_errors, optim
+from hetu import _hetu, files, init, models, one_line_errors, optim
 from hetu.data import Batches
 from hetu.functions import step_mean
 from hetu.graph import Value, cut, new_graph, parameter
@@ -129,7 +128,7 @@ def block_times(shape: Shape, size: int, warm_up: int, runs: int, threads: int) 
         trace = Path(folder) / "trace.json"
         for _ in job.run("train", steps=runs + 1, trace=str(trace)):  # the first of a trace does not count
             pass
-        costs = json.loads(trace.read_text())["metadata"]["costs"]["blocks"][BLOCK]
+        costs = files.read_json(trace)["metadata"]["costs"]["blocks"][BLOCK]
     return costs["forward"], costs["input_grad"] + costs["weight_grad"]
 
 
@@ -218,7 +217,7 @@ def main(arguments: list[str] | None = None) -> int:
         if given.output is None:
             print(text, end="")
         else:
-            given.output.write_text(text)
+            files.write_text(given.output, text)
             print(f"{given.output}: {given.model}, batch sizes 1 to {given.largest}, means of {given.runs} runs after "
                   f"{given.warm_up}")
     return 0

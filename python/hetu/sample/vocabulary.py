@@ -9,12 +9,11 @@ neighbouring pieces, again and again.
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 from collections import Counter
 from pathlib import Path
 
-from hetu import _hetu, one_line_errors
+from hetu import _hetu, files, one_line_errors
 from hetu.sample.prose import SPECIAL, train_vocabulary
 
 LETTERS = 1000  # at most; words with others are [UNK]
@@ -37,12 +36,7 @@ def text_options(given: argparse.Namespace) -> dict[str, object]:
 
 def write_vocabulary(path: Path, tokens: list[str]) -> None:
     """A token per line, whole or not at all."""
-    unfinished = path.with_name(f"{path.name}.{os.getpid()}")
-    try:
-        unfinished.write_text("".join(token + "\n" for token in tokens), encoding="utf-8")
-        os.replace(unfinished, path)
-    finally:
-        unfinished.unlink(missing_ok=True)
+    files.write_text(path, "".join(token + "\n" for token in tokens))
 
 
 def main(arguments: list[str] | None = None) -> int:

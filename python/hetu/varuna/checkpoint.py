@@ -20,7 +20,7 @@ from typing import Any
 
 import torch
 
-from hetu import _hetu
+from hetu import _hetu, files
 
 COMMON = "opt-common-state"
 Files = dict[str, dict[str, Any]]  # what each file holds, by its name
@@ -51,9 +51,7 @@ def mark(folder: Path, rank: int, marker: Mapping[str, Any]) -> None:
     the names of tensors in each."""
     place = _marker(folder, rank)
     place.parent.mkdir(parents=True, exist_ok=True)
-    beside = place.with_name(f".{place.name}.part")
-    beside.write_text(json.dumps(dict(marker), indent=1))
-    os.replace(beside, place)
+    files.write_text(place, json.dumps(dict(marker), indent=1))
 
 
 def unmark(folder: Path, rank: int) -> None:
@@ -80,7 +78,7 @@ def markers_of(folder: Path, complete: bool) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = []
     for rank in range(_ranks(folder)):
         place = _marker(folder, rank)
-        marker = json.loads(place.read_text()) if place.is_file() else {}
+        marker = files.read_json(place) if place.is_file() else {}
         if complete and (not marker or (found and marker["save"] != found[0]["save"])):
             raise OSError(f"{folder}: not complete: markers/{place.name} {'is of another save' if marker else 'is missing'}")
         if marker:
@@ -117,7 +115,7 @@ def latest(store: str | os.PathLike[str]) -> int | None:
 def _ranks(folder: Path) -> int:
     """Of the job that saved: the first marker says it."""
     for place in sorted(folder.glob("markers/complete_*.txt")):
-        return int(json.loads(place.read_text())["ranks"])
+        return int(files.read_json(place)["ranks"])
     raise OSError(f"{folder}: not complete: no marker is there")
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from hetu import _hetu
+from hetu import _hetu, files
 from hetu.process import leave
 from hetu.torch.measured import PieceCost, piece_costs
 from hetu.torch.tracing import first_tensor, split_at_cut_points
@@ -100,8 +100,6 @@ class Profiler:
 
     def _write(self, path: Path, by_size: dict[int, Any]) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
-        known = json.loads(path.read_text()) if self.adds and path.is_file() else {}
+        known = files.read_json(path) if self.adds and path.is_file() else {}
         known.update({str(size): told for size, told in by_size.items()})
-        beside = path.with_name(path.name + ".part")
-        beside.write_text(json.dumps(known, indent=1))
-        os.replace(beside, path)
+        files.write_text(path, json.dumps(known, indent=1))

@@ -1,0 +1,96 @@
+"""Files that somebody names: opened only if they are regular files, and replaced as a whole. The Python side of
+graph/base/text_file.h; the standard library alone, so that the launcher can use it."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import json
+import os
+import stat
+from collections.abc import Iterator
+from typing import Any, BinaryIO
+
+MOST_JSON = 1 << 30  # bytes
+
+
+def open_regular(path: str | os.PathLike[str]) -> BinaryIO:
+    """Opens a regular file for reading, without waiting: opening a FIFO in the usual way blocks until somebody writes into
+    it. Throws OSError for anything else."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    try:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise OSError(errno.EINVAL, "is not a regular file", os.fspath(path))
+        return os.fdopen(descriptor, "rb")
+    except BaseException:
+        os.close(descriptor)
+        raise
+
+
+def check_regular(path: str | os.PathLike[str]) -> None:
+    """Throws OSError unless it is a regular file that can be read. For libraries that open files by name."""
+    open_regular(path).close()
+
+
+def read_bytes(path: str | os.PathLike[str]) -> bytes:
+    """Returns what a regular file holds. Throws OSError."""
+    with open_regular(path) as file:
+        return file.read()
+
+
+def read_json(path: str | os.PathLike[str], most: int = MOST_JSON) -> Any:
+    """Returns the value of a JSON file in UTF-8, UTF-16 or UTF-32. Throws OSError, and ValueError with the file's name: no
+    JSON, larger than `most` bytes, or nested too deeply for the parser."""
+    with open_regular(path) as file:
+        size = os.fstat(file.fileno()).st_size
+        if size > most:
+            raise ValueError(f"{os.fspath(path)}: has {size} bytes, and at most {most} are read")
+        text = file.read()
+    return parse_json(text, os.fspath(path))
+
+
+def parse_json(text: bytes | str, origin: str) -> Any:
+    """Returns the value of a JSON text from the file `origin`. Throws ValueError as read_json."""
+    try:
+        return json.loads(text)
+    except RecursionError:
+        raise ValueError(f"{origin}: not read: its brackets nest too deeply") from None
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{origin}: not JSON: not text in UTF-8, UTF-16 or UTF-32: {error.reason} at byte {error.start}") from None
+    except json.JSONDecodeError as error:
+        raise ValueError(f"{origin}:{error.lineno}: not JSON: {error.msg}") from None
+
+
+@contextlib.contextmanager
+def replaced(path: str | os.PathLike[str]) -> Iterator[str]:
+    """Gives the name of a new file to write, beside the file that it then replaces by renaming. After an error the file is
+    what it was. Symbolic links are followed and stay. A device or a FIFO is not replaced: its own name is given."""
+    target = os.path.realpath(path)
+    try:
+        there: int | None = os.stat(path).st_mode
+    except FileNotFoundError:
+        there = None
+    if there is not None and not stat.S_ISREG(there):
+        if stat.S_ISDIR(there):
+            raise IsADirectoryError(f"{os.fspath(path)}: is a directory; name a file")
+        yield os.fspath(path)
+        return
+    beside = f"{target}.{os.getpid()}.tmp"
+    try:
+        yield beside
+        if there is not None:
+            os.chmod(beside, stat.S_IMODE(there))
+        os.rename(beside, target)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(beside)
+        raise
+
+
+def write_text(path: str | os.PathLike[str], text: str) -> None:
+    """Replaces a file by this text in UTF-8, whole and on disk. Throws OSError."""
+    with replaced(path) as beside, open(beside, "w", encoding="utf-8") as file:
+        file.write(text)
+        file.flush()
+        with contextlib.suppress(OSError):  # devices and FIFOs have nothing to sync
+            os.fsync(file.fileno())
