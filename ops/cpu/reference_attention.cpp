@@ -122,8 +122,13 @@ struct FusedAttention : AttentionShape {
           static_cast<T>(dot(q, k + j * kv_width, columns) * scale + bias<T>(mask, c, at, j)));
     };
     double top = -kInfinity, sum = 0;
-    for (std::int64_t j = seen.begin; j < seen.end; ++j) top = std::max(top, score(j));
-    if (top == -kInfinity) return;
+    bool hides = mask.adds();  // what the mask added hides every key; a NaN is not hidden
+    for (std::int64_t j = seen.begin; j < seen.end; ++j) {
+      const double x = score(j);
+      top = std::max(top, x);
+      hides = hides && x == -kInfinity;
+    }
+    if (hides) return;
     for (std::int64_t j = seen.begin; j < seen.end; ++j) sum += std::exp(score(j) - top);
     stats[0] = static_cast<T>(top);
     stats[1] = static_cast<T>(1 / sum);

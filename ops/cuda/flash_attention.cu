@@ -109,13 +109,14 @@ struct FlashForward : Flash<T> {
     const int columns = static_cast<int>(this->s.columns), step = tile_step<float>(this->padded());
     block.each(rows * columns, [=, this](int i) {
       const int row = i / columns, column = i % columns;
-      const float value = sum[row] > 0 ? made[row * step + column] / sum[row] : 0.0F;
+      // 0 where a query sees nothing; the sum of a row with a NaN is one.
+      const float value = sum[row] != 0 ? made[row * step + column] / sum[row] : 0.0F;
       y[this->query(this->below(first, row)) + column] = static_cast<T>(value);
     });
     block.each(rows, [=, this](int i) {
       float* const kept = this->stats + 2 * this->row_of(this->below(first, i));
-      kept[0] = sum[i] > 0 ? top[i] : 0.0F;
-      kept[1] = sum[i] > 0 ? 1 / sum[i] : 0.0F;
+      kept[0] = sum[i] != 0 ? top[i] : 0.0F;
+      kept[1] = sum[i] != 0 ? 1 / sum[i] : 0.0F;
     });
   }
 };

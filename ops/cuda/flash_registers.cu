@@ -123,7 +123,7 @@ struct RegistersForward : FlashRegisters<T, Wide> {
     float* const of_rows = this->stats + 2 * this->row_of(first);
     RowValues factor;
     factor.each([&](const Place& p, float& x) {
-      const bool any = sum[p] > 0;
+      const bool any = sum[p] != 0;  // false where a query sees nothing; the sum may be NaN
       const float inverse = any ? 1 / sum[p] : 0.0F;
       x = inverse * this->kept_scale();
       if (p.column != 0 || p.row >= rows) return;
