@@ -98,19 +98,9 @@ class CudaQueue final : public Queue {
   void* stream() override { return bench_.stream; }
   void take_thread() override { use_card(); }
 
-  Event record() override {
-    auto coming = std::make_shared<Event::Coming>();
-    const std::lock_guard lock(mutex_);
-    use_card();
-    OwnedEvent event = spare_event();
-    check(cudaEventRecord(event.get(), cuda_stream()), "event");
-    {
-      const std::lock_guard waiting(waiting_mutex_);
-      waiting_.push_back({std::move(event), coming, downloads_->taken()});
-    }
-    changed_.notify_one();
-    return Event(std::move(coming));
-  }
+  Event record() override { return record(/*recovers=*/false); }
+
+  void recover() override { record(/*recovers=*/true).wait(); }
 
   Mark mark() override {
     const std::lock_guard lock(mutex_);
@@ -152,7 +142,22 @@ class CudaQueue final : public Queue {
     OwnedEvent event;
     std::shared_ptr<Event::Coming> coming;
     std::vector<cuda::Downloads::Piece> downloads;
+    bool recovers = false;  // forgets the failure once it is reached
   };
+
+  Event record(bool recovers) {
+    auto coming = std::make_shared<Event::Coming>();
+    const std::lock_guard lock(mutex_);
+    use_card();
+    OwnedEvent event = spare_event();
+    check(cudaEventRecord(event.get(), cuda_stream()), "event");
+    {
+      const std::lock_guard waiting(waiting_mutex_);
+      waiting_.push_back({std::move(event), coming, downloads_->taken(), recovers});
+    }
+    changed_.notify_one();
+    return Event(std::move(coming));
+  }
 
   cudaStream_t cuda_stream() const { return static_cast<cudaStream_t>(bench_.stream); }
 
@@ -217,6 +222,10 @@ class CudaQueue final : public Queue {
       try {
         use_card();
         check(cudaEventSynchronize(next.event.get()), "a kernel");
+        if (next.recovers) {
+          error = nullptr;
+          *fault_ = cuda::Fault();
+        }
         look_for_fault();
       } catch (...) {
         if (!error) error = std::current_exception();

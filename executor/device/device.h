@@ -68,6 +68,10 @@ class Queue {
   virtual Mark mark() { return nullptr; }
   /// What it is given from here on begins once `mark` is reached. Not in what repeat() is given.
   virtual void after(const Mark& /*mark*/) {}
+  /// Waits until the queue is idle and forgets a failure, so that work given from here on runs
+  /// again. Without this call, each event after a failure reports that failure. A device that
+  /// failed for good reports it again at the next event.
+  virtual void recover() {}
   /// Gives it what `give` gives it, as one: the second call with a key records it, and later ones
   /// run the record again and do not call `give`, which must give the same then but for what work
   /// reads in the device's memory. Returns whether it was so. Where nothing is recorded, or this

@@ -71,10 +71,18 @@ class FarQueue final : public Queue {
     return Event(std::move(coming));
   }
 
+  void recover() override {
+    recording_ = nullptr;
+    auto coming = std::make_shared<Event::Coming>();
+    give({{}, coming, /*recovers=*/true});
+    Event(std::move(coming)).wait();
+  }
+
  private:
   struct Task {
     std::function<void(Reach)> work;
     std::shared_ptr<Event::Coming> event;  // in its place
+    bool recovers = false;                 // forgets the failure before the event
   };
 
   void push(std::function<void(Reach)> work) override {
@@ -101,6 +109,7 @@ class FarQueue final : public Queue {
       const Task task = std::move(tasks_.front());
       tasks_.pop_front();
       lock.unlock();
+      if (task.recovers) error = nullptr;
       if (task.event) {
         task.event->happen(std::chrono::steady_clock::now().time_since_epoch().count(), error);
       } else if (!error) {

@@ -3,10 +3,13 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <filesystem>
+#include <mutex>
 #include <random>
 #include <utility>
 #include <vector>
 
+#include "executor/device/fork_gate.h"
 #include "executor/predict/saved_model.h"
 #include "graph/base/error.h"
 
@@ -147,6 +150,7 @@ struct Generator::Impl {
     }
   }
 
+  std::mutex mutex;  // a text goes on from the state of the call, which no other one may change
   Steps one;
   std::unique_ptr<Steps> several;
 };
@@ -186,6 +190,8 @@ Array Generator::generate(const ArrayView& ids, const GenerateOptions& options) 
   auto* const to = reinterpret_cast<std::int32_t*>(out.bytes.data());
   for (std::int64_t r = 0; r < rows; ++r)
     std::memcpy(to + r * all, from + r * given, given * sizeof(std::int32_t));
+  const NoFork whole;
+  const std::lock_guard lock(impl_->mutex);
   std::mt19937_64 random(options.seed);
   for (std::int64_t first = 0; first < rows; first += impl_->one.rows()) {
     impl_->go_on({to + first * all, std::min(impl_->one.rows(), rows - first), all, given},

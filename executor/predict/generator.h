@@ -19,6 +19,9 @@ struct GenerateOptions {
   std::uint64_t seed = 0;  ///< of what is drawn
 };
 
+/// A saved model that continues texts. Any number of threads may share one object: its calls run
+/// one after the other. A call that throws changes nothing. Forked children may call it, as
+/// Predictor.
 class Generator {
  public:
   /// What Python's save_generator saved. Throws Io and InvalidArgument as Predictor does, and where
@@ -35,7 +38,7 @@ class Generator {
   /// Tokens that the model knows: ids are from 0 to below it.
   std::int64_t words() const;
 
-  /// int32 [rows, T + tokens] of ids int32 [rows, T], these first. One caller at a time. Throws
+  /// int32 [rows, T + tokens] of ids int32 [rows, T], these first. Throws
   /// InvalidArgument: ids of another type or shape, out of range, or more than length() in all; a
   /// row whose logits are no numbers.
   Array generate(const ArrayView& ids, const GenerateOptions& options);

@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <cstring>
+#include <mutex>
 #include <utility>
 
+#include "executor/device/fork_gate.h"
 #include "executor/device/threads.h"
 #include "executor/predict/saved_model.h"
 #include "executor/stage/stage.h"
@@ -53,8 +55,9 @@ struct Carried {
 }  // namespace predictor_parts
 
 struct Predictor::Impl {
-  Impl(SavedModel model, const PredictorOptions& options)
-      : rows(options.rows > 0 ? options.rows : model.rows),
+  Impl(SavedModel model, const PredictorOptions& options, int count)
+      : thread_count(count),
+        rows(options.rows > 0 ? options.rows : model.rows),
         graph(options.kernels == KernelChoice::Best ? channels_last(fused(model.graph), op_set())
                                                     : std::move(model.graph)),
         plan(forward_plan()),
@@ -112,10 +115,7 @@ struct Predictor::Impl {
       if (const auto found = from_output.find(feed.field); found != from_output.end()) {
         std::vector<std::byte>& start = found->second.start;
         if (is_fresh) start.assign(feed.loc.stride, std::byte{0});
-        if (start.empty()) continue;
-        stage->feed(feed, 0, start.data());
-        device->queue().record().wait();
-        start = {};
+        if (!start.empty()) stage->feed(feed, 0, start.data());
         continue;
       }
       const auto* const data = static_cast<const std::byte*>(fields.at(feed.field).data);
@@ -129,6 +129,38 @@ struct Predictor::Impl {
     }
     device->queue().record().wait();
     is_fresh = false;
+    for (auto& [field, carried] : from_output) {
+      carried.start = {};  // kept until here: a call that fails is made again from it
+      if (carried.is_kept) carried.places += carried.step;
+    }
+  }
+
+  // After an error in forward(): the next call finds the state from before.
+  void recover() {
+    try {
+      device->uploads().recover();
+      device->queue().recover();
+      context.kept_bytes = 0;
+      stage->recover();
+    } catch (const std::exception&) {  // the device has failed for good, and the next call says so
+    }
+  }
+
+  void check_process() const {
+    require(device->in_host_memory() || !process.is_forked(),
+            "this predictor was loaded in process {}, and device '{}' can't be used in a forked "
+            "child. Load the model in the child",
+            process.id(), device->name());
+  }
+
+  // Lets one caller in at a time.
+  template <class Work>
+  auto alone(const Work& work) {
+    check_process();
+    const NoFork whole;
+    const std::lock_guard lock(mutex);
+    const Threads while_it_runs(thread_count);
+    return work();
   }
 
   // What an output was becomes the field's, all of it or behind what is kept.
@@ -143,7 +175,6 @@ struct Predictor::Impl {
     const std::int64_t begin = carried.places * (row / carried.most);
     for (std::int64_t r = 0; r < carried_rows; ++r)
       device->queue().copy(to + r * row + begin, data + r * added, added);
-    carried.places += carried.step;
   }
 
   const StageFeed& feed_of(const std::string& field) const {
@@ -166,13 +197,17 @@ struct Predictor::Impl {
               "field '{}' is not carried there, of another type, or was itself taken and not used",
               field);
     }
+    std::map<std::string, std::vector<std::byte>> found;  // all of it, before anything changes
+    for (const auto& [field, there] : other.from_output) {
+      std::vector<std::byte>& bytes = found[field];
+      bytes.resize(other.feed_of(field).loc.stride / other.rows * other.carried_rows);
+      other.device->queue().download(bytes.data(), there.held,
+                                     static_cast<std::int64_t>(bytes.size()));
+    }
+    other.device->queue().record().wait();
     for (auto& [field, carried] : from_output) {
-      const Carried& there = other.from_output.at(field);
-      carried.start.resize(other.feed_of(field).loc.stride / other.rows * other.carried_rows);
-      other.device->queue().download(carried.start.data(), there.held,
-                                     static_cast<std::int64_t>(carried.start.size()));
-      other.device->queue().record().wait();
-      carried.places = there.places;
+      carried.start = std::move(found.at(field));
+      carried.places = other.from_output.at(field).places;
     }
     carried_rows = other.carried_rows;
     is_fresh = false;
@@ -232,6 +267,9 @@ struct Predictor::Impl {
     carried_rows = count;
   }
 
+  std::mutex mutex;
+  const OwnProcess process;
+  const int thread_count;
   const std::int64_t rows;
   const Graph graph;
   const Schedule plan;
@@ -249,8 +287,11 @@ Predictor::Predictor(const std::string& folder, const PredictorOptions& options)
 Predictor::Predictor(SavedModel model, const PredictorOptions& options) {
   require(options.rows >= 0 && options.threads >= 0,
           "predictor: rows {} and threads {} must be at least 0", options.rows, options.threads);
-  set_threads(options.threads > 0 ? options.threads : std::min(threads(), machine_cores()));
-  impl_ = std::make_unique<Impl>(std::move(model), options);
+  watch_forks();
+  const NoFork whole;
+  const int count = options.threads > 0 ? options.threads : std::min(threads(), machine_cores());
+  const Threads while_made(count);
+  impl_ = std::make_unique<Impl>(std::move(model), options, count);
 }
 
 Predictor::~Predictor() = default;
@@ -260,18 +301,31 @@ const Graph& Predictor::graph() const { return impl_->graph; }
 std::int64_t Predictor::rows() const { return impl_->rows; }
 
 void Predictor::carry(const std::string& output, const std::string& field) {
-  impl_->bind(output, field, /*is_kept=*/false);
+  impl_->alone([&] { impl_->bind(output, field, /*is_kept=*/false); });
 }
 
 void Predictor::keep(const std::string& output, const std::string& field) {
-  impl_->bind(output, field, /*is_kept=*/true);
+  impl_->alone([&] { impl_->bind(output, field, /*is_kept=*/true); });
 }
 
-void Predictor::take(const Predictor& other) { impl_->take(*other.impl_); }
+void Predictor::take(const Predictor& other) {
+  require(this != &other, "a predictor can't take the state of itself");
+  impl_->check_process();
+  const NoFork whole;
+  const std::scoped_lock lock(impl_->mutex, other.impl_->mutex);
+  impl_->take(*other.impl_);
+}
 
-void Predictor::reset() { impl_->reset(); }
+void Predictor::reset() {
+  impl_->alone([&] { impl_->reset(); });
+}
 
 std::map<std::string, Array> Predictor::predict(const std::map<std::string, ArrayView>& fields) {
+  return impl_->alone([&] { return predict_alone(fields); });
+}
+
+std::map<std::string, Array> Predictor::predict_alone(
+    const std::map<std::string, ArrayView>& fields) {
   const std::int64_t rows = impl_->check(fields);
   impl_->check_carried(rows);
   const std::vector<StageFetch>& fetches = impl_->stage->plan().fetches;
@@ -289,7 +343,12 @@ std::map<std::string, Array> Predictor::predict(const std::map<std::string, Arra
     array.bytes.reserve(static_cast<std::size_t>(fetch.bytes / impl_->rows * rows));
   }
   for (std::int64_t first = 0; first < rows; first += impl_->rows) {
-    impl_->forward(fields, first, std::min(impl_->rows, rows - first));
+    try {
+      impl_->forward(fields, first, std::min(impl_->rows, rows - first));
+    } catch (...) {
+      impl_->recover();
+      throw;
+    }
     for (const std::size_t f : given) {
       const std::byte* const data = impl_->stage->fetched_bytes(f, 0);
       std::vector<std::byte>& bytes = out[fetches[f].name].bytes;

@@ -24,6 +24,13 @@ struct PredictorOptions {
   int threads = 0;  ///< of kernels; 0: as they are, at most those of machine_cores()
 };
 
+/// A saved model. Any number of threads may share one object: its calls run one after the other,
+/// each on PredictorOptions::threads threads. For calls side by side, load the model once per
+/// thread. A call that throws changes nothing: later calls give what they would have given without
+/// it.
+///
+/// A process may load a model, fork, and call predict() in its children (device "cpu"; elsewhere
+/// calls in a child throw). fork() waits until no call runs.
 class Predictor {
  public:
   /// Throws as read_model and load_checkpoint (Io), and as compile_stage.
@@ -41,7 +48,7 @@ class Predictor {
 
   /// The fetches of as many rows as the fields have, by name: [rows, ...], or [k * rows, ...]. In
   /// evaluation mode: no dropout, batch norms by their running statistics. Every field of the graph
-  /// is given, and no other, dense, along the batch axis of equal length. One caller at a time.
+  /// is given, and no other, dense, along the batch axis of equal length.
   /// Throws InvalidArgument, naming the field: unknown, missing, another type or shape.
   std::map<std::string, Array> predict(const std::map<std::string, ArrayView>& fields);
 
@@ -55,12 +62,14 @@ class Predictor {
   /// zeros. A call for which no place is left throws InvalidArgument, as do other shapes.
   void keep(const std::string& output, const std::string& field);
   /// Carried and kept fields become what those of the same names are in `other`, which must carry
-  /// the same ones, of the same types, or InvalidArgument is thrown.
+  /// the same ones, of the same types, or InvalidArgument is thrown. Not of itself.
   void take(const Predictor& other);
   /// Carried and kept fields are zeros again, of any number of rows.
   void reset();
 
  private:
+  std::map<std::string, Array> predict_alone(const std::map<std::string, ArrayView>& fields);
+
   struct Impl;
   std::unique_ptr<Impl> impl_;
 };

@@ -110,6 +110,16 @@ void Stage::begin_run() {
   memory_.restart_versions();
 }
 
+void Stage::recover() {
+  memory_.release_all();
+  validated_ = kNone;
+  is_rounded_ = false;
+  rounded_at_ = kNone;  // the run may have stopped in the middle of rounding
+  functions_.recover();
+  messages_.recover();
+  free_feeds_.assign(free_feeds_.size(), device_.queue().mark());
+}
+
 void Stage::begin_sums() {
   gradients_.begin_sums();
   backwards_ = 0;

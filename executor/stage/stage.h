@@ -42,6 +42,10 @@ class Stage {
   StageMessages& messages() { return messages_; }
 
   void begin_run();
+  /// After an error in a run: everything that the run held is free again, and the next run starts
+  /// as if that run had not been. Weights and optimizer states stay as they are. The device's
+  /// queues must have recovered.
+  void recover();
   /// The fields of a step are about to come, and have come: then slots of micro-batches that run on
   /// another replica are given back.
   void begin_batch(int first_micro);

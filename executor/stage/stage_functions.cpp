@@ -210,6 +210,7 @@ const Function& StageFunctions::of_samples(const Function& function, std::int64_
   if (short_.size() >= kKept) short_.clear();
   Function made = with_samples(graph_, plan_, function, samples);
   if (made.scratch_bytes > short_scratch_bytes_) {
+    short_scratch_bytes_ = 0;
     short_scratch_.reset();
     short_scratch_ = device_.alloc(made.scratch_bytes);
     require(short_scratch_ != nullptr, "device {} has no memory for a short batch", device_.name());

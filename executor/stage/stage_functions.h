@@ -67,6 +67,8 @@ class StageFunctions {
   void run(const Function& function, int micro, How how);
   /// Forward or count of a micro-batch that may be short, or of no samples.
   void run_samples(const Function& function, int micro);
+  /// After an error in run() or run_samples(): the next call starts afresh.
+  void recover() { scratch_ = nullptr; }
 
  private:
   static constexpr std::size_t kKept = 16;  // functions of fewer samples

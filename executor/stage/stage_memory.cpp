@@ -1,5 +1,6 @@
 #include "executor/stage/stage_memory.h"
 
+#include <algorithm>
 #include <numeric>
 
 #include "executor/compile/lifetime.h"
@@ -30,6 +31,16 @@ void SlotRing::release(int micro) {
   if (of == kNone) return;
   free_.push_back(of);
   of = kNone;
+}
+
+void SlotRing::release_all() {
+  free_.resize(slots_);
+  std::iota(free_.begin(), free_.end(), 0);
+  std::fill(slot_of_.begin(), slot_of_.end(), kNone);
+}
+
+void WeightVersions::drop_all() {
+  for (Slot& s : slots_) s.users = 0;
 }
 
 WeightVersions::Slot& WeightVersions::at(int version) {
@@ -95,6 +106,13 @@ void StageMemory::done_with_weights(int micro) {
   if (version == kNone) return;
   versions_.drop(version);
   version = kNone;
+}
+
+void StageMemory::release_all() {
+  for (std::size_t r = 0; r < rings_.size(); ++r)
+    if (r != kTapRing) rings_[r].release_all();
+  versions_.drop_all();
+  std::fill(version_of_.begin(), version_of_.end(), kNone);
 }
 
 void StageMemory::advance_weights(int wanted) {

@@ -34,6 +34,8 @@ class SlotRing {
   int take(int micro);
   /// Gives the micro-batch's slot back; nothing happens if it has none.
   void release(int micro);
+  /// Gives all slots back.
+  void release_all();
 
  private:
   std::vector<int>
@@ -55,6 +57,8 @@ class WeightVersions {
   int slot_of(int version) const;
   void hold(int version) { ++at(version).users; }
   void drop(int version) { --at(version).users; }
+  /// No micro-batch needs any version any more.
+  void drop_all();
   /// Makes room for the version after the newest, which becomes it, and returns its slot: that of
   /// the newest before if nobody holds it and no later micro-batch will use a version below
   /// `wanted`, so that it may be changed in place. Throws Internal if there is no slot.
@@ -131,6 +135,9 @@ class StageMemory {
   /// WeightVersions::advance.
   void advance_weights(int wanted);
   void restart_versions() { versions_.restart(); }
+  /// After an error in a run: no micro-batch holds a slot or a version of weights any more. Taps of
+  /// K-FAC stay, which belong to several steps.
+  void release_all();
 
   /// How often somebody was given the newest version, and might have changed it.
   std::int64_t handed_out() const { return handed_out_; }

@@ -91,6 +91,10 @@ void StageMessages::overwrites(bool backward, std::vector<const void*>& addresse
   }
 }
 
+void StageMessages::recover() {
+  for (std::vector<Event>& events : uploaded_) events.assign(events.size(), Event());
+}
+
 Buffer StageMessages::out_buffer(const Instr& send) {
   const Boundary& b = boundary(false, send.kind == Kind::SendBackward, send.part);
   SlotRing& ring = memory_.ring(b.ring);

@@ -29,6 +29,9 @@ class StageMessages {
   /// What others made for it is needed no longer.
   void release_incoming(bool backward, int micro);
 
+  /// After an error in a run: forgets the events of its copies, which report that error.
+  void recover();
+
   /// As in Stages.
   Buffer out_buffer(const Instr& send);
   std::optional<Buffer> in_buffer(const Instr& recv);

@@ -21,6 +21,9 @@ class Predictor:
     folder: what job.save wrote. rows: samples computed at once; 0: as many as a micro-batch of that job had, so that
     the bits are those of job.predict. threads: of kernels; 0: all cores that this process
     may use. Throws OSError where the folder holds no model.
+
+    Threads may share one predictor: their calls run one after the other. A call that raises changes nothing. A process may
+    load a model and fork; its children may call it (on device cpu).
     """
 
     def __init__(self, folder: str, rows: int = 0, threads: int = 0, device: str = "cpu") -> None:

@@ -110,8 +110,8 @@ void bind_predict(nb::module_& m) {
           nb::arg("folder"), nb::arg("rows") = 0, nb::arg("threads") = 0, nb::arg("device") = "cpu",
           nb::call_guard<nb::gil_scoped_release>())
       .def("predict", &predict, "name -> array of each output; `fields`: name -> array, dense.")
-      .def("carry", &Predictor::carry)
-      .def("reset", &Predictor::reset)
+      .def("carry", &Predictor::carry, nb::call_guard<nb::gil_scoped_release>())
+      .def("reset", &Predictor::reset, nb::call_guard<nb::gil_scoped_release>())
       .def_prop_ro("rows", &Predictor::rows)
       .def_prop_ro("fields", [](const Predictor& p) { return fields_of(p.graph()); })
       .def_prop_ro("outputs",

@@ -8,7 +8,7 @@ set -euo pipefail
 cd "$(dirname "$(readlink -f "$0")")/../.."
 options=() build=() tests=(-L unit -LE slow)
 if [ "$1" = tsan ]; then
-  names=(comm_test interpreter_test rehearse_test datasets_test executor_test average_test ps_test ps_server_test)
+  names=(comm_test interpreter_test rehearse_test datasets_test executor_test predictor_test average_test ps_test ps_server_test)
   build=(--target "${names[@]}")
   tests=(-R "^($(IFS='|'; printf '%s' "${names[*]}"))\$")
   export TSAN_OPTIONS="suppressions=$PWD/tests/cmake/tsan.supp ignore_noninstrumented_modules=1"

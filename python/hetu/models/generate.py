@@ -56,7 +56,8 @@ def _steps(model: LanguageModel, length: int, tokens: int) -> tuple[Any, list[st
 class Generator:
     """What save_generator saved. `generator(ids, tokens=64)` goes on with rows of tokens; no Python runs between them.
 
-    length: the most tokens of a row. prompt: given tokens that are computed at once; 1: one by one."""
+    length: the most tokens of a row. prompt: given tokens that are computed at once; 1: one by one. Threads may share one
+    generator, and forked children may call it, as a Predictor."""
 
     def __init__(self, folder: str, threads: int = 0) -> None:
         with placed(lambda text: f"Generator: {text}"):

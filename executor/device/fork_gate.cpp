@@ -1,0 +1,83 @@
+#include "executor/device/fork_gate.h"
+
+#include <omp.h>
+#include <pthread.h>
+
+#include <condition_variable>
+#include <mutex>
+#include <new>
+
+namespace hetu {
+namespace {
+
+// Never destroyed: a thread may leave a guard while the process ends.
+struct Gate {
+  std::mutex mutex;
+  std::condition_variable changed;
+  int inside = 0;           // threads within a guard
+  bool is_closing = false;  // a fork waits, and nobody new comes in
+};
+
+Gate& gate() {
+  static auto* const one = new Gate;
+  return *one;
+}
+
+thread_local int depth = 0;  // guards of this thread
+
+// The mutex stays locked over fork(), so that no other thread is within a guard meanwhile. A fork
+// within a guard of its own thread, in a callback, waits only for the others.
+void before_fork() {
+  Gate& g = gate();
+  const int own = depth > 0 ? 1 : 0;
+  std::unique_lock lock(g.mutex);
+  g.is_closing = true;
+  g.changed.wait(lock, [&] { return g.inside == own; });
+  lock.release();
+  omp_pause_resource_all(omp_pause_soft);  // within a parallel region it does nothing
+}
+
+void open_again() {
+  Gate& g = gate();
+  g.is_closing = false;
+  g.mutex.unlock();
+}
+
+void after_fork_in_parent() {
+  open_again();
+  gate().changed.notify_all();
+}
+
+// The condition variable may hold waiters that exist only in the parent: it starts anew.
+void after_fork_in_child() {
+  new (&gate().changed) std::condition_variable;
+  open_again();
+}
+
+}  // namespace
+
+void watch_forks() {
+  static const int registered =
+      pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child);
+  static_cast<void>(registered);
+}
+
+NoFork::NoFork() {
+  if (depth++ > 0) return;
+  Gate& g = gate();
+  std::unique_lock lock(g.mutex);
+  g.changed.wait(lock, [&] { return !g.is_closing; });
+  ++g.inside;
+}
+
+NoFork::~NoFork() {
+  if (--depth > 0) return;
+  Gate& g = gate();
+  {
+    const std::lock_guard lock(g.mutex);
+    --g.inside;
+  }
+  g.changed.notify_all();
+}
+
+}  // namespace hetu
