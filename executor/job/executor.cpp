@@ -100,18 +100,23 @@ FieldLookup Executor::next() {
 }
 
 StepResult Executor::step() {
-  return telling([this] { return trainer_.train(next()); });
+  return telling([this] {
+    return rereading(loader_.get(), *links_, [this] { return trainer_.train(next()); });
+  });
 }
 
 void Executor::run(int steps, const std::function<void(const StepResult&)>& on_step) {
   telling([&] {
     trainer_.begin_run(steps);
-    while (const auto result = trainer_.next([this] { return next(); })) on_step(*result);
+    const auto one = [this] { return trainer_.next([this] { return next(); }); };
+    while (const auto result = rereading(loader_.get(), *links_, one)) on_step(*result);
   });
 }
 
 StepResult Executor::validate(const std::vector<std::string>& fetches) {
-  return telling([&] { return trainer_.validate(next(), {fetches}); });
+  return telling([&] {
+    return rereading(loader_.get(), *links_, [&] { return trainer_.validate(next(), {fetches}); });
+  });
 }
 
 void Executor::save(const std::string& folder, const std::vector<std::string>& fetches) {

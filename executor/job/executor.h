@@ -14,7 +14,9 @@
 namespace hetu {
 
 /// An error that leaves one of its functions is told to the other workers, whose waits fail with
-/// it; the program itself catches it and ends as it likes.
+/// it; the program itself catches it and ends as it likes. In a job of one worker the program may
+/// go on: the call is undone as Trainer says, and the next one reads the same batch again. Calls of
+/// several threads run one after the other.
 class Executor {
  public:
   /// A finished graph with gradients, trained on `data`, whose fields are the graph's placeholders.
@@ -46,6 +48,7 @@ class Executor {
   FieldLookup next();
   template <class Work>
   auto telling(const Work& work) {
+    const auto whole = trainer_.lock();
     try {
       return work();
     } catch (const std::exception& error) {
@@ -65,6 +68,20 @@ class Executor {
 /// model has a placeholder for must have its dtype and the shape of its rows. `wanted` is
 /// Trainer::fields(). Throws InvalidArgument that names the field, both types and what to change.
 void check_fields(const std::vector<FeedSpec>& wanted, const std::vector<Field>& given);
+
+/// Does `work`, which takes the next batch of `loader` (null: none). If it throws in a job of one
+/// worker, the loader goes back, and the next call reads that batch again.
+template <class Work>
+auto rereading(Loader* loader, const comm::Transport& links, const Work& work) {
+  if (loader == nullptr || links.workers() > 1) return work();
+  const Position before = loader->position();
+  try {
+    return work();
+  } catch (...) {
+    loader->seek(before);
+    throw;
+  }
+}
 
 /// The bytes of a field of `batch`, for Trainer. Throws InvalidArgument if it is missing or not as
 /// long as the model reads.

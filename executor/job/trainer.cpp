@@ -27,6 +27,7 @@ Trainer::Trainer(const Graph& graph, const OptimizerConfig& optimizer,
       optimizer_(optimizer),
       transport_(transport),
       reducer_(transport) {
+  watch_forks();
   if (options.threads > 0) set_threads(options.threads);
   if (options.averaging) groups_ = std::make_unique<TrainGroups>(plan_, transport_);
   if (plan_.how.servers || plan_.reads_tables)
@@ -109,6 +110,10 @@ void Trainer::build() {
                                averager());
   if (plan_.curvature && plan_.optimizer.kfac.replan > 0)
     drift_ = std::make_unique<FillDrift>(plan_, transport_);
+  const bool others = transport_.workers() > 1 || groups_ || servers_;
+  guard_ = std::make_unique<CallGuard>(
+      CallGuard::Job{*stages_, *run_, *validation_, run_left_},
+      CallGuard::Limits{others, is_asynchronous(), plan_.curvature.has_value()}, job.threads);
 }
 
 void Trainer::feed(const FieldLookup& lookup, bool training) {
@@ -141,12 +146,14 @@ std::vector<std::pair<std::string, ps::CacheCounters>> Trainer::table_counters()
 }
 
 void Trainer::settle() {
+  const auto entered = lock();
   stages_->average_buffers();
   if (tables_) tables_->settle();
 }
 
 // One pipeline brings the tables' rows to the servers, and the others begin after that.
 void Trainer::load(const Manifest& manifest) {
+  const auto entered = lock();
   load_checkpoint(manifest, stages_->state());
   if (tables_ && plan_.pipeline == 0)
     for (const StageHere& here : plan_.stages)
@@ -195,11 +202,9 @@ void Trainer::check_drained(const char* asked) const {
 }
 
 void Trainer::see_means(const std::function<void()>& look) {
+  const auto entered = lock();
   run_->finish();
-  const std::vector<float> own = stages_->buffers();
-  stages_->average_buffers();
-  look();
-  stages_->set_buffers(own);
+  guard_->with_means(look);
 }
 
 void Trainer::log_state(TensorLog& log, TensorRecord::What what) const {
@@ -221,11 +226,13 @@ void Trainer::ask_to_stop() {
 }
 
 StepResult Trainer::train(const FieldLookup& lookup) {
+  const auto entered = lock();
   begin_run(1);
   return *next([&] { return lookup; });
 }
 
 void Trainer::begin_run(std::int64_t steps) {
+  const auto entered = lock();
   require(run_left_ == 0, "a run is under way: {} of its steps are to come", run_left_);
   require(steps >= 1, "a run has at least one step, got {}", steps);
   require(
@@ -278,15 +285,19 @@ void Trainer::see_drift() {
 }
 
 std::optional<StepResult> Trainer::next(const BatchSource& batches) {
+  const auto entered = lock();
   if (run_left_ == 0) return std::nullopt;
-  if (!groups_) --run_left_;
-  stages_->set_source([&] { feed(batches(), true); });
-  const NextBatch next(*stages_, ahead_, tables_.get());
-  std::optional<StepReport> report = next_report();
-  step_ = report->step + 1;
-  if (is_asynchronous() && run_->is_last(report->step)) end_run();
-  if (report->stop_asked) run_left_ = 0;
-  return result_of(std::move(*report));
+  StepReport report = guard_->train(step_, recorder(), [&] {
+    if (!groups_) --run_left_;
+    stages_->set_source([&] { feed(batches(), true); });
+    const NextBatch next(*stages_, ahead_, tables_.get());
+    StepReport found = *next_report();
+    step_ = found.step + 1;
+    if (is_asynchronous() && run_->is_last(found.step)) end_run();
+    if (found.stop_asked) run_left_ = 0;
+    return found;
+  });
+  return result_of(std::move(report));
 }
 
 // Drains, and knows how long the run has been.
@@ -310,27 +321,30 @@ std::int64_t agree_on_rows(comm::Transport& links, std::int64_t step,
 }
 
 StepResult Trainer::validate(const FieldLookup& lookup, const ValidateOptions& how) {
+  const auto entered = lock();
   check_drained("validation");
-  run_->finish();
-  if (tables_) tables_->settle();
-  const std::int64_t each = plan_.options.batch_size, whole = each * plan_.linked;
-  const int before = plan_.linked > 1 ? plan_.pipeline : 0;
-  stages_->set_source([&] { feed(lookup, false); });
-  stages_->set_training(false);
-  stages_->set_fetches(fetched_values(plan_.graph, how.fetches));
-  if (how.rows && *how.rows < whole)
-    stages_->set_rows(std::clamp<std::int64_t>(*how.rows - before * each, 0, each));
-  see_means([&] {
-    validation_->begin_step(forwards_, static_cast<int>(step_), nullptr);
-    while (validation_->advance()) {
-    }
-    validation_->finish();
-  });
   StepResult result;
   result.step = step_;
-  result.rows = std::min(how.rows.value_or(whole), whole);
-  std::optional<StepReport> report = validation_->next_report();
-  report_fetches(*report, true, result);
+  StepReport report = guard_->validate(step_, [&] {
+    run_->finish();
+    if (tables_) tables_->settle();
+    const std::int64_t each = plan_.options.batch_size, whole = each * plan_.linked;
+    const int before = plan_.linked > 1 ? plan_.pipeline : 0;
+    stages_->set_source([&] { feed(lookup, false); });
+    stages_->set_training(false);
+    stages_->set_fetches(fetched_values(plan_.graph, how.fetches));
+    if (how.rows && *how.rows < whole)
+      stages_->set_rows(std::clamp<std::int64_t>(*how.rows - before * each, 0, each));
+    see_means([&] {
+      validation_->begin_step(forwards_, static_cast<int>(step_), nullptr);
+      while (validation_->advance()) {
+      }
+      validation_->finish();
+    });
+    result.rows = std::min(how.rows.value_or(whole), whole);
+    return *validation_->next_report();
+  });
+  report_fetches(plan_.graph, *stages_, /*knows=*/true, report, result);
   result.batches = plan_.linked;
   return result;
 }

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <vector>
@@ -12,6 +13,7 @@
 #include "executor/device/device.h"
 #include "executor/direct/direct_links.h"
 #include "executor/job/batches_ahead.h"
+#include "executor/job/call_guard.h"
 #include "executor/job/fill_drift.h"
 #include "executor/job/train_groups.h"
 #include "executor/job/train_plan.h"
@@ -66,6 +68,11 @@ struct StepResult {
   double at(const std::string& name) const;
 };
 
+/// An error in a training step or a validation undoes it: weights, states and step() are as before,
+/// and the call may be made again; of a run the rest is given up. Where that is impossible (several
+/// workers, servers, asynchronous plans, K-FAC) every later call throws an error that names this
+/// first failure. Calls of several threads run one after the other, each of them whole (see
+/// lock()). A forked child can't use its parent's trainer: every call there throws InvalidArgument.
 class Trainer {
  public:
   /// Every worker of `transport` (pipelines * stages of them, worker = pipeline * stages + stage;
@@ -88,6 +95,9 @@ class Trainer {
   static std::vector<WorkerMemory> memories(const Graph& graph, const OptimizerConfig& optimizer,
                                             const TrainerOptions& options);
 
+  /// Keeps other threads out of this trainer while the lock is held. Throws as CallGuard::enter.
+  [[nodiscard]] std::unique_lock<std::recursive_mutex> lock() const { return guard_->enter(); }
+
   /// Fields this worker reads; empty for stages in the middle that read none.
   const std::vector<FeedSpec>& fields() const { return plan_.fields; }
 
@@ -108,8 +118,7 @@ class Trainer {
   /// run is given all have one state, the mean of theirs, and step() is the step that `steps` more
   /// lead to. The first worker of a pipeline then has that pipeline's results.
   std::optional<StepResult> next(const BatchSource& batches);
-  /// True in the worker that has its pipeline's results: worker 0, or the first of each pipeline
-  /// that averages weights.
+  /// True in the worker that has results: worker 0, or the first of each pipeline that averages.
   bool is_reporter() const { return is_asynchronous() ? run_->is_chief() : true; }
   /// Null unless pipelines average weights; so is the next.
   Averager* averager() { return groups_ ? &groups_->averager() : nullptr; }
@@ -133,13 +142,12 @@ class Trainer {
   /// Goes on as if `step` steps had been done; for resuming.
   void set_step(std::int64_t step);
 
-  /// Of float16. Resuming, it is told after load(); of another dtype only what it says of updates
-  /// that were left out goes on. Throws InvalidArgument: no state of one.
+  /// The loss scale of float16; resumed after load(). Throws InvalidArgument: no state of one.
   const LossScale& loss_scale() const { return stages_->loss_scale(); }
   double gradient_scale() const { return stages_->gradient_scale(); }
   void resume_loss_scale(const LossScale::State& state);
 
-  /// Multiplies the learning rate of the updates that follow; the same on every worker. Throws
+  /// Multiplies the rate of the updates that follow; the same on every worker. Throws
   /// InvalidArgument.
   void set_rate_factor(double factor);
 
@@ -197,14 +205,12 @@ class Trainer {
  private:
   void build();
   StepResult result_of(StepReport report) const;
-  void report_fetches(StepReport& report, bool knows, StepResult& result) const;
   void begin_asynchronous(int steps);
   std::optional<StepReport> next_report();
   void end_run();
   void check_hosts();
   void feed(const FieldLookup& lookup, bool training);
-  // Whether this worker's copy of a stage stands for all in the job, or in its own pipeline where
-  // that has links to no other.
+  // True if this worker's copy of a stage stands for all that its transport links.
   bool speaks_for(const StageHere& here) const {
     return (plan_.pipeline == 0 || plan_.linked == 1) && here.is_first_copy;
   }
@@ -233,6 +239,7 @@ class Trainer {
   std::unique_ptr<FillDrift> drift_;   // null unless filled work may be placed anew
   std::int64_t origin_ns_ = 0;
   std::int64_t step_ = 0;
+  std::unique_ptr<CallGuard> guard_;
 };
 
 /// How many rows the step after `step` has, of all pipelines, as those say who know: every worker

@@ -6,11 +6,17 @@
 
 namespace hetu {
 
+struct StepResult;
+
 /// Of the stages of this worker. `plan` must outlive them.
 StagesOptions stages_options(const TrainPlan& plan);
 
 /// To the servers, of the worker's only stage.
 WavesOptions waves_of(const TrainPlan& plan, TrainStages& stages);
+
+/// Moves what a worker knows of a step's fetches into its result; `knows`: it has the scalars.
+void report_fetches(const Graph& graph, const TrainStages& stages, bool knows, StepReport& report,
+                    StepResult& result);
 
 /// Where stages of an asynchronous plan wait for each other at each update.
 void warn_of_ties(const TrainPlan& plan);

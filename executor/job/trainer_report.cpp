@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "executor/job/trainer.h"
+#include "executor/job/trainer_parts.h"
 #include "graph/base/error.h"
 
 namespace hetu {
@@ -20,7 +21,7 @@ StepResult Trainer::result_of(StepReport report) const {
   const bool knows = is_reporter();
   StepResult result;
   result.step = report.step;
-  report_fetches(report, knows, result);
+  report_fetches(plan_.graph, *stages_, knows, report, result);
   result.gradient_norm = knows ? std::sqrt(report.squares) : std::nan("");
   const LossScale& scale = stages_->loss_scale();
   result.skipped = scale.skips();
@@ -38,13 +39,14 @@ StepResult Trainer::result_of(StepReport report) const {
   return result;
 }
 
-void Trainer::report_fetches(StepReport& report, bool knows, StepResult& result) const {
-  const auto& fetches = plan_.graph.fetches;
+void report_fetches(const Graph& graph, const TrainStages& stages, bool knows, StepReport& report,
+                    StepResult& result) {
+  const auto& fetches = graph.fetches;
   for (std::size_t f = 0; f < fetches.size(); ++f) {
-    const TensorType& type = plan_.graph.values[fetches[f].second].type;
+    const TensorType& type = graph.values[fetches[f].second].type;
     if (type == TensorType{}) {
       result.scalars.push_back({fetches[f].first, knows ? report.fetches[f] : std::nan("")});
-    } else if (f < report.tensors.size() && stages_->reports(f)) {
+    } else if (f < report.tensors.size() && stages.reports(f)) {
       NamedTensor tensor{fetches[f].first, type.dtype, type.shape, is_per_sample(type),
                          std::move(report.tensors[f])};
       if (tensor.per_sample) tensor.shape[0] *= -result.rows;

@@ -63,6 +63,7 @@ TensorsByName weights_of(Trainer& trainer, const std::vector<std::string>& names
 TensorsByName gradients_of(const Trainer& trainer, const std::vector<std::string>& names,
                            comm::Transport& transport) {
   for (const std::string& name : names) shape_of(trainer.graph(), name, "gradients");
+  const auto whole = trainer.lock();
   check_step(trainer);
   TensorsByName out = gather_tensors(chosen(trainer.gradient_parts(), names), names, transport);
   const auto scale = static_cast<float>(trainer.gradient_scale());
@@ -82,6 +83,7 @@ std::map<std::string, double> gradient_norms_of(const Trainer& trainer,
 void set_weights(const std::vector<Trainer*>& trainers, const TensorsByName& values,
                  comm::Transport& transport) {
   const Trainer& first = *trainers.front();
+  const auto whole = first.lock();
   first.check_drained("set_weights");
   std::string given;
   for (const auto& [name, tensor] : values) {

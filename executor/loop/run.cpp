@@ -131,6 +131,7 @@ bool Run::advance() {
   if (!begun_) {
     begun_ = true;
     const bool asks = by_step_ ? std::exchange(asks_to_stop_, false) : asks_to_stop_;
+    asked_in_step_ = asks;
     now_->loop->start(first_step_, {repetitions(), channel_.is_final()}, trace_, asks);
   } else if (look_ahead(); started_ < repetitions()) {
     now_->loop->repeat();
@@ -149,6 +150,15 @@ bool Run::advance() {
 
 void Run::finish() {
   if (now_ != nullptr && now_->loop) now_->loop->finish();
+}
+
+void Run::abandon() {
+  asks_to_stop_ = asks_to_stop_ || asked_in_step_;
+  now_ = nullptr;
+  of_steps_.clear();
+  of_run_ = {};
+  own_.clear();
+  drained_ = true;
 }
 
 void Run::take_reports() {

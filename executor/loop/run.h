@@ -40,6 +40,8 @@ class Run {
   bool advance();
   /// Sleeps until every send is done.
   void finish();
+  /// After an error in a run of a job of one worker, which sends nothing: forgets that run.
+  void abandon();
   /// Ends this run early: soon, at the same step on all workers. The next step reports that a
   /// worker has asked, and of a longer run all that are left; the run after it begins anew.
   void ask_to_stop() { asks_to_stop_ = true; }
@@ -94,6 +96,7 @@ class Run {
   bool begun_ = false;
   bool drained_ = true;
   bool asks_to_stop_ = false;
+  bool asked_in_step_ = false;  // the step under way has taken asks_to_stop_
 };
 
 }  // namespace hetu

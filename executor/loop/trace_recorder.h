@@ -26,6 +26,11 @@ class TraceRecorder {
     r.end_ns = end_ns;
   }
   void clear() { records_.clear(); }
+  /// Forgets what was added after the first `count` records.
+  void keep_first(std::size_t count) {
+    if (count < records_.size())
+      records_.erase(records_.begin() + static_cast<std::ptrdiff_t>(count), records_.end());
+  }
   /// One instruction as it happened.
   struct Record {
     Instr instr;

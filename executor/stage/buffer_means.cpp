@@ -39,6 +39,40 @@ void BufferMeans::set(const std::vector<float>& values) {
   }
 }
 
+void BufferMeans::keep() {
+  std::int64_t floats = 0;
+  for (const Stage* stage : stages_)
+    for (const StageBuffer& b : stage->plan().buffers) floats += b.elements;
+  if (floats == 0) return;
+  if (kept_ == nullptr) {
+    kept_ = device_.alloc(floats * std::int64_t{sizeof(float)});
+    require(kept_ != nullptr, "device {} has no memory for a copy of {} running statistics",
+            device_.name(), floats);
+  }
+  copy_kept(/*back=*/false);
+}
+
+void BufferMeans::restore_kept() {
+  if (kept_ != nullptr) copy_kept(/*back=*/true);
+}
+
+void BufferMeans::copy_kept(bool back) {
+  auto* kept = reinterpret_cast<float*>(kept_.get());
+  std::vector<CopyCall> calls;
+  for (const Stage* stage : stages_) {
+    for (const StageBuffer& b : stage->plan().buffers) {
+      float* const buffer = stage->memory().floats(b.value);
+      calls.push_back({back ? buffer : kept, back ? kept : buffer, b.elements});
+      kept += b.elements;
+    }
+  }
+  device_.queue().run([calls = std::move(calls), copy_all = device_.kernels().copy_all](Reach at) {
+    std::vector<CopyCall> there;
+    for (const CopyCall& call : calls) there.push_back({at(call.to), at(call.from), call.elements});
+    copy_all(there);
+  });
+}
+
 // In the order of the model, so that workers that hold several stages or segments meet in one
 // order.
 std::vector<BufferMeans::Shared> BufferMeans::shared() const {

@@ -22,6 +22,10 @@ class BufferMeans {
   /// The buffers as they are, one after the other, and back.
   std::vector<float> values() const;
   void set(const std::vector<float>& values);
+  /// Copies the buffers within the device, and puts the copy back. Nothing is waited for. Throws
+  /// InvalidArgument if the device has no memory for the copy.
+  void keep();
+  void restore_kept();
 
  private:
   // Buffers that the same workers keep: of a stage or, where pipelines are cut each in its own way,
@@ -35,6 +39,7 @@ class BufferMeans {
     int segment = kNone;               // kNone: all buffers of the stage
   };
 
+  void copy_kept(bool back);
   std::vector<Shared> shared() const;
   std::vector<StageBuffer> buffers_of(const Shared& shared, const Stage& stage) const;
   void average(const Shared& shared, int step);
@@ -45,6 +50,7 @@ class BufferMeans {
   std::vector<Stage*> stages_;
   Device& device_;
   comm::Transport& transport_;
+  Device::Memory kept_;  // null until the first keep()
 };
 
 }  // namespace hetu

@@ -52,6 +52,11 @@ void FeedsAhead::end_batch() {
   free_ = device_.queue().mark();
 }
 
+void FeedsAhead::recover() {
+  follows_ = false;
+  end_batch();
+}
+
 void FeedsAhead::settle() {
   if (!reads_) return;
   reads_ = false;

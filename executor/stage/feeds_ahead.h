@@ -38,6 +38,9 @@ class FeedsAhead {
   const std::byte* find(std::size_t field, std::uint64_t batch);
   /// A step's fields are given; those of the next one may come.
   void end_batch();
+  /// After an error in a run: nothing lies there ahead of its batch. The queues must have
+  /// recovered.
+  void recover();
   /// Sleeps until nobody reads host memory any more. What went wrong is told by queue().
   void settle();
 

@@ -108,6 +108,7 @@ void TrainStages::reduce_scalars(int step) {
     report.squares = gradient_squares({values.begin() + fetches, values.end()}, step);
     factor_ = clip_factor(optimizer_, std::sqrt(report.squares)) / loss_scale_.scale();
     loss_scale_.ended(std::isfinite(report.squares));
+    undo_->begin_update();
     if (!loss_scale_.skips()) ++updates_;
   }
   reports_.push_back(std::move(report));

@@ -45,6 +45,7 @@ TrainStages::TrainStages(const Graph& graph, std::vector<std::unique_ptr<StagePl
   for (const FeedField& field : fields_)
     if (at(field.stage).plan().memory.ahead > 0) ahead.push_back(field.bytes);
   ahead_ = std::make_unique<FeedsAhead>(ahead, device);  // last: of what is left
+  undo_ = std::make_unique<StepUndo>(here(), context_, device, *buffers_, *ahead_);
 }
 
 // What the device has still to do, where an exception ends a run, refers to kernels and messages of

@@ -24,6 +24,7 @@
 #include "executor/stage/stage_tensors.h"
 #include "executor/stage/stages.h"
 #include "executor/stage/stages_options.h"
+#include "executor/stage/step_undo.h"
 #include "executor/state/state_tensor.h"
 
 namespace hetu {
@@ -58,12 +59,12 @@ class TrainStages final : public Stages {
   /// By the numbers of fields(); what it is told of is uploaded in each training step of a
   /// synchronous plan, once all else of the step is given to the device.
   FeedsAhead& ahead() { return *ahead_; }
+  StepUndo& undo() { return *undo_; }
   /// What runs from here on report that do not train, none: all that is fetched. No more is
   /// computed than that needs, nor by training what leads to nothing that it reports, and no more
   /// is fed.
   void set_fetches(const std::vector<ValueId>& values);
-  /// So many rows of this pipeline, 0 too, in the steps of runs that do not train; until
-  /// set_training() all.
+  /// Rows of this pipeline in runs that do not train, 0 or more; until set_training() all of them.
   void set_rows(std::int64_t rows) { context_.rows = rows; }
   std::int64_t rows(std::int64_t whole) const { return context_.rows_of(whole); }
   /// Whether the run reports that fetch of the graph.
@@ -95,8 +96,7 @@ class TrainStages final : public Stages {
     context_.training = training;
     context_.rows = StepContext::kWhole;
   }
-  /// A run of averaged pipelines of about so many updates begins: rates count no further. 0: as far
-  /// as there are updates.
+  /// Learning rates count at most so many updates of the run that begins; 0: all of them.
   void limit_rates(std::int64_t updates) { run_updates_ = updates; }
 
   void begin_run(int first_step, bool asks_to_stop) override;
@@ -154,7 +154,6 @@ class TrainStages final : public Stages {
   }
   /// Updates applied so far; learning rates count them.
   void set_updates(std::int64_t updates) { updates_ = updates; }
-  std::int64_t updates() const { return updates_; }
   /// Of a plan with one update per step for all pipelines: each step's gradients are this much
   /// larger, and where one is not finite no stage updates.
   void set_loss_scale(const LossScale& scale) { loss_scale_ = scale; }
@@ -223,6 +222,7 @@ class TrainStages final : public Stages {
   bool asks_to_stop_ = false;
   std::function<void()> source_;
   std::unique_ptr<FeedsAhead> ahead_;
+  std::unique_ptr<StepUndo> undo_;
   bool uploads_ = false;  // fields of the batch that is fed did not come ahead
   std::vector<StepReport> reports_;
   std::vector<EndedGradient> ended_;  // by placement, of a plan whose servers make the updates

@@ -63,13 +63,17 @@ struct Job {
   }
 
   StepResult train(Loader* loader) {
+    const auto whole = trainer.lock();
     look_ahead(trainer, loader, batch);
-    if (loader) read(*loader);
-    return trainer.train(fields_of(batch));
+    return rereading(loader, transport, [&] {
+      if (loader) read(*loader);
+      return trainer.train(fields_of(batch));
+    });
   }
 
   // Nothing where rows are given once and this is their end.
   std::optional<StepResult> validate(Loader* loader, ValidateOptions how, bool once) {
+    const auto whole = trainer.lock();
     if (loader) {
       require(loader->gives_every_row_once() == once,
               "a loader that {} every row once is wanted here; Data.loader makes one by "
@@ -86,11 +90,14 @@ struct Job {
   }
 
   std::optional<StepResult> next(Loader* loader, const std::vector<Loader*>& of_all) {
+    const auto whole = trainer.lock();
     if (compare && !std::exchange(begun, true)) compare->begin();
     look_ahead(trainer, loader, batch);
-    std::optional<StepResult> result = trainer.next([&] {
-      read(*loader);
-      return fields_of(batch);
+    std::optional<StepResult> result = rereading(loader, transport, [&] {
+      return trainer.next([&] {
+        read(*loader);
+        return fields_of(batch);
+      });
     });
     if (compare && result) {
       parts.resize(of_all.size());
@@ -136,6 +143,7 @@ nb::list tensor_list(const Job& job, const std::vector<StateTensor>& tensors) {
 // write it.
 void save(Job& job, const std::string& folder, const std::function<std::string()>& run_json,
           int keep) {
+  const auto whole = job.trainer.lock();
   in_one_pipeline(job.trainer, [&](const std::string& saver) {
     const SavePlace place = {.folder = folder, .keep = keep, .saver = saver, .job = env().job};
     save_checkpoint(place, job.trainer.step(), run_json(), job.trainer.save_parts(), job.transport);
@@ -360,6 +368,7 @@ void bind_state(JobClass& job) {
       .def(
           "save_model",
           [](Job& j, const std::string& folder, const std::vector<std::string>& fetches) {
+            const auto whole = j.trainer.lock();
             save_model(j.trainer, j.transport, j.graph, folder, fetches);
           },
           nb::call_guard<nb::gil_scoped_release>(),

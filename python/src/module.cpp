@@ -2,6 +2,7 @@
 #include <exception>
 #include <string_view>
 
+#include "executor/device/fork_gate.h"
 #include "graph/base/error.h"
 #include "graph/base/standard_streams.h"
 #include "python/src/bindings.h"
@@ -57,6 +58,10 @@ NB_MODULE(_hetu, m) {
   m.def(
       "expect_leaks", [] { nb::set_leak_warnings(false); },
       "What is kept at the end of the process, from here on, is nobody's mistake.");
+  m.def(
+      "keep_forever", [](const nb::object& held) { held.inc_ref(); },
+      "Never destroys an object: of a forked child, which lacks the threads that the object has.");
+  hetu::watch_forks();
   hetu::bind_config(m);
   hetu::bind_services(m);
   hetu::bind_graph(m);

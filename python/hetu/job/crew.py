@@ -55,6 +55,7 @@ class Crew:
             member.transport = transport
         self.pools = [ThreadPoolExecutor(1, f"hetu-worker-{number}") for number in range(1, len(links))]
         self.mirrors = False  # what the chief calls is being done by all already
+        self.lock = threading.RLock()  # of what all do together: several threads of the script may call
         self.do([partial(join, member) for member in self.members])
         for name in TOGETHER:
             setattr(chief, name, self._method(getattr(chief, name), name))
@@ -68,14 +69,15 @@ class Crew:
 
     def _method(self, own: Callable[..., Any], name: str) -> Callable[..., Any]:
         def called(*given: Any, **told: Any) -> Any:
-            if self.mirrors:
-                return own(*given, **told)
-            self.mirrors = True
-            try:
-                others = [partial(getattr(member, name), *given, **told) for member in self.members[1:]]
-                return self.do([partial(own, *given, **told), *others])
-            finally:
-                self.mirrors = False
+            with self.lock:
+                if self.mirrors:
+                    return own(*given, **told)
+                self.mirrors = True
+                try:
+                    others = [partial(getattr(member, name), *given, **told) for member in self.members[1:]]
+                    return self.do([partial(own, *given, **told), *others])
+                finally:
+                    self.mirrors = False
 
         called.__doc__ = own.__doc__
         return called
@@ -96,11 +98,12 @@ class Crew:
         turn = None
         try:
             while True:
-                turn = turn or _Turn(self, [partial(_to_drain, run, free) for run in runs[1:]])
-                step: Any = turn.take(lambda: next(runs[0], _END))
-                if step is _END or not free or step.last:
-                    turn.end()
-                    turn = None
+                with self.lock:
+                    turn = turn or _Turn(self, [partial(_to_drain, run, free) for run in runs[1:]])
+                    step: Any = turn.take(lambda: next(runs[0], _END))
+                    if step is _END or not free or step.last:
+                        turn.end()
+                        turn = None
                 if step is _END:
                     return
                 yield step

@@ -79,6 +79,8 @@ class Executor(Predicting, Reach, Planning):
     first_blocks: the block that each stage starts with, or a function of the number of stages, for which partition and
     speed stand in; None: cut by them. partition "times" goes by `costs`, a file that knows the blocks, or a trace.
     compare_single: the chief does every training step in one process too, and a tensor that differs ends the job.
+    Threads of one process may share an Executor: a prediction or evaluation runs between two training steps. A call that
+    raises in a job of one worker is undone; of others, later calls name the first failure (docs/predict.md).
     """
 
     @placed(tables.as_keywords)

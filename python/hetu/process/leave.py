@@ -55,6 +55,22 @@ def transport(number: int = 0) -> Any:
     return _transport
 
 
+def _forked() -> None:
+    """In a forked child: forgets the job of the parent. The child can't leave the job, nor end links and threads that only the
+    parent has. What holds them stays until the child ends."""
+    global _transport, _failed, _forced
+    _hetu.expect_leaks()
+    _hetu.keep_forever(_transport)
+    for member in _members:
+        for part in ("transport", "job", "loader", "readers"):  # of one that is being made, some are missing
+            _hetu.keep_forever(member.__dict__.get(part))
+    _transport, _failed, _forced = None, "", None
+    _members.clear()
+
+
+os.register_at_fork(after_in_child=_forked)
+
+
 def join(member: Any) -> None:
     """An Executor that is to let go of what it holds when this worker leaves."""
     _members.add(member)
