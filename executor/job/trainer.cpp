@@ -336,6 +336,7 @@ StepResult Trainer::validate(const FieldLookup& lookup, const ValidateOptions& h
     if (how.rows && *how.rows < whole)
       stages_->set_rows(std::clamp<std::int64_t>(*how.rows - before * each, 0, each));
     see_means([&] {
+      if (how.asks_to_stop) validation_->ask_to_stop();
       validation_->begin_step(forwards_, static_cast<int>(step_), nullptr);
       while (validation_->advance()) {
       }
@@ -345,6 +346,7 @@ StepResult Trainer::validate(const FieldLookup& lookup, const ValidateOptions& h
     return *validation_->next_report();
   });
   report_fetches(plan_.graph, *stages_, /*knows=*/true, report, result);
+  result.stop_asked = report.stop_asked;
   result.batches = plan_.linked;
   return result;
 }

@@ -46,6 +46,8 @@ struct ValidateOptions {
   /// Of all pipelines, where the global batch is short: pipelines and micro-batches are filled in
   /// their order, and what is left over does not compute. The same on every worker.
   std::optional<std::int64_t> rows = std::nullopt;
+  /// This worker wants to stop: every worker's result then has `stop_asked`.
+  bool asks_to_stop = false;
 };
 
 /// What one step reports; the same on every worker.
@@ -57,7 +59,7 @@ struct StepResult {
   double learning_rate = 0;  ///< of this step's update
   bool skipped = false;      ///< of float16: a gradient was not finite, and nobody has updated
   double loss_scale = 1;     ///< of float16: that of the next step
-  bool stop_asked = false;   ///< a worker had called ask_to_stop() before this step
+  bool stop_asked = false;   ///< a worker had asked to stop before this step
   bool last = false;         ///< of its run: every update is applied
   /// Batches of all pipelines since the result before. Where pipelines average weights: as far as
   /// this worker has heard of the others.

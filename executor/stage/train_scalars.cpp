@@ -91,7 +91,7 @@ void TrainStages::reduce_scalars(int step) {
   if (training) shared_->join_all();
   if (training && gradients_whole_) gradients_whole_();  // they are what the optimizer gets
   std::vector<double> values = step_scalars();
-  if (training) values.push_back(asks_to_stop_ ? 1 : 0);
+  values.push_back(asks_to_stop_ ? 1 : 0);
   const comm::Group all = comm::everyone(transport_);
   if (all.size() > 1) {
     const auto what = [&] { return fmt::format("loss and norms of step {}", step); };
@@ -100,15 +100,16 @@ void TrainStages::reduce_scalars(int step) {
   }
   const auto fetches = static_cast<std::ptrdiff_t>(graph_.fetches.size());
   StepReport report{step, {}, 0};
+  report.stop_asked = values.back() > 0;
+  values.pop_back();
   report.fetches.assign(values.begin(), values.begin() + fetches);
   if (!training)
     report.tensors = tensors().gather({values.begin() + fetches, values.end()}, transport_, step);
   if (training) {
-    report.stop_asked = values.back() > 0;
     report.squares = gradient_squares({values.begin() + fetches, values.end()}, step);
     factor_ = clip_factor(optimizer_, std::sqrt(report.squares)) / loss_scale_.scale();
-    loss_scale_.ended(std::isfinite(report.squares));
     undo_->begin_update();
+    loss_scale_.ended(std::isfinite(report.squares));
     if (!loss_scale_.skips()) ++updates_;
   }
   reports_.push_back(std::move(report));

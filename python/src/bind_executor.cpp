@@ -220,21 +220,21 @@ void bind_steps(JobClass& job) {
           nb::arg("loader").none())
       .def(
           "validate",
-          [](Job& j, Loader* loader, const std::vector<std::string>& fetches,
-             bool once) -> nb::object {
+          [](Job& j, Loader* loader, const std::vector<std::string>& fetches, bool once,
+             bool asks_to_stop) -> nb::object {
             std::optional<StepResult> r;
             {
               nb::gil_scoped_release free;
-              r = j.validate(loader, {fetches}, once);
+              r = j.validate(loader, {fetches, std::nullopt, asks_to_stop}, once);
             }
             if (!r) return nb::none();
             return result_dict(*std::move(r));
           },
           nb::arg("loader").none(), nb::arg("fetches") = std::vector<std::string>(),
-          nb::arg("once") = false,
-          "Forward only; `fetches`: what is computed, none: all. `once`: the loader gives every "
-          "row "
-          "once, and None comes after the last one.")
+          nb::arg("once") = false, nb::arg("asks_to_stop") = false,
+          "Runs forward only. `fetches`: what is computed; none means all. `once`: the loader "
+          "gives every row once, and None comes after the last one. `asks_to_stop`: the result of "
+          "every worker has stop_asked.")
       .def(
           "begin_run", [](Job& j, std::int64_t steps) { j.trainer.begin_run(steps); },
           nb::call_guard<nb::gil_scoped_release>(),

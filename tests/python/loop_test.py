@@ -20,6 +20,7 @@ import hetu as ht
 from hetu.job.hooks import Log, TensorBoard
 from hetu.job.step import Pace
 from tensorboard_test import scalars_of
+from train_cases import HETURUN
 
 SEED = 4
 ROWS, BATCH = 40, 8  # five steps per epoch
@@ -288,6 +289,68 @@ class Trackers(unittest.TestCase):
         tracking = self.module()
         list(tracking.job_of().run(steps=12, hooks=[tracking.Mlflow(every=5)]))
         self.assertEqual((begun, [step for step, _ in logged], ended), ([{}], [0, 5, 10], [1]))
+
+
+# A job that evaluates for hours in a hook, or in its loop, at step 3; one worker is asked to stop then.
+EVALUATES = '''
+import os, signal, sys, threading
+import numpy as np
+import hetu as ht
+import loop_test
+
+IN_A_HOOK, FOLDER, DEVICES = sys.argv[1] == "hook", sys.argv[2], sys.argv[3] if len(sys.argv) > 3 else None
+batches = 0
+
+class Rows:
+    def __len__(self):
+        return 10 ** 6
+    def __getitem__(self, number):
+        global batches
+        batches = number
+        if number == 20 and not DEVICES:
+            os.kill(os.getpid(), signal.SIGUSR1)
+        return {"x": np.ones((loop_test.BATCH, 3), np.float32), "y": np.ones(loop_test.BATCH, np.float32)}
+
+job = loop_test.build(DEVICES, pipelines=int(DEVICES[5]) if DEVICES else 1)
+endless = ht.data.Batches(Rows(), job.data.batch_size)
+
+def evaluate(job, step):
+    if step.index != 3:
+        return
+    if DEVICES and not job.is_chief:
+        threading.Timer(0.5, lambda: os.kill(os.getpid(), signal.SIGUSR1)).start()
+    print("evaluated", job.evaluate(endless), flush=True)
+
+for step in job.run(steps=1000, checkpoint=FOLDER, hooks=[evaluate] if IN_A_HOOK else []):
+    if not IN_A_HOOK:
+        evaluate(job, step)
+print(job.step, sorted(os.listdir(FOLDER)), flush=True)
+'''
+
+
+class Stops(unittest.TestCase):
+    """SIGUSR1 during an evaluation."""
+
+    def check(self, where, start, *devices):
+        path = os.pathsep.join([str(pathlib.Path(__file__).parent), os.environ.get("PYTHONPATH", "")])
+        with tempfile.TemporaryDirectory() as folder:
+            done = subprocess.run([*start, sys.executable, "-c", EVALUATES, where, f"{folder}/saved", *devices],
+                                  capture_output=True, text=True, timeout=100, env={**os.environ, "PYTHONPATH": path})
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        self.assertRegex(done.stdout, r"Run 'validate' ended after \d+ batches, as asked")
+        self.assertIn("Stopped as asked after 4 steps; saved in ", done.stdout)
+        workers = 2 if start else 1
+        self.assertEqual(done.stdout.count("4 ['step-00000004']"), workers, done.stdout)
+        self.assertEqual(done.stdout.count("evaluated {"), 0 if where == "hook" else workers, done.stdout)
+
+    def test_one_process(self):
+        self.check("hook", [])
+        self.check("loop", [])
+
+    def test_two_processes(self):
+        """The worker that is asked is not the one that reads, and both end after the same batch."""
+        self.check("hook", [*HETURUN, "-w", "2"], "pipe_1_2")
+        self.check("loop", [*HETURUN, "-w", "2"], "pipe_2_1")
 
 
 class Paces(unittest.TestCase):

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 import threading
 import time
 from collections.abc import Callable, Generator, Iterator, Sequence
-from contextlib import nullcontext
 from typing import Any
 
 from hetu import _hetu, schedule
@@ -78,10 +78,12 @@ class Executor(Predicting, Reach, Planning):
     and a method without a flush (pipedream). stragglers: injected on purpose.
     first_blocks: the block that each stage starts with, or a function of the number of stages, for which partition and
     speed stand in; None: cut by them. partition "times" goes by `costs`, a file that knows the blocks, or a trace.
-    compare_single: the chief does every training step in one process too, and a tensor that differs ends the job.
     Threads of one process may share an Executor: a prediction or evaluation runs between two training steps. A call that
     raises in a job of one worker is undone; of others, later calls name the first failure (docs/predict.md).
+    compare_single: the chief does every training step in one process too, and a tensor that differs ends the job.
     """
+
+    trains_now = in_hooks = stopped = False  # a training is under way; its hooks run; it was asked to stop
 
     @placed(tables.as_keywords)
     def __init__(
@@ -292,7 +294,7 @@ class Executor(Predicting, Reach, Planning):
             saves = text_of(checkpoint), every, keep, resume
             made = self._train(name, steps, until, saves, text_of(trace), beside.drain(drain), beside)
         else:
-            made = self._forward(name, self.fetches.names[name], data or self.data, steps or 1)
+            made = self._forward(name, self.fetches.names[name], data or self.data, steps or 1, stops=True)
         called = f"job.run({name!r}, {given})"
         return Steps(self._under_way(called, made), called, self.is_chief)
 
@@ -311,7 +313,7 @@ class Executor(Predicting, Reach, Planning):
             store = Checkpoints(checkpoint, self, keep, resume) if checkpoint else None
         end = until if until is not None else self.step + (steps or 1)
         self.job.record(trace is not None)
-        with store or nullcontext(), stop.training(checkpoint), beside.of_run():
+        with store or contextlib.nullcontext(), stop.training(checkpoint), self._training(), beside.of_run():
             while self.step < end and not self.stopped:
                 if self.plateau:
                     self.job.set_rate_factor(self.plateau.state["multiplier"])
@@ -323,7 +325,7 @@ class Executor(Predicting, Reach, Planning):
                     step = self._step(name, self._next, self.loader)
                     if step is None:
                         break
-                    beside.step(step, end, drain)
+                    self._call_hooks(beside, step, end, drain)
                     yield step
                 if self.averages:
                     self.draws.compare()
@@ -345,6 +347,23 @@ class Executor(Predicting, Reach, Planning):
                 print(f"table {table} on servers: {counts.describe()}", flush=True)
         if trace:
             self.job.write_trace(trace)
+
+    @contextlib.contextmanager
+    def _training(self) -> Iterator[None]:
+        self.trains_now = True
+        try:
+            yield
+        finally:
+            self.trains_now = False
+
+    def _call_hooks(self, beside: Hooks, step: Step, end: int, drain: int) -> None:
+        self.in_hooks = True
+        try:
+            beside.step(step, end, drain)
+        except stop.Stopping:  # in an evaluation, which has said so
+            pass
+        finally:
+            self.in_hooks = False
 
     def _next(self, loader: Any) -> Any:
         return self.job.next(loader, self.loaders_of_all)
@@ -390,7 +409,7 @@ class Executor(Predicting, Reach, Planning):
                                       for kind in ("scalars", "samples", "sums")]
         return Step(result["step"], found[0], result["gradient_norm"], result["learning_rate"], seconds, samples,
                     last=result["last"], own_samples=own, samples_of=found[1], sums=found[2],
-                    done=done, meaningless=self.meaningless, loss_scale=scale, skipped=scale is not None and result["skipped"])
+                    stop_asked=result["stop_asked"], done=done, meaningless=self.meaningless, loss_scale=scale, skipped=scale is not None and result["skipped"])
 
     def __repr__(self) -> str:
         return f"<hetu.Executor: {self.describe()}; step {self.step}>" if hasattr(self, "loader") else "<hetu.Executor>"

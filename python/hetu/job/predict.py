@@ -11,6 +11,7 @@ from hetu.data import Batches, Data
 from hetu.graph import Value, current
 from hetu.job.step import Reported
 from hetu.place import check_takes
+from hetu.process import stop
 from hetu.rows import as_array
 
 if TYPE_CHECKING:
@@ -35,6 +36,10 @@ class Predicting:
     draws: Draws
     layout: Layout
     fetches: Fetches
+    is_chief: bool
+    trains_now: bool
+    in_hooks: bool
+    stopped: bool
     _step: Callable[..., Step | None]
 
     def predict(
@@ -81,7 +86,7 @@ class Predicting:
                 check_takes(f"evaluate: metric '{name}'", metric, *arrays)
             for part in () if callable(metric) else (metric,) if isinstance(metric, str) else metric:
                 self._known(f"evaluate: metric '{name}'", part, scalars)
-        steps = list(self._forward(run, wanted, self._data_of(data), None))
+        steps = list(self._forward(run, wanted, self._data_of(data), None, stops=True))
         per_sample = [self._arrays([name], steps)[name] for name in arrays]
         found = {name: self._over(name, counts.get(name), steps) for name in scalars if name in steps[0].scalars}
         for name, metric in metrics.items():
@@ -173,8 +178,9 @@ class Predicting:
         dtypes = {name: dtype for name, dtype, _ in self.data.fields if name in data}
         return Batches(items, self.data.batch_size, "arrays", dtypes)
 
-    def _forward(self, run: str, names: list[str], data: Data, batches: int | None) -> Iterator[Step]:
-        """So many batches from the start of `data`; None: every row of it once. Reports, and computes, those names alone."""
+    def _forward(self, run: str, names: list[str], data: Data, batches: int | None, stops: bool = False) -> Iterator[Step]:
+        """Runs `batches` batches from the start of `data`; None: every row of it once. Reports, and computes, those names alone.
+        With `stops` it ends after the batch in which a worker was asked to stop, if a training is under way."""
         wanted = list(self.graph.fields_of(names))
         self._check_data(run, data, wanted)
         once, pipelines, pipeline = batches is None, self.layout.pipelines, self.job.pipeline
@@ -186,13 +192,28 @@ class Predicting:
         self.draws.check(data, loader)
         done = 0
         while batches is None or done < batches:
-            step = self._step(run, lambda rows: self.job.validate(rows, names, once), loader, names)
+            asks = stops and self.trains_now and stop.asked()
+            step = self._step(run, lambda rows, asks=asks: self.job.validate(rows, names, once, asks), loader, names)
             if step is None:
                 break
             done += 1
             yield step
+            if stops and self.trains_now and step.stop_asked:
+                self.stopped = self.stopped or not self.job.may_lose  # else other pipelines have not heard of it yet
+                if done != batches:
+                    self._end_early(run, done)
+                    return
         if once and not done:
             current().refuse(f"run '{run}': the data have no row")
+
+    def _end_early(self, run: str, batches: int) -> None:
+        """Ends an evaluation, as all workers agreed. In a hook the hook ends too: what it does with results is meant for
+        those of all batches."""
+        text = f"Run '{run}' ended after {batches} batches, as asked"
+        if self.is_chief:
+            print(text if self.in_hooks else f"{text}: its results are of these batches alone", flush=True)
+        if self.in_hooks:
+            raise stop.Stopping(text)
 
     def _loader(self, data: Data, together: Any, pipelines: int, pipeline: int, reads: list[str]) -> Any:
         """This worker's, of a set that all open together; None if it reads nothing."""

@@ -50,6 +50,7 @@ class Step:
     samples_of: dict[str, Any] = field(default_factory=dict)  # by fetch, of a run that does not train: arrays [samples, ...]
     sums: dict[str, Any] = field(default_factory=dict)  # the same: arrays without the batch axis
     loss_scale: float | None = None  # of float16 alone: that of the next step
+    stop_asked: bool = False  # a worker was asked to stop
     done: int = 0  # steps that the job has made with this one; where pipelines average weights, the mean of theirs
     skipped: bool = False  # of float16: a gradient left its range, and no worker has updated
 

@@ -13,6 +13,11 @@ from collections.abc import Iterator
 from hetu import _hetu, progress
 
 
+class Stopping(BaseException):
+    """Ends a hook in the middle of an evaluation, because a worker was asked to stop. job.run takes it, saves and ends in
+    order. Not an Exception: a hook that takes all of these is not meant to take this one."""
+
+
 def watch() -> None:
     """From here on SIGUSR1 is noted instead of ending the process."""
     _hetu.watch_signal(signal.SIGUSR1, "", asks=True, once=False)
