@@ -178,32 +178,53 @@ void remove_unfinished(const fs::path& folder) {
   for (const fs::path& path : found) fs::remove_all(path, ignored);
 }
 
-// A step that is saved again takes the place of the old one at once: there is no moment without
-// either. The old one may be that of a dying saver, a moment old.
-void put_in_place(const fs::path& beside, const fs::path& target) {
-  std::error_code there;
-  fs::rename(beside, target, there);
-  if (!there) return;
-  if (there != std::errc::directory_not_empty && there != std::errc::file_exists)
-    fail(Code::Io, "{}: cannot get its name: {}", target.string(), there.message());
-  if (::renameat2(AT_FDCWD, beside.c_str(), AT_FDCWD, target.c_str(), RENAME_EXCHANGE) != 0) {
-    fail(Code::Io, "{}: cannot take the place of the checkpoint that is there: {}", target.string(),
-         std::strerror(errno));
-  }
-  std::error_code ignored;  // what is left goes with the next save
-  fs::remove_all(beside, ignored);
-}
-
 // Renames a step before it removes it, because a kill must not leave half a folder under the name
-// of a checkpoint. A dying saver may remove the same step at the same time. Returns why the step is
-// still there, or no error.
+// of a checkpoint. The name is not that of a save of the same step, which may be under way. A dying
+// saver may remove the same step at the same time. Returns why the step is still there, or no
+// error.
 std::error_code remove_step(const fs::path& step) {
-  const fs::path away = step.parent_path() / ("." + step.filename().string() + kUnfinished);
+  const fs::path away =
+      step.parent_path() / ("." + step.filename().string() + ".old" + kUnfinished);
   std::error_code error;
   fs::rename(step, away, error);
   std::error_code ignored;  // the next save removes what is left
   if (!error) fs::remove_all(away, ignored);
   return fs::exists(step, ignored) ? error : std::error_code();
+}
+
+// Puts a step that is saved again in the place of the old one. Returns the folder's name. The old
+// one may be that of a dying saver, a moment old.
+//
+// The two are exchanged at once where the file system can do that. NFS can't; there the step
+// alternates between two names. `step-N+` sorts after `step-N`, so that a reader takes it as long
+// as both are there, and there is no moment without a whole one.
+fs::path put_in_place(const fs::path& beside, const fs::path& target) {
+  const fs::path twin = target.string() + "+";
+  std::error_code there, ignored;
+  fs::rename(beside, target, there);
+  if (!there) {
+    if (fs::exists(twin, ignored)) remove_step(twin);
+    return target;
+  }
+  if (there != std::errc::directory_not_empty && there != std::errc::file_exists)
+    fail(Code::Io, "{}: cannot get its name: {}", target.string(), there.message());
+  if (::renameat2(AT_FDCWD, beside.c_str(), AT_FDCWD, target.c_str(), RENAME_EXCHANGE) == 0) {
+    fs::remove_all(beside, ignored);  // what is left goes with the next save
+    if (fs::exists(twin, ignored)) remove_step(twin);
+    return target;
+  }
+  const int error = errno;
+  const bool can_exchange = error != EINVAL && error != ENOSYS && error != ENOTSUP;
+  const bool both = fs::exists(twin, ignored);
+  if (!can_exchange && both) remove_step(target);  // readers take its twin
+  const fs::path& name = both ? target : twin;
+  if (!can_exchange) fs::rename(beside, name, there);
+  if (can_exchange || there) {
+    fail(Code::Io, "{}: cannot take the place of the checkpoint that is there: {}", target.string(),
+         std::strerror(error));
+  }
+  remove_step(both ? twin : target);
+  return name;
 }
 
 // Keeps the `keep` highest steps of a training.
@@ -332,12 +353,12 @@ void save_checkpoint(const SavePlace& place, std::int64_t step, const std::strin
     together(step, 2, transport, [&] {
       if (!chief) return json();
       write_manifest(beside, step, run_json, written);
-      put_in_place(beside, target);
+      const fs::path put = put_in_place(beside, target);
       sync_directory(folder);
       if (place.model_file.empty())
         prune(folder, place.keep);
       else
-        remove_other_models(folder, target);
+        remove_other_models(folder, put);
       return json();
     });
   } catch (...) {

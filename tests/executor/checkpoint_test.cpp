@@ -3,11 +3,13 @@
 #include <gmock/gmock.h>
 #include <signal.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <array>
 #include <atomic>
+#include <cerrno>
 #include <chrono>
 #include <filesystem>
 #include <fstream>
@@ -23,6 +25,18 @@
 #include "graph/base/checksum.h"
 #include "graph/base/error.h"
 #include "tests/executor/worker_threads.h"
+
+// Stands in for a file system that can't exchange two folders, as NFS.
+namespace {
+bool can_exchange = true;
+}
+extern "C" int renameat2(int from, const char* old_path, int to, const char* new_path,
+                         unsigned flags) noexcept {
+  if (can_exchange)
+    return static_cast<int>(::syscall(SYS_renameat2, from, old_path, to, new_path, flags));
+  errno = EINVAL;
+  return -1;
+}
 
 namespace hetu {
 namespace {
@@ -119,6 +133,30 @@ TEST_F(Checkpoint, ASavedModelReplacesTheOldOneWhateverItsStep) {
     EXPECT_EQ(read_manifest(folder()).step, step);
     EXPECT_EQ(load("a"), static_cast<float>(step));
   }
+}
+
+TEST_F(Checkpoint, AStepIsSavedAgainWhereFoldersCannotBeExchanged) {
+  can_exchange = false;
+  for (int value = 1; value <= 5; ++value) {
+    save(5, static_cast<float>(value));
+    EXPECT_EQ(load("a"), static_cast<float>(value));
+    EXPECT_EQ(list_checkpoints(folder()).size(), 1U);
+  }
+  // As a kill leaves it between the new name and the removal of the old one.
+  fs::copy(folder_ / "step-00000005", folder_ / "step-00000005+", fs::copy_options::recursive);
+  save(5, 9);
+  EXPECT_EQ(load("a"), 9);
+  EXPECT_EQ(list_checkpoints(folder()).size(), 1U);
+  fs::remove_all(folder_);
+  for (int value = 1; value <= 3; ++value) {
+    save_as_model(folder(), 7, static_cast<float>(value));
+    EXPECT_EQ(load("a"), static_cast<float>(value));
+    EXPECT_EQ(list_checkpoints(folder()).size(), 1U);
+  }
+  can_exchange = true;
+  save_as_model(folder(), 7, 8);
+  EXPECT_EQ(load("a"), 8);
+  EXPECT_EQ(list_checkpoints(folder()).size(), 1U);
 }
 
 TEST_F(Checkpoint, AModelIsNotSavedOverCheckpointsOfATraining) {

@@ -18,6 +18,7 @@ from hetu import files
 from hetu.job import checkpoint
 from hetu.sample import vocabulary
 
+HETU = pathlib.Path(os.environ["HETU_BUILD_DIR"]) / "bin" / "hetu"
 # Trains one step per line of its input, with checkpoints in the folder that its argument names.
 TRAINS = """
 import sys, numpy as np, hetu as ht
@@ -74,6 +75,21 @@ class Named(InFolder):
         os.mkfifo(self.folder / "b.txt")
         error = within(self, 20, lambda: ht.text.Text(str(self.folder), batch_size=1, length=4))
         self.assertIsInstance(error, OSError)
+
+    def test_a_fifo_among_data_files(self):
+        for name in ("day_0", "text", "vocab.txt", "shards/x_training.hdf5", "train/a/1.png"):
+            (self.folder / name).parent.mkdir(parents=True, exist_ok=True)
+            os.mkfifo(self.folder / name)
+        reads = [lambda: ht.data.Criteo(str(self.folder / "day_0"), 1), lambda: ht.data.BertHdf5(str(self.folder / "shards"), 1),
+                 lambda: ht.text.BertText(str(self.folder / "text"), str(self.folder / "vocab.txt"), 1)]
+        for number, read in enumerate(reads):
+            with self.subTest(number):
+                error = within(self, 20, read)
+                self.assertIsInstance(error, (OSError, ValueError))
+                self.assertNotIn("\n", str(error))
+                self.assertIn("is a FIFO", str(error))
+        checked = subprocess.run([HETU, "data", "check", self.folder / "train"], capture_output=True, text=True, timeout=60)
+        self.assertIn("1.png: is a FIFO", checked.stdout + checked.stderr)
 
     def test_links_stay_and_devices_are_written_into(self):
         (self.folder / "real").write_text("old")
@@ -150,6 +166,16 @@ class Checkpoints(InFolder):
             with self.subTest(name), self.assertRaisesRegex(OSError, f"{name}: no checkpoints can be saved there"):
                 next(iter(self.executor().run("t", steps=1, checkpoint=str(self.folder / name))))
         self.assertEqual(sorted(os.listdir(self.folder)), ["dangling", "fifo", "file", "to-file"])
+
+    def test_a_trace_goes_through_links(self):
+        (self.folder / "link.json").symlink_to("real.json")
+        (self.folder / "nothing").symlink_to("/dev/null")
+        job = self.executor()
+        for name in ("link.json", "nothing"):
+            list(job.run("t", steps=2, trace=str(self.folder / name)))
+            self.assertTrue((self.folder / name).is_symlink())
+        self.assertIn("traceEvents", json.loads((self.folder / "real.json").read_text()))
+        self.assertTrue(pathlib.Path("/dev/null").is_char_device())
 
     def test_a_link_to_a_folder_is_followed(self):
         (self.folder / "real").mkdir()
