@@ -13,6 +13,7 @@ import sys
 import tempfile
 import types
 import unittest
+import unittest.mock
 
 import numpy as np
 
@@ -65,6 +66,19 @@ class Steps(unittest.TestCase):
             with contextlib.redirect_stderr(said):
                 list(build(devices, micro_batches=2).run(steps=1, hooks=[ht.hooks.Progress(1)]))
             self.assertEqual(said.getvalue().splitlines()[0], f"global batch: 8 samples per step{shares}")
+
+    def test_paths_may_begin_with_the_home_folder(self):
+        """No folder of the name ~ is made where the script runs."""
+        home, before = pathlib.Path(self.folder), os.getcwd()
+        os.chdir(self.folder)
+        self.addCleanup(os.chdir, before)
+        with unittest.mock.patch.dict(os.environ, {"HOME": str(home / "home")}):
+            (home / "home").mkdir()
+            list(build().run(steps=2, checkpoint="~/saved", trace="~/trace.json",
+                             hooks=[Log("~/log.csv"), TensorBoard("~/runs/mine")]))
+        self.assertEqual(sorted(path.name for path in home.iterdir()), ["home"])
+        self.assertEqual(sorted(path.name for path in (home / "home").iterdir()),
+                         ["log.csv", "runs", "saved", "trace.json"])
 
     def test_after_a_resume(self):
         whole = losses(build(), steps=9)

@@ -285,7 +285,7 @@ class Executor(Predicting, Reach, Planning):
         of_training = {"checkpoint": checkpoint, "every": every, "resume": resume, "trace": trace, "drain": drain,
                        "until": until, "hooks": hooks, "epoch_steps": epoch_steps}
         with placed():
-            if (beyond := os.path.dirname(trace or "")) and self.is_chief and not os.path.isdir(beyond):
+            if (beyond := os.path.dirname(text_of(trace) or "")) and self.is_chief and not os.path.isdir(beyond):
                 raise OSError(f"trace {trace}: there is no folder {beyond}")
             self.fetches.check(name, of_training, {"data": data})
             given = check_length(steps, until)

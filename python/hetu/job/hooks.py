@@ -26,7 +26,7 @@ from hetu.arithmetic import kind_of
 from hetu.job.records import Records
 from hetu.job.step import Step
 from hetu.names import missing_from
-from hetu.place import check_takes, refuse
+from hetu.place import check_takes, path_of, refuse
 from hetu.progress import Reporter
 from hetu.tensorboard import Course, Events, take_back
 
@@ -139,7 +139,7 @@ class Log:
     stands there once. `goes_on`: with what an earlier run wrote, also from step 0."""
 
     def __init__(self, path: str, goes_on: bool = False, called: str = "log ") -> None:
-        self.path, self.goes_on, self.called = path, goes_on, called
+        self.path, self.goes_on, self.called = path and path_of(path), goes_on, called
         self.records: Records | None = None
 
     def on_start(self, job: Executor) -> None:
@@ -164,7 +164,8 @@ class TensorBoard:
 
     def __init__(self, folder: str | Path, every: int = 10, last: int = 0, epoch_steps: int = 0,
                  goes_on: bool = False) -> None:
-        self.folder, self.every, self.last, self.epoch_steps, self.goes_on = Path(folder), every, last, epoch_steps, goes_on
+        self.folder, self.every, self.last, self.goes_on = Path(path_of(folder)), every, last, goes_on
+        self.epoch_steps = epoch_steps
         self.events: Events | None = None
         self.fresh = True
 

@@ -11,11 +11,13 @@ from hetu.data import Data
 from hetu.devices import Layout
 from hetu.job.cuts import Cuts
 from hetu.optim import Train
+from hetu.place import path_of
 
 
 def text_of(given: Any) -> Any:
-    """A path as text; anything else is itself."""
-    return os.fspath(given) if isinstance(given, os.PathLike) else given
+    """A path as text, in which a ~ at the beginning is the home folder; anything else is itself."""
+    is_path = isinstance(given, os.PathLike) or (isinstance(given, str) and given.startswith("~"))
+    return path_of(given) if is_path else given
 
 
 class Planning:

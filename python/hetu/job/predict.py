@@ -10,7 +10,7 @@ from hetu.arithmetic import kind_of
 from hetu.data import Batches, Data
 from hetu.graph import Value, current
 from hetu.job.step import Reported
-from hetu.place import check_takes
+from hetu.place import check_takes, path_of
 from hetu.process import stop
 from hetu.rows import as_array
 
@@ -107,7 +107,7 @@ class Predicting:
         holds is replaced, whatever its step: a kill at any moment leaves the old model or the new one. A folder with
         checkpoints of a training is refused."""
         _, names = self._predicted("save", run, fetches)
-        self.job.save_model(str(folder), names)
+        self.job.save_model(path_of(folder), names)
 
     def _predicted(self, what: str, run: str | None, fetches: Sequence[Value | str] | None) -> tuple[str, list[str]]:
         """The run that predicts, and the names of its values with a batch axis that are meant."""
