@@ -31,6 +31,7 @@ class Data:
     fields: list[tuple[str, str, list[int]]]
     batch_size: int
     _once = False  # its loaders give one epoch, every row of it
+    _order_names_rows = True  # a loader's position has the files' rows and seed; False: user's rows, which have no such text
 
     def __init__(self, fields: list[tuple[str, str, list[int]]], batch_size: int) -> None:
         if not is_whole(batch_size, 1) or batch_size > MOST_ROWS:
@@ -96,7 +97,7 @@ class Data:
 
     def row_checksums(self, again: bool = False) -> Any:
         """Checksums of some rows, by which workers compare what they were given. They are read once and kept; `again` reads
-        them anew. None for data whose order() in C++ already names the files."""
+        them anew."""
         if again or "_checksums" not in self.__dict__:
             self.__dict__["_checksums"] = self._read_checksums()
         return self.__dict__["_checksums"]
@@ -120,10 +121,13 @@ def _difference(field: str, own: tuple[str, Any], theirs: tuple[str, Any]) -> st
             f"'{other[number]}' in the evaluation data")
 
 
-def checksum_of_file(path: str) -> int:
-    """Returns the CRC-32C of a file. Throws OSError."""
+def checksum_of_file(path: str, most: int = -1) -> int:
+    """Returns the CRC-32C of a file, or of its first `most` bytes. Throws OSError."""
     with open(path, "rb") as file:
-        return int(_hetu.crc32c(file.read()))
+        return int(_hetu.crc32c(file.read(most)))
+
+
+FIRST_ROWS = 8  # of files, of which workers compare a checksum
 
 
 class BertHdf5(Data):
@@ -147,6 +151,11 @@ class BertHdf5(Data):
     def loader(self, pipelines: int, pipeline: int, fields: list[str], together: Any = None) -> Any:
         options = self._options(pipelines, pipeline, fields, 4)
         return _hetu.bert_loader(self.folder, self.seed, self.vocabulary_size, self.max_rows, options)
+
+    def _read_checksums(self) -> Any:
+        rows = min(FIRST_ROWS, self.rows)
+        options = _hetu.LoaderOptions(1, 0, rows, [], 0)
+        return _hetu.bert_loader(self.folder, 0, self.vocabulary_size, rows, options).next_checksum()
 
     def meaning(self) -> dict[str, tuple[str, Any]]:
         vocabulary = os.path.join(self.folder, "vocab.txt")
@@ -192,6 +201,10 @@ class ImageFolder(Data):
     def meaning(self) -> dict[str, tuple[str, Any]]:
         return {"label": ("classes", self.class_names)}
 
+    def _read_checksums(self) -> Any:
+        """Of the files of the first image, the last one and two between them."""
+        return [checksum_of_file(self.list.path((self.rows - 1) * part // 3)) for part in range(4)]
+
     def loader(self, pipelines: int, pipeline: int, fields: list[str], together: Any = None) -> Any:
         return _hetu.image_folder_loader(self.list, self.size, self.train, self.seed, self.threads,
                                          self._options(pipelines, pipeline, fields, 4))
@@ -228,6 +241,10 @@ class Cifar100(Data):
     def __len__(self) -> int:
         return self.rows
 
+    def _read_checksums(self) -> Any:
+        options = _hetu.LoaderOptions(1, 0, min(FIRST_ROWS, self.rows), [], 0)
+        return _hetu.cifar100_loader(self.set, False, 0, options).next_checksum()
+
     def loader(self, pipelines: int, pipeline: int, fields: list[str], together: Any = None) -> Any:
         return _hetu.cifar100_loader(self.set, self.train, self.seed, self._options(pipelines, pipeline, fields, 4))
 
@@ -259,6 +276,11 @@ class Criteo(Data):
     def meaning(self) -> dict[str, tuple[str, Any]]:
         return {"ids": ("hash size", self.how["hash_size"])}
 
+    def _read_checksums(self) -> Any:
+        rows = min(FIRST_ROWS, self.rows)
+        options = _hetu.LoaderOptions(1, 0, rows, [], 0)
+        return _hetu.criteo_loader(self.set, self.how | {"train": False, "max_rows": rows}, options).next_checksum()
+
     def loader(self, pipelines: int, pipeline: int, fields: list[str], together: Any = None) -> Any:
         return _hetu.criteo_loader(self.set, self.how, self._options(pipelines, pipeline, fields, 4))
 
@@ -277,6 +299,8 @@ class Batches(Data):
 
     `ahead` False: no item is asked for while a GPU computes the step before, as items that depend on that step want it.
     """
+
+    _order_names_rows = False
 
     def __init__(self, items: Iterable[dict[str, numpy.ndarray]], batch_size: int, name: str = "batches",
                  dtypes: Mapping[str, str] | None = None, ahead: bool = True) -> None:
@@ -400,6 +424,8 @@ class Rows(Data):
     they stand. dtypes are those of Batches. `augment`, a function of (batch, generator), changes whole global batches: a
     dict of arrays, and a numpy.random.Generator that depends on seed, epoch and batch alone; it gives the dict back.
     """
+
+    _order_names_rows = False
 
     def __init__(self, called: str, source: rows.Source, batch_size: int, seed: int, shuffle: bool,
                  augment: rows.Augment | None) -> None:

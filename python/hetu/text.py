@@ -114,6 +114,8 @@ class Text(Data):
     An epoch takes whole global batches in an order drawn from seed and epoch (`train` False: as they stand).
     """
 
+    _order_names_rows = False
+
     def __init__(self, path: str, batch_size: int, length: int, vocabulary: Vocabulary | None = None, train: bool = True,
                  seed: int = 0) -> None:
         import numpy as np  # half of a worker's start
@@ -233,6 +235,9 @@ class BertText(Data):
 
     def loader(self, pipelines: int, pipeline: int, fields: list[str], together: Any = None) -> Any:
         return _hetu.bert_text_loader(self.how, self._options(pipelines, pipeline, fields, 4))
+
+    def _read_checksums(self) -> Any:
+        return [checksum_of_file(str(self.how["path"]), 1 << 16), checksum_of_file(str(self.how["vocabulary"]))]
 
     def meaning(self) -> dict[str, tuple[str, Any]]:
         return {"input_ids": ("vocabulary", checksum_of_file(str(self.how["vocabulary"])))}

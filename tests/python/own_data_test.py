@@ -11,6 +11,7 @@ import unittest
 import numpy as np
 
 import hetu as ht
+from hetu import _hetu
 from hetu.job.draws import difference, unlike
 from train_cases import HETURUN, MANY_S
 
@@ -241,9 +242,10 @@ class Items:
     def __iter__(self):
         yield from self.read()
 data = eval(sys.argv[1])
-half = ht.ops.linear(data.x, ht.parameter("w", [2, 2], ht.graph.constant(0.0)))
+read = getattr(data, next(name for name, _, shape in data.fields if shape)).cast("float32").flatten(1)[:, :2]
+half = ht.ops.linear(read, ht.parameter("w", [2, 2], ht.graph.constant(0.0)))
 ht.cut()
-loss = ht.step_mean((half - data.x) ** 2)
+loss = ht.step_mean((half - read) ** 2)
 job = ht.Executor({"train": [loss, ht.optim.SGD(0.0).minimize(loss)], "predict": [half]}, f"pipe_{2 // stages}_{stages}",
                   more.pop("method", "1f1b"), threads=1, **more)
 for _ in job.run(steps=2):
@@ -265,8 +267,17 @@ class Sharded(unittest.TestCase):
         cls.addClassCleanup(folder.cleanup)
         cls.script = pathlib.Path(folder.name) / "sharded.py"
         cls.script.write_text(SHARDED)
-        for rank in (0, 1):
-            (pathlib.Path(folder.name) / f"{rank}.txt").write_text("ab\n" * 4 + str(rank))
+        at = pathlib.Path(folder.name)
+        for rank in (0, 1):  # of files that differ in what they hold, but not in names and numbers of rows
+            (at / f"{rank}.txt").write_text("ab\n" * 4 + str(rank))
+            (at / f"logs{rank}").mkdir()
+            (at / f"logs{rank}" / "day_0").write_text((f"0\t{rank}" + "\t" * 38 + "\n") * 9)
+            if _hetu.reads_images():
+                (at / f"cifar{rank}").mkdir()
+                _hetu.write_drawn_folder(str(at / f"images{rank}"), 2, 3, 2, 16, rank)
+                _hetu.write_drawn_cifar100(str(at / f"cifar{rank}"), 100, 3, 2, 32, rank)
+            subprocess.run(["hetu", "data", "sample", str(at / f"bert{rank}"), "--rows", "16", "--shards", "2", "--seed",
+                            str(rank), "--vocab-size", "300"], check=True, capture_output=True, timeout=MANY_S)
         cls.folder = folder.name
 
     def run_two(self, data, stages=1, predicted=(), **more):
@@ -293,6 +304,17 @@ class Sharded(unittest.TestCase):
                 self.assertIn(says, done.stdout + done.stderr)
                 self.assertIn(SHARED_OUT, done.stdout + done.stderr)
                 self.assertNotIn("trained", done.stdout)
+
+    def test_is_refused_for_files(self):
+        """A folder for each rank: names, sizes and numbers of rows are alike, and what is in the files is not."""
+        images = ("ht.data.ImageFolder('images{}/train', 2, size=8)", "ht.data.Cifar100('cifar{}', 2)")
+        for data in ("ht.text.Text('{}.txt', 2, 3)", "ht.data.Criteo('logs{}', 2)", "ht.data.BertHdf5('bert{}', 2)",
+                     *(images if _hetu.reads_images() else ())):
+            with self.subTest(data=data):  # the same files on every worker: the tests of the training scripts
+                done = self.run_two(data.replace("{}", "' + str(rank) + '"))
+                self.assertNotEqual(done.returncode, 0, done.stdout + done.stderr)
+                self.assertNotIn("trained", done.stdout)
+                self.assertIn("worker 0 and worker 1 were given different rows. " + SHARED_OUT, done.stdout + done.stderr)
 
     def test_other_seeds_and_predictions_are_refused(self):
         same = "ht.data.Arrays(x=x, batch_size=2)"

@@ -27,10 +27,10 @@ REREADS = 3  # rows that are drawn at random repeat by chance less than once in 
 
 def facts_of(data: Data, loader: Any) -> dict[str, Any]:
     """Returns what every worker's data object must agree on. `loader` is this worker's loader of it."""
-    drawn, checksums = data.__dict__.get("drawn"), data.row_checksums()
+    drawn = data.__dict__.get("drawn")
     return {"source": type(data).__name__, "rows": data.known_rows(), "fields": [list(field) for field in data.fields],
             "batch size": data.batch_size, "seed": drawn.seed if drawn else data.__dict__.get("seed"),
-            "order": loader.position()["order"] if checksums is None else None, "checksums": checksums}
+            "order": loader.position()["order"] if data._order_names_rows else None, "checksums": data.row_checksums()}
 
 
 def name_of(data: Data) -> str:
