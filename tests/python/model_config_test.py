@@ -13,7 +13,7 @@ import config_cases as cases
 import hetu as ht
 import model_cases
 import model_hetu
-from hetu.models.config_file import READERS
+from hetu.models.config_file import READERS, values_of
 
 FIXTURE = json.loads((pathlib.Path(__file__).resolve().parent.parent / "fixtures" / "configs.json").read_text())["types"]
 # A file may say a field by another name, and errors speak of either.
@@ -146,6 +146,21 @@ class Fields(unittest.TestCase):
             for encoding in ("utf-8", "utf-8-sig", "utf-16", "utf-16-be", "utf-32"):
                 (pathlib.Path(folder) / "config.json").write_text(json.dumps({**SIZES, "rope_theta": 7}), encoding=encoding)
                 self.assertEqual(ht.models.Llama.from_config(folder).config.rope_theta, 7.0, encoding)
+
+    def test_published_files_of_layers_load(self):
+        opt = {"activation_dropout": 0.0, "activation_function": "relu", "do_layer_norm_before": True, "dropout": 0.1,
+               "ffn_dim": 3072, "hidden_size": 768, "init_std": 0.02, "layerdrop": 0.0, "max_position_embeddings": 2048,
+               "model_type": "opt", "num_attention_heads": 12, "num_hidden_layers": 12, "prefix": "</s>",
+               "torch_dtype": "float16", "use_cache": True, "vocab_size": 50272, "word_embed_proj_dim": 768}
+        t5 = {"architectures": ["T5ForConditionalGeneration"], "d_ff": 3072, "d_kv": 64, "d_model": 768,
+              "decoder_start_token_id": 0, "dropout_rate": 0.1, "eos_token_id": 1, "initializer_factor": 1.0,
+              "is_encoder_decoder": True, "layer_norm_epsilon": 1e-06, "model_type": "t5", "n_positions": 512,
+              "num_heads": 12, "num_layers": 12, "output_past": True, "pad_token_id": 0,
+              "relative_attention_num_buckets": 32, "task_specific_params": {"summarization": {"num_beams": 4}},
+              "vocab_size": 32128}
+        self.assertEqual(values_of(ht.models.OptConfig, opt, "opt.json")["ffn_dim"], 3072)
+        self.assertEqual(values_of(ht.models.T5Config, t5, "t5.json")["d_model"], 768)
+        self.assertEqual(values_of(ht.models.T5Config, {"model_type": "t5"}, "t5.json")["d_model"], 512)
 
     def test_a_window_is_of_the_layers_that_slide(self):
         qwen = {"model_type": "qwen2", "num_hidden_layers": 3, "sliding_window": 5, "max_window_layers": 1}

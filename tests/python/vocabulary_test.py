@@ -32,7 +32,7 @@ class StandIn:
     """What hetu.text uses of tokenizers.Tokenizer, for words between spaces."""
 
     def __init__(self, text):
-        given = json.loads(text)
+        self.text, given = text, json.loads(text)
         self.truncation, self.padding = given["truncation"], given["padding"]
         self.vocab = given["model"]["vocab"]
         self.model = types.SimpleNamespace(dropout=given["model"].get("dropout"))
@@ -44,6 +44,9 @@ class StandIn:
 
     def no_padding(self):
         self.padding = None
+
+    def to_str(self):
+        return self.text
 
     def get_vocab(self):
         return self.vocab

@@ -124,8 +124,9 @@ _QWEN: dict[str, Any] = {"vocab_size": 151936, "intermediate_size": 22016, "num_
                          "max_position_embeddings": 32768, "num_hidden_layers": 32, "num_attention_heads": 32}
 
 MODEL_TYPES = {
-    # pretraining_tp splits products, which changes rounding only.
-    "llama": ModelType(absent=_without("attention_bias", "mlp_bias"), translate=_rope, harmless=_SAME | {"pretraining_tp"}),
+    # pretraining_tp splits products, which changes rounding only. max_sequence_length is of the first files.
+    "llama": ModelType(absent=_without("attention_bias", "mlp_bias"), translate=_rope,
+                       harmless=_SAME | {"max_sequence_length", "pretraining_tp"}),
     "mistral": ModelType(
         absent=_without("sliding_window"), translate=_rope, harmless=_SAME,
         defaults={"intermediate_size": 14336, "num_key_value_heads": 8, "max_position_embeddings": 4096 * 32,

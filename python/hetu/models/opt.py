@@ -30,7 +30,8 @@ class OptConfig:
 
     # Fields of the whole model are harmless: a layer doesn't have them.
     MODEL_TYPES: ClassVar = {"opt": ModelType(
-        restricted={"activation_function": ("relu",), "enable_bias": (True,), "layer_norm_elementwise_affine": (True,)},
+        restricted={"activation_dropout": (0,), "activation_function": ("relu",), "enable_bias": (True,),
+                    "layer_norm_elementwise_affine": (True,)},
         harmless=frozenset({"_remove_final_layer_norm", "layerdrop", "max_position_embeddings", "num_hidden_layers",
                             "tie_word_embeddings", "vocab_size", "word_embed_proj_dim"}))}
 

@@ -57,7 +57,7 @@ class ViTConfig:
 
     MODEL_TYPES: ClassVar = {"vit": ModelType(
         translate=_translate, restricted={"problem_type": ("single_label_classification",)},
-        harmless=frozenset({"encoder_stride", "pooler_act", "pooler_output_size"}))}
+        harmless=frozenset({"encoder_stride", "pooler_act", "pooler_output_size", "tie_word_embeddings"}))}
 
     def __post_init__(self) -> None:
         check_sizes(self)
