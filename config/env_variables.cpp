@@ -37,6 +37,12 @@ double parse_seconds(const std::string& name, const std::string& value) {
   return number;
 }
 
+// "[::1]" as it stands in URLs, without the brackets.
+std::string without_brackets(const std::string& address) {
+  const bool has_them = address.size() > 2 && address.front() == '[' && address.back() == ']';
+  return has_them ? address.substr(1, address.size() - 2) : address;
+}
+
 // "w0:8,w1:8" as hosts; `origin` is named in the message.
 std::vector<HostWorkers> parse_hosts(const std::string& text, const std::string& origin) {
   std::vector<HostWorkers> hosts;
@@ -147,7 +153,9 @@ std::vector<Variable> by_hand_variables() {
       {{"WORLD_SIZE", "", "user, torchrun", "Workers of a job started by hand."}, nullptr},
       {{"MASTER_ADDR", "127.0.0.1", "user, torchrun",
         "Host where RANK 0 of a job started by hand is; under srun the step's first host."},
-       [](Env& e, const std::string&, const std::string& v) { e.master_address = v; }},
+       [](Env& e, const std::string&, const std::string& v) {
+         e.master_address = without_brackets(v);
+       }},
       {{"MASTER_PORT", "1234", "user, torchrun",
         "Port where the workers of a job started by hand meet; under srun one that follows from "
         "job and step."},

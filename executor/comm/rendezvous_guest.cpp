@@ -93,6 +93,9 @@ std::vector<std::string> Guest::introduce(const Hello& hello) {
     send_packet(socket_, pack_fields({proof, text}), until_);
     if (auto answer = next_packet(kForOthers)) return *answer;
   } while (call_again());
+  if (now_ns() >= until_)
+    fail(Code::Timeout, "rank {} could not make itself heard by rank 0 at {} within {:g} s", rank(),
+         where(), place_.timeout_s);
   fail(Code::Comm, "rank 0 at {} has ended, while rank {} waited {}", where(), rank(), kForOthers);
 }
 

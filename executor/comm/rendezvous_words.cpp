@@ -121,7 +121,9 @@ std::string listed(const std::vector<int>& ranks) {
 
 std::string where_of(const RendezvousPlace& place) {
   if (!place.name.empty()) return "the rendezvous of job " + place.name;
-  return fmt::format("{}:{}", place.address, place.port);
+  const bool is_v6 = place.address.find(':') != std::string::npos;
+  return is_v6 ? fmt::format("[{}]:{}", place.address, place.port)
+               : fmt::format("{}:{}", place.address, place.port);
 }
 
 std::string Rendezvous::where() const { return where_of(place_); }

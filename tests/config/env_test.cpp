@@ -119,6 +119,9 @@ TEST(Env, OfAJobStartedByHandHasItsRanks) {
   EXPECT_EQ(std::tie(e.worker, e.workers, e.master_address, e.master_port, e.job_secret),
             std::make_tuple(2, 4, "w7", 29500, "sesame"));
   EXPECT_TRUE(read_from({{"RANK", "2"}, {"WORLD_SIZE", "4"}, {"LOCAL_SIZE", "4"}}).one_host);
+  for (const char* v6 : {"::1", "[::1]"})
+    EXPECT_EQ(read_from({{"RANK", "0"}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", v6}}).master_address,
+              "::1");
   EXPECT_EQ(read_from({{"RANK", "0"},
                        {"WORLD_SIZE", "2"},
                        {"MASTER_PORT", "29500"},

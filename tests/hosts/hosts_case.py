@@ -61,6 +61,8 @@ def cut_to_fit(folder):
 class HostsCase(TrainCase):
     """Gives all tests the same two hosts; at the end of each nothing may run on them."""
 
+    called = None  # other names of the hosts, as TwoHosts has them
+
     @classmethod
     def setUpClass(cls):
         if reason := two_hosts.problem():
@@ -73,7 +75,7 @@ class HostsCase(TrainCase):
         for number in range(2):
             write_shard(cls.data / f"small_training_{number}.hdf5", columns(ROWS, TOKENS, (7, number)))
         (cls.data / "vocab.txt").write_text((root / "data" / "vocab.txt").read_text())
-        cls.hosts = two_hosts.TwoHosts(root / "hosts").__enter__()
+        cls.hosts = two_hosts.TwoHosts(root / "hosts", cls.called).__enter__()
         cls.addClassCleanup(cls.hosts.close)
 
     def setUp(self):

@@ -111,6 +111,22 @@ class Readme(HostsCase):
         self.assertEqual(done.stdout.count("] w1\n"), 2, done.stdout)
 
 
+class Named(HostsCase):
+    """Open MPI's usual way to write lists of hosts knows neither "_" nor names of 55 letters."""
+
+    called = {"w0": "gpu_node_0", "w1": "gpu-" + "very-" * 11 + "long"}
+
+    def test_trains_on_hosts_with_such_names(self):
+        path = self.folder / "cluster.yml"
+        one, other = self.called.values()
+        path.write_text(f"nodes:\n  - {{host: {one}, workers: 1, chief: true}}\n  - {{host: {other}, workers: 1}}\n")
+        done = self.check(self.on_w0(["heturun", "-i", self.hosts.key, "-c", path, "sh", "-c", "hostname; exec hetu rehearse "
+                                      "1f1b --stages 2 --micro-batches 4 --repeat 1 --time-unit 1ms"]))
+        for name in (one, other):
+            self.assertIn(f"] {name}\n", done.stdout)
+        self.assertIn("worker 1 (sum)", done.stdout)
+
+
 class Ends(HostsCase):
     """How jobs on two hosts end before their time."""
 

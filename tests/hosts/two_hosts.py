@@ -27,7 +27,7 @@ START_S = 30.0
 # The first process of a host. It waits for a line before it uses the network, which is put in from outside.
 INIT = """\
 set -e
-hostname "$NAME"
+echo "$CALLED" > /proc/sys/kernel/hostname  # hostname(1) refuses "_"
 mount -t tmpfs tmpfs /run
 mkdir -m 755 /run/sshd
 mount -t tmpfs -o mode=1777 tmpfs /dev/shm
@@ -71,7 +71,7 @@ Host w1
 Host other
   HostName w1
   Port {w1}
-Host *
+{others}Host *
   User {user}
 """
 
@@ -101,9 +101,11 @@ def problem():
 
 
 class TwoHosts:
-    """w0 and w1. `key` is the ssh key that both accept, `wrong_key` one that neither does."""
+    """w0 and w1. `key` is the ssh key that both accept, `wrong_key` one that neither does. `called` has other names that they
+    call themselves by, and by which they are known too."""
 
-    def __init__(self, folder):
+    def __init__(self, folder, called=None):
+        self.called = {name: (called or {}).get(name, name) for name in ADDRESS}
         self.folder = pathlib.Path(folder).resolve()
         self.key, self.wrong_key = self.folder / "key", self.folder / "wrong"
         self._processes = {}
@@ -151,16 +153,19 @@ class TwoHosts:
         (self.folder / "known").write_text("".join(known))
         for own in ADDRESS:  # its own name is 127.0.1.1 to a host, as Debian's installer has it
             places = {name: "127.0.1.1" if name == own else address for name, address in ADDRESS.items()}
-            text = "127.0.0.1 localhost\n" + "".join(f"{place} {name}\n" for name, place in places.items())
+            text = "127.0.0.1 localhost\n" + "".join(f"{place} {name} {self.called[name]}\n" for name, place in places.items())
             (self.folder / f"hosts.{own}").write_text(text)
         (self.folder / "ssh").mkdir()
-        (self.folder / "ssh" / "ssh_config").write_text(SSH_CONFIG.format(folder=self.folder, user=user, **PORT))
+        others = "".join(f"Host {called}\n  HostName {name}\n  Port {PORT[name]}\n" for name, called in self.called.items()
+                         if called != name)
+        (self.folder / "ssh" / "ssh_config").write_text(SSH_CONFIG.format(folder=self.folder, user=user, others=others, **PORT))
         for name, address in ADDRESS.items():
             (self.folder / f"sshd.{name}.config").write_text(
                 SSHD_CONFIG.format(port=PORT[name], address=address, folder=self.folder, name=name, user=user))
 
     def _start(self, name):
         environment = {"PATH": os.environ["PATH"] + ":/usr/sbin:/sbin", "HOME": os.path.expanduser("~"), "NAME": name,
+                       "CALLED": self.called[name],
                        "FOLDER": str(self.folder), "ADDRESS": ADDRESS[name], "DEVICE": DEVICE, "SSHD": sshd()}
         process = subprocess.Popen(["unshare", *SPACES, "--fork", "--kill-child", "--mount-proc", "sh", "-c", INIT],
                                    stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment,

@@ -233,6 +233,12 @@ class Meeting(ByHand):
         for job in jobs:
             self.assertEqual([out.splitlines()[1] for out, _ in self.end_all(job)], ["linked 0 2", "linked 1 2"])
 
+    def test_an_address_of_ipv6(self):
+        """With the brackets that URLs have, or without."""
+        for n, address in enumerate(("::1", "[::1]")):
+            job = self.shells([*MET, "open"], 2, MASTER_PORT=str(self.port + n), MASTER_ADDR=address)
+            self.assertEqual([out.splitlines()[1] for out, _ in self.end_all(job)], ["linked 0 2", "linked 1 2"])
+
     def test_what_stands_in_the_environment(self):
         for more, says in (({"MASTER_ADDR": "203.0.113.7"}, "ADDR: got '203.0.113.7', which is no address of this host"),
                            ({"MASTER_ADDR": "nowhere.invalid"}, "ADDR: got 'nowhere.invalid', which is no host known"),

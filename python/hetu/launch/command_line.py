@@ -9,7 +9,7 @@ import socket
 import sys
 
 from hetu import progress, spin
-from hetu.launch import network, output, pipelines, precheck, remote, slurm, supervise
+from hetu.launch import folders, limits, network, output, pipelines, precheck, remote, slurm, supervise
 from hetu.launch.keepers import Way
 from hetu.launch.mpirun import Mpirun, closed_ports
 from hetu.launch.services import Servers
@@ -201,6 +201,8 @@ def worker_environment(environ, nodes, command, threads):
     result["HETU_HOSTS"] = ",".join(f"{n['host']}:{n['workers']}" for n in nodes if n["workers"])
     result["PYTHONPATH"] = os.pathsep.join(filter(None, [environ.get("PYTHONPATH"), os.path.dirname(PACKAGE)]))
     result.setdefault("PYTHONUNBUFFERED", "1")
+    if not has_home(environ):  # as Docker has it; Open MPI crashes without
+        result["HOME"] = "/"
     result.setdefault("HWLOC_HIDE_ERRORS", "2")  # mpirun's complaint where /sys is not mounted; nothing is bound to cores
     cores = _hetu.machine_cores()
     workers = max(n["workers"] for n in nodes)
@@ -210,6 +212,18 @@ def worker_environment(environ, nodes, command, threads):
     if workers > 1 and "OMP_NUM_THREADS" not in result:
         result.setdefault("OPENBLAS_NUM_THREADS", str(max(1, cores // workers)))
     return result
+
+
+def has_home(environ):
+    """Whether this user has a home folder: in the environment, else by an entry in the table of users."""
+    if environ.get("HOME"):
+        return True
+    import pwd
+
+    try:
+        return bool(pwd.getpwuid(os.getuid()).pw_dir)
+    except KeyError:
+        return False
 
 
 def choose_interface(hosts, wanted, say):
@@ -279,11 +293,14 @@ def run(options, say):
             return status
     with contextlib.suppress(BrokenPipeError):
         output.write_all(2, cluster_block(nodes).encode() + b"\n")
+    here = sum(n["workers"] for n in used if network.is_this_host(n["host"]))
+    limits.allow_files(here)
+    shared = limits.shared_folder(folders.short_place(), here) if local else None
     job = supervise.Job(workers, [] if local else addresses, settings["timeout_s"],
                         progress.Display(output.StandardError()), say, len(parts),
                         servers)
     try:
-        shm = job.make_directory("/dev/shm") if local and os.access("/dev/shm", os.W_OK) else None
+        shm = job.make_directory(shared) if local else None
         commands = []
         for part in parts:
             argv = mpirun.start(part)

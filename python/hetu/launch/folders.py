@@ -16,7 +16,7 @@ def short_place():
     import tempfile  # a guard has no time for it
 
     parent = tempfile.gettempdir()
-    return parent if len(parent) < 40 and not re.search(r"[:\s]", parent) else "/tmp"
+    return parent if len(os.fsencode(parent)) < 40 and not re.search(r"[:\s]", parent) else "/tmp"
 
 
 def make(parent, job):

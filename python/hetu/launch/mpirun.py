@@ -69,6 +69,8 @@ class Mpirun:
         tool = "--prtemca" if self.major >= 5 else "--mca"
         shell = "plm_ssh" if self.major >= 5 else "plm_rsh"
         argv = ["--mca", "btl", f"self,{self.shared_memory()},tcp"]
+        if self.major < 5:  # its other codings of host lists know names of 54 letters at most, and no "_"
+            argv += ["--mca", "regx", "naive"]
         if interface:
             argv += ["--mca", "btl_tcp_if_include", interface,
                      tool, "oob_tcp_if_include" if self.major < 5 else "prte_if_include", interface]
