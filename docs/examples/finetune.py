@@ -13,6 +13,8 @@ import hetu as ht
 from hetu.sample import prose
 
 KINDS, LENGTH, BATCH = ("asyncio", "email", "logging", "unittest"), 48, 32
+if len(sys.argv) != 5:
+    sys.exit("usage: finetune.py BERT.safetensors CONFIG.json VOCAB.txt STEPS")
 weights, config, vocabulary, steps = sys.argv[1:5]
 ids = {word: number for number, word in enumerate(Path(vocabulary).read_text().splitlines())}
 library = Path(sysconfig.get_paths()["stdlib"])

@@ -1,4 +1,4 @@
-"""A GPT on the bytes of a file. Alone: python3 docs/examples/gpt.py 1f1b 20 FILE; with stages: heturun -w 2 before it."""
+"""A GPT on the bytes of a file. Alone: python3 docs/examples/gpt.py [METHOD [STEPS [FILE]]]; in stages: heturun -w 2 …."""
 import sys
 
 import numpy as np
@@ -33,10 +33,12 @@ class Gpt(nn.Module):
         ht.cut()
         return self.lm_head(self.ln_f(x))
 
-text = np.fromfile(sys.argv[3], np.uint8).astype(np.int32)
+pipeline = sys.argv[1] if len(sys.argv) > 1 else "1f1b"
+steps = int(sys.argv[2]) if len(sys.argv) > 2 else 20
+text = np.fromfile(sys.argv[3] if len(sys.argv) > 3 else __file__, np.uint8).astype(np.int32)
 rows = text[:len(text) // 264 * 264].reshape(-1, 8, 33)
 data = ht.data.Batches([{"ids": ids} for ids in rows], batch_size=8)
 loss = ht.models.mean_cross_entropy(Gpt(256, 32, 64, 4, 6)(data.ids[:, :-1]), data.ids[:, 1:], "loss")
-job = ht.Executor({"train": [loss, ht.optim.AdamW(0.001).minimize(loss)]}, pipeline=sys.argv[1], micro_batches=None)
-for step in job.run("train", steps=int(sys.argv[2])):
+job = ht.Executor({"train": [loss, ht.optim.AdamW(0.001).minimize(loss)]}, pipeline=pipeline, micro_batches=None)
+for step in job.run("train", steps=steps):
     print(step.index, step.loss) if job.is_chief else None

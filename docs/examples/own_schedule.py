@@ -20,6 +20,8 @@ def two_by_two(stages: int, micro_batches: int) -> list[list[str]]:
 
 
 if __name__ == "__main__":
+    if len(sys.argv) != 3:
+        sys.exit("usage: own_schedule.py STAGES MICRO_BATCHES, for example 4 8")
     plan = hetu.schedule.generate(two_by_two, stages=int(sys.argv[1]), micro_batches=int(sys.argv[2]))
     hetu.schedule.verify(plan)  # or one line per worker of what is wrong
     print(plan.csv(), end="")

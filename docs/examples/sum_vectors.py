@@ -11,6 +11,8 @@ import numpy as np
 
 import hetu as ht
 
+if len(sys.argv) != 4:
+    sys.exit("usage: sum_vectors.py FILE MEMBER MEMBERS; `hetu ps serve --keys FILE` writes the file")
 where, member, members = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
 with ht.ps.connect(where, worker=member) as client:
     table = client.open("sums", np.zeros(1000, np.float32), members=members, member=member)

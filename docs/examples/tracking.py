@@ -62,5 +62,7 @@ def job_of(devices=None):
 
 
 if __name__ == "__main__":
+    if sys.argv[1:] not in (["wandb"], ["mlflow"]):
+        sys.exit("usage: tracking.py wandb, or tracking.py mlflow")
     hook = {"wandb": Wandb, "mlflow": Mlflow}[sys.argv[1]]()
     list(job_of().run(steps=100, hooks=[hook]))

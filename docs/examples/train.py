@@ -4,6 +4,8 @@ import sys
 
 import hetu as ht
 
+if len(sys.argv) != 2:
+    sys.exit("usage: train.py SHARDS, a folder that `hetu data sample bert` or `hetu data prepare` writes")
 batch = ht.data.BertHdf5(sys.argv[1], batch_size=8, seed=0)
 model = ht.models.Bert.from_config("tiny", vocab_size=batch.vocabulary_size)  # cut-points after each layer
 loss = model.pretraining_loss(batch)

@@ -5,6 +5,7 @@ The names below load on first use, so that `heturun` and other tools can use par
 
 from __future__ import annotations
 
+import _imp
 import importlib
 import os
 import sys
@@ -19,6 +20,20 @@ for _place in (os.path.join(entry, "hetu") for entry in sys.path):
         __path__.append(_place)
 __path__.append(os.path.join(os.path.dirname(os.path.realpath(__file__)), "..", "..", "build", "python", "hetu"))
 
+
+def _check_compiled() -> None:
+    """Throws ImportError if the compiled part isn't there for this Python: otherwise only the first use of a name would
+    show it. The guards of heturun run isolated (python3 -I), without PYTHONPATH, and need no compiled part."""
+    names = [f"_hetu{suffix}" for suffix in _imp.extension_suffixes()]
+    if sys.flags.isolated or any(os.path.exists(os.path.join(place, name)) for place in __path__ for name in names):
+        return
+    others = [name for place in __path__ if os.path.isdir(place) for name in os.listdir(place) if name.startswith("_hetu.")]
+    found = f"found {', '.join(others)}, which is for another Python" if others else "nothing is compiled"
+    raise ImportError(f"hetu: no {names[0]} in {', '.join(map(os.path.normpath, __path__))}: {found}. Build it with "
+                      "`./run test`, or with `cmake --build build --target tools`, for this Python")
+
+
+_check_compiled()
 _FROM = {
     "Executor": "job.executor", "Step": "job.step", "close": "process.leave",
     "BATCH": "graph", "Value": "graph", "cut": "graph", "new_graph": "graph", "parameter": "graph",

@@ -1,13 +1,18 @@
-"""What a new user types first: `hetu data` and `hetu ps` alone, and every --help."""
+"""What a new user types first: examples without arguments, `hetu data` and `hetu ps` alone, every --help, and `import hetu`
+of a tree that isn't built."""
 
 import os
+import pathlib
 import re
+import shutil
 import subprocess
 import sys
+import tempfile
 import unittest
 
 from train_cases import HETURUN, MANY_S, ROOT
 
+EXAMPLES = ROOT / "docs" / "examples"
 SCRIPTS = sorted(path for path in (ROOT / "python").glob("*.py") if "add_argument" in path.read_text()
                  or "training.Parser" in path.read_text())
 
@@ -49,6 +54,7 @@ class Help(unittest.TestCase):
                     self.assertEqual((said.returncode, said.stderr), (0, ""))
                     self.assertGreater(len(said.stdout), 60)
                     self.assertEqual(run_together(said.stdout), [])
+                    self.assertNotRegex(said.stdout, r"(?m) $")
                 if "hetu" in words[:1]:
                     break
 
@@ -62,6 +68,39 @@ class Help(unittest.TestCase):
                 self.assertIn(f"{name} {part}", unknown.stderr)
             self.assertIn(f"unknown '{name} nonsense'; known: ", unknown.stderr)
             self.assertNotIn("simulate", unknown.stderr)
+
+
+class Examples(unittest.TestCase):
+    def test_each_says_what_it_takes(self):
+        """Those with defaults are run by nn_examples_test and below; no example ends in a traceback."""
+        for path in sorted(EXAMPLES.glob("*.py")):
+            with self.subTest(path.name):
+                done = run(sys.executable, path)
+                self.assertNotIn("Traceback", done.stderr)
+                if done.returncode:
+                    self.assertRegex(done.stderr, rf"^usage: {path.name} \S.*\n$")
+                else:
+                    self.assertIn(path.name, ("mlp.py", "cnn.py", "gpt.py"))
+                    self.assertEqual(len(re.findall(r"(?m)^\d+ \d+\.\d+$", done.stdout)), 20, done.stdout)
+
+
+class Import(unittest.TestCase):
+    def test_a_tree_that_is_not_built_says_so(self):
+        with tempfile.TemporaryDirectory(prefix="hetu-bare-") as folder:
+            python = pathlib.Path(folder, "python")
+            shutil.copytree(ROOT / "python" / "hetu", python / "hetu", ignore=shutil.ignore_patterns("__pycache__"))
+            shutil.copy(ROOT / "python" / "heturun", python)
+            env = {**os.environ, "PYTHONPATH": str(python)}
+            bare = [sys.executable, "-S"]  # -S: the virtual environment knows the tree that is built
+            for words, status in ((["-c", "import hetu"], 1), (["-c", "from hetu import optim"], 1),
+                                  ([python / "heturun", "-w", "1", "true"], 1)):
+                done = run(*bare, *words, env=env)
+                self.assertEqual(done.returncode, status, done.stderr)
+                self.assertIn(f"in {python / 'hetu'}, ", done.stderr)
+                self.assertIn("nothing is compiled. Build it with `./run test`", done.stderr)
+            (python / "hetu" / "_hetu.cpython-30-x86_64-linux-gnu.so").touch()
+            said = run(*bare, "-c", "import hetu", env=env).stderr
+            self.assertIn("found _hetu.cpython-30-x86_64-linux-gnu.so, which is for another Python", said)
 
 
 if __name__ == "__main__":
