@@ -11,6 +11,7 @@ import numbers
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from hetu import keywords
 from hetu.indexing import index
 from hetu.names import refuse_numpy
 
@@ -382,3 +383,6 @@ def kind_of(other: Any) -> str:
     if hasattr(other, "__array__"):
         return f"an array ({name}), of which hetu.constant makes a Value"
     return f"{'an' if name[0] in 'aeio' else 'a'} {name}"
+
+
+keywords.check_methods(Arithmetic, "Value")

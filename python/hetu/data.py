@@ -12,7 +12,7 @@ from copy import copy
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from hetu import _hetu, rows
+from hetu import _hetu, keywords, rows
 from hetu.arrays import TAKEN, converted, meant_as_rows
 from hetu.graph import BATCH, Value, current, placeholder
 from hetu.names import missing_from
@@ -510,4 +510,5 @@ class Lines(Rows):
         super().__init__("Lines", lines, batch_size, seed, shuffle, augment)
 
 
+keywords.check_module(__name__)
 globals()["__getattr__"] = missing_from(__name__)  # not a def: mypy knows what there is

@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+from hetu import keywords
 from hetu.arrays import converted, meant
 from hetu.graph import BATCH, Value, check_values, current
 
@@ -131,3 +132,6 @@ def step_mean(x: Value, name: str = "") -> Value:
 
 
 __all__ = ["concat", "constant", "group_norm", "instance_norm", "one_hot", "rms_norm", "stack", "step_mean", "where"]
+
+
+keywords.check_module(__name__, "hetu")

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from hetu import keywords
 from hetu.names import missing_from
 
 
@@ -85,4 +86,5 @@ def _fan(mode: str) -> float:
 __all__ = ["Init", "constant", "kaiming_normal", "kaiming_uniform", "normal", "ones", "truncated_normal", "uniform",
            "xavier_normal", "xavier_uniform", "zeros"]
 
+keywords.check_module(__name__)
 globals()["__getattr__"] = missing_from(__name__)  # not a def: mypy knows what there is

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from hetu import _hetu, options
+from hetu import _hetu, keywords, options
 from hetu.names import missing_from
 from hetu.place import placed
 
@@ -205,4 +205,5 @@ def as_rate(rate: float | Rate | ReduceOnPlateau) -> Rate:
         raise ValueError(f"learning_rate: a number, or one of hetu.lr, is wanted, got {rate!r}") from None
 
 
+keywords.check_module(__name__)
 globals()["__getattr__"] = missing_from(__name__)  # not a def: mypy knows what there is

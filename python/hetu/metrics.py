@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from hetu import keywords
 from hetu.names import missing_from
 from hetu.place import placed
 
@@ -41,4 +42,5 @@ def auc(scores: Any, labels: Any) -> float:
 
 __all__ = ["auc"]
 
+keywords.check_module(__name__)
 globals()["__getattr__"] = missing_from(__name__)  # not a def: mypy knows what there is

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from hetu import options
+from hetu import keywords, options
 from hetu.arithmetic import kind_of
 from hetu.graph import GraphBuilder, Value
 from hetu.lr import Rate, ReduceOnPlateau, as_rate
@@ -224,4 +224,5 @@ def named(kind: str, rate: float | Rate | ReduceOnPlateau, **settings: Any) -> O
     return made(rate, **own, **{name: value for name, value in settings.items() if value is not None})
 
 
+keywords.check_module(__name__)
 globals()["__getattr__"] = missing_from(__name__)  # not a def: mypy knows what there is

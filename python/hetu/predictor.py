@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from hetu import _hetu
+from hetu import _hetu, keywords
 from hetu.arrays import converted
 from hetu.graph import Value, check_values, current
 from hetu.place import placed
@@ -119,3 +119,6 @@ def save_together(folder: str, model: tuple[Any, list[str]], checkpoint: str, ro
 
 
 __all__ = ["Predictor", "load", "save"]
+
+
+keywords.check_module(__name__, "hetu")

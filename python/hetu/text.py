@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hetu import _hetu, files
+from hetu import _hetu, files, keywords
 from hetu.data import Data, checksum_of_file, decoding_threads
 from hetu.graph import current
 from hetu.names import missing_from
@@ -249,4 +249,5 @@ class BertText(Data):
 
 __all__ = ["BertText", "Text", "Vocabulary", "WordPiece"]
 
+keywords.check_module(__name__)
 globals()["__getattr__"] = missing_from(__name__)  # not a def: mypy knows what there is

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from hetu import _hetu
+from hetu import _hetu, keywords
 from hetu.arithmetic import kind_of
 from hetu.graph import GraphBuilder, Value, current
 from hetu.notice import notice
@@ -179,3 +179,6 @@ def load_weights(source: Any, missing: str | Sequence[str] = (), extra: str | Se
 
 
 __all__ = ["Loaded", "load_weights"]
+
+
+keywords.check_module(__name__, "hetu")

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Generator, Iterator, Sequence
 from typing import Any
 
-from hetu import _hetu, schedule
+from hetu import _hetu, keywords, schedule
 from hetu import options as tables
 from hetu.averaging import Averaging, Stragglers
 from hetu.data import Data
@@ -101,6 +101,7 @@ class Executor(Predicting, Reach, Planning):
         compare_single: bool = False,
         **told: Any,
     ) -> None:
+        keywords.check_options("hetu.Executor", told, [field.name for field in KEYWORDS])
         told, method, times = {name: text_of(value) for name, value in told.items()}, text_of(pipeline), text_of(costs)
         self.fetches = read(fetches)
         self.train_handle = self.fetches.train
@@ -429,3 +430,4 @@ class Executor(Predicting, Reach, Planning):
 
 
 tables.sign(Executor, KEYWORDS)
+keywords.check_methods(Executor, "hetu.Executor")

@@ -22,6 +22,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from hetu import keywords
 from hetu.arithmetic import kind_of
 from hetu.job.records import Records
 from hetu.job.step import Step
@@ -231,4 +232,5 @@ class Progress:
 
 __all__ = ["Epoch", "Log", "Progress", "TensorBoard"]
 
+keywords.check_module(__name__, "hetu.hooks")
 globals()["__getattr__"] = missing_from(__name__)  # not a def: mypy knows what there is

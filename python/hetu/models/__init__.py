@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 
+from hetu import keywords
 from hetu.names import missing_from
 
 TYPE_CHECKING = False
@@ -44,6 +45,7 @@ def _find(name: str) -> object:
     for module, names in _FROM.items():
         if name in names or name == module:
             found = importlib.import_module(f"hetu.models.{module}")
+            keywords.check_module(f"hetu.models.{module}", "hetu.models")
             return found if name == module else getattr(found, name)
     return missing_from(__name__)(name)
 

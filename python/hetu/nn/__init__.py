@@ -2,6 +2,7 @@
 to their graph.
 """
 
+from hetu import keywords
 from hetu.names import missing_from
 from hetu.nn.activations import GELU, LeakyReLU, ReLU, Sigmoid, SiLU, Softmax, Softplus, Tanh
 from hetu.nn.attention import (
@@ -33,4 +34,6 @@ __all__ = ["GELU", "GRU", "LSTM", "AdaptiveAvgPool2d", "AvgPool2d", "BatchNorm1d
            "Parameter", "RMSNorm", "ReLU", "Sequential", "SiLU", "Sigmoid", "Softmax", "Softplus", "Tanh",
            "TransformerDecoder", "TransformerDecoderLayer", "TransformerEncoder", "TransformerEncoderLayer", "Upsample"]
 
+for _module in ("activations", "attention", "images", "layers", "module", "recurrent"):
+    keywords.check_module(f"hetu.nn.{_module}", "hetu.nn")
 globals()["__getattr__"] = missing_from(__name__)  # not a def: mypy knows what there is
