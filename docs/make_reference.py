@@ -48,6 +48,7 @@ IDS = """## Ids, units, instructions
   worker d·P + w.
 - Times are in the unit of the options, milliseconds with `--costs`; JSON names it (`time_unit`). Without costs a forward
   takes 1 and a full backward 2; times are per worker and micro-batch, so a chunk takes 1/V of them.
+  `hetu choose --workers` takes the times of the whole model instead. Numbers of options and files are at most 1e15.
 - Activations count in micro-batches of one worker: an F adds 1, a B takes 1, I and W take 1/2 each; a chunk counts 1/V.
 - Memory limits: a plain number counts micro-batches; with KiB, MiB or GiB, bytes.
 
@@ -75,7 +76,8 @@ IDS = """## Ids, units, instructions
 `makespan`: end of the last compute instruction; `step_time`: end of the last update or collective; `ideal`: the largest
 `busy`; `bubble_fraction`: idle / (makespan · workers); `bubble_overhead`: (makespan - ideal) / ideal; `span`: the longest
 time from a worker's first start to its last end; `span_bubble_rate`: 1 - ideal / span. Per worker: `busy`, `start`, `end`,
-`peak_activations`, `weight_versions`, `stages`. Asynchronous methods add `steps` and `steady_bubble`. `throughput`:
+`peak_activations`, `weight_versions`, `stages`, and `peak_bytes` under costs with bytes. Asynchronous methods add
+`steps` and `steady_bubble`. `throughput`:
 micro-batches per time unit over all pipelines, without fill and drain. Pipelines that average in groups add `groups`:
 `count`, `mean_size`, `median_size`, `sizes` (how many of each), `mean_wait_us` of a member for its group.
 
@@ -85,8 +87,9 @@ micro-batches per time unit over all pipelines, without fill and drain. Pipeline
 torch.distributed.pipelining.
 
 **Plan, JSON** (`hetu schedule --format json`): `{"method", "stages", "micro_batches", "chunks", "concat", "pair_semantics",
-"steps", "placements": [{"id", "workers": [0], "model_stage", "replica"}], "version_rule", "workers": [{"prologue": ["0F0"],
-"body": [], "repeat": 0, "shift": 0, "drain": []}]}`; the body stands `repeat` times, micro ids raised by `shift` each time.
+"steps", "placements": [{"id", "workers": [0], "model_stage", "replica"}], "version_rule", "run_policy", "most_versions",
+"workers": [{"prologue": ["0F0"], "body": [], "repeat": 0, "shift": 0, "drain": []}]}`; the body stands `repeat` times,
+micro ids raised by `shift` each time. A lowered plan (`--lowered`) adds `"lowering"`: pipelines, where sums stand, tied weights.
 
 **Costs, JSON** (`--costs`; only `stages` is needed, one entry per model stage or one for all):
 
@@ -115,11 +118,14 @@ block of each stage by pipeline, and `"stages"` has the stages of every pipeline
 that it makes again; times and serials count on. Of a simulation, a plain time unit counts as 1 ms.
 
 **Training log** (`--log`, `hetu.hooks.Log`): a record per step: step, the losses, samples_per_s, seconds, learning_rate,
-gradient_norm; a JSON object per line, or CSV with the names in the first line where the file's name ends in .csv.
+gradient_norm; under fp16 also loss_scale and skipped, and with `--payload one-byte:…` meaningless. A JSON object per
+line, or CSV with the names in the first line where the file's name ends in .csv.
 A resumed run takes out the steps that it does again.
 
 **TensorBoard** (`--name`): `runs/NAME/events.out.tfevents.*`, a point per epoch (of a resumed run in place of
-the points that it makes again): Train/loss, Train/samples_per_s; of images also Train/acc, Validation/loss,
+the points that it makes again), and `Step/…` every `--points-every` steps
+([training.md](training.md#what-a-run-writes)): Train/loss, Train/samples_per_s; of images also Train/acc,
+Validation/loss,
 Validation/acc, Validation/acc5; of click logs Validation/loss, Validation/auc.
 """
 

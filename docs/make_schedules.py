@@ -22,7 +22,8 @@ HEAD = """# Schedules
 
 Made by `docs/make_schedules.py` from the code; a test keeps it fresh. All pictures: 4 workers, 8 micro-batches, a forward of
 1 and each gradient of 1 time unit, no latency; asynchronous methods over 2 steps. `hetu simulate METHOD --stages 4
---micro-batches 8` prints the same. *Bubble* is idle time over all workers; *peak* counts activations in micro-batches on the
+--micro-batches 8` prints the same; add `--steps 2` for asynchronous methods, and use `--stages 1` for dp. *Bubble* is
+idle time over all workers; *peak* counts activations in micro-batches on the
 fullest worker; *messages* are sends per micro-batch.
 
 P workers, M micro-batches, V chunks per worker, M = K P; F, B, W the times of forward, input gradient and weight gradient,

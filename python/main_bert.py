@@ -140,7 +140,8 @@ def train(args: argparse.Namespace, plan: Plan) -> None:
         print(job.describe(), flush=True)
     trace = chimera_flags.profile_trace(name_of(args, plan), job.is_chief) if args.profile else None
     resume = bool(args.checkpoint_dir) and any(Path(args.checkpoint_dir).glob("step-*"))
-    hooks = [ht.hooks.Progress(steps, args.max_seq_length, says_batch=False), *([ht.hooks.Log(args.log)] if args.log else []),
+    hooks = [ht.hooks.Progress(steps, args.max_seq_length, says_batch=False),
+             *([ht.hooks.Log(args.log)] if args.log else []),
              chimera_flags.StepLines(args.log_interval, per_epoch, args.observe_norm)]
     every = args.save_checkpoint_steps if args.checkpoint_dir else 0
     for _ in job.run("train", until=steps, checkpoint=args.checkpoint_dir, every=every, resume=resume,

@@ -26,7 +26,8 @@ NOT_OFFERED = {
     "resume": "--checkpoint_dir continues from the checkpoint in that folder",
     "profile": "train_bert.py --pipeline dp --trace FILE.json records what happened",
 }
-COUNTS = ("batch_size", "gradient_accumulation_steps", "num_optimization_steps", "num_epochs", "log_interval", "inv_interval")
+COUNTS = ("batch_size", "gradient_accumulation_steps", "num_optimization_steps", "num_epochs", "log_interval",
+          "inv_interval")
 
 
 def options() -> training.Parser:
@@ -54,12 +55,13 @@ def options() -> training.Parser:
     add("--beta2", type=float, default=0.999, help=f"of --adam {default}")
     add("--warmup_proportion", type=float, default=0.1, help=f"share of the steps {default}")
     add("--damping", type=float, default=0.01, help=f"of --ngd_training {default}")
-    add("--inv_interval", type=int, default=1, help=f"of --ngd_training: steps between two refreshes of the inverses {default}")
+    add("--inv_interval", type=int, default=1, help=f"of --ngd_training: steps from one refresh of the inverses to the next "
+                                                    f"{default}")
     add("--adam", action="store_true", help="BertAdam (default: LAMB)")
     add("--sgd", action="store_true", help="SGD with momentum (default: LAMB)")
     add("--ngd_training", action="store_true", help="K-FAC before SGD with momentum")
     add("--ngd_with_lamb", action="store_true", help="of --ngd_training: K-FAC before LAMB, at --learning_rate")
-    add("--ngd_with_adam", action="store_true", help="of --ngd_training with --adam: K-FAC before BertAdam, at --learning_rate")
+    add("--ngd_with_adam", action="store_true", help="of --ngd_training with --adam: K-FAC before BertAdam")
     for name in NOT_OFFERED:
         takes = {"metavar": "FILE"} if name in ("resume", "ngd_schedule_path") else {"action": "store_true"}
         add(f"--{name}", help="not offered: the error names the replacement", **takes)  # type: ignore[arg-type]

@@ -22,7 +22,8 @@ ELSEWHERE = {
     "a file that the reader makes": {"cmake/config.cmake", "config.cmake", "pipeline/generate/two_by_two.cpp", "mine.py",
                                    "plan.py", "use.py"},
     "of another system": {
-        "datasets/imagenet.py", "models/wiki.py", "main_bert.py", "main_bert_simple.py", "bert_data/wikipedia.segmented.nltk.txt",
+        "datasets/imagenet.py", "models/wiki.py", "main_bert.py", "main_bert_simple.py",
+        "bert_data/wikipedia.segmented.nltk.txt",
         "scripts/prof_steps.sh", "scripts/plot_cuda_timeline.sh", "scripts/train.sh", "scripts/train_kfac.sh",
         "scripts/prof_kfac_steps.sh", "data_utils.py", "scripts/auto_schedule.sh", "scripts/prof_pipefisher_steps.sh",
         "scripts/manual.sh", "scripts/manual4.sh", "compute.txt",
@@ -94,6 +95,20 @@ class Pages(unittest.TestCase):
                         self.assertIn(anchor, slugs(where))
                 seen += 1
         self.assertGreater(seen, 60)
+
+    def test_commands_that_train_say_how_long(self) -> None:
+        """By default the scripts train for hours, as the systems that they come from."""
+        seen = 0
+        for page in (page for page in PAGES if page.name != "reference.md"):
+            for block in re.findall(r"^```\w*\n(.*?)^```", page.read_text(), re.M | re.S):
+                for command in re.sub(r"\\\n", "", block).splitlines():
+                    if not re.search(r"python/(train_\w+|main_bert\w*)\.py ", command):
+                        continue
+                    with self.subTest(page=str(page.relative_to(ROOT)), command=command):
+                        self.assertRegex(command, r"--(steps|epochs|num_optimization_steps|num_epochs|plan-only|profile|"
+                                                  r"resume|help)\b|…")
+                    seen += 1
+        self.assertGreater(seen, 15)
 
     def test_files_that_pages_name_exist(self) -> None:
         seen = 0

@@ -158,8 +158,8 @@ class Checks(TrainCase):
         self.assertTrue((self.folder / "bert_prof" / "tiny_chimera_4stages_4gpus_microbs1_acc1.pdf").is_file())
 
     def test_main_bert_simple(self):
-        said = self.run_words("heturun", "-w", 2, sys.executable, ROOT / "python" / "main_bert_simple.py", *self.text_words(),
-                              "--bert_config_path", "tiny", "--max_seq_length", 16, "--batch_size", 8,
+        said = self.run_words("heturun", "-w", 2, sys.executable, ROOT / "python" / "main_bert_simple.py",
+                              *self.text_words(), "--bert_config_path", "tiny", "--max_seq_length", 16, "--batch_size", 8,
                               "--num_optimization_steps", 2, cwd=self.folder)
         self.assertRegex(said.stdout, r"global batch: 8 samples per step, 2 pipelines x 4\n(.*\n)+.*Finished\.")
 
