@@ -21,7 +21,8 @@ constexpr const char* kHelp =
     "          all are equal, bit for bit, else 1\n"
     "  export  weights alone, under the names of Hugging Face's bert-* models\n"
     "  import  makes a checkpoint of step 0 that --resume takes; optimizer states start at zero.\n"
-    "          FILE may be a model.safetensors.index.json, or a folder with it or model.safetensors\n";
+    "          FILE may be a model.safetensors.index.json, or a folder with it or "
+    "model.safetensors\n";
 
 struct Request {
   std::string action;

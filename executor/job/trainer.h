@@ -149,8 +149,7 @@ class Trainer {
   double gradient_scale() const { return stages_->gradient_scale(); }
   void resume_loss_scale(const LossScale::State& state);
 
-  /// Multiplies the rate of the updates that follow; the same on every worker. Throws
-  /// InvalidArgument.
+  /// Multiplies the rate of later updates; the same on every worker. Throws InvalidArgument.
   void set_rate_factor(double factor);
 
   /// Before state() is saved: every pipeline goes on from the mean of their buffers (running

@@ -1,14 +1,11 @@
 #include "executor/state/weight_shards.h"
 
-#include <cerrno>
-#include <cstring>
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <map>
 #include <nlohmann/json.hpp>
 
 #include "graph/base/error.h"
+#include "graph/base/text_file.h"
 
 namespace hetu {
 namespace {
@@ -18,27 +15,13 @@ using nlohmann::json;
 
 constexpr const char* kWhole = "model.safetensors";
 constexpr const char* kIndex = "model.safetensors.index.json";
-constexpr std::uintmax_t kMostIndex = 100 << 20;
-
-// Values below the map of tensors are dropped while they are parsed, however deep they are.
-constexpr int kDeepest = 2;
-
-std::string read_index(const fs::path& path) {
-  std::error_code failed;
-  const std::uintmax_t bytes = fs::file_size(path, failed);
-  if (failed) fail(Code::Io, "{}: cannot be read: {}", path.string(), failed.message());
-  if (bytes > kMostIndex)
-    fail(Code::Io, "{}: has {} bytes, too many for an index of weights", path.string(), bytes);
-  std::ifstream in(path, std::ios::binary);
-  if (!in) fail(Code::Io, "{}: cannot be read: {}", path.string(), std::strerror(errno));
-  return {std::istreambuf_iterator<char>(in), {}};
-}
+constexpr std::int64_t kMostIndex = 100 << 20;  // bytes
 
 WeightShards shards_of(const fs::path& index) {
   json in;
   try {
-    in = json::parse(read_index(index),
-                     [](int depth, json::parse_event_t, const json&) { return depth <= kDeepest; });
+    const std::string text = read_text(index.string(), kMostIndex);
+    in = json::parse(bounded_json(text, index.string(), Code::Io));
   } catch (const json::parse_error& e) {
     fail(Code::Io, "{}: is not JSON in UTF-8 (at byte {})", index.string(), e.byte);
   }
