@@ -17,6 +17,7 @@ import hetu as ht
 from hetu import files
 from hetu.job import checkpoint
 from hetu.sample import vocabulary
+from hetu.sample.folder import made_whole
 
 HETU = pathlib.Path(os.environ["HETU_BUILD_DIR"]) / "bin" / "hetu"
 # Trains one step per line of its input, with checkpoints in the folder that its argument names.
@@ -110,6 +111,16 @@ class Named(InFolder):
         with self.assertRaisesRegex(OSError, "is a directory; name a file"):
             files.write_text(self.folder, "")
         self.assertEqual(sorted(os.listdir(self.folder)), ["dangling", "link", "made", "nothing", "real"])
+
+    def test_a_sample_folder_is_made_where_a_link_leads(self):
+        (self.folder / "real").mkdir()
+        (self.folder / "link").symlink_to("real")
+        (self.folder / "dangling").symlink_to("made")
+        for name, target in (("link", "real"), ("dangling", "made")):
+            with made_whole(self.folder / name) as folder:
+                (folder / "text").write_text("x")
+            self.assertTrue((self.folder / name).is_symlink())
+            self.assertEqual(os.listdir(self.folder / target), ["text"])
 
     def test_an_error_leaves_the_old_file(self):
         (self.folder / "file").write_text("old")

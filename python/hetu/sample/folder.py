@@ -19,7 +19,9 @@ def refuse_used(parser: argparse.ArgumentParser, folder: Path) -> None:
 
 @contextmanager
 def made_whole(folder: Path) -> Iterator[Path]:
-    """A folder beside it to write into, which takes its place at the end, and is removed if that does not come."""
+    """A folder beside it to write into, which takes its place at the end, and is removed if that does not come. A link is
+    followed and stays."""
+    folder = Path(os.path.realpath(folder))
     folder.parent.mkdir(parents=True, exist_ok=True)
     made = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
     try:
