@@ -176,6 +176,16 @@ class Sample(unittest.TestCase):
         self.assertEqual((other / "vocab.txt").read_text().splitlines(), self.vocabulary)
         self.assertFalse((read(other, "training")["input_ids"] == self.rows["input_ids"]).all())
 
+    def test_sentences_end_at_line_ends_only(self):
+        """Not at what str.splitlines takes for one; a byte order mark is no text."""
+        inside = ["one\u2028one", "two\x0ctwo", "three\x85three", "four"]
+        with tempfile.TemporaryDirectory() as folder:
+            text = Path(folder) / "own.txt"
+            for end in ("\n", "\r\n"):
+                document = end.join(inside)
+                text.write_bytes(("\ufeff" + (end * 2).join([document] * 60)).encode())
+                self.assertEqual(bert.documents_of(text), [inside] * 60)
+
     def test_a_failure_leaves_nothing_behind(self):
         with mock.patch.object(bert, "write_shard", side_effect=OSError("disk full")):
             errors = io.StringIO()

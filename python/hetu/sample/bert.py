@@ -168,10 +168,11 @@ def write_shard(path: Path, rows: list[Row], options: Options) -> None:
 def documents_of(text: Path) -> list[list[str]]:
     """The documents of a text: a sentence per line, a blank line between two of them."""
     try:
-        pieces = re.split(r"\n\s*\n", text.read_text(encoding="utf-8"))
+        pieces = re.split(r"\n\s*\n", text.read_text(encoding="utf-8-sig"))
     except UnicodeDecodeError as error:
         raise ValueError(f"{text}: {error}; is it latin-1? iconv -f latin1 -t utf-8 makes utf-8 of it") from None
-    out = [[line.strip() for line in piece.splitlines() if line.strip()] for piece in pieces]
+    # Not str.splitlines, which cuts at U+2028, form feeds and others, too.
+    out = [[line.strip() for line in piece.split("\n") if line.strip()] for piece in pieces]
     out = [document for document in out if document]
     if len(out) < math.ceil(2 / TEST_FRACTION) or sum(map(len, out)) < 4 * len(out):
         raise ValueError(f"{text}: {sum(map(len, out))} sentences in {len(out)} documents are too few for a sample: at "
