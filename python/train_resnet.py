@@ -10,6 +10,7 @@ Without heturun it trains in one process with one stage.
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 
 import hetu as ht
@@ -88,6 +89,9 @@ def train(args: argparse.Namespace) -> None:
     loss = model.loss(data)
     goal = training.optimizer_of(args, rate_of(args, iterations)).minimize(loss)
     job = training.executor_of(args, {"train": [loss, goal], "validate": [loss]}, model.first_blocks)
+    if args.dataset == "cifar100" and os.path.isfile(args.data) and job.is_chief:
+        print(f"--data {args.data} is one file: each epoch is evaluated on the rows that it trains on. Give the folder that "
+              "has train and test to evaluate on other rows.", file=sys.stderr, flush=True)
 
     def epoch_end(epoch: training.Epoch) -> dict[str, float]:
         if job.is_chief:

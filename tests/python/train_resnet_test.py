@@ -186,6 +186,16 @@ class Options(ResNetCase):
                 status = 4 if "nowhere" in says else 2
                 self.refused((1, 1), *options, says=re.escape(says), status=status)
 
+    def test_one_file_to_train_and_evaluate_on_is_said(self):
+        cifar = self.folder / "cifar"
+        cifar.mkdir()
+        _hetu.write_drawn_cifar100(str(cifar), 100, 1, 1, 32, 1)
+        for data, is_said in ((cifar / "train.bin", True), (cifar, False)):
+            words, _ = self.command((1, 1), "--steps", 1, "--dataset", "cifar100", "--data", data)
+            done = subprocess.run(words, env=self.env, capture_output=True, text=True, timeout=MANY_S, cwd=self.folder)
+            self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+            self.assertEqual("is one file: each epoch is evaluated on the rows that it trains on" in done.stderr, is_said)
+
     def test_other_classes_to_evaluate_on_are_refused(self):
         """Labels are the numbers of sorted class folders: under other names they mean other classes."""
         classes = sorted(folder.name for folder in (self.images / "train").iterdir())
