@@ -148,7 +148,7 @@ class Prefix(Installed):
             return
         paths = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
         said = self.words(heturun, "-c", "local", "python3", "-c", "import hetu; print(hetu.__file__)", env=paths)
-        self.assertEqual(set(re.findall(r"^\[w\d\] (.*)$", said, re.M)),
+        self.assertEqual(set(re.findall(r"^\[\d\] (.*)$", said, re.M)),
                          {str(next(prefix.glob("lib*/python*/site-packages")) / "hetu" / "__init__.py")})
         trains = self.folder / "programs" / "train" / "train"
         said = self.words(heturun, "-w", 2, trains, 2, self.folder / "model", env=paths)

@@ -178,7 +178,7 @@ class Training(unittest.TestCase):
         for dtype, part in (("float32", PART), ("bf16", of_bf16)):
             with self.subTest(dtype):
                 want = loss("cpu", "cuDNN is not there", "--dtype", dtype)
-                cudnn = "[w1] cuDNN is " + ("NVIDIA's" if CARDS else "emulated")
+                cudnn = "[1] cuDNN is " + ("NVIDIA's" if CARDS else "emulated")
                 got = loss("cuda", cudnn, "--dtype", dtype, "--cuda-graphs", "on")
                 self.assertAlmostEqual(got, want, delta=part * want)
 

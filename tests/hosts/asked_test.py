@@ -106,13 +106,13 @@ class Asked(HostsCase):
 
     def test_an_alias_of_the_ssh_configuration(self):
         done = self.check(self.launch(*self.cluster("w0", "other"), "sh", "-c", "echo $(hostname) $HETU_HOSTS"))
-        self.assertIn("[w1] w1 w0:1,other:1\n", done.stdout)
+        self.assertIn("[1@w1] w1 w0:1,other:1\n", done.stdout)
         self.assertIn("other by ssh alone", done.stderr)
 
     def test_interface(self):
         done = self.check(self.launch(*self.cluster("w0", "w1"), "--interface", two_hosts.DEVICE, "hostname"))
         self.assertIn("heturun: interface hetu0, address 10.77.0.1\n", done.stderr)
-        self.assertIn("[w1] w1\n", done.stdout)
+        self.assertIn("[1@w1] w1\n", done.stdout)
 
     def test_workers_are_numbered_in_the_order_of_the_file(self):
         for hosts in (("w0", "w1"), ("w1", "w0")):
@@ -120,15 +120,15 @@ class Asked(HostsCase):
             path.write_text("nodes:\n" + "".join(f"  - {{host: {host}, workers: 2, chief: {str(host == 'w0').lower()}}}\n"
                                                  for host in hosts))
             done = self.check(self.launch("-c", path, "hostname"))
-            numbered = [f"[w{2 * i + j}] {host}" for i, host in enumerate(hosts) for j in range(2)]
-            self.assertEqual(sorted(line for line in done.stdout.splitlines() if line.startswith("[w")), numbered)
+            numbered = [f"[{2 * i + j}@{host}] {host}" for i, host in enumerate(hosts) for j in range(2)]
+            self.assertEqual(sorted(line for line in done.stdout.splitlines() if line.startswith("[")), numbered)
 
     def test_a_slurm_allocation(self):
         self.env.update(SLURM_JOB_ID="7", SLURM_JOBID="7", SLURM_JOB_NODELIST="w[0-1]", SLURM_NODELIST="w[0-1]",
                         SLURM_JOB_NUM_NODES="2", SLURM_NNODES="2", SLURM_TASKS_PER_NODE="1,2")
         done = self.check(self.launch("sh", "-c", "echo $(hostname) $HETU_HOSTS"))
-        self.assertEqual(sorted(line for line in done.stdout.splitlines() if line.startswith("[w")),
-                         ["[w0] w0 w0:1,w1:2", "[w1] w1 w0:1,w1:2", "[w2] w1 w0:1,w1:2"])
+        self.assertEqual(sorted(line for line in done.stdout.splitlines() if line.startswith("[")),
+                         ["[0@w0] w0 w0:1,w1:2", "[1@w1] w1 w0:1,w1:2", "[2@w1] w1 w0:1,w1:2"])
 
 
 class Killed(unittest.TestCase):

@@ -74,7 +74,7 @@ class Readme(HostsCase):
         """Cut down to resnet18 and 32 pixels; the folders come from SD-PIPE's names, through the environment."""
         done = self.same_weights(README_RESNET, self.resnet(16, "--model", "resnet18", "--batch-size", 8, "--steps", 3))
         self.assertIn("pipedream, pipe_2_2: 2 pipelines x 2 stages", done.stdout)
-        self.assertRegex(done.stdout, r"\[w0\] 0 EVAL  loss \d+\.\d{4} acc [01]\.\d{4}")
+        self.assertRegex(done.stdout, r"\[0@w0\] 0 EVAL  loss \d+\.\d{4} acc [01]\.\d{4}")
 
     @slow
     def test_resnet50(self):
@@ -120,8 +120,8 @@ class Named(HostsCase):
         path = self.folder / "cluster.yml"
         one, other = self.called.values()
         path.write_text(f"nodes:\n  - {{host: {one}, workers: 1, chief: true}}\n  - {{host: {other}, workers: 1}}\n")
-        done = self.check(self.on_w0(["heturun", "-i", self.hosts.key, "-c", path, "sh", "-c", "hostname; exec hetu rehearse "
-                                      "1f1b --stages 2 --micro-batches 4 --repeat 1 --time-unit 1ms"]))
+        command = "hostname; exec hetu rehearse 1f1b --stages 2 --micro-batches 4 --repeat 1 --time-unit 1ms"
+        done = self.check(self.on_w0(["heturun", "-i", self.hosts.key, "-c", path, "sh", "-c", command]))
         for name in (one, other):
             self.assertIn(f"] {name}\n", done.stdout)
         self.assertIn("worker 1 (sum)", done.stdout)
@@ -196,7 +196,8 @@ class Ends(HostsCase):
         self.assertTrue(wait_until(lambda: not self.left(), END_S - (time.monotonic() - since)), self.left())
 
     def test_a_stopped_guard_on_the_other_host(self):
-        self.stops_there("run_guard.py", r"heturun: worker \d \(w1, pid \d+\): is silent for .*, or its guard is stopped", 137)
+        says = r"heturun: worker \d \(w1, pid \d+\): is silent for .*, or its guard is stopped"
+        self.stops_there("run_guard.py", says, 137)
 
     @slow
     def test_a_stopped_daemon_of_open_mpi_on_the_other_host(self):

@@ -101,8 +101,8 @@ def problem():
 
 
 class TwoHosts:
-    """w0 and w1. `key` is the ssh key that both accept, `wrong_key` one that neither does. `called` has other names that they
-    call themselves by, and by which they are known too."""
+    """w0 and w1. `key` is the ssh key that both accept, `wrong_key` one that neither does. `called` has other names by which
+    they call themselves and are known, too."""
 
     def __init__(self, folder, called=None):
         self.called = {name: (called or {}).get(name, name) for name in ADDRESS}
@@ -153,12 +153,14 @@ class TwoHosts:
         (self.folder / "known").write_text("".join(known))
         for own in ADDRESS:  # its own name is 127.0.1.1 to a host, as Debian's installer has it
             places = {name: "127.0.1.1" if name == own else address for name, address in ADDRESS.items()}
-            text = "127.0.0.1 localhost\n" + "".join(f"{place} {name} {self.called[name]}\n" for name, place in places.items())
+            text = "".join(f"{place} {name} {self.called[name]}\n" for name, place in places.items())
+            text = "127.0.0.1 localhost\n" + text
             (self.folder / f"hosts.{own}").write_text(text)
         (self.folder / "ssh").mkdir()
         others = "".join(f"Host {called}\n  HostName {name}\n  Port {PORT[name]}\n" for name, called in self.called.items()
                          if called != name)
-        (self.folder / "ssh" / "ssh_config").write_text(SSH_CONFIG.format(folder=self.folder, user=user, others=others, **PORT))
+        text = SSH_CONFIG.format(folder=self.folder, user=user, others=others, **PORT)
+        (self.folder / "ssh" / "ssh_config").write_text(text)
         for name, address in ADDRESS.items():
             (self.folder / f"sshd.{name}.config").write_text(
                 SSHD_CONFIG.format(port=PORT[name], address=address, folder=self.folder, name=name, user=user))

@@ -235,7 +235,7 @@ class Checks(TrainCase):
         script = "printf '%s|' \"$@\" $DMLC_INTERFACE $PS_VERBOSE $PORT; echo"
         done = self.run_words("heturun", "-w", 2, "-i", key, "sh", "-c", script, "sh", "a b", "", "$X", "--workers")
         for worker in range(2):
-            self.assertIn(f"[w{worker}] a b||$X|--workers|eth7|1|4242|\n", done.stdout)
+            self.assertIn(f"[{worker}] a b||$X|--workers|eth7|1|4242|\n", done.stdout)
         self.assertIn("Cluster: {\n  Chief: localhost,\n  Servers(0): {},\n  Workers(2): {'localhost': 2},\n}\n",
                       done.stderr)
         exported = [name for name in ("DMLC_ROLE", "PS_RESEND", "PORT", "MARK") if command_line.EXPORTED.match(name)]
@@ -257,13 +257,13 @@ class Checks(TrainCase):
         events = list((self.folder / "runs").glob("events.out.tfevents.*"))
         self.assertEqual(len(events), 1)
         self.assertIn(b"Train/loss", events[0].read_bytes())
-        self.assertIn("[w0] Training 1 epoch, each epoch runs 100 iteration\n", said)
-        self.assertRegex(said, r"\[w0\] learning rate: 5e-08 to 5e-06 over 100 steps \(warm-up of 2000 to 0.0001, then "
-                               r"constant\)\n\[w0\] warning: this run ends inside the warm-up: .* \(--warmup-steps\)\n")
-        blocks = re.search(r"\[w0\] gpipe, pipe_1_4: .*, blocks (\d+) \+ (\d+) \+ (\d+) \+ (\d+) by operations, ", said)
+        self.assertIn("[0] Training 1 epoch, each epoch runs 100 iteration\n", said)
+        self.assertRegex(said, r"\[0\] learning rate: 5e-08 to 5e-06 over 100 steps \(warm-up of 2000 to 0.0001, then "
+                               r"constant\)\n\[0\] warning: this run ends inside the warm-up: .* \(--warmup-steps\)\n")
+        blocks = re.search(r"\[0\] gpipe, pipe_1_4: .*, blocks (\d+) \+ (\d+) \+ (\d+) \+ (\d+) by operations, ", said)
         self.assertEqual(sum(map(int, blocks.groups())), SIZES["num_hidden_layers"] + 2)
         # 100 of 2000 updates of warm-up.
-        self.assertRegex(said, r"\[w0\] 0 TRAIN loss \d\.\d{4}  lm \d\.\d{4}e[+-]\d\d ns \d\.\d{4}e[+-]\d\d "
+        self.assertRegex(said, r"\[0\] 0 TRAIN loss \d\.\d{4}  lm \d\.\d{4}e[+-]\d\d ns \d\.\d{4}e[+-]\d\d "
                                r"lr 5\.0500e-06, time \d+\.\d{4}\n")
         told = self.run_words("python3", ROOT / "python" / "train_bert.py", "--help").stdout
         told = " ".join(told.split())
@@ -314,7 +314,7 @@ class Checks(TrainCase):
 
     def test_slurm(self):
         self.env.update(SLURM_JOB_NODELIST="localhost", SLURM_TASKS_PER_NODE="2")
-        self.assertIn("[w1] 2\n", self.run_words("heturun", "sh", "-c", "echo $OMPI_COMM_WORLD_SIZE").stdout)
+        self.assertIn("[1] 2\n", self.run_words("heturun", "sh", "-c", "echo $OMPI_COMM_WORLD_SIZE").stdout)
 
     def test_pipedream(self):
         done = self.train((2, 2), "--pipeline", "pipedream", "--micro-batches", 1, "--steps", 5)

@@ -95,8 +95,8 @@ class Finished(ExitCase):
         script.write_text(pathlib.Path(SCRIPT).read_text() + "ht.close()\nprint('chief', job.is_chief, job.step)\n"
                           "try:\n    job.job.state()\nexcept RuntimeError as error:\n    print(error)\n")
         out = self.check(2, script, "1f1b", "-", 0, 3)
-        self.assertIn("[w0] chief True 3\n", out)
-        self.assertIn("[w1] chief False 3\n", out)
+        self.assertIn("[0] chief True 3\n", out)
+        self.assertIn("[1] chief False 3\n", out)
         self.assertEqual(out.count("'state' is asked of a job that this worker has left"), 2)
 
 
@@ -138,7 +138,7 @@ class Failed(ExitCase):
                           "with ht.one_line_errors('script.py'):\n"
                           "    raise ValueError(f'told wrong {ht.job_info().worker}')\n")
         ended = self.run_job(3, script)
-        self.check(ended, 2, r"(?m)^\[w\d\] script\.py: told wrong \d$", 0)
+        self.check(ended, 2, r"(?m)^\[\d\] script\.py: told wrong \d$", 0)
         self.assertEqual(ended[2].count("told wrong"), 1, ended[2])
 
     def test_a_traceback_that_is_not_the_end_is_shown(self):

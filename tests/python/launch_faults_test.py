@@ -1,4 +1,4 @@
-"""heturun reports every fault of a job within BOUND_S: a table of what is killed or stopped, what is said, and how the job ends.
+"""heturun reports every fault of a job within BOUND_S: what is killed or stopped, what is said, and how the job ends.
 
 Faults between hosts are in tests/hosts.
 """
@@ -76,7 +76,8 @@ class Workers(FaultCase):
         self.fault(signal.SIGKILL, lambda worker: worker, r"worker 1 \(\S+, pid \d+\) was killed by SIGKILL", 137)
 
     def test_a_killed_guard(self):
-        self.fault(signal.SIGKILL, parent_of, r"worker 1 \(\S+, pid \d+\): is gone without a word: its guard was killed", 137)
+        says = r"worker 1 \(\S+, pid \d+\): is gone without a word: its guard was killed"
+        self.fault(signal.SIGKILL, parent_of, says, 137)
 
     def test_a_stopped_guard(self):
         self.fault(signal.SIGSTOP, parent_of, rf"worker 1 \(\S+, pid \d+\): its guard \(pid \d+\) {STOPPED}", 137)
@@ -99,7 +100,8 @@ class Workers(FaultCase):
     @unittest.skipUnless(shutil.which("hetu"), "the hetu tool was not built")
     def test_a_stopped_worker_of_a_run_whose_peers_wait(self):
         """It is reported, and then the others end the job."""
-        rehearse = "echo up $$ $HETU_JOB; exec hetu rehearse 1f1b --stages 2 --micro-batches 4 --repeat 100000 --time-unit 10ms"
+        rehearse = ("echo up $$ $HETU_JOB; exec hetu rehearse 1f1b --stages 2 --micro-batches 4 --repeat 100000 "
+                    "--time-unit 10ms")
         process, pids = self.start_watched("-w", "2", "sh", "-c", rehearse)
         time.sleep(2)  # past the start of Open MPI
         os.kill(pids[1], signal.SIGSTOP)

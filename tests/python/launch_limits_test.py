@@ -46,8 +46,8 @@ class LimitsCase(LaunchCase):
         """The shell's words before a command that sees file systems of so many KiB in memory: (folder, KiB)."""
         if not permitted("unshare", "-m"):
             self.skipTest("this machine does not permit `unshare -m`")
-        return f"exec unshare -m sh -c '{' && '.join(f'mount -t tmpfs -o size={n}k tmpfs {place}' for place, n in mounts)} " \
-               "&& exec \"$@\"' sh"
+        steps = [f"mount -t tmpfs -o size={size}k tmpfs {place}" for place, size in mounts]
+        return f"exec unshare -m sh -c '{' && '.join(steps)} && exec \"$@\"' sh"
 
 
 class Users(LimitsCase):
@@ -88,8 +88,8 @@ class Folders(LimitsCase):
 
     def test_a_temporary_folder_that_is_nearly_full(self):
         self.env["TMPDIR"] = str(self.folder)
-        self.refused(self.mounts((self.folder, 64)), rf"the temporary folder {self.folder} has 6\d KiB left, and a job needs "
-                     r"16384 KiB there; free some, or set TMPDIR to another folder")
+        self.refused(self.mounts((self.folder, 64)), rf"the temporary folder {self.folder} has 6\d KiB left, and a job "
+                     r"needs 16384 KiB there; free some, or set TMPDIR to another folder")
 
     def test_little_shared_memory(self):
         """The workers then share the temporary folder."""
@@ -98,8 +98,8 @@ class Folders(LimitsCase):
     def test_little_of_both(self):
         self.env["TMPDIR"] = str(self.folder)
         self.refused(self.mounts(("/dev/shm", 64), (self.folder, 17 << 10)),
-                     rf"/dev/shm has 6\d KiB left and the temporary folder {self.folder} has \d+ KiB; 2 workers need 10240 KiB "
-                     r"in the first \(docker run --shm-size\), or 26624 KiB in the other \(TMPDIR\)")
+                     rf"/dev/shm has 6\d KiB left and the temporary folder {self.folder} has \d+ KiB; 2 workers need "
+                     r"10240 KiB in the first \(docker run --shm-size\), or 26624 KiB in the other \(TMPDIR\)")
 
 
 class Files(LimitsCase):
@@ -108,8 +108,8 @@ class Files(LimitsCase):
 
     def test_a_limit_that_cannot_be_raised(self):
         needed = limits.FILES + 2 * limits.FILES_PER_WORKER
-        self.refused("ulimit -n 32;", rf"a process may open only 32 files here \(ulimit -Hn\), and 2 workers on this host need "
-                                      rf"{needed}; raise the limit")
+        self.refused("ulimit -n 32;", rf"a process may open only 32 files here \(ulimit -Hn\), and 2 workers on this host "
+                                      rf"need {needed}; raise the limit")
 
     def test_the_least_that_is_allowed_is_enough(self):
         self.works(f"ulimit -n {limits.FILES + 2 * limits.FILES_PER_WORKER};")

@@ -3,11 +3,13 @@ import itertools
 import json
 import pathlib
 import random
+import re
 import subprocess
 import sys
 import tempfile
 import unittest
 
+from hetu.launch import output
 from launch_test import HETURUN, MANY, LaunchCase
 
 REHEARSE = ["hetu", "rehearse", "1f1b", "--stages", "2", "--micro-batches", "4", "--repeat", "1", "--time-unit", "1ms"]
@@ -56,21 +58,25 @@ class Raw(LaunchCase):
 class Default(LaunchCase):
     def test_tags(self):
         """Raw where one worker alone writes; standard error is tagged always."""
-        for workers, output in itertools.product(("1", "2"), (None, "raw", "tagged")):
-            with self.subTest(workers=workers, output=output):
-                flags = ["--output", output] if output else []
+        for workers, how in itertools.product(("1", "2"), (None, "raw", "tagged")):
+            with self.subTest(workers=workers, how=how):
+                flags = ["--output", how] if how else []
                 done = self.run_it("-w", workers, *flags, "sh", "-c", "echo out; echo err >&2")
-                raw = output == "raw" or (output is None and workers == "1")
+                raw = how == "raw" or (how is None and workers == "1")
                 self.assertEqual(sorted(done.stdout.splitlines()),
-                                 ["out" if raw else f"[w{w}] out" for w in range(int(workers))])
-                self.assertEqual([line for line in sorted(done.stderr.splitlines()) if line.startswith("[w")],
-                                 [f"[w{w}] err" for w in range(int(workers))])
+                                 ["out" if raw else f"[{w}] out" for w in range(int(workers))])
+                self.assertEqual([line for line in sorted(done.stderr.splitlines()) if re.match(r"\[\d", line)],
+                                 [f"[{w}] err" for w in range(int(workers))])
+
+    def test_a_tag_names_the_host_where_there_are_several(self):
+        self.assertEqual((output.tag(11), output.tag(11, "w0"), output.tag(11, "w0.cluster.example")),
+                         (b"[11] ", b"[11@w0] ", b"[11@w0] "))
 
     def test_other_commands_of_hetu_write_in_every_worker(self):
         done = self.run_it("-w", "2", "hetu", "simulate", "gpipe", "--stages", "2",
                            "--micro-batches", "2", "--format", "json")
         self.assertEqual(done.returncode, 0, done.stderr)
-        self.assertTrue(all(line.startswith("[w") for line in done.stdout.splitlines()))
+        self.assertTrue(all(re.match(r"\[\d\] ", line) for line in done.stdout.splitlines()))
 
     def test_help_is_said_once(self):
         self.assertEqual(self.run_it("-w", "2", "hetu", "rehearse", "--help").stdout.count("usage"), 1)

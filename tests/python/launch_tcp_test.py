@@ -29,7 +29,7 @@ class OverTcp(LaunchCase):
         process = self.job_over_tcp("-w", "2", "sh", "-c", "echo $HETU_THREADS $HETU_HOSTS '$X'; exit 6")
         out, error = process.communicate(timeout=MANY)
         self.assertEqual(process.returncode, 6, error)
-        self.assertIn("[w1] 3 localhost:2 $X\n", out)
+        self.assertIn("[1] 3 localhost:2 $X\n", out)
 
     def test_a_silent_host_is_taken_for_dead(self):
         process = self.job_over_tcp("-w", "2", *SLEEPER)
@@ -37,7 +37,7 @@ class OverTcp(LaunchCase):
         while len(pids) < 2:
             line = process.stdout.readline()
             self.assertTrue(line, "the job ended")
-            if found := re.match(r"\[w(\d)\] up (\d+) (\w+)", line):
+            if found := re.match(r"\[(\d)\] up (\d+) (\w+)", line):
                 pids[found[1]] = int(found[2])
         start = time.monotonic()
         os.kill(parent_of(pids["1"]), signal.SIGSTOP)  # as a host that lost its power: no end of file
@@ -61,7 +61,7 @@ class OverTcp(LaunchCase):
         os.killpg(process.pid, signal.SIGINT)
         out, error = process.communicate(timeout=MANY)
         self.assertEqual(process.returncode, 0, error)
-        self.assertEqual(sorted(out.splitlines()), ["[w0] saved", "[w1] saved"])
+        self.assertEqual(sorted(out.splitlines()), ["[0] saved", "[1] saved"])
 
     def test_a_paused_terminal_pauses_the_job(self):
         """Nobody reads for longer than silence may last: the quiet worker's guard still hears that heturun lives."""
@@ -71,9 +71,9 @@ class OverTcp(LaunchCase):
         time.sleep(11)
         out, error = process.communicate(timeout=MANY)
         self.assertEqual(process.returncode, 0, error)
-        self.assertIn("[w0] 2000000\n", out)
+        self.assertIn("[0] 2000000\n", out)
         for worker in (0, 1):
-            self.assertIn(f"[w{worker}] last\n", out)
+            self.assertIn(f"[{worker}] last\n", out)
 
 
 if __name__ == "__main__":

@@ -61,7 +61,7 @@ class LaunchCase(unittest.TestCase):
         while len(pids) < workers:
             line = process.stdout.readline()
             self.assertTrue(line, "ended before all workers were up: " + (process.stderr.read() if not line else ""))
-            found = re.match(r"\[w(\d+)\] up (\d+) (\w+)", line)
+            found = re.match(r"\[(\d+)\] up (\d+) (\w+)", line)
             if found:
                 pids[int(found[1])] = int(found[2])
                 self.job = found[3]
@@ -222,7 +222,7 @@ class Ends(LaunchCase):
         process.send_signal(signal.SIGUSR1)
         out, error = process.communicate(timeout=MANY)
         self.assertEqual(process.returncode, 0, error)
-        self.assertEqual(sorted(out.split("\n")), ["", "[w0] saved", "[w1] saved"])
+        self.assertEqual(sorted(out.split("\n")), ["", "[0] saved", "[1] saved"])
 
     def test_a_closed_standard_output_ends_the_job(self):
         process, _ = self.start("-w", "2", "sh", "-c", UP + "while :; do echo more; sleep 0.1; done")
@@ -238,7 +238,7 @@ class Output(LaunchCase):
         done = self.run_it("-w", "2", sys.executable, "-c", "import sys; print(ascii(sys.argv[1:]))", *words)
         self.assertEqual(done.returncode, 0, done.stderr)
         for worker in range(2):
-            self.assertIn(f"[w{worker}] {ascii(words)}\n", done.stdout)
+            self.assertIn(f"[{worker}] {ascii(words)}\n", done.stdout)
 
     def test_lines_stay_whole_and_streams_apart(self):
         # Lines longer than a pipe's and mpirun's buffers, written in pieces by 4 workers at once on both streams.
@@ -253,19 +253,19 @@ class Output(LaunchCase):
         for text, name in ((done.stdout, "out"), (done.stderr, "err")):
             seen = {w: [] for w in range(4)}
             for line in text.splitlines():
-                found = re.fullmatch(rf"\[w(\d)\] {name} (\d+) (\d*)\.", line)
+                found = re.fullmatch(rf"\[(\d)\] {name} (\d+) (\d*)\.", line)
                 if found:
                     worker, i = int(found[1]), int(found[2])
                     self.assertEqual(found[3], str(worker) * (i * 37 % 9000))
                     seen[worker].append(i)
                 else:
-                    self.assertNotIn("[w", line)
+                    self.assertNotRegex(line, r"\[\d\]")
             self.assertEqual(seen, {w: list(range(300)) for w in range(4)}, name)
 
     def test_a_last_line_without_newline_is_not_lost(self):
         done = self.run_it("-w", "2", "printf", "no newline")
-        self.assertIn("[w0] no newline\n", done.stdout)
-        self.assertIn("[w1] no newline\n", done.stdout)
+        self.assertIn("[0] no newline\n", done.stdout)
+        self.assertIn("[1] no newline\n", done.stdout)
 
     def test_two_jobs_at_once_do_not_meet(self):
         jobs = [self.start("-w", "2", "sh", "-c", UP + "sleep 0.5; echo job $HETU_JOB; exit " + str(i)) for i in (0, 4)]
@@ -284,7 +284,7 @@ class Output(LaunchCase):
         start = time.monotonic()
         done = self.run_it("-w", "2", "hostname", before=apart)
         self.assertEqual(done.returncode, 0, done.stderr)
-        self.assertIn("[w1] no-such-name-anywhere\n", done.stdout)
+        self.assertIn("[1] no-such-name-anywhere\n", done.stdout)
         self.assertLess(time.monotonic() - start, END_S)
 
     def test_threads_beyond_the_cores_sleep_while_they_wait(self):
@@ -295,7 +295,7 @@ class Output(LaunchCase):
 
         def waits(workers, *words):
             done = self.run_it("-w", workers, "sh", "-c", "echo $OMP_WAIT_POLICY. $GOMP_SPINCOUNT.", *words)
-            return {re.sub(r"^\[w\d+\] ", "", line) for line in done.stdout.splitlines()}
+            return {re.sub(r"^\[\d+\] ", "", line) for line in done.stdout.splitlines()}
 
         self.assertEqual(waits("1", "x"), {". 1000."})
         for workers, words in (("2", ["--threads", str(cores)]), ("2", [f"--threads={cores}"]), (str(cores + 1), ["x"])):
@@ -311,7 +311,7 @@ class Output(LaunchCase):
             self.env.pop("OMP_NUM_THREADS", None)
             self.env.update(given)
             done = self.run_it("-w", workers, "sh", "-c", "echo threads=$OPENBLAS_NUM_THREADS.")
-            self.assertIn(f"threads={threads}.", [line.removeprefix("[w0] ") for line in done.stdout.splitlines()])
+            self.assertIn(f"threads={threads}.", [line.removeprefix("[0] ") for line in done.stdout.splitlines()])
 
     REPORT = ("from hetu import progress\n"
               "import os, time\n"

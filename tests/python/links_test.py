@@ -154,10 +154,10 @@ class Endpoint(unittest.TestCase):
 
     def flood(self, count, place):
         """Connections from an address that say nothing."""
-        host, _, port = self.links.address.rpartition(":")
+        host, _, port = self.links.address.removeprefix("tcp:").rpartition(":")
         made = []
         for _ in range(count):
-            made.append(socket.create_connection((host.removeprefix("tcp:"), int(port)), timeout=5, source_address=(place, 0)))
+            made.append(socket.create_connection((host, int(port)), timeout=5, source_address=(place, 0)))
             self.addCleanup(made[-1].close)
         return made
 

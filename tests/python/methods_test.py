@@ -201,7 +201,7 @@ class Refused(TrainCase):
         done = self.run_job((1, 2), *options, "--steps", 1)
         self.assertEqual(done.code, 2, str(done))
         self.assertRegex(done.err, rf"(?s)\Atrain_bert.py: .*{says}.*\nheturun: refused before any worker was started\n\Z")
-        self.assertNotIn("[w", done.err + done.out)
+        self.assertNotRegex(done.err + done.out, r"(?m)^\[\d+\] ")
         self.assertEqual(done.steps, [])
 
     def test_options(self):

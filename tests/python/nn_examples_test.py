@@ -37,7 +37,7 @@ class Examples(unittest.TestCase):
         done = subprocess.run([*words], capture_output=True, text=True, timeout=MANY_S,
                               env={**os.environ, "OMP_NUM_THREADS": "1"})
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
-        return [float(loss) for loss in re.findall(r"^(?:\[w\d+\] )?\d+ (\S+)$", done.stdout, re.MULTILINE)]
+        return [float(loss) for loss in re.findall(r"^(?:\[\d+\] )?\d+ (\S+)$", done.stdout, re.MULTILINE)]
 
     def test_they_are_short(self):
         for name, most in cases.LINES.items():

@@ -49,7 +49,7 @@ class StateDType(TrainCase):
                 self.train((1, 1), "--state-dtype", saved, "--steps", 3, "--checkpoint", folder)
                 done = self.train((1, 2), "--state-dtype", here, "--steps", 6, "--checkpoint", folder, "--resume")
                 self.assertEqual([line for line in done.out.splitlines() if "optimizer states" in line],
-                                 [f"[w0] Resumed from {folder} at step 3, {says}"], str(done))
+                                 [f"[0] Resumed from {folder} at step 3, {says}"], str(done))
                 self.assertEqual(done.losses[0], whole.losses[3])
                 for loss, wanted in zip(done.losses, whole.losses[3:], strict=True):
                     self.assertAlmostEqual(loss, wanted, delta=0.01 * wanted)

@@ -115,7 +115,7 @@ class Done:
     def words(self):
         """The job's own complaints on standard error: no prefix, no progress, not what heturun says, nor the device."""
         text = without_block(self.err) if "Cluster: {" in self.err else self.err  # alone, or refused before the start
-        lines = [re.sub(r"^\[w\d+\] ", "", line) for line in text.splitlines()]
+        lines = [re.sub(r"^\[\d+\] ", "", line) for line in text.splitlines()]
         return [line for line in lines if not re.match(r"heturun: |hetu: computing on |step \d+/", line)]
 
     def __str__(self):

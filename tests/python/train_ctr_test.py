@@ -10,7 +10,7 @@ from train_cases import HETURUN, MANY_S, ROOT, TrainCase, checksums
 
 WHOLE = "--whole" in sys.argv
 ROWS, VAL, BATCH = 2048, 1024, 64
-EVALUATED = re.compile(r"^(?:\[w0\] )?(\d+) EVAL  loss (\d+\.\d{4}) auc ([01]\.\d{4})$", re.M)
+EVALUATED = re.compile(r"^(?:\[0\] )?(\d+) EVAL  loss (\d+\.\d{4}) auc ([01]\.\d{4})$", re.M)
 
 
 class CtrCase(TrainCase):

@@ -15,9 +15,9 @@ from train_cases import HETURUN, MANY_S, ROOT, TrainCase, checksums
 WHOLE = "--whole" in sys.argv
 CLASSES, TRAIN, VAL, SIZE, BATCH = 4, 4, 2, 32, 4
 ITERATIONS = CLASSES * TRAIN // BATCH
-TRAINED = re.compile(r"^(?:\[w0\] )?(\d+) TRAIN loss \d+\.\d{4} acc [01]\.\d{4} lr (\d\.\d\de[+-]\d\d), time \d+\.\d{4}$",
+TRAINED = re.compile(r"^(?:\[0\] )?(\d+) TRAIN loss \d+\.\d{4} acc [01]\.\d{4} lr (\d\.\d\de[+-]\d\d), time \d+\.\d{4}$",
                      re.M)
-EVALUATED = re.compile(r"^(?:\[w0\] )?(\d+) EVAL  loss \d+\.\d{4} acc [01]\.\d{4}", re.M)
+EVALUATED = re.compile(r"^(?:\[0\] )?(\d+) EVAL  loss \d+\.\d{4} acc [01]\.\d{4}", re.M)
 
 
 class ResNetCase(TrainCase):

@@ -241,7 +241,7 @@ class Evaluation(TrainCase):
         plain, evaluated = self.folder / "plain", self.folder / "evaluated"
         self.train((1, 2), "--steps", 6, "--checkpoint", plain)
         done = self.train((1, 2), "--steps", 6, "--checkpoint", evaluated, "--eval-data", self.data)
-        self.assertRegex(done.out, r"\[w0\] 0 EVAL  loss \d\.\d{4}  lm \d\.\d{4}e[+-]\d\d ns \d\.\d{4}e[+-]\d\d\n")
+        self.assertRegex(done.out, r"\[0\] 0 EVAL  loss \d\.\d{4}  lm \d\.\d{4}e[+-]\d\d ns \d\.\d{4}e[+-]\d\d\n")
         self.assertEqual(checksums(plain), checksums(evaluated))
         written = b"".join(path.read_bytes() for path in (self.folder / "runs").glob("*/*"))
         self.assertIn(b"Validation/loss", written)
@@ -259,7 +259,7 @@ class Sample(TrainCase):
             words = [*(HETURUN + ["-w", "2"] if workers > 1 else []), sys.executable, str(sample), str(self.data)]
             done = subprocess.run(words, env=self.env, capture_output=True, text=True, timeout=MANY_S)
             self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
-            losses[workers] = re.findall(r"^(?:\[w0\] )?(\d+|validation) (\d+\.\d+)$", done.stdout, re.M)
+            losses[workers] = re.findall(r"^(?:\[0\] )?(\d+|validation) (\d+\.\d+)$", done.stdout, re.M)
         self.assertEqual([name for name, _ in losses[1]], [*map(str, range(10)), "validation", "validation"])
         self.assertEqual(losses[1], losses[2])
 

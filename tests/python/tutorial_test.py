@@ -40,7 +40,7 @@ class Tutorial(unittest.TestCase):
                 refused = name == "refused"
                 self.assertEqual(done.returncode, int(refused), f"{command}\n{done.stdout}{done.stderr}")
                 if refused:
-                    self.assertIn(reason, re.sub(r"^\[w\d\] ", "", done.stderr, flags=re.M))
+                    self.assertIn(reason, re.sub(r"^\[\d\] ", "", done.stderr, flags=re.M))
         found = {command: re.findall(r"step \d+: loss (\S+)", out) for command, out in said.items()}
         trained = {command: losses for command, losses in found.items() if losses}
         self.assertEqual(len(trained), 4, said)

@@ -35,9 +35,9 @@ input of workers is empty. What heturun itself says goes to standard error, and 
                         in groups (--preduce, --adpsgd) goes on without the pipeline of that worker
       --pipelines N     how many pipelines the workers are, with --on-failure shrink (default: as --devices in the
                         command says)
-      --output HOW      standard output of workers: tagged, [w0] and the like before every line; raw, as it is. Default:
-                        raw where one worker alone writes (a job of one worker, hetu rehearse), else tagged. Lines of
-                        standard error are always tagged
+      --output HOW      standard output of workers: tagged, with the worker before every line ([1], or [1@w0] on several
+                        hosts, for worker@host); raw, as it is. Default: raw where one worker alone writes (a job of
+                        one worker, hetu rehearse), else tagged. Lines of standard error are always tagged
       --interface NAME  network interface between hosts (default: the one that all share)
   -v, --verbose         show mpirun's command line
       --version         the version of Hetu
@@ -322,7 +322,7 @@ def run(options, say):
             if options.verbose:
                 say(" ".join(argv))
         raw = options.output == "raw" if options.output else output.writes_alone(options.command, workers)
-        return job.run(commands, raw, precheck.saves(options.command))
+        return job.run(commands, raw, precheck.saves(options.command), len(used))
     finally:
         job.close()
 

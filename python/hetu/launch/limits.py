@@ -12,8 +12,8 @@ SHARED_AT_LEAST = 8 << 20  # below this, Open MPI does not start
 
 
 def allow_files(workers):
-    """Raises this process's limit of open files, which mpirun and the workers inherit, if it is too low. Raises OSError if it
-    must not be raised that far."""
+    """Raises this process's limit of open files if it is too low; mpirun and the workers inherit it. Raises OSError where
+    that is not permitted."""
     needed = FILES + FILES_PER_WORKER * workers
     allowed, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     if most != resource.RLIM_INFINITY and most < needed:

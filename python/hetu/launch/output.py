@@ -63,6 +63,11 @@ def writes_alone(command, workers):
     return workers == 1 or [os.path.basename(command[0]), *command[1:2]] == ["hetu", "rehearse"]
 
 
+def tag(number, host=""):
+    """What stands before a worker's lines: [1], or [1@w0] in a job on several hosts, with the short name of its host."""
+    return f"[{number}@{host.partition('.')[0]}] ".encode() if host else f"[{number}] ".encode()
+
+
 def tagged(prefix, text):
     """Whole lines with `prefix` before each; the last may lack its end."""
     lines = text.split(b"\n")

@@ -191,7 +191,7 @@ class Part:
         return status_of(code) or 1, f"mpirun {ending(code)} before worker{'s' * (len(left) > 1)} {', '.join(left)} ended"
 
     def waits_in_vain(self):
-        """Returns whether all workers have ended or are lost, and one of their hosts is: mpirun and ssh wait for its daemon."""
+        """Returns whether all workers have ended or are lost, and one of their hosts is: mpirun and ssh wait for it."""
         return self.lost_host and all(worker.code is not None for worker in self.workers)
 
     def press(self, since, now, statuses):

@@ -69,7 +69,7 @@ def ways_of(pid, number):
 
 
 def is_stopped(pid):
-    """Returns whether a signal has stopped a process (SIGSTOP, Ctrl-Z). False for one that a debugger holds, or that is gone."""
+    """Returns whether a signal has stopped a process (SIGSTOP, Ctrl-Z). One that a debugger holds doesn't count."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
             return file.read().rpartition(b")")[2].split()[0] == b"T"
@@ -78,7 +78,7 @@ def is_stopped(pid):
 
 
 class StopWatch:
-    """Finds processes that stay stopped. A stopped process keeps its connections open, so that nothing else tells its end."""
+    """Finds processes that stay stopped. A stopped process keeps its connections open, so nothing else shows it."""
 
     def __init__(self):
         self._since = {}  # {pid: when it was first seen stopped}

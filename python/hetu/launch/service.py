@@ -141,7 +141,7 @@ class Service:
             pass  # its end is noticed by its exit status
 
     def check(self, statuses, now):
-        """Takes the process's end from {pid: wait status}; to be called every second. The socket stays, for the next process.
+        """Takes the process's end from {pid: wait status}; to be called every second. The socket stays, for the next one.
         Kills a process that a signal has stopped, so that it is treated as any that was killed."""
         if self._process is None:
             return

@@ -54,6 +54,7 @@ class Job:
         self._reporter = None  # the worker whose progress is drawn
         self._raw = None  # what puts the output of workers together, where it is not tagged
         self._will_save = False
+        self._names_hosts = False  # in the tags of lines
         self._asked = False  # the workers were asked to save and end
         self._interrupted = False  # by Ctrl-C
         self._ended_at = None  # when the end was decided
@@ -93,11 +94,12 @@ class Job:
 
     # -- the loop ------------------------------------------------------------------------------------------------------
 
-    def run(self, commands, raw=False, saves=False):
+    def run(self, commands, raw=False, saves=False, hosts=1):
         """Runs an mpirun per part, `commands` being their (arguments, environment), to the end of the job; returns the exit
         status. `raw`: standard output of workers goes on as it is. `saves`: they will save, as far as is known before they
-        say so."""
+        say so. Lines are tagged with the host too if the workers are on several `hosts`."""
         self._will_save = saves
+        self._names_hosts = hosts > 1
         self._raw = output.Raw() if raw else None
         processes.adopt_orphans()
         wakeup, wakeup_end = os.pipe()
@@ -182,8 +184,8 @@ class Job:
             self._lose_worker(worker, -signal.SIGTERM)
         elif is_silent:
             worker.part.lost_host = True
-            self._lose_worker(worker, -signal.SIGKILL, f"is silent for {guard.DEAD_S:g} s: its host or the network is lost, or "
-                                                       "its guard is stopped")
+            why = f"is silent for {guard.DEAD_S:g} s: its host or the network is lost, or its guard is stopped"
+            self._lose_worker(worker, -signal.SIGKILL, why)
         else:
             self._lose_worker(worker, -signal.SIGKILL, "is gone without a word: its guard was killed or its host is lost")
 
@@ -200,7 +202,7 @@ class Job:
         elif kind == frames.OUT and self._raw is not None:
             self._put(1, self._raw.join(worker, payload))
         elif kind in (frames.OUT, frames.ERR):
-            self._forward(f"[w{worker.number}] ".encode(), 1 if kind == frames.OUT else 2, payload)
+            self._forward(self._tag(worker), 1 if kind == frames.OUT else 2, payload)
         elif kind == frames.STARTED:
             worker.pid, worker.started = int(json.loads(payload)["pid"]), True
         elif kind == frames.PROGRESS:
@@ -292,6 +294,9 @@ class Job:
         self._say_line(text)
         self._display.redraw()
 
+    def _tag(self, worker):
+        return output.tag(worker.number, worker.host if self._names_hosts else "")
+
     def _forward(self, prefix, descriptor, text):
         self._put(descriptor, output.tagged(prefix, text))
 
@@ -356,7 +361,7 @@ class Job:
                 if text in self._last_lines:
                     continue
                 self._last_lines.add(text)
-            self._forward(f"[w{worker.number}] ".encode(), 2, text)
+            self._forward(self._tag(worker), 2, text)
 
     def _tick(self, now):
         if self._ended_at is None:
