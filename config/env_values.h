@@ -27,6 +27,7 @@ struct Env {
   int threads = 0;
   std::string imagenet_train_root;
   std::string imagenet_val_root;
+  double debug_hetero = 0;  ///< seconds
 
   std::string job;
   std::vector<HostWorkers> hosts;

@@ -37,6 +37,15 @@ double parse_seconds(const std::string& name, const std::string& value) {
   return number;
 }
 
+double parse_pause(const std::string& name, const std::string& value) {
+  char* stop = nullptr;
+  const double number = std::strtod(value.c_str(), &stop);
+  if (stop != value.c_str() + value.size() || !std::isfinite(number) || number < 0) {
+    wrong(name, value, "a number of seconds of at least 0, e.g. 0.1, as --hetero takes it");
+  }
+  return number;
+}
+
 // "[::1]" as it stands in URLs, without the brackets.
 std::string without_brackets(const std::string& address) {
   const bool has_them = address.size() > 2 && address.front() == '[' && address.back() == ']';
@@ -141,6 +150,11 @@ std::vector<Variable> user_variables() {
       {{"IMAGENET_VAL_ROOT", "", "user",
         "Folder of ImageNet's validation images, laid out as the training ones."},
        [](Env& e, const std::string&, const std::string& v) { e.imagenet_val_root = v; }},
+      {{"DEBUG_HETERO", "0", "user",
+        "SD-PIPE's name of a training's --hetero in seconds, where that option is not given."},
+       [](Env& e, const std::string& n, const std::string& v) {
+         e.debug_hetero = parse_pause(n, v);
+       }},
   };
 }
 

@@ -76,8 +76,7 @@ void Trainer::build() {
                                           how, *device_, transport_);
   if (wants_loss_scale(job.dtype))
     stages_->set_loss_scale(LossScale(parse_loss_scaling(job.loss_scale)));
-  if (job.stragglers.hetero > 0 || !job.stragglers.slow.empty())
-    injector_ = std::make_unique<StragglerInjector>(job.stragglers, plan_.number(), plan_.width());
+  injector_ = open_injector(plan_, transport_.worker() == 0);
   Interpreter::Links links{transport_, {}};
   links.direct = direct_.get();
   links.injector = injector_.get();

@@ -1,5 +1,6 @@
 #include "executor/job/trainer_parts.h"
 
+#include "config/env.h"
 #include "executor/job/cuts.h"
 #include "graph/base/log.h"
 
@@ -32,6 +33,17 @@ WavesOptions waves_of(const TrainPlan& plan, TrainStages& stages) {
           plan.options.staleness,
           plan.optimizer,
           plan.options.servers->observe};
+}
+
+std::unique_ptr<StragglerInjector> open_injector(const TrainPlan& plan, bool speaks) {
+  Stragglers chosen = plan.options.stragglers;
+  if (chosen.hetero == 0 && env().debug_hetero > 0) {
+    chosen.hetero = env().debug_hetero;
+    if (speaks)
+      log(Level::Info, "DEBUG_HETERO={0:g}: trains as with --hetero {0:g}", chosen.hetero);
+  }
+  if (chosen.hetero == 0 && chosen.slow.empty()) return nullptr;
+  return std::make_unique<StragglerInjector>(chosen, plan.number(), plan.width());
 }
 
 void warn_of_ties(const TrainPlan& plan) {

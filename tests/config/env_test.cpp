@@ -72,6 +72,7 @@ TEST(Env, ReadsWhatIsSet) {
                            {"HETU_THREADS", "3"},
                            {"IMAGENET_TRAIN_ROOT", "images/train"},
                            {"IMAGENET_VAL_ROOT", "images/val"},
+                           {"DEBUG_HETERO", "0.25"},
                            {"HETU_JOB", "ab12"},
                            {"HETU_HOSTS", "w0:8,w1:4"},
                            {"HETU_PROGRESS_FD", "7"},
@@ -88,6 +89,7 @@ TEST(Env, ReadsWhatIsSet) {
   EXPECT_EQ(e.threads, 3);
   EXPECT_EQ(e.imagenet_train_root, "images/train");
   EXPECT_EQ(e.imagenet_val_root, "images/val");
+  EXPECT_EQ(e.debug_hetero, 0.25);
   EXPECT_EQ(e.job, "ab12");
   EXPECT_EQ(e.hosts, (std::vector<HostWorkers>{{"w0", 8}, {"w1", 4}}));
   EXPECT_EQ(e.progress_fd, 7);
@@ -199,6 +201,8 @@ TEST(Env, WrongValuesNameVariableValueAndRight) {
       {"OMPI_COMM_WORLD_SIZE", "0", "a whole number from 1"},
       {"MASTER_PORT", "65536", "a whole number from 1 to 65535"},
       {"OMPI_COMM_WORLD_LOCAL_RANK", "3", "below OMPI_COMM_WORLD_LOCAL_SIZE = 1"},
+      {"DEBUG_HETERO", "-1", "seconds of at least 0"},
+      {"DEBUG_HETERO", "0.1s", "as --hetero takes it"},
   };
   for (const Case& c : cases) {
     try {

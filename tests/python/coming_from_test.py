@@ -14,6 +14,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import time
 import unittest
 from importlib.util import find_spec
 
@@ -101,6 +102,20 @@ class Checks(TrainCase):
         for options in (("--preduce",), ("--preduce", "--adpsgd"), ("--adpsgd", "lockstep"), ("--hetero", "0.01")):
             with self.subTest(options):
                 self.train((2, 1), *options, "--model", model, "--pipeline", "pipedream", "--micro-batches", 1, "--steps", 6)
+
+    def test_pauses_by_the_environment(self):
+        """DEBUG_HETERO is --hetero where that is not given: the same pauses, drawn by the seed."""
+        self.env["DEBUG_HETERO"] = "3"
+        since = time.monotonic()
+        done = self.train((1, 2), "--steps", 4)
+        self.assertGreater(time.monotonic() - since, 3)
+        self.assertIn("DEBUG_HETERO=3: trains as with --hetero 3\n", done.err)
+        done = self.train((1, 2), "--steps", 1, "--hetero", "0.01")
+        self.assertNotIn("DEBUG_HETERO", done.err)
+        self.env["DEBUG_HETERO"] = "much"
+        done = self.run_job((1, 2), "--steps", 1)
+        self.assertEqual(done.code, 2, str(done))
+        self.assertIn("environment variable DEBUG_HETERO: got 'much'; it must be a number of seconds of at least 0", done.err)
 
     def test_servers(self):
         model = self.folder / "untied.json"
