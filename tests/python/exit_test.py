@@ -208,7 +208,7 @@ class Blame(unittest.TestCase):
         first, second, third = job._workers
         job._take_frame(second, frames.TOLD, b"")
         for worker in (second, third):
-            job._lose_guard(worker)
+            job._lose_guard(worker, is_silent=False)
         self.assertEqual(second.death(), "worker 1 was killed by SIGTERM")
         self.assertIn("worker 2: is gone without a word", third.death())
         self.assertIsNone(first.code)

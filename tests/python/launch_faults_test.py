@@ -80,7 +80,7 @@ class Workers(FaultCase):
         self.fault(signal.SIGKILL, parent_of, says, 137)
 
     def test_a_stopped_guard(self):
-        self.fault(signal.SIGSTOP, parent_of, rf"worker 1 \(\S+, pid \d+\): its guard \(pid \d+\) {STOPPED}", 137)
+        self.fault(signal.SIGSTOP, parent_of, rf"worker 1 \(\S+, pid \d+\): is lost: its guard \(pid \d+\) {STOPPED}", 137)
 
     def test_a_killed_mpirun(self):
         self.fault(signal.SIGKILL, lambda worker: parent_of(parent_of(worker)), "mpirun was killed by SIGKILL", 137)

@@ -269,7 +269,7 @@ class Job:
                    if part.lost_at is None and part.process.pid not in self._statuses}
         for pid in self._stop_watch.stay_stopped([*guards, *mpiruns], now):
             if pid in guards:
-                self._lose_worker(guards[pid], -signal.SIGKILL, f"its guard (pid {pid}) {STOPPED}")
+                self._lose_worker(guards[pid], -signal.SIGKILL, f"is lost: its guard (pid {pid}) {STOPPED}")
                 processes.signal_to(os.kill, pid, signal.SIGKILL)
             elif self._ended_at is None:
                 self._fail(mpiruns[pid], COMM, f"mpirun (pid {pid}) {STOPPED}")
