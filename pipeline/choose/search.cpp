@@ -27,13 +27,14 @@ class Searcher {
     for (const bool recompute : {false, true}) {
       bool largest = true;
       for (int size = largest_size(); size >= 1; size /= 2) {
-        if (o_.global_batch % (size * pipelines) != 0) continue;
+        const std::int64_t samples = std::int64_t{size} * pipelines;  // of one micro-batch each
+        if (o_.global_batch % samples != 0) continue;
         Configuration one;
         one.method = method;
         one.pipelines = pipelines;
         one.micro_batch_size = size;
         one.sizes.stages = stages;
-        one.sizes.micro_batches = o_.global_batch / (size * pipelines);
+        one.sizes.micro_batches = static_cast<int>(o_.global_batch / samples);
         one.sizes.with_recompute = recompute;
         one.largest = largest;
         if (!fits(one)) continue;

@@ -92,6 +92,18 @@ TEST(ChooseCommand, SharesTheModelsCostsAmongStages) {
   }
 }
 
+// The largest sizes that the options take: no product of them overflows.
+TEST(ChooseCommand, SearchesTheLargestSizes) {
+  const nlohmann::json all = search(
+      "--workers 65536 --global-batch 268435456 --methods gpipe --top 1 --micro-batch-size "
+      "1048576");
+  ASSERT_FALSE(all["found"].empty());
+  for (const nlohmann::json& c : all["found"])
+    EXPECT_EQ(c["pipelines"].get<std::int64_t>() * c["micro_batch_size"].get<std::int64_t>() *
+                  c["micro_batches"].get<std::int64_t>(),
+              268435456);
+}
+
 TEST(ChooseCommand, SaysWhichCostsASearchRestsOn) {
   const std::string grid = "choose --workers 4 --global-batch 8 ";
   EXPECT_THAT(hetu(grid).out,
