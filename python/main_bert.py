@@ -19,6 +19,7 @@ import hetu as ht
 import train_bert
 from hetu import hold, training  # noqa: F401 hold: SIGUSR1 waits until one_line_errors takes it
 from hetu.job import chimera_flags
+from hetu.job.flags import check_log
 
 
 def options() -> training.Parser:
@@ -62,6 +63,7 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     """Flags; those of --config override what is typed, as they did."""
     args = options().parse_args(arguments)
     chimera_flags.refuse_wandb(args)
+    check_log(args.log)
     if args.profile:
         args.num_optimization_steps, args.corpus_lines = chimera_flags.PROFILED_STEPS, chimera_flags.PROFILED_LINES
     if args.num_optimization_steps is None and args.num_epochs is None:

@@ -20,6 +20,7 @@ import hetu as ht
 import train_bert
 from hetu import _hetu, hold, training  # noqa: F401 hold: SIGUSR1 waits until one_line_errors takes it
 from hetu.job import chimera_flags, pipefisher_flags
+from hetu.job.flags import check_log
 
 NOT_OFFERED = {
     **pipefisher_flags.NOT_OFFERED,
@@ -82,6 +83,7 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     """Flags; those of --config override what is typed. Throws ValueError."""
     args = options().parse_args(arguments)
     chimera_flags.refuse_wandb(args)
+    check_log(args.log)
     for name, why in NOT_OFFERED.items():
         if getattr(args, name):
             raise ValueError(f"--{name} is not offered: {why}")

@@ -131,6 +131,8 @@ class Options(TrainCase):
             (("--steps", "0"), "--steps must be >= 1, got 0"),
             (("--learning-rate", "-1"), "rate.*-1"),
             (("--resume",), "--resume needs --checkpoint"),
+            (("--trace", "run.svg"), r"--trace run\.svg: unknown suffix '\.svg'; known: \.json"),
+            (("--log", "run.pdf"), r"--log run\.pdf: unknown suffix '\.pdf'; known: \.jsonl, \.json, \.csv"),
             (("--keep", "0", "--checkpoint", self.folder / "saved", "--steps", 1), "at least one checkpoint"),
         ]:
             with self.subTest(options=options):

@@ -97,7 +97,8 @@ class Command(unittest.TestCase):
                                (["gated.json"], 'feed_forward_proj is "gated-gelu", which Hetu does not compute'),
                                (["gelu.json"], 'activation_function is "gelu", which Hetu does not compute'),
                                (["bert.json", "--runs", 0], "--runs must be >= 1"),
-                               (["bert.json", "--largest", 0], "--largest must be >= 1")]:
+                               (["bert.json", "--largest", 0], "--largest must be >= 1"),
+                               (["bert.json", "-o", "t.svg"], "-o t.svg: unknown suffix '.svg'; known: .csv")]:
             done = self.run_words("profile-blocks", *words, status=2)
             self.assertIn(message, done.stderr.splitlines()[-1])
             self.assertNotIn("Traceback", done.stderr)

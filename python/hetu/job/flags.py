@@ -73,6 +73,18 @@ class Parser(argparse.ArgumentParser):
         return None
 
 
+def check_suffix(flag: str, path: str | Path | None, *known: str) -> None:
+    """Throws ValueError if the file's suffix is none of those that the flag writes. A name without one is fine."""
+    suffix = Path(path or "").suffix.lower()
+    if suffix and suffix not in known:
+        raise ValueError(f"{flag} {path}: unknown suffix '{suffix}'; known: {', '.join(known)}")
+
+
+def check_log(path: str | None) -> None:
+    """Throws ValueError if the file of --log has the suffix of another kind of file."""
+    check_suffix("--log", path, ".jsonl", ".json", ".csv", ".log", ".txt")
+
+
 def sys_arguments() -> list[str]:
     """What was typed."""
     import sys

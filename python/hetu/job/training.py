@@ -16,7 +16,7 @@ from typing import Any
 
 from hetu import _hetu, averaging, lr, optim, options, schedule
 from hetu.job import executor
-from hetu.job.flags import Parser
+from hetu.job.flags import Parser, check_log, check_suffix
 from hetu.job.hooks import Epoch, Log, Progress, TensorBoard
 from hetu.place import of_flags
 
@@ -88,6 +88,8 @@ def add_options(parser: Parser) -> None:
 
 def check(args: argparse.Namespace, evaluates: bool = False) -> None:
     """Throws ValueError, in the words of the command line. `evaluates`: the script does after each epoch."""
+    check_log(args.log)
+    check_suffix("--trace", args.trace, ".json")
     if args.payload != "whole":
         _check_payload(args)
     args.averaging, args.stragglers = averaging.averaging_of(args), averaging.stragglers_of(args)

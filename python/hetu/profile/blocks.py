@@ -25,6 +25,7 @@ from hetu.data import Batches
 from hetu.functions import step_mean
 from hetu.graph import Value, cut, new_graph, parameter
 from hetu.job.executor import Executor
+from hetu.job.flags import check_suffix
 from hetu.models.config_file import in_folder, load, model_type_of, values_of
 
 MIB = 1 << 20
@@ -204,6 +205,10 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     for name in ("warm_up", "threads"):
         if getattr(given, name) < 0:
             parser.error(f"--{name.replace('_', '-')} must be >= 0, got {getattr(given, name)}")
+    try:
+        check_suffix("-o", given.output, ".csv")
+    except ValueError as error:
+        parser.error(str(error))
     return given
 
 
