@@ -57,7 +57,7 @@ class Data(unittest.TestCase):
 
     def test_wrong_words_are_refused(self):
         for arguments, words in (
-            (["data"], "data check, data prepare, data vocabulary, data sample"),
+            (["data"], "\n  data check       reads"),
             (["data", "chekc"], "unknown 'data chekc'"),
             (["data", "check"], "one folder"),
             (["data", "check", "/nowhere"], "/nowhere: no such file or folder"),
