@@ -19,9 +19,6 @@ from hetu.graph import GraphBuilder, Value, current
 from hetu.notice import notice
 from hetu.place import placed
 
-# Buffers of old files that models compute themselves: causal masks of GPT-2, frequencies of rotary positions.
-_COMPUTED = ("*.attn.bias", "*.attn.masked_bias", "*.rotary_emb.inv_freq")
-
 
 @dataclass
 class Loaded:

@@ -278,10 +278,9 @@ TEST_F(WeightsFile, TensorsOfOtherDtypesMayBeThere) {
   const SafetensorsFile raw(in("w"));
   std::vector<char> bytes(3);
   EXPECT_THAT([&] { raw.read(*raw.find("b"), bytes.data()); },
-              ThrowsMessage<Error>(HasSubstr("tensor 'b' is U8, which Hetu does not read")));
+              ThrowsMessage<Error>(HasSubstr("tensor 'b' has dtype U8, which Hetu does not read")));
   write_header(in("w"), R"({"a":{"dtype":"X9","shape":[1],"data_offsets":[0,4]}})", 4);
-  EXPECT_THAT([&] { WeightReader{in("w")}; },
-              ThrowsMessage<Error>(HasSubstr("has the dtype 'X9'")));
+  EXPECT_THAT([&] { WeightReader{in("w")}; }, ThrowsMessage<Error>(HasSubstr("has dtype 'X9'")));
 }
 
 TEST_F(WeightsFile, ImportDropsWhatModelsComputeThemselves) {
@@ -345,14 +344,14 @@ TEST_F(WeightShardsTest, AreRefusedInOneLine) {
     refused("tensor 'a' is in ");
   }
   index(R"({"weight_map":{"a":"three.safetensors"}})");
-  refused("three.safetensors: cannot be read: No such file");
+  refused("three.safetensors: cannot be opened: No such file");
   index(R"({"weight_map":{"a":"two.safetensors"}})");
   refused("two.safetensors: has no tensor 'a', which ");
   index(R"({"weight_map":{"a":"one.safetensors","b":"two.safetensors"}})");
   refused("two.safetensors: has a tensor 'c', which ");
   const std::string deep(1'000'000, '[');
   index(R"({"weight_map":{"a":)" + deep + std::string(deep.size(), ']') + "}}");
-  refused("tensor 'a' is in ");
+  refused("brackets nest deeper than 64");
 }
 
 TEST_F(WeightsFile, StrangersAreNamed) {

@@ -93,7 +93,7 @@ class Reference(unittest.TestCase):
                     reference = None
                 try:
                     reader = _hetu.WeightReader(str(path))
-                    found = {name for name, _ in reader.entries}
+                    found = {name for name, *_ in reader.entries}
                 except OSError:
                     found = None
                 with self.subTest(seed=SEED, number=number, header=text[:400]):

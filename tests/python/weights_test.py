@@ -139,7 +139,8 @@ class Weights(unittest.TestCase):
         """An extra tensor is extra, whatever its values; a tied one with other values is refused."""
         weights = drawn(WHOLE)
         self.loss()
-        self.refused("holds what the model has not: adapter.weight", {**weights, "adapter.weight": weights["body.fc.weight"]})
+        self.refused("holds what the model has not: adapter.weight",
+                     {**weights, "adapter.weight": weights["body.fc.weight"]})
         self.loss(tied=True)
         self.refused("are both the model's 'body.emb.weight', but differ", weights)
         weights["head.weight"] = weights["body.emb.weight"]
@@ -244,7 +245,7 @@ class Weights(unittest.TestCase):
             self.check(loss, weights)
         (folder / "model-00002-of-00002.safetensors").unlink()
         self.loss()
-        with self.assertRaisesRegex(OSError, r"weights_test\.py:\d+: .*model-00002-of-00002\.safetensors: cannot be read"):
+        with self.assertRaisesRegex(OSError, r"weights_test\.py:\d+: .*model-00002-of-00002\.safetensors: cannot be opened"):
             ht.load_weights(str(folder))
 
     def test_unused_tensors_may_have_any_dtype(self):
