@@ -39,10 +39,10 @@ TEST(OutputFormat, IsWhatTheSuffixSays) {
       ASSERT_EQ(o.status, 0) << command << suffix << o.err;
       EXPECT_TRUE(begins(suffix, read_text(folder() / ("out" + suffix)))) << command << suffix;
     }
-    const Outcome wrong = hetu(fmt::format("{} -o wrong{}", command, unknown));
+    const Outcome wrong = hetu(fmt::format("{} -o refused{}", command, unknown));
     EXPECT_EQ(wrong.status, 2) << command;
     EXPECT_THAT(wrong.err, HasSubstr(fmt::format("unknown suffix '{}'; known: ", unknown)));
-    EXPECT_FALSE(std::filesystem::exists(folder() / ("wrong" + unknown))) << command;
+    EXPECT_FALSE(std::filesystem::exists(folder() / ("refused" + unknown))) << command;
   }
   for (const std::string suffix : {".svg", ".html", ".SVG"})
     EXPECT_EQ(hetu("simulate" + plan + "--style profile -o p" + suffix).status,
