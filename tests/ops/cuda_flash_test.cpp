@@ -7,6 +7,7 @@
 #include <bit>
 #include <cmath>
 #include <cstring>
+#include <limits>
 #include <utility>
 
 #include "graph/base/bfloat16.h"
@@ -65,6 +66,29 @@ TEST(CudaFlash, GoesThroughTilesOfQueriesAndKeys) {
             EXPECT_TRUE(got[i].same_bits(again[i])) << "output " << i;
         }
       }
+}
+
+// Queries of one sample are NaN: its rows are, but for those that see no key.
+TEST(CudaFlash, KeepsNaN) {
+  const HostBench host;
+  const RunContext run{kSeed, 7, 40, true, 4};
+  for (std::size_t n = 0; n < 6; ++n) {
+    const FlashSample f = flash_samples()[n];
+    const Case c = flash_case(f, DType::Float32, /*gradient=*/false);
+    std::vector<Tensor> inputs = flash_inputs(f, c, DType::Float32, kSeed, run);
+    for (std::int64_t i = 0; i < inputs[0].count() / 2; ++i)
+      inputs[0].set(i, std::numeric_limits<double>::quiet_NaN());
+    const std::vector<double> want = in_float64(c, inputs, run)[0].values();
+    EXPECT_TRUE(std::isnan(want[0])) << f.what;
+    for (const KernelRow* row : cuda_kernels(c.op)) {
+      if (!row->takes(c.desc())) continue;
+      const std::vector<double> got = run_row(*row, c, inputs, run, 0xff)[0].values();
+      std::int64_t differ = 0;
+      for (std::size_t i = 0; i < want.size(); ++i)
+        differ += std::isnan(want[i]) != std::isnan(got[i]) ? 1 : 0;
+      EXPECT_EQ(differ, 0) << f.what << ", " << row->implementation;
+    }
+  }
 }
 
 // Rows that do not begin where 16 bytes do are moved element by element, to the same bits.
