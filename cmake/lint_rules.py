@@ -44,7 +44,8 @@ RULES = [
          "a parser gets its text from bounded_json or bounded_yaml (graph/base/text_file.h), which bound depth and size",
          exempt=r"tests/.*"),
     Rule(r"\bjson\.load\(|\bjson\.loads\([^)]*(read_text|read_bytes|\.read\()",
-         "JSON files are read by hetu.files.read_json, which bounds depth and size", suffixes=(".py",), folders=("python/hetu/",),
+         "JSON files are read by hetu.files.read_json, which bounds depth and size", suffixes=(".py",),
+         folders=("python/hetu/",),
          exempt=r"python/hetu/files\.py|python/hetu/torch/.*"),
     Rule(r"(std::|fs::|filesystem::|::)rename(at2)?\s*\(",
          "files are replaced by replace_file (graph/base/text_file.h), which follows links and writes into devices",
@@ -54,7 +55,7 @@ RULES = [
          folders=("python/",),
          exempt=r"python/hetu/files\.py|python/hetu/torch/.*|python/hetu/varuna/checkpoint\.py|python/hetu/sample/folder\.py"),
     Rule(r"\bifstream\b|\bfopen\s*\(|::open\s*\(.*O_RDONLY",
-         "a file that somebody names is opened by InputFile or read_text (graph/base/text_file.h), which never wait for a FIFO",
+         "a file that somebody names is opened by InputFile or read_text (graph/base/text_file.h), which refuse a FIFO",
          exempt=r"graph/base/.*|ps/.*|executor/(comm|state)/.*|datasets/text_index\.cpp|cli/(ps_status|data_check)\.cpp|"
                 r"python/src/mpirun_ports\.cpp|docs/.*|tests/.*"),
     Rule(r"#\s*include\s*<(ranges|source_location|format)>", "not in g++ 12 or clang-tidy 14"),

@@ -89,7 +89,8 @@ torch.distributed.pipelining.
 **Plan, JSON** (`hetu schedule --format json`): `{"method", "stages", "micro_batches", "chunks", "concat", "pair_semantics",
 "steps", "placements": [{"id", "workers": [0], "model_stage", "replica"}], "version_rule", "run_policy", "most_versions",
 "workers": [{"prologue": ["0F0"], "body": [], "repeat": 0, "shift": 0, "drain": []}]}`; the body stands `repeat` times,
-micro ids raised by `shift` each time. A lowered plan (`--lowered`) adds `"lowering"`: pipelines, where sums stand, tied weights.
+micro ids raised by `shift` each time. A lowered plan (`--lowered`) adds `"lowering"`: pipelines, where sums
+stand, tied weights.
 
 **Costs, JSON** (`--costs`; only `stages` is needed, one entry per model stage or one for all):
 

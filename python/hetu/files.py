@@ -56,7 +56,8 @@ def parse_json(text: bytes | str, origin: str) -> Any:
     except RecursionError:
         raise ValueError(f"{origin}: not read: its brackets nest too deeply") from None
     except UnicodeDecodeError as error:
-        raise ValueError(f"{origin}: not JSON: not text in UTF-8, UTF-16 or UTF-32: {error.reason} at byte {error.start}") from None
+        raise ValueError(f"{origin}: not JSON: not text in UTF-8, UTF-16 or UTF-32: {error.reason} at byte "
+                         f"{error.start}") from None
     except json.JSONDecodeError as error:
         raise ValueError(f"{origin}:{error.lineno}: not JSON: {error.msg}") from None
 

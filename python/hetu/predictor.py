@@ -91,7 +91,7 @@ def load(folder: str, rows: int = 0, threads: int = 0, device: str = "cpu") -> P
 
 def save(folder: str, values: Sequence[Value], checkpoint: str, rows: int = 32) -> None:
     """Saves what these values of the current script need, with the weights of the newest checkpoint of a folder: a folder
-    for hetu.load. It replaces the model that the folder holds, whatever its step; a kill at any moment leaves the old model or
+    for hetu.load. It replaces the model in the folder, whatever its step; a kill at any moment leaves the old model or
     the new one. A folder with checkpoints of a training is refused. rows: samples that it computes at once. A job saves its
     own by job.save."""
     save_together(folder, finished(values), checkpoint, rows)

@@ -115,7 +115,8 @@ class Checks(TrainCase):
         self.env["DEBUG_HETERO"] = "much"
         done = self.run_job((1, 2), "--steps", 1)
         self.assertEqual(done.code, 2, str(done))
-        self.assertIn("environment variable DEBUG_HETERO: got 'much'; it must be a number of seconds of at least 0", done.err)
+        self.assertIn("environment variable DEBUG_HETERO: got 'much'; it must be a number of seconds of at least 0",
+                      done.err)
 
     def test_servers(self):
         model = self.folder / "untied.json"

@@ -81,7 +81,8 @@ class Named(InFolder):
         for name in ("day_0", "text", "vocab.txt", "shards/x_training.hdf5", "train/a/1.png"):
             (self.folder / name).parent.mkdir(parents=True, exist_ok=True)
             os.mkfifo(self.folder / name)
-        reads = [lambda: ht.data.Criteo(str(self.folder / "day_0"), 1), lambda: ht.data.BertHdf5(str(self.folder / "shards"), 1),
+        reads = [lambda: ht.data.Criteo(str(self.folder / "day_0"), 1),
+                 lambda: ht.data.BertHdf5(str(self.folder / "shards"), 1),
                  lambda: ht.text.BertText(str(self.folder / "text"), str(self.folder / "vocab.txt"), 1)]
         for number, read in enumerate(reads):
             with self.subTest(number):
@@ -196,7 +197,8 @@ class Checkpoints(InFolder):
 
     def test_a_second_job_in_one_folder_is_refused_and_free_after_the_first(self):
         own = str(self.folder / "ckpt")
-        first = subprocess.Popen([sys.executable, "-c", TRAINS, own], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        first = subprocess.Popen([sys.executable, "-c", TRAINS, own], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                                 text=True)
         self.addCleanup(first.stdout.close)
         try:
             while "0" not in (line := first.stdout.readline()):

@@ -360,7 +360,8 @@ class FewRows(unittest.TestCase):
         given = cases.arrays(20)
         x, y = given["x"].reshape(20, 40)[:, :4], given["y"]
         alone, logits = self.build()
-        for devices, pipelines, method in (("threads:2x1", 2, "gpipe"), ("threads:2x2", 2, "1f1b"), ("threads:2x2", 2, "chimera"),
+        for devices, pipelines, method in (("threads:2x1", 2, "gpipe"), ("threads:2x2", 2, "1f1b"),
+                                           ("threads:2x2", 2, "chimera"),
                                            ("threads:4x1", 4, "gpipe")):
             job, of_job = self.build(devices, pipelines, method)
             for rows in (1, 2, 3, 5, 7, 8, 9, 20):

@@ -101,7 +101,7 @@ class Averaged(TrainCase):
         self.assertEqual(set(before), set(after))
 
     def test_a_stop_says_one_step(self):
-        """The progress line, the line of the stop and the checkpoint name the mean step, though one pipeline is far ahead."""
+        """The progress line, the stop line and the checkpoint name the mean step, though one pipeline is far ahead."""
         folder = self.folder / "stopped"
         process, log = self.start((2, 1), *PREDUCE, "--preduce", "--steps", 10 ** 6, "--slow", "pipeline=1,factor=6",
                                   "--checkpoint", folder)

@@ -1,4 +1,4 @@
-"""One model or job that a service shares: several threads, calls that fail, processes that fork. Every good call gives the bits
+"""One model or job that a service shares: several threads, calls that fail, processes that fork. Good calls give the bits
 that a fresh object gives, and no call ends in an assertion.
 """
 import multiprocessing
@@ -36,7 +36,8 @@ def make_job(items=None, **told):
 def batch(step, fault=None):
     """The rows of a step, of which one is wrong in one of three ways."""
     draw = np.random.default_rng([SEED, step])
-    rows = {"i": draw.integers(0, WORDS, (ROWS, 2)).astype(np.int32), "x": draw.standard_normal((ROWS, 4)).astype(np.float32),
+    rows = {"i": draw.integers(0, WORDS, (ROWS, 2)).astype(np.int32),
+            "x": draw.standard_normal((ROWS, 4)).astype(np.float32),
             "y": draw.integers(0, 3, ROWS).astype(np.int32)}
     if fault == "index":
         rows["i"][-1, 0] = WORDS
@@ -84,15 +85,15 @@ class Failures(unittest.TestCase):
                 rows = inputs(batch(call))
                 kind = draw.choice(["good", "index", "field", "shape", "dtype", "rows"])
                 if kind == "index":
-                    self.assertIn("outside", self.check_refused(lambda: shared(**inputs(batch(call, "index")))))
+                    self.assertIn("outside", self.check_refused(lambda call=call: shared(**inputs(batch(call, "index")))))
                 elif kind == "field":
-                    self.check_refused(lambda: shared(i=rows["i"]))
+                    self.check_refused(lambda rows=rows: shared(i=rows["i"]))
                 elif kind == "shape":
-                    self.check_refused(lambda: shared(**{**rows, "x": rows["x"][:, :3]}))
+                    self.check_refused(lambda rows=rows: shared(**{**rows, "x": rows["x"][:, :3]}))
                 elif kind == "dtype":
-                    self.check_refused(lambda: shared(**{**rows, "i": rows["x"][:, :2] + 0.5}))
+                    self.check_refused(lambda rows=rows: shared(**{**rows, "i": rows["x"][:, :2] + 0.5}))
                 elif kind == "rows":
-                    self.check_refused(lambda: shared(**{**rows, "x": rows["x"][:3]}))
+                    self.check_refused(lambda rows=rows: shared(**{**rows, "x": rows["x"][:3]}))
                 else:
                     np.testing.assert_array_equal(shared(**rows), fresh(**rows), f"call {call}, seed {SEED}")
 
@@ -113,7 +114,8 @@ class Failures(unittest.TestCase):
                 failed += 1
             elif kind == "train":
                 (one,), (other,) = job.run("train", steps=1), fresh.run("train", steps=1)
-                self.assertEqual((one.index, one.loss, one.gradient_norm), (other.index, other.loss, other.gradient_norm), at)
+                self.assertEqual((one.index, one.loss, one.gradient_norm),
+                                 (other.index, other.loss, other.gradient_norm), at)
             elif kind == "predict":
                 if fault == "index":
                     self.check_refused(lambda: job.predict(inputs(batch(1, "index")), fetches=[logits]))
@@ -121,7 +123,7 @@ class Failures(unittest.TestCase):
                                               fresh.predict(inputs(batch(3)), fetches=[of_fresh]), at)
             else:
                 if fault in ("index", "label"):
-                    self.check_refused(lambda: job.evaluate(batch(2, fault)))
+                    self.check_refused(lambda fault=fault: job.evaluate(batch(2, fault)))
                 self.assertEqual(job.evaluate(batch(2)), fresh.evaluate(batch(2)), at)
             self.assertEqual(weights(job), weights(fresh), at)
         self.assertGreater(failed, 5)

@@ -77,7 +77,7 @@ class Checkpoints:
             raise ValueError(f"{self.folder} is the checkpoint of one step; give the folder that holds it: {place.parent}")
         while not place.exists():
             if place.is_symlink():
-                raise OSError(f"{self.folder}: no checkpoints can be saved there: {place} is a link to {os.readlink(place)}, "
+                raise OSError(f"{self.folder}: no checkpoints can be saved there: {place} links to {os.readlink(place)}, "
                               "which is not there; make that folder, or remove the link")
             place = place.parent
         if not place.is_dir() or not os.access(place, os.W_OK):

@@ -336,7 +336,8 @@ class Executor(Predicting, Reach, Planning):
                     store.save()
         if self.stopped and self.is_chief:
             mean = f", the mean of {len(self.sharers)} pipelines" if self.averages else ""
-            print(f"Stopped as asked after {self.step} steps{mean}; " + (f"saved in {checkpoint}" if store else "nothing saved: "
+            print(f"Stopped as asked after {self.step} steps{mean}; " + (
+                f"saved in {checkpoint}" if store else "nothing saved: "
                   "no checkpoint folder was given"), flush=True)
         if self.compares and self.is_chief:
             print(f"compare-single: {self.job.compared}", flush=True)
@@ -410,7 +411,8 @@ class Executor(Predicting, Reach, Planning):
                                       for kind in ("scalars", "samples", "sums")]
         return Step(result["step"], found[0], result["gradient_norm"], result["learning_rate"], seconds, samples,
                     last=result["last"], own_samples=own, samples_of=found[1], sums=found[2],
-                    stop_asked=result["stop_asked"], done=done, meaningless=self.meaningless, loss_scale=scale, skipped=scale is not None and result["skipped"])
+                    stop_asked=result["stop_asked"], done=done, meaningless=self.meaningless, loss_scale=scale,
+                    skipped=scale is not None and result["skipped"])
 
     def __repr__(self) -> str:
         return f"<hetu.Executor: {self.describe()}; step {self.step}>" if hasattr(self, "loader") else "<hetu.Executor>"

@@ -36,7 +36,6 @@ class Predicting:
     draws: Draws
     layout: Layout
     fetches: Fetches
-    is_chief: bool
     trains_now: bool
     in_hooks: bool
     stopped: bool
@@ -179,7 +178,7 @@ class Predicting:
         return Batches(items, self.data.batch_size, "arrays", dtypes)
 
     def _forward(self, run: str, names: list[str], data: Data, batches: int | None, stops: bool = False) -> Iterator[Step]:
-        """Runs `batches` batches from the start of `data`; None: every row of it once. Reports, and computes, those names alone.
+        """Runs `batches` batches from the start of `data`; None: every row of it once. Computes only those names.
         With `stops` it ends after the batch in which a worker was asked to stop, if a training is under way."""
         wanted = list(self.graph.fields_of(names))
         self._check_data(run, data, wanted)
@@ -210,7 +209,7 @@ class Predicting:
         """Ends an evaluation, as all workers agreed. In a hook the hook ends too: what it does with results is meant for
         those of all batches."""
         text = f"Run '{run}' ended after {batches} batches, as asked"
-        if self.is_chief:
+        if self.draws.executor.is_chief:
             print(text if self.in_hooks else f"{text}: its results are of these batches alone", flush=True)
         if self.in_hooks:
             raise stop.Stopping(text)

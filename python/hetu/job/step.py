@@ -35,7 +35,7 @@ def _refuse(says: str, name: str, known: Iterable[str]) -> NoReturn:
 class Step:
     """What one step reports. `index` counts from 0; `scalars` holds the fetched values, summed over the whole step;
     `samples_of` those per sample, of the global batch in its order, and `sums` other tensors, summed. step["name"] is any of
-    these. `seconds` is the time since the result before; in an asynchronous run it is a mean over several steps (see Pace)."""
+    these. `seconds` is the time since the result before; an asynchronous run gives a mean over several steps (see Pace)."""
 
     index: int
     scalars: dict[str, float]

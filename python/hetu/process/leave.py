@@ -56,7 +56,7 @@ def transport(number: int = 0) -> Any:
 
 
 def _forked() -> None:
-    """In a forked child: forgets the job of the parent. The child can't leave the job, nor end links and threads that only the
+    """In a forked child: forgets the job of the parent. The child can't leave the job or end links and threads that only the
     parent has. What holds them stays until the child ends."""
     global _transport, _failed, _forced
     _hetu.expect_leaks()
