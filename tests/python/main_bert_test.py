@@ -110,7 +110,7 @@ class MainBert(ScriptCase):
     def test_the_first_line_is_the_global_batch(self):
         said = self.train(4, "--num_stages", 2, "--num_optimization_steps", 1)
         first = next(line for line in said.splitlines() if "computing on" not in line)
-        self.assertEqual(first, "[w0] global batch: 8 samples per step, 2 pipelines x 4, each in 2 micro-batches of 2")
+        self.assertEqual(first, "[0] global batch: 8 samples per step, 2 pipelines x 4, each in 2 micro-batches of 2")
 
     def test_wrong_flags_are_one_line(self):
         for workers, message, *more in [
@@ -141,7 +141,7 @@ class MainBertSimple(ScriptCase):
                 found[workers, accumulation] = [float(loss) for _, _, loss in self.losses(said)]
                 shares = {(1, 1): "", (2, 1): ", 2 pipelines x 4", (2, 2): ", 2 pipelines x 4, each in 2 micro-batches of 2"}
                 first = next(line for line in said.splitlines() if "computing on" not in line)
-                self.assertEqual(first.removeprefix("[w0] "),
+                self.assertEqual(first.removeprefix("[0] "),
                                  f"global batch: 8 samples per step{shares[workers, accumulation]}")
                 self.assertRegex(said, r"loss = ([\d.]+) \(([\d.]+) \+ ([\d.]+)\)\n")
             for losses in found.values():
