@@ -187,12 +187,15 @@ def blocks(page: Page) -> None:
     page.table(["method", "step, ms", "busy, %", "samples/s", "with PipeFisher, samples/s", "steps per refresh"], rows)
 
 
-def bert_graph(config: models.BertConfig) -> Any:
-    """The graph that trains a BERT on rows of 128 tokens."""
+def bert_graph(config: models.BertConfig, masked: int = 0) -> Any:
+    """Returns the graph that trains a BERT on rows of 128 tokens. `masked`: the heads read at most that many positions of a
+    row, as train_bert.py has it; 0: all positions."""
     building = graph.new_graph()
     batch = SimpleNamespace(next_sentence_labels=graph.placeholder("next_sentence_labels", "int32", [graph.BATCH]))
-    for field in ("input_ids", "input_mask", "segment_ids", "masked_lm_labels"):
-        setattr(batch, field, graph.placeholder(field, "int32", [graph.BATCH, 128]))
+    lengths = dict.fromkeys(("input_ids", "input_mask", "segment_ids"), 128)
+    lengths |= dict.fromkeys(("masked_lm_positions", "masked_lm_ids"), masked) if masked else {"masked_lm_labels": 128}
+    for field, length in lengths.items():
+        setattr(batch, field, graph.placeholder(field, "int32", [graph.BATCH, length]))
     building.builder.differentiate(models.Bert(config).pretraining_loss(batch).number)
     graph.new_graph()
     return building.builder.finish()

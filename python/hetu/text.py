@@ -22,10 +22,10 @@ def _files(path: str) -> list[Path]:
     """A file, or all *.txt of a folder and its folders, by name. Hidden ones, whose name or a folder's begins with a dot,
     are left out: an editor's copies, and the ._ files that macOS writes beside others."""
     at = Path(path_of(path))
-    found = [at] if at.is_file() else []
+    found = [at] if at.exists() and not at.is_dir() else []
     if at.is_dir():
         found = sorted(file for file in at.rglob("*.txt")
-                       if file.is_file() and not any(part.startswith(".") for part in file.relative_to(at).parts))
+                       if not file.is_dir() and not any(part.startswith(".") for part in file.relative_to(at).parts))
     if not found:
         current().refuse(f"text '{path}': {'no *.txt in this folder' if at.is_dir() else 'no such file or folder'}")
     return found
