@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from hetu import _hetu, keywords
 from hetu.arrays import converted
 from hetu.graph import Value, check_values, current
-from hetu.place import placed
+from hetu.place import path_of, placed
 
 if TYPE_CHECKING:
     import numpy
@@ -27,7 +27,7 @@ class Predictor:
     """
 
     def __init__(self, folder: str, rows: int = 0, threads: int = 0, device: str = "cpu") -> None:
-        self.folder = str(folder)
+        self.folder = path_of(folder)
         self.model = _hetu.Predictor(self.folder, rows, threads, device)
         self.fields = {name: (dtype, shape) for name, dtype, shape in self.model.fields}
         self.outputs = {name: (dtype, shape) for name, dtype, shape in self.model.outputs}
@@ -115,7 +115,7 @@ def save_together(folder: str, model: tuple[Any, list[str]], checkpoint: str, ro
                   variants: Mapping[str, tuple[Any, list[str]]] | None = None) -> None:
     """Saves a finished graph, and further ones of the same weights by name (`variants`), as one model."""
     with placed(lambda text: f"save: {text}"):
-        _hetu.save_model(str(folder), *model, rows, str(checkpoint), dict(variants or {}))
+        _hetu.save_model(path_of(folder), *model, rows, path_of(checkpoint), dict(variants or {}))
 
 
 __all__ = ["Predictor", "load", "save"]

@@ -74,8 +74,11 @@ class Steps(unittest.TestCase):
         self.addCleanup(os.chdir, before)
         with unittest.mock.patch.dict(os.environ, {"HOME": str(home / "home")}):
             (home / "home").mkdir()
-            list(build().run(steps=2, checkpoint="~/saved", trace="~/trace.json",
-                             hooks=[Log("~/log.csv"), TensorBoard("~/runs/mine")]))
+            job = build()
+            list(job.run(steps=2, checkpoint="~/saved", trace="~/trace.json",
+                         hooks=[Log("~/log.csv"), TensorBoard("~/runs/mine")]))
+            with self.assertRaisesRegex(OSError, f"{home}/home/none"):
+                ht.load("~/none")
         self.assertEqual(sorted(path.name for path in home.iterdir()), ["home"])
         self.assertEqual(sorted(path.name for path in (home / "home").iterdir()),
                          ["log.csv", "runs", "saved", "trace.json"])

@@ -10,7 +10,7 @@ from hetu.arithmetic import kind_of
 from hetu.arrays import converted
 from hetu.graph import BATCH, current, new_graph, placeholder
 from hetu.models.language import Cache, LanguageModel
-from hetu.place import placed
+from hetu.place import path_of, placed
 from hetu.predictor import finished, save_together
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ class Generator:
 
     def __init__(self, folder: str, threads: int = 0) -> None:
         with placed(lambda text: f"Generator: {text}"):
-            self.model = _hetu.Generator(str(folder), threads)
+            self.model = _hetu.Generator(path_of(folder), threads)
         self.length, self.prompt = int(self.model.length), int(self.model.prompt)
 
     def __call__(self, ids: Any, tokens: int, temperature: float = 0.0, seed: int = 0) -> numpy.ndarray:
