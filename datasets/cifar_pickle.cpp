@@ -24,7 +24,7 @@ struct Value {
 };
 using Kind = Value::Kind;
 
-// What a pickle says of an array. `is_fortran`: its bytes lie column by column.
+// The description of an array in a pickle. `is_fortran`: its bytes lie column by column.
 struct ArrayParts {
   Ref shape, type, bytes;
   bool is_fortran = false;

@@ -126,7 +126,7 @@ void ImageList::add_class(const std::string& name) {
   class_names_.push_back(name);
 }
 
-// Those in the folder `below` of the class, which is "" or ends in a slash.
+// Adds the images in the folder `below` of the class, which is "" or ends in a slash.
 void ImageList::add_images(const std::string& below, const std::vector<Entry>& entries) {
   for (const Entry& entry : entries) {
     if (entry.folder || !is_image(entry.name)) continue;

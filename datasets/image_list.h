@@ -37,7 +37,7 @@ class ImageList {
   /// read the list.
   bool first_trouble() const { return !trouble_.exchange(true); }
 
-  /// What a folder holds.
+  /// Contents of a folder.
   struct Entry {
     std::string name;
     bool folder = false;

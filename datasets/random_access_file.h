@@ -16,7 +16,7 @@
 
 namespace hetu {
 
-/// What tells one state of a file from another.
+/// Size and time of change, which tell one state of a file from another.
 struct FileState {
   std::int64_t bytes = 0;
   std::int64_t changed_ns = 0;

@@ -144,7 +144,7 @@ std::unique_ptr<TextIndex> TextIndex::from_file(const std::string& path, const F
   return out;
 }
 
-// Of the numbers from `first` on, keeps every kStride-th document's.
+// Keeps the numbers of every kStride-th document, from `first` on.
 void TextIndex::note_documents(std::int64_t first, const std::int64_t* numbers,
                                std::int64_t count) {
   for (std::int64_t i = std::max<std::int64_t>(0, sentences_ - first); i < count; ++i)

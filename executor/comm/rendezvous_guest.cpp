@@ -129,7 +129,7 @@ void Guest::connect() {
   check_owner();
 }
 
-// Whether rank 0, which has closed the connection, still takes another one.
+// Returns true if rank 0, which has closed the connection, still takes another one.
 bool Guest::call_again() {
   std::this_thread::sleep_for(std::chrono::milliseconds(100));
   if (now_ns() >= until_ || !try_each()) return false;

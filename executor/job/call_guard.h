@@ -1,4 +1,4 @@
-// What surrounds each call of a trainer: one thread at a time, and after an error the state from
+// A guard around each call of a trainer: one thread at a time, and after an error the state from
 // before the call. Where that can't be, every later call names the first failure. Used by
 // trainer.h.
 #pragma once
@@ -15,7 +15,7 @@ namespace hetu {
 
 class CallGuard {
  public:
-  /// What a call changes. All must outlive the guard.
+  /// The objects that a call changes. All must outlive the guard.
   struct Job {
     TrainStages& stages;
     Run& run;

@@ -35,7 +35,7 @@ class Predictor {
  public:
   /// Throws as read_model and load_checkpoint (Io), and as compile_stage.
   explicit Predictor(const std::string& folder, const PredictorOptions& options = {});
-  /// The same of a model that was read already (executor/predict/saved_model.h).
+  /// Makes a predictor of a model that was read already (executor/predict/saved_model.h).
   explicit Predictor(SavedModel model, const PredictorOptions& options = {});
   ~Predictor();
   Predictor(const Predictor&) = delete;

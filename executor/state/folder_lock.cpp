@@ -75,7 +75,7 @@ void write_holder(int file, const std::string& folder, const std::string& job) {
     fail(Code::Io, "{}: nothing can be saved in this folder: {}", folder, std::strerror(errno));
 }
 
-// What this process holds. One entry per folder, shared by all who lock the folder.
+// The locks that this process holds. One entry per folder, shared by all who lock the folder.
 struct Held {
   std::string path;  // of the lock file
   int file = -1;     // -1: another process of this job holds the lock, or there are no locks

@@ -12,7 +12,7 @@ struct WeightShard {
   std::vector<std::string> tensors;  ///< sorted; only if an index names them
 };
 
-/// What a path stands for.
+/// The files that a path stands for.
 struct WeightShards {
   std::vector<WeightShard> shards;  ///< by path; at least one
   std::string index;                ///< the path of model.safetensors.index.json; empty without one

@@ -20,7 +20,7 @@ class WeightReader {
     std::string name;  ///< of the parameter or buffer; several tensors may be the same
     const TensorEntry* tensor;
     const SafetensorsFile* file;
-    /// Whether the dtype is one of weights. A tensor that isn't, can't be read.
+    /// True if the dtype is one of weights. A tensor that isn't, can't be read.
     bool is_weight() const;
   };
 

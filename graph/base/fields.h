@@ -19,7 +19,7 @@ using FieldValue =
     std::variant<std::monostate, bool, std::int64_t, double, std::string, std::vector<std::int64_t>,
                  std::vector<double>, std::vector<std::string>>;
 
-/// What a number may be. Bounds of whole numbers are whole; the default is up to kLargestNumber.
+/// Range of a number. Bounds of whole numbers are whole; the default is up to kLargestNumber.
 struct Range {
   double least = 0;
   double most = std::numeric_limits<double>::infinity();

@@ -16,7 +16,7 @@ const AttrSpec kIgnore = {"ignore", kIgnoreNothing, false,
                           "rows with this label do not count; the default is no int32, so that "
                           "every row counts"};
 
-// Of samples whose labels may be -1.
+// Samples whose labels may be -1.
 const Attrs kIgnoreMinusOne = {{"ignore", std::int64_t{-1}}};
 
 const AttrSpec kSmoothing = {"smoothing", 0.0, false,

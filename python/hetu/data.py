@@ -202,7 +202,7 @@ class ImageFolder(Data):
         return {"label": ("classes", self.class_names)}
 
     def _read_checksums(self) -> Any:
-        """Of the files of the first image, the last one and two between them."""
+        """Returns checksums of four image files: the first, the last and two between them."""
         return [checksum_of_file(self.list.path((self.rows - 1) * part // 3)) for part in range(4)]
 
     def loader(self, pipelines: int, pipeline: int, fields: list[str], together: Any = None) -> Any:

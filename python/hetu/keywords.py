@@ -56,7 +56,7 @@ SPELLINGS: dict[str, tuple[str, ...]] = {
     "num_threads": ("threads",), "gradient_accumulation_steps": ("micro_batches",), "accumulation": ("micro_batches",),
     "schedule": ("pipeline",),
 }
-# What isn't a keyword of any such function: by the function and the spelling, or by the spelling alone.
+# Spellings that are no keyword of any such function: by function and spelling, or by the spelling alone.
 ADVICE: dict[tuple[str, str] | str, str] = {
     ("hetu.Executor.run", "epochs"): "give steps; an epoch has job.data.steps_per_epoch(job.layout.pipelines) of them",
     ("hetu.Executor.run", "num_epochs"): "give steps; an epoch has job.data.steps_per_epoch(job.layout.pipelines) of them",

@@ -45,7 +45,7 @@ class _Tensor:
     read: Callable[[], Any]
 
     def is_computed(self) -> bool:
-        """Whether it is a buffer of old files that models compute themselves: the causal masks of GPT-2, which are
+        """Returns True for a buffer of old files that models compute themselves: the causal masks of GPT-2, which are
         [1, 1, N, N], and frequencies of rotary positions. A layer called `attn` has a bias of one axis."""
         return self.name.endswith((".attn.masked_bias", ".rotary_emb.inv_freq")) or (
             self.name.endswith(".attn.bias") and len(self.shape) == 4)

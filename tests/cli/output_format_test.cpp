@@ -12,7 +12,7 @@ namespace {
 
 using testing::HasSubstr;
 
-// What a file holds follows from its suffix, for every command that has -o.
+// A file's suffix decides what is written into it, for every command that has -o.
 TEST(OutputFormat, IsWhatTheSuffixSays) {
   const std::string plan = " 1f1b --stages 2 --micro-batches 4 ";
   ASSERT_EQ(hetu("simulate" + plan + "--format trace -o trace.json").status, 0);

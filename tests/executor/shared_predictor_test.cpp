@@ -201,7 +201,7 @@ TEST_P(FailingState, StaysWhereACallFails) {
 
 INSTANTIATE_TEST_SUITE_P(CarriedAndKept, FailingState, testing::Bool());
 
-// What the child's `work` writes, or "no answer" after ten seconds.
+// Returns what the child's `work` writes, or "no answer" after ten seconds.
 template <class Work>
 std::string in_child(const Work& work) {
   int ends[2];

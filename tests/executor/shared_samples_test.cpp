@@ -271,7 +271,7 @@ TEST(SharedSamples, AreReadFromASavedPlace) {
   EXPECT_EQ(read[0], read[1]);
 }
 
-// What a source gives is read as what the placeholder is: int32 numbers as floats, say.
+// A source's bytes are read with the placeholder's dtype: int32 numbers as floats, say.
 TEST(ExecutorData, RowsOfAnotherTypeThanThePlaceholderAreRefused) {
   Builder b(op_set());
   const ValueId x = b.placeholder("x", DType::Float32, {kBatch, 2});

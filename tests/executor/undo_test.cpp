@@ -22,7 +22,7 @@ namespace {
 
 using namespace testing_model;  // NOLINT
 
-// What is wrong with a batch.
+// Faults of a batch.
 enum class Fault { None, BadId, BadLabel, NotANumber, NoField, Throws };
 
 // The fields of a step, of the language model or of the images.
@@ -117,7 +117,7 @@ TEST_P(Undo, LeavesNothingOfACallThatFailed) {
     const auto work = [&](Trainer& t) {
       return trains ? t.train(fields.lookup()) : t.validate(fields.lookup(), how);
     };
-    // Of images these two are a NaN, with which a validation reports a NaN.
+    // In images, these two are a NaN, and a validation reports a NaN.
     const bool reports =
         s.images && !trains && (fault == Fault::NotANumber || fault == Fault::BadId);
     const bool is_short = !trains && how.rows && *how.rows < kRows;
@@ -150,7 +150,7 @@ INSTANTIATE_TEST_SUITE_P(Models, Undo,
                                          Setting{"images, sgd", true, Sgd, "float32"},
                                          Setting{"tokens, float16", false, Adam, "fp16-emulated"}));
 
-// What each later call says.
+// The error of each later call.
 template <class Act>
 void expect_names(const Act& act, const std::string& first) {
   EXPECT_THAT(act, testing::ThrowsMessage<Error>(testing::AllOf(

@@ -181,7 +181,7 @@ TEST_F(WeightsFile, AnExportGoesThroughLinks) {
   EXPECT_TRUE(fs::is_character_file(in("nothing")));
 }
 
-// What the reference implementation refuses, and what the format's text forbids beyond that.
+// Headers that the reference implementation refuses, and those that only the format's text forbids.
 TEST_F(WeightsFile, ABadHeaderIsRefused) {
   const auto tensor = [](const std::string& name, const std::string& shape,
                          const std::string& offsets) {

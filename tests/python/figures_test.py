@@ -46,7 +46,8 @@ class Cuts(unittest.TestCase):
             blocks = chimera.blocks_of_stages(model, int(stages))
             blocks[0], blocks[-1] = blocks[0] - 1, blocks[-1] - 1  # the embeddings, the heads
             self.assertEqual(said, ", ".join(map(str, blocks)))
-        self.assertIn("the embeddings and 3 layers, 3 layers, 3 layers, and 3 layers and the heads", " ".join(bert.__doc__.split()))
+        self.assertIn("the embeddings and 3 layers, 3 layers, 3 layers, and 3 layers and the heads",
+                      " ".join(bert.__doc__.split()))
 
 
 class Rates(unittest.TestCase):

@@ -34,7 +34,7 @@ for step in job.run("t", steps=3, checkpoint=sys.argv[1]):
 
 
 def within(case, seconds, call):
-    """What a call gives or throws; the test fails if it takes longer."""
+    """Returns what a call gives or throws; the test fails if it takes longer."""
     told = []
 
     def work():

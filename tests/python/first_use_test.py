@@ -1,4 +1,4 @@
-"""What a new user types first: examples without arguments, `hetu data` and `hetu ps` alone, every --help, and `import hetu`
+"""First commands of a new user: examples without arguments, `hetu data` and `hetu ps` alone, every --help, and `import hetu`
 of a tree that isn't built."""
 
 import os
@@ -72,7 +72,7 @@ class Help(unittest.TestCase):
 
 class Examples(unittest.TestCase):
     def test_each_says_what_it_takes(self):
-        """Those with defaults are run by nn_examples_test and below; no example ends in a traceback."""
+        """Examples with defaults are run by nn_examples_test and below; no example ends in a traceback."""
         for path in sorted(EXAMPLES.glob("*.py")):
             with self.subTest(path.name):
                 done = run(sys.executable, path)

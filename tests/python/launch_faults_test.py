@@ -64,7 +64,7 @@ class FaultCase(LaunchCase):
 
 
 class Workers(FaultCase):
-    """What a worker, its guard or mpirun suffers while a command runs that knows nothing of Hetu."""
+    """Faults of a worker, its guard or mpirun while a command runs that knows nothing of Hetu."""
 
     def fault(self, number, victim, pattern, status):
         process, pids = self.start_watched("-w", "2", *SLEEPER)

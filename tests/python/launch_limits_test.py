@@ -17,7 +17,7 @@ STRANGER = "12345"  # a user whom the system does not know
 
 
 def permitted(*words):
-    """Whether this user may run a command."""
+    """Returns True if this user may run a command."""
     return bool(shutil.which(words[0])) and subprocess.run([*words, "true"], capture_output=True).returncode == 0
 
 

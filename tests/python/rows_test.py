@@ -242,7 +242,7 @@ class Files(unittest.TestCase):
         (self.folder / "folder.txt").mkdir()
         data = ht.text.Text(str(self.folder), 1, 8, train=False)
         self.assertEqual(batches(data, 1)[0][0]["ids"].tolist(), [[*b"aaaabbbbb"]])
-        # What is named itself is read.
+        # A path that is named itself is read.
         data = ht.text.Text(str(self.folder / ".hidden/deep"), 1, 3, train=False)
         self.assertEqual(batches(data, 1)[0][0]["ids"].tolist(), [[*b"xxxx"]])
 

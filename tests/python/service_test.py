@@ -129,7 +129,7 @@ class Failures(unittest.TestCase):
         self.assertGreater(failed, 5)
 
     def test_an_exception_of_the_data(self):
-        """What a user's own data raise leaves the job where it was."""
+        """An error that a user's own data raise leaves the job where it was."""
         ill = [True]
 
         class Items:

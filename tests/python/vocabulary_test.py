@@ -29,7 +29,7 @@ PADDING = {"strategy": {"Fixed": 4096}, "direction": "Right", "pad_to_multiple_o
 
 
 class StandIn:
-    """What hetu.text uses of tokenizers.Tokenizer, for words between spaces."""
+    """The part of tokenizers.Tokenizer that hetu.text uses, for words between spaces."""
 
     def __init__(self, text):
         self.text, given = text, json.loads(text)

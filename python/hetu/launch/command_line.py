@@ -215,7 +215,7 @@ def worker_environment(environ, nodes, command, threads):
 
 
 def has_home(environ):
-    """Whether this user has a home folder: in the environment, else by an entry in the table of users."""
+    """Returns True if this user has a home folder: in the environment, else by an entry in the table of users."""
     if environ.get("HOME"):
         return True
     import pwd

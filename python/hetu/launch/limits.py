@@ -1,4 +1,4 @@
-"""What this host must have for the workers that start here: open files, room in the temporary folder and shared memory.
+"""Checks that this host has what its workers need: open files, room in the temporary folder and shared memory.
 
 Open MPI starts without looking, and then hangs, or fails with messages that don't name the cause. The amounts were found by
 trying (Open MPI 4.1.4), rounded up."""

@@ -64,7 +64,7 @@ def writes_alone(command, workers):
 
 
 def tag(number, host=""):
-    """What stands before a worker's lines: [1], or [1@w0] in a job on several hosts, with the short name of its host."""
+    """Returns the tag before a worker's lines: [1], or [1@w0] in a job on several hosts, with the short name of its host."""
     return f"[{number}@{host.partition('.')[0]}] ".encode() if host else f"[{number}] ".encode()
 
 

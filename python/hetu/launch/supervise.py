@@ -249,8 +249,8 @@ class Job:
     # -- stopped processes -----------------------------------------------------------------------------------------------
 
     def _take_stopped(self, worker, stopped):
-        """What a guard has seen. A worker may be let go on, and the others notice it if they wait for it; without its daemon
-        a host can neither start nor end workers."""
+        """Handles a stopped process that a guard has seen. A worker may be let go on, and the others notice it if they wait
+        for it. Without its daemon a host can neither start nor end workers."""
         pid = int(stopped["pid"])
         if stopped["what"] == "worker":
             self._say(f"{worker.describe()} {STOPPED}; `kill -CONT {pid}` on {worker.host} lets it go on")

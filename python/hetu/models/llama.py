@@ -96,7 +96,7 @@ class LlamaConfig:
             raise ValueError(f"layer_types names a {SLIDING}, but sliding_window is not set")
 
     def slides(self, layer: int) -> bool:
-        """Whether a layer sees the last sliding_window tokens only."""
+        """Returns True if a layer sees the last sliding_window tokens only."""
         return self.sliding_window > 0 and (not self.layer_types or self.layer_types[layer] == SLIDING)
 
 
