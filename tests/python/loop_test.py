@@ -341,7 +341,7 @@ def evaluate(job, step):
 for step in job.run(steps=1000, checkpoint=FOLDER, hooks=[evaluate] if IN_A_HOOK else []):
     if not IN_A_HOOK:
         evaluate(job, step)
-print(job.step, sorted(os.listdir(FOLDER)), flush=True)
+print(job.step, sorted(name for name in os.listdir(FOLDER) if name.startswith("step-")), flush=True)
 '''
 
 
