@@ -10,12 +10,14 @@
 
 #include <array>
 #include <cerrno>
+#include <chrono>
 #include <cstring>
 #include <filesystem>
 #include <map>
 #include <mutex>
 #include <string_view>
 #include <system_error>
+#include <thread>
 
 #include "graph/base/error.h"
 #include "graph/base/log.h"
@@ -26,6 +28,8 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr const char* kFile = ".hetu-lock";
+// Longest time to wait for the text of a process that has just got the lock.
+constexpr std::chrono::seconds kTextTime{2};
 
 std::string host_name() {
   std::array<char, 256> name{};
@@ -37,8 +41,7 @@ struct Holder {
   std::string job, host, process;
 };
 
-// The holder writes its text after it has the lock, so there may be none for a moment.
-Holder holder_of(int file) {
+Holder read_holder(int file) {
   std::array<char, 1024> text{};
   const ssize_t count = ::pread(file, text.data(), text.size() - 1, 0);
   const std::string_view all(text.data(), count < 0 ? 0 : static_cast<std::size_t>(count));
@@ -53,11 +56,26 @@ Holder holder_of(int file) {
   return holder;
 }
 
-bool try_lock(int file) {
+struct flock whole_file() {
   struct flock whole {};
   whole.l_type = F_WRLCK;
   whole.l_whence = SEEK_SET;
+  return whole;
+}
+
+bool try_lock(int file) {
+  struct flock whole = whole_file();
   return ::fcntl(file, F_SETLK, &whole) == 0;
+}
+
+// True if the text in the file may be older than the lock: there is none yet, or it names another
+// process than the one that holds the lock now. A holder writes its text after it has the lock, and
+// a killed holder leaves its text behind.
+bool may_be_older(int file, const Holder& holder) {
+  if (holder.process.empty()) return true;
+  struct flock whole = whole_file();
+  if (::fcntl(file, F_GETLK, &whole) != 0 || whole.l_type == F_UNLCK) return true;
+  return holder.host != host_name() || holder.process != std::to_string(whole.l_pid);
 }
 
 bool is_linked(int file, const std::string& path) {
@@ -108,6 +126,7 @@ std::map<std::string, Held>& table() {
 
 // Returns the locked file, or -1 where the folder is used without a lock.
 int lock_file(const std::string& path, const std::string& folder, const std::string& job) {
+  const auto end = std::chrono::steady_clock::now() + kTextTime;
   for (;;) {
     const int file =
         ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0666);
@@ -118,7 +137,8 @@ int lock_file(const std::string& path, const std::string& folder, const std::str
       continue;
     }
     const int error = errno;
-    const Holder holder = holder_of(file);
+    const Holder holder = read_holder(file);
+    const bool wait = may_be_older(file, holder) && std::chrono::steady_clock::now() < end;
     ::close(file);
     if (error != EACCES && error != EAGAIN) {
       log(Level::Warning,
@@ -126,8 +146,9 @@ int lock_file(const std::string& path, const std::string& folder, const std::str
           folder, std::strerror(error));
       return -1;
     }
-    if (job.empty() || holder.job != job) refuse_second(folder, holder);
-    return -1;
+    if (!job.empty() && holder.job == job) return -1;
+    if (!wait) refuse_second(folder, holder);
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));
   }
 }
 

@@ -353,6 +353,40 @@ TEST_F(Checkpoint, AFolderThatAnotherJobHoldsIsRefusedAndFreeAfterItsDeath) {
   EXPECT_EQ(load("a"), 1);
 }
 
+// A process that gets the lock writes its name into the file a moment later; until then the file is
+// empty, or names a dead job.
+TEST_F(Checkpoint, ProcessesOfOneJobThatLockAtOnceAllPass) {
+  constexpr int kRounds = 200, kProcesses = 4;
+  fs::create_directories(folder_);
+  for (int round = 0; round < kRounds; ++round) {
+    std::ofstream(folder_ / ".hetu-lock") << (round % 2 == 0 ? "" : "old job\nold host\n7\n");
+    int start[2];
+    ASSERT_EQ(::pipe(start), 0);
+    std::vector<pid_t> children;
+    for (int i = 0; i < kProcesses; ++i) {
+      children.push_back(::fork());
+      if (children.back() != 0) continue;
+      ::close(start[1]);
+      char byte = 0;
+      if (::read(start[0], &byte, 1) != 0) ::_exit(2);  // all go on when the parent closes its end
+      try {
+        const FolderLock lock(folder(), "one");
+        ::usleep(500);
+      } catch (const Error&) {
+        ::_exit(1);
+      }
+      ::_exit(0);
+    }
+    ::close(start[0]);
+    ::close(start[1]);
+    for (const pid_t child : children) {
+      int status = 0;
+      ::waitpid(child, &status, 0);
+      EXPECT_EQ(status, 0) << "round " << round;
+    }
+  }
+}
+
 TEST_F(Checkpoint, AHeldFolderIsSharedWithinItsProcess) {
   {
     const FolderLock whole(folder());

@@ -130,7 +130,7 @@ class Shrink(TrainCase):
         self.lose_one(("--preduce",), (3, 1), 0, 0.1, folder)
         for grid, steps in (((2, 1), LAST + 10), ((3, 1), LAST + 20), ((2, 2), LAST + 25)):
             done = self.train(grid, *WORDS, "--preduce", "--checkpoint", folder, "--resume", "--steps", steps)
-            self.assertRegex(done.out, r"Resumed from \S+ at step \d+")
+            self.assertRegex(done.out, r"Resumed from \S+ at step \d+", str(done))
             manifest = manifest_of(folder)[1]
             self.assertEqual(manifest["step"], steps)
             self.assertEqual(len(manifest["run"]["positions"]), grid[0])
