@@ -84,12 +84,14 @@ struct Prepared {
 Prepared prepare(const Arguments& arguments) {
   Prepared p;
   std::vector<OutputFormat> formats = plan_formats();
-  formats.erase(std::remove_if(formats.begin(), formats.end(),
-                               [](const OutputFormat& f) { return f.name == "csv"; }),
-                formats.end());
+  formats.erase(
+      std::remove_if(formats.begin(), formats.end(),
+                     [](const OutputFormat& f) { return f.name == "csv" || f.name == "torch"; }),
+      formats.end());
   p.plan_options = parse_plan_options(arguments, fields(p.own), formats);
   const PlanOptions& o = p.plan_options;
-  require(o.format != "csv", "--format csv: rehearse prints a table, json or trace, or draws");
+  require(o.format != "csv" && o.format != "torch",
+          "--format {}: rehearse prints a table, json or trace, or draws", o.format);
   check_group_log(p.own.group_log, o);
   output_format("", p.own.trace, {{"trace", {".json"}}}, "--trace");
   const Schedule plan = plan_of(o);

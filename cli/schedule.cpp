@@ -3,6 +3,7 @@
 #include "graph/base/error.h"
 #include "pipeline/generate/generate.h"
 #include "pipeline/ir/plan_file.h"
+#include "pipeline/ir/torch_csv.h"
 #include "pipeline/options/picture.h"
 #include "pipeline/verify/verify.h"
 
@@ -49,6 +50,8 @@ int schedule_command(const Arguments& arguments) {
   std::string text;
   if (o.format == "csv") {
     text = to_csv(shown);
+  } else if (o.format == "torch") {
+    text = to_torch_csv(lowered);
   } else if (o.format == "json") {
     text = to_json(shown);
   } else if (is_page(o.format) || o.format == "trace") {

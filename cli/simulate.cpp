@@ -33,6 +33,7 @@ int simulate_command(const Arguments& arguments) {
   }
   const PlanOptions o = parse_plan_options(arguments, own);
   check_group_log(log, o);
+  require(o.format != "torch", "--format torch is for hetu schedule, which writes plans");
   const Schedule plan = plan_of(o);
   const Schedule lowered = lowered_plan(o, plan);
   prove(o, plan, lowered);

@@ -30,7 +30,10 @@ Costs costs_known(const Graph& graph, int stages) {
 
 // The rows of the method, or the user's own, over at least so many steps.
 Schedule generated(const Method* method, const TrainerOptions& o, const Graph& graph, int steps) {
-  if (o.plan) return steps > o.plan->steps ? with_steps(*o.plan, steps) : *o.plan;
+  if (o.plan) {
+    const Schedule own = without_lowering(*o.plan);
+    return steps > own.steps ? with_steps(own, steps) : own;
+  }
   Sizes sizes = o;
   sizes.steps = steps;
   sizes.runtime_rule = false;  // what a run makes of the method's own rows is found while it runs

@@ -19,7 +19,7 @@
 namespace hetu {
 namespace {
 
-Schedule checked(const Schedule& plan, const Lowering& how) {
+Schedule checked(const Schedule& plan) {
   if (is_asynchronous(plan) || plan.steps != 1)
     fail(Code::Unsupported,
          "'{}' updates stages one by one, with weights by version; a module's optimizer makes one "
@@ -32,7 +32,7 @@ Schedule checked(const Schedule& plan, const Lowering& how) {
     fail(Code::Unsupported, "'{}' has replicas of single stages; use pipelines instead",
          plan.method);
   verify(plan);
-  return lower(plan, how);
+  return without_lowering(plan);
 }
 
 // As training has it (train_plan.cpp): what the plan needs, and one more that is being made.
@@ -63,8 +63,8 @@ Row moved(Row row, int first) {
 
 ModuleJob::ModuleJob(const Schedule& plan, const Lowering& how, comm::Transport& transport,
                      ModuleStages::Compute compute, bool apart)
-    : lowered_(checked(plan, how)),
-      forwards_(forwards_of(plan, how)),
+    : lowered_(lower(checked(plan), how)),
+      forwards_(forwards_of(without_lowering(plan), how)),
       transport_(transport),
       crew_(crew_of(transport, width(), apart)),
       reducer_(transport),

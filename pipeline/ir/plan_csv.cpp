@@ -6,6 +6,7 @@
 #include "pipeline/ir/plan_file.h"
 #include "pipeline/ir/plan_rows.h"
 #include "pipeline/ir/reduction.h"
+#include "pipeline/ir/torch_csv.h"
 
 namespace hetu {
 namespace {
@@ -230,8 +231,9 @@ void set_pairs(Schedule& s, const std::string& semantics, const std::string& ori
   }
 }
 
-Schedule parse_plan_csv(const std::string& text, const std::string& origin,
+Schedule parse_plan_csv(const std::string& given, const std::string& origin,
                         const PlanFacts& facts) {
+  const std::string text = with_present_names(given);
   Schedule s;
   s.method = origin;
   s.steps = facts.steps;
@@ -265,6 +267,7 @@ Schedule parse_plan_csv(const std::string& text, const std::string& origin,
       line.remove_prefix(comma + 1);
     }
   }
+  split_old_backwards(s);
   complete_plan(s, facts, origin);
   return s;
 }

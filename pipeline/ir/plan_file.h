@@ -26,7 +26,8 @@ struct PlanFacts {
 
 /// Reads a plan; JSON where the text begins with '{', else CSV. Both may hold overlap pairs and
 /// torch's UNSHARD, RESHARD, WAIT_SEND_F, WAIT_SEND_B and WAIT_REDUCE_GRAD, which say nothing here
-/// and are dropped. Throws Io: cannot be read;
+/// and are dropped. CSV with the names of PyTorch before 2.6 (BW, and B beside W) is read, too; see
+/// torch_csv.h. Throws Io: cannot be read;
 /// Config: file, line and cell (JSON: key) of what is wrong, or sizes that do not fit what was
 /// stated. Whether the plan is right is verify's to say.
 Schedule read_plan(const std::string& path, const PlanFacts& facts = {});

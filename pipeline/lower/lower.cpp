@@ -200,6 +200,20 @@ OptionField staleness_field(int& staleness) {
           .range = {kAnyStaleness, 1 << 20}};
 }
 
+Schedule without_lowering(const Schedule& schedule) {
+  if (is_compute_only(schedule)) return schedule;
+  Schedule s = schedule;
+  const bool updates = is_asynchronous(schedule);
+  for (Program& row : s.workers) {
+    for (auto* part : {&row.prologue, &row.body, &row.drain})
+      std::erase_if(*part, [&](const Instr& i) {
+        return !is_compute(i.kind) && !(updates && i.kind == Kind::Update);
+      });
+  }
+  s.lowering = {};
+  return s;
+}
+
 Schedule lower(const Schedule& schedule, const Lowering& how) {
   require(is_compute_only(schedule),
           "the plan holds messages or reductions already: it is lowered");

@@ -91,18 +91,6 @@ class Runner {
   std::vector<std::vector<int>> order_;
 };
 
-// What lowering made the plan from.
-Schedule computes_of(const Schedule& lowered) {
-  Schedule s = lowered;
-  for (Program& row : s.workers) {
-    std::vector<Instr> computes = unroll(row);
-    std::erase_if(computes, [](const Instr& i) { return !is_compute(i.kind); });
-    row = {};
-    row.prologue = std::move(computes);
-  }
-  return s;
-}
-
 }  // namespace
 
 Schedule run_order(const Schedule& plan, const Costs& costs, const Stragglers& stragglers) {
@@ -110,7 +98,7 @@ Schedule run_order(const Schedule& plan, const Costs& costs, const Stragglers& s
   if (plan.run_policy == RunPolicy::AsPlanned) return plan;
   check_run_policy(plan);
   if (is_lowered(plan))
-    return lower(run_order(computes_of(plan), costs, stragglers), plan.lowering);
+    return lower(run_order(without_lowering(plan), costs, stragglers), plan.lowering);
   const PlanIndex index(plan);
   const auto order = Runner(index, costs, stragglers).run();
   Schedule s = plan;

@@ -97,8 +97,10 @@ Fields of_output(PlanOptions& o) {
       {.name = "format",
        .place = &o.format,
        .argument = "WHAT",
-       .doc = "grid, csv, json, svg, pdf, html or trace",
-       .choices = {"grid", "csv", "json", "svg", "pdf", "html", "trace"},
+       .doc =
+           "grid, csv, json, svg, pdf, html or trace; of schedule also torch: CSV that PyTorch's "
+           "pipelining runtime executes",
+       .choices = {"grid", "csv", "json", "svg", "pdf", "html", "trace", "torch"},
        .otherwise = "by the suffix of -o, else grid"},
       {.name = "style",
        .place = &o.style,

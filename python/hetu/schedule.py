@@ -181,6 +181,8 @@ def render(plan: Schedule, format: str = "grid", **options: Any) -> Any:
     files."""
     if format in ("csv", "json"):
         raise ValueError(f"render draws; the plan as {format} is plan.{format}()")
+    if format == "torch":
+        raise ValueError("render draws; lower(plan).torch_csv() is the plan as PyTorch executes it")
     return _hetu.render_plan(_checked(plan), {"format": format, **options})
 
 

@@ -5,6 +5,7 @@
 #include "graph/base/error.h"
 #include "pipeline/generate/generate.h"
 #include "pipeline/ir/plan_file.h"
+#include "pipeline/ir/torch_csv.h"
 #include "pipeline/options/choose_options.h"
 #include "pipeline/options/picture.h"
 #include "python/src/bindings.h"
@@ -163,6 +164,10 @@ void bind_schedule(nb::module_& m) {
       .def_prop_ro("rows", &rows_of)
       .def_prop_ro("placements", &placements_of)
       .def("csv", [](const Schedule& s) { return to_csv(s); })
+      .def(
+          "torch_csv", [](const Schedule& s) { return to_torch_csv(s); },
+          "The lowered plan as CSV that torch.distributed.pipelining executes: "
+          "_PipelineScheduleRuntime._load_csv(path, format=\"compute_comms\").")
       .def("json", [](const Schedule& s) { return to_json(s); })
       .def("__repr__",
            [](const Schedule& s) {

@@ -4,10 +4,13 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <map>
 
 #include "graph/base/error.h"
 #include "pipeline/generate/generate.h"
 #include "pipeline/ir/plan_file.h"
+#include "pipeline/ir/torch_csv.h"
+#include "pipeline/lower/lower.h"
 #include "pipeline/simulate/simulate.h"
 #include "pipeline/verify/verify.h"
 #include "tests/pipeline/random_plans.h"
@@ -143,6 +146,108 @@ TEST(TorchPlans, PairsRunAsOneOrAsTwo) {
     EXPECT_LT(two, one);
   }
   EXPECT_EQ(count, 2);
+}
+
+// A text with the names of PyTorch before 2.6: BW is a whole backward, B the gradient of the input.
+std::string with_old_names(const Schedule& s) {
+  std::string text;
+  for (const auto& row : rows_of(s)) {
+    for (const Instr& i : row) {
+      const std::string kind = i.kind == Kind::Backward    ? "BW"
+                               : i.kind == Kind::InputGrad ? "B"
+                                                           : kind_name(i.kind);
+      text += fmt::format("{}{}{}{}", &i == &row.front() ? "" : ",", i.stage, kind, i.micro);
+    }
+    text += '\n';
+  }
+  return text;
+}
+
+TEST(TorchPlans, OldNamesAreRead) {
+  for (const char* method : {"1f1b", "zb-h1", "zb-v", "interleaved-zb"}) {
+    SCOPED_TRACE(method);
+    Sizes sizes;
+    sizes.stages = 4;
+    sizes.micro_batches = 8;
+    const Schedule ours = generate(method, sizes);
+    EXPECT_EQ(rows_of(parse_plan(with_old_names(ours), "old")), rows_of(ours));
+  }
+  // With messages, whose names end in B, too.
+  EXPECT_EQ(with_present_names("0RECV_B1,0BW1,0SEND_B1,3B2"), "0RECV_B1,0B1,0SEND_B1,3I2");
+  EXPECT_EQ(with_present_names("0RECV_B1,0B1,0SEND_B1"), "0RECV_B1,0B1,0SEND_B1");
+  // A weight gradient that is computed twice in one place only is no old name.
+  EXPECT_THAT(refusal(parse_plan("0F0,0F1,0B0,0W0,0B1\n", "f")), testing::HasSubstr("doubled"));
+}
+
+TEST(TorchPlans, LoweringIsTakenBack) {
+  for (const File& f : files()) {
+    if (!f.lowered) continue;
+    SCOPED_TRACE(f.path);
+    const Schedule computes = without_lowering(read_plan(f.path));
+    EXPECT_EQ(refusal(lower(computes)), "");
+    EXPECT_EQ(rows_of(without_lowering(lower(computes))), rows_of(computes));
+  }
+}
+
+// By worker, the messages to or from each other worker in their order: "F 2 5" is that of stage 2
+// and micro-batch 5, in the numbers of the receiver.
+std::map<std::pair<int, int>, std::vector<std::string>> messages(const Schedule& s, bool sent) {
+  std::map<std::pair<int, int>, std::vector<std::string>> found;
+  const auto rows = rows_of(s);
+  for (int w = 0; w < static_cast<int>(rows.size()); ++w) {
+    for (const Instr& i : rows[w]) {
+      if (sent ? !is_send(i.kind) : !is_recv(i.kind)) continue;
+      const bool forward = i.kind == Kind::SendForward || i.kind == Kind::RecvForward;
+      const int other = i.stage + (forward == sent ? 1 : -1);
+      const int peer = s.placements[other].workers[0];
+      found[sent ? std::pair(w, peer) : std::pair(peer, w)].push_back(
+          fmt::format("{} {} {}", forward ? "F" : "B", sent ? other : i.stage, i.micro));
+    }
+  }
+  return found;
+}
+
+// PyTorch matches messages between two workers by their order, and each send has one wait.
+TEST(TorchPlans, WhatItsRuntimeExecutesIsWritten) {
+  for (const char* method : {"gpipe", "1f1b", "interleaved-1f1b", "looped-bfs", "zb-h1", "zb-h2",
+                             "zb-v", "v-half", "interleaved-zb", "dualpipev"}) {
+    SCOPED_TRACE(method);
+    Sizes sizes;
+    sizes.stages = 4;
+    sizes.micro_batches = 8;
+    const Schedule plan = generate(method, sizes);
+    const std::string text = to_torch_csv(lower(plan));
+    const Schedule again = parse_plan(text, "torch");
+    EXPECT_EQ(refusal(again), "");
+    EXPECT_EQ(rows_of(without_lowering(again)), rows_of(plan));
+    EXPECT_EQ(messages(again, true), messages(again, false));
+    const auto count = [&](const std::string& word) {
+      std::size_t n = 0;
+      for (std::size_t at = text.find(word); at != std::string::npos; at = text.find(word, at + 1))
+        ++n;
+      return n;
+    };
+    EXPECT_EQ(count("WAIT_SEND_F"), count("SEND_F") / 2);
+    EXPECT_EQ(count("WAIT_SEND_B"), count("SEND_B") / 2);
+    EXPECT_EQ(count("WAIT_REDUCE_GRAD"), plan.placements.size());
+    EXPECT_EQ(count("UPDATE"), 0u);
+  }
+}
+
+TEST(TorchPlans, WhatItsRuntimeLacksIsRefused) {
+  const auto writing = [](const char* method, bool lowered) {
+    Sizes sizes;
+    sizes.stages = 4;
+    sizes.micro_batches = 8;
+    const Schedule plan = generate(method, sizes);
+    to_torch_csv(lowered ? lower(plan) : plan);
+  };
+  using testing::HasSubstr;
+  using testing::ThrowsMessage;
+  EXPECT_THAT([&] { writing("chimera", true); }, ThrowsMessage<Error>(HasSubstr("several copies")));
+  EXPECT_THAT([&] { writing("varuna", true); },
+              ThrowsMessage<Error>(HasSubstr("no action such as")));
+  EXPECT_THAT([&] { writing("1f1b", false); }, ThrowsMessage<Error>(HasSubstr("add --lowered")));
 }
 
 TEST(TorchPlans, WhatItsLoaderAcceptsAndCannotRunIsRefused) {
