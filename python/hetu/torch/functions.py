@@ -5,17 +5,18 @@ Nothing here knows an order: which instruction follows which, who waits for whom
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import torch
 
 from hetu.torch import rows
 from hetu.torch.boundaries import Crossing, Form
+from hetu.torch.buffers import with_buffers
 from hetu.torch.cuts import Stage
 from hetu.torch.split_backward import DeferredGradients
+from hetu.torch.step_loss import StepLoss
 from hetu.torch.values import TensorSpec, flatten, spec_of, unflatten
 
 
@@ -51,11 +52,10 @@ class Step:
     """What is the same in all instructions of a step."""
 
     training: bool
-    forms: Sequence[Form]  # by micro-batch, like the next four
+    forms: Sequence[Form]  # by micro-batch, like the next two
     batch: Sequence[Sequence[Any]]
     targets: Sequence[Sequence[Any]]
     target_tree: Any
-    weights: Sequence[float]  # that a micro-batch's loss counts with
     seeds: tuple[int, int, int]  # seed, step, first micro-batch of the pipeline
     scale: float  # of the loss that gradients are of
     autocast: bool  # the script has turned it on around the step
@@ -73,7 +73,7 @@ class StageFunctions:
     """The stages of one worker, by placement."""
 
     def __init__(self, placements: Sequence[dict[str, Any]], row: int, stages: dict[int, Stage],
-                 loss: Callable[[Any, Any], torch.Tensor], pieces: int, parts: dict[tuple[int, int], int]) -> None:
+                 loss: StepLoss, pieces: int, parts: dict[tuple[int, int], int]) -> None:
         self.placements = placements
         self.row = row
         self.stages = stages
@@ -158,7 +158,7 @@ class StageFunctions:
     def _recompute(self, placement: int, micro: int) -> None:
         """The forward again, from the same inputs, buffers and seeds; buffers then are as they were."""
         live, module = self.live[placement, micro], self.stages[placement]
-        with _with_buffers(module, live.buffers), torch.enable_grad():
+        with with_buffers(module, live.buffers), torch.enable_grad():
             self._run(placement, micro, live.given, live, note_loss=False)
         live.given, live.buffers = [], []
 
@@ -195,11 +195,9 @@ class StageFunctions:
         if torch.is_grad_enabled():
             live.roots = {k: tensor for k, tensor in enumerate(made) if form.made[k].needs_gradient}
         if stage == self.last:
-            loss = self._loss(micro, out)
+            loss = self._loss(micro, out, note_loss)
             if torch.is_grad_enabled():
                 live.roots = {-1: loss if self.step.scale == 1 else loss * self.step.scale}
-            if note_loss:
-                self.job.set_scalar(self.step.seeds[2] + micro, loss.item())
         return made
 
     def _made(self, stage: int, micro: int, out: Any) -> list[torch.Tensor]:
@@ -222,13 +220,10 @@ class StageFunctions:
                 made[source.number] = leaf
         return [made[k] for k in range(len(form.made))]
 
-    def _loss(self, micro: int, out: Any) -> torch.Tensor:
+    def _loss(self, micro: int, out: Any, note_loss: bool) -> torch.Tensor:
         self._seed(self.pieces)
-        loss = self.loss(out, unflatten(self.step.targets[micro], self.step.target_tree))
-        if not isinstance(loss, torch.Tensor) or loss.dim() > 0:
-            found = f"a tensor of shape {list(loss.shape)}" if isinstance(loss, torch.Tensor) else type(loss).__name__
-            raise ValueError(f"the loss of a micro-batch must be a scalar, a mean over its samples; got {found}")
-        return loss * self.step.weights[micro]
+        target = unflatten(self.step.targets[micro], self.step.target_tree)
+        return self.loss.compute(micro, out, target, self.job.set_scalar if note_loss else None)
 
     # ---- backward ----
 
@@ -301,18 +296,3 @@ class StageFunctions:
 
 def _or_zeros(gradient: torch.Tensor | None, spec: TensorSpec) -> torch.Tensor:
     return torch.zeros(spec.shape, dtype=spec.dtype) if gradient is None else gradient
-
-
-@contextlib.contextmanager
-def _with_buffers(module: torch.nn.Module, values: Sequence[torch.Tensor]) -> Iterator[None]:
-    """Inside, other tensors stand in place of the buffers: these keep what they hold, also for graphs that have them."""
-    own = dict(zip([id(buffer) for buffer in module.buffers()], values, strict=True))
-    swapped = [(inner, name, buffer) for inner in module.modules() for name, buffer in inner._buffers.items()
-               if buffer is not None]
-    try:
-        for inner, name, buffer in swapped:
-            inner._buffers[name] = own[id(buffer)]
-        yield
-    finally:
-        for inner, name, buffer in swapped:
-            inner._buffers[name] = buffer

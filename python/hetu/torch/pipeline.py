@@ -7,7 +7,6 @@ import json
 import os
 import threading
 import weakref
-import zlib
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -17,28 +16,37 @@ from torch import nn
 from hetu import _hetu
 from hetu import schedule as plans
 from hetu.process import leave
+from hetu.torch import agreement, losses
 from hetu.torch import rows as table_rows
 from hetu.torch import ties as sharing
 from hetu.torch.averages import Averages
 from hetu.torch.boundaries import Form, check_rows, find
-from hetu.torch.cuts import Pieces, Stage, forget
+from hetu.torch.cuts import Pieces, PiecewiseModel, Stage, forget
 from hetu.torch.empty import fill
 from hetu.torch.functions import StageFunctions, Step
 from hetu.torch.gradients import Summed
 from hetu.torch.memory import keep_freed_memory
 from hetu.torch.state import StateOfPipeline
-from hetu.torch.values import cut_batch, cut_rows, flatten, rows_of
+from hetu.torch.step_loss import NOTHING, StepLoss
+from hetu.torch.values import cut_batch, cut_rows, flatten, rows_of, unflatten
 
 
 class Pipeline(StateOfPipeline):
     """One worker's part of a module that is trained in stages, under heturun or alone.
 
-    model: an nn.Sequential, cut at its CutPoints or else between any two of its children; a list of modules, each given what
-    the one before gives; or what hetu.torch.blocks makes of a model of transformers. Every worker gives the whole model,
-    made from the same seed, or in hetu.torch.empty(), and keeps the parameters of its own stages.
-    loss(output, target): a mean over the samples of a micro-batch.
-    schedule: a method's name, a CSV or JSON file, module:function, a function of stages and micro_batches that returns rows
-    of action strings, or a plan; of all methods with a flush. Further options (chunks, pairs, with_recompute) are
+    model: an nn.Sequential, cut at its CutPoints or else between any two of its children; a list of modules, each given
+    what the one before gives; or what hetu.torch.blocks makes of a model of transformers. Every worker gives the whole
+    model, made from the same seed, or in hetu.torch.empty(), and keeps the parameters of its own stages.
+    loss(output, target): returns the loss of a micro-batch, a scalar. None: the loss that a model of hetu.torch.blocks
+    computes itself when it is given labels.
+    loss_weight: how much a micro-batch counts, a function of its target or of (output, target), such as
+    hetu.torch.token_count(). None: as much as it has samples, because the loss is a mean over samples. The losses of
+    hetu.torch, nn.CrossEntropyLoss and nn.NLLLoss bring the right weight along.
+    loss_reduction: "sum" if the loss is a sum, which needs no weights.
+    check_loss_every: how often it is checked that the losses of micro-batches make up the loss of the batch, in steps;
+    the first two are always checked. 0: never.
+    schedule: a method's name, a CSV or JSON file, module:function, a function of stages and micro_batches that returns
+    rows of action strings, or a plan; of all methods with a flush. Further options (chunks, pairs, with_recompute) are
     those of `hetu schedule`.
     micro_batches: per pipeline and step; the last may have fewer samples.
     pipelines: copies of the whole that share the workers and sum their gradients; each is given samples of its own.
@@ -49,16 +57,19 @@ class Pipeline(StateOfPipeline):
     seed: of dropout and the like; see hetu.torch.seed_of.
     """
 
-    def __init__(self, model: Any, loss: Callable[[Any, Any], torch.Tensor], schedule: Any = "1f1b",
+    def __init__(self, model: Any, loss: Callable[[Any, Any], torch.Tensor] | None = None, schedule: Any = "1f1b",
                  micro_batches: int = 4, *, pipelines: int = 1, averaging: Any = None,
-                 first_pieces: Sequence[int] | None = None, tied: Sequence[tuple[str, str]] = (),
-                 seed: int = 0, **options: Any) -> None:
+                 loss_weight: Callable[..., Any] | None = None, loss_reduction: str | None = None,
+                 check_loss_every: int = 100, first_pieces: Sequence[int] | None = None,
+                 tied: Sequence[tuple[str, str]] = (), seed: int = 0, **options: Any) -> None:
+        loss = losses.loss_of(_whole(model)) if loss is None else loss
+        self.loss = StepLoss(loss, losses.rule_of(loss, loss_weight, loss_reduction), check_loss_every)
         self.transport = leave.transport(_hetu.env()["worker"])
         workers = self.transport.workers
         if pipelines < 1 or workers % pipelines:
             raise ValueError(f"{workers} workers do not make {pipelines} pipelines; start a multiple of {pipelines}")
         self.pipelines, self.micro_batches, self.seed = pipelines, micro_batches, seed
-        width = workers // pipelines
+        width = self.width = workers // pipelines
         self.pipeline, self.row = divmod(self.transport.worker, width)
         if not isinstance(schedule, _hetu.Schedule):
             schedule = plans.named(schedule, stages=width, micro_batches=micro_batches, **options)
@@ -73,7 +84,7 @@ class Pipeline(StateOfPipeline):
         _share_processor()
         keep_freed_memory()
         self._cut(model, first_pieces, tied)
-        self.functions = StageFunctions(schedule.placements, self.row, self.own, loss, len(self.pieces.pieces), {})
+        self.functions = StageFunctions(schedule.placements, self.row, self.own, self.loss, len(self.pieces.pieces), {})
         self.job: Any = None
         self.forms: dict[Any, Form] = {}
         self.expected: Any = None
@@ -159,25 +170,31 @@ class Pipeline(StateOfPipeline):
         if self.job is None:
             self._build(forms[0])
         self._check_edges(forms[0], training)
-        self._agree(batch, sizes, scale)
+        weights = self.loss.rule.before([unflatten(leaves, target_tree) for leaves in targets], sizes)
+        total = self._agree(batch, sizes, weights, scale)
         expected = (training, tuple(id(form) for form in forms))
         if expected != self.expected:
             self.functions.expect(forms)
             self.expected = expected
-        weights = [size / (rows * self.summed_pipelines) for size in sizes]
         seeds = self.seed, self.steps, self.pipeline * self.micro_batches
-        self.functions.begin(Step(training, forms, batch, targets, target_tree, weights, seeds, scale, bool(_autocast())))
+        self.functions.begin(Step(training, forms, batch, targets, target_tree, seeds, scale, bool(_autocast())))
+        numbers = self.loss.begin(training, sizes, weights, total, self.pipeline, self.pipelines)
         if training:
             self._begin_gradients()
         drawn = torch.get_rng_state()
         try:
             with table_rows.collecting():
-                losses = self.job.run(self.steps, [0.0] * (self.micro_batches * self.pipelines), training)
+                sums = self.job.run(self.steps, numbers, training)
         finally:
             torch.set_rng_state(drawn)
+        if sums[-1] > 0:
+            self._raise_problem()
+        loss, factor = self.loss.finish(sums)
+        if training and factor != 1:
+            self._multiply_gradients(factor)
         self.steps += training
         self.under_way = before if self.averages else ""
-        return float(sum(losses))
+        return loss
 
     def _forms(self, training: bool, batch: Sequence[Sequence[Any]], tree: Any, sizes: Sequence[int]) -> list[Form]:
         """What goes between stages, by micro-batch."""
@@ -206,7 +223,8 @@ class Pipeline(StateOfPipeline):
                                    apart=self.averages is not None)
         self.functions.job = self.job
         self.functions.recomputed = {placement: set(self.job.recomputed(placement)) for placement in self.own}
-        self._check_copies()
+        stages = [(self.schedule.placements[placement]["model_stage"], stage) for placement, stage in self.own.items()]
+        agreement.check_copies(self.exchange(agreement.copies_of(stages)))
         self.summed: list[Summed] = []
         for placement, stage in self.own.items():
             number = self.schedule.placements[placement]["model_stage"]
@@ -228,41 +246,37 @@ class Pipeline(StateOfPipeline):
                              f"and the job "
                              f"was planned for {sorted(self.edges)}: which stages read of which may not change")
 
-    def _agree(self, batch: Sequence[Sequence[Any]], sizes: Sequence[int], scale: float) -> None:
-        """All workers of the step have batches of one form: else their messages would not fit."""
-        mine = json.dumps([self.steps, list(sizes), [_signature(leaf, -1) for leaf in batch[0]], _autocast(), scale])
-        for worker, other in zip(self.crew, self.exchange(mine.encode(), self.crew), strict=True):
-            if other.decode() != mine:
-                raise ValueError(f"worker {worker} begins a step with [number, rows, tensors, autocast, scale of the loss] "
-                                 f"{other.decode()}, worker "
-                                 f"{self.transport.worker} with {mine}: all workers of a pipeline give the same "
-                                 f"batch, those of "
-                                 f"other pipelines one of the same form")
+    def _agree(self, batch: Sequence[Sequence[Any]], sizes: Sequence[int], weights: Sequence[float],
+               scale: float) -> float:
+        """Checks that all workers begin one step: else their messages would not fit. Returns the sum of all weights."""
+        mine = {"all": {"number": self.steps, "autocast": _autocast(), "scale of the loss": scale},
+                "pipeline": {"tensors": [_signature(leaf, -1) for leaf in batch[0]], "samples": list(sizes),
+                             "weights": list(weights)}}
+        begins = [json.loads(text) for text in self.exchange(json.dumps(mine).encode(), self.crew)]
+        agreement.check_same(begins, self.crew, self.width)
+        total = agreement.total_weight(begins, self.width, self.loss.rule)
+        if total == 0:
+            raise ValueError(NOTHING)
+        return total
 
-    def _check_copies(self) -> None:
-        """Copies of a stage begin alike, and all workers have one PyTorch."""
-        sums = {str(self.schedule.placements[placement]["model_stage"]):
-                [zlib.crc32(p.detach().cpu().contiguous().view(torch.uint8).numpy().tobytes()) for p in stage.parameters()]
-                for placement, stage in self.own.items()}
-        mine = {"torch": torch.__version__, "stages": sums}
-        texts = [json.loads(text) for text in self.exchange(json.dumps(mine).encode())]
-        first: dict[str, tuple[int, Any]] = {}
-        for worker, text in enumerate(texts):
-            if text["torch"] != texts[0]["torch"]:
-                raise ValueError(f"worker {worker} has PyTorch {text['torch']}, worker 0 has {texts[0]['torch']}; "
-                                 f"install one")
-            for stage, found in text["stages"].items():
-                known = first.setdefault(stage, (worker, found))
-                if known[1] != found:
-                    raise ValueError(f"stage {stage} begins with other weights on worker {worker} than on worker "
-                                     f"{known[0]}: make "
-                                     f"the model from one seed on all (torch.manual_seed before it)")
+    def _raise_problem(self) -> None:
+        """Raises what the check of the loss has found on one of the workers, on all of them."""
+        found = self.exchange(self.loss.check.problem.encode(), self.crew)
+        for worker, text in zip(self.crew, found, strict=True):
+            if text:
+                raise ValueError(f"worker {worker}, step {self.steps}: {text.decode()}")
 
     def _begin_gradients(self) -> None:
         for parameter in self.parameters():
             parameter.grad = None
         for summed in self.summed:
             summed.begin()
+
+    def _multiply_gradients(self, factor: float) -> None:
+        gradients = {p.grad.data_ptr(): p.grad for p in self.parameters() if p.grad is not None}
+        with torch.no_grad():
+            for gradient in gradients.values():
+                gradient.mul_(factor)
 
     # ---- what it holds ----
 
@@ -315,8 +329,8 @@ class Pipeline(StateOfPipeline):
     # ---- how it runs ----
 
     def record(self, on: bool = True) -> None:
-        """Notes the instructions of the steps to come. Every worker calls it, after a first step; where pipelines average,
-        between runs."""
+        """Notes the instructions of the steps to come. Every worker calls it, after a first step; where pipelines
+        average, between runs."""
         self.check_one("record")
         self._started("record").record(on)
 
@@ -350,6 +364,14 @@ class Pipeline(StateOfPipeline):
         if self.averages:
             self.averages.link = None
         self.job = self.functions.job = self.averages = None
+
+
+def _whole(model: Any) -> Any:
+    """Returns the model that its own loss is asked of."""
+    if isinstance(model, PiecewiseModel):
+        return model.whole
+    raise ValueError(f"Pipeline without a loss: a {type(model).__name__} has none of its own. Give one, a function of the "
+                     f"output and the target; only models of hetu.torch.blocks bring theirs")
 
 
 def _copied(stage: Stage, number: int) -> Stage:

@@ -35,6 +35,9 @@ class Varuna:
     batch_size: of all replicas, a multiple of their number; each gives step() its share.
     chunk_size: samples of a micro-batch at most, as even as they come out.
     shared_weights: pairs of names of parameters that are one.
+    loss_weight: how much a chunk counts, a function of its batch, such as hetu.torch.token_count(); None: as much as it has
+    samples, because the loss is a mean over samples. A loss that is a sum takes loss_reduction="sum". Unlike with
+    hetu.torch.Pipeline, a wrong weight isn't noticed, because the model gives no outputs to compare.
     step_values: 3 for (loss, overflow, norm), 2 for (loss, overflow).
     fp16: forwards compute in float16 by torch.autocast, gradients in float32, of a loss that is scaled; bf16: in bfloat16,
     whose losses need no scale.
@@ -44,7 +47,8 @@ class Varuna:
     def __init__(self, model: nn.Module, stage_to_rank_map: str, get_batch_fn: Callable[[int, Any], Mapping[str, Any]],
                  batch_size: int, chunk_size: int, fp16: bool = False, local_rank: int = -1, device: Any = -1,
                  shared_weights: Sequence[tuple[str, str]] | None = None, from_cache: bool = True, *, step_values: int = 3,
-                 bf16: bool = False, schedule: Any = "varuna", **options: Any) -> None:
+                 bf16: bool = False, schedule: Any = "varuna", loss_weight: Callable[[Any], Any] | None = None,
+                 **options: Any) -> None:
         if fp16 and bf16:
             raise ValueError("fp16 and bf16: one of them")
         self.dtype = torch.float16 if fp16 else torch.bfloat16 if bf16 else None
@@ -62,7 +66,9 @@ class Varuna:
         self.fixed = {name: value for name, value in example.items() if name not in self.names}
         pieces = split_at_cut_points(model, self.names, self.fixed)
         self.pipe = Pipeline(pieces, lambda out, target: first_tensor(out), schedule, math.ceil(self.rows / chunk_size),
-                             pipelines=self.replicas, tied=[(one, two) for one, two in shared_weights or ()], **options)
+                             pipelines=self.replicas, tied=[(one, two) for one, two in shared_weights or ()],
+                             loss_weight=loss_weight, **options)
+        self.is_weighted = loss_weight is not None
         self.asked = Asked(self.pipe)
         self.asked.before_step()
         self.optimizer: torch.optim.Optimizer | None = None
@@ -83,7 +89,8 @@ class Varuna:
             raise RuntimeError("step() before set_optimizer(): float16 needs the scale of its losses")
         self.asked.before_step()
         with self._precision():
-            loss = self.pipe.step(self._tensors(inputs, self.rows), None, self.scale.scaler if self.scale else None)
+            tensors = self._tensors(inputs, self.rows)
+            loss = self.pipe.step(tensors, self._target(tensors), self.scale.scaler if self.scale else None)
         overflow = self.scale is not None and self.scale.divide()
         total = self.pipe.grad_norm()
         norm = float(total)
@@ -102,7 +109,12 @@ class Varuna:
         rows = self.rows if batch_size is None else batch_size // self.replicas
         self.asked.before_step()
         with self._precision():
-            return self.pipe.evaluate(self._tensors(inputs, rows), None)
+            tensors = self._tensors(inputs, rows)
+            return self.pipe.evaluate(tensors, self._target(tensors))
+
+    def _target(self, tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor] | None:
+        """Returns what loss_weight is given. The loss itself is part of the model."""
+        return tensors if self.is_weighted else None
 
     def _precision(self) -> contextlib.AbstractContextManager[Any]:
         return torch.autocast("cpu", self.dtype) if self.dtype else contextlib.nullcontext()

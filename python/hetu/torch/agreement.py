@@ -1,0 +1,60 @@
+"""What the workers of a job tell each other before a step, so that a mistake is one error on all of them."""
+
+from __future__ import annotations
+
+import json
+import zlib
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import torch
+
+from hetu.torch.losses import SUM, TARGETS, LossRule
+
+
+def check_same(begins: Sequence[dict[str, Any]], workers: Sequence[int], width: int) -> None:
+    """Checks what each worker says of the step that it begins. Workers of a pipeline must agree on everything, those of
+    different pipelines on the entry "all". Throws ValueError, naming two workers and what differs."""
+    for at, (worker, mine) in enumerate(zip(workers, begins, strict=True)):
+        for first, part in ((0, "all"), (at // width * width, "pipeline")):
+            _compare(worker, mine[part], workers[first], begins[first][part])
+
+
+def _compare(worker: int, mine: dict[str, Any], other: int, known: dict[str, Any]) -> None:
+    for what, value in mine.items():
+        if known[what] != value:
+            raise ValueError(f"worker {worker} begins a step with {what} {value}, worker {other} with {known[what]}: all "
+                             f"workers of a pipeline must be given the same batch, and all pipelines a step of the same "
+                             f"kind")
+
+
+def total_weight(begins: Sequence[dict[str, Any]], width: int, rule: LossRule) -> float:
+    """Returns the sum of all pipelines' weights; that of their samples, where weights depend on outputs; 1 for sums."""
+    if rule.kind == SUM:
+        return 1.0
+    what = "weights" if rule.kind == TARGETS else "samples"
+    return sum(sum(begin["pipeline"][what]) for begin in begins[::width])
+
+
+def check_copies(texts: Iterable[bytes]) -> None:
+    """Checks that copies of a stage begin alike and that all workers have one PyTorch, by each worker's copies_of().
+    Throws ValueError."""
+    first: dict[str, tuple[int, Any]] = {}
+    version = ""
+    for worker, text in enumerate(texts):
+        found = json.loads(text)
+        version = version or found["torch"]
+        if found["torch"] != version:
+            raise ValueError(f"worker {worker} has PyTorch {found['torch']}, worker 0 has {version}; install one")
+        for stage, sums in found["stages"].items():
+            known = first.setdefault(stage, (worker, sums))
+            if known[1] != sums:
+                raise ValueError(f"stage {stage} begins with other weights on worker {worker} than on worker {known[0]}: "
+                                 f"make the model from one seed on all (torch.manual_seed before it)")
+
+
+def copies_of(stages: Iterable[tuple[int, torch.nn.Module]]) -> bytes:
+    """Returns what check_copies() reads: this worker's PyTorch and checksums of its stages' parameters."""
+    sums = {str(number): [zlib.crc32(p.detach().cpu().contiguous().view(torch.uint8).numpy().tobytes())
+                          for p in stage.parameters()] for number, stage in stages}
+    return json.dumps({"torch": torch.__version__, "stages": sums}).encode()
