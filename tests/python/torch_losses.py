@@ -2,6 +2,8 @@
 
 Every worker checks its own parameters and prints one line per case."""
 
+import warnings
+
 import torch
 from torch import nn
 
@@ -164,6 +166,37 @@ def drawing():
     print(f"DRAWING: worker {pipe.transport.worker}", flush=True)
 
 
+def not_finite():
+    """Names the worker and the micro-batch, in every mode: training, evaluation, a scaler, two pipelines, chimera."""
+    for plan, options in (("1f1b", {}), ("1f1b", {"loss_weight": lambda out, y: len(y)}), ("gpipe", {"pipelines": 2}),
+                          ("chimera", {}), ("zb-v", {})):
+        torch.manual_seed(1)
+        pipe = hetu.torch.Pipeline([nn.Linear(4, 4) for _ in range(4)], nn.MSELoss(), plan, MICROS, **options)
+        scaler = hetu.torch.GradScaler(pipe, init_scale=4.0)
+        x, y = torch.ones(8, 4), torch.ones(8, 4)
+        y[5] = float("inf") if pipe.pipeline == pipe.pipelines - 1 else 1.0
+        for call, more, when in ((pipe.step, (), "in step 0"), (pipe.step, (scaler,), "in step 1"),
+                                 (pipe.evaluate, (), "in an evaluation after 2 steps")):
+            with warnings.catch_warnings(record=True) as caught:
+                warnings.simplefilter("always")
+                assert call(x, y, *more) == float("inf")
+            texts = [str(one.message) for one in caught if "aren't finite" in str(one.message)]
+            told = pipe.exchange("|".join(texts).encode())
+            worker = {"gpipe": 1, "1f1b": 1, "zb-v": 0}.get(plan, [at for at, text in enumerate(told) if text][0])
+            want = f"worker {worker}: losses of pipeline {pipe.pipelines - 1} {when} aren't finite: inf (micro-batch 2)"
+            assert want in told[worker].decode() and sum(map(bool, told)) == 1, (plan, told)
+    pipe = hetu.torch.Pipeline([nn.Linear(4, 4)], nn.MSELoss(), "1f1b", MICROS, pipelines=2, averaging="adpsgd")
+    y = torch.ones(8, 4)
+    y[5] = float("nan") if pipe.pipeline == 1 else 1.0
+    for _ in pipe.run(1, torch.optim.SGD(pipe.parameters(), lr=0.1)):
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            pipe.step(torch.ones(8, 4), y)
+        texts = [str(one.message) for one in caught if "aren't finite" in str(one.message)]
+        assert ["losses of pipeline 1 in step 0" in text for text in texts] == [True] * pipe.pipeline, texts
+    print(f"NOT FINITE: worker {pipe.transport.worker}", flush=True)
+
+
 class Varunas(nn.Module):
     """Gives its own loss, a mean over labels."""
 
@@ -215,6 +248,7 @@ def main():
     varuna("0,1;")
     quiet()
     drawing()
+    not_finite()
     pipe = hetu.torch.Pipeline(made(), tokens, "1f1b", MICROS, **COUNT)
     try:
         pipe.step(*batch([0] * 8, 1))

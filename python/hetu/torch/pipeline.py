@@ -62,9 +62,10 @@ class Pipeline(StateOfPipeline):
                  loss_weight: Callable[..., Any] | None = None, loss_reduction: str | None = None,
                  check_loss_every: int = 100, first_pieces: Sequence[int] | None = None,
                  tied: Sequence[tuple[str, str]] = (), seed: int = 0, **options: Any) -> None:
-        loss = losses.loss_of(_whole(model)) if loss is None else loss
-        self.loss = StepLoss(loss, losses.rule_of(loss, loss_weight, loss_reduction), check_loss_every)
         self.transport = leave.transport(_hetu.env()["worker"])
+        loss = losses.loss_of(_whole(model)) if loss is None else loss
+        rule = losses.rule_of(loss, loss_weight, loss_reduction)
+        self.loss = StepLoss(loss, rule, check_loss_every, self.transport.worker)
         workers = self.transport.workers
         if pipelines < 1 or workers % pipelines:
             raise ValueError(f"{workers} workers do not make {pipelines} pipelines; start a multiple of {pipelines}")
@@ -178,7 +179,7 @@ class Pipeline(StateOfPipeline):
             self.expected = expected
         seeds = self.seed, self.steps, self.pipeline * self.micro_batches
         self.functions.begin(Step(training, forms, batch, targets, target_tree, seeds, scale, bool(_autocast())))
-        numbers = self.loss.begin(training, sizes, weights, total, self.pipeline, self.pipelines)
+        numbers = self.loss.begin(training, self.steps, sizes, weights, total, self.pipeline, self.pipelines)
         if training:
             self._begin_gradients()
         drawn = torch.get_rng_state()

@@ -6,20 +6,24 @@ all pipelines, with weights that depend on outputs each weight, and whether the 
 
 from __future__ import annotations
 
+import math
+import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 
 from hetu.torch.loss_check import LossCheck
-from hetu.torch.losses import OUTPUTS, LossRule, without_gradient
+from hetu.torch.losses import OUTPUTS, ROWS, LossRule, without_gradient
+
+MOST_REPORTS = 10  # steps whose non-finite losses are reported
 
 
 class StepLoss:
     """Combines the losses of micro-batches by a rule."""
 
-    def __init__(self, loss: Callable[[Any, Any], torch.Tensor], rule: LossRule, check_every: int) -> None:
-        self.loss, self.rule = loss, rule
+    def __init__(self, loss: Callable[[Any, Any], torch.Tensor], rule: LossRule, check_every: int, worker: int) -> None:
+        self.loss, self.rule, self.worker = loss, rule, worker
         self.check = LossCheck(loss, rule, check_every)
         self.sizes: Sequence[int] = []
         self.weights: Sequence[float] = []
@@ -27,10 +31,16 @@ class StepLoss:
         self.count = 0  # micro-batches of all pipelines
         self.problem_at = 0  # the number that says that the check has found a problem
         self.total = 1.0  # what weights are divided by
+        self.when = ""
+        self.not_finite: list[tuple[int, float]] = []  # micro-batches of this worker in the step, and their losses
+        self.reports = 0
 
-    def begin(self, training: bool, sizes: Sequence[int], weights: Sequence[float], total: float, pipeline: int,
-              pipelines: int) -> list[float]:
+    def begin(self, training: bool, step: int, sizes: Sequence[int], weights: Sequence[float], total: float,
+              pipeline: int, pipelines: int) -> list[float]:
         """Begins a step and returns its numbers, all 0. `total`: what the weights are divided by."""
+        self.when = f"of pipeline {pipeline} in step {step}" if training else (
+            f"of pipeline {pipeline} in an evaluation after {step} steps")
+        self.not_finite = []
         self.sizes, self.weights, self.total = sizes, weights, total
         self.first, self.count = pipeline * len(sizes), pipelines * len(sizes)
         self.problem_at = self.count * (2 if self.rule.kind == OUTPUTS else 1)
@@ -59,12 +69,16 @@ class StepLoss:
             return without_gradient(output)
         weighted = loss * (weight / self.total)
         if put:
-            put(self.first + micro, weighted.item())
+            value = weighted.item()
+            put(self.first + micro, value)
+            if not math.isfinite(value):
+                self.not_finite.append((micro, loss.item()))
         return weighted
 
     def finish(self, sums: Sequence[float]) -> tuple[float, float]:
-        """Returns the loss of the step, and what its gradients are yet to be multiplied by. Throws ValueError if no
-        micro-batch counts."""
+        """Returns the loss of the step, and what its gradients are yet to be multiplied by. Warns of losses of this
+        worker that aren't finite. Throws ValueError if no micro-batch counts."""
+        self._report()
         loss = float(sum(sums[:self.count]))
         if self.rule.kind != OUTPUTS:
             return loss, 1.0
@@ -72,6 +86,18 @@ class StepLoss:
         if weight == 0:
             raise ValueError(NOTHING)
         return loss * (self.total / weight), self.total / weight
+
+
+    def _report(self) -> None:
+        if not self.not_finite or self.reports == MOST_REPORTS:
+            return
+        self.reports += 1
+        found = ", ".join(f"{value} (micro-batch {micro})" for micro, value in sorted(self.not_finite))
+        hint = "" if self.rule.kind != ROWS else (
+            ". If the loss is a mean over labels, and a micro-batch has none, give loss_weight=hetu.torch.token_count()")
+        last = "" if self.reports < MOST_REPORTS else ". Further steps aren't reported"
+        warnings.warn(f"worker {self.worker}: losses {self.when} aren't finite: {found}{hint}{last}", RuntimeWarning,
+                      stacklevel=2)
 
 
 NOTHING = ("loss_weight is 0 for every micro-batch of the step: a mean over nothing. Leave out batches in which no sample "
