@@ -56,6 +56,28 @@ def rows(worker, _):
     step(made(), ROWS + worker)
 
 
+def values(worker, _, which=0):
+    """Other values of one input on worker 1: the rows of the batch in another order, as DataLoaders have that shuffle."""
+    x = torch.arange(4.0 * ROWS * WIDTH).view(4 * ROWS, WIDTH)
+    batch = [x, x.clone()]
+    batch[which] = batch[which].flip(0) if worker else batch[which]
+    made().step(*batch)
+
+
+def targets(worker, _):
+    """The same of the target."""
+    values(worker, _, 1)
+
+
+def evaluated(worker, _):
+    """In an evaluation, of one of many elements, in a dict."""
+    x = torch.ones(256, 64, 6)
+    y = {"a": x.clone(), "b": x.clone()}
+    y["b"][200, 7, 3] += 0.5 * worker
+    pipe = hetu.torch.Pipeline([Piece() for _ in range(4)], lambda out, y: nn.functional.mse_loss(out, y["b"]), "zb-v", 2)
+    pipe.evaluate(x, y)
+
+
 def scales(worker, _):
     """Another scale of the loss on worker 1."""
     pipe = made()
@@ -82,6 +104,9 @@ def part(worker, folder):
 CASES = {"versions": (versions, "worker 1 has PyTorch 2.6.0, worker 0 has"),
          "weights": (weights, "stage 0 begins with other weights on worker 1 than on worker 0"),
          "rows": (rows, "begins a step with"), "scales": (scales, "scale of the loss"), "types": (types, "bfloat16"),
+         "values": (values, "worker 1 begins a step with other values of inputs than worker 0"),
+         "targets": (targets, "other values of target than"),
+         "evaluated": (evaluated, r"other values of target\['b'\] than"),
          "part": (part, "worker 1: .*worker00001.safetensors is not there, a worker's part of the checkpoint")}
 
 

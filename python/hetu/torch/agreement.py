@@ -9,19 +9,27 @@ from typing import Any
 
 import torch
 
+from hetu.torch.batches import Batch
 from hetu.torch.losses import SUM, TARGETS, LossRule
 
 
-def check_same(begins: Sequence[dict[str, Any]], workers: Sequence[int], width: int) -> None:
+def check_same(begins: Sequence[dict[str, Any]], workers: Sequence[int], width: int, batch: Batch) -> None:
     """Checks what each worker says of the step that it begins. Workers of a pipeline must agree on everything, those of
-    different pipelines on the entry "all". Throws ValueError, naming two workers and what differs."""
+    different pipelines on the entry "all". Throws ValueError, naming two workers and what differs. `batch`: this worker's
+    own, which names values."""
     for at, (worker, mine) in enumerate(zip(workers, begins, strict=True)):
         for first, part in ((0, "all"), (at // width * width, "pipeline")):
-            _compare(worker, mine[part], workers[first], begins[first][part])
+            _compare(worker, mine[part], workers[first], begins[first][part], batch)
 
 
-def _compare(worker: int, mine: dict[str, Any], other: int, known: dict[str, Any]) -> None:
+def _compare(worker: int, mine: dict[str, Any], other: int, known: dict[str, Any], batch: Batch) -> None:
     for what, value in mine.items():
+        if known[what] != value and what == "checksums":
+            number = next(at for at, (one, two) in enumerate(zip(value, known[what], strict=True)) if one != two)
+            raise ValueError(f"worker {worker} begins a step with other values of {batch.name(number)} than worker "
+                             f"{other}: all workers of a pipeline must be given the same batch. Seed what shuffles and "
+                             f"augments alike on all of them, as by "
+                             f"DataLoader(generator=torch.Generator().manual_seed(n))")
         if known[what] != value:
             raise ValueError(f"worker {worker} begins a step with {what} {value}, worker {other} with {known[what]}: all "
                              f"workers of a pipeline must be given the same batch, and all pipelines a step of the same "

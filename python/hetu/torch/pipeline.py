@@ -20,6 +20,7 @@ from hetu.torch import agreement, losses
 from hetu.torch import rows as table_rows
 from hetu.torch import ties as sharing
 from hetu.torch.averages import Averages
+from hetu.torch.batches import Batch, signature
 from hetu.torch.boundaries import Form, check_rows, find
 from hetu.torch.cuts import Pieces, PiecewiseModel, Stage, forget
 from hetu.torch.empty import fill
@@ -28,7 +29,6 @@ from hetu.torch.gradients import Summed
 from hetu.torch.memory import keep_freed_memory
 from hetu.torch.state import StateOfPipeline
 from hetu.torch.step_loss import NOTHING, StepLoss
-from hetu.torch.values import cut_batch, cut_rows, flatten, rows_of, unflatten
 
 
 class Pipeline(StateOfPipeline):
@@ -45,6 +45,8 @@ class Pipeline(StateOfPipeline):
     loss_reduction: "sum" if the loss is a sum, which needs no weights.
     check_loss_every: how often it is checked that the losses of micro-batches make up the loss of the batch, in steps;
     the first two are always checked. 0: never.
+    check_batches: whether checksums of all inputs are compared between the workers of a pipeline at every step. False is
+    for workers that can't compute the same bits of a batch, such as hosts of different kinds.
     schedule: a method's name, a CSV or JSON file, module:function, a function of stages and micro_batches that returns
     rows of action strings, or a plan; of all methods with a flush. Further options (chunks, pairs, with_recompute) are
     those of `hetu schedule`.
@@ -60,7 +62,7 @@ class Pipeline(StateOfPipeline):
     def __init__(self, model: Any, loss: Callable[[Any, Any], torch.Tensor] | None = None, schedule: Any = "1f1b",
                  micro_batches: int = 4, *, pipelines: int = 1, averaging: Any = None,
                  loss_weight: Callable[..., Any] | None = None, loss_reduction: str | None = None,
-                 check_loss_every: int = 100, first_pieces: Sequence[int] | None = None,
+                 check_loss_every: int = 100, check_batches: bool = True, first_pieces: Sequence[int] | None = None,
                  tied: Sequence[tuple[str, str]] = (), seed: int = 0, **options: Any) -> None:
         self.transport = leave.transport(_hetu.env()["worker"])
         loss = losses.loss_of(_whole(model)) if loss is None else loss
@@ -70,6 +72,7 @@ class Pipeline(StateOfPipeline):
         if pipelines < 1 or workers % pipelines:
             raise ValueError(f"{workers} workers do not make {pipelines} pipelines; start a multiple of {pipelines}")
         self.pipelines, self.micro_batches, self.seed = pipelines, micro_batches, seed
+        self.check_batches = check_batches
         width = self.width = workers // pipelines
         self.pipeline, self.row = divmod(self.transport.worker, width)
         if not isinstance(schedule, _hetu.Schedule):
@@ -162,24 +165,21 @@ class Pipeline(StateOfPipeline):
 
     def _run(self, inputs: Any, target: Any, training: bool, scale: float = 1.0) -> float:
         self.stepper, before, self.under_way = threading.get_ident(), self.under_way, "a step"
-        rows = rows_of(inputs)
-        sizes = cut_rows(rows, self.micro_batches)
-        batch = cut_batch(inputs, rows, sizes, "inputs")
-        targets = cut_batch(target, rows, sizes, "target")
-        tree, target_tree = flatten(inputs)[1], flatten(target)[1]
-        forms = self._forms(training, batch, tree, sizes)
+        batch = Batch(inputs, target, self.micro_batches)
+        forms = self._forms(training, batch)
         if self.job is None:
             self._build(forms[0])
         self._check_edges(forms[0], training)
-        weights = self.loss.rule.before([unflatten(leaves, target_tree) for leaves in targets], sizes)
-        total = self._agree(batch, sizes, weights, scale)
+        weights = self.loss.rule.before(batch.target_values(), batch.sizes)
+        total = self._agree(batch, weights, scale)
         expected = (training, tuple(id(form) for form in forms))
         if expected != self.expected:
             self.functions.expect(forms)
             self.expected = expected
         seeds = self.seed, self.steps, self.pipeline * self.micro_batches
-        self.functions.begin(Step(training, forms, batch, targets, target_tree, seeds, scale, bool(_autocast())))
-        numbers = self.loss.begin(training, self.steps, sizes, weights, total, self.pipeline, self.pipelines)
+        self.functions.begin(Step(training, forms, batch.inputs, batch.targets, batch.target_tree, seeds, scale,
+                                  bool(_autocast())))
+        numbers = self.loss.begin(training, self.steps, batch.sizes, weights, total, self.pipeline, self.pipelines)
         if training:
             self._begin_gradients()
         drawn = torch.get_rng_state()
@@ -197,19 +197,19 @@ class Pipeline(StateOfPipeline):
         self.under_way = before if self.averages else ""
         return loss
 
-    def _forms(self, training: bool, batch: Sequence[Sequence[Any]], tree: Any, sizes: Sequence[int]) -> list[Form]:
+    def _forms(self, training: bool, batch: Batch) -> list[Form]:
         """What goes between stages, by micro-batch."""
         for stage in self.stages:
             stage.train(training)
 
         def form_of(rows: int) -> Form:
-            leaves = batch[0]
-            signature = (training, rows, _autocast(), str(tree), tuple(_signature(leaf, sizes[0]) for leaf in leaves))
-            if signature not in self.forms:
-                self.forms[signature] = find(self.stages, leaves, tree, rows, sizes[0])
-            return self.forms[signature]
+            leaves, most = batch.inputs[0], batch.sizes[0]
+            key = (training, rows, _autocast(), str(batch.tree), tuple(signature(leaf, most) for leaf in leaves))
+            if key not in self.forms:
+                self.forms[key] = find(self.stages, leaves, batch.tree, rows, most)
+            return self.forms[key]
 
-        return [check_rows(self.stages, form_of, rows) for rows in sizes]
+        return [check_rows(self.stages, form_of, rows) for rows in batch.sizes]
 
     def _build(self, form: Form) -> None:
         """The job: its plan lowered and proved with what goes between the stages of this model."""
@@ -247,14 +247,13 @@ class Pipeline(StateOfPipeline):
                              f"and the job "
                              f"was planned for {sorted(self.edges)}: which stages read of which may not change")
 
-    def _agree(self, batch: Sequence[Sequence[Any]], sizes: Sequence[int], weights: Sequence[float],
-               scale: float) -> float:
+    def _agree(self, batch: Batch, weights: Sequence[float], scale: float) -> float:
         """Checks that all workers begin one step: else their messages would not fit. Returns the sum of all weights."""
         mine = {"all": {"number": self.steps, "autocast": _autocast(), "scale of the loss": scale},
-                "pipeline": {"tensors": [_signature(leaf, -1) for leaf in batch[0]], "samples": list(sizes),
-                             "weights": list(weights)}}
+                "pipeline": {"tensors": batch.forms(), "samples": batch.sizes,
+                             "checksums": batch.checksums() if self.check_batches else [], "weights": list(weights)}}
         begins = [json.loads(text) for text in self.exchange(json.dumps(mine).encode(), self.crew)]
-        agreement.check_same(begins, self.crew, self.width)
+        agreement.check_same(begins, self.crew, self.width, batch)
         total = agreement.total_weight(begins, self.width, self.loss.rule)
         if total == 0:
             raise ValueError(NOTHING)
@@ -389,15 +388,6 @@ def _autocast() -> str:
     """The type that the script has asked torch.autocast for; "" where it has not."""
     on = torch.is_autocast_enabled("cpu")
     return str(torch.get_autocast_dtype("cpu")).removeprefix("torch.") if on else ""
-
-
-def _signature(leaf: Any, cut: int) -> str:
-    if not isinstance(leaf, torch.Tensor):
-        return repr(leaf)
-    shape = list(leaf.shape)
-    if shape and shape[0] == cut:
-        shape[0] = -1
-    return f"{leaf.dtype}{shape}"
 
 
 def _share_processor() -> None:

@@ -1,0 +1,78 @@
+"""The batch of one call: its micro-batches, and what workers compare of it."""
+
+from __future__ import annotations
+
+import re
+import zlib
+from typing import Any
+
+import torch
+from torch.utils import _pytree
+
+from hetu.torch.values import cut_batch, cut_rows, flatten, rows_of, unflatten
+
+SMALL_BYTES = 1 << 16  # up to here a CRC is faster than sums
+COLUMNS = 1024
+
+
+class Batch:
+    """Inputs and target of a call, cut into micro-batches."""
+
+    def __init__(self, inputs: Any, target: Any, micro_batches: int) -> None:
+        self.whole = {"inputs": inputs, "target": target}
+        self.rows = rows_of(inputs)
+        self.sizes = cut_rows(self.rows, micro_batches)
+        self.inputs = cut_batch(inputs, self.rows, self.sizes, "inputs")
+        self.targets = cut_batch(target, self.rows, self.sizes, "target")
+        self.tree, self.target_tree = flatten(inputs)[1], flatten(target)[1]
+
+    def target_values(self) -> list[Any]:
+        """Returns the target of each micro-batch."""
+        return [unflatten(leaves, self.target_tree) for leaves in self.targets]
+
+    def forms(self) -> list[str]:
+        """Returns the type and shape of each tensor of the whole batch, and all other values as text, without addresses."""
+        texts = [signature(leaf, -1) for value in self.whole.values() for leaf in flatten(value)[0]]
+        return [re.sub(" at 0x[0-9a-f]+", "", text) for text in texts]
+
+    def checksums(self) -> list[int]:
+        """Returns a checksum of each tensor of the whole batch, in the order of forms(); 0 for other values."""
+        return [checksum(leaf) if isinstance(leaf, torch.Tensor) else 0
+                for value in self.whole.values() for leaf in flatten(value)[0]]
+
+    def name(self, number: int) -> str:
+        """Returns the name of a value, numbered as by forms(): inputs['ids'], or target[1]."""
+        found = [what + _pytree.keystr(path) for what, value in self.whole.items()
+                 for path, _ in _pytree.tree_flatten_with_path(value)[0]]
+        return found[number]
+
+
+def signature(leaf: Any, cut: int) -> str:
+    """Returns the type and shape of a tensor, with -1 for a first dimension of `cut`; other values as text."""
+    if isinstance(leaf, torch.Tensor):
+        shape = list(leaf.shape)
+        if shape and shape[0] == cut:
+            shape[0] = -1
+        return f"{leaf.dtype}{shape}"
+    return repr(leaf)
+
+
+def checksum(tensor: torch.Tensor) -> int:
+    """Returns a checksum of a tensor's bytes: a CRC of a small tensor. A larger tensor is taken as a table of words of eight
+    bytes, and the CRC is that of the sums of its rows and of its columns. So it changes where samples change places, and it
+    costs two passes over memory, each several times as fast as a CRC."""
+    data = tensor.detach().contiguous()
+    if data.storage_offset() * data.element_size() % 8:
+        data = data.clone()
+    raw = data.view(-1).view(torch.uint8)
+    words = 0 if raw.numel() < SMALL_BYTES else raw.numel() // 8 // COLUMNS * COLUMNS
+    found = _crc(raw[words * 8:], raw.numel())
+    if words:
+        table = raw[:words * 8].view(torch.int64).view(-1, COLUMNS)
+        found = _crc(table.sum(0), _crc(table.sum(1), found))
+    return found
+
+
+def _crc(data: torch.Tensor, before: int) -> int:
+    return zlib.crc32(memoryview(data.cpu().view(-1).view(torch.uint8).numpy()), before)
+
