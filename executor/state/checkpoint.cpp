@@ -10,6 +10,8 @@
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <set>
+#include <utility>
 
 #include "executor/comm/gather.h"
 #include "executor/comm/tag_kinds.h"
@@ -42,8 +44,15 @@ json tensor_json(const CheckpointTensor& t) {
               {"shape", t.shape},
               {"slice", {t.slice_begin, t.slice_end}},
               {"crc32c", t.crc}};
-  if (t.dtype != DType::Float32) row["dtype"] = dtype_name(t.dtype);
+  if (t.dtype != DType::Float32 || !t.foreign.empty()) row["dtype"] = t.dtype_text();
   return row;
+}
+
+// A dtype is written by Hetu's name, or by the format's name if Hetu doesn't have it.
+void take_dtype(const std::string& name, CheckpointTensor& t) {
+  DType known{};
+  if (parse_format_dtype(name, known, t.foreign) != 0 && !t.foreign.empty()) return;
+  t.dtype = parse_dtype(name);
 }
 
 CheckpointTensor tensor_of(const json& j) {
@@ -55,72 +64,8 @@ CheckpointTensor tensor_of(const json& j) {
   t.slice_begin = j.at("slice").at(0).get<std::vector<std::int64_t>>();
   t.slice_end = j.at("slice").at(1).get<std::vector<std::int64_t>>();
   t.crc = j.at("crc32c");
-  t.dtype = parse_dtype(j.value("dtype", dtype_name(DType::Float32)));
+  take_dtype(j.value("dtype", dtype_name(DType::Float32)), t);
   return t;
-}
-
-// Values as they lie in a file; of bfloat16 they are rounded already.
-class AsInFile {
- public:
-  const void* of(const float* values, std::int64_t elements, DType dtype) {
-    if (dtype == DType::Float32) return values;
-    room_.resize(static_cast<std::size_t>(elements));
-    std::transform(values, values + elements, room_.begin(), [](float x) { return BFloat16(x); });
-    return room_.data();
-  }
-
- private:
-  std::vector<BFloat16> room_;
-};
-
-// Writes one file; adds the JSON rows of what it holds.
-void write_part(const fs::path& folder, const SavePart& part, json& rows) {
-  if (!part.text.empty()) return write_synced((folder / part.file).string(), part.text);
-  std::vector<TensorSource> sources;
-  std::vector<std::vector<float>> rooms(part.tensors.size());  // for what lies on a device
-  std::vector<std::uint32_t> sums(part.tensors.size(), 0);
-  for (std::size_t i = 0; i < part.tensors.size(); ++i) {
-    const StateTensor& t = part.tensors[i];
-    TensorSource source{entry_name(t.name, t.state), t.values.dtype(), t.shape};
-    source.pieces = [&t, &room = rooms[i], &sum = sums[i]](const TensorSource::Take& take) {
-      const float* const data = t.blocks ? nullptr : t.values.host(room);
-      const DType dtype = t.values.dtype();
-      AsInFile in_file;
-      each_piece(t.shape, [&](std::int64_t begin, std::int64_t elements) {
-        const float* piece = data + begin;
-        if (t.blocks) {
-          room.resize(static_cast<std::size_t>(elements));
-          t.blocks->read(begin, elements, room.data());
-          piece = room.data();
-        }
-        const void* const bytes = in_file.of(piece, elements, dtype);
-        const std::int64_t count = elements * dtype_bytes(dtype);
-        sum = crc32c(bytes, static_cast<std::size_t>(count), sum);
-        take(bytes, count);
-      });
-      room = {};
-    };
-    sources.push_back(std::move(source));
-  }
-  // The widest first, so that each lies where its dtype wants it.
-  std::stable_sort(sources.begin(), sources.end(),
-                   [](const TensorSource& a, const TensorSource& b) {
-                     return dtype_bytes(a.dtype) > dtype_bytes(b.dtype);
-                   });
-  write_safetensors((folder / part.file).string(), sources, {{"format", "pt"}});
-  for (std::size_t i = 0; i < part.tensors.size(); ++i) {
-    const StateTensor& t = part.tensors[i];
-    CheckpointTensor row;
-    row.name = t.name;
-    row.state = t.state;
-    row.file = part.file;
-    row.dtype = t.values.dtype();
-    row.shape = t.shape;
-    row.slice_begin.assign(t.shape.size(), 0);
-    row.slice_end = t.shape;
-    row.crc = crc_text(sums[i]);
-    rows.push_back(tensor_json(row));
-  }
 }
 
 // Runs `work` on this worker, then makes every worker throw if any of them did.
@@ -148,8 +93,13 @@ void write_manifest(const fs::path& folder, std::int64_t step, const std::string
                     const std::vector<json>& parts) {
   json tensors = json::array();
   bool says_dtypes = false;
+  std::set<std::pair<std::string, std::string>> names;
   for (const json& part : parts) {
     for (const json& row : part) {
+      const std::string name = row["name"], state = row["state"];
+      if (!names.emplace(name, state).second)
+        fail(Code::Io, "'{}' is saved twice, by two workers or in two files",
+             entry_name(name, state));
       says_dtypes |= row.contains("dtype");
       tensors.push_back(row);
     }
@@ -259,6 +209,17 @@ void refuse_checkpoints(const SavePlace& place) {
 
 }  // namespace
 
+std::string CheckpointTensor::dtype_text() const {
+  return foreign.empty() ? dtype_name(dtype) : foreign;
+}
+
+std::int64_t CheckpointTensor::bytes() const {
+  DType known{};
+  std::string name;
+  const int bits = parse_format_dtype(format_dtype(dtype, foreign), known, name);
+  return element_count(shape) * bits / 8;
+}
+
 const CheckpointTensor* Manifest::find(const std::string& name, const std::string& state) const {
   for (const CheckpointTensor& t : tensors) {
     if (t.name == name && t.state == state) return &t;
@@ -304,6 +265,10 @@ Manifest read_manifest(const std::string& folder) {
     if (format != kFormat && format != kFloat32Format)
       fail(Code::Io, "{}: format {}, this build reads {} and {}", path.string(), format,
            kFloat32Format, kFormat);
+    out.crc = found;
+    if (!body.at("step").is_number_unsigned())
+      fail(Code::Io, "{}: its step is {}, expected a whole number of 0 or more", path.string(),
+           one_line(body.at("step").dump()));
     out.step = body.at("step");
     out.run_json = body.at("run").dump();
     out.weights_only = body.at("run").value(kWeightsOnly, false);
@@ -347,7 +312,10 @@ void save_checkpoint(const SavePlace& place, std::int64_t step, const std::strin
     });
     const std::vector<json> written = together(step, 1, transport, [&] {
       json rows = json::array();
-      for (const SavePart& part : parts) write_part(beside, part, rows);
+      for (const SavePart& part : parts) {
+        for (const CheckpointTensor& t : write_part(beside.string(), part))
+          rows.push_back(tensor_json(t));
+      }
       return rows;
     });
     together(step, 2, transport, [&] {

@@ -7,10 +7,13 @@
 #pragma once
 #include <cstdint>
 #include <functional>
+#include <map>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "executor/comm/transport.h"
+#include "executor/state/safetensors.h"
 #include "executor/state/state_tensor.h"
 #include "graph/base/dtype.h"
 
@@ -22,16 +25,22 @@ struct CheckpointTensor {
   std::string name;   ///< parameter
   std::string state;  ///< "" for the weight
   std::string file;
-  DType dtype = DType::Float32;  ///< in the file; or bfloat16, of optimizer states
+  DType dtype = DType::Float32;  ///< in the file
+  std::string foreign = {};      ///< as in TensorEntry: a dtype of PyTorch that Hetu doesn't have
   Shape shape;                   ///< of the whole parameter
   std::vector<std::int64_t> slice_begin;
   std::vector<std::int64_t> slice_end;
   std::string crc;
+
+  std::int64_t bytes() const;  ///< size in the file
+  /// The dtype's name, for people: "float32", or the format's name of a foreign one.
+  std::string dtype_text() const;
 };
 
 /// What a manifest says.
 struct Manifest {
   std::string folder;  ///< of this step
+  std::string crc;     ///< checksum of the manifest itself
   std::int64_t step = 0;
   std::string run_json =
       "{}";                   ///< loader position, seed, method, sizes, optimizer: the saver's own
@@ -49,8 +58,8 @@ std::vector<std::string> list_checkpoints(const std::string& folder);
 /// is taken). Throws Io.
 Manifest read_manifest(const std::string& folder);
 
-/// Reads one tensor, whatever its dtype, into `to` (element_count(shape) floats) and compares its
-/// checksum. Throws Io, naming file and tensor.
+/// Reads one float32 or bfloat16 tensor into `to` (element_count(shape) floats) and compares its
+/// checksum. Throws Io, naming file and tensor, also for another dtype.
 void read_tensor(const Manifest& manifest, const CheckpointTensor& tensor, float* to);
 
 /// The same a piece of whole rows at a time: `take` gets the place of its first element, how many
@@ -59,11 +68,41 @@ using TakePiece = std::function<void(std::int64_t begin, std::int64_t elements, 
 void read_tensor_pieces(const Manifest& manifest, const CheckpointTensor& tensor,
                         const TakePiece& take);
 
+/// Reads the bytes of tensors of any dtype. Keeps the files of the checkpoint open, so that many
+/// tensors are read without parsing a header for each of them.
+class CheckpointReader {
+ public:
+  /// Reads the manifest, as read_manifest does.
+  explicit CheckpointReader(const std::string& folder) : manifest_(read_manifest(folder)) {}
+  CheckpointReader(const CheckpointReader&) = delete;
+  CheckpointReader& operator=(const CheckpointReader&) = delete;
+  const Manifest& manifest() const { return manifest_; }
+  /// Reads a tensor of the manifest into `to` (tensor.bytes() bytes) and compares its checksum.
+  /// Throws Io, naming file and tensor.
+  void read(const CheckpointTensor& tensor, void* to);
+
+ private:
+  Manifest manifest_;
+  std::map<std::string, std::unique_ptr<SafetensorsFile>> files_;
+};
+
+/// A tensor of any dtype, of which only the bytes are known: what hetu.torch saves.
+struct RawTensor {
+  std::string name;   ///< parameter
+  std::string state;  ///< "" for the weight
+  DType dtype = DType::Float32;
+  std::string foreign = {};  ///< as in TensorEntry
+  Shape shape;
+  /// Passes on all bytes in their order, piece by piece. Called once, while the file is written.
+  std::function<void(const TensorSource::Take& take)> pieces;
+};
+
 /// One file that a worker brings to a save.
 struct SavePart {
   std::string file;                  ///< e.g. "stage-0.safetensors"
   std::vector<StateTensor> tensors;  ///< written in this order
   std::string text = {};             ///< if there is one, it is the whole file
+  std::vector<RawTensor> raw = {};   ///< written behind `tensors`
 };
 
 /// Where a save goes, and what it does to the steps that the folder holds already.

@@ -1,11 +1,15 @@
 // Tensors of a checkpoint, read and brought into a worker: part of checkpoint.h.
 #include <algorithm>
+#include <cstring>
 #include <filesystem>
+#include <functional>
+#include <memory>
 #include <vector>
 
 #include "executor/state/checkpoint.h"
 #include "executor/state/checkpoint_pieces.h"
 #include "executor/state/safetensors.h"
+#include "graph/base/bfloat16.h"
 #include "graph/base/checksum.h"
 #include "graph/base/error.h"
 
@@ -13,37 +17,74 @@ namespace hetu {
 
 namespace fs = std::filesystem;
 
-void read_tensor_pieces(const Manifest& manifest, const CheckpointTensor& tensor,
-                        const TakePiece& take) {
-  const std::string path = (fs::path(manifest.folder) / tensor.file).string();
-  const SafetensorsFile file(path);
+namespace {
+
+using TakeBytes = std::function<void(std::int64_t begin, std::int64_t elements, const void* data)>;
+
+std::int64_t element_bytes(const CheckpointTensor& tensor) {
+  const std::int64_t elements = element_count(tensor.shape);
+  return elements == 0 ? 0 : tensor.bytes() / elements;
+}
+
+// Reads a tensor piece by piece, of whole rows, and compares its checksum after the last one.
+void read_pieces(const SafetensorsFile& file, const Manifest& manifest,
+                 const CheckpointTensor& tensor, const TakeBytes& take) {
   const std::string name = entry_name(tensor.name, tensor.state);
   const TensorEntry* entry = file.find(name);
-  if (!entry || entry->shape != tensor.shape || entry->dtype != tensor.dtype) {
+  if (!entry || entry->shape != tensor.shape || entry->dtype != tensor.dtype ||
+      entry->foreign != tensor.foreign) {
     fail(Code::Io, "{}: has no {} tensor '{}' {} that the manifest names; the file is damaged",
-         path, dtype_name(tensor.dtype), name, to_string(tensor.shape));
+         file.path(), tensor.dtype_text(), name, to_string(tensor.shape));
   }
   std::uint32_t crc = 0;
-  std::vector<float> piece;
-  std::vector<BFloat16> narrow;
-  const bool is_narrow = tensor.dtype == DType::BFloat16;
-  const std::int64_t each = dtype_bytes(tensor.dtype);
+  std::vector<char> piece;
+  const std::int64_t each = element_bytes(tensor);
   each_piece(tensor.shape, [&](std::int64_t begin, std::int64_t elements) {
-    const auto count = static_cast<std::size_t>(elements);
-    piece.resize(count);
-    if (is_narrow) narrow.resize(count);
-    void* const bytes = is_narrow ? static_cast<void*>(narrow.data()) : piece.data();
-    file.read(*entry, begin * each, elements * each, bytes);
-    crc = crc32c(bytes, count * static_cast<std::size_t>(each), crc);
-    if (is_narrow) std::copy(narrow.begin(), narrow.end(), piece.begin());
+    piece.resize(static_cast<std::size_t>(elements * each));
+    file.read_bytes(*entry, begin * each, elements * each, piece.data());
+    crc = crc32c(piece.data(), piece.size(), crc);
     take(begin, elements, piece.data());
   });
   if (crc_text(crc) != tensor.crc) {
     fail(Code::Io,
          "{}: tensor '{}' has checksum {}, the manifest states {}; the file is damaged: remove {} "
          "to go on from an older checkpoint",
-         path, name, crc_text(crc), tensor.crc, manifest.folder);
+         file.path(), name, crc_text(crc), tensor.crc, manifest.folder);
   }
+}
+
+std::string path_of(const Manifest& manifest, const CheckpointTensor& tensor) {
+  return (fs::path(manifest.folder) / tensor.file).string();
+}
+
+}  // namespace
+
+void CheckpointReader::read(const CheckpointTensor& tensor, void* to) {
+  std::unique_ptr<SafetensorsFile>& file = files_[tensor.file];
+  if (!file) file = std::make_unique<SafetensorsFile>(path_of(manifest_, tensor));
+  read_pieces(*file, manifest_, tensor,
+              [&](std::int64_t begin, std::int64_t elements, const void* data) {
+                const std::int64_t each = element_bytes(tensor);
+                std::memcpy(static_cast<char*>(to) + begin * each, data,
+                            static_cast<std::size_t>(elements * each));
+              });
+}
+
+void read_tensor_pieces(const Manifest& manifest, const CheckpointTensor& tensor,
+                        const TakePiece& take) {
+  const bool is_narrow = tensor.dtype == DType::BFloat16;
+  if (!tensor.foreign.empty() || (tensor.dtype != DType::Float32 && !is_narrow)) {
+    fail(Code::Io, "{}: tensor '{}' is {}, and float32 or bfloat16 is expected here",
+         path_of(manifest, tensor), entry_name(tensor.name, tensor.state), tensor.dtype_text());
+  }
+  std::vector<float> wide;
+  read_pieces(SafetensorsFile(path_of(manifest, tensor)), manifest, tensor,
+              [&](std::int64_t begin, std::int64_t elements, const void* data) {
+                if (!is_narrow) return take(begin, elements, static_cast<const float*>(data));
+                const auto* const narrow = static_cast<const BFloat16*>(data);
+                wide.assign(narrow, narrow + elements);
+                take(begin, elements, wide.data());
+              });
 }
 
 void read_tensor(const Manifest& manifest, const CheckpointTensor& tensor, float* to) {

@@ -3,10 +3,14 @@
 #include <algorithm>
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "graph/base/shape.h"
 
 namespace hetu {
+
+struct CheckpointTensor;
+struct SavePart;
 
 inline constexpr std::int64_t kPiece = 1 << 20;  // elements that are read or written at once
 
@@ -14,6 +18,9 @@ inline constexpr std::int64_t kPiece = 1 << 20;  // elements that are read or wr
 inline std::string entry_name(const std::string& name, const std::string& state) {
   return state.empty() ? name : name + "#" + state;
 }
+
+// Writes one file of a save into `folder` and syncs it. Returns a row of the manifest per tensor.
+std::vector<CheckpointTensor> write_part(const std::string& folder, const SavePart& part);
 
 // Ranges of whole rows of a tensor, of about kPiece elements.
 template <class Visit>

@@ -3,13 +3,16 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <cstring>
 #include <filesystem>
 #include <limits>
 #include <map>
 #include <nlohmann/json.hpp>
 
 #include "executor/state/checkpoint.h"
+#include "graph/base/bfloat16.h"
 #include "graph/base/error.h"
+#include "graph/base/float16.h"
 #include "graph/base/text_file.h"
 
 namespace hetu {
@@ -25,10 +28,6 @@ std::string size_text(std::int64_t bytes) {
   double size = static_cast<double>(bytes);
   while (size >= 1024 && unit < 4) size /= 1024, ++unit;
   return unit == 0 ? fmt::format("{} bytes", bytes) : fmt::format("{:.1f} {}", size, kUnits[unit]);
-}
-
-std::int64_t bytes_of(const CheckpointTensor& t) {
-  return element_count(t.shape) * dtype_bytes(t.dtype);
 }
 
 void add_facts(std::string& out, const std::string& name, const json& value) {
@@ -69,38 +68,87 @@ std::string tensors_text(const Manifest& manifest) {
       out.insert(out.size() - 1, "  " + t.state);
     } else {
       out += fmt::format("  {:<{}}  {:<14}{:>12}{}\n", t.name, width, to_string(t.shape),
-                         size_text(bytes_of(t)), t.state.empty() ? "" : "  " + t.state);
+                         size_text(t.bytes()), t.state.empty() ? "" : "  " + t.state);
     }
     before = &t;
   }
   return out;
 }
 
-TensorDifference compare(const Manifest& a, const CheckpointTensor& first, const Manifest& b,
+// The elements of a tensor, as numbers that two dtypes can be compared by.
+class Elements {
+ public:
+  Elements(CheckpointReader& reader, const CheckpointTensor& t)
+      : dtype_(t.dtype), bytes_(static_cast<std::size_t>(t.bytes())) {
+    reader.read(t, bytes_.data());
+  }
+  double operator[](std::size_t i) const {
+    switch (dtype_) {
+      case DType::Float32:
+        return at<float>(i);
+      case DType::Float64:
+        return at<double>(i);
+      case DType::BFloat16:
+        return static_cast<float>(at<BFloat16>(i));
+      case DType::Float16:
+        return static_cast<float>(at<Float16>(i));
+      case DType::Int32:
+        return at<std::int32_t>(i);
+      case DType::Int64:
+        return static_cast<double>(at<std::int64_t>(i));
+      case DType::Int8:
+      case DType::Bool:
+        return at<std::int8_t>(i);
+    }
+    return 0;
+  }
+  bool same_bits(const Elements& other, std::size_t i, std::size_t width) const {
+    return std::memcmp(bytes_.data() + i * width, other.bytes_.data() + i * width, width) == 0;
+  }
+
+ private:
+  template <class T>
+  T at(std::size_t i) const {
+    T out;
+    std::memcpy(&out, bytes_.data() + i * sizeof(T), sizeof(T));
+    return out;
+  }
+
+  DType dtype_;
+  std::vector<char> bytes_;
+};
+
+// Elements of one dtype differ if their bits do, and elements of two dtypes if their values do. A
+// dtype that Hetu doesn't have is not converted: its largest difference is infinite.
+TensorDifference compare(CheckpointReader& a, const CheckpointTensor& first, CheckpointReader& b,
                          const CheckpointTensor& second) {
   TensorDifference out;
   out.name = first.name;
   out.state = first.state;
   out.shape_first = first.shape;
   out.shape_second = second.shape;
-  out.dtype_first = first.dtype;
-  out.dtype_second = second.dtype;
+  out.dtype_first = first.dtype_text();
+  out.dtype_second = second.dtype_text();
   if (first.shape != second.shape) {
     out.kind = Kind::OtherShape;
     return out;
   }
   const auto elements = static_cast<std::size_t>(element_count(first.shape));
-  std::vector<float> x(elements), y(elements);
-  read_tensor(a, first, x.data());
-  read_tensor(b, second, y.data());
+  const bool same_dtype = out.dtype_first == out.dtype_second;
+  const bool has_numbers = first.foreign.empty() && second.foreign.empty();
+  const std::size_t width = elements == 0 ? 0 : static_cast<std::size_t>(first.bytes()) / elements;
+  const Elements x(a, first), y(b, second);
   for (std::size_t i = 0; i < elements; ++i) {
-    if (std::bit_cast<std::uint32_t>(x[i]) == std::bit_cast<std::uint32_t>(y[i])) continue;
+    if (same_dtype && x.same_bits(y, i, width)) continue;
+    if (!same_dtype && has_numbers &&
+        std::bit_cast<std::uint64_t>(x[i]) == std::bit_cast<std::uint64_t>(y[i]))
+      continue;
     ++out.elements;
-    const double difference = std::abs(static_cast<double>(x[i]) - static_cast<double>(y[i]));
+    const double difference = has_numbers ? std::abs(x[i] - y[i]) : std::nan("");
     out.largest = std::isnan(difference) ? std::numeric_limits<double>::infinity()
                                          : std::max(out.largest, difference);
   }
-  out.kind = out.elements == 0 && first.dtype == second.dtype ? Kind::Equal : Kind::Differs;
+  out.kind = out.elements == 0 && same_dtype ? Kind::Equal : Kind::Differs;
   return out;
 }
 
@@ -115,8 +163,7 @@ TensorDifference only(const CheckpointTensor& t, Kind kind) {
 
 std::string dtypes_text(const TensorDifference& d) {
   if (d.dtype_first == d.dtype_second) return "";
-  return fmt::format("; {} in the first, {} in the second", dtype_name(d.dtype_first),
-                     dtype_name(d.dtype_second));
+  return fmt::format("; {} in the first, {} in the second", d.dtype_first, d.dtype_second);
 }
 
 std::string verdict(const TensorDifference& d) {
@@ -143,7 +190,7 @@ std::string describe_checkpoint(const std::string& folder) {
   const Manifest manifest = read_manifest(folder);
   std::int64_t parameters = 0, weights = 0, states = 0;
   for (const CheckpointTensor& t : manifest.tensors) {
-    (t.state.empty() ? weights : states) += bytes_of(t);
+    (t.state.empty() ? weights : states) += t.bytes();
     if (t.state.empty()) parameters += element_count(t.shape);
   }
   std::string out = fmt::format(
@@ -155,14 +202,14 @@ std::string describe_checkpoint(const std::string& folder) {
 
 std::vector<TensorDifference> compare_checkpoints(const std::string& first,
                                                   const std::string& second) {
-  const Manifest a = read_manifest(first), b = read_manifest(second);
+  CheckpointReader a(first), b(second);
   std::vector<TensorDifference> out;
-  for (const CheckpointTensor& t : a.tensors) {
-    const CheckpointTensor* other = b.find(t.name, t.state);
+  for (const CheckpointTensor& t : a.manifest().tensors) {
+    const CheckpointTensor* other = b.manifest().find(t.name, t.state);
     out.push_back(other ? compare(a, t, b, *other) : only(t, Kind::OnlyInFirst));
   }
-  for (const CheckpointTensor& t : b.tensors) {
-    if (!a.find(t.name, t.state)) out.push_back(only(t, Kind::OnlyInSecond));
+  for (const CheckpointTensor& t : b.manifest().tensors) {
+    if (!a.manifest().find(t.name, t.state)) out.push_back(only(t, Kind::OnlyInSecond));
   }
   std::sort(out.begin(), out.end(), [](const TensorDifference& x, const TensorDifference& y) {
     return std::pair(x.name, x.state) < std::pair(y.name, y.state);

@@ -5,7 +5,6 @@
 #include <string>
 #include <vector>
 
-#include "graph/base/dtype.h"
 #include "graph/base/shape.h"
 
 namespace hetu {
@@ -22,10 +21,10 @@ struct TensorDifference {
   Kind kind = Kind::Equal;
   Shape shape_first;
   Shape shape_second;
-  DType dtype_first = DType::Float32;
-  DType dtype_second = DType::Float32;
+  std::string dtype_first = "float32";
+  std::string dtype_second = "float32";
   double largest = 0;         ///< |a - b|; infinite where one of the two is not a number
-  std::int64_t elements = 0;  ///< whose bits differ, read as float32
+  std::int64_t elements = 0;  ///< whose bits differ; whose values do, if the dtypes differ
 };
 
 /// Every tensor of two checkpoints, weights and optimizer states, by name, then state. Throws Io,

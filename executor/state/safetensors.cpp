@@ -32,13 +32,6 @@ constexpr NameRow kNames[] = {{DType::Float32, "F32"},   {DType::Float64, "F64"}
                               {DType::Int32, "I32"},     {DType::Int64, "I64"},
                               {DType::Int8, "I8"},       {DType::Bool, "BOOL"}};
 
-const char* file_name_of(DType dtype) {
-  for (const NameRow& row : kNames) {
-    if (row.dtype == dtype) return row.name;
-  }
-  fail(Code::Internal, "dtype {} has no safetensors name", dtype_name(dtype));
-}
-
 // Dtypes of the format that Hetu has no use for; a file may hold them beside what is read.
 struct SizeRow {
   const char* name;
@@ -49,22 +42,6 @@ constexpr SizeRow kForeign[] = {
     {"U8", 8},          {"I16", 16},    {"U16", 16},    {"U32", 32},    {"U64", 64},
     {"C64", 64},        {"F8_E5M2", 8}, {"F8_E4M3", 8}, {"F8_E8M0", 8}, {"F8_E4M3FNUZ", 8},
     {"F8_E5M2FNUZ", 8}, {"F6_E2M3", 6}, {"F6_E3M2", 6}, {"F4", 4}};
-
-// Sets the entry's dtype; returns the bits of an element.
-int take_dtype(TensorEntry& entry, const std::string& name, const std::string& path) {
-  for (const NameRow& row : kNames) {
-    if (name != row.name) continue;
-    entry.dtype = row.dtype;
-    return static_cast<int>(8 * dtype_bytes(row.dtype));
-  }
-  for (const SizeRow& row : kForeign) {
-    if (name != row.name) continue;
-    entry.foreign = name;
-    return row.bits;
-  }
-  fail(Code::Io, "{}: tensor '{}' has dtype '{}', which the safetensors format does not have", path,
-       entry.name, name);
-}
 
 // Bytes of a tensor; nullopt if 64 bits don't hold them or they are not whole.
 std::optional<std::int64_t> bytes_of(const Shape& shape, int bits) {
@@ -91,7 +68,12 @@ TensorEntry entry_of(const std::string& name, const ordered_json& row, const std
   TensorEntry t;
   t.name = name;
   const ordered_json &shape = row.at("shape"), &offsets = row.at("data_offsets");
-  const int bits = take_dtype(t, row.at("dtype").get<std::string>(), path);
+  const auto dtype = row.at("dtype").get<std::string>();
+  const int bits = parse_format_dtype(dtype, t.dtype, t.foreign);
+  if (bits == 0) {
+    fail(Code::Io, "{}: tensor '{}' has dtype '{}', which the safetensors format does not have",
+         path, name, dtype);
+  }
   if (!shape.is_array() || !offsets.is_array() || offsets.size() != 2)
     fail(Code::Io, "{}: tensor '{}': expected a list as shape and two data_offsets", path, name);
   for (const ordered_json& dim : shape) t.shape.push_back(whole_number(dim, name, path));
@@ -184,7 +166,40 @@ void read_exactly(int fd, const std::string& path, std::int64_t at, void* to, st
   }
 }
 
+// Bytes of a tensor that is to be written.
+std::int64_t source_bytes(const TensorSource& t) {
+  if (t.foreign.empty()) return element_count(t.shape) * dtype_bytes(t.dtype);
+  DType none{};
+  std::string name;
+  const std::optional<std::int64_t> bytes =
+      bytes_of(t.shape, parse_format_dtype(t.foreign, none, name));
+  HETU_ASSERT(bytes.has_value());
+  return *bytes;
+}
+
 }  // namespace
+
+std::string format_dtype(DType dtype, const std::string& foreign) {
+  if (!foreign.empty()) return foreign;
+  for (const NameRow& row : kNames) {
+    if (row.dtype == dtype) return row.name;
+  }
+  fail(Code::Internal, "dtype {} has no safetensors name", dtype_name(dtype));
+}
+
+int parse_format_dtype(const std::string& name, DType& dtype, std::string& foreign) {
+  for (const NameRow& row : kNames) {
+    if (name != row.name) continue;
+    dtype = row.dtype;
+    return static_cast<int>(8 * dtype_bytes(row.dtype));
+  }
+  for (const SizeRow& row : kForeign) {
+    if (name != row.name) continue;
+    foreign = name;
+    return row.bits;
+  }
+  return 0;
+}
 
 void write_safetensors(const std::string& path, const std::vector<TensorSource>& tensors,
                        const std::vector<std::pair<std::string, std::string>>& metadata) {
@@ -192,10 +207,11 @@ void write_safetensors(const std::string& path, const std::vector<TensorSource>&
   for (const auto& [key, value] : metadata) header["__metadata__"][key] = value;
   std::int64_t at = 0;
   for (const TensorSource& t : tensors) {
-    const std::int64_t bytes = element_count(t.shape) * dtype_bytes(t.dtype);
+    const std::int64_t bytes = source_bytes(t);
     HETU_ASSERT(!header.contains(t.name));
-    header[t.name] = {
-        {"dtype", file_name_of(t.dtype)}, {"shape", t.shape}, {"data_offsets", {at, at + bytes}}};
+    header[t.name] = {{"dtype", format_dtype(t.dtype, t.foreign)},
+                      {"shape", t.shape},
+                      {"data_offsets", {at, at + bytes}}};
     at += bytes;
   }
   std::string text = header.dump();
@@ -205,7 +221,7 @@ void write_safetensors(const std::string& path, const std::vector<TensorSource>&
   file.write(&length, sizeof length);
   file.write(text.data(), static_cast<std::int64_t>(text.size()));
   for (const TensorSource& t : tensors) {
-    std::int64_t left = element_count(t.shape) * dtype_bytes(t.dtype);
+    std::int64_t left = source_bytes(t);
     const auto write = [&](const void* data, std::int64_t bytes) {
       left -= bytes;
       file.write(data, bytes);
@@ -294,10 +310,15 @@ void SafetensorsFile::read(const TensorEntry& tensor, void* to) const {
 
 void SafetensorsFile::read(const TensorEntry& tensor, std::int64_t begin, std::int64_t bytes,
                            void* to) const {
-  HETU_ASSERT(begin >= 0 && bytes >= 0 && begin + bytes <= tensor.end - tensor.begin);
   if (!tensor.foreign.empty())
     fail(Code::Io, "{}: tensor '{}' has dtype {}, which Hetu does not read", path(), tensor.name,
          tensor.foreign);
+  read_bytes(tensor, begin, bytes, to);
+}
+
+void SafetensorsFile::read_bytes(const TensorEntry& tensor, std::int64_t begin, std::int64_t bytes,
+                                 void* to) const {
+  HETU_ASSERT(begin >= 0 && bytes >= 0 && begin + bytes <= tensor.end - tensor.begin);
   read_exactly(file_.descriptor(), path(), data_at_ + tensor.begin + begin, to, bytes);
 }
 

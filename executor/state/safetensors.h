@@ -22,6 +22,13 @@ struct TensorEntry {
   std::int64_t end = 0;
 };
 
+/// Returns the name that the format gives a dtype: "F32", "BF16" …; `foreign`, if it is not empty.
+std::string format_dtype(DType dtype, const std::string& foreign);
+
+/// Sets `dtype` for a name of the format, or `foreign` if Hetu doesn't have the dtype. Returns the
+/// bits of an element, or 0 if the format doesn't have the name.
+int parse_format_dtype(const std::string& name, DType& dtype, std::string& foreign);
+
 /// A tensor to write; `data` is dense and row-major. Without it, `pieces` calls its argument with
 /// the bytes, piece by piece in their order.
 struct TensorSource {
@@ -31,6 +38,7 @@ struct TensorSource {
   Shape shape;
   const void* data = nullptr;
   std::function<void(const Take& take)> pieces = nullptr;
+  std::string foreign = {};  ///< the format's name of a dtype that Hetu doesn't have
 };
 
 /// Writes a whole file and syncs it to disk. `metadata` goes under "__metadata__". Throws Io with
@@ -55,6 +63,9 @@ class SafetensorsFile {
   void read(const TensorEntry& tensor, void* to) const;
   /// `bytes` of them from byte `begin` of the tensor on.
   void read(const TensorEntry& tensor, std::int64_t begin, std::int64_t bytes, void* to) const;
+  /// Reads bytes as `read` does, of any dtype of the format.
+  void read_bytes(const TensorEntry& tensor, std::int64_t begin, std::int64_t bytes,
+                  void* to) const;
   const std::string& path() const { return file_.path(); }
 
  private:

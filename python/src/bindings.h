@@ -41,6 +41,9 @@ void bind_predict(nanobind::module_& m);
 /// What is told and asked of a training before there is a job: TrainingOptions, check_training.
 void bind_training(nanobind::module_& m);
 
+/// Checkpoints as bytes: CheckpointReader, SafetensorsFile, save_tensors.
+void bind_checkpoint(nanobind::module_& m);
+
 /// Training: Job, checkpoints.
 void bind_executor(nanobind::module_& m);
 

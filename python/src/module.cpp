@@ -80,4 +80,5 @@ NB_MODULE(_hetu, m) {
   hetu::bind_predict(m);
   hetu::bind_stop(m);
   hetu::bind_weight_files(m);
+  hetu::bind_checkpoint(m);
 }

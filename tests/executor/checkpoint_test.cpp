@@ -75,6 +75,34 @@ class Checkpoint : public testing::Test {
   fs::path folder_;
 };
 
+TEST_F(Checkpoint, KeepsBytesOfAnyDtypeInOneName) {
+  const std::vector<char> bytes = {1, 2, 3, 4, 5, 6};
+  const auto part = [&](const std::string& file) {
+    SavePart out{file, {}, {}, {}};
+    RawTensor t;
+    t.name = "raw";
+    t.foreign = "F8_E4M3";
+    t.shape = {2, 3};
+    t.pieces = [&](const TensorSource::Take& take) { take(bytes.data(), 2), take(&bytes[2], 4); };
+    out.raw.push_back(std::move(t));
+    return out;
+  };
+  const auto save = [&](const std::vector<SavePart>& parts) {
+    return on_worker_threads(
+        1, [&](comm::Transport& links) { save_checkpoint({folder()}, 1, "{}", parts, links); });
+  };
+  EXPECT_THAT(save({part("a"), part("b")}), testing::HasSubstr("'raw' is saved twice"));
+  EXPECT_EQ(save({part("a")}), "");
+  CheckpointReader reader(folder());
+  const CheckpointTensor& row = reader.manifest().tensors.at(0);
+  std::vector<char> found(6);
+  reader.read(row, found.data());
+  EXPECT_EQ(found, bytes);
+  std::vector<float> floats(6);
+  EXPECT_THAT([&] { read_tensor(reader.manifest(), row, floats.data()); },
+              testing::ThrowsMessage<Error>(testing::HasSubstr("'raw' is F8_E4M3, and float32")));
+}
+
 TEST_F(Checkpoint, ComesBackAndKeepsTheNewest) {
   EXPECT_TRUE(list_checkpoints(folder()).empty());
   for (int step = 1; step <= 5; ++step) save(step, static_cast<float>(10 * step));
