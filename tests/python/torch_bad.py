@@ -93,11 +93,12 @@ def types(worker, _):
 def part(worker, folder):
     """A folder that lacks worker 1's file, which worker 0 does not see."""
     place = Path(folder, f"part-{worker}")
-    place.mkdir()
-    for file in Path(folder, "whole").iterdir():
-        os.link(file, place / file.name)
+    (step_folder,) = Path(folder, "whole").glob("step-*")
+    (place / step_folder.name).mkdir(parents=True)
+    for file in step_folder.iterdir():
+        os.link(file, place / step_folder.name / file.name)
     if worker == 1:
-        next(place.glob("*worker00001.safetensors")).unlink()
+        next(place.glob("*/model-worker-00001.safetensors")).unlink()
     made().load(place)
 
 
@@ -107,7 +108,7 @@ CASES = {"versions": (versions, "worker 1 has PyTorch 2.6.0, worker 0 has"),
          "values": (values, "worker 1 begins a step with other values of inputs than worker 0"),
          "targets": (targets, "other values of target than"),
          "evaluated": (evaluated, r"other values of target\['b'\] than"),
-         "part": (part, "worker 1: .*worker00001.safetensors is not there, a worker's part of the checkpoint")}
+         "part": (part, "worker 1: .*model-worker-00001.safetensors.*No such file")}
 
 
 def run(folder):

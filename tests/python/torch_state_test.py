@@ -61,14 +61,17 @@ class State(unittest.TestCase):
         self.steps(1, pipe, optimizer, rates, scaler)
         pipe.save(self.folder, optimizer, rates=rates)
         with self.assertRaisesRegex(OSError, "no state of 'scaler': it was saved with 'rates' beside the optimizer"):
-            pipe.load(self.folder, optimizer, scaler=scaler)
+            pipe.load(self.folder, optimizer, scaler=scaler, rates=rates)
         other = self.made(groups=2)
         with self.assertRaisesRegex(OSError, r"optimizer has 1 group\(s\) of parameters, this one 2"):
-            other[0].load(self.folder, other[1])
+            other[0].load(self.folder, other[1], rates=other[2])
 
         class Odd:
             def state_dict(self):
                 return {"f": print}
+
+            def load_state_dict(self, state):
+                raise AssertionError("nothing was saved")
 
         with self.assertRaisesRegex(ValueError, "odd: its state holds a builtin_function_or_method"):
             pipe.save(self.folder, odd=Odd())

@@ -65,7 +65,7 @@ def from_pretrained(folder: str | os.PathLike[str]) -> PiecewiseModel:
     known = [name for name in names if any(name in of for of, _ in _TABLE)]
     if not known:
         raise ValueError(f"{place}: config.json names {names or 'no architecture'}; {_known()}")
-    checkpoint.files_of(place)
+    checkpoint.WeightFiles(place)
     with empty():
         whole = getattr(transformers, known[0])(config)
     return PiecewiseModel(whole, split(whole).pieces, place)

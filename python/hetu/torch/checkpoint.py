@@ -1,113 +1,110 @@
-"""Checkpoints of a Pipeline: one safetensors file per worker, and an index that says where each name of the whole model is.
+"""The bytes of tensors in safetensors files and in checkpoints, read and written by the C++ code of graph checkpoints.
 
-A folder is complete once its index stands, which is written last and renamed into place. Names are those of the unsplit
-model, so that any cut and number of pipelines reads it, and so do tools that know sharded safetensors.
+`WeightFiles` reads the sharded files that other programs write. saving.py and loading.py know what a Pipeline saves.
 """
 
 from __future__ import annotations
 
-import json
-import os
-import struct
-from collections.abc import Mapping
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import torch
 
+from hetu import _hetu, files
+
 INDEX = "model.safetensors.index.json"
-_TYPES = {"F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16, "I64": torch.int64,
-          "I32": torch.int32, "I16": torch.int16, "I8": torch.int8, "U8": torch.uint8, "BOOL": torch.bool}
-_NAMES = {dtype: name for name, dtype in _TYPES.items()}
+ONE_FILE = "model.safetensors"
+MANIFEST = "manifest.json"
+_NAMES = {"F64": "float64", "F32": "float32", "F16": "float16", "BF16": "bfloat16", "I64": "int64", "I32": "int32",
+          "I16": "int16", "I8": "int8", "U64": "uint64", "U32": "uint32", "U16": "uint16", "U8": "uint8", "BOOL": "bool",
+          "C64": "complex64", "F8_E4M3": "float8_e4m3fn", "F8_E5M2": "float8_e5m2", "F8_E8M0": "float8_e8m0fnu",
+          "F8_E4M3FNUZ": "float8_e4m3fnuz", "F8_E5M2FNUZ": "float8_e5m2fnuz"}
+TYPES = {name: getattr(torch, dtype) for name, dtype in _NAMES.items() if hasattr(torch, dtype)}
+_FORMAT_NAMES = {dtype: name for name, dtype in TYPES.items()}
 
 
-def write_part(path: Path, tensors: Mapping[str, torch.Tensor]) -> None:
-    """One safetensors file, written beside and renamed. Throws ValueError for types that the format has not."""
-    header: dict[str, Any] = {}
-    at = 0
-    for name, tensor in tensors.items():
-        if tensor.dtype not in _NAMES:
-            raise ValueError(f"'{name}' is {tensor.dtype}, which safetensors files do not hold")
-        size = tensor.numel() * tensor.element_size()
-        header[name] = {"dtype": _NAMES[tensor.dtype], "shape": list(tensor.shape), "data_offsets": [at, at + size]}
-        at += size
-    text = json.dumps(header).encode()
-    text += b" " * (-len(text) % 8)
-    beside = path.with_name(path.name + ".part")
-    with open(beside, "wb") as file:
-        file.write(struct.pack("<Q", len(text)) + text)
-        for tensor in tensors.values():
-            file.write(_bytes(tensor))
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(beside, path)
+def format_dtype(name: str, tensor: torch.Tensor) -> str:
+    """Returns the name that safetensors files give the tensor's dtype. Throws ValueError for a tensor that such a file can't
+    hold: another dtype, a sparse tensor, a tensor without memory."""
+    if tensor.layout != torch.strided or tensor.is_meta:
+        kind = "on the meta device" if tensor.is_meta else str(tensor.layout).removeprefix("torch.")
+        raise ValueError(f"'{name}' is {kind}; a checkpoint keeps dense tensors with memory")
+    if tensor.dtype not in _FORMAT_NAMES:
+        raise ValueError(f"'{name}' is {str(tensor.dtype).removeprefix('torch.')}, which safetensors files do not hold")
+    return _FORMAT_NAMES[tensor.dtype]
 
 
-def write_index(folder: Path, parts: Mapping[str, list[str]], metadata: Mapping[str, Any]) -> None:
-    """The index, from the names in each file; with it the checkpoint is complete."""
-    weights = {name: file for file, names in parts.items() for name in names}
-    beside = folder / (INDEX + ".part")
-    beside.write_text(json.dumps({"metadata": dict(metadata), "weight_map": weights}, indent=1, sort_keys=True))
-    os.replace(beside, folder / INDEX)
+def dtype_named(folder: Path, name: str, dtype: str) -> torch.dtype:
+    """Returns PyTorch's dtype for the name in a file. Throws OSError if this PyTorch doesn't have it."""
+    if dtype not in TYPES:
+        raise OSError(f"{folder}: '{name}' is {dtype}, which PyTorch {torch.__version__} does not have")
+    return TYPES[dtype]
 
 
-def remove_others(folder: Path, files: set[str]) -> None:
-    """Parts of earlier checkpoints, which the index no longer names."""
-    for part in folder.glob("step*-worker*.safetensors*"):
-        if part.name not in files:
-            part.unlink(missing_ok=True)
+def bytes_of(tensor: torch.Tensor) -> Any:
+    """Returns the tensor's bytes as a flat uint8 array: its own memory if it is dense and on the CPU, else a copy."""
+    dense = tensor.detach().cpu().resolve_conj().resolve_neg().contiguous()
+    return dense.reshape(-1).view(torch.uint8).numpy()
 
 
-def read_index(folder: Path) -> tuple[dict[str, str], dict[str, Any]]:
-    """(file by name, metadata). Throws OSError, naming what is missing: the index, or a worker's file."""
-    if not (folder / INDEX).is_file():
-        raise OSError(f"{folder}: no complete checkpoint: {INDEX} is not there")
-    index = json.loads((folder / INDEX).read_text())
-    for file in sorted(set(index["weight_map"].values())):
-        if not (folder / file).is_file():
-            raise OSError(f"{folder}: {file} is not there, a worker's part of the checkpoint")
-    return index["weight_map"], index["metadata"]
+def read_tensor(source: Any, number: int, dtype: torch.dtype, shape: Iterable[int]) -> torch.Tensor:
+    """Returns a tensor of a CheckpointReader or SafetensorsFile. Throws OSError if it is damaged."""
+    tensor = torch.empty(list(shape), dtype=dtype, device="cpu")
+    source.read(number, bytes_of(tensor))
+    return tensor
 
 
-def files_of(folder: Path) -> dict[str, str]:
-    """File by name, of a checkpoint of any program that writes sharded safetensors, or one model.safetensors. Throws
-    OSError."""
+class WeightFiles:
+    """The tensors by name in a folder with sharded safetensors files and their index, or with one model.safetensors.
+    A folder that Pipeline.save() wrote has a manifest too, so its checksums are compared."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.checked: Any = None
+        self.opened: dict[str, Any] = {}
+        if (folder / MANIFEST).is_file():
+            self.checked = _hetu.CheckpointReader(str(folder))
+            rows = enumerate(self.checked.tensors)
+            self.rows = {name: (number, dtype, shape) for number, (name, state, dtype, shape, _) in rows if not state}
+            self.files = dict.fromkeys(self.rows, "")
+            return
+        self.files = _file_by_name(folder)
+        for file in sorted(set(self.files.values())):
+            if not (folder / file).is_file():
+                raise OSError(f"{folder}: {file} is not there, which {INDEX} names")
+
+    def names(self) -> set[str]:
+        """Returns the names of all tensors."""
+        return set(self.files)
+
+    def read(self, name: str) -> torch.Tensor:
+        """Returns one tensor. Throws OSError if it isn't there as the index says, or if it is damaged."""
+        source, (number, dtype, shape) = self._row(name)
+        return read_tensor(source, number, dtype_named(self.folder, name, dtype), shape)
+
+    def _row(self, name: str) -> tuple[Any, tuple[int, str, list[int]]]:
+        if self.checked is not None:
+            return self.checked, self.rows[name]
+        file = self.files[name]
+        if file not in self.opened:
+            opened = _hetu.SafetensorsFile(str(self.folder / file))
+            self.opened[file] = opened, {row[0]: (n, row[1], row[2]) for n, row in enumerate(opened.tensors)}
+        opened, rows = self.opened[file]
+        if name not in rows:
+            raise OSError(f"{self.folder / file}: '{name}' is not in it, though {INDEX} says so")
+        return opened, rows[name]
+
+
+def _file_by_name(folder: Path) -> dict[str, str]:
     if (folder / INDEX).is_file():
-        return read_index(folder)[0]
-    one = "model.safetensors"
-    if not (folder / one).is_file():
-        raise OSError(f"{folder}: neither {INDEX} nor {one} is there")
-    with open(folder / one, "rb") as file:
-        return {name: one for name in _header(file)[0] if name != "__metadata__"}
-
-
-def read_tensors(path: Path, names: set[str]) -> dict[str, torch.Tensor]:
-    """Those tensors of a file, of which no more is read. Throws OSError where it does not hold them whole."""
-    with open(path, "rb") as file:
-        header, begins = _header(file)
-        out = {}
-        for name in sorted(names):
-            if name not in header:
-                raise OSError(f"{path}: '{name}' is not in it, though the index says so")
-            begin, end = header[name]["data_offsets"]
-            file.seek(begins + begin)
-            data = bytearray(file.read(end - begin))
-            if len(data) != end - begin:
-                raise OSError(f"{path}: ends in the middle of '{name}'")
-            dtype, shape = _TYPES[header[name]["dtype"]], header[name]["shape"]
-            out[name] = torch.frombuffer(data, dtype=dtype).view(shape) if data else torch.empty(shape, dtype=dtype)
-    return out
-
-
-def _header(file: BinaryIO) -> tuple[dict[str, Any], int]:
-    """Of a safetensors file: what it holds, and where its tensors begin."""
-    try:
-        (length,) = struct.unpack("<Q", file.read(8))
-        return json.loads(file.read(length)), 8 + length
-    except (struct.error, ValueError, MemoryError, OverflowError):
-        raise OSError(f"{file.name}: it does not begin as a safetensors file does") from None
-
-
-def _bytes(tensor: torch.Tensor) -> bytes:
-    flat = tensor.detach().cpu().contiguous().reshape(-1)
-    return flat.view(torch.uint8).numpy().tobytes() if flat.numel() else b""
+        try:
+            weights = files.read_json(folder / INDEX)["weight_map"]
+            if not all(isinstance(file, str) and Path(file).name == file for file in weights.values()):
+                raise TypeError("a file that is not in the folder")
+        except (KeyError, TypeError, AttributeError, ValueError) as error:
+            raise OSError(f"{folder / INDEX}: not an index of sharded safetensors files, or damaged: {error}") from None
+        return dict(weights)
+    if not (folder / ONE_FILE).is_file():
+        raise OSError(f"{folder}: neither {INDEX} nor {ONE_FILE} is there")
+    return {row[0]: ONE_FILE for row in _hetu.SafetensorsFile(str(folder / ONE_FILE)).tensors}

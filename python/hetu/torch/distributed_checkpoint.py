@@ -10,8 +10,9 @@ import contextlib
 import importlib
 import json
 import os
+import pickle
 import warnings
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -60,56 +61,137 @@ def _groups(pipe: Pipeline, optimizer: torch.optim.Optimizer) -> list[dict[str, 
             for n, group in enumerate(optimizer.param_groups)]
 
 
-def load_dcp(pipe: Pipeline, folder: str | os.PathLike[str], optimizer: torch.optim.Optimizer | None = None) -> None:
-    """Goes on from one, of whatever cut or of the whole model; every worker calls it, and reads its part. What the optimizer
-    keeps of a parameter comes back where it was saved. Throws OSError on all workers where one lacks something."""
+def load_dcp(pipe: Pipeline, folder: str | os.PathLike[str], optimizer: torch.optim.Optimizer | None = None, *,
+             strict: bool = True) -> list[str]:
+    """Continues from one, of whatever cut or of the whole model; every worker calls it, and reads its part. What the
+    optimizer keeps of a parameter comes back where it was saved.
+
+    strict: parameters and optimizer must be those of the checkpoint, which names no class of an optimizer: its options are
+    compared. With False what fits is loaded, and what doesn't is returned as text.
+    Throws OSError on all workers, before anything is changed, if it can't be read or doesn't fit. The format has no checksums
+    of tensors."""
     pipe.check_one("load_dcp")
-    pipe.together(lambda: _load(pipe, folder, optimizer))
+
+    def read() -> _Read:
+        found = _Read(pipe, folder, optimizer)
+        if strict and found.skipped:
+            raise OSError(f"{folder}: {'; '.join(found.skipped)}. With strict=False what fits is loaded")
+        found.read()
+        return found
+
+    found = pipe.together(read)
+    found.apply()
+    return found.skipped
 
 
-def _load(pipe: Pipeline, folder: str | os.PathLike[str], optimizer: torch.optim.Optimizer | None) -> None:
-    reader = _dcp().FileSystemReader(folder)
-    try:
-        metadata = reader.read_metadata()
-    except (OSError, EOFError) as error:
-        raise OSError(f"{folder}: no complete checkpoint of torch.distributed.checkpoint: {error}") from None
-    paths = {tuple(path): name for name, path in (metadata.planner_data or {}).items()}
-    known = metadata.state_dict_metadata
-    wanted: dict[str, Any] = {}
-    states: dict[str, tuple[torch.Tensor, str]] = {}
-    for names, tensor in pipe.own_tensors(first_copies=False):
-        name = f"model.{names[0]}"
-        if name not in known:
-            raise OSError(f"{folder}: the checkpoint has no '{name}'")
-        size = getattr(known[name], "size", None)
-        if size != tensor.shape:
-            raise OSError(f"{folder}: '{name}' is {list(size or ())} in the checkpoint and {list(tensor.shape)} here")
-        wanted[name] = torch.empty_like(tensor)
-        for path, flat in paths.items() if optimizer is not None else ():
-            if path[:3] == (*STATE, names[0]) and len(path) == 4:
-                states[flat] = (tensor, str(path[3]))
-                found = known[flat]
-                wanted[flat] = (torch.empty(found.size, dtype=found.properties.dtype)
-                                if hasattr(found, "properties") else None)
-    options = {flat: (path[2], path[3]) for path, flat in paths.items()
-               if optimizer is not None and path[:2] == GROUPS and path[3:] != ("params",)}
-    groups = {at for at, _ in options.values()}
-    if optimizer is not None and groups and len(groups) != len(optimizer.param_groups):
-        raise OSError(f"{folder}: the checkpoint's optimizer has {len(groups)} group(s) of parameters, this one "
-                      f"{len(optimizer.param_groups)}")
-    wanted.update(dict.fromkeys([*options, *(["steps"] if "steps" in known else [])]))
-    with _alone_if_so():
-        _dcp().load(wanted, storage_reader=reader, no_dist=True)
-    with torch.no_grad():
-        for names, tensor in pipe.own_tensors(first_copies=False):
-            tensor.copy_(wanted[f"model.{names[0]}"])
-    for flat, (tensor, key) in states.items():
-        assert optimizer is not None
-        optimizer.state[tensor][key] = wanted[flat]
-    for flat, (at, key) in options.items():
-        assert optimizer is not None
-        optimizer.param_groups[at][key] = wanted[flat]
-    pipe.steps = wanted.get("steps", pipe.steps)
+class _Read:
+    """What this worker reads of a checkpoint. `skipped` says what it and the model or the optimizer don't have in common."""
+
+    def __init__(self, pipe: Pipeline, folder: str | os.PathLike[str], optimizer: torch.optim.Optimizer | None) -> None:
+        self.pipe, self.folder, self.optimizer = pipe, folder, optimizer
+        self.skipped: list[str] = []
+        self.reader = _dcp().FileSystemReader(folder)
+        try:
+            metadata = self.reader.read_metadata()
+        except (OSError, EOFError, pickle.UnpicklingError) as error:
+            raise OSError(f"{folder}: no complete checkpoint of torch.distributed.checkpoint: {error}") from None
+        self.known = metadata.state_dict_metadata
+        self.paths = {tuple(path): name for name, path in (metadata.planner_data or {}).items()}
+        self.wanted: dict[str, Any] = {}
+        self.weights: list[tuple[torch.Tensor, str]] = []
+        self.states: dict[str, list[tuple[torch.Tensor, str]]] = {}
+        self.options: dict[str, tuple[int, str]] = {}
+        self._find_weights()
+        if optimizer is not None:
+            self._find_optimizer(optimizer)
+        if "steps" in self.known:
+            self.wanted["steps"] = None
+
+    def _find_weights(self) -> None:
+        saved = {name.removeprefix("model.") for name in self.known if name.startswith("model.")}
+        missing, unexpected = self.pipe.compare_names(saved)
+        if missing:
+            self.skipped.append(f"the checkpoint has no 'model.{missing[0]}', which the model has")
+        if unexpected:
+            self.skipped.append(f"the checkpoint has 'model.{unexpected[0]}', which the model does not have")
+        for names, tensor in self.pipe.own_tensors(first_copies=False):
+            name = next((f"model.{name}" for name in names if name in saved), None)
+            if name is None:
+                continue
+            size = getattr(self.known[name], "size", None)
+            if size != tensor.shape:
+                self.skipped.append(f"'{name}' is {list(size or ())} in the checkpoint and {list(tensor.shape)} here")
+                continue
+            self.weights.append((tensor, name))
+            self.wanted[name] = torch.empty_like(tensor)
+
+    def _find_optimizer(self, optimizer: torch.optim.Optimizer) -> None:
+        options = {flat: (path[2], str(path[3])) for path, flat in self.paths.items() if path[:2] == GROUPS and len(path) == 4}
+        difference = _difference(optimizer, options.values())
+        if difference:
+            self.skipped.append(difference)
+            return
+        self.options = {flat: at for flat, at in options.items() if at[1] != "params"}
+        self.wanted.update(dict.fromkeys(self.options))
+        held = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
+        for known, tensor in self.pipe.own_tensors(first_copies=False):
+            for path, flat in self.paths.items():
+                if path[:3] == (*STATE, known[0]) and len(path) == 4 and id(tensor) in held:
+                    self._want_state(flat, tensor, str(path[3]))
+
+    def _want_state(self, flat: str, tensor: torch.Tensor, key: str) -> None:
+        found = self.known[flat]
+        is_tensor = hasattr(found, "properties")
+        self.wanted[flat] = torch.empty(found.size, dtype=found.properties.dtype) if is_tensor else None
+        self.states.setdefault(flat, []).append((tensor, key))
+
+    def read(self) -> None:
+        """Reads what was found. Throws OSError where it is damaged."""
+        try:
+            with _alone_if_so():
+                _dcp().load(self.wanted, storage_reader=self.reader, no_dist=True)
+        except Exception as error:  # of whatever kind torch.load meets in a damaged file
+            raise OSError(f"{self.folder}: cannot be read: {type(error).__name__}: "
+                          f"{' '.join(str(error).split())[:300]}") from None
+        steps = self.wanted.get("steps", 0)
+        if not isinstance(steps, int) or steps < 0:
+            raise OSError(f"{self.folder}: its number of steps is {steps!r}; expected a whole number")
+
+    def apply(self) -> None:
+        """Changes the model and the optimizer."""
+        with torch.no_grad():
+            for tensor, name in self.weights:
+                tensor.copy_(self.wanted[name])
+        if self.optimizer is not None:
+            for flat, places in self.states.items():
+                for number, (tensor, key) in enumerate(places):
+                    value = self.wanted[flat]
+                    is_second = number > 0 and isinstance(value, torch.Tensor)
+                    self.optimizer.state[tensor][key] = value.clone() if is_second else value
+            for flat, (at, key) in self.options.items():
+                self.optimizer.param_groups[at][key] = self.wanted[flat]
+        self.pipe.steps = self.wanted.get("steps", self.pipe.steps)
+
+
+# Options that learning rate schedulers add to groups.
+_OF_SCHEDULERS = {"initial_lr", "max_lr", "min_lr", "max_momentum", "base_momentum", "swa_lr"}
+
+
+def _difference(optimizer: torch.optim.Optimizer, options: Collection[tuple[int, str]]) -> str:
+    """Returns how the optimizer is not the saved one, or "". The format has no class: the options tell. An option may be new
+    in another version of PyTorch, so that only one side has it; two optimizers of different kinds lack some on both sides."""
+    if not options:
+        return "the checkpoint has no state of an optimizer"
+    groups = {at for at, _ in options}
+    if len(groups) != len(optimizer.param_groups):
+        return f"the checkpoint's optimizer has {len(groups)} group(s) of parameters, this one {len(optimizer.param_groups)}"
+    for at, group in enumerate(optimizer.param_groups):
+        saved = {key for number, key in options if number == at} - {"params"} - _OF_SCHEDULERS
+        here = set(group) - {"params", "param_names"} - _OF_SCHEDULERS
+        if saved - here and here - saved:
+            return (f"the checkpoint's optimizer has the option '{min(saved - here)}', and {type(optimizer).__name__} has "
+                    f"'{min(here - saved)}': it is of another class")
+    return ""
 
 
 @contextlib.contextmanager

@@ -128,23 +128,22 @@ def _first_copy(pieces: Pieces, stages: list[Stage], tie: Tie, seed: int) -> tor
 
 
 def _read(pieces: Pieces, missing: Iterable[nn.Parameter], ties: Iterable[Tie]) -> dict[int, torch.Tensor]:
-    """Those parameters from the model's checkpoint, of which no more is read."""
+    """Returns the values of these parameters from the model's checkpoint, of which no more is read."""
     assert pieces.weights is not None
     folder = Path(pieces.weights)
-    files = checkpoint.files_of(folder)
+    weights = checkpoint.WeightFiles(folder)
+    known = weights.names()
     prefix = getattr(pieces.whole, "base_model_prefix", "") + "."
     also = {id(copy): tie.names for tie in ties for copy in tie.copies}
     found: dict[int, str] = {}
     for parameter in missing:
         names = [pieces.names[id(parameter)], *pieces.also.get(id(parameter), []), *also.get(id(parameter), ())]
         names += [name.removeprefix(prefix) for name in names]
-        there = next((name for name in names if name in files), None)
+        there = next((name for name in names if name in known), None)
         if there is None:
             raise OSError(f"{folder}: the checkpoint has no '{names[0]}'")
         found[id(parameter)] = there
-    tensors: dict[str, torch.Tensor] = {}
-    for file in sorted({files[name] for name in found.values()}):
-        tensors.update(checkpoint.read_tensors(folder / file, {n for n in found.values() if files[n] == file}))
+    tensors = {name: weights.read(name) for name in sorted(set(found.values()), key=lambda n: weights.files[n])}
     for parameter in missing:
         if tensors[found[id(parameter)]].shape != parameter.shape:
             raise OSError(f"{folder}: '{found[id(parameter)]}' is {list(tensors[found[id(parameter)]].shape)}, and "

@@ -94,6 +94,7 @@ class Pipeline(StateOfPipeline):
         self.expected: Any = None
         self.steps = 0
         self.exchanges: dict[int, int] = {}  # by how many take part, for pipelines come to different numbers of steps
+        self.folders: dict[str, Any] = {}  # locks of folders that were saved into; None but on worker 0
         self.stepper = threading.get_ident()
         self.under_way = ""
         leave.join(self)
@@ -364,6 +365,7 @@ class Pipeline(StateOfPipeline):
         if self.averages:
             self.averages.link = None
         self.job = self.functions.job = self.averages = None
+        self.folders.clear()
 
 
 def _whole(model: Any) -> Any:

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import io
-import json
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Callable, Iterator, Mapping, Set
 from typing import Any, TypeVar, cast
 
 import torch
 
-from hetu.torch import checkpoint
+from hetu.torch import loading, saving
 from hetu.torch.cuts import Pieces, Stage
+from hetu.torch.optimizer_states import Optimizers
 from hetu.torch.ties import Tie
 
 Result = TypeVar("Result")
-OPTIMIZER = "optimizer/"  # before the name of a state of the optimizer: optimizer/0.weight/exp_avg
 
 
 class StateOfPipeline:
@@ -27,8 +25,13 @@ class StateOfPipeline:
     ties: list[Tie]
     schedule: Any
     transport: Any
+    exchange: Callable[..., list[bytes]]
     pipeline: int
+    pipelines: int
+    micro_batches: int
+    seed: int
     steps: int
+    folders: dict[str, Any]
     averages: Any = None
 
     def check_one(self, what: str) -> None:
@@ -61,57 +64,82 @@ class StateOfPipeline:
         order = self.pieces.order
         return dict(sorted(out.items(), key=lambda item: order[item[0]]))
 
-    def load_state_dict(self, state: Mapping[str, torch.Tensor]) -> None:
-        """Takes this worker's part of the whole model's. Throws ValueError, naming what is missing or does not fit."""
+    def own_by_name(self) -> Iterator[tuple[str, torch.Tensor]]:
+        """Yields this worker's parameters and kept buffers as named_parameters() calls them: each copy of a tied parameter
+        has a name of its own."""
+        for stage in self.own.values():
+            kept = {id(t) for t in stage.state_dict(keep_vars=True).values()}
+            for tensor in [*stage.parameters(), *stage.buffers()]:
+                if id(tensor) in kept:
+                    yield self.pieces.names[id(tensor)], tensor
+
+    def names_saved_here(self) -> set[str]:
+        """Returns the names of own_by_name() whose tensors this worker saves, of all workers that have them."""
+        return {self.pieces.names[id(tensor)] for placement, stage in self.own.items()
+                if not (self.pipeline or self.schedule.placements[placement]["replica"])
+                for tensor in [*stage.parameters(), *stage.buffers()]}
+
+    def compare_names(self, found: Set[str]) -> tuple[list[str], list[str]]:
+        """Returns the names of the whole model that are missing among `found`, in the order of the model, and those that the
+        model does not have. One name of a tensor with several is enough."""
+        groups: dict[str, list[str]] = {}
+        for key, name in self.pieces.names.items():
+            names = [name, *self.pieces.also.get(key, [])]
+            for one in names:
+                groups.setdefault(one, []).extend(names)
+        order = self.pieces.order
+        missing = [name for name in order if not found & {name, *groups.get(name, [])}]
+        return missing, sorted(found - set(order))
+
+    def load_state_dict(self, state: Mapping[str, torch.Tensor], strict: bool = True) -> None:
+        """Takes this worker's part of the whole model's. Throws ValueError, before anything is changed, for a tensor of
+        another shape, and with `strict` for names that are missing or that the model does not have."""
         self.check_one("load_state_dict")
+        missing, unexpected = self.compare_names(set(state))
+        if strict and missing:
+            raise ValueError(f"the state has no '{missing[0]}'; with strict=False what is there is loaded")
+        if strict and unexpected:
+            raise ValueError(f"the state has '{unexpected[0]}', which the model does not have; with strict=False it is left "
+                             f"out")
+        pairs = []
+        for names, tensor in self.own_tensors(first_copies=False):
+            found = next((state[name] for name in names if name in state), None)
+            if found is None:
+                continue
+            if found.shape != tensor.shape:
+                raise ValueError(f"'{names[0]}' is {list(found.shape)} in the state and {list(tensor.shape)} here")
+            pairs.append((tensor, found))
         with torch.no_grad():
-            for names, tensor in self.own_tensors(first_copies=False):
-                found = state.get(names[0])
-                if found is None:
-                    raise ValueError(f"the state has no '{names[0]}'")
-                if found.shape != tensor.shape:
-                    raise ValueError(f"'{names[0]}' is {list(found.shape)} in the state and {list(tensor.shape)} here")
+            for tensor, found in pairs:
                 tensor.copy_(found)
 
-    def save(self, folder: str | os.PathLike[str], optimizer: torch.optim.Optimizer | None = None, **more: Any) -> None:
-        """Writes a checkpoint of weights, the number of steps and the optimizer's state with the options of its groups;
-        every worker calls it, and each writes its own part. `more`: what else has a state_dict() of numbers, by a name that
-        load() is given too, as scaler=scaler, rates=scheduler; worker 0's is kept. Throws ValueError for a state with other
-        things."""
-        self.check_one("save")
-        others = {name: _plain(name, one.state_dict()) for name, one in more.items()}
-        groups = [_plain("optimizer", {key: value for key, value in group.items() if key != "params"})
-                  for group in (optimizer.param_groups if optimizer else [])]
-        place = Path(folder)
-        place.mkdir(parents=True, exist_ok=True)
-        mine: dict[str, torch.Tensor] = {}
-        scalars: dict[str, Any] = {}
-        for names, tensor in self.own_tensors(first_copies=True):
-            mine.update({name: tensor for name in names})
-            for key, value in (optimizer.state.get(tensor, {}) if optimizer else {}).items():
-                if isinstance(value, torch.Tensor):
-                    mine[f"{OPTIMIZER}{names[0]}/{key}"] = value
-                else:
-                    scalars[f"{names[0]}/{key}"] = value
-        file = f"step{self.steps:08d}-worker{self.transport.worker:05d}.safetensors"
-        if mine:
-            checkpoint.write_part(place / file, mine)
-        told = [torch.load(io.BytesIO(text), weights_only=True) for text in
-                self.exchange(_packed({"file": file, "names": list(mine), "scalars": scalars}))]
-        if self.transport.worker == 0:
-            scalars = {name: value for one in told for name, value in one["scalars"].items()}
-            checkpoint.write_index(place, {one["file"]: one["names"] for one in told},
-                                   {"step": self.steps, "optimizer": scalars, "groups": groups, "more": others})
-            checkpoint.remove_others(place, {one["file"] for one in told})
-        self.exchange(b"saved")
+    def save(self, folder: str | os.PathLike[str], optimizer: Optimizers = None, **more: Any) -> None:
+        """Writes a checkpoint of the weights, the number of steps, and the states and options of the optimizer, in place of
+        the one that the folder holds; every worker calls it, and each writes its own part. A kill at any moment leaves the
+        old checkpoint or the new one. From the first save on no other job can save there.
 
-    def load(self, folder: str | os.PathLike[str], optimizer: torch.optim.Optimizer | None = None, **more: Any) -> None:
-        """Goes on from a checkpoint, of whatever cut and number of pipelines; every worker calls it. `more`: what save() was
-        given by these names. Throws OSError on all workers where one of them has no complete one, or lacks a state."""
-        self.together(lambda: self._load(Path(folder), optimizer, more))
+        optimizer: one, or a list or dict of several.
+        more: further objects with state_dict() and load_state_dict(), by the names that load() is given too, such as
+        scaler=scaler, rates=scheduler. All workers must have the same state, but for tensors in dicts under the names of
+        parameters, such as averages: of these each worker saves its own.
+        Throws ValueError for a state that a checkpoint can't keep, OSError if the folder can't be written or another job
+        saves there. Nothing has changed then."""
+        saving.save(self, folder, optimizer, more)
 
-    def together(self, loads: Callable[[], Result]) -> Result:
-        """What a function gives; every worker calls it, and where one of them fails, all do. Throws OSError."""
+    def load(self, folder: str | os.PathLike[str], optimizer: Optimizers = None, *, strict: bool = True,
+             **more: Any) -> list[str]:
+        """Continues from a checkpoint of whatever cut and number of pipelines; every worker calls it, with the arguments
+        that save() was given. Without an optimizer the weights and the number of steps are loaded.
+
+        strict: the checkpoint must fit: its parameters are the model's, its optimizers those given, and nothing that was
+        saved is left out. With False what fits is loaded, and what doesn't is returned as text.
+        Throws OSError on all workers, before anything is changed: no complete checkpoint is there, it is damaged, or it does
+        not fit."""
+        return loading.load(self, folder, optimizer, strict, more)
+
+    def together(self, loads: Callable[[], Result], kind: type[Exception] = OSError) -> Result:
+        """Returns what a function returns. Every worker calls it, and if it fails on one of them, all throw the same error,
+        of the type `kind`."""
         failed, result = "", None
         try:
             result = loads()
@@ -119,68 +147,12 @@ class StateOfPipeline:
             failed = str(error)
         for worker, text in enumerate(self.exchange(failed.encode())):
             if text:
-                raise OSError(f"worker {worker}: {text.decode()}")
+                raise kind(f"worker {worker}: {text.decode()}")
         return cast("Result", result)
 
     def agreed(self, text: str) -> str:
-        """What worker 0 says; every worker calls it."""
+        """Returns the text of worker 0; every worker calls it."""
         return self.exchange(text.encode())[0].decode()
-
-    def _load(self, place: Path, optimizer: torch.optim.Optimizer | None, more: Mapping[str, Any]) -> None:
-        files, metadata = checkpoint.read_index(place)
-        others = metadata.get("more", {})
-        for name in more:
-            if name not in others:
-                raise OSError(f"{place}: the checkpoint has no state of '{name}': it was saved with "
-                              f"{', '.join(map(repr, others)) or 'none'} beside the optimizer")
-        groups = metadata.get("groups", []) if optimizer is not None else []
-        if optimizer is not None and groups and len(groups) != len(optimizer.param_groups):
-            raise OSError(f"{place}: the checkpoint's optimizer has {len(groups)} group(s) of parameters, this one "
-                          f"{len(optimizer.param_groups)}")
-        wanted: dict[str, tuple[str, torch.Tensor]] = {}
-        for names, tensor in self.own_tensors(first_copies=False):
-            if names[0] not in files:
-                raise OSError(f"{place}: the checkpoint has no '{names[0]}'")
-            wanted[names[0]] = (names[0], tensor)
-        prefixes = {f"{OPTIMIZER}{name}/": tensor for name, (_, tensor) in wanted.items()} if optimizer else {}
-        states = {name: (prefix, tensor) for prefix, tensor in prefixes.items() for name in files if name.startswith(prefix)}
-        found: dict[str, torch.Tensor] = {}
-        for file in set(files.values()):
-            here = {name for name in [*wanted, *states] if files[name] == file}
-            if here:
-                found.update(checkpoint.read_tensors(place / file, here))
-        self.load_state_dict({name: found[name] for name in wanted})
-        if optimizer is not None:
-            for name, (prefix, tensor) in states.items():
-                optimizer.state[tensor][name.removeprefix(prefix)] = found[name]
-            for name, value in metadata["optimizer"].items():
-                parameter, _, key = name.rpartition("/")
-                if parameter in wanted:
-                    optimizer.state[wanted[parameter][1]][key] = value
-            for group, saved in zip(optimizer.param_groups, groups, strict=False):
-                group.update({key: tuple(value) if isinstance(group.get(key), tuple) else value
-                              for key, value in saved.items()})
-        for name, one in more.items():
-            one.load_state_dict(others[name])
-        self.steps = metadata["step"]
-
-    def exchange(self, mine: bytes, workers: Sequence[int] | None = None) -> list[bytes]:
-        raise NotImplementedError
-
-
-def _plain(what: str, state: Any) -> Any:
-    """A state as JSON has it. Throws ValueError."""
-
-    def number(value: Any) -> Any:
-        if isinstance(value, torch.Tensor) and value.numel() == 1:
-            return value.item()
-        raise TypeError(f"a {type(value).__name__}")
-
-    try:
-        return json.loads(json.dumps(state, default=number))
-    except TypeError as error:
-        raise ValueError(f"{what}: its state holds {error}, and a checkpoint keeps numbers, words and lists of "
-                         f"them") from None
 
 
 def _packed(value: Any) -> bytes:

@@ -28,6 +28,7 @@ class Saver:
         rank = self.pipe.transport.worker
         files = self._files(shard)
         if rank == 0:
+            common = {**common, "optimizer": type(self.optimizer).__name__}
             groups = [{k: v for k, v in group.items() if k != "params"} for group in self.optimizer.param_groups]
             files[checkpoint.COMMON] = {**common, "param_groups": groups, "step": self.pipe.steps}
         save = self.pipe.agreed(uuid.uuid4().hex)
@@ -56,14 +57,27 @@ class Saver:
                     held[file.rpartition("-")[0]].update(checkpoint.read(folder, file, marker, complete))
         if not common:
             raise OSError(f"{folder}: {checkpoint.COMMON} is missing")
+        self._check(folder, markers, common)
         self._take(folder, held)
-        if len(common["param_groups"]) != len(self.optimizer.param_groups):
-            raise ValueError(f"{folder}: the optimizer had {len(common['param_groups'])} group(s) of parameters, and has "
-                             f"{len(self.optimizer.param_groups)}")
         for group, saved in zip(self.optimizer.param_groups, common["param_groups"], strict=True):
             group.update(saved)
         self.pipe.steps = common["step"]
         return common
+
+    def _check(self, folder: Path, markers: list[dict[str, Any]], common: dict[str, Any]) -> None:
+        """Throws OSError if the checkpoint is of another model or optimizer."""
+        saved = {name for marker in markers for file, names in marker["written"].items()
+                 if file.startswith(("opt-fp32-params-", "buffers-")) for name in names}
+        unexpected = self.pipe.compare_names(saved)[1]
+        if unexpected:
+            raise OSError(f"{folder}: the checkpoint has '{unexpected[0]}', which the model does not have")
+        here = type(self.optimizer).__name__
+        if common.get("optimizer") != here:
+            raise OSError(f"{folder}: the checkpoint's optimizer is {common.get('optimizer', 'not named')}, and this one is "
+                          f"{here}")
+        if len(common["param_groups"]) != len(self.optimizer.param_groups):
+            raise OSError(f"{folder}: the optimizer had {len(common['param_groups'])} group(s) of parameters, and has "
+                          f"{len(self.optimizer.param_groups)}")
 
     def _take(self, folder: Path, held: dict[str, dict[str, Any]]) -> None:
         found = {**held["opt-fp32-params"], **held["buffers"]}

@@ -1,0 +1,273 @@
+"""What Pipeline.load() reads. Everything is read and checked on all workers before anything changes on one of them."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from hetu import _hetu
+from hetu.torch import checkpoint, optimizer_states
+from hetu.torch.optimizer_states import prefix_of
+from hetu.torch.plain_values import decode
+from hetu.torch.saving import KIND, VERSION, check_more, part_state, refuse_old
+
+if TYPE_CHECKING:
+    from hetu.torch.state import StateOfPipeline
+
+
+class Checkpoint:
+    """An opened checkpoint of hetu.torch: its tensors by name and state, and what its manifest says beside them."""
+
+    def __init__(self, folder: str) -> None:
+        refuse_old(folder)
+        self.reader = _hetu.CheckpointReader(folder)
+        self.folder: str = self.reader.folder
+        self.step: int = self.reader.step
+        self.run = self._checked_run()
+        self.rows = {(name, state): (number, dtype, shape) for number, (name, state, dtype, shape, _)
+                     in enumerate(self.reader.tensors)}
+        self.states: dict[str, list[str]] = {}  # by parameter
+        for name, state in self.rows:
+            if state:
+                self.states.setdefault(name, []).append(state)
+
+    def _checked_run(self) -> dict[str, Any]:
+        run = json.loads(self.reader.run)
+        if run.get("kind") != KIND:
+            raise OSError(f"{self.folder}: a checkpoint, but not of hetu.torch; hetu.Executor reads the checkpoints of "
+                          f"graphs")
+        if run.get("version") != VERSION:
+            raise OSError(f"{self.folder}: version {run.get('version')!r} of hetu.torch's checkpoints; this hetu.torch "
+                          f"reads version {VERSION}")
+        expected = {"optimizers": dict, "more": dict, "index": int}
+        wrong = [key for key, kind in expected.items() if not isinstance(run.get(key), kind)]
+        if wrong or self.step < 0:
+            raise OSError(f"{self.folder}: its manifest says {wrong[0] if wrong else 'the step'} wrongly; it is damaged")
+        path = os.path.join(self.folder, checkpoint.INDEX)
+        with open(path, "rb") as file:
+            if _hetu.crc32c(file.read()) != run["index"]:
+                raise OSError(f"{path}: its checksum is not the one that the manifest states; the file is damaged")
+        return run
+
+    def weights(self) -> set[str]:
+        """Returns the names of all parameters and buffers."""
+        return {name for name, state in self.rows if not state}
+
+    def dtype(self, name: str, state: str = "") -> torch.dtype:
+        """Returns PyTorch's dtype of a tensor."""
+        return checkpoint.dtype_named(self.reader.folder, name, self.rows[name, state][1])
+
+    def shape(self, name: str, state: str = "") -> list[int]:
+        """Returns the shape of a tensor."""
+        return list(self.rows[name, state][2])
+
+    def read(self, name: str, state: str = "") -> torch.Tensor:
+        """Returns a new tensor. Throws OSError if it is not there or damaged."""
+        if (name, state) not in self.rows:
+            raise OSError(f"{self.folder}: has no '{name}#{state}', which its manifest names")
+        number = self.rows[name, state][0]
+        return checkpoint.read_tensor(self.reader, number, self.dtype(name, state), self.shape(name, state))
+
+
+class Loaded:
+    """What a worker has read of a checkpoint. `skipped` says what the model, optimizers or other objects and the checkpoint
+    don't have in common."""
+
+    def __init__(self, pipe: StateOfPipeline, folder: str) -> None:
+        self.pipe = pipe
+        self.skipped: list[str] = []
+        self.source = Checkpoint(folder)
+        self.weights: list[tuple[torch.Tensor, torch.Tensor]] = []
+        self.optimizers: list[tuple[torch.optim.Optimizer, dict[str, Any]]] = []
+        self.more: list[tuple[Any, Any]] = []
+        self.own = dict(pipe.own_by_name())
+
+    def read(self, optimizers: Mapping[str, torch.optim.Optimizer], described: optimizer_states.Described,
+             more: Mapping[str, Any]) -> None:
+        """Reads this worker's part. Throws OSError for what is damaged."""
+        self._read_weights()
+        self._check_optimizers(described)
+        for name, one in optimizers.items():
+            if name in self.source.run["optimizers"] and not self._differs(name, described[name]):
+                self.optimizers.append((one, self._optimizer_state(name, one)))
+        saved = self.source.run["more"]
+        for name, one in more.items():
+            if name in saved:
+                self.more.append((one, self._more_state(name)))
+            else:
+                self.skipped.append(f"the checkpoint has no state of '{name}': it was saved with "
+                                    f"{', '.join(map(repr, sorted(saved))) or 'nothing'} beside the optimizer")
+        for name in sorted(set(saved) - set(more)) if optimizers else ():
+            self.skipped.append(f"the checkpoint has the state of '{name}' too; pass {name}=, as save() was given it")
+
+    def apply(self) -> None:
+        """Changes the model, the optimizers and the other objects."""
+        with torch.no_grad():
+            for tensor, found in self.weights:
+                tensor.copy_(found)
+        self.weights.clear()
+        for optimizer, state in self.optimizers:
+            optimizer.load_state_dict(state)
+            _keep_dtypes(optimizer, state["state"])
+        for one, state in self.more:
+            one.load_state_dict(state)
+        self.pipe.steps = self.source.step
+
+    # ---- weights ----
+
+    def _read_weights(self) -> None:
+        source, pipe = self.source, self.pipe
+        missing, unexpected = pipe.compare_names(source.weights())
+        if missing:
+            self.skipped.append(f"the checkpoint has no '{missing[0]}'{_others(missing)}, which the model has")
+        if unexpected:
+            self.skipped.append(f"the checkpoint has '{unexpected[0]}'{_others(unexpected)}, which the model does not have")
+        for names, tensor in pipe.own_tensors(first_copies=False):
+            name = next((name for name in names if (name, "") in source.rows), None)
+            if name is None:
+                continue
+            if source.shape(name) != list(tensor.shape):
+                self.skipped.append(f"'{name}' is {source.shape(name)} in the checkpoint and {list(tensor.shape)} here")
+                continue
+            if source.dtype(name) != tensor.dtype:
+                self.skipped.append(f"'{name}' is {_text(source.dtype(name))} in the checkpoint and {_text(tensor.dtype)} "
+                                    f"here; strict=False converts it")
+            self.weights.append((tensor, source.read(name)))
+
+    # ---- optimizers ----
+
+    def _check_optimizers(self, described: optimizer_states.Described) -> None:
+        saved = self.source.run["optimizers"]
+        if not described:
+            return
+        if not saved:
+            self.skipped.append("the checkpoint has no state of an optimizer: save() was given none")
+            return
+        if set(saved) != set(described):
+            self.skipped.append(f"the checkpoint has {_named(saved)}, and load() was given {_named(described)}; give the "
+                                f"optimizers as save() was given them")
+        for name in sorted(set(saved) & set(described)):
+            text = self._differs(name, described[name])
+            if text:
+                self.skipped.append(text)
+
+    def _differs(self, name: str, here: Mapping[str, Any]) -> str:
+        """Returns how an optimizer is not the one that was saved, or ""."""
+        saved, what = self.source.run["optimizers"][name], optimizer_states.label(name)
+        if saved["class"] != here["class"]:
+            return f"the checkpoint's {what} is {saved['class']}, and this one is {here['class']}"
+        if len(saved["groups"]) != len(here["groups"]):
+            return (f"the checkpoint's {what} has {len(saved['groups'])} group(s) of parameters, this one "
+                    f"{len(here['groups'])}")
+        for number, (there, mine) in enumerate(zip(saved["groups"], here["groups"], strict=True)):
+            apart = sorted(set(there["params"]) ^ set(mine["params"]))
+            if apart:
+                side = "the checkpoint" if apart[0] in there["params"] else "this one"
+                return f"'{apart[0]}'{_others(apart)} is in group {number} of the {what} in {side} alone"
+        return ""
+
+    def _optimizer_state(self, name: str, optimizer: torch.optim.Optimizer) -> dict[str, Any]:
+        """Returns what the optimizer's load_state_dict() takes, of this worker's parameters."""
+        saved, prefix = self.source.run["optimizers"][name], prefix_of(name)
+        names = {id(tensor): known[0] for known, tensor in self.pipe.own_tensors(first_copies=False)}
+        states: dict[int, dict[str, Any]] = {}
+        groups: list[dict[str, Any]] = []
+        number = 0
+        for group, there in zip(optimizer.param_groups, saved["groups"], strict=True):
+            options = decode(there["options"], self._no_tensor)
+            groups.append({**options, "params": list(range(number, number + len(group["params"])))})
+            for parameter in group["params"]:
+                state = self._parameter_state(names[id(parameter)], prefix, saved["values"])
+                if state:
+                    states[number] = state
+                number += 1
+        return {"state": states, "param_groups": groups}
+
+    def _parameter_state(self, name: str, prefix: str, values: Mapping[str, Any]) -> dict[str, Any]:
+        read: set[str] = set()
+
+        def stored(path: str) -> torch.Tensor:
+            read.add(prefix + path)
+            return self.source.read(name, prefix + path)
+
+        state = dict(decode(values.get(name, {}), stored))
+        for full in self.source.states.get(name, []):
+            key = full.removeprefix(prefix)
+            if full.startswith(prefix) and "/" not in key and full not in read:
+                state[key] = self.source.read(name, full)
+        return state
+
+    def _no_tensor(self, path: str) -> torch.Tensor:
+        raise OSError(f"{self.source.folder}: its manifest has a stored tensor '{path}' as an option of an optimizer")
+
+    # ---- other objects ----
+
+    def _more_state(self, name: str) -> Any:
+        def part(path: str) -> dict[str, torch.Tensor]:
+            state = part_state(name, path)
+            return {known: self.source.read(known, state) for known in self.own if (known, state) in self.source.rows}
+
+        return decode(self.source.run["more"][name], lambda path: self.source.read(f"{KIND}/{name}", path), part)
+
+
+def _keep_dtypes(optimizer: torch.optim.Optimizer, states: Mapping[int, Mapping[str, Any]]) -> None:
+    """Optimizer.load_state_dict() casts states to the dtype of their parameter. What the optimizer had kept in another
+    dtype, such as float32 moments of bfloat16 parameters, would lose bits."""
+    parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+    for number, state in states.items():
+        held = optimizer.state[parameters[number]]
+        for key, value in state.items():
+            now = held.get(key)
+            if isinstance(value, torch.Tensor) and isinstance(now, torch.Tensor) and now.dtype != value.dtype:
+                held[key] = value.to(now.device)
+
+
+def _named(optimizers: Mapping[str, Any]) -> str:
+    return "a single optimizer" if set(optimizers) == {""} else f"optimizers {sorted(optimizers)}"
+
+
+def _others(names: list[str]) -> str:
+    return f" and {len(names) - 1} more" if len(names) > 1 else ""
+
+
+def _text(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")
+
+
+def load(pipe: StateOfPipeline, folder: str | os.PathLike[str], given: optimizer_states.Optimizers, strict: bool,
+         more: Mapping[str, Any]) -> list[str]:
+    """Pipeline.load."""
+    pipe.check_one("load")
+    place = os.path.abspath(folder)
+
+    def begin() -> tuple[dict[str, torch.optim.Optimizer], str]:
+        optimizers = optimizer_states.by_name(given)
+        for name, one in more.items():
+            check_more(name, one, optimizers)
+        return optimizers, json.dumps(optimizer_states.describe(pipe, optimizers))
+
+    optimizers, text = pipe.together(begin, ValueError)
+    texts = [one.decode() for one in pipe.exchange(text.encode())]
+    count = len(texts) // pipe.pipelines if pipe.averages else len(texts)  # options may differ between averaging pipelines
+    first = pipe.pipeline * count if pipe.averages else 0
+    described = pipe.together(lambda: optimizer_states.merged(pipe, texts[first:first + count]), ValueError)
+
+    def read() -> Loaded:
+        loaded = Loaded(pipe, place)
+        loaded.read(optimizers, described, more)
+        if strict and loaded.skipped:
+            raise OSError(f"{place}: {'; '.join(loaded.skipped)}. With strict=False what fits is loaded")
+        return loaded
+
+    loaded = pipe.together(read)
+    seen = [one.decode() for one in pipe.exchange(f"{loaded.source.step} {loaded.source.reader.checksum}".encode())]
+    for worker, other in enumerate(seen):
+        if other != seen[0]:
+            raise OSError(f"{place}: worker {worker} has read another checkpoint than worker 0 (step and checksum {other} "
+                          f"and {seen[0]}): give a folder that all workers share, and save nothing there meanwhile")
+    pipe.together(loaded.apply, ValueError)
+    return loaded.skipped
