@@ -14,6 +14,7 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from hetu.torch.cuts import Stage
+from hetu.torch.recording import RecordingError
 from hetu.torch.values import MessageForm, TensorSpec, flatten, spec_of, unflatten
 
 
@@ -149,6 +150,8 @@ def _run(stage: Stage, number: int, likeness: _Likenesses, value: Any) -> Any:
     before, stage.before = stage.before, lambda piece: None  # nothing is drawn
     try:
         return torch.func.functional_call(stage, names, (value,), tie_weights=False)
+    except RecordingError:  # which names the user's line
+        raise
     except Exception as error:
         kinds = ", ".join(type(piece).__name__ for piece in stage.pieces)
         text = " ".join(str(error).split())

@@ -1,0 +1,303 @@
+"""Pieces of a model whose forward is recorded (see recording.py): each runs its part of the list of calls.
+
+Which piece owns a module or parameter is decided once, by the recording of an example. Inputs of another form are recorded
+when they come up first, on each worker for itself, and cut at the same modules. A piece hands on the key of the form beside
+its tensors, so that the next piece takes its part of the same recording.
+"""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import nn
+
+from hetu.torch.recording import Call, FormKey, Program, RecordingError, Slot, Subject
+from hetu.torch.values import flatten, unflatten
+
+_MOST_FORMS = 64  # recordings that are kept; an older form is recorded anew
+
+# Functions of no parameters and no randomness: what they make of the batch alone (masks, positions) is computed again where
+# it is read, since every worker has the batch, and isn't sent.
+_CHEAP = frozenset("""arange ones zeros full tensor ones_like zeros_like full_like new_ones new_zeros new_full empty view
+    reshape expand expand_as unsqueeze squeeze flatten unflatten transpose permute t contiguous clone detach __getitem__ to
+    bool int long float double
+    half bfloat16 type type_as logical_and logical_or logical_not __and__ __or__ __xor__ __invert__ bitwise_and
+    bitwise_or bitwise_not eq ne lt le gt ge __eq__ __ne__ __lt__ __le__ __gt__ __ge__ add sub mul div neg __add__ __radd__
+    __sub__ __rsub__ __mul__ __rmul__ __truediv__ __neg__ rsub cumsum sum masked_fill where tril triu cat stack chunk split
+    unbind repeat roll pad min max minimum maximum clamp diff nonzero one_hot repeat_interleave broadcast_to movedim swapaxes
+    __get__ narrow select index_select any all floor_divide __floordiv__ __mod__ remainder""".split())
+
+
+@dataclasses.dataclass
+class _Part:
+    """What one piece does for inputs of one form."""
+
+    imports: list[int]
+    calls: list[Call]
+    frees: list[list[int]]  # by call: slots that no later call reads
+    exports: list[int]
+
+
+@dataclasses.dataclass
+class _Cut:
+    """A recording, cut."""
+
+    program: Program
+    parts: list[_Part]
+    modules: list[set[str]]  # by piece: modules that it calls
+    tensors: list[set[str]]  # by piece: parameters and buffers that it reads itself
+
+
+class Recording:
+    """A model with the modules that it is cut at, and its recordings by form. Copies of a piece share it."""
+
+    def __init__(self, subject: Subject, at: Sequence[str], example: Any, owned: dict[str, nn.Module]) -> None:
+        self.subject, self.at = subject, list(at)
+        self.owned = owned  # modules of the model by name
+        self.cuts: collections.OrderedDict[FormKey, _Cut] = collections.OrderedDict()
+        self.home: dict[str, int] = {}  # module with parameters or buffers -> its piece
+        first = self.cut(FormKey(example, subject.model.training))
+        for number, names in enumerate(first.modules):
+            for name in names:
+                self.home.setdefault(name, number)
+        self.first = first
+
+    def __deepcopy__(self, memo: Any) -> Recording:
+        return self
+
+    def cut(self, key: FormKey) -> _Cut:
+        """Returns the recording for a form, cut at the modules."""
+        if key not in self.cuts:
+            program = self.subject.record(key)
+            self.cuts[key] = _Cutter(program, self.at, self.home, self.owned, type(self.subject.model).__name__).cut()
+            if len(self.cuts) > _MOST_FORMS:
+                self.cuts.popitem(last=False)
+        self.cuts.move_to_end(key)
+        return self.cuts[key]
+
+
+class RecordedPiece(nn.Module):
+    """The calls between two cuts. The first piece is given the batch, the last one returns what the model returns."""
+
+    def __init__(self, recording: Recording, number: int) -> None:
+        super().__init__()
+        self.recording, self.number = recording, number
+        cut = recording.first
+        for name in sorted(cut.modules[number], key=list(recording.owned).index):
+            self.add_module(_key(name), recording.owned[name])
+        model = recording.subject.model
+        for name in sorted(cut.tensors[number]):
+            owner, _, attribute = name.rpartition(".")
+            tensor = getattr(model.get_submodule(owner), attribute)
+            if isinstance(tensor, nn.Parameter):
+                self.register_parameter(_key(name), tensor)
+            else:
+                self.register_buffer(_key(name), tensor)
+
+    def forward(self, value: Any) -> Any:
+        """Runs the calls of this piece."""
+        key = FormKey(value, self.training) if self.number == 0 else value["form"]
+        cut = self.recording.cut(key)
+        part, program = cut.parts[self.number], cut.program
+        if self.number == 0:
+            leaves = flatten(value)[0]
+            held = {slot: leaves[leaf] for slot, leaf in program.inputs.items()}
+        else:
+            held = dict(zip(part.imports, value["values"], strict=True))
+        for call, frees in zip(part.calls, part.frees, strict=True):
+            self._run(call, held, program)
+            for slot in frees:
+                held.pop(slot, None)
+        if self.number < len(cut.parts) - 1:
+            return {"form": key, "values": [held[slot] for slot in part.exports]}
+        leaves = [self._held(leaf.number, held, program) if isinstance(leaf, Slot) else leaf for leaf in program.out_leaves]
+        return unflatten(leaves, program.out_tree)
+
+    def _run(self, call: Call, held: dict[int, Any], program: Program) -> None:
+        given = [self._held(leaf.number, held, program) if isinstance(leaf, Slot) else leaf for leaf in call.leaves]
+        args, kwargs = unflatten(given, call.tree)
+        target = self._module(call.target) if isinstance(call.target, str) else call.target
+        with _mode_of(call):
+            out = target(*args, **kwargs)
+        leaves = flatten(out)[0]
+        for leaf, slot in call.outs.items():
+            held[slot] = leaves[leaf]
+
+    def _module(self, name: str) -> nn.Module:
+        found = self._modules.get(_key(name))
+        if found is None:
+            raise RecordingError(f"module '{name}' is called by piece {self.number} for these inputs, and wasn't for the "
+                                 f"example; give split() an example in which all modules are called")
+        return found
+
+    def _held(self, slot: int, held: dict[int, Any], program: Program) -> Any:
+        if slot in held:
+            return held[slot]
+        if slot in program.constants:
+            return program.constants[slot]
+        name = program.tensors[slot]
+        try:
+            return getattr(self, _key(name))
+        except AttributeError:
+            raise RecordingError(f"'{name}' is read by piece {self.number} for these inputs, and wasn't for the "
+                                 f"example; give split() an example in which all parameters are read") from None
+
+
+def _key(name: str) -> str:
+    """Returns a name under which nn.Module takes a child; it allows no dot."""
+    return name.replace(".", "/")
+
+
+def _mode_of(call: Call) -> Any:
+    if call.state is None:
+        return contextlib.nullcontext()
+    grad, autocast, dtype = call.state
+    stack = contextlib.ExitStack()
+    if not grad:
+        stack.enter_context(torch.no_grad())
+    stack.enter_context(torch.autocast("cpu", dtype=dtype, enabled=autocast))
+    return stack
+
+
+class _Cutter:
+    """Distributes the calls of a program over pieces."""
+
+    def __init__(self, program: Program, at: Sequence[str], home: dict[str, int], owned: dict[str, nn.Module],
+                 model: str) -> None:
+        self.program, self.at, self.home, self.owned, self.model = program, at, dict(home), owned, model
+        self.maker: dict[int, int] = {slot: n for n, call in enumerate(program.calls) for slot in call.outs.values()}
+        self.outside = {*program.inputs, *program.constants, *program.tensors}
+        shared: dict[int, list[int]] = {}
+        for slot, storage in program.storages.items():
+            shared.setdefault(storage, []).append(slot)
+        self.changed = {other for call in program.calls for slot in call.changes
+                        for other in shared[program.storages[slot]]}
+        self.shared = shared
+
+    def cut(self) -> _Cut:
+        """Returns the pieces' parts."""
+        count = len(self.at) + 1
+        self.piece = self._pieces_of_calls()
+        wanted = [self._wanted(number) for number in range(count)]
+        imports: list[list[int]] = [[] for _ in range(count)]
+        for number in range(count - 1, 0, -1):
+            later = imports[number + 1] if number + 1 < count else []
+            needed = {*self._imported(wanted[number], number), *(s for s in later if self._made_in(s) < number)}
+            imports[number] = sorted(needed)
+        parts = []
+        for number in range(count):
+            exports = imports[number + 1] if number + 1 < count else []
+            calls = [self.program.calls[n] for n in sorted(wanted[number])]
+            self._copy_changed(calls, number, imports)
+            frees = _frees(calls, exports, self.program if not exports else None)
+            parts.append(_Part(imports[number], calls, frees, exports))
+        modules = [{c.target for c in part.calls if isinstance(c.target, str)} for part in parts]
+        reads = [{s for c in part.calls for s in c.reads} for part in parts]
+        reads[-1] |= {leaf.number for leaf in self.program.out_leaves if isinstance(leaf, Slot)}
+        tensors = [{self.program.tensors[s] for s in slots if s in self.program.tensors} for slots in reads]
+        return _Cut(self.program, parts, modules, tensors)
+
+    def _pieces_of_calls(self) -> list[int]:
+        begins = []
+        for name in self.at:
+            calls = [n for n, call in enumerate(self.program.calls) if call.target == name]
+            if len(calls) != 1 or not self.program.calls[calls[0]].reads:
+                count = f"{len(calls)} times in forward{', on no value' if len(calls) == 1 else ''}"
+                raise ValueError(f"'{name}' is called {count}: a model is cut at a module that is called once, on what the "
+                                 f"part before gives")
+            begins.append(calls[0])
+        begins.sort()
+        piece: list[int] = []
+        for n, call in enumerate(self.program.calls):
+            number = sum(begin <= n for begin in begins)
+            home = self._home(call.target, number)
+            if home > number:
+                raise RecordingError(f"{self.model}: '{call.target}' is called by piece {number} for these inputs, at "
+                                     f"{call.line}, and its parameters are in piece {home}, as the example has it")
+            if home < number:  # called again: there, if what it is given is there
+                piece.append(number)
+                if any(not self._is_from_batch(s) and self._made_in_call(s, piece) > home for s in call.reads):
+                    raise ValueError(f"{self.model}: '{call.target}' is called again at {call.line}, behind a cut, and its "
+                                     f"parameters are before it; cut elsewhere, or use a second module and tie its "
+                                     f"parameters (tied=)")
+                piece.pop()
+            piece.append(home)
+        return piece
+
+    def _home(self, target: Any, number: int) -> int:
+        """Returns the piece that owns the parameters of a call's module; the current one if it has none."""
+        if not isinstance(target, str):
+            return number
+        module = self.owned[target]
+        if next(module.parameters(), None) is None and next(module.buffers(), None) is None:
+            return number
+        return self.home.setdefault(target, number)
+
+    def _made_in_call(self, slot: int, piece: Sequence[int]) -> int:
+        return piece[self.maker[slot]] if slot in self.maker else 0
+
+    def _made_in(self, slot: int) -> int:
+        return self._made_in_call(slot, self.piece)
+
+    def _is_from_batch(self, slot: int) -> bool:
+        """Returns whether a value is made of the batch and constants by cheap functions, and never changed in place."""
+        if slot in self.changed or slot in self.program.tensors:
+            return False
+        if slot in self.outside:
+            return True
+        call = self.program.calls[self.maker[slot]]
+        name = getattr(call.target, "__name__", "")
+        return not isinstance(call.target, str) and name in _CHEAP and all(self._is_from_batch(s) for s in call.reads)
+
+    def _wanted(self, number: int) -> set[int]:
+        """Returns the calls of a piece, and those of others that it repeats because they need the batch alone."""
+        found = {n for n, piece in enumerate(self.piece) if piece == number}
+        slots = [s for n in found for s in self.program.calls[n].reads]
+        if number == len(self.at):
+            slots += [leaf.number for leaf in self.program.out_leaves if isinstance(leaf, Slot)]
+        while slots:
+            slot = slots.pop()
+            if slot in self.maker and self.maker[slot] not in found and self._is_from_batch(slot):
+                found.add(self.maker[slot])
+                slots += self.program.calls[self.maker[slot]].reads
+        return found
+
+    def _imported(self, wanted: set[int], number: int) -> set[int]:
+        slots = {s for n in wanted for s in self.program.calls[n].reads}
+        if number == len(self.at):
+            slots |= {leaf.number for leaf in self.program.out_leaves if isinstance(leaf, Slot)}
+        return {s for s in slots if s in self.program.inputs or (s in self.maker and self.maker[s] not in wanted)}
+
+    def _copy_changed(self, calls: list[Call], number: int, imports: list[list[int]]) -> None:
+        """A piece works on a copy of a value of another piece that it changes in place. Refuses a change that another value
+        of an earlier piece would have to show."""
+        for at, call in enumerate(list(calls)):
+            for slot in call.changes:
+                if slot not in imports[number]:
+                    continue
+                later = {s for part in imports[number:] for s in part}
+                others = [s for s in self.shared[self.program.storages[slot]] if s in later and s != slot
+                          and (s not in self.maker or self._made_in(s) < number)]
+                if others:
+                    raise ValueError(f"{self.model}: {call.line} changes a value in place that was made before a cut, and "
+                                     f"a view of it is read behind the cut; change a copy, or cut elsewhere")
+                leaves, tree = flatten(((Slot(slot),), {}))
+                calls.insert(at, Call(torch.clone, leaves, tree, {0: slot}, [], None, call.line))
+
+
+def _frees(calls: Sequence[Call], exports: Sequence[int], program: Program | None) -> list[list[int]]:
+    """Returns for each call the slots that are dead after it."""
+    kept = set(exports)
+    if program is not None:
+        kept |= {leaf.number for leaf in program.out_leaves if isinstance(leaf, Slot)}
+    frees: list[list[int]] = []
+    for call in reversed(calls):
+        dead = ({*call.reads, *call.outs.values()}) - kept
+        kept |= dead
+        frees.append(sorted(dead))
+    return frees[::-1]

@@ -1,0 +1,322 @@
+"""Records one forward of a model as a list of calls: torch functions, and modules that are called as they are.
+
+The forward runs once as ordinary Python on tensors without elements, so whatever depends on shapes, on arguments or on
+`self.training` is simply taken: loops, asserts, `if targets is not None`. The list holds for inputs of one form (see
+FormKey); inputs of another form are recorded anew. torch.export would also follow such code, but it takes modules apart into
+operators, which loses their hooks, their training mode and their identity.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import threading
+import traceback
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import nn
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import _disable_current_modes
+
+from hetu.torch.values import TensorSpec, flatten, spec_of, unflatten
+from hetu.torch.without_values import DATA_DEPENDENT, run_on_made_up_values
+
+_HERE = os.path.dirname(os.path.abspath(__file__))
+_TORCH = os.path.dirname(os.path.abspath(torch.__file__))
+
+
+@dataclasses.dataclass(frozen=True)
+class Slot:
+    """Stands for a tensor in the arguments of a call."""
+
+    number: int
+
+
+@dataclasses.dataclass
+class Call:
+    """One recorded call."""
+
+    target: Any  # a function, or the name of a module
+    leaves: list[Any]  # of (args, kwargs), with slots in place of tensors
+    tree: Any
+    outs: dict[int, int]  # output leaf -> slot
+    changes: list[int]  # slots whose tensors the call changes in place
+    state: tuple[bool, bool, torch.dtype] | None  # grad mode and autocast, where the forward itself has set them
+    line: str  # of the user's source
+
+    @property
+    def reads(self) -> list[int]:
+        """Returns the slots among the arguments."""
+        return [leaf.number for leaf in self.leaves if isinstance(leaf, Slot)]
+
+
+@dataclasses.dataclass
+class Program:
+    """A recorded forward."""
+
+    calls: list[Call]
+    inputs: dict[int, int]  # slot -> input leaf
+    tensors: dict[int, str]  # slot -> name of the parameter or buffer that the forward reads itself
+    constants: dict[int, torch.Tensor]  # slot -> a tensor that is neither
+    storages: dict[int, int]  # slot -> which slots share memory
+    out_leaves: list[Any]
+    out_tree: Any
+
+
+class FormKey:
+    """Everything that a recording depends on: shapes and types of the inputs, their other values, and modes."""
+
+    def __init__(self, value: Any, training: bool) -> None:
+        leaves, self.tree = flatten(value)
+        self.leaves = [spec_of(leaf) if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves]
+        self.training = training
+        self.autocast = _autocast()
+        self.text = repr((self.leaves, str(self.tree), training, self.autocast))
+
+    def __hash__(self) -> int:
+        return hash(self.text)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, FormKey) and other.text == self.text
+
+    def __repr__(self) -> str:
+        return self.text
+
+
+def _autocast() -> tuple[bool, torch.dtype]:
+    return torch.is_autocast_enabled("cpu"), torch.get_autocast_dtype("cpu")
+
+
+def user_line(frames: Iterable[traceback.FrameSummary]) -> str:
+    """Returns 'file.py:12 (code)' of the innermost frame that belongs neither to PyTorch nor to Hetu."""
+    for frame in reversed(list(frames)):
+        if not frame.filename.startswith((_HERE, _TORCH, "<")):
+            return f"{os.path.basename(frame.filename)}:{frame.lineno} ({frame.line})"
+    return "an unknown line"
+
+
+class RecordingError(ValueError):
+    """A forward that can't be recorded."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Subject:
+    """A model, the way it is called, and which of its modules are entered instead of being called as they are."""
+
+    model: nn.Module
+    call: Callable[[nn.Module, Any], Any]  # calls the model with a value
+    entered: frozenset[int]  # identities of the modules that hold cuts
+    names: Mapping[int, str]  # identity of a module -> its first name
+
+    def record(self, key: FormKey) -> Program:
+        """Records the forward for inputs of a form. Throws RecordingError, which names the user's source line."""
+        with _disable_current_modes():
+            mode = FakeTensorMode(allow_non_fake_inputs=True)
+            likenesses: dict[int, torch.Tensor] = {}
+            tensors = {}
+            for name, tensor in [*self.model.named_parameters(remove_duplicate=False),
+                                 *self.model.named_buffers(remove_duplicate=False)]:
+                if id(tensor) not in likenesses:
+                    likenesses[id(tensor)] = _likeness(mode, tensor)
+                tensors[name] = likenesses[id(tensor)]
+            given = [_without_elements(mode, leaf) if isinstance(leaf, TensorSpec) else leaf for leaf in key.leaves]
+            recorder = _Recorder(self, mode, {id(tensor): name for name, tensor in reversed(tensors.items())}, given)
+            try:
+                with recorder.installed(), _training(self, key.training):
+                    out = torch.func.functional_call(_Caller(self), {f"model.{n}": t for n, t in tensors.items()},
+                                                     (unflatten(given, key.tree),), tie_weights=False)
+                return recorder.program(out)
+            except RecordingError:
+                raise
+            except Exception as error:
+                line = user_line(traceback.extract_tb(error.__traceback__))
+                text = " ".join(str(error).split())[:300]
+                reason = ("its value is needed, and a forward is recorded without values; move the code into a module "
+                          "that holds no cut" if isinstance(error, DATA_DEPENDENT) else f"{type(error).__name__}: {text}")
+                raise RecordingError(f"{type(self.model).__name__}: forward can't be recorded at {line}: "
+                                     f"{reason}") from error
+
+
+class _Caller(nn.Module):
+    """Calls the model as the subject says; a module only so that functional_call can be used."""
+
+    def __init__(self, subject: Subject) -> None:
+        super().__init__()
+        self.model, self.way = subject.model, subject.call
+
+    def forward(self, value: Any) -> Any:
+        """Returns what the model gives."""
+        return self.way(self.model, value)
+
+
+@contextmanager
+def _training(subject: Subject, training: bool) -> Iterator[None]:
+    """Sets the training mode of the entered modules, whose forward is recorded."""
+    entered = [module for module in subject.model.modules() if id(module) in subject.entered]
+    before = [module.training for module in entered]
+    for module in entered:
+        module.training = training
+    try:
+        yield
+    finally:
+        for module, mode in zip(entered, before, strict=True):
+            module.training = mode
+
+
+def _likeness(mode: FakeTensorMode, tensor: torch.Tensor) -> torch.Tensor:
+    with mode:
+        like = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype,
+                                   device="cpu" if tensor.is_meta else tensor.device)
+    return like.requires_grad_(tensor.requires_grad)
+
+
+def _without_elements(mode: FakeTensorMode, spec: TensorSpec) -> torch.Tensor:
+    with mode:
+        if spec.order is None:
+            return torch.empty(spec.shape, dtype=spec.dtype)
+        back = sorted(range(len(spec.order)), key=spec.order.__getitem__)
+        return torch.empty([spec.shape[d] for d in spec.order], dtype=spec.dtype).permute(back)
+
+
+class _Recorder(TorchFunctionMode):
+    """Sees every torch function that the forward calls, and, while installed, every module call of this thread."""
+
+    def __init__(self, subject: Subject, mode: FakeTensorMode, names: Mapping[int, str], given: list[Any]) -> None:
+        super().__init__()
+        self.subject, self.mode, self.names = subject, mode, names
+        self.thread = threading.get_ident()
+        self.inside = False  # of a module that is called as it is
+        self.slots: dict[int, int] = {}  # identity of a tensor -> slot of what it holds now
+        self.kept: list[Any] = []  # keeps identities from being reused
+        self.result = Program([], {}, {}, {}, {}, [], None)
+        self.count = 0
+        self.ambient = (torch.is_grad_enabled(), *_autocast())
+        for number, leaf in enumerate(given):
+            if isinstance(leaf, torch.Tensor):
+                self.result.inputs[self._new_slot(leaf)] = number
+
+    @contextmanager
+    def installed(self) -> Iterator[None]:
+        """Intercepts calls of modules, as torch.fx does while it traces."""
+        original = nn.Module.__call__
+
+        def call(module: nn.Module, *args: Any, **kwargs: Any) -> Any:
+            name = self.subject.names.get(id(module))
+            if self.inside or name is None or id(module) in self.subject.entered or self.thread != threading.get_ident():
+                return original(module, *args, **kwargs)
+            return self._call_as_it_is(name, module, args, kwargs, original)
+
+        nn.Module.__call__ = call  # type: ignore[method-assign,assignment]
+        try:
+            with self:
+                yield
+        finally:
+            nn.Module.__call__ = original  # type: ignore[method-assign]
+
+    def _call_as_it_is(self, name: str, module: nn.Module, args: Any, kwargs: Any, original: Any) -> Any:
+        self.inside = True
+        try:
+            try:
+                with self.mode:
+                    out = original(module, *args, **kwargs)
+            except DATA_DEPENDENT:
+                out = run_on_made_up_values(module, args, kwargs, self.mode)
+        finally:
+            self.inside = False
+        self._note(name, args, kwargs, out)
+        return out
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if self.inside:
+            return func(*args, **kwargs)
+        if func is torch.Tensor.__iter__:  # which returns an iterator, whose tensors could not be seen
+            func, args, kwargs = torch.unbind, (args[0],), {}
+            out = func(*args)
+            self._note(func, args, kwargs, out)
+            return iter(out)
+        name = getattr(func, "__name__", "")
+        if name == "__set__":
+            raise self._error("it assigns to an attribute of a tensor")
+        changes = _changed(name, args, kwargs)
+        if any(not isinstance(t, FakeTensor) for t in changes) and any(isinstance(t, FakeTensor) for t in flatten(args)[0]):
+            for tensor in changes:  # a tensor of constants becomes one of unknown values
+                if not isinstance(tensor, FakeTensor):
+                    torch.utils.swap_tensors(tensor, self.mode.from_tensor(tensor.clone()))
+        out = func(*args, **kwargs)
+        if changes or any(isinstance(leaf, torch.Tensor) for leaf in flatten(out)[0]):
+            self._note(func, args, kwargs, out, changes)
+        return out
+
+    def _note(self, target: Any, args: Any, kwargs: Any, out: Any, changes: Iterable[torch.Tensor] = ()) -> None:
+        leaves, tree = flatten((args, kwargs))
+        changed = [self._slot(tensor) for tensor in changes]
+        leaves = [Slot(self._slot(leaf)) if isinstance(leaf, torch.Tensor) else self._plain(leaf) for leaf in leaves]
+        outs = {number: self._new_slot(leaf) for number, leaf in enumerate(flatten(out)[0])
+                if isinstance(leaf, torch.Tensor)}
+        state = (torch.is_grad_enabled(), *_autocast())
+        self.result.calls.append(Call(target, leaves, tree, outs, changed, None if state == self.ambient else state,
+                                      user_line(traceback.extract_stack())))
+
+    def _new_slot(self, tensor: torch.Tensor) -> int:
+        self.count += 1
+        self.slots[id(tensor)] = self.count
+        self.kept.append(tensor)
+        self.result.storages[self.count] = tensor.untyped_storage()._cdata
+        return self.count
+
+    def _slot(self, tensor: torch.Tensor) -> int:
+        if id(tensor) in self.slots:
+            return self.slots[id(tensor)]
+        if id(tensor) in self.names:
+            slot = self._new_slot(tensor)
+            self.result.tensors[slot] = self.names[id(tensor)]
+            return slot
+        if isinstance(tensor, FakeTensor):
+            raise self._error("it reads a tensor that came from no recorded call, such as the result of an "
+                              "autograd.Function or of an extension")
+        slot = self._new_slot(tensor)
+        self.result.constants[slot] = tensor
+        return slot
+
+    def _plain(self, leaf: Any) -> Any:
+        """Returns a value that is part of the recording. Refuses one that holds tensors where they can't be seen."""
+        if _hides_tensors(leaf):
+            raise self._error(f"a {type(leaf).__name__}, which holds tensors, is passed; pass tensors, or dicts, tuples, "
+                              f"lists or dataclasses of them (transformers: use_cache=False)")
+        return leaf
+
+    def _error(self, text: str) -> RecordingError:
+        line = user_line(traceback.extract_stack())
+        return RecordingError(f"{type(self.subject.model).__name__}: forward can't be recorded at {line}: {text}; move "
+                              f"the code into a module that holds no cut")
+
+    def program(self, out: Any) -> Program:
+        """Returns the recording, given what the forward has returned."""
+        leaves, tree = flatten(out)
+        self.result.out_leaves = [Slot(self._slot(leaf)) if isinstance(leaf, torch.Tensor) else self._plain(leaf)
+                                  for leaf in leaves]
+        self.result.out_tree = tree
+        return self.result
+
+
+def _changed(name: str, args: Any, kwargs: Any) -> list[torch.Tensor]:
+    """Returns the tensors that a function of this name changes in place."""
+    found = []
+    in_place = name.endswith("_") and not name.endswith("__")
+    if in_place or name == "__setitem__" or (name.startswith("__i") and name not in ("__invert__", "__index__", "__int__")):
+        found += [arg for arg in args[:1] if isinstance(arg, torch.Tensor)]
+    out = kwargs.get("out")
+    return found + [leaf for leaf in flatten(out)[0] if isinstance(leaf, torch.Tensor)]
+
+
+def _hides_tensors(leaf: Any) -> bool:
+    if isinstance(leaf, (nn.Module, type)) or callable(leaf) or not hasattr(leaf, "__dict__"):
+        return False
+    return any(isinstance(held, torch.Tensor) for value in vars(leaf).values()
+               for held in flatten(value)[0] + [v for one in flatten(value)[0] if hasattr(one, "__dict__")
+                                                for v in vars(one).values()])

@@ -1,0 +1,56 @@
+"""Modules that need values, such as a mixture of experts, where only the shapes of what they return are asked for.
+
+PyTorch's fake tensors have shapes and no elements. A module that branches on elements, or whose inner shapes depend on them,
+fails on them. It then runs once on made-up numbers; what it returns must have the same shape for all values.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import nn
+from torch._subclasses import fake_tensor
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
+from torch.utils._python_dispatch import _disable_current_modes
+
+from hetu.torch.values import flatten, unflatten
+
+# How fake tensors say that they lack an element.
+DATA_DEPENDENT: tuple[type[Exception], ...] = (
+    fake_tensor.DataDependentOutputException, fake_tensor.DynamicOutputShapeException, GuardOnDataDependentSymNode)
+
+
+def run_on_made_up_values(module: nn.Module, args: Any, kwargs: Any, mode: FakeTensorMode) -> Any:
+    """Calls a module with numbers in place of tensors without elements, and returns its output without elements. Parameters
+    without memory are zeros, of which Linux keeps one page. Buffers and random state are left as they were."""
+    leaves, tree = flatten((args, kwargs))
+    with _disable_current_modes(), torch.random.fork_rng(devices=[]), torch.enable_grad():
+        torch.manual_seed(0)
+        made = [_made_up(leaf) if isinstance(leaf, FakeTensor) else leaf for leaf in leaves]
+        tensors = {name: torch.zeros(tensor.shape, dtype=tensor.dtype).requires_grad_(tensor.requires_grad)
+                   for name, tensor in [*module.named_parameters(remove_duplicate=False),
+                                        *module.named_buffers(remove_duplicate=False)]}
+        given, keywords = unflatten(made, tree)
+        out = torch.func.functional_call(module, tensors, given, keywords, tie_weights=False)
+        same = {id(real): fake for real, fake in zip(made, leaves, strict=True)}
+        out_leaves, out_tree = flatten(out)
+        fakes = []
+        for leaf in out_leaves:
+            if not isinstance(leaf, torch.Tensor):
+                fakes.append(leaf)
+                continue
+            if id(leaf) not in same:
+                with mode:
+                    fake = torch.empty_strided(leaf.shape, leaf.stride(), dtype=leaf.dtype)
+                same[id(leaf)] = fake.requires_grad_(leaf.requires_grad)
+            fakes.append(same[id(leaf)])
+    return unflatten(fakes, out_tree)
+
+
+def _made_up(fake: torch.Tensor) -> torch.Tensor:
+    """Returns numbers of the same form: small random ones, zeros for integers (a valid index), True for booleans."""
+    if fake.dtype.is_floating_point:
+        return torch.randn(fake.shape).to(fake.dtype).requires_grad_(fake.requires_grad)
+    return (torch.ones if fake.dtype == torch.bool else torch.zeros)(fake.shape, dtype=fake.dtype)
