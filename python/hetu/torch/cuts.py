@@ -9,6 +9,8 @@ from typing import Any
 import torch
 from torch import nn
 
+from hetu.torch.containers import refuse_own_forward
+
 
 class CutPoint(nn.Module):
     """Where a module may be cut: gives what it is given. Used once, on all that goes from the part before to the part
@@ -79,10 +81,11 @@ def _pieces(model: Any) -> tuple[nn.Module, list[nn.Module]]:
         model = nn.Sequential(*model)
     if isinstance(model, PiecewiseModel):
         return model.whole, list(model.pieces)
-    if not isinstance(model, nn.Sequential):
-        raise ValueError(f"{type(model).__name__} is no nn.Sequential and no list of modules: give it as a list of "
-                         f"modules that "
-                         f"follow each other, or split it with hetu.torch.blocks")
+    if isinstance(model, (nn.Sequential, nn.ModuleList)):
+        refuse_own_forward(model)
+    else:
+        raise ValueError(f"{type(model).__name__} is no nn.Sequential and no list of modules. Give a list of modules "
+                         f"that follow each other, or hetu.torch.split(model, at=[...], example=inputs)")
     if not any(isinstance(child, CutPoint) for child in model):
         pieces = list(model)
     else:

@@ -9,8 +9,9 @@ from typing import Any
 from torch import nn
 
 from hetu.names import near
+from hetu.torch.containers import refuse_hooks
 from hetu.torch.cuts import PiecewiseModel
-from hetu.torch.recorded import RecordedPiece, Recording
+from hetu.torch.recorded import Recording, pieces_of
 from hetu.torch.recording import RecordingError, Subject
 
 
@@ -29,10 +30,10 @@ def split_by_example(model: nn.Module, at: Sequence[str], example: Any, fixed: M
             raise ValueError(f"{type(model).__name__} has no module '{name}' to be cut at; {near(name, owned)}")
     entered = {"", *(name[:n] for name in at for n, letter in enumerate(name) if letter == ".")}
     modules = {name: model if not name else owned[name] for name in entered}
+    refuse_hooks(modules, type(model).__name__)
     subject = Subject(model, _Call(model, dict(fixed or {}), output), frozenset(id(m) for m in modules.values()),
                       {id(module): name for name, module in owned.items()})
-    recording = Recording(subject, at, example, owned)
-    return PiecewiseModel(model, [RecordedPiece(recording, number) for number in range(len(at) + 1)])
+    return PiecewiseModel(model, pieces_of(Recording(subject, at, example, owned)))
 
 
 class _Call:

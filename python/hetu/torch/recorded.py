@@ -90,14 +90,18 @@ class RecordedPiece(nn.Module):
         cut = recording.first
         for name in sorted(cut.modules[number], key=list(recording.owned).index):
             self.add_module(_key(name), recording.owned[name])
-        model = recording.subject.model
         for name in sorted(cut.tensors[number]):
-            owner, _, attribute = name.rpartition(".")
-            tensor = getattr(model.get_submodule(owner), attribute)
-            if isinstance(tensor, nn.Parameter):
-                self.register_parameter(_key(name), tensor)
-            else:
-                self.register_buffer(_key(name), tensor)
+            self._take(name)
+
+    def _take(self, name: str) -> None:
+        """Makes a parameter or buffer of the model one of this piece's own."""
+        owner, _, attribute = name.rpartition(".")
+        module = self.recording.subject.model.get_submodule(owner)
+        tensor = getattr(module, attribute)
+        if isinstance(tensor, nn.Parameter):
+            self.register_parameter(_key(name), tensor)
+        else:
+            self.register_buffer(_key(name), tensor, persistent=attribute not in module._non_persistent_buffers_set)
 
     def forward(self, value: Any) -> Any:
         """Runs the calls of this piece."""
@@ -146,6 +150,17 @@ class RecordedPiece(nn.Module):
         except AttributeError:
             raise RecordingError(f"'{name}' is read by piece {self.number} for these inputs, and wasn't for the "
                                  f"example; give split() an example in which all parameters are read") from None
+
+
+def pieces_of(recording: Recording) -> list[RecordedPiece]:
+    """Returns the pieces. What the forward doesn't use is kept by the last one, so that a state_dict() has it."""
+    pieces = [RecordedPiece(recording, number) for number in range(len(recording.at) + 1)]
+    model = recording.subject.model
+    held = {id(tensor) for piece in pieces for tensor in [*piece.parameters(), *piece.buffers()]}
+    for name, tensor in [*model.named_parameters(), *model.named_buffers()]:
+        if id(tensor) not in held:
+            pieces[-1]._take(name)
+    return pieces
 
 
 def _key(name: str) -> str:

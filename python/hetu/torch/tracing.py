@@ -14,18 +14,32 @@ import torch
 from torch import fx, nn
 
 from hetu.names import near
+from hetu.torch.containers import refuse_hooks
 from hetu.torch.cuts import CutPoint, PiecewiseModel
+from hetu.torch.example import split_by_example
 
 
-def split(model: nn.Module, at: Sequence[str], inputs: Sequence[str] = ()) -> PiecewiseModel:
-    """The pieces of a model of any class, for a Pipeline: one begins before each of the modules named in `at`, as
-    `model.named_modules()` has them. The model is given a batch as it is or, where `inputs` names keywords of its forward, a
-    dict of them. Nothing in it is changed. Throws ValueError, naming the module: no such module, one that forward does not
-    call just once and with a value, a forward that cannot be traced to where they are called."""
+def split(model: nn.Module, at: Sequence[str], inputs: Sequence[str] = (), example: Any = None) -> PiecewiseModel:
+    """Returns the pieces of a model of any class, for a Pipeline. A piece begins before each module in `at`, named as in
+    `model.named_modules()`. Nothing in the model is changed.
+
+    example: inputs as step() is given them, of any size. A dict holds keywords of forward, a tuple its positional arguments.
+    With an example the forward is recorded (see recording.py), so it may do whatever Python can with shapes and arguments.
+    inputs: without an example, forward is traced by torch.fx. The model is given a batch as it is or, if `inputs` names
+    keywords of its forward, a dict of them.
+
+    Throws ValueError, which names the module or the line of the user's source, if there is no such module, if forward
+    doesn't call it exactly once and with a value, and if forward can't be recorded or traced."""
+    if example is not None:
+        if inputs and (not isinstance(example, Mapping) or set(example) != set(inputs)):
+            raise ValueError(f"inputs {list(inputs)} differ from the example's keys. Leave inputs out")
+        return split_by_example(model, at, example)
     known = [name for name, _ in model.named_modules() if name]
     for name in at:
         if name not in known:
             raise ValueError(f"{type(model).__name__} has no module '{name}' to be cut at; {near(name, known)}")
+    entered = {"", *(name[:n] for name in at for n, letter in enumerate(name) if letter == ".")}
+    refuse_hooks({name: model.get_submodule(name) for name in sorted(entered)}, type(model).__name__)
     called = _Called(model, inputs, {}) if inputs else _Given(model)
     called.cuts = nn.ModuleList(CutPoint() for _ in at)
     graph = _trace_alike(called, _TracerTo(at))
@@ -47,6 +61,8 @@ def split_at_cut_points(model: nn.Module, names: Sequence[str], fixed: Mapping[s
     `fixed` values. Throws ValueError, naming the module: a forward that cannot be traced, CutPoints that are used more or
     less than once."""
     _take_in(model)
+    refuse_hooks({name: module for name, module in model.named_modules()
+                  if _cut_points(module) and not isinstance(module, CutPoint)}, type(model).__name__)
     called = _Called(model, names, fixed)
     graph = _trace_alike(called, _Tracer())
     _check_used_once(called, graph)
@@ -130,8 +146,8 @@ def _trace(called: _Called | _Given, tracer: fx.Tracer) -> fx.Graph:
     except Exception as error:
         text = " ".join(str(error).split())
         raise ValueError(f"{type(called.model).__name__}: its forward cannot be traced from cut to cut: "
-                         f"{type(error).__name__}: {text}; what depends on values goes into a module of its own, without "
-                         f"cuts") from error
+                         f"{type(error).__name__}: {text}; give split() "
+                         f"example=inputs, or put what depends on values into a module of its own, without cuts") from error
 
 
 def _check_used_once(called: _Called, graph: fx.Graph) -> None:
