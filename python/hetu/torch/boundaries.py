@@ -15,6 +15,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 from hetu.torch.cuts import Stage
 from hetu.torch.recording import RecordingError
+from hetu.torch.records import hides_tensors
 from hetu.torch.values import MessageForm, TensorSpec, flatten, spec_of, unflatten
 
 
@@ -93,6 +94,7 @@ def find(stages: Sequence[Stage], batch: Sequence[Any], tree: Any, rows: int, cu
             out_sources = []
             for leaf in out_leaves:
                 if not isinstance(leaf, torch.Tensor):
+                    _refuse_hidden(leaf, stage, number)
                     out_sources.append(Source("constant", value=leaf))
                     continue
                 if id(leaf) not in given:
@@ -119,6 +121,13 @@ def check_rows(stages: Sequence[Stage], find_form: Callable[[int], Form], rows: 
                              f"changes "
                              f"the number of samples; keep the samples a dimension of their own")
     return form
+
+
+def _refuse_hidden(leaf: Any, stage: Stage, number: int) -> None:
+    if hides_tensors(leaf):
+        kinds = ", ".join(type(piece).__name__ for piece in stage.pieces)
+        raise ValueError(f"stage {number} ({kinds}) gives an object of type {type(leaf).__name__}, which holds tensors that can't be found "
+                         f"in it. Give tensors, or tuples, lists, dicts or dataclasses of them")
 
 
 class _Likenesses:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -55,13 +56,14 @@ class Pieces:
         self.order = {name: n for n, name in enumerate(self.whole.state_dict())}
 
     def cut(self, stages: int, first_pieces: Sequence[int] | None) -> list[int]:
-        """The first piece of each stage: as told, or as even as can be."""
+        """Returns the first piece of each stage: as given, or as even as it can be such that every stage has parameters."""
         count = len(self.pieces)
         if count < stages:
             raise ValueError(f"the schedule has {stages} stages, and the model {count} piece(s): {count - 1} cut(s) where "
                              f"{stages - 1} are needed; add CutPoints, or choose fewer stages")
         if first_pieces is None:
-            return [s * count // stages for s in range(stages)]
+            return even_cut([next(piece.parameters(), None) is not None for piece in self.pieces], stages,
+                            [type(piece).__name__ for piece in self.pieces])
         first = list(first_pieces)
         if len(first) != stages or first[0] != 0 or any(a >= b for a, b in zip(first, [*first[1:], count], strict=True)):
             raise ValueError(f"first_pieces {first}: {stages} ascending numbers below {count} are wanted, the first 0")
@@ -71,6 +73,32 @@ class Pieces:
         """The stages that begin with these pieces."""
         ends = [*first[1:], len(self.pieces)]
         return [Stage(self.pieces[a:b], a) for a, b in zip(first, ends, strict=True)]
+
+
+def even_cut(has_parameters: Sequence[bool], stages: int, kinds: Sequence[str]) -> list[int]:
+    """Returns the first piece of each stage. The stages have as many pieces as each other, plus or minus one, unless a stage
+    would have no parameters: then the longest stage is as short as it can be with parameters in each. Warns where there are
+    fewer pieces with parameters than stages, since an optimizer refuses an empty list."""
+    count = len(has_parameters)
+    first = [s * count // stages for s in range(stages)]
+    empty = [s for s, (a, b) in enumerate(zip(first, [*first[1:], count], strict=True)) if not any(has_parameters[a:b])]
+    if not empty or not any(has_parameters):
+        return first
+    if sum(has_parameters) < stages:
+        names = ", ".join(kinds[first[empty[0]]:[*first[1:], count][empty[0]]])
+        warnings.warn(f"stage {empty[0]} ({names}) has no parameters: {sum(has_parameters)} of {count} pieces have some, "
+                      f"for {stages} stages. torch.optim refuses the empty list of its worker; use fewer stages", stacklevel=4)
+        return first
+    # (stages, pieces) -> the longest stage, the sum of squared lengths, the cut
+    best: dict[tuple[int, int], tuple[int, int, list[int]]] = {(0, 0): (0, 0, [])}
+    for stage in range(1, stages + 1):
+        for end in range(stage, count + 1):
+            options = [(max(best[stage - 1, a][0], end - a), best[stage - 1, a][1] + (end - a) ** 2,
+                        [*best[stage - 1, a][2], a])
+                       for a in range(stage - 1, end) if (stage - 1, a) in best and any(has_parameters[a:end])]
+            if options:
+                best[stage, end] = min(options)
+    return best[stages, count][2]
 
 
 def _pieces(model: Any) -> tuple[nn.Module, list[nn.Module]]:

@@ -55,7 +55,7 @@ class Pipeline(StateOfPipeline):
     averaging: a hetu.averaging.Averaging, or the name of its method: pipelines do not sum gradients, but make their own
     updates and average weights in groups of whoever is there; see run().
     first_pieces: with which piece each stage begins; None: as many pieces for each as can be.
-    tied: pairs of names of parameters that two stages share.
+    tied: pairs of names of parameters that shall be one; a parameter that is one object in two stages is found by itself.
     seed: of dropout and the like; see hetu.torch.seed_of.
     """
 
@@ -105,7 +105,7 @@ class Pipeline(StateOfPipeline):
         sharing.join(self.pieces, tied)
         placements = self.schedule.placements
         self.stages = self.pieces.stages(self.pieces.cut(1 + max(p["model_stage"] for p in placements), first_pieces))
-        self.ties = sharing.cut(self.pieces, self.stages, tied)
+        self.ties = sharing.cut(self.pieces, self.stages)
         own: dict[int, Stage] = {}
         for number, placement in enumerate(placements):
             if placement["workers"] == [self.row]:

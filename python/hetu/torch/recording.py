@@ -22,6 +22,7 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import _disable_current_modes
 
+from hetu.torch.records import hides_tensors
 from hetu.torch.values import TensorSpec, flatten, spec_of, unflatten
 from hetu.torch.without_values import DATA_DEPENDENT, run_on_made_up_values
 
@@ -285,7 +286,7 @@ class _Recorder(TorchFunctionMode):
 
     def _plain(self, leaf: Any) -> Any:
         """Returns a value that is part of the recording. Refuses one that holds tensors where they can't be seen."""
-        if _hides_tensors(leaf):
+        if hides_tensors(leaf):
             raise self._error(f"a {type(leaf).__name__}, which holds tensors, is passed; pass tensors, or dicts, tuples, "
                               f"lists or dataclasses of them (transformers: use_cache=False)")
         return leaf
@@ -312,11 +313,3 @@ def _changed(name: str, args: Any, kwargs: Any) -> list[torch.Tensor]:
         found += [arg for arg in args[:1] if isinstance(arg, torch.Tensor)]
     out = kwargs.get("out")
     return found + [leaf for leaf in flatten(out)[0] if isinstance(leaf, torch.Tensor)]
-
-
-def _hides_tensors(leaf: Any) -> bool:
-    if isinstance(leaf, (nn.Module, type)) or callable(leaf) or not hasattr(leaf, "__dict__"):
-        return False
-    return any(isinstance(held, torch.Tensor) for value in vars(leaf).values()
-               for held in flatten(value)[0] + [v for one in flatten(value)[0] if hasattr(one, "__dict__")
-                                                for v in vars(one).values()])

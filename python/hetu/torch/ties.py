@@ -1,4 +1,5 @@
-"""Parameters that two stages share: declared by their names, one copy in each, whose gradients the plan sums."""
+"""Parameters that two stages share: one copy in each, whose gradients the plan sums. A parameter that is one object in two
+modules is found by itself; two parameters that shall become one are declared by their names."""
 
 from __future__ import annotations
 
@@ -46,10 +47,9 @@ def join(pieces: Pieces, declared: Sequence[tuple[str, str]]) -> None:
         pieces.names.pop(id(second), None)
 
 
-def cut(pieces: Pieces, stages: Sequence[Stage], declared: Sequence[tuple[str, str]]) -> list[Tie]:
-    """A copy of each shared parameter for the higher of its two stages. Throws ValueError: one that is not declared, or that
-    more than two stages have."""
-    told = {name for pair in declared for name in pair}
+def cut(pieces: Pieces, stages: Sequence[Stage]) -> list[Tie]:
+    """Makes a copy of each shared parameter for the higher of its two stages. A parameter that two modules have as one
+    object is shared without being declared. Throws ValueError for one that more than two stages have."""
     holders: dict[int, list[int]] = {}
     parameters: dict[int, nn.Parameter] = {}
     for number, stage in enumerate(stages):
@@ -62,12 +62,9 @@ def cut(pieces: Pieces, stages: Sequence[Stage], declared: Sequence[tuple[str, s
             continue
         names = [pieces.names[key], *pieces.also.get(key, [])]
         where = " and ".join(map(str, found))
-        if not any(name in told for name in names):
-            second = names[1] if len(names) > 1 else names[0]
-            raise ValueError(f"parameter '{names[0]}' is used on stages {where}: its gradients must be summed; "
-                             f"say tied=[('{names[0]}', '{second}')], or cut the model elsewhere")
         if len(found) > 2:
-            raise ValueError(f"parameter '{names[0]}' is used on stages {where}; two at most can share one")
+            raise ValueError(f"parameter '{names[0]}' is used on stages {where}, and at most two stages can share one. Cut "
+                             f"the model elsewhere")
         copy = nn.Parameter(parameters[key].detach().clone(), requires_grad=parameters[key].requires_grad)
         for module in stages[found[1]].modules():
             for name, held in module._parameters.items():

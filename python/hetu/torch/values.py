@@ -8,6 +8,8 @@ from typing import Any, NamedTuple
 import torch
 from torch.utils import _pytree
 
+from hetu.torch.records import flatten_records, unflatten_records
+
 ALIGNMENT = 64
 
 
@@ -58,13 +60,14 @@ _ONE = _pytree.tree_flatten(None)[1]  # the tree of what is a leaf itself
 
 
 def flatten(value: Any) -> tuple[list[Any], Any]:
-    """Leaves of a nesting (tuples, lists, dicts, outputs of transformers), and what unflatten needs."""
-    return ([value], _ONE) if isinstance(value, torch.Tensor) else _pytree.tree_flatten(value)
+    """Returns the leaves of a nesting (tuples, lists, dicts, dataclasses, outputs of transformers), and what unflatten
+    needs."""
+    return ([value], _ONE) if isinstance(value, torch.Tensor) else flatten_records(value)
 
 
 def unflatten(leaves: Sequence[Any], tree: Any) -> Any:
     """The inverse of flatten."""
-    return leaves[0] if tree is _ONE else _pytree.tree_unflatten(list(leaves), tree)
+    return leaves[0] if tree is _ONE else unflatten_records(leaves, tree)
 
 
 class MessageForm:
