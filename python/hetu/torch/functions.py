@@ -123,9 +123,10 @@ class StageFunctions:
             live = self.live.pop((placement, micro))
             assert live.deferred is not None
             live.deferred.run()
-            rows.add()
         else:
             self._backward(placement, micro, split=kind == "I")
+        if kind in "BIW":  # I makes all gradients of some stages
+            rows.add()
 
     def _seed(self, piece: int) -> None:
         """As seed_of says, whose first parts stay the same for a while."""
@@ -247,7 +248,6 @@ class StageFunctions:
         else:
             if roots:
                 torch.autograd.backward(roots, starts)
-                rows.add()
             of_inputs = {key: leaf.grad for key, leaf in live.inputs.items()}
         for writer in form.writers[stage]:
             crossing = form.backward[writer, stage]

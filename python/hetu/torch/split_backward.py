@@ -1,22 +1,38 @@
-"""The backward of a stage in two: gradients of its inputs now (I), those of its parameters later (W).
+r"""The backward of a stage in two: gradients of its inputs now (I), those of its parameters later (W).
 
-The graph that autograd has recorded is cut where a way to the inputs and a way to a parameter part. Nodes from which an
-input
-is reached make up the trunk; what hangs off it leads to parameters alone. I runs the trunk, each node computing only what
-goes on along it, and notes what comes in where something hangs off. W computes of these nodes what I left out, and runs what
-hangs off. So no product is computed twice, in any module, and without the module's help. The idea to split is that of Qi et
-al. 2024 (Zero Bubble), section 2; where the graph is cut is our own.
+The graph that autograd has recorded is cut where a path to the inputs and a path to a parameter part:
+
+    loss - f3 - f2 - f1 - input      The trunk: nodes from which an input is reached.
+            \    \    \
+            w3   w2   w1             What hangs off the trunk leads to parameters only.
+
+I runs the trunk, where each node computes only the gradients along the trunk, and notes what comes into the nodes off which
+something hangs (forks). W computes the remaining gradients of the forks, and runs what hangs off. So no product is computed
+twice, in any module, and without the module's help. The idea to split is that of Qi et al. 2024 (Zero Bubble), section 2;
+where the graph is cut is our own.
+
+Hooks run once, as in one backward: those of the trunk in I, all others in W. To that end W calls a fork directly, since the
+engine would run its hooks again. A fork that is a custom autograd.Function computes all of its gradients in I, because
+Python code can't compute some of them now and the others later.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 from torch.autograd.graph import GradientEdge, get_gradient_edge
 
 Edge = tuple[Any, int]  # a node and which of its outputs, as in Node.next_functions
+
+
+def keep_compiled_buffers() -> None:
+    """Tells torch.compile that backwards run in parts: by default they give memory of saved tensors away, and refuse to keep
+    the graph. Functions must be compiled, which their first call does, after this."""
+    from torch._functorch import config
+
+    config.donated_buffer = False
 
 
 class DeferredGradients:
@@ -28,29 +44,35 @@ class DeferredGradients:
         self.kept = (list(roots), list(inputs))  # their graph lives as long
         starts = [get_gradient_edge(root) for root in roots]
         ends = [get_gradient_edge(leaf).node for leaf in inputs]
-        trunk, self.nodes = _trunk([edge.node for edge in starts], {id(node) for node in ends})
+        self.trunk, self.nodes = _trunk([edge.node for edge in starts], {id(node) for node in ends})
         self.nodes += ends  # kept, for else Python would give their identities to other nodes
         self.hanging: list[tuple[Edge, torch.Tensor]] = []  # of W: where it begins, and with what
+        self.forks: list[tuple[Any, list[Any]]] = []  # in the engine's order; what came in, or a Python node has given
+        self.of_inputs: list[torch.Tensor | None] = [None] * len(inputs)
+        if any(self.trunk[id(node)] and _needs_whole_backward(node) for node in self.nodes if id(node) in self.trunk):
+            torch.autograd.backward(list(roots), given)
+            self.of_inputs = [leaf.grad for leaf in inputs]
+            self._let_go()
+            return
         inside: list[int] = []
         for n, edge in enumerate(starts):
-            if trunk.get(id(edge.node)) is True:
+            if self.trunk.get(id(edge.node)) is True:
                 inside.append(n)
             else:
                 self.hanging.append(((edge.node, edge.output_nr), given[n]))
-        self.forks: list[tuple[Any, list[Any]]] = []  # nodes of the trunk off which something hangs; what came in
         handles = []
-        for node in _forks(trunk, [starts[n].node for n in inside]):
+        for node in _forks(self.trunk, [starts[n].node for n in inside]):
             came: list[Any] = []
-            handles.append(node.register_prehook(came.append))
+            if _is_python(node):
+                handles.append(node.register_hook(lambda made, _, came=came: came.append(made)))
+            else:
+                handles.append(node.register_prehook(came.append))
             self.forks.append((node, came))
-        wanted = list(inputs)
-        self.of_inputs: list[torch.Tensor | None] = [None] * len(wanted)
-        if inside and wanted:
-            self.of_inputs = list(torch.autograd.grad([roots[n] for n in inside], wanted, [given[n] for n in inside],
+        if inside and inputs:
+            self.of_inputs = list(torch.autograd.grad([roots[n] for n in inside], inputs, [given[n] for n in inside],
                                                       retain_graph=True, allow_unused=True))
         for handle in handles:
             handle.remove()
-        self.trunk = trunk
 
     def run(self) -> None:
         """W: adds to .grad of every parameter that the roots depend on, and lets go of the graph."""
@@ -67,46 +89,75 @@ class DeferredGradients:
         with torch.no_grad():
             for edge, gradient in self.hanging:
                 add(edge, gradient)
-            owners = self._owners()
-            for node, came in self.forks:
-                if not came:
-                    continue  # no gradient has come this way
-                for edge, gradient in self._off(node, came[0], owners):
-                    add(edge, gradient)
+            for node, made in self._made_by_forks():
+                for edge, gradient in zip(node.next_functions, made, strict=True):
+                    if self._hangs(edge) and gradient is not None:
+                        add(edge, _fitted(edge, gradient))
         if edges:
             torch.autograd.backward([GradientEdge(*edge) for edge in edges.values()], list(sums.values()))
+        self._let_go()
+
+    def _hangs(self, edge: Edge) -> bool:
+        """Returns whether an edge of a fork goes off the trunk."""
+        return edge[0] is not None and self.trunk.get(id(edge[0])) is not True
+
+    def _made_by_forks(self) -> list[tuple[Any, Sequence[torch.Tensor | None]]]:
+        """Returns what each fork computes for the edges that go off the trunk, and None for others."""
+        made: dict[int, Any] = {}
+        reached = [(node, came[0]) for node, came in self.forks if came]  # others have got no gradient
+        direct = [(node, came) for node, came in reached if not _is_python(node)]
+
+        def call() -> None:
+            for node, came in direct:
+                out = node(*came)
+                made[id(node)] = out if isinstance(out, tuple) else (out,)
+
+        wanted = {(id(edge[0]), edge[1]): edge for node, _ in direct for edge in node.next_functions if self._hangs(edge)}
+        _call_for(call, list(wanted.values()))
+        return [(node, made.get(id(node), came)) for node, came in reached]
+
+    def _let_go(self) -> None:
         self.kept, self.forks, self.hanging, self.trunk = ([], []), [], [], {}
         self.nodes = []
 
-    def _off(self, node: Any, came: Sequence[torch.Tensor | None], owners: dict[int, int]) -> list[tuple[Edge, Any]]:
-        """What of a fork goes off the trunk. The engine follows all ways to where it is asked; a parameter that two forks
-        lead to, such as one used twice, would get the second one's share too. There the node alone is called."""
-        off = [edge for edge in node.next_functions if edge[0] is not None and self.trunk.get(id(edge[0])) is not True]
-        slots = [(i, g) for i, g in enumerate(came) if g is not None]
-        if all(owners[id(edge[0])] == id(node) for edge in off):
-            made = torch.autograd.grad([GradientEdge(node, i) for i, _ in slots], [GradientEdge(*edge) for edge in off],
-                                       [g for _, g in slots], retain_graph=True, allow_unused=True)
-            return list(zip(off, made, strict=True))
-        made = node(*came)
-        made = made if isinstance(made, tuple) else (made,)
-        return [(edge, None if g is None else _fitted(edge, g)) for edge, g in zip(node.next_functions, made, strict=True)
-                if edge[0] is not None and self.trunk.get(id(edge[0])) is not True]
 
-    def _owners(self) -> dict[int, int]:
-        """By node off the trunk, the one fork that leads to it; -1 where several do."""
-        owners: dict[int, int] = {}
-        for fork, _ in self.forks:
-            todo = [edge[0] for edge in fork.next_functions
-                    if edge[0] is not None and self.trunk.get(id(edge[0])) is not True]
-            seen: set[int] = set()
-            while todo:
-                node = todo.pop()
-                if id(node) in seen:
-                    continue
-                seen.add(id(node))
-                owners[id(node)] = id(fork) if owners.get(id(node), id(fork)) == id(fork) else -1
-                todo += [edge[0] for edge in node.next_functions if edge[0] is not None]
-        return owners
+class _Within(torch.autograd.Function):
+    """A node whose backward calls a function."""
+
+    @staticmethod
+    def forward(ctx: Any, start: torch.Tensor, call: Callable[[], None]) -> torch.Tensor:
+        """Returns a value with this node."""
+        ctx.call = call
+        return start.clone()
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Any) -> Any:
+        """Calls the function."""
+        ctx.call()
+        return gradients[0], None
+
+
+def _call_for(call: Callable[[], None], edges: Sequence[Edge]) -> None:
+    """Calls a function as if from a backward that was asked for the gradients of these edges: nodes that it calls directly
+    compute no other gradients. Within the backward of autograd's engine they look up what is asked for, and find all edges
+    outside of one."""
+    if not edges:
+        return
+    with torch.enable_grad():
+        start = torch.zeros((), requires_grad=True)
+        end = _Within.apply(start, call)  # type: ignore[no-untyped-call]
+    torch.autograd.grad([end], [start, *(GradientEdge(*edge) for edge in edges)], allow_unused=True)
+
+
+def _is_python(node: Any) -> bool:
+    """Returns whether a node is a custom autograd.Function."""
+    return isinstance(node, torch._C._FunctionBase)
+
+
+def _needs_whole_backward(node: Any) -> bool:
+    """Returns whether a node refuses a backward that is asked for some gradients only, as reentrant checkpoints do."""
+    backward = getattr(getattr(node, "_forward_cls", None), "backward", None)
+    return "_is_checkpoint_valid" in getattr(getattr(backward, "__code__", None), "co_names", ())
 
 
 def _fitted(edge: Edge, gradient: torch.Tensor) -> torch.Tensor:
