@@ -92,6 +92,13 @@ std::vector<int> ModuleJob::recomputed(int placement) const {
   return micros;
 }
 
+// The loop has looked up which parts each reduction sums, so the next step makes a new one.
+void ModuleJob::set_gradients(int placement, int model_stage,
+                              std::vector<ModuleGradient> gradients) {
+  training_.reset();
+  stages_.set_gradients(placement, model_stage, std::move(gradients));
+}
+
 Interpreter& ModuleJob::loop(bool training) {
   std::unique_ptr<Interpreter>& one = training ? training_ : validation_;
   if (!one) {

@@ -42,8 +42,12 @@ class ModuleJob {
   /// Most activations that this worker keeps at once, in micro-batches of all its stages.
   int peak_activations() const { return peak_activations_; }
 
+  /// Sets the gradient memory of a placement, which must exist until set again: between steps,
+  /// on all workers that hold a copy of the stage, as many parts of the same length on each.
+  void set_gradients(int placement, int model_stage, std::vector<ModuleGradient> gradients);
+
   /// One step, or its forwards alone; `scalars` are this worker's numbers, which the calls may
-  /// change; returns everyone's sums. The first step fixes the gradients of stages().
+  /// change; returns everyone's sums.
   std::vector<double> run(int step, std::vector<double> scalars, bool training);
 
   /// Sums of numbers, of which each is one worker's; every worker of the crew calls it.

@@ -73,7 +73,7 @@ void set_gradients(ModuleJob& job, int placement, int model_stage,
     out.push_back({parts.at(i), single ? DType::Float32 : DType::Float64, arrays[i].data(),
                    static_cast<std::int64_t>(arrays[i].size())});
   }
-  job.stages().set_gradients(placement, model_stage, std::move(out));
+  job.set_gradients(placement, model_stage, std::move(out));
 }
 
 // A stage has its weights, and what it keeps of as many micro-batches as 1F1B has under way there.
@@ -126,7 +126,9 @@ void bind_messages(nb::class_<ModuleJob>& job) {
            })
       .def("set_gradients", &set_gradients, nb::arg("placement"), nb::arg("model_stage"),
            nb::arg("arrays"), nb::arg("parts"),
-           "Arrays that hold a placement's gradient, which must stay, and the part of each.")
+           "Sets the arrays of a placement's gradient, which must exist until they are set again, "
+           "and "
+           "the part of each.")
       .def("set_scalar", [](ModuleJob& j, std::size_t index, double value) {
         j.stages().scalars().at(index) = value;
       });

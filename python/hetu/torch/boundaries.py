@@ -7,12 +7,13 @@ it was made to where it is read; what comes from the batch goes nowhere, since e
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from typing import Any, NamedTuple
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
+from hetu.torch import flow
 from hetu.torch.cuts import Stage
 from hetu.torch.recording import RecordingError
 from hetu.torch.records import hides_tensors
@@ -38,6 +39,7 @@ class StageForm(NamedTuple):
     output_tree: Any
     made: list[TensorSpec]  # in the order of their leaves
     given: list[TensorSpec | None]  # by input
+    changed: list[int]  # inputs that the stage changes in place
 
 
 class Crossing(NamedTuple):
@@ -50,8 +52,10 @@ class Crossing(NamedTuple):
 class Form:
     """All of it, for micro-batches of one size."""
 
-    def __init__(self, stages: list[StageForm]) -> None:
+    def __init__(self, stages: list[StageForm], read: Container[tuple[int, int, int]]) -> None:
+        """read: (stage, number of a tensor, reading stage) where a gradient comes back."""
         self.stages = stages
+        self.read = read
         self.edges: dict[tuple[int, int], list[int]] = {}  # (from, to) -> tensors of `from`, ascending
         for reader, stage in enumerate(stages):
             for source in stage.inputs:
@@ -71,13 +75,17 @@ class Form:
 
     def _crossing(self, edge: tuple[int, int], backward: bool) -> Crossing:
         made = self.stages[edge[0]].made
-        tensors = [k for k in self.edges[edge] if made[k].needs_gradient or not backward]
+        tensors = self.edges[edge]
+        if backward:
+            tensors = [k for k in tensors if made[k].needs_gradient and (edge[0], k, edge[1]) in self.read]
         return Crossing(tensors, MessageForm([made[k] for k in tensors]))
 
 
-def find(stages: Sequence[Stage], batch: Sequence[Any], tree: Any, rows: int, cut: int) -> Form:
-    """The form for micro-batches of `rows` samples, `batch` being the leaves of one of `cut` samples."""
-    with FakeTensorMode() as mode:
+def find(stages: Sequence[Stage], batch: Sequence[Any], tree: Any, rows: int, cut: int,
+         loss: Callable[[Any, Callable[[Any], Any]], Any] | None = None) -> Form:
+    """Returns the form for micro-batches of `rows` samples, `batch` being the leaves of one of `cut` samples. loss(output,
+    without_elements): the loss of a micro-batch, where gradients are computed."""
+    with torch.inference_mode(False), FakeTensorMode() as mode:
         leaves = [_resized(leaf, rows, cut) if isinstance(leaf, torch.Tensor) else leaf for leaf in batch]
         given: dict[int, Source] = {id(leaf): Source("batch", number=n) for n, leaf in enumerate(leaves)
                                     if isinstance(leaf, torch.Tensor)}
@@ -85,9 +93,14 @@ def find(stages: Sequence[Stage], batch: Sequence[Any], tree: Any, rows: int, cu
         parameters = _Likenesses(mode)
         forms = []
         keep = [leaves]  # so that no identity is given anew
+        reads = flow.Reads()
         for number, stage in enumerate(stages):
             specs = [spec_of(leaf) if isinstance(leaf, torch.Tensor) else None for leaf in leaves]
+            watch = flow.InPlace(leaves)
             out = _run(stage, number, parameters, unflatten(leaves, tree))
+            changed = watch.changed(number, stage)
+            for n in changed:  # what is read of it behind is this stage's
+                given.pop(id(leaves[n]), None)
             out_leaves, out_tree = flatten(out)
             keep.append(out_leaves)
             made: list[TensorSpec] = []
@@ -99,11 +112,15 @@ def find(stages: Sequence[Stage], batch: Sequence[Any], tree: Any, rows: int, cu
                     continue
                 if id(leaf) not in given:
                     given[id(leaf)] = Source("made", number, len(made))
+                    reads.note((number, len(made)), leaf)
                     made.append(spec_of(leaf))
                 out_sources.append(given[id(leaf)])
-            forms.append(StageForm(sources, tree, out_sources, out_tree, made, specs))
+            reads.end_stage()
+            forms.append(StageForm(sources, tree, out_sources, out_tree, made, specs, changed))
             leaves, tree, sources = out_leaves, out_tree, out_sources
-    return Form(forms)
+        ends = leaves if loss is None else flow.last_values(mode, leaves, lambda: loss(unflatten(leaves, tree),
+                                                                                       lambda t: _resized(t, rows, cut)))
+        return Form(forms, reads.read(ends))
 
 
 def check_rows(stages: Sequence[Stage], find_form: Callable[[int], Form], rows: int) -> Form:

@@ -1,11 +1,114 @@
-"""Buffers of a module, replaced for a while."""
+"""Buffers of a worker's stages, such as running statistics: their names, and one value for all copies of a stage.
+
+Each copy of a stage (with pipelines=2, or a bidirectional schedule) changes its buffers by its own micro-batches. The first
+copy, in the first pipeline, has those of the model: state_dict() and checkpoints save them, and all other copies take them
+before each step and evaluation, as torch's DistributedDataParallel does by default.
+"""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+import dataclasses
+import io
+import zlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
 
 import torch
+from torch import nn
+
+from hetu.torch.cuts import Pieces, Stage
+
+
+@dataclasses.dataclass
+class _Slot:
+    """Where a buffer is held, and what was there when all copies were last alike."""
+
+    module: nn.Module
+    key: str
+    name: str
+    is_copied: bool  # another worker or placement has a copy
+    is_first: bool
+    tensor: torch.Tensor
+    state: tuple[int, int] = (-1, -1)
+
+    def now(self) -> torch.Tensor | None:
+        """Returns the tensor that is there now: modules may put another one there."""
+        return self.module._buffers.get(self.key)
+
+    def has_changed(self) -> bool:
+        """Returns whether it is not what it was when all copies were last alike."""
+        tensor = self.now()
+        return tensor is not None and (tensor is not self.tensor or _state_of(tensor) != self.state)
+
+    def note(self) -> None:
+        """Notes that all copies are alike."""
+        tensor = self.now()
+        if tensor is not None:
+            self.tensor, self.state = tensor, _state_of(tensor)
+
+    def take(self, value: torch.Tensor) -> None:
+        """Takes the first copy's value."""
+        tensor = self.now()
+        if tensor is None or tensor.shape != value.shape or tensor.dtype != value.dtype:
+            self.module._buffers[self.key] = value
+        else:
+            with torch.no_grad():
+                tensor.copy_(value)
+
+
+class Buffers:
+    """Those of one worker's stages. copies: of each model stage, over all pipelines that sum gradients."""
+
+    def __init__(self, pieces: Pieces, own: Mapping[int, Stage], placements: Sequence[Mapping[str, Any]],
+                 copies: Sequence[int], pipeline: int) -> None:
+        self.pieces = pieces
+        self.slots = [_Slot(module, key, pieces.names[id(tensor)], copies[placements[number]["model_stage"]] > 1,
+                            pipeline == 0 and placements[number]["replica"] == 0, tensor)
+                      for number, stage in own.items() for module in stage.modules()
+                      for key, tensor in module._buffers.items() if tensor is not None]
+
+    def rename(self) -> None:
+        """Gives tensors that modules have put in the place of buffers the names of these."""
+        for slot in self.slots:
+            tensor = slot.now()
+            if tensor is not None and self.pieces.names.get(id(tensor)) != slot.name:
+                self.pieces.names[id(tensor)] = slot.name
+
+    def changed(self) -> list[str]:
+        """Returns the names of those that have copies, and may be other than these now."""
+        return sorted({slot.name for slot in self.slots if slot.is_copied and slot.has_changed()})
+
+    def join(self, changed: Sequence[Sequence[str]], exchange: Callable[[bytes], Sequence[bytes]]) -> None:
+        """Gives all copies the buffers of the first. changed: what changed() is on each worker of the step; every worker
+        calls it. Throws ValueError: a copy has changed a buffer that the first copy has not."""
+        if not any(changed):
+            return
+        mine = {slot.name: slot.now() for slot in self.slots if slot.is_copied and slot.is_first and slot.has_changed()}
+        out = io.BytesIO()
+        torch.save({name: tensor.detach().cpu() for name, tensor in mine.items() if tensor is not None}, out)
+        found: dict[str, torch.Tensor] = {}
+        for text in exchange(out.getvalue()):
+            found.update(torch.load(io.BytesIO(text), weights_only=True))
+        for slot in self.slots:
+            if not slot.is_copied:
+                continue
+            if slot.name in found and not slot.is_first:
+                slot.take(found[slot.name])
+            elif slot.name not in found and slot.has_changed():
+                raise ValueError(f"buffer '{slot.name}' has changed on a copy of its stage and not on the first copy, whose "
+                                 f"buffers are the model's: choose a schedule that gives each copy micro-batches")
+            slot.note()
+        self.rename()
+
+
+def _state_of(tensor: torch.Tensor) -> tuple[int, int]:
+    """Returns numbers that change with the contents. The version counts changes in place, but not those that batch norm's
+    kernels make: so a checksum is taken of floating-point tensors."""
+    version = -1 if tensor.is_inference() else tensor._version
+    if not tensor.is_floating_point() or not tensor.numel():
+        return version, 0
+    return version, zlib.crc32(tensor.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().tobytes())
 
 
 @contextlib.contextmanager

@@ -11,13 +11,15 @@ from typing import Any, NamedTuple
 
 import torch
 
-from hetu.torch import rows
+from hetu.torch import flow, rows
 from hetu.torch.boundaries import Crossing, Form
 from hetu.torch.buffers import with_buffers
 from hetu.torch.cuts import Stage
+from hetu.torch.gradients import Summed
+from hetu.torch.modes import without_autocast
 from hetu.torch.split_backward import DeferredGradients
 from hetu.torch.step_loss import StepLoss
-from hetu.torch.values import TensorSpec, flatten, spec_of, unflatten
+from hetu.torch.values import flatten, spec_of, unflatten
 
 
 def seed_of(seed: int, step: int, micro: int, piece: int) -> int:
@@ -58,7 +60,7 @@ class Step:
     target_tree: Any
     seeds: tuple[int, int, int]  # seed, step, first micro-batch of the pipeline
     scale: float  # of the loss that gradients are of
-    autocast: bool  # the script has turned it on around the step
+    autocast: Sequence[str]  # device types for which the script has turned it on around the step
 
 
 class _End(NamedTuple):
@@ -83,6 +85,7 @@ class StageFunctions:
         self.job: Any = None  # set once there is one
         self.recomputed: dict[int, set[int]] = {}
         self.step: Step
+        self.summed: dict[int, Summed] = {}  # gradients that are summed over copies, by placement
         self.live: dict[tuple[int, int], _Live] = {}
         self.local: dict[tuple[str, int, int, int], list[torch.Tensor]] = {}
         self.at = {(p["model_stage"], p["replica"]): n for n, p in enumerate(placements)}
@@ -99,8 +102,8 @@ class StageFunctions:
         self.mixed = (-1, 0)
         self.live.clear()
         self.local.clear()
-        for stage in self.stages.values():
-            stage.train(step.training)
+        if not step.training and any(module.training for stage in self.stages.values() for module in stage.modules()):
+            raise AssertionError("forwards without training run inside Modes.evaluating()")
 
     def compute(self, kind: str, placement: int, micro: int) -> None:
         """One instruction."""
@@ -111,7 +114,7 @@ class StageFunctions:
             self._compute(kind, placement, micro)
             torch.clear_autocast_cache()
         else:  # backward is outside of such a region
-            with torch.autocast("cpu", enabled=False):
+            with without_autocast(self.step.autocast):
                 self._compute(kind, placement, micro)
 
     def _compute(self, kind: str, placement: int, micro: int) -> None:
@@ -127,6 +130,8 @@ class StageFunctions:
             self._backward(placement, micro, split=kind == "I")
         if kind in "BIW":  # I makes all gradients of some stages
             rows.add()
+            if placement in self.summed:
+                self.summed[placement].note_uses()
 
     def _seed(self, piece: int) -> None:
         """As seed_of says, whose first parts stay the same for a while."""
@@ -191,6 +196,8 @@ class StageFunctions:
                     if key not in live.inputs:
                         live.inputs[key] = given[n].detach().requires_grad_()
                     given[n] = live.inputs[key]
+        for n in form.changed:
+            given[n] = given[n].clone()
         out = self.stages[placement](unflatten(given, form.input_tree))
         made = self._made(stage, micro, out)
         if torch.is_grad_enabled():
@@ -249,10 +256,11 @@ class StageFunctions:
             if roots:
                 torch.autograd.backward(roots, starts)
             of_inputs = {key: leaf.grad for key, leaf in live.inputs.items()}
+        expected = {(writer, k) for writer in form.writers[stage] for k in form.backward[writer, stage].tensors}
+        flow.check_expected(of_inputs, expected, stage)
         for writer in form.writers[stage]:
             crossing = form.backward[writer, stage]
-            gradients = [_or_zeros(of_inputs.get((writer, k)), spec)
-                         for k, spec in zip(crossing.tensors, crossing.message.specs, strict=True)]
+            gradients = [flow.found(of_inputs.get((writer, k)), (writer, k), stage) for k in crossing.tensors]
             self._give("SEND_B", placement, (writer, stage), crossing, gradients)
 
     # ---- messages ----
@@ -292,7 +300,3 @@ class StageFunctions:
                 for reader in form.readers[stage]:
                     length = form.backward[stage, reader].message.bytes
                     self.job.expect("RECV_B", placement, self.parts[stage, reader], micro, length)
-
-
-def _or_zeros(gradient: torch.Tensor | None, spec: TensorSpec) -> torch.Tensor:
-    return torch.zeros(spec.shape, dtype=spec.dtype) if gradient is None else gradient

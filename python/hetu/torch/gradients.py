@@ -2,45 +2,98 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import dataclasses
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import torch
+
+from hetu.torch.rows import user_hooks
 
 BUCKET_BYTES = 8 << 20
 
 
-class Summed:
-    """The gradients of a placement that are summed with others: part 0 over copies of its stage, 1 + t over tied pair t."""
+@dataclasses.dataclass
+class _View:
+    """A parameter, and its part of the memory of sums."""
 
-    def __init__(self, parts: Sequence[tuple[int, Sequence[tuple[str, torch.nn.Parameter]]]]) -> None:
+    name: str
+    parameter: torch.nn.Parameter
+    memory: torch.Tensor
+    number: int
+    is_tied: bool
+    version: int = 0
+
+
+class Summed:
+    """The gradients of a placement that are summed with others: part 0 over copies of its stage, 1 + t over tied pair t.
+
+    numbers: a number for each parameter, by identity, the same on all workers and for both parameters of a tied pair.
+    note_use: called with that number once in a step, where a backward here has added to the gradient."""
+
+    def __init__(self, parts: Sequence[tuple[int, Sequence[tuple[str, torch.nn.Parameter]]]], numbers: Mapping[int, int],
+                 note_use: Callable[[int], None]) -> None:
         self.arrays: list[torch.Tensor] = []
         self.parts: list[int] = []
-        self.views: list[tuple[torch.nn.Parameter, torch.Tensor]] = []
+        self.views: list[_View] = []
+        self.unused: list[_View] = []  # in the present step, so far
+        self.note_use = note_use
         for part, parameters in parts:
             for bucket in _buckets(parameters):
-                self._add(part, bucket)
+                self._add(part, bucket, numbers)
 
-    def _add(self, part: int, parameters: Sequence[torch.nn.Parameter]) -> None:
-        memory = torch.zeros(sum(p.numel() for p in parameters), dtype=parameters[0].dtype)
+    def _add(self, part: int, parameters: Sequence[tuple[str, torch.nn.Parameter]], numbers: Mapping[int, int]) -> None:
+        memory = torch.zeros(sum(p.numel() for _, p in parameters), dtype=parameters[0][1].dtype)
         at = 0
-        for parameter in parameters:
-            self.views.append((parameter, memory[at:at + parameter.numel()].view(parameter.shape)))
+        for name, parameter in parameters:
+            # .data gives each view a version counter of its own, which counts what autograd adds to it.
+            view = memory[at:at + parameter.numel()].view(parameter.shape).data
+            self.views.append(_View(name, parameter, view, numbers[id(parameter)], part > 0))
             at += parameter.numel()
         self.arrays.append(memory)
         self.parts.append(part)
 
     def begin(self) -> None:
-        """A step begins: nothing is in the sums."""
+        """Begins a step with empty sums. Throws ValueError: a hook would see part of a sum."""
         for memory in self.arrays:
             memory.zero_()
-        for parameter, view in self.views:
-            parameter.grad = view
+        for one in self.views:
+            _check_hooks(one)
+            one.parameter.grad = one.memory
+            one.version = one.memory._version
+        self.unused = list(self.views)
+
+    def note_uses(self) -> None:
+        """Notes which gradients a backward has added to."""
+        for one in self.unused:
+            if one.memory._version != one.version:
+                self.note_use(one.number)
+        self.unused = [one for one in self.unused if one.memory._version == one.version]
+
+    def end(self, uses: Sequence[float]) -> None:
+        """Ends a step: a parameter that no copy has used has no gradient, as in plain PyTorch. uses: by number, how many
+        workers have added to a gradient."""
+        for one in self.views:
+            if not uses[one.number]:
+                one.parameter.grad = None
 
 
-def _buckets(parameters: Iterable[tuple[str, torch.nn.Parameter]]) -> list[list[torch.nn.Parameter]]:
-    """Of one type each, from the last parameter to the first, as backward makes them."""
-    buckets: list[list[torch.nn.Parameter]] = []
-    full: dict[torch.dtype, tuple[list[torch.nn.Parameter], int]] = {}
+def _check_hooks(one: _View) -> None:
+    if one.parameter._post_accumulate_grad_hooks:
+        raise ValueError(f"'{one.name}' has a hook of register_post_accumulate_grad_hook(), which would see its gradient "
+                         f"before it is summed over the copies of its stage: change .grad after step() instead, or use one "
+                         f"pipeline and a schedule with one copy of each stage")
+    if one.is_tied and user_hooks(one.parameter):
+        raise ValueError(f"'{one.name}' has a hook of register_hook() and is shared by two stages, so that the hook would "
+                         f"see the gradient of one of its uses: change .grad after step() instead")
+
+
+_Bucket = list[tuple[str, torch.nn.Parameter]]
+
+
+def _buckets(parameters: Iterable[tuple[str, torch.nn.Parameter]]) -> list[_Bucket]:
+    """Groups parameters of one type, from the last one to the first, as backward computes them."""
+    buckets: list[_Bucket] = []
+    full: dict[torch.dtype, tuple[_Bucket, int]] = {}
     for name, parameter in reversed(list(parameters)):
         if parameter.dtype not in (torch.float32, torch.float64):
             raise ValueError(f"'{name}' is {str(parameter.dtype).removeprefix('torch.')}, and its gradient is a sum "
@@ -50,6 +103,6 @@ def _buckets(parameters: Iterable[tuple[str, torch.nn.Parameter]]) -> list[list[
         if size >= BUCKET_BYTES:
             bucket, size = [], 0
             buckets.append(bucket)
-        bucket.append(parameter)
+        bucket.append((name, parameter))
         full[parameter.dtype] = bucket, size + parameter.numel() * parameter.element_size()
     return buckets

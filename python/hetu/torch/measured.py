@@ -14,6 +14,7 @@ from torch import nn
 from hetu import _hetu
 from hetu.process import leave
 from hetu.torch.cuts import Pieces
+from hetu.torch.undisturbed import undisturbed
 from hetu.torch.values import flatten, unflatten
 
 STATES = 4  # a parameter, its gradient, and the two states of Adam
@@ -67,10 +68,11 @@ def piece_costs(model: Any, loss: Callable[[Any, Any], torch.Tensor], inputs: An
     buffers = [(buffer, buffer.clone()) for buffer in pieces.whole.buffers()]
     drawn = torch.get_rng_state()
     costs, value = [], inputs
-    for number, piece in enumerate(pieces.pieces):
-        last = number == len(pieces.pieces) - 1
-        cost, value = _measured(piece, value, (lambda out: loss(out, target)) if last else None, turns)
-        costs.append(cost)
+    with undisturbed(pieces.pieces, compiled=True):
+        for number, piece in enumerate(pieces.pieces):
+            last = number == len(pieces.pieces) - 1
+            cost, value = _measured(piece, value, (lambda out: loss(out, target)) if last else None, turns)
+            costs.append(cost)
     for buffer, before in buffers:
         buffer.copy_(before)
     torch.set_rng_state(drawn)

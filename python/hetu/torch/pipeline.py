@@ -22,13 +22,18 @@ from hetu.torch import ties as sharing
 from hetu.torch.averages import Averages
 from hetu.torch.batches import Batch, signature
 from hetu.torch.boundaries import Form, check_rows, find
+from hetu.torch.buffers import Buffers
 from hetu.torch.cuts import Pieces, PiecewiseModel, Stage, forget
 from hetu.torch.empty import fill
 from hetu.torch.functions import StageFunctions, Step
 from hetu.torch.gradients import Summed
 from hetu.torch.memory import keep_freed_memory
+from hetu.torch.modes import Modes, autocast_devices, check_gradients_enabled, settings
+from hetu.torch.split_backward import keep_compiled_buffers
 from hetu.torch.state import StateOfPipeline
 from hetu.torch.step_loss import NOTHING, StepLoss
+from hetu.torch.undisturbed import undisturbed
+from hetu.torch.values import unflatten
 
 
 class Pipeline(StateOfPipeline):
@@ -87,11 +92,20 @@ class Pipeline(StateOfPipeline):
         self.crew = list(range(first, first + width) if self.averages else range(workers))  # whom a step is with
         _share_processor()
         keep_freed_memory()
+        if any("I" in action for row in schedule.rows for action in row):
+            keep_compiled_buffers()
         self._cut(model, first_pieces, tied)
         self.functions = StageFunctions(schedule.placements, self.row, self.own, self.loss, len(self.pieces.pieces), {})
         self.job: Any = None
         self.forms: dict[Any, Form] = {}
+        self.buffer_copies = Buffers(self.pieces, self.own, schedule.placements,
+                               [self._copies(number) for number in range(len(self.stages))], self.pipeline)
         self.expected: Any = None
+        self.summed: list[Summed] = []
+        self.first_use = 0  # where the numbers begin that say which parameters have got a gradient
+        self.trained: tuple[bool, ...] | None = None  # requires_grad of parameters() when gradients were last laid out
+        names = self.pieces.whole.named_parameters(remove_duplicate=False)
+        self.numbers = {name: number for number, (name, _) in enumerate(names)}
         self.steps = 0
         self.exchanges: dict[int, int] = {}  # by how many take part, for pipelines come to different numbers of steps
         self.folders: dict[str, Any] = {}  # locks of folders that were saved into; None but on worker 0
@@ -115,6 +129,7 @@ class Pipeline(StateOfPipeline):
                     self._name_copy(stage, own[number])
         self.own = own
         table_rows.take(own.values())
+        self.modes = Modes(self.stages, own, [placement["model_stage"] for placement in placements], self.ties)
         fill(self.pieces, self.stages, own.values(), self.ties, self.seed)
         forget(self.stages, list(own.values()))
         for stage in self.stages:
@@ -136,6 +151,7 @@ class Pipeline(StateOfPipeline):
         torch.autocast forwards compute in its type. `scaler`: a hetu.torch.GradScaler, with whose scale gradients are
         multiplied. Returns the mean of the loss over all pipelines, or of this one where they average, unscaled. An
         optimizer's step() is the caller's."""
+        check_gradients_enabled()
         if self.averages:
             self.averages.begin_step(scaler)
         scale = 1.0 if scaler is None else float(scaler.scale(torch.ones(())))
@@ -160,37 +176,43 @@ class Pipeline(StateOfPipeline):
             self.averages.link.stop_soon()
 
     def evaluate(self, inputs: Any, target: Any) -> float:
-        """The same loss of the modules in eval(), without gradients."""
+        """Returns the same loss with all modules in eval(), without gradients. Afterwards each module is in the mode that
+        you have set."""
         self.check_one("evaluate")
-        return self._run(inputs, target, training=False)
+        with self.modes.evaluating():
+            return self._run(inputs, target, training=False)
 
     def _run(self, inputs: Any, target: Any, training: bool, scale: float = 1.0) -> float:
         self.stepper, before, self.under_way = threading.get_ident(), self.under_way, "a step"
         batch = Batch(inputs, target, self.micro_batches)
+        weights = self.loss.rule.before(batch.target_values(), batch.sizes)
+        total = self._agree(batch, weights, scale)
         forms = self._forms(training, batch)
         if self.job is None:
             self._build(forms[0])
         self._check_edges(forms[0], training)
-        weights = self.loss.rule.before(batch.target_values(), batch.sizes)
-        total = self._agree(batch, weights, scale)
         expected = (training, tuple(id(form) for form in forms))
         if expected != self.expected:
             self.functions.expect(forms)
             self.expected = expected
         seeds = self.seed, self.steps, self.pipeline * self.micro_batches
         self.functions.begin(Step(training, forms, batch.inputs, batch.targets, batch.target_tree, seeds, scale,
-                                  bool(_autocast())))
+                                  autocast_devices()))
         numbers = self.loss.begin(training, self.steps, batch.sizes, weights, total, self.pipeline, self.pipelines)
+        self.first_use = len(numbers)
         if training:
-            self._begin_gradients()
+            numbers += [0.0] * self._begin_gradients()
         drawn = torch.get_rng_state()
         try:
             with table_rows.collecting():
                 sums = self.job.run(self.steps, numbers, training)
         finally:
             torch.set_rng_state(drawn)
-        if sums[-1] > 0:
+        if sums[self.loss.problem_at] > 0:
             self._raise_problem()
+        for summed in self.summed if training else ():
+            summed.end(sums[self.first_use:])
+        self.buffer_copies.rename()
         loss, factor = self.loss.finish(sums)
         if training and factor != 1:
             self._multiply_gradients(factor)
@@ -199,15 +221,19 @@ class Pipeline(StateOfPipeline):
         return loss
 
     def _forms(self, training: bool, batch: Batch) -> list[Form]:
-        """What goes between stages, by micro-batch."""
-        for stage in self.stages:
-            stage.train(training)
+        """Returns what goes between stages, by micro-batch."""
+
+        def loss(output: Any, without_elements: Callable[[Any], Any]) -> Any:
+            leaves = [without_elements(leaf) if isinstance(leaf, torch.Tensor) else leaf for leaf in batch.targets[0]]
+            return self.loss.loss(output, unflatten(leaves, batch.target_tree))
 
         def form_of(rows: int) -> Form:
             leaves, most = batch.inputs[0], batch.sizes[0]
-            key = (training, rows, _autocast(), str(batch.tree), tuple(signature(leaf, most) for leaf in leaves))
+            key = (training, rows, settings(), self.modes.text, str(batch.tree),
+                   tuple(signature(leaf, most) for leaf in leaves))
             if key not in self.forms:
-                self.forms[key] = find(self.stages, leaves, batch.tree, rows, most)
+                with undisturbed(self.stages, self.loss.loss):
+                    self.forms[key] = find(self.stages, leaves, batch.tree, rows, most, loss if training else None)
             return self.forms[key]
 
         return [check_rows(self.stages, form_of, rows) for rows in batch.sizes]
@@ -227,17 +253,26 @@ class Pipeline(StateOfPipeline):
         self.functions.recomputed = {placement: set(self.job.recomputed(placement)) for placement in self.own}
         stages = [(self.schedule.placements[placement]["model_stage"], stage) for placement, stage in self.own.items()]
         agreement.check_copies(self.exchange(agreement.copies_of(stages)))
-        self.summed: list[Summed] = []
+
+    def _set_gradients(self) -> None:
+        """Lays out the gradients that copies sum: those of parameters that require one now."""
+        pairs = sorted({tie.stages for tie in self.ties})
+        shared = {id(copy): pairs.index(tie.stages) for tie in self.ties for copy in tie.copies}
+        numbers = {id(tie.copies[1]): self.numbers[tie.names[0]] for tie in self.ties}
         for placement, stage in self.own.items():
             number = self.schedule.placements[placement]["model_stage"]
-            shared = {id(copy): pairs.index(tie.stages) for tie in self.ties for copy in tie.copies}
             mine = [(name, p) for name, p in self._named(stage) if p.requires_grad]
             parts = [(1 + t, [(n, p) for n, p in mine if shared.get(id(p)) == t]) for t in range(len(pairs))]
             if self._copies(number) > 1:
                 parts.insert(0, (0, [(n, p) for n, p in mine if id(p) not in shared]))
-            summed = Summed(parts)
+            summed = Summed(parts, {id(p): numbers.get(id(p), self.numbers[name]) for name, p in mine}, self._note_use)
             self.job.set_gradients(placement, number, [memory.numpy() for memory in summed.arrays], summed.parts)
-            self.summed.append(summed)
+            self.functions.summed[placement] = summed
+        self.summed = list(self.functions.summed.values())
+
+    def _note_use(self, number: int) -> None:
+        """Notes for all workers that a parameter has got a gradient on this one."""
+        self.job.set_scalar(self.first_use + number, 1.0)
 
     def _copies(self, stage: int) -> int:
         return self.summed_pipelines * sum(p["model_stage"] == stage for p in self.schedule.placements)
@@ -249,12 +284,16 @@ class Pipeline(StateOfPipeline):
                              f"was planned for {sorted(self.edges)}: which stages read of which may not change")
 
     def _agree(self, batch: Batch, weights: Sequence[float], scale: float) -> float:
-        """Checks that all workers begin one step: else their messages would not fit. Returns the sum of all weights."""
-        mine = {"all": {"number": self.steps, "autocast": _autocast(), "scale of the loss": scale},
+        """Checks that all workers begin one step, so that their messages fit, and takes the modes that each has set on its
+        stages, and the buffers of first copies. Returns the sum of all weights."""
+        mine = {"all": {"number": self.steps, "settings": settings(), "scale of the loss": scale},
                 "pipeline": {"tensors": batch.forms(), "samples": batch.sizes,
-                             "checksums": batch.checksums() if self.check_batches else [], "weights": list(weights)}}
+                             "checksums": batch.checksums() if self.check_batches else [], "weights": list(weights)},
+                "modes": self.modes.read(), "buffers": self.buffer_copies.changed()}
         begins = [json.loads(text) for text in self.exchange(json.dumps(mine).encode(), self.crew)]
         agreement.check_same(begins, self.crew, self.width, batch)
+        self.modes.take(self.crew, [begin["modes"] for begin in begins])
+        self.buffer_copies.join([begin["buffers"] for begin in begins], lambda mine: self.exchange(mine, self.crew))
         total = agreement.total_weight(begins, self.width, self.loss.rule)
         if total == 0:
             raise ValueError(NOTHING)
@@ -267,11 +306,18 @@ class Pipeline(StateOfPipeline):
             if text:
                 raise ValueError(f"worker {worker}, step {self.steps}: {text.decode()}")
 
-    def _begin_gradients(self) -> None:
+    def _begin_gradients(self) -> int:
+        """Forgets the gradients of the step before. Returns how many numbers say whether parameters have got one."""
+        trained = tuple(p.requires_grad for p in self.parameters())
+        if trained != self.trained:
+            self._set_gradients()
+            self.trained = trained
         for parameter in self.parameters():
             parameter.grad = None
         for summed in self.summed:
             summed.begin()
+        is_summed = bool(self.ties) or any(self._copies(number) > 1 for number in range(len(self.stages)))
+        return len(self.numbers) if is_summed else 0
 
     def _multiply_gradients(self, factor: float) -> None:
         gradients = {p.grad.data_ptr(): p.grad for p in self.parameters() if p.grad is not None}
@@ -386,10 +432,6 @@ def _copied(stage: Stage, number: int) -> Stage:
                          f"stage per worker") from None
 
 
-def _autocast() -> str:
-    """The type that the script has asked torch.autocast for; "" where it has not."""
-    on = torch.is_autocast_enabled("cpu")
-    return str(torch.get_autocast_dtype("cpu")).removeprefix("torch.") if on else ""
 
 
 def _share_processor() -> None:

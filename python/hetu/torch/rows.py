@@ -79,6 +79,11 @@ def _is_ours(weight: Any) -> bool:
                 and not weight._post_accumulate_grad_hooks)
 
 
+def user_hooks(parameter: torch.Tensor) -> list[Any]:
+    """Returns the gradient hooks of a parameter that the user has registered, in their order."""
+    return [hook for hook in (parameter._backward_hooks or {}).values() if not isinstance(hook, _Meeting)]
+
+
 def take(stages: Iterable[nn.Module]) -> None:
     """Embeddings of these stages take this way within collecting()."""
     for stage in stages:

@@ -17,6 +17,7 @@ from hetu.names import near
 from hetu.torch.containers import refuse_hooks
 from hetu.torch.cuts import CutPoint, PiecewiseModel
 from hetu.torch.example import split_by_example
+from hetu.torch.modes import keeping_modes
 
 
 def split(model: nn.Module, at: Sequence[str], inputs: Sequence[str] = (), example: Any = None) -> PiecewiseModel:
@@ -128,12 +129,11 @@ def _cut_points(module: nn.Module) -> list[nn.Module]:
 
 def _trace_alike(called: _Called | _Given, tracer: fx.Tracer) -> fx.Graph:
     """The graph of forward, which must be the same in train() and in eval()."""
-    before = called.model.training
     graphs = []
-    for training in (True, False):
-        called.train(training)
-        graphs.append(_trace(called, tracer))
-    called.train(before)
+    with keeping_modes(list(called.model.modules())):
+        for training in (True, False):
+            called.train(training)
+            graphs.append(_trace(called, tracer))
     if str(graphs[0]) != str(graphs[1]):
         raise ValueError(f"{type(called.model).__name__}: its forward goes other ways in train() than in eval(); put what "
                          f"does so into a module of its own, without cuts")

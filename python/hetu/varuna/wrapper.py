@@ -176,8 +176,10 @@ class Varuna:
             parameter.grad = None
 
     def train(self, mode: bool = True) -> Varuna:
-        """step() may be called, or not."""
+        """Sets the mode of all modules, as nn.Module.train() does. step() may be called in training mode only."""
         self.training = mode
+        for stage in self.pipe.stages:
+            stage.train(mode)
         return self
 
     def eval(self) -> Varuna:

@@ -1,0 +1,107 @@
+"""How gradients flow over boundaries, and which values a stage changes in place.
+
+PyTorch leaves .grad of a parameter at None where no gradient reaches it, and a zero gradient is not the same: AdamW moves
+such a parameter. So a stage must not send zeros for a value that the loss does not depend on. The graph shows where that is
+so.
+"""
+
+from __future__ import annotations
+
+import bisect
+from collections.abc import Callable, Container, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch.autograd.graph import get_gradient_edge
+
+Key = tuple[int, int]  # a stage, and a number of a tensor that it makes
+
+
+class Reads:
+    """Which stages compute with which tensors what the loss depends on, by the graph that autograd has recorded. A stage
+    that only hands a tensor on has no gradient for it."""
+
+    def __init__(self) -> None:
+        self.edges: dict[Key, Any] = {}
+        self.ends: list[int] = []  # by stage, the number of the first node that is no longer its
+
+    def note(self, key: Key, tensor: torch.Tensor) -> None:
+        """Notes where a tensor stands in the graph now, before another stage may change it in place."""
+        if tensor.requires_grad:
+            self.edges[key] = get_gradient_edge(tensor)
+
+    def end_stage(self) -> None:
+        """Notes that what follows belongs to the next stage."""
+        with torch.enable_grad():
+            node = torch.ones((), requires_grad=True).clone().grad_fn
+        assert node is not None
+        self.ends.append(node._sequence_nr())
+
+    def read(self, outputs: Sequence[Any]) -> set[tuple[int, int, int]]:
+        """Returns (stage, number of a tensor, reading stage) of all paths that lead to one of these outputs of the last
+        stage, or to the loss."""
+        keys: dict[tuple[int, int], list[Key]] = {}
+        for key, edge in self.edges.items():
+            keys.setdefault((id(edge.node), edge.output_nr), []).append(key)
+        last = len(self.ends) - 1
+        found: set[tuple[int, int, int]] = set()
+        tensors = [leaf for leaf in outputs if isinstance(leaf, torch.Tensor) and leaf.requires_grad]
+        todo = [(edge.node, edge.output_nr, last) for edge in map(get_gradient_edge, tensors)]
+        seen: dict[int, Any] = {}  # nodes, kept so that no identity is given twice
+        while todo:
+            node, output, reader = todo.pop()
+            found.update((*key, reader) for key in keys.get((id(node), output), ()))
+            if id(node) not in seen:
+                seen[id(node)] = node
+                stage = min(bisect.bisect_right(self.ends, node._sequence_nr()), last)
+                todo += [(below, nr, stage) for below, nr in node.next_functions if below is not None]
+        return found
+
+
+class InPlace:
+    """Finds the inputs of a stage that it changes in place."""
+
+    def __init__(self, leaves: Sequence[Any]) -> None:
+        self.leaves = leaves
+        self.versions = [leaf._version if isinstance(leaf, torch.Tensor) else 0 for leaf in leaves]
+
+    def changed(self, number: int, stage: Any) -> list[int]:
+        """Returns the inputs that have changed. Throws ValueError: two of them are views of the same memory, so that the
+        stage would see the change in both in one process, and in one of them here."""
+        found = [n for n, leaf in enumerate(self.leaves)
+                 if isinstance(leaf, torch.Tensor) and leaf._version != self.versions[n]]
+        values = {id(self.leaves[n]): self.leaves[n].untyped_storage()._cdata for n in found}
+        if len(set(values.values())) < len(values):
+            kinds = ", ".join(type(piece).__name__ for piece in stage.pieces)
+            raise ValueError(f"stage {number} ({kinds}) changes a value in place of which it is given a second view: give "
+                             f"the stage one of the two, or change a clone")
+        return found
+
+
+def last_values(mode: Any, outputs: Sequence[Any], loss: Callable[[], Any]) -> Sequence[Any]:
+    """Returns what gradients start from: the loss on values without elements, or all outputs of the last stage where the
+    loss can't be computed on such values."""
+    before, mode.allow_non_fake_inputs = mode.allow_non_fake_inputs, True  # a loss may have tensors of its own
+    try:
+        return [loss()]
+    except Exception:  # a loss may look at values
+        return outputs
+    finally:
+        mode.allow_non_fake_inputs = before
+
+
+def found(gradient: torch.Tensor | None, key: Key, stage: int) -> torch.Tensor:
+    """Returns a gradient that another stage waits for. Throws ValueError: there is none."""
+    if gradient is None:
+        raise ValueError(f"stage {stage} has no gradient for tensor {key[1]} of stage {key[0]}, although its output depends "
+                         f"on it: the loss, or an autograd.Function, leaves it out. Detach the value, or call "
+                         f"requires_grad_(False) on what it is computed from")
+    return gradient
+
+
+def check_expected(gradients: Mapping[Key, torch.Tensor | None], expected: Container[Key], stage: int) -> None:
+    """Throws ValueError: a stage has a gradient for a value of which the look at its shapes has found that it has none."""
+    for key, gradient in gradients.items():
+        if gradient is not None and key not in expected:
+            raise ValueError(f"stage {stage} has a gradient for tensor {key[1]} of stage {key[0]}, and had none where it "
+                             f"was looked at without values: what a stage computes with may not depend on what tensors hold")
