@@ -167,7 +167,9 @@ def main() -> int:
         since = set(sources) if chosen.tidy_all else changed(chosen.base)
         ok &= python(scripts, in_place=False)
         ok &= run("every header compiles alone", ["cmake", "--build", str(chosen.build), "--target", "check_headers"])
-        ok &= clang_tidy(chosen.build, [f for f in sources if f.endswith(".cpp") and f in since])
+        # tests/torch_device needs PyTorch's headers, which the build folder doesn't know.
+        ok &= clang_tidy(chosen.build, [f for f in sources if f.endswith(".cpp") and f in since
+                                        and not f.startswith("tests/torch_device/")])
     return 0 if ok else 1
 
 
