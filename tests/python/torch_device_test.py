@@ -155,6 +155,8 @@ print(ctypes.c_float.from_address(value.data_ptr()).value)
                 optimizer.step()
                 losses.append(loss.item())
         self.assertEqual(losses[:3], losses[3:])
+        for name, value in plain.state_dict().items():  # with BatchNorm's statistics
+            self.assertTrue(torch.equal(value, on_device.state_dict()[name].cpu()), name)
 
 
 if __name__ == "__main__":

@@ -58,7 +58,7 @@ class Runtime(unittest.TestCase):
                           "    model = torch.nn.Sequential(*[torch.nn.Linear(8, 8) for _ in range(4)])\n"
                           "    pipe = hetu.torch.Pipeline(model, torch.nn.MSELoss(), plan, 4)\n"
                           "    x = torch.ones(8, 8)\n"
-                          "    print('LOSS', pipe.step(x, x), [p.grad.sum().item() for p in pipe.parameters()], flush=True)\n")
+                          "    print('LOSS', pipe.step(x, x), [p.grad.sum().item() for p in pipe.parameters()])\n")
         plans = [str(self.folder / f"{name}.{form}.csv") for name in names for form in ("lowered", "compute")]
         done = subprocess.run(["heturun", "-w", "2", sys.executable, str(script), *plans], capture_output=True, text=True,
                               timeout=120)

@@ -7,6 +7,7 @@
 #include <ATen/core/enum_tag.h>
 #include <ATen/native/CPUFallback.h>
 #include <ATen/ops/_copy_from_and_resize_native.h>
+#include <ATen/ops/_native_batch_norm_legit.h>
 #include <ATen/ops/_reshape_alias_native.h>
 #include <ATen/ops/as_strided_native.h>
 #include <ATen/ops/empty_like.h>
@@ -211,6 +212,19 @@ void record_stream(at::Tensor& self, at::Stream stream) {
 
 // ---- everything else ----
 
+// The schema of native_batch_norm doesn't say that it changes the running statistics, so that the
+// fallback wouldn't copy them back. That of this other operator does.
+std::tuple<at::Tensor, at::Tensor, at::Tensor> batch_norm(
+    const at::Tensor& input, const std::optional<at::Tensor>& weight,
+    const std::optional<at::Tensor>& bias, const std::optional<at::Tensor>& running_mean,
+    const std::optional<at::Tensor>& running_var, bool training, double momentum, double eps) {
+  if (!running_mean || !running_mean->defined())
+    return at::_native_batch_norm_legit(input, weight, bias, training, momentum, eps);
+  at::Tensor mean = *running_mean;
+  at::Tensor var = *running_var;
+  return at::_native_batch_norm_legit(input, weight, bias, mean, var, training, momentum, eps);
+}
+
 // Random operators of the CPU draw from its generator. Inside, that one has the state of a
 // generator of this device.
 class DrawsFrom {
@@ -282,6 +296,7 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("_copy_from_and_resize", &copy_from_and_resize);
   m.impl("_local_scalar_dense", &local_scalar);
   m.impl("record_stream", &record_stream);
+  m.impl("native_batch_norm", &batch_norm);
   m.impl("_has_compatible_shallow_copy_type", &may_take_data_of);
 }
 

@@ -82,15 +82,17 @@ class Form:
 
 
 def find(stages: Sequence[Stage], batch: Sequence[Any], tree: Any, rows: int, cut: int,
+         device_of: Callable[[torch.Tensor], torch.device],
          loss: Callable[[Any, Callable[[Any], Any]], Any] | None = None) -> Form:
-    """Returns the form for micro-batches of `rows` samples, `batch` being the leaves of one of `cut` samples. loss(output,
-    without_elements): the loss of a micro-batch, where gradients are computed."""
+    """Returns the form for micro-batches of `rows` samples. `batch` holds the leaves of one of `cut` samples. `device_of`
+    returns the device that a tensor is on when a stage uses it. loss(output, without_elements): the loss of a micro-batch,
+    where gradients are computed."""
     with torch.inference_mode(False), FakeTensorMode() as mode:
-        leaves = [_resized(leaf, rows, cut) if isinstance(leaf, torch.Tensor) else leaf for leaf in batch]
+        leaves = [_resized(leaf, rows, cut, device_of(leaf)) if isinstance(leaf, torch.Tensor) else leaf for leaf in batch]
         given: dict[int, Source] = {id(leaf): Source("batch", number=n) for n, leaf in enumerate(leaves)
                                     if isinstance(leaf, torch.Tensor)}
         sources = [given[id(leaf)] if isinstance(leaf, torch.Tensor) else Source("constant", value=leaf) for leaf in leaves]
-        parameters = _Likenesses(mode)
+        parameters = _Likenesses(mode, device_of)
         forms = []
         keep = [leaves]  # so that no identity is given anew
         reads = flow.Reads()
@@ -118,8 +120,10 @@ def find(stages: Sequence[Stage], batch: Sequence[Any], tree: Any, rows: int, cu
             reads.end_stage()
             forms.append(StageForm(sources, tree, out_sources, out_tree, made, specs, changed))
             leaves, tree, sources = out_leaves, out_tree, out_sources
-        ends = leaves if loss is None else flow.last_values(mode, leaves, lambda: loss(unflatten(leaves, tree),
-                                                                                       lambda t: _resized(t, rows, cut)))
+        ends: Sequence[Any] = leaves
+        if loss is not None:
+            ends = flow.last_values(mode, leaves, lambda: loss(unflatten(leaves, tree),
+                                                               lambda t: _resized(t, rows, cut, device_of(t))))
         return Form(forms, reads.read(ends))
 
 
@@ -143,31 +147,31 @@ def check_rows(stages: Sequence[Stage], find_form: Callable[[int], Form], rows: 
 def _refuse_hidden(leaf: Any, stage: Stage, number: int) -> None:
     if hides_tensors(leaf):
         kinds = ", ".join(type(piece).__name__ for piece in stage.pieces)
-        raise ValueError(f"stage {number} ({kinds}) gives an object of type {type(leaf).__name__}, which holds tensors that can't be found "
-                         f"in it. Give tensors, or tuples, lists, dicts or dataclasses of them")
+        raise ValueError(f"stage {number} ({kinds}) gives an object of type {type(leaf).__name__}, which holds tensors that "
+                         f"can't be found in it. Give tensors, or tuples, lists, dicts or dataclasses of them")
 
 
 class _Likenesses:
     """Parameters and buffers without elements, each once."""
 
-    def __init__(self, mode: FakeTensorMode) -> None:
-        self.mode = mode
+    def __init__(self, mode: FakeTensorMode, device_of: Callable[[torch.Tensor], torch.device]) -> None:
+        self.mode, self.device_of = mode, device_of
         self.of: dict[int, torch.Tensor] = {}
 
     def __call__(self, tensor: torch.Tensor) -> torch.Tensor:
-        """That of a tensor, on the processor also where its own is nowhere."""
+        """Returns the likeness of a tensor, on the device where a stage uses it."""
         if id(tensor) not in self.of:
             like = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype,
-                                       device="cpu" if tensor.is_meta else tensor.device)
+                                       device=self.device_of(tensor))
             self.of[id(tensor)] = like.requires_grad_(tensor.requires_grad)
         return self.of[id(tensor)]
 
 
-def _resized(leaf: torch.Tensor, rows: int, cut: int) -> torch.Tensor:
+def _resized(leaf: torch.Tensor, rows: int, cut: int, device: torch.device) -> torch.Tensor:
     shape = list(leaf.shape)
     if shape and shape[0] == cut and cut != rows:
         shape[0] = rows
-    return torch.empty(shape, dtype=leaf.dtype, device=leaf.device)
+    return torch.empty(shape, dtype=leaf.dtype, device=device)
 
 
 def _run(stage: Stage, number: int, likeness: _Likenesses, value: Any) -> Any:

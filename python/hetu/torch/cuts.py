@@ -87,7 +87,8 @@ def even_cut(has_parameters: Sequence[bool], stages: int, kinds: Sequence[str]) 
     if sum(has_parameters) < stages:
         names = ", ".join(kinds[first[empty[0]]:[*first[1:], count][empty[0]]])
         warnings.warn(f"stage {empty[0]} ({names}) has no parameters: {sum(has_parameters)} of {count} pieces have some, "
-                      f"for {stages} stages. torch.optim refuses the empty list of its worker; use fewer stages", stacklevel=4)
+                      f"for {stages} stages. torch.optim refuses the empty list of its worker; use fewer stages",
+                      stacklevel=4)
         return first
     # (stages, pieces) -> the longest stage, the sum of squared lengths, the cut
     best: dict[tuple[int, int], tuple[int, int, list[int]]] = {(0, 0): (0, 0, [])}

@@ -68,8 +68,8 @@ def load_dcp(pipe: Pipeline, folder: str | os.PathLike[str], optimizer: torch.op
 
     strict: parameters and optimizer must be those of the checkpoint, which names no class of an optimizer: its options are
     compared. With False what fits is loaded, and what doesn't is returned as text.
-    Throws OSError on all workers, before anything is changed, if it can't be read or doesn't fit. The format has no checksums
-    of tensors."""
+    Throws OSError on all workers, before anything is changed, if it can't be read or doesn't fit. The format has no
+    checksums of tensors."""
     pipe.check_one("load_dcp")
 
     def read() -> _Read:
@@ -126,7 +126,8 @@ class _Read:
             self.wanted[name] = torch.empty_like(tensor)
 
     def _find_optimizer(self, optimizer: torch.optim.Optimizer) -> None:
-        options = {flat: (path[2], str(path[3])) for path, flat in self.paths.items() if path[:2] == GROUPS and len(path) == 4}
+        options = {flat: (path[2], str(path[3])) for path, flat in self.paths.items()
+                   if path[:2] == GROUPS and len(path) == 4}
         difference = _difference(optimizer, options.values())
         if difference:
             self.skipped.append(difference)
@@ -178,8 +179,9 @@ _OF_SCHEDULERS = {"initial_lr", "max_lr", "min_lr", "max_momentum", "base_moment
 
 
 def _difference(optimizer: torch.optim.Optimizer, options: Collection[tuple[int, str]]) -> str:
-    """Returns how the optimizer is not the saved one, or "". The format has no class: the options tell. An option may be new
-    in another version of PyTorch, so that only one side has it; two optimizers of different kinds lack some on both sides."""
+    """Returns how the optimizer is not the saved one, or "". The format has no class: the options tell. An option may be
+    new in another version of PyTorch, so that only one side has it; two optimizers of different kinds lack some on both
+    sides."""
     if not options:
         return "the checkpoint has no state of an optimizer"
     groups = {at for at, _ in options}

@@ -15,6 +15,7 @@ from hetu.torch import flow, rows
 from hetu.torch.boundaries import Crossing, Form
 from hetu.torch.buffers import with_buffers
 from hetu.torch.cuts import Stage
+from hetu.torch.device import CPU, StageDevice
 from hetu.torch.gradients import Summed
 from hetu.torch.modes import without_autocast
 from hetu.torch.split_backward import DeferredGradients
@@ -82,6 +83,7 @@ class StageFunctions:
         self.loss = loss
         self.pieces = pieces
         self.parts = parts  # of messages, by edge
+        self.device = StageDevice(CPU)
         self.job: Any = None  # set once there is one
         self.recomputed: dict[int, set[int]] = {}
         self.step: Step
@@ -98,7 +100,8 @@ class StageFunctions:
 
     def begin(self, step: Step) -> None:
         """Another step: what one that failed has left is gone."""
-        self.step = step
+        self.step = dataclasses.replace(step, batch=self.device.on_demand(step.batch),
+                                        targets=self.device.on_demand(step.targets))
         self.mixed = (-1, 0)
         self.live.clear()
         self.local.clear()
@@ -132,6 +135,8 @@ class StageFunctions:
             rows.add()
             if placement in self.summed:
                 self.summed[placement].note_uses()
+        if kind in "BW":
+            self.device.count_backward(placement)
 
     def _seed(self, piece: int) -> None:
         """As seed_of says, whose first parts stay the same for a while."""
@@ -142,6 +147,7 @@ class StageFunctions:
             self.mixed = self.micro, _mixed(_mixed(_mixed(0, seed), step), first + self.micro)
         # As torch.manual_seed, which asks every kind of device beside this one.
         torch.default_generator.manual_seed(_mixed(self.mixed[1], piece) >> 1)
+        self.device.seed(_mixed(self.mixed[1], piece) >> 1)
 
     # ---- forward ----
 
@@ -280,14 +286,15 @@ class StageFunctions:
         if here:
             self.local[kind[-1], far, part, self.micro] = [tensor.detach() for tensor in tensors]
             return
-        message = crossing.message.pack(tensors)
+        message = self.device.to_host(crossing.message.pack(tensors))
         self.job.give(kind, placement, part, self.micro, message.data_ptr(), crossing.message.bytes, message)
 
     def _take(self, kind: str, placement: int, edge: tuple[int, int], crossing: Crossing) -> list[torch.Tensor]:
         _, here, part = self._end(placement, edge)
         if here:
             return self.local.pop((kind[-1], placement, part, self.micro))
-        return crossing.message.unpack(torch.from_numpy(self.job.take(kind, placement, part, self.micro)))
+        message = torch.from_numpy(self.job.take(kind, placement, part, self.micro))
+        return crossing.message.unpack(self.device.from_host(message))
 
     def expect(self, forms: Sequence[Form]) -> None:
         """Tells how long the messages to this worker are, of micro-batches of these forms."""

@@ -42,7 +42,8 @@ class Summed:
                 self._add(part, bucket, numbers)
 
     def _add(self, part: int, parameters: Sequence[tuple[str, torch.nn.Parameter]], numbers: Mapping[int, int]) -> None:
-        memory = torch.zeros(sum(p.numel() for _, p in parameters), dtype=parameters[0][1].dtype)
+        first = parameters[0][1]
+        memory = torch.zeros(sum(p.numel() for _, p in parameters), dtype=first.dtype, device=first.device)
         at = 0
         for name, parameter in parameters:
             # .data gives each view a version counter of its own, which counts what autograd adds to it.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import os
+import sys
 import threading
 import weakref
 from collections.abc import Callable, Iterator, Sequence
@@ -24,6 +25,7 @@ from hetu.torch.batches import Batch, signature
 from hetu.torch.boundaries import Form, check_rows, find
 from hetu.torch.buffers import Buffers
 from hetu.torch.cuts import Pieces, PiecewiseModel, Stage, forget
+from hetu.torch.device import StageDevice, agree, choose, local_rank
 from hetu.torch.empty import fill
 from hetu.torch.functions import StageFunctions, Step
 from hetu.torch.gradients import Summed
@@ -62,13 +64,15 @@ class Pipeline(StateOfPipeline):
     first_pieces: with which piece each stage begins; None: as many pieces for each as can be.
     tied: pairs of names of parameters that shall be one; a parameter that is one object in two stages is found by itself.
     seed: of dropout and the like; see hetu.torch.seed_of.
+    device: where this worker's stages compute: the CPU or an accelerator of PyTorch, as a torch.device or its name. "cuda"
+    means the GPU whose number is the local rank. None: the device that the model's parameters are on.
     """
 
     def __init__(self, model: Any, loss: Callable[[Any, Any], torch.Tensor] | None = None, schedule: Any = "1f1b",
                  micro_batches: int = 4, *, pipelines: int = 1, averaging: Any = None,
                  loss_weight: Callable[..., Any] | None = None, loss_reduction: str | None = None,
                  check_loss_every: int = 100, check_batches: bool = True, first_pieces: Sequence[int] | None = None,
-                 tied: Sequence[tuple[str, str]] = (), seed: int = 0, **options: Any) -> None:
+                 tied: Sequence[tuple[str, str]] = (), seed: int = 0, device: Any = None, **options: Any) -> None:
         self.transport = leave.transport(_hetu.env()["worker"])
         loss = losses.loss_of(_whole(model)) if loss is None else loss
         rule = losses.rule_of(loss, loss_weight, loss_reduction)
@@ -94,8 +98,15 @@ class Pipeline(StateOfPipeline):
         keep_freed_memory()
         if any("I" in action for row in schedule.rows for action in row):
             keep_compiled_buffers()
-        self._cut(model, first_pieces, tied)
+        self.pieces = Pieces(model)
+        rank = local_rank(self.transport.worker, _hetu.started()[0])
+        where = choose(device, self.pieces.whole.named_parameters(), rank)
+        self.stage_device = StageDevice(where, schedule.rows[self.row])
+        self._cut(first_pieces, tied)
+        if isinstance(loss, nn.Module):
+            self.stage_device.move(loss)
         self.functions = StageFunctions(schedule.placements, self.row, self.own, self.loss, len(self.pieces.pieces), {})
+        self.functions.device = self.stage_device
         self.job: Any = None
         self.forms: dict[Any, Form] = {}
         self.buffer_copies = Buffers(self.pieces, self.own, schedule.placements,
@@ -113,9 +124,8 @@ class Pipeline(StateOfPipeline):
         self.under_way = ""
         leave.join(self)
 
-    def _cut(self, model: Any, first_pieces: Sequence[int] | None, tied: Sequence[tuple[str, str]]) -> None:
+    def _cut(self, first_pieces: Sequence[int] | None, tied: Sequence[tuple[str, str]]) -> None:
         """Stages, and of them those of this worker: `own`, by placement."""
-        self.pieces = Pieces(model)
         sharing.join(self.pieces, tied)
         placements = self.schedule.placements
         self.stages = self.pieces.stages(self.pieces.cut(1 + max(p["model_stage"] for p in placements), first_pieces))
@@ -128,10 +138,13 @@ class Pipeline(StateOfPipeline):
                 if own[number] is not stage:
                     self._name_copy(stage, own[number])
         self.own = own
-        table_rows.take(own.values())
+        if self.stage_device.is_host:
+            table_rows.take(own.values())
         self.modes = Modes(self.stages, own, [placement["model_stage"] for placement in placements], self.ties)
         fill(self.pieces, self.stages, own.values(), self.ties, self.seed)
         forget(self.stages, list(own.values()))
+        for stage in own.values():
+            self.stage_device.move(stage)
         for stage in self.stages:
             for parameter in stage.parameters():
                 parameter.grad = None
@@ -154,7 +167,7 @@ class Pipeline(StateOfPipeline):
         check_gradients_enabled()
         if self.averages:
             self.averages.begin_step(scaler)
-        scale = 1.0 if scaler is None else float(scaler.scale(torch.ones(())))
+        scale = 1.0 if scaler is None else float(scaler.scale(torch.ones((), device=self.device)))
         loss = self._run(inputs, target, training=True, scale=scale)
         if self.averages:
             self.averages.end_step()
@@ -185,6 +198,8 @@ class Pipeline(StateOfPipeline):
     def _run(self, inputs: Any, target: Any, training: bool, scale: float = 1.0) -> float:
         self.stepper, before, self.under_way = threading.get_ident(), self.under_way, "a step"
         batch = Batch(inputs, target, self.micro_batches)
+        self.stage_device.check(batch.inputs[0], "inputs")
+        self.stage_device.check(batch.targets[0], "target")
         weights = self.loss.rule.before(batch.target_values(), batch.sizes)
         total = self._agree(batch, weights, scale)
         forms = self._forms(training, batch)
@@ -204,7 +219,7 @@ class Pipeline(StateOfPipeline):
             numbers += [0.0] * self._begin_gradients()
         drawn = torch.get_rng_state()
         try:
-            with table_rows.collecting():
+            with table_rows.collecting(), self.stage_device.step():
                 sums = self.job.run(self.steps, numbers, training)
         finally:
             torch.set_rng_state(drawn)
@@ -233,7 +248,8 @@ class Pipeline(StateOfPipeline):
                    tuple(signature(leaf, most) for leaf in leaves))
             if key not in self.forms:
                 with undisturbed(self.stages, self.loss.loss):
-                    self.forms[key] = find(self.stages, leaves, batch.tree, rows, most, loss if training else None)
+                    self.forms[key] = find(self.stages, leaves, batch.tree, rows, most, self.stage_device.like,
+                                           loss if training else None)
             return self.forms[key]
 
         return [check_rows(self.stages, form_of, rows) for rows in batch.sizes]
@@ -253,6 +269,7 @@ class Pipeline(StateOfPipeline):
         self.functions.recomputed = {placement: set(self.job.recomputed(placement)) for placement in self.own}
         stages = [(self.schedule.placements[placement]["model_stage"], stage) for placement, stage in self.own.items()]
         agreement.check_copies(self.exchange(agreement.copies_of(stages)))
+        self._report_devices()
 
     def _set_gradients(self) -> None:
         """Lays out the gradients that copies sum: those of parameters that require one now."""
@@ -266,7 +283,8 @@ class Pipeline(StateOfPipeline):
             if self._copies(number) > 1:
                 parts.insert(0, (0, [(n, p) for n, p in mine if id(p) not in shared]))
             summed = Summed(parts, {id(p): numbers.get(id(p), self.numbers[name]) for name, p in mine}, self._note_use)
-            self.job.set_gradients(placement, number, [memory.numpy() for memory in summed.arrays], summed.parts)
+            memories = self.stage_device.host_sums(placement, summed.arrays)
+            self.job.set_gradients(placement, number, [memory.numpy() for memory in memories], summed.parts)
             self.functions.summed[placement] = summed
         self.summed = list(self.functions.summed.values())
 
@@ -367,13 +385,24 @@ class Pipeline(StateOfPipeline):
                     there[order[name]] = 1.0
         sums = self.sum(norms + there)
         own = [norm for norm, is_there in zip(sums[:len(order)], sums[len(order):], strict=True) if is_there]
-        return torch.linalg.vector_norm(torch.tensor(own, dtype=torch.float32))
+        return torch.linalg.vector_norm(torch.tensor(own, dtype=torch.float32, device=self.device))
 
     def sum(self, numbers: Sequence[float]) -> list[float]:
         """The sums over all workers, or those of this pipeline where they average; each calls it, with as many."""
         return list(self._started("sum").sum(list(numbers)))
 
     # ---- how it runs ----
+
+    @property
+    def device(self) -> torch.device:
+        """Where this worker's stages compute."""
+        return self.stage_device.device
+
+    def _report_devices(self) -> None:
+        """Prints on worker 0 where all workers compute, if that isn't the CPU."""
+        line = agree([text.decode() for text in self.exchange(str(self.device).encode())])
+        if line and self.transport.worker == 0:
+            print(line, file=sys.stderr, flush=True)
 
     def record(self, on: bool = True) -> None:
         """Notes the instructions of the steps to come. Every worker calls it, after a first step; where pipelines

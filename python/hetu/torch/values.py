@@ -88,7 +88,7 @@ class MessageForm:
         """One dense tensor whose memory is the message: the tensor itself, where there is one that lies densely."""
         if self.alone:
             return _dense(tensors[0], self.specs[0])
-        message = torch.empty(self.bytes, dtype=torch.uint8)
+        message = torch.empty(self.bytes, dtype=torch.uint8, device=tensors[0].device if tensors else "cpu")
         for tensor, spec, begin in zip(tensors, self.specs, self.begins, strict=True):
             if spec.bytes:
                 _as_it_lay(message[begin:begin + spec.bytes], spec).copy_(tensor.detach())

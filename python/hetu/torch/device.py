@@ -1,0 +1,232 @@
+"""The device that a worker's stages compute on: the CPU, or any accelerator that PyTorch knows.
+
+Everything here uses PyTorch's device-generic functions (torch.accelerator, torch.get_device_module, pinned memory), so that
+a new kind of accelerator needs no change. Hetu's links read and write host memory. So a message of an accelerator is copied
+into pinned host memory before it is sent, and so is a gradient before it is summed over copies of a stage. Several workers
+may share one accelerator. Messages straight from one accelerator to another are not supported yet.
+"""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import os
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, overload
+
+import torch
+from torch import nn
+
+Named = Iterable[tuple[str, torch.Tensor]]
+CPU = torch.device("cpu")
+_BACKWARD = re.compile(r"(\d+)[BW]\d+")  # actions that complete a micro-batch's gradients of parameters
+
+
+def choose(device: Any, tensors: Named, local_rank: int) -> torch.device:
+    """Returns the device that a worker computes on, with an index if it is an accelerator.
+
+    device: a torch.device, its name, or the number of an accelerator. A name without an index, such as "cuda", means the
+    accelerator whose number is the local rank. None: the device of the model's parameters, which `tensors` names.
+    Throws ValueError: there is no such device; the parameters are on several devices, and none is chosen."""
+    if device is None:
+        return _device_of(tensors)
+    here = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
+    known = f"this machine has {torch.accelerator.device_count()} of '{here.type}', and 'cpu'" if here else \
+        "this machine has no accelerator that PyTorch knows: pass device='cpu'"
+    if isinstance(device, int) and not isinstance(device, bool):
+        if here is None:
+            raise ValueError(f"device={device}: {known}")
+        found = torch.device(here.type, device)
+    else:
+        try:
+            found = torch.device(device)
+        except (RuntimeError, TypeError):
+            raise ValueError(f"device={device!r} is not a device of PyTorch; {known}") from None
+    if found.type == "cpu":
+        return CPU
+    if here is None or found.type != here.type:
+        raise ValueError(f"device={device!r}: {known}")
+    count = torch.accelerator.device_count()
+    index = local_rank % count if found.index is None else found.index
+    if not 0 <= index < count:
+        raise ValueError(f"device={device!r}: {known}; leave the number out to take that of the local rank")
+    return torch.device(found.type, index)
+
+
+def local_rank(worker: int, hosts: Sequence[tuple[str, int]]) -> int:
+    """Returns a worker's number among the workers of its host. hosts: (name, number of workers) in the order of workers."""
+    if "LOCAL_RANK" in os.environ:  # set by torchrun
+        return int(os.environ["LOCAL_RANK"])
+    for _, count in hosts:
+        if worker < count:
+            return worker
+        worker -= count
+    return worker
+
+
+def _device_of(tensors: Named) -> torch.device:
+    """Returns the one device that tensors with memory are on; the CPU if there are none."""
+    first: tuple[str, torch.device] | None = None
+    for name, tensor in tensors:
+        if tensor.is_meta:
+            continue
+        if first is None:
+            first = name, tensor.device
+        elif tensor.device != first[1]:
+            raise ValueError(f"the model's '{first[0]}' is on {first[1]} and '{name}' on {tensor.device}: move the model to "
+                             f"one device, or choose one with device=")
+    return first[1] if first else CPU
+
+
+class StageDevice:
+    """Moves what a worker's stages need to their device, and what leaves the worker to host memory. On the CPU every
+    function returns what it is given."""
+
+    def __init__(self, device: torch.device, row: Sequence[str] = ()) -> None:
+        """row: this worker's actions in a step, such as 0B1."""
+        self.device = device
+        self.is_host = device.type == "cpu"
+        self._sums: dict[int, list[tuple[torch.Tensor, torch.Tensor]]] = {}  # (device, host) memory, by placement
+        actions = [match for match in map(_BACKWARD.fullmatch, row) if match]
+        self._expected = collections.Counter(int(match[1]) for match in actions)  # by placement
+        self._backwards: collections.Counter[int] = collections.Counter()  # in the present step
+        if not self.is_host:
+            torch.accelerator.set_device_index(device)
+            self._module: Any = torch.get_device_module(device)
+
+    # ---- models and batches ----
+
+    def move(self, module: nn.Module) -> None:
+        """Moves parameters and buffers. They stay the same objects, so that names and ties still find them."""
+        with torch.no_grad():
+            for inner in module.modules():
+                for tensor in [*inner._parameters.values(), *inner._buffers.values()]:
+                    if tensor is not None and tensor.device != self.device and not tensor.is_meta:
+                        tensor.data = tensor.data.to(self.device)
+
+    def like(self, tensor: torch.Tensor) -> torch.device:
+        """Returns the device that a tensor is on when a stage uses it."""
+        return self.device if tensor.is_meta or tensor.device.type == "cpu" else tensor.device
+
+    def check(self, leaves: Iterable[Any], what: str) -> None:
+        """Throws ValueError if a tensor of the batch is on an accelerator other than that of the stages."""
+        for leaf in leaves:
+            if isinstance(leaf, torch.Tensor) and leaf.device not in (self.device, CPU):
+                hint = ", or choose a device with Pipeline(..., device=)" if self.is_host else ""
+                places = "the CPU" if self.is_host else f"the CPU or on {self.device}"
+                raise ValueError(f"{what}: a tensor is on {leaf.device}, and this worker's stages are on {self.device}: "
+                                 f"give it on {places}{hint}")
+
+    def on_demand(self, batch: Sequence[Sequence[Any]]) -> Sequence[Sequence[Any]]:
+        """Returns the micro-batches with leaves that are moved when they are read. A stage reads few of them."""
+        return batch if self.is_host else [_OnDemand(leaves, self.device) for leaves in batch]
+
+    # ---- a step ----
+
+    @contextlib.contextmanager
+    def step(self) -> Iterator[None]:
+        """Surrounds the instructions of a step. Afterwards the device's random generator is as it was before, and the sums
+        of gradients are back on the device."""
+        if self.is_host:
+            yield
+            return
+        torch.accelerator.set_device_index(self.device)  # a setting of the calling thread
+        self._backwards.clear()
+        drawn = self._module.get_rng_state(self.device)
+        try:
+            yield
+            if self._backwards:
+                for memory, host in (pair for pairs in self._sums.values() for pair in pairs):
+                    memory.copy_(host, non_blocking=True)
+                self.synchronize()  # the next step's sums are written to the same host memory
+        finally:
+            self._module.set_rng_state(drawn, self.device)
+
+    def seed(self, seed: int) -> None:
+        """Seeds the device's random generator. The CPU's is the caller's."""
+        if not self.is_host:
+            self._module.manual_seed(seed)
+
+    def synchronize(self) -> None:
+        """Blocks until the device has done what this worker's stages gave it to do."""
+        if not self.is_host:
+            torch.accelerator.current_stream(self.device).synchronize()
+
+    # ---- through host memory ----
+
+    def to_host(self, message: torch.Tensor) -> torch.Tensor:
+        """Returns a dense tensor's memory as bytes on the host, which are there."""
+        if message.device.type == "cpu":
+            return message
+        flat = message.reshape(-1).view(torch.uint8)
+        host = torch.empty(flat.shape, dtype=torch.uint8, pin_memory=True)
+        host.copy_(flat, non_blocking=True)
+        self.synchronize()
+        return host
+
+    def from_host(self, message: torch.Tensor) -> torch.Tensor:
+        """Returns a message's bytes on the device. Later work on the present stream finds them there."""
+        if self.is_host:
+            return message
+        return message.pin_memory().to(self.device, non_blocking=True)
+
+    def host_sums(self, placement: int, arrays: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+        """Returns host memory in which the gradients of a placement are summed with those of other workers."""
+        if self.is_host:
+            return list(arrays)
+        hosts = [torch.zeros(memory.shape, dtype=memory.dtype, pin_memory=True) for memory in arrays]
+        self._sums[placement] = list(zip(arrays, hosts, strict=True))
+        return hosts
+
+    def count_backward(self, placement: int) -> None:
+        """Notes that a micro-batch's gradients of parameters are complete. After the last one they go to the host, where the
+        plan's reductions find them."""
+        if self.is_host:
+            return
+        self._backwards[placement] += 1
+        if self._backwards[placement] == self._expected[placement] and self._sums.get(placement):
+            for memory, host in self._sums[placement]:
+                host.copy_(memory, non_blocking=True)
+            self.synchronize()
+
+
+class _OnDemand(Sequence[Any]):
+    """The leaves of a micro-batch. Tensors are moved to a device when they are read, and stay there as long as this."""
+
+    def __init__(self, leaves: Sequence[Any], device: torch.device) -> None:
+        self.leaves = list(leaves)
+        self.device = device
+
+    def __len__(self) -> int:
+        return len(self.leaves)
+
+    @overload
+    def __getitem__(self, at: int) -> Any: ...
+
+    @overload
+    def __getitem__(self, at: slice) -> Sequence[Any]: ...
+
+    def __getitem__(self, at: int | slice) -> Any:
+        if isinstance(at, slice):
+            return [self[n] for n in range(*at.indices(len(self)))]
+        leaf = self.leaves[at]
+        if isinstance(leaf, torch.Tensor):
+            self.leaves[at] = leaf = leaf.to(self.device, non_blocking=leaf.is_pinned())
+        return leaf
+
+
+def agree(devices: Sequence[str]) -> str:
+    """Returns a line that says where all workers compute and how their messages travel, "" if all are on the CPU.
+    devices: those of the workers, in their order. Throws ValueError if they are of several kinds."""
+    kinds = [device.partition(":")[0] for device in devices]
+    for worker, kind in enumerate(kinds):
+        if kind != kinds[0]:
+            raise ValueError(f"worker 0 computes on {devices[0]} and worker {worker} on {devices[worker]}: give all workers "
+                             f"devices of one kind")
+    if kinds[0] == "cpu":
+        return ""
+    places = ", ".join(f"worker {worker} on {device}" for worker, device in enumerate(devices))
+    if len(devices) == 1:
+        return f"hetu.torch: {places}"
+    return f"hetu.torch: {places}; activations and sums of gradients go through pinned host memory"

@@ -1,0 +1,210 @@
+"""A worker of torch_devices_test.py: Pipelines on the pretend accelerator beside plain PyTorch on the CPU.
+
+torch_device_worker.py FOLDER CASE...: prints one line per case, "CASE <case>: worker <n> <what is true>"."""
+
+import sys
+from pathlib import Path
+
+import torch
+from torch import nn
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "torch_device"))
+import far
+
+import hetu.torch
+from hetu import _hetu
+from hetu.torch.device import StageDevice
+
+ROWS, MICROS, STEPS, WIDTH = 22, 4, 3, 12
+SUMMED = ("chimera", "dualpipe", "gems")  # schedules with two copies of each stage in a pipeline
+
+
+class Residual(nn.Module):
+    """A piece with dropout, and with a tensor that it makes on its input's device."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = nn.Linear(WIDTH, WIDTH), nn.Linear(WIDTH, WIDTH)
+
+    def forward(self, x):
+        """Returns the same shape."""
+        scale = torch.full((WIDTH,), 0.5, device=x.device)
+        return x + nn.functional.dropout(self.second(torch.tanh(self.first(x))) * scale, 0.2, self.training)
+
+
+class Fork(nn.Module):
+    """Gives several values, so that a message holds several tensors and one of them has no gradient."""
+
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(WIDTH, WIDTH)
+
+    def forward(self, x):
+        """Returns a dict."""
+        return {"x": self.linear(x), "skip": x * 2, "mask": x[:, :1] > 0}
+
+
+class Join(nn.Module):
+    """Takes what Fork gives."""
+
+    def forward(self, v):
+        """Returns one tensor."""
+        return v["x"].masked_fill(v["mask"], 0.0) + v["skip"]
+
+
+def residual():
+    """Eight pieces."""
+    return nn.Sequential(*[Residual() for _ in range(8)])
+
+
+def norms():
+    """Pieces with buffers."""
+    return nn.Sequential(*[nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.BatchNorm1d(WIDTH), nn.ReLU()) for _ in range(4)])
+
+
+def forked():
+    """Pieces that pass several tensors on."""
+    return nn.Sequential(Residual(), Fork(), Join(), Residual())
+
+
+def tied():
+    """The first and the last piece have one weight."""
+    model = nn.Sequential(nn.Linear(WIDTH, WIDTH, bias=False), Residual(), Residual(), nn.Linear(WIDTH, WIDTH, bias=False))
+    model[3].weight = model[0].weight
+    return model
+
+
+MODELS = {"residual": residual, "norms": norms, "forked": forked, "tied": tied}
+
+
+def batches(pipelines):
+    """Returns inputs and targets of each step and pipeline."""
+    draw = torch.Generator().manual_seed(3)
+    return [[(torch.randn(ROWS, WIDTH, generator=draw), torch.randn(ROWS, WIDTH, generator=draw)) for _ in range(pipelines)]
+            for _ in range(STEPS)]
+
+
+def plain(model, pipelines):
+    """Returns the losses, norms and state of plain PyTorch on the CPU, in one process and with the same micro-batches."""
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
+    numbers = []
+    for step, shares in enumerate(batches(pipelines)):
+        optimizer.zero_grad()
+        total, micro = 0.0, 0
+        for x, y in shares:
+            for a, b in zip(x.split(6), y.split(6), strict=True):
+                for number, piece in enumerate(model):
+                    torch.manual_seed(hetu.torch.seed_of(0, step, micro, number))
+                    a = piece(a)
+                loss = nn.functional.mse_loss(a, b) * (len(b) / (ROWS * pipelines))
+                loss.backward()
+                total, micro = total + loss.item(), micro + 1
+        norm = nn.utils.clip_grad_norm_(model.parameters(), 0.5)
+        optimizer.step()
+        numbers.append((total, norm.item()))
+    return numbers, model.state_dict()
+
+
+def made(name):
+    """Returns the model of a case, the same on all workers."""
+    torch.manual_seed(5)
+    return MODELS[name]()
+
+
+def train(case, device="far"):
+    """Runs "MODEL SCHEDULE PIPELINES" and prints how far losses, norms and weights are from those of plain PyTorch."""
+    name, schedule, pipelines = case.split()
+    options = {"tied": [("0.weight", "3.weight")]} if name == "tied" else {}
+    pipe = hetu.torch.Pipeline(made(name), nn.MSELoss(), schedule, MICROS, pipelines=int(pipelines), device=device,
+                               **options)
+    optimizer = torch.optim.AdamW(pipe.parameters(), lr=0.01)
+    numbers = []
+    for shares in batches(pipe.pipelines):
+        loss = pipe.step(*shares[pipe.pipeline])
+        numbers.append((loss, pipe.clip_grad_norm_(0.5).item()))
+        optimizer.step()
+    expected, state = plain(made(name), pipe.pipelines)
+    found = pipe.state_dict()
+    tensors = [*pipe.parameters(), *(p.grad for p in pipe.parameters()),
+               *(b for stage in pipe.own.values() for b in stage.buffers()),
+               *(v for p in pipe.parameters() for k, v in optimizer.state[p].items() if k != "step")]
+    assert pipe.device.type == "far" and all(t.device == pipe.device for t in tensors), [t.device for t in tensors]
+    held = sum(t.numel() * t.element_size() for t in tensors)
+    assert torch.far.memory_allocated(pipe.device.index) >= held > 0
+    numbers_off = max(abs(a - b) / abs(b) for one, other in zip(numbers, expected, strict=True)
+                      for a, b in zip(one, other, strict=True))
+    own_buffers = schedule in SUMMED or pipe.pipelines > 1  # copies of a stage don't share running statistics
+    apart = max(float((found[n] - t).double().norm() / t.double().norm().clamp_min(1e-3)) for n, t in state.items()
+                if not (own_buffers and "running" in n))
+    print(f"CASE {case}: worker {pipe.transport.worker} on {pipe.device} numbers {numbers_off:.2e} weights {apart:.2e}",
+          flush=True)
+    return pipe, optimizer
+
+
+def forgets_to_wait(case):
+    """The same training with StageDevice's waits left out must not go unnoticed."""
+    wait = StageDevice.synchronize
+    StageDevice.synchronize = lambda self: None
+    try:
+        train(case)
+    except Exception as error:
+        print(f"FORGOT: {error}", flush=True)
+    finally:
+        StageDevice.synchronize = wait
+
+
+def keeps_generator(case):
+    """A step leaves the generators of the CPU and of the device as they were, and evaluate() equals the CPU's."""
+    pipe, _ = train(case)
+    x, y = batches(1)[0][0]
+    before = torch.get_rng_state(), torch.far.get_rng_state()
+    pipe.step(x.to(pipe.device), y)
+    assert torch.equal(before[0], torch.get_rng_state()) and torch.equal(before[1], torch.far.get_rng_state())
+    whole = made(case.split()[0]).eval()
+    whole.load_state_dict(pipe.state_dict())
+    with torch.no_grad():
+        expected = nn.functional.mse_loss(whole(x), y).item()
+    found = pipe.evaluate(x, y)
+    assert abs(found - expected) < 1e-6, (found, expected)
+    print(f"KEPT: worker {pipe.transport.worker}", flush=True)
+
+
+def refused():
+    """What two workers must not do; every worker has the error."""
+    worker = int(_hetu.env()["worker"])
+    x = torch.ones(ROWS, WIDTH)
+    cases = [
+        (lambda: hetu.torch.Pipeline(residual(), nn.MSELoss(), device="far" if worker else "cpu").step(x, x),
+         "worker 0 computes on cpu and worker 1 on far:1"),
+        (lambda: hetu.torch.Pipeline(residual(), nn.MSELoss(), device="far").step(x.to(f"far:{1 - worker}"), x),
+         f"inputs: a tensor is on far:{1 - worker}, and this worker's stages are on far:{worker}"),
+    ]
+    for call, message in cases:
+        try:
+            call()
+        except ValueError as error:
+            assert message in str(error) and "\n" not in str(error), str(error)
+            print(f"REFUSED: {message}", flush=True)
+        else:
+            raise AssertionError(f"nothing said '{message}'")
+
+
+def main():
+    """Runs the cases that the command line names."""
+    torch.set_num_threads(1)
+    far.load()
+    _, *cases = sys.argv[1:]
+    for case in cases:
+        kind, _, rest = case.partition(": ")
+        if kind == "forgets":
+            forgets_to_wait(rest)
+        elif kind == "keeps":
+            keeps_generator(rest)
+        elif kind == "refused":
+            refused()
+        else:
+            train(case)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,155 @@
+#!/usr/bin/env python3
+"""hetu.torch.Pipeline on an accelerator, which is the pretend one of tests/torch_device: the numbers are the CPU's, and
+everything that a stage holds is in the device's memory. A host access there would end a worker with a segmentation fault.
+
+Skipped where PyTorch isn't installed."""
+
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import unittest
+from importlib.util import find_spec
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+LINE = re.compile(r"CASE (.+): worker (\d+) on (far:\d) numbers (\S+) weights (\S+)")
+SIX = ("gpipe", "1f1b", "interleaved-1f1b", "zb-h1", "zb-v", "chimera")
+SUMMED = ("chimera", " 2", "tied")  # sums over copies are in another order
+
+
+def job(workers, cases, launcher=None, **environment):
+    """Runs torch_device_worker.py and returns what it has printed."""
+    launcher = launcher or ["heturun", "-w", str(workers), sys.executable]
+    run = subprocess.run([*launcher, HERE / "torch_device_worker.py", tempfile.gettempdir(), *cases], capture_output=True,
+                         text=True, timeout=280, env={**os.environ, **environment})
+    if run.returncode or "leaked" in run.stderr:
+        raise AssertionError(f"{run.stdout}\n{run.stderr}")
+    return run.stdout + run.stderr
+
+
+@unittest.skipUnless(find_spec("torch"), "PyTorch is not there: ./run torch installs it")
+class Devices(unittest.TestCase):
+    """In processes."""
+
+    def expect(self, printed, cases, devices):
+        """Checks each case on each worker: bit for bit, and 1e-6 where copies are summed."""
+        found = LINE.findall(printed)
+        self.assertEqual({(case, device) for case, _, device, *_ in found}, {(c, d) for c in cases for d in devices},
+                         printed)
+        for case, worker, _, numbers, weights in found:
+            with self.subTest(case=case, worker=worker):
+                limit = 1e-6 if any(word in case for word in SUMMED) else 0
+                self.assertLessEqual(float(numbers), limit)
+                self.assertLessEqual(float(weights), limit)
+
+    def test_numbers_are_the_cpus(self):
+        """Six schedules, recompute, buffers, several tensors over a boundary, a tie and two pipelines."""
+        cases = [*(f"residual {schedule} 1" for schedule in SIX), "residual varuna 1", "norms 1f1b 1", "forked zb-h1 1",
+                 "tied zb-v 1", "residual 1f1b 2"]
+        printed = job(2, [*cases, "keeps: residual 1f1b 1"])
+        self.expect(printed, cases, ("far:0", "far:1"))
+        self.assertEqual(printed.count("KEPT"), 2, printed)
+        self.assertIn("worker 0 on far:0, worker 1 on far:1; activations and sums of gradients go through pinned host "
+                      "memory", printed)
+
+    def test_workers_share_a_device(self):
+        """Two workers on a machine with one accelerator."""
+        cases = ["residual zb-v 1", "residual chimera 1"]
+        printed = job(2, cases, FAR_DEVICES="1")
+        self.expect(printed, cases, ("far:0",))
+        self.assertIn("worker 0 on far:0, worker 1 on far:0;", printed)
+
+    def test_local_rank_of_torchrun(self):
+        """A device without a number is that of LOCAL_RANK."""
+        launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+        self.expect(job(2, ["residual 1f1b 1"], launcher), ["residual 1f1b 1"], ("far:0", "far:1"))
+
+    def test_a_forgotten_wait_is_seen(self):
+        """The same job without its waits has no numbers."""
+        printed = job(2, ["forgets: residual 1f1b 1"])
+        self.assertRegex(printed, r"numbers nan|FORGOT: .*\bnan\b")
+
+    def test_refuses(self):
+        """Workers on devices of two kinds, and a batch on the other worker's device."""
+        self.assertEqual(job(2, ["refused"]).count("REFUSED"), 4)
+
+
+@unittest.skipUnless(find_spec("torch"), "PyTorch is not there: ./run torch installs it")
+class Choice(unittest.TestCase):
+    """Which device a Pipeline takes."""
+
+    @classmethod
+    def setUpClass(cls):
+        sys.path.insert(0, str(HERE.parent / "torch_device"))
+        import far
+
+        far.load()
+
+    def tearDown(self):
+        import torch
+
+        torch.accelerator.set_device_index(0)
+
+    def made(self, model, **options):
+        from torch import nn
+
+        import hetu.torch
+
+        return hetu.torch.Pipeline(model, nn.MSELoss(), "zb-v", 2, **options)
+
+    def test_device_of_the_model(self):
+        import torch
+        from torch import nn
+
+        model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4))
+        self.assertEqual(self.made(model).device, torch.device("cpu"))
+        pipe = self.made(model.to("far:1"))
+        self.assertEqual(pipe.device, torch.device("far:1"))
+        self.assertGreater(pipe.step(torch.ones(4, 4), torch.zeros(4, 4, device="far:1")), 0)
+        self.assertEqual(self.made(model, device="cpu").device, torch.device("cpu"))
+        self.assertEqual(next(model.parameters()).device, torch.device("cpu"))
+        self.assertEqual(self.made(model, device=1).device, torch.device("far:1"))
+        self.assertEqual(self.made(model, device=torch.device("far")).device, torch.device("far:0"))
+
+    def test_parameters_of_the_loss_are_moved(self):
+        import torch
+        from torch import nn
+
+        import hetu.torch
+
+        loss = nn.CrossEntropyLoss(weight=torch.tensor([1.0, 2.0, 1.0, 1.0]))
+        pipe = hetu.torch.Pipeline([nn.Linear(4, 4), nn.Linear(4, 4)], loss, "zb-v", 1, device="far")
+        self.assertGreater(pipe.evaluate(torch.ones(4, 4), torch.tensor([0, 1, 2, 3])), 0)
+
+    def test_refuses_in_one_line(self):
+        import torch
+        from torch import nn
+
+        def model():
+            return nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4))
+
+        mixed = model()
+        mixed[1].to("far")
+        x = torch.ones(4, 4)
+        cases = [
+            (lambda: self.made(model(), device="gpu"), r"device='gpu' is not a device of PyTorch; this machine has 2"),
+            (lambda: self.made(model(), device="cuda"), r"device='cuda': this machine has 2 of 'far', and 'cpu'"),
+            (lambda: self.made(model(), device="meta"), r"device='meta': this machine has"),
+            (lambda: self.made(model(), device="far:7"), r"device='far:7': this machine has 2 .*leave the number out"),
+            (lambda: self.made(model(), device=3), r"device=3: this machine has 2 of 'far'"),
+            (lambda: self.made(model(), device=[1]), r"device=\[1\] is not a device"),
+            (lambda: self.made(mixed), r"the model's '0.weight' is on cpu and '1.weight' on far:0: move the model"),
+            (lambda: self.made(model()).step(x.to("far"), x),
+             r"inputs: a tensor is on far:0, .* are on cpu: .* choose a device"),
+            (lambda: self.made(model(), device="far").step(x, x.to("far:1")), r"target: a tensor is on far:1"),
+        ]
+        for call, message in cases:
+            with self.subTest(message=message), self.assertRaisesRegex(ValueError, message) as caught:
+                call()
+            self.assertNotIn("\n", str(caught.exception))
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
