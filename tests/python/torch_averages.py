@@ -3,6 +3,7 @@
 torch_averages.py FOLDER SEED CASE...: every worker replays all pipelines in its own process, by the group log, and compares
 its own parameters, buffers and what the optimizer keeps."""
 
+import importlib
 import json
 import os
 import sys
@@ -17,6 +18,7 @@ from hetu.averaging import Averaging
 
 ROWS, MICROS, WIDTH = 8, 2, 6
 RUNS = (7, 5)  # updates of each
+DEVICE = os.environ.get("HETU_TEST_DEVICE")  # "far": the pretend accelerator of tests/torch_device
 
 
 class Deep(nn.Module):
@@ -182,7 +184,8 @@ def check(name, seed, folder, pipelines):
     def rule(parameters):
         return torch.optim.AdamW(parameters, lr=0.05)
 
-    pipe = hetu.torch.Pipeline(made(seed), nn.functional.mse_loss, schedule, MICROS, pipelines=pipelines, averaging=how)
+    pipe = hetu.torch.Pipeline(made(seed), nn.functional.mse_loss, schedule, MICROS, pipelines=pipelines, averaging=how,
+                               device=DEVICE)
     own = rule(pipe.parameters())
     rows = pipe.transport.workers // pipelines
     plain = [Plain(seed, d, rule, rows) for d in range(pipelines)]
@@ -209,6 +212,7 @@ def check(name, seed, folder, pipelines):
         pairs += [(b, whole[pipe.pieces.names[id(b)]]) for stage in pipe.own.values() for b in stage.buffers()]
         pairs += [(own.state[p][key], plain[0].state(whole[n])[key]) for n, p in pipe.named_parameters()
                   for key in own.state[p]]
+        pairs = [(a.cpu(), b) for a, b in pairs]
         same = same and all(torch.equal(a, b) for a, b in pairs)
         worst = max(worst, *(float((a - b).double().norm() / b.double().norm().clamp_min(1e-9)) for a, b in pairs))
     print(f"CASE {name}/{pipelines}: worker {pipe.transport.worker} bits {same} far {worst:.1e} groups "
@@ -306,6 +310,9 @@ def pipe_row():
 def main():
     """Runs the cases that the command line names: CASE/PIPELINES."""
     torch.set_num_threads(1)
+    if DEVICE:
+        sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "torch_device"))
+        importlib.import_module(DEVICE).load()
     folder, seed, *cases = sys.argv[1:]
     for case in cases:
         name, _, pipelines = case.partition("/")

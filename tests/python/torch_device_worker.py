@@ -169,6 +169,21 @@ def keeps_generator(case):
     print(f"KEPT: worker {pipe.transport.worker}", flush=True)
 
 
+def traced(case):
+    """Cuts by times on the device, and a trace whose instructions follow each other and last as long as the device works."""
+    name, folder = case.split()
+    model = made(name)
+    x, y = batches(1)[0][0]
+    first = hetu.torch.cut_by_time(model, nn.MSELoss(), x, y, 2, device="far")
+    assert len(first) == 2 and first[0] == 0 and all(p.device.type == "cpu" for p in model.parameters())
+    pipe = hetu.torch.Pipeline(model, nn.MSELoss(), "zb-h1", MICROS, first_pieces=first, device="far")
+    pipe.step(x, y)
+    pipe.record()
+    pipe.step(x, y)
+    pipe.write_trace(f"{folder}/trace.json")
+    print(f"TRACED: worker {pipe.transport.worker}", flush=True)
+
+
 def refused():
     """What two workers must not do; every worker has the error."""
     worker = int(_hetu.env()["worker"])
@@ -200,6 +215,8 @@ def main():
             forgets_to_wait(rest)
         elif kind == "keeps":
             keeps_generator(rest)
+        elif kind == "traced":
+            traced(rest)
         elif kind == "refused":
             refused()
         else:

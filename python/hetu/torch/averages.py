@@ -16,6 +16,7 @@ import torch
 from hetu import _hetu, options
 from hetu.averaging import Averaging
 from hetu.torch.cuts import Stage
+from hetu.torch.device import HostCopy
 from hetu.torch.ties import Tie
 
 Named = tuple[str, torch.Tensor]
@@ -34,7 +35,7 @@ class Averages:
                              f"or more, or leave it out")
         self.how, self.transport, self.pipelines = how, transport, pipelines
         self.link: Any = None  # to the coordinator
-        self.flat = torch.zeros(0)
+        self.weights = HostCopy(torch.zeros(0))  # of this worker's parameters
         self.parts: list[tuple[str, torch.nn.Parameter, torch.Tensor]] = []
         self.running = self.stepped = False
         self.thread = 0
@@ -60,10 +61,12 @@ class Averages:
             if parameter.dtype != torch.float32:
                 raise ValueError(f"averaging: '{name}' is {str(parameter.dtype).removeprefix('torch.')}; means are made of "
                                  f"float32")
-        self.flat = torch.empty(sum(parameter.numel() for _, parameter in named))
+        device = named[0][1].device if named else torch.device("cpu")
+        flat = torch.empty(sum(parameter.numel() for _, parameter in named), device=device)
+        self.weights = HostCopy(flat)
         at = 0
         for name, parameter in named:
-            view = self.flat[at:at + parameter.numel()].view(parameter.shape)
+            view = flat[at:at + parameter.numel()].view(parameter.shape)
             view.copy_(parameter.detach())
             parameter.data = view
             self.parts.append((name, parameter, view))
@@ -80,7 +83,8 @@ class Averages:
         if updates < 1:
             raise ValueError(f"run: {updates} updates; one at least is wanted")
         first, done = pipe.steps, 0
-        self.link.begin_run(first, updates, self.flat.numpy())
+        self._to_host()
+        self.link.begin_run(first, updates, self.weights.host.numpy())
         self.running, self.thread, pipe.under_way = True, threading.get_ident(), "a run"
         while not self.link.ends_after(done):
             self.stepped = False
@@ -89,7 +93,9 @@ class Averages:
                 raise RuntimeError("run: a turn went by without step(); each makes one update")
             self._check_memory()
             done += 1
+            self._to_host()
             self.link.updated()
+            self._to_device()
         self._become_one(pipe, optimizer)
         pipe.steps = first + math.floor(self.link.mean([float(done)])[0])
         self.running, pipe.under_way = False, ""
@@ -107,7 +113,18 @@ class Averages:
     def end_step(self) -> None:
         """Gradients stand: the mean after the update before is brought in, and weights may be changed."""
         self.link.computed()
+        self._to_device()
         self.stepped = True
+
+    def _to_host(self) -> None:
+        """Gives the averager the weights as they are now."""
+        self.weights.read()
+        self.weights.wait()
+
+    def _to_device(self) -> None:
+        """Takes the weights as the averager has left them."""
+        self.weights.write()
+        self.weights.wait()
 
     def check_one(self, what: str) -> None:
         """Throws RuntimeError where pipelines have weights of their own."""
@@ -142,8 +159,9 @@ class Averages:
         for at, (name, buffer) in enumerate(buffers):
             if len({one["buffers"][at] for one in copies}) > 1:
                 _sort(name, buffer, arrays, numbers, None)
-        held = [tensor if tensor.is_contiguous() else tensor.contiguous() for _, tensor in arrays]
+        held = [tensor.contiguous().cpu() for _, tensor in arrays]  # the tensor itself where it may be
         self.link.end_run([tensor.numpy() for tensor in held])
+        self._to_device()
         for (_, tensor), made in zip(arrays, held, strict=True):
             if made is not tensor:
                 tensor.copy_(made)
@@ -182,4 +200,4 @@ def _filler(flat: torch.Tensor, at: int) -> Callable[[float], None]:
 
 
 def _digest(tensor: torch.Tensor) -> int:
-    return zlib.crc32(tensor.detach().contiguous().view(-1).view(torch.uint8).numpy().tobytes())
+    return zlib.crc32(tensor.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().tobytes())

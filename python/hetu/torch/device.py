@@ -18,6 +18,8 @@ from typing import Any, overload
 import torch
 from torch import nn
 
+from hetu.torch.values import flatten, unflatten
+
 Named = Iterable[tuple[str, torch.Tensor]]
 CPU = torch.device("cpu")
 _BACKWARD = re.compile(r"(\d+)[BW]\d+")  # actions that complete a micro-batch's gradients of parameters
@@ -79,6 +81,34 @@ def _device_of(tensors: Named) -> torch.device:
     return first[1] if first else CPU
 
 
+class HostCopy:
+    """Memory of a device, and pinned host memory with the same contents for Hetu's links. On the CPU both are one."""
+
+    def __init__(self, memory: torch.Tensor) -> None:
+        self.memory = memory
+        self.host = memory if memory.device.type == "cpu" else torch.zeros(memory.shape, dtype=memory.dtype, pin_memory=True)
+
+    def read(self) -> None:
+        """Copies to the host. wait() must follow before the host copy is used."""
+        if self.host is not self.memory:
+            self.host.copy_(self.memory, non_blocking=True)
+
+    def write(self) -> None:
+        """Copies to the device. wait() must follow before the host copy is changed."""
+        if self.host is not self.memory:
+            self.memory.copy_(self.host, non_blocking=True)
+
+    def wait(self) -> None:
+        """Blocks until the copies are done."""
+        wait_for(self.memory.device)
+
+
+def wait_for(device: torch.device) -> None:
+    """Blocks until a device has done what this thread gave it to do."""
+    if device.type != "cpu":
+        torch.accelerator.current_stream(device).synchronize()
+
+
 class StageDevice:
     """Moves what a worker's stages need to their device, and what leaves the worker to host memory. On the CPU every
     function returns what it is given."""
@@ -87,7 +117,8 @@ class StageDevice:
         """row: this worker's actions in a step, such as 0B1."""
         self.device = device
         self.is_host = device.type == "cpu"
-        self._sums: dict[int, list[tuple[torch.Tensor, torch.Tensor]]] = {}  # (device, host) memory, by placement
+        self.records = False  # the times of instructions are noted
+        self._sums: dict[int, list[HostCopy]] = {}  # by placement
         actions = [match for match in map(_BACKWARD.fullmatch, row) if match]
         self._expected = collections.Counter(int(match[1]) for match in actions)  # by placement
         self._backwards: collections.Counter[int] = collections.Counter()  # in the present step
@@ -104,6 +135,25 @@ class StageDevice:
                 for tensor in [*inner._parameters.values(), *inner._buffers.values()]:
                     if tensor is not None and tensor.device != self.device and not tensor.is_meta:
                         tensor.data = tensor.data.to(self.device)
+
+    @contextlib.contextmanager
+    def borrowing(self, *modules: Any) -> Iterator[None]:
+        """Moves modules here inside, and their tensors back to where they were afterwards. Other objects are left alone."""
+        held = [module for module in modules if isinstance(module, nn.Module)]
+        before = [(tensor, tensor.device) for module in held for tensor in [*module.parameters(), *module.buffers()]]
+        for module in held:
+            self.move(module)
+        try:
+            yield
+        finally:
+            for tensor, device in before:
+                if tensor.device != device:
+                    tensor.data = tensor.data.to(device)
+
+    def moved(self, value: Any) -> Any:
+        """Returns a nesting with its tensors on the device."""
+        leaves, tree = flatten(value)
+        return unflatten([leaf.to(self.device) if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves], tree)
 
     def like(self, tensor: torch.Tensor) -> torch.device:
         """Returns the device that a tensor is on when a stage uses it."""
@@ -137,8 +187,8 @@ class StageDevice:
         try:
             yield
             if self._backwards:
-                for memory, host in (pair for pairs in self._sums.values() for pair in pairs):
-                    memory.copy_(host, non_blocking=True)
+                for copy in (copy for copies in self._sums.values() for copy in copies):
+                    copy.write()
                 self.synchronize()  # the next step's sums are written to the same host memory
         finally:
             self._module.set_rng_state(drawn, self.device)
@@ -150,8 +200,7 @@ class StageDevice:
 
     def synchronize(self) -> None:
         """Blocks until the device has done what this worker's stages gave it to do."""
-        if not self.is_host:
-            torch.accelerator.current_stream(self.device).synchronize()
+        wait_for(self.device)
 
     # ---- through host memory ----
 
@@ -175,19 +224,22 @@ class StageDevice:
         """Returns host memory in which the gradients of a placement are summed with those of other workers."""
         if self.is_host:
             return list(arrays)
-        hosts = [torch.zeros(memory.shape, dtype=memory.dtype, pin_memory=True) for memory in arrays]
-        self._sums[placement] = list(zip(arrays, hosts, strict=True))
-        return hosts
+        self._sums[placement] = [HostCopy(memory) for memory in arrays]
+        return [copy.host for copy in self._sums[placement]]
 
-    def count_backward(self, placement: int) -> None:
-        """Notes that a micro-batch's gradients of parameters are complete. After the last one they go to the host, where the
-        plan's reductions find them."""
+    def end(self, kind: str, placement: int) -> None:
+        """Ends an instruction. After a placement's last B or W its gradients go to the host, where the plan's reductions
+        find them. A recorded instruction is waited for, so that its time is the device's."""
         if self.is_host:
+            return
+        if self.records:
+            self.synchronize()
+        if kind not in "BW":
             return
         self._backwards[placement] += 1
         if self._backwards[placement] == self._expected[placement] and self._sums.get(placement):
-            for memory, host in self._sums[placement]:
-                host.copy_(memory, non_blocking=True)
+            for copy in self._sums[placement]:
+                copy.read()
             self.synchronize()
 
 

@@ -119,6 +119,7 @@ class StageFunctions:
         else:  # backward is outside of such a region
             with without_autocast(self.step.autocast):
                 self._compute(kind, placement, micro)
+        self.device.end(kind, placement)
 
     def _compute(self, kind: str, placement: int, micro: int) -> None:
         if kind == "F":
@@ -135,8 +136,6 @@ class StageFunctions:
             rows.add()
             if placement in self.summed:
                 self.summed[placement].note_uses()
-        if kind in "BW":
-            self.device.count_backward(placement)
 
     def _seed(self, piece: int) -> None:
         """As seed_of says, whose first parts stay the same for a while."""

@@ -14,6 +14,7 @@ from torch import nn
 from hetu import _hetu
 from hetu.process import leave
 from hetu.torch.cuts import Pieces
+from hetu.torch.device import StageDevice, choose, wait_for
 from hetu.torch.undisturbed import undisturbed
 from hetu.torch.values import flatten, unflatten
 
@@ -33,16 +34,16 @@ class PieceCost(NamedTuple):
 
 
 def cut_by_time(model: Any, loss: Callable[[Any, Any], torch.Tensor], inputs: Any, target: Any, stages: int,
-                most_bytes: float = 0) -> list[int]:
+                most_bytes: float = 0, device: Any = None) -> list[int]:
     """first_pieces of a Pipeline such that the slowest of `stages` stages is as fast as can be. Worker 0 measures the pieces
     of the whole model with a micro-batch (inputs, target), and tells the others. most_bytes: of a stage, its parameters
-    with gradients and two states of an optimizer, and what 1F1B keeps of micro-batches; 0: any. Throws ValueError: no cut
-    fits."""
+    with gradients and two states of an optimizer, and what 1F1B keeps of micro-batches; 0: any. device: where the pieces are
+    measured, as for a Pipeline; each is moved there in turn. Throws ValueError: no cut fits, or there is no such device."""
     links = leave.transport(_hetu.env()["worker"])
     told = b""
     if links.worker == 0:
         try:
-            told = json.dumps(_cut(piece_costs(model, loss, inputs, target), stages, most_bytes)).encode()
+            told = json.dumps(_cut(piece_costs(model, loss, inputs, target, device=device), stages, most_bytes)).encode()
         except ValueError as error:
             told = b"!" + str(error).encode()
     told = _hetu.exchange_bytes(links, list(range(links.workers)), told, 0)[0]
@@ -59,19 +60,23 @@ def _cut(costs: Sequence[PieceCost], stages: int, most_bytes: float) -> list[int
 
 
 def piece_costs(model: Any, loss: Callable[[Any, Any], torch.Tensor], inputs: Any, target: Any,
-                turns: int = TURNS) -> list[PieceCost]:
+                turns: int = TURNS, device: Any = None) -> list[PieceCost]:
     """What each piece of a model takes, by so many turns; the last one with the loss. Throws ValueError for a model without
     memory."""
     pieces = Pieces(model)
     if any(parameter.is_meta for piece in pieces.pieces for parameter in piece.parameters()):
         raise ValueError("a model that was made in empty() has no memory to measure with; give first_pieces")
+    there = StageDevice(choose(device, pieces.whole.named_parameters(), 0))
+    target = there.moved(target)
     buffers = [(buffer, buffer.clone()) for buffer in pieces.whole.buffers()]
     drawn = torch.get_rng_state()
-    costs, value = [], inputs
+    costs, value = [], there.moved(inputs)
     with undisturbed(pieces.pieces, compiled=True):
         for number, piece in enumerate(pieces.pieces):
             last = number == len(pieces.pieces) - 1
-            cost, value = _measured(piece, value, (lambda out: loss(out, target)) if last else None, turns)
+            ends = (lambda out: loss(out, target)) if last else None
+            with there.step(), there.borrowing(piece, loss):
+                cost, value = _measured(piece, value, ends, turns, there.device)
             costs.append(cost)
     for buffer, before in buffers:
         buffer.copy_(before)
@@ -79,31 +84,35 @@ def piece_costs(model: Any, loss: Callable[[Any, Any], torch.Tensor], inputs: An
     return costs
 
 
-def _measured(piece: nn.Module, value: Any, loss: Callable[[Any], torch.Tensor] | None,
-              turns: int) -> tuple[PieceCost, Any]:
+def _measured(piece: nn.Module, value: Any, loss: Callable[[Any], torch.Tensor] | None, turns: int,
+              device: torch.device) -> tuple[PieceCost, Any]:
+    def now() -> float:
+        wait_for(device)
+        return time.perf_counter()
+
     leaves, tree = flatten(value)
     seconds = []
     for _ in range(1 + turns):
         given = [leaf.detach().requires_grad_() if _learns(leaf) else leaf for leaf in leaves]
         kept = _Kept(piece)
-        start = time.perf_counter()
+        start = now()
         with torch.autograd.graph.saved_tensors_hooks(kept.keep, lambda tensor: tensor):
             out = piece(unflatten(given, tree))
             roots = [loss(out)] if loss else [leaf for leaf in flatten(out)[0] if _learns(leaf) and leaf.requires_grad]
-        middle = time.perf_counter()
+        middle = now()
         if any(root.requires_grad for root in roots):
             torch.autograd.grad(roots, [*(p for p in piece.parameters() if p.requires_grad), *filter(_learns, given)],
                                 [torch.ones_like(root) for root in roots], allow_unused=True)
-        seconds.append((middle - start, time.perf_counter() - middle))
+        seconds.append((middle - start, now() - middle))
     made = [leaf for leaf in flatten(out)[0] if isinstance(leaf, torch.Tensor)]
     weights = sum(p.numel() * p.element_size() for p in piece.parameters())
     forward, backward = (_typical(times) for times in zip(*seconds[1:], strict=True))
     copies = []
     for _ in range(turns):
-        start = time.perf_counter()
+        start = now()
         for tensor in made:
             tensor.detach().clone()
-        copies.append(time.perf_counter() - start)
+        copies.append(now() - start)
     size = sum(tensor.numel() * tensor.element_size() for tensor in made)
     return PieceCost(forward, backward, weights, kept.bytes, size, _typical(copies)), out
 

@@ -405,10 +405,11 @@ class Pipeline(StateOfPipeline):
             print(line, file=sys.stderr, flush=True)
 
     def record(self, on: bool = True) -> None:
-        """Notes the instructions of the steps to come. Every worker calls it, after a first step; where pipelines
-        average, between runs."""
+        """Notes the instructions of the steps to come. Every worker calls it, after a first step; where pipelines average,
+        between runs. On an accelerator each instruction is waited for until record(False), which makes steps slower."""
         self.check_one("record")
         self._started("record").record(on)
+        self.stage_device.records = on
 
     def write_trace(self, path: str | os.PathLike[str]) -> None:
         """What all workers noted, for `hetu timeline` and `hetu compare`. Every worker calls it; worker 0 writes."""
