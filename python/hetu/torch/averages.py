@@ -82,6 +82,7 @@ class Averages:
             raise RuntimeError("run: one is under way, or was left in the middle, and the other pipelines are still in it")
         if updates < 1:
             raise ValueError(f"run: {updates} updates; one at least is wanted")
+        pipe.exchange(b"")
         first, done = pipe.steps, 0
         self._to_host()
         self.link.begin_run(first, updates, self.weights.host.numpy())

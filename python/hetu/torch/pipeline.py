@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import os
+import struct
 import sys
 import threading
 import weakref
@@ -24,6 +25,7 @@ from hetu.torch.averages import Averages
 from hetu.torch.batches import Batch, signature
 from hetu.torch.boundaries import Form, check_rows, find
 from hetu.torch.buffers import Buffers
+from hetu.torch.calls import Exchanges
 from hetu.torch.cuts import Pieces, PiecewiseModel, Stage, forget
 from hetu.torch.device import StageDevice, agree, choose, local_rank
 from hetu.torch.empty import fill
@@ -94,6 +96,7 @@ class Pipeline(StateOfPipeline):
         self.averages = Averages(averaging, self.transport, pipelines) if averaging is not None else None
         first = self.pipeline * width if self.averages else 0
         self.crew = list(range(first, first + width) if self.averages else range(workers))  # whom a step is with
+        self.exchanges = Exchanges(self.transport, self.crew)
         _share_processor()
         keep_freed_memory()
         if any("I" in action for row in schedule.rows for action in row):
@@ -118,7 +121,6 @@ class Pipeline(StateOfPipeline):
         names = self.pieces.whole.named_parameters(remove_duplicate=False)
         self.numbers = {name: number for number, (name, _) in enumerate(names)}
         self.steps = 0
-        self.exchanges: dict[int, int] = {}  # by how many take part, for pipelines come to different numbers of steps
         self.folders: dict[str, Any] = {}  # locks of folders that were saved into; None but on worker 0
         self.stepper = threading.get_ident()
         self.under_way = ""
@@ -262,6 +264,8 @@ class Pipeline(StateOfPipeline):
         self.edges = set(form.edges)
         pairs = sorted({tie.stages for tie in self.ties})
         functions = weakref.ref(self.functions)  # which hold the job
+        stages = [(self.schedule.placements[placement]["model_stage"], stage) for placement, stage in self.own.items()]
+        agreement.check_copies(self.exchange(agreement.copies_of(stages)))
         self.job = _hetu.ModuleJob(self.schedule, self.transport, self.summed_pipelines, extra, pairs,
                                    lambda *instruction: functions().compute(*instruction),  # type: ignore[union-attr]
                                    apart=self.averages is not None)
@@ -388,8 +392,13 @@ class Pipeline(StateOfPipeline):
         return torch.linalg.vector_norm(torch.tensor(own, dtype=torch.float32, device=self.device))
 
     def sum(self, numbers: Sequence[float]) -> list[float]:
-        """The sums over all workers, or those of this pipeline where they average; each calls it, with as many."""
-        return list(self._started("sum").sum(list(numbers)))
+        """Returns sums over all workers, or over those of this pipeline where pipelines average; each worker calls it,
+        with as many numbers."""
+        mine = struct.pack(f"{len(numbers)}d", *numbers)
+        rows = [struct.unpack(f"{len(text) // 8}d", text) for text in self.exchange(mine, self.crew)]
+        if any(len(row) != len(numbers) for row in rows):
+            raise ValueError(f"sum: workers {self.crew} give {[len(row) for row in rows]} numbers; all must give as many")
+        return [sum(column) for column in zip(*rows, strict=True)]
 
     # ---- how it runs ----
 
@@ -408,13 +417,17 @@ class Pipeline(StateOfPipeline):
         """Notes the instructions of the steps to come. Every worker calls it, after a first step; where pipelines average,
         between runs. On an accelerator each instruction is waited for until record(False), which makes steps slower."""
         self.check_one("record")
-        self._started("record").record(on)
+        job = self._started("record")
+        self.exchange(b"")
+        job.record(on)
         self.stage_device.records = on
 
     def write_trace(self, path: str | os.PathLike[str]) -> None:
         """What all workers noted, for `hetu timeline` and `hetu compare`. Every worker calls it; worker 0 writes."""
         self.check_one("write_trace")
-        self._started("write_trace").write_trace(os.fspath(path))
+        job = self._started("write_trace")
+        self.exchange(b"")
+        job.write_trace(os.fspath(path))
 
     @property
     def summed_pipelines(self) -> int:
@@ -422,10 +435,8 @@ class Pipeline(StateOfPipeline):
         return 1 if self.averages else self.pipelines
 
     def exchange(self, mine: bytes, workers: Sequence[int] | None = None) -> list[bytes]:
-        """What these workers give, all without a list, in their order; each of them calls it."""
-        group = list(workers or range(self.transport.workers))
-        number = self.exchanges[len(group)] = self.exchanges.get(len(group), 0) + 1
-        return list(_hetu.exchange_bytes(self.transport, group, mine, number))
+        """Returns what these workers give, all workers without a list, in their order; each of them calls it."""
+        return self.exchanges.exchange(mine, workers)
 
     def _started(self, what: str) -> Any:
         if self.job is None:

@@ -1,0 +1,66 @@
+"""Exchanges between workers that say for which call they are made.
+
+A call that needs all workers, such as step() or save(), begins with an exchange. Each worker adds the function that its
+script has called, and where. If they differ, all workers raise one error, instead of reading each other's numbers wrongly
+or waiting for a message that never comes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import sys
+from collections.abc import Sequence
+from types import FrameType
+from typing import Any
+
+import torch
+
+import hetu
+from hetu import _hetu
+
+_OURS = (*(os.path.dirname(os.path.abspath(str(module.__file__))) + os.sep for module in (hetu, torch)), contextlib.__file__)
+
+
+class Exchanges:
+    """The exchanges of one worker. `crew`: the workers of its steps, a part of all where pipelines average."""
+
+    def __init__(self, transport: Any, crew: Sequence[int]) -> None:
+        self.transport, self.crew = transport, list(crew)
+        self.counts: dict[int, int] = {}  # by the number of workers: pipelines that average take different numbers of steps
+
+    def exchange(self, mine: bytes, workers: Sequence[int] | None = None) -> list[bytes]:
+        """Returns what each of these workers gives, in their order; all workers without a list. Throws RuntimeError on
+        all of them if their scripts have called different functions."""
+        group = list(workers or range(self.transport.workers))
+        call, where = _call()
+        head = json.dumps([call, where]).encode() + b"\n"
+        if len(group) > len(self.crew):  # the others of the crew may be in a call of the crew alone
+            self._check(self._gather(head, self.crew), self.crew)
+        texts = self._gather(head + mine, group)
+        self._check(texts, group)
+        return [text.partition(b"\n")[2] for text in texts]
+
+    def _gather(self, mine: bytes, group: list[int]) -> list[bytes]:
+        number = self.counts[len(group)] = self.counts.get(len(group), 0) + 1
+        return list(_hetu.exchange_bytes(self.transport, group, mine, number))
+
+    def _check(self, texts: Sequence[bytes], group: Sequence[int]) -> None:
+        calls = [json.loads(text.partition(b"\n")[0]) for text in texts]
+        for worker, (call, where) in zip(group, calls, strict=True):
+            if call != calls[0][0]:
+                raise RuntimeError(f"worker {group[0]} called {calls[0][0]}() in {calls[0][1]}, and worker {worker} "
+                                   f"called {call}() in {where}: all workers must make the same calls in the same order")
+
+
+def _call() -> tuple[str, str]:
+    """Returns the function of this package that the script has called, and the script's line. Frames of PyTorch, such
+    as those of an optimizer or a GradScaler, count as the package's."""
+    outside: FrameType | None = sys._getframe(1)
+    inside = sys._getframe()
+    while outside is not None and outside.f_code.co_filename.startswith(_OURS):
+        inside, outside = outside, outside.f_back
+    owner = inside.f_locals.get("self")
+    name = inside.f_code.co_name if owner is None else f"{type(owner).__name__}.{inside.f_code.co_name}"
+    return name, f"{os.path.basename(outside.f_code.co_filename)}, line {outside.f_lineno}" if outside else "a thread"

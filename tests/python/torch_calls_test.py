@@ -1,0 +1,38 @@
+#!/usr/bin/env python3
+"""Workers that make different calls: one error on all of them, in seconds, and no hang.
+
+Skipped where PyTorch is not there (`./run torch`)."""
+
+import subprocess
+import sys
+import tempfile
+import unittest
+from importlib.util import find_spec
+from pathlib import Path
+
+WORKER = Path(__file__).resolve().parent / "torch_calls.py"
+
+
+@unittest.skipUnless(find_spec("torch"), "PyTorch is not there: ./run torch installs it")
+class Calls(unittest.TestCase):
+    """In processes."""
+
+    def run_job(self, workers, *words):
+        """Returns what torch_calls.py prints. A hang ends after 300 s in an error of the job, so the limit is less."""
+        run = subprocess.run(["heturun", "-w", str(workers), sys.executable, WORKER, *words], capture_output=True,
+                             text=True, timeout=200)
+        self.assertEqual(run.returncode, 0, f"{run.stdout}\n{run.stderr}")
+        return run.stdout
+
+    def test_differ_in_a_pipeline(self):
+        with tempfile.TemporaryDirectory() as folder:
+            printed = self.run_job(2, folder)
+            self.assertEqual(printed.count("DIFFER "), 2 * 8, printed)
+
+    def test_differ_between_pipelines_that_average(self):
+        printed = self.run_job(4)
+        self.assertEqual((printed.count("DIFFER "), printed.count("AVERAGED")), (2 + 4, 4), printed)
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
