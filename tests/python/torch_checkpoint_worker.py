@@ -93,10 +93,10 @@ def memory(folder, _):
 
 def several(schedule):
     """A model with two optimizers, a schedule of rates and an exponential moving average."""
-    torch.set_num_threads(1)  # sums depend on it
     torch.manual_seed(1)
     pieces = [nn.Sequential(nn.Linear(8, 8), nn.BatchNorm1d(8), nn.Tanh()) for _ in range(4)]
     pipe = hetu.torch.Pipeline(pieces, nn.MSELoss(), schedule, 2)
+    torch.set_num_threads(1)  # as in a worker of a job of two on two processors: sums of batch norms depend on it
     matrices = [p for p in pipe.parameters() if p.dim() == 2]
     others = [p for p in pipe.parameters() if p.dim() != 2]
     muon = torch.optim.Muon(matrices, lr=0.02) if hasattr(torch.optim, "Muon") else torch.optim.NAdam(matrices)

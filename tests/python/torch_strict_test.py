@@ -213,6 +213,30 @@ class Contents(CheckpointCase):
         for one, other in zip(*tensors, strict=True):
             self.assertTrue(one.dtype == other.dtype and torch.equal(one, other))
 
+    def test_both_copies_of_a_tied_parameter(self):
+        """On one worker: each has a state of its own afterwards."""
+        def made():
+            torch.manual_seed(1)
+            model = nn.Sequential(*[nn.Linear(4, 4, bias=False) for _ in range(4)])
+            model[3].weight = model[0].weight
+            pipe = hetu.torch.Pipeline(model, nn.MSELoss(), "zb-v", 2, tied=[("0.weight", "3.weight")])
+            return pipe, torch.optim.AdamW(pipe.parameters())
+
+        def step(pipe, optimizer):
+            pipe.step(torch.eye(4), torch.ones(4, 4))
+            optimizer.step()
+
+        pipe, optimizer = made()
+        step(pipe, optimizer)
+        pipe.save(self.folder, optimizer)
+        other, second = made()
+        other.load(self.folder, second)
+        for one in (pipe, optimizer), (other, second):
+            step(*one)
+        self.assertTrue(equal(values(other, second), values(pipe, optimizer)))
+        states = [second.state[parameter]["exp_avg"].data_ptr() for parameter in other.parameters()]
+        self.assertEqual(len(set(states)), 4)
+
     def test_every_dtype(self):
         class Buffers(nn.Module):
             def __init__(self):

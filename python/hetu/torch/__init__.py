@@ -13,6 +13,7 @@ except ImportError as error:
     raise ImportError(f"hetu.torch needs PyTorch ({error}); `./run torch` installs it in the tree, else: pip install "
                       f"torch") from None
 
+from hetu.torch.averaged_model import AveragedModel
 from hetu.torch.cuts import CutPoint
 from hetu.torch.distributed_checkpoint import load_dcp, save_dcp
 from hetu.torch.empty import empty
@@ -24,5 +25,5 @@ from hetu.torch.record import record
 from hetu.torch.scaler import GradScaler
 from hetu.torch.tracing import split
 
-__all__ = ["CutPoint", "GradScaler", "Pipeline", "causal_lm_loss", "cut_by_time", "empty", "load_dcp", "masked_lm_loss",
-           "record", "save_dcp", "seed_of", "split", "token_count"]
+__all__ = ["AveragedModel", "CutPoint", "GradScaler", "Pipeline", "causal_lm_loss", "cut_by_time", "empty", "load_dcp",
+           "masked_lm_loss", "record", "save_dcp", "seed_of", "split", "token_count"]

@@ -148,7 +148,7 @@ class Averages:
             state = optimizer.state.get(parameter, {})
             for key in sorted(state):
                 _sort(f"{name}/{key}", state[key], arrays, numbers, _setter(state, key))
-        buffers = [(f"{pipe.pieces.names[id(b)]}", b) for stage in self.stages for b in stage.buffers()]
+        buffers = [(f"buffer {n}", b) for n, b in enumerate(b for stage in self.stages for b in stage.buffers())]
         mine = {"states": [[name, list(t.shape)] for name, t in arrays] + [name for name, *_ in numbers],
                 "buffers": [_digest(b) for _, b in buffers]}
         texts = [json.loads(text) for text in pipe.exchange(json.dumps(mine).encode())]

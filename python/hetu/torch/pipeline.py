@@ -147,6 +147,7 @@ class Pipeline(StateOfPipeline):
         forget(self.stages, list(own.values()))
         for stage in own.values():
             self.stage_device.move(stage)
+        self.remember_names()
         for stage in self.stages:
             for parameter in stage.parameters():
                 parameter.grad = None

@@ -5,9 +5,10 @@ from __future__ import annotations
 import io
 import os
 from collections.abc import Callable, Iterator, Mapping, Set
-from typing import Any, TypeVar, cast
+from typing import Any, NamedTuple, TypeVar, cast
 
 import torch
+from torch import nn
 
 from hetu.torch import loading, saving
 from hetu.torch.cuts import Pieces, Stage
@@ -15,6 +16,25 @@ from hetu.torch.optimizer_states import Optimizers
 from hetu.torch.ties import Tie
 
 Result = TypeVar("Result")
+
+
+class _Place(NamedTuple):
+    """A parameter or buffer of a stage."""
+
+    names: list[str]  # in the whole model; of the first copy, for the second copy of a tied parameter
+    name: str  # of this copy
+    is_second: bool
+
+
+def _kept(stage: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
+    """Yields what a state_dict() keeps, by place."""
+    for prefix, module in stage.named_modules():
+        for key, parameter in module._parameters.items():
+            if parameter is not None:
+                yield f"{prefix}.{key}", parameter
+        for key, buffer in module._buffers.items():
+            if buffer is not None and key not in module._non_persistent_buffers_set:
+                yield f"{prefix}.{key}", buffer
 
 
 class StateOfPipeline:
@@ -39,20 +59,39 @@ class StateOfPipeline:
         if self.averages:
             self.averages.check_one(what)
 
-    def own_tensors(self, first_copies: bool) -> Iterator[tuple[list[str], torch.Tensor]]:
-        """Parameters and kept buffers of this worker with all of their names, the first of which is that of a tied pair;
-        or those alone of which it has the first copy."""
-        seconds = {id(tie.copies[1]): tie for tie in self.ties}
-        for placement, stage in self.own.items():
-            if first_copies and (self.pipeline or self.schedule.placements[placement]["replica"]):
+    def remember_names(self) -> None:
+        """Notes by place what this worker's parameters and kept buffers are called. A module may put another tensor into the
+        place of a buffer in any step, so that the identity of a tensor says nothing later on."""
+        seconds = {id(tie.copies[1]): tie.copies[0] for tie in self.ties}
+        self.places: dict[int, dict[str, _Place]] = {}
+        for number, stage in self.own.items():
+            places = self.places[number] = {}
+            for place, tensor in _kept(stage):
+                first = seconds.get(id(tensor), tensor)
+                names = [self.pieces.names[id(first)], *self.pieces.also.get(id(first), [])]
+                places[place] = _Place(names, self.pieces.names[id(tensor)], first is not tensor)
+
+    def _placed(self, first_copies: bool) -> Iterator[tuple[_Place, torch.Tensor]]:
+        """Yields this worker's parameters and kept buffers, each once per stage; or only those of the first pipeline and
+        replica."""
+        for number, stage in self.own.items():
+            if first_copies and (self.pipeline or self.schedule.placements[number]["replica"]):
                 continue
-            kept = {id(t) for t in stage.state_dict(keep_vars=True).values()}
-            for tensor in [*stage.parameters(), *stage.buffers()]:
-                if id(tensor) not in kept:
-                    continue
-                first = seconds[id(tensor)].copies[0] if id(tensor) in seconds else tensor
-                if first is tensor or not first_copies:
-                    yield [self.pieces.names[id(first)], *self.pieces.also.get(id(first), [])], tensor
+            seen: set[int] = set()
+            for place, tensor in _kept(stage):
+                if place not in self.places[number]:
+                    raise ValueError(f"'{place}' of a stage was not there when the Pipeline was made; register all buffers "
+                                     f"before")
+                if id(tensor) not in seen:
+                    yield self.places[number][place], tensor
+                seen.add(id(tensor))
+
+    def own_tensors(self, first_copies: bool) -> Iterator[tuple[list[str], torch.Tensor]]:
+        """Yields parameters and kept buffers of this worker with all of their names, the first of which is that of the first
+        copy of a tied pair; or only those of which the worker has the first copy."""
+        for place, tensor in self._placed(first_copies):
+            if not (place.is_second and first_copies):
+                yield place.names, tensor
 
     def state_dict(self) -> dict[str, torch.Tensor]:
         """That of the unsplit model, on every worker; every worker calls it. Buffers are those of the first pipeline."""
@@ -67,17 +106,17 @@ class StateOfPipeline:
     def own_by_name(self) -> Iterator[tuple[str, torch.Tensor]]:
         """Yields this worker's parameters and kept buffers as named_parameters() calls them: each copy of a tied parameter
         has a name of its own."""
-        for stage in self.own.values():
-            kept = {id(t) for t in stage.state_dict(keep_vars=True).values()}
-            for tensor in [*stage.parameters(), *stage.buffers()]:
-                if id(tensor) in kept:
-                    yield self.pieces.names[id(tensor)], tensor
+        for place, tensor in self._placed(first_copies=False):
+            yield place.name, tensor
+
+    def named_buffers(self) -> Iterator[tuple[str, torch.Tensor]]:
+        """Yields the buffers of this worker's stages that state_dict() keeps, with their names in the whole model."""
+        parameters = {id(parameter) for stage in self.own.values() for parameter in stage.parameters()}
+        return ((name, tensor) for name, tensor in self.own_by_name() if id(tensor) not in parameters)
 
     def names_saved_here(self) -> set[str]:
         """Returns the names of own_by_name() whose tensors this worker saves, of all workers that have them."""
-        return {self.pieces.names[id(tensor)] for placement, stage in self.own.items()
-                if not (self.pipeline or self.schedule.placements[placement]["replica"])
-                for tensor in [*stage.parameters(), *stage.buffers()]}
+        return {place.name for place, _ in self._placed(first_copies=True)}
 
     def compare_names(self, found: Set[str]) -> tuple[list[str], list[str]]:
         """Returns the names of the whole model that are missing among `found`, in the order of the model, and those that the

@@ -102,12 +102,11 @@ class Saver:
                 yield stage.first_piece + number, piece
 
     def _named(self, piece: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
-        """Its parameters and kept buffers; a tied one by the name of the first copy."""
-        kept = {id(t) for t in piece.state_dict(keep_vars=True).values()}
-        first = {id(tie.copies[1]): tie.copies[0] for tie in self.pipe.ties}
+        """Yields the piece's parameters and kept buffers; a tied one by the name of the first copy."""
+        names = {id(tensor): known[0] for known, tensor in self.pipe.own_tensors(first_copies=False)}
         for tensor in [*piece.parameters(), *piece.buffers()]:
-            if id(tensor) in kept:
-                yield self.pipe.pieces.names[id(first.get(id(tensor), tensor))], tensor
+            if id(tensor) in names:
+                yield names[id(tensor)], tensor
 
     def _files(self, shard: bool) -> checkpoint.Files:
         """Without `shard` replica 0 writes all; else parameter i of a stage is written by replica i mod their number."""

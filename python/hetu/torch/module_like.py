@@ -1,0 +1,144 @@
+"""What scripts ask of a model, of a Pipeline: modes, gradients, norms. Each worker answers for its own stages."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NoReturn, TypeVar
+
+import torch
+from torch import nn
+
+from hetu.torch.cuts import Pieces, Stage
+from hetu.torch.ties import Tie
+
+Self = TypeVar("Self", bound="ModuleLike")
+
+
+class ModuleLike:
+    """The part of Pipeline that is named as in torch.nn.Module."""
+
+    own: dict[int, Stage]
+    stages: list[Stage]
+    pieces: Pieces
+    ties: list[Tie]
+    schedule: Any
+    pipeline: int
+    averages: Any
+    sum: Callable[[Sequence[float]], list[float]]
+
+    # ---- parameters, buffers, modules ----
+
+    def parameters(self) -> Iterator[nn.Parameter]:
+        """Yields the parameters of this worker's stages, for an optimizer."""
+        for stage in self.own.values():
+            yield from stage.parameters()
+
+    def named_parameters(self) -> Iterator[tuple[str, nn.Parameter]]:
+        """Yields the parameters of this worker's stages with their names in the whole model."""
+        for stage in self.own.values():
+            yield from self._named(stage)
+
+    def _named(self, stage: Stage) -> Iterator[tuple[str, nn.Parameter]]:
+        for parameter in stage.parameters():
+            yield self.pieces.names[id(parameter)], parameter
+
+    def buffers(self) -> Iterator[torch.Tensor]:
+        """Yields the buffers of this worker's stages."""
+        for stage in self.own.values():
+            yield from stage.buffers()
+
+    def modules(self) -> Iterator[nn.Module]:
+        """Yields the modules of this worker's stages."""
+        for stage in self.own.values():
+            for piece in stage.pieces:
+                yield from piece.modules()
+
+    def requires_grad_(self: Self, requires_grad: bool = True) -> Self:
+        """Sets requires_grad of this worker's parameters; every worker calls it."""
+        for parameter in self.parameters():
+            parameter.requires_grad_(requires_grad)
+        return self
+
+    # ---- modes ----
+
+    @property
+    def training(self) -> bool:
+        """The mode that train() or eval() has set on the model as a whole."""
+        return self.pieces.whole.training
+
+    def train(self: Self, mode: bool = True) -> Self:
+        """Sets the mode of all modules, as torch.nn.Module.train; every worker calls it. step() computes in the modes that
+        are set, and evaluate() in eval() whatever they are."""
+        for module in [self.pieces.whole, *self.stages, *self.own.values()]:
+            module.train(mode)
+        return self
+
+    def eval(self: Self) -> Self:
+        """Sets the mode of all modules, as torch.nn.Module.eval; every worker calls it."""
+        return self.train(False)
+
+    # ---- gradients ----
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """Removes the gradients of this worker's parameters, or makes them zero. step() replaces gradients, so that a loop
+        needs no zero_grad()."""
+        for parameter in self.parameters():
+            if set_to_none:
+                parameter.grad = None
+            elif parameter.grad is not None:
+                parameter.grad = torch.zeros_like(parameter.grad)
+
+    def clip_grad_norm_(self, max_norm: float, norm_type: float = 2.0, error_if_nonfinite: bool = False) -> torch.Tensor:
+        """As torch.nn.utils.clip_grad_norm_ of the whole model. Every worker calls it; returns the norm before."""
+        total = self.grad_norm(norm_type, error_if_nonfinite)
+        self.clip_grads_with_norm_(max_norm, total)
+        return total
+
+    def clip_grads_with_norm_(self, max_norm: float, total: torch.Tensor) -> None:
+        """As torch.nn.utils.clip_grads_with_norm_, given what grad_norm() returned."""
+        torch.nn.utils.clip_grads_with_norm_(list(self.parameters()), max_norm, total)
+
+    def clip_grad_value_(self, clip_value: float) -> None:
+        """As torch.nn.utils.clip_grad_value_ of the whole model. Every worker calls it."""
+        torch.nn.utils.clip_grad_value_(list(self.parameters()), clip_value)
+
+    def grad_norm(self, norm_type: float = 2.0, error_if_nonfinite: bool = False) -> torch.Tensor:
+        """Returns the norm of all gradients of the whole model: every parameter counts once, a tied one too. Every worker
+        calls it. Throws RuntimeError on all workers for a norm that is not finite, if error_if_nonfinite is set."""
+        whole = self.pieces.whole.named_parameters(remove_duplicate=False)
+        order = {name: n for n, (name, _) in enumerate(whole)}
+        norms, there = [0.0] * len(order), [0.0] * len(order)
+        narrow = 0.0  # gradients of another dtype than float64
+        seconds = {id(tie.copies[1]) for tie in self.ties}
+        for placement, stage in self.own.items():
+            if (self.pipeline and not self.averages) or self.schedule.placements[placement]["replica"]:
+                continue
+            for name, parameter in self._named(stage):
+                if parameter.grad is not None and id(parameter) not in seconds:
+                    norms[order[name]] = float(torch.linalg.vector_norm(parameter.grad, norm_type))
+                    there[order[name]] = 1.0
+                    narrow += parameter.grad.dtype != torch.float64
+        *sums, narrow = self.sum([*norms, *there, narrow])
+        own = [norm for norm, is_there in zip(sums[:len(order)], sums[len(order):], strict=True) if is_there]
+        if not own:
+            return torch.tensor(0.0)
+        dtype = torch.float32 if narrow else torch.float64
+        total = torch.linalg.vector_norm(torch.tensor(own, dtype=dtype), norm_type)
+        if error_if_nonfinite and not torch.isfinite(total):
+            raise RuntimeError(f"the norm of order {norm_type} of the gradients is {float(total)}, and error_if_nonfinite "
+                               f"is set. Gradients are not clipped")
+        return total
+
+    # ---- what can't be ----
+
+    def __reduce_ex__(self, protocol: Any) -> NoReturn:
+        raise TypeError("a Pipeline can't be copied or pickled, since it has links to other workers. For averages of its "
+                        "weights take hetu.torch.AveragedModel(pipe); state_dict() returns the weights, and save() keeps a "
+                        "checkpoint")
+
+    def __getattr__(self, name: str) -> NoReturn:
+        hint = ""
+        if hasattr(nn.Module, name):
+            hint = (f": a Pipeline is no torch.nn.Module. Call {name}() on the model before you make the Pipeline, or on "
+                    f"the modules of this worker's stages, pipe.modules()")
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}{hint}", name=name, obj=self)

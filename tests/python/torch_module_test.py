@@ -1,0 +1,134 @@
+#!/usr/bin/env python3
+"""A Pipeline as a script uses a module: several optimizers, averages of weights, buffers.
+
+Skipped where PyTorch is not there (`./run torch`)."""
+
+import copy
+import subprocess
+import sys
+import unittest
+from pathlib import Path
+
+from torch_saved import HAS_TORCH, CheckpointCase
+
+HERE = Path(__file__).resolve().parent
+if HAS_TORCH:
+    import torch
+    from torch import nn
+
+    import hetu.torch
+    import torch_checkpoint_worker as worker
+
+
+class Optimizers(CheckpointCase):
+    """Several optimizers and an average in one checkpoint."""
+
+    def saved(self):
+        subprocess.run(["heturun", "-w", "2", sys.executable, HERE / "torch_checkpoint_worker.py", "continued", self.folder],
+                       check=True, capture_output=True, text=True, timeout=200)
+
+    def test_two_workers_save_and_one_continues(self):
+        """Muon and AdamW, a schedule of rates and an exponential moving average, to the same bits."""
+        self.saved()
+        want = torch.load(self.folder / "after.pt", weights_only=True)
+        pipe, rules, rates, ema = made = worker.several("zb-v")
+        pipe.load(self.folder, rules, rates=rates, ema=ema)
+        self.assertEqual((pipe.steps, ema.n_averaged, rates.last_epoch), (3, 3, 3))
+        found = worker.train(made, range(3, 5))
+        self.assertEqual(list(found), list(want))
+        for name, tensor in want.items():
+            self.assertTrue(torch.equal(found[name], tensor), name)
+        self.assertFalse(torch.equal(found["0.0.weight"], found["ema 0.0.weight"]))
+
+        self.refused(r"optimizers \['adamw', 'muon'\], and load\(\) was given optimizers \['0', '1'\]",
+                     lambda: pipe.load(self.folder, list(rules.values()), rates=rates, ema=ema))
+
+    def test_a_list_of_optimizers(self):
+        torch.manual_seed(1)
+        pipe = hetu.torch.Pipeline([nn.Linear(4, 4), nn.Linear(4, 4)], nn.MSELoss(), "zb-v", 2)
+        parameters = list(pipe.parameters())
+        rules = [torch.optim.SGD(parameters[:1], lr=0.1, momentum=0.9), torch.optim.LBFGS(parameters[1:], history_size=2)]
+        for step in range(3):
+            pipe.step(torch.ones(4, 4) * step, torch.ones(4, 4))
+            rules[0].step()
+            rules[1].step(lambda: torch.ones(()))
+        want = [copy.deepcopy(rule.state_dict()) for rule in rules]
+        pipe.save(self.folder, rules)
+        for rule in rules:
+            rule.state.clear()
+        pipe.load(self.folder, rules)
+        for rule, state in zip(rules, want, strict=True):
+            self.assertEqual(repr(sorted_state(rule.state_dict())), repr(sorted_state(state)))
+
+    def test_a_name_twice(self):
+        pipe, optimizer = self.made()
+        self.refused("ema: an optimizer has this name already",
+                     lambda: pipe.save(self.folder, {"ema": optimizer}, ema=hetu.torch.AveragedModel(pipe)), ValueError)
+
+    def test_averages_are_pytorchs(self):
+        """Means and moving averages beside torch.optim.swa_utils on the whole model."""
+        for how in ({}, {"multi_avg_fn": torch.optim.swa_utils.get_ema_multi_avg_fn(0.8)}, {"use_buffers": True}):
+            torch.manual_seed(1)
+            model = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4), nn.Linear(4, 4), nn.Linear(4, 4))
+            whole = copy.deepcopy(model)
+            pipe = hetu.torch.Pipeline(model, nn.MSELoss(), "zb-v", 2)
+            mine = hetu.torch.AveragedModel(pipe, **how)
+            self.refused(r"no update_parameters\(\) yet", mine.applied().__enter__, RuntimeError)
+            plain = torch.optim.swa_utils.AveragedModel(whole, **how)
+            for step in range(3):
+                state = {name: tensor + step if tensor.is_floating_point() else tensor + 1
+                         for name, tensor in whole.state_dict().items()}
+                whole.load_state_dict(state)
+                pipe.load_state_dict(state)
+                mine.update_parameters(pipe)
+                plain.update_parameters(whole)
+            with mine.applied():
+                found = pipe.state_dict()
+            for name, tensor in plain.module.state_dict().items():
+                self.assertTrue(torch.equal(found[name], tensor), f"{name} {how}")
+            self.assertEqual({name for name, _ in mine.named_parameters()}, {name for name, _ in whole.named_parameters()})
+
+
+class Buffers(CheckpointCase):
+    """Buffers that a module replaces."""
+
+    def test_a_buffer_that_is_another_tensor_after_each_step(self):
+        class Counts(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.linear = nn.Linear(4, 4)
+                self.register_buffer("count", torch.zeros(()))
+                self.register_buffer("passing", torch.zeros(()), persistent=False)
+
+            def forward(self, x):
+                self.count = self.count + 1
+                self.passing = x.detach().sum()
+                return self.linear(x)
+
+        def made():
+            pipe = hetu.torch.Pipeline([Counts(), Counts()], nn.MSELoss(), "zb-v", 1)
+            return pipe, hetu.torch.AveragedModel(pipe)
+
+        pipe, ema = made()
+        for _ in range(3):
+            pipe.step(torch.ones(2, 4), torch.ones(2, 4))
+            ema.update_parameters()
+        want = pipe.state_dict()
+        self.assertEqual({name for name, _ in pipe.named_buffers()}, {"0.count", "1.count"})
+        self.assertGreaterEqual(float(want["1.count"]), 3)
+        pipe.save(self.folder, ema=ema)
+        other, again = made()
+        other.load(self.folder, ema=again)
+        self.assertEqual(repr(other.state_dict()), repr(want))
+        self.assertEqual(repr(again.state_dict()), repr(ema.state_dict()))
+
+
+def sorted_state(value):
+    """With the keys of dicts in order."""
+    if isinstance(value, dict):
+        return [(key, sorted_state(value[key])) for key in sorted(value, key=str)]
+    return [sorted_state(item) for item in value] if isinstance(value, (list, tuple)) else value
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)  # which prints why a test is skipped
