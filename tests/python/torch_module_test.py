@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
-"""A Pipeline as a script uses a module: several optimizers, averages of weights, buffers.
+"""A Pipeline as a script uses a module: several optimizers, averages of weights, modes, clipping, copies.
 
 Skipped where PyTorch is not there (`./run torch`)."""
 
 import copy
+import math
 import subprocess
 import sys
 import unittest
@@ -121,6 +122,70 @@ class Buffers(CheckpointCase):
         other.load(self.folder, ema=again)
         self.assertEqual(repr(other.state_dict()), repr(want))
         self.assertEqual(repr(again.state_dict()), repr(ema.state_dict()))
+
+
+class LooksLikeAModule(CheckpointCase):
+    """Names of torch.nn.Module."""
+
+    def pair(self, dtype=None):
+        """A Pipeline and the plain model after the same step."""
+        torch.manual_seed(1)
+        model = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4), nn.Linear(4, 4), nn.Linear(4, 4)).to(dtype)
+        whole = copy.deepcopy(model)
+        pipe = hetu.torch.Pipeline(model, nn.MSELoss(), "zb-v", 1)
+        x = torch.randn(8, 4, dtype=dtype)
+        pipe.step(x, -x)
+        nn.functional.mse_loss(whole(x), -x).backward()
+        return pipe, whole
+
+    def test_norms(self):
+        """Of every order, as clip_grad_norm_ of the whole model, to the bit."""
+        for dtype in (torch.float32, torch.float64):
+            for norm_type in (1, 2, 3.5, math.inf):
+                pipe, whole = self.pair(dtype)
+                mine = pipe.clip_grad_norm_(0.1, norm_type, error_if_nonfinite=True)
+                plain = torch.nn.utils.clip_grad_norm_(whole.parameters(), 0.1, norm_type)
+                self.assertEqual((mine.dtype, float(mine)), (plain.dtype, float(plain)))
+                for (name, one), other in zip(pipe.named_parameters(), whole.parameters(), strict=True):
+                    self.assertTrue(torch.equal(one.grad, other.grad), name)
+
+    def test_an_infinite_norm(self):
+        pipe, _ = self.pair()
+        first = next(pipe.parameters())
+        first.grad.fill_(math.inf)
+        before = [p.grad.clone() for p in pipe.parameters()]
+        self.refused("norm of order 2.0 of the gradients is inf", lambda: pipe.clip_grad_norm_(1, error_if_nonfinite=True),
+                     RuntimeError)
+        self.assertTrue(all(torch.equal(a, p.grad) for a, p in zip(before, pipe.parameters(), strict=True)))
+        pipe.clip_grad_value_(0.5)
+        self.assertEqual(float(max(p.grad.max() for p in pipe.parameters())), 0.5)
+        first.grad.fill_(math.inf)
+        self.assertEqual(float(pipe.clip_grad_norm_(1)), math.inf)
+
+    def test_modes_gradients_and_names(self):
+        pipe, whole = self.pair()
+        self.assertIs(pipe.eval(), pipe)
+        self.assertFalse(pipe.training or any(module.training for module in pipe.modules()))
+        self.assertIs(pipe.train(), pipe)
+        self.assertTrue(pipe.training and all(module.training for module in pipe.modules()))
+        pipe.zero_grad(set_to_none=False)
+        self.assertTrue(all(p.grad is not None and not p.grad.any() for p in pipe.parameters()))
+        pipe.zero_grad()
+        self.assertTrue(all(p.grad is None for p in pipe.parameters()))
+        for kind in ("parameters", "buffers"):
+            mine, plain = (dict(getattr(one, f"named_{kind}")()) for one in (pipe, whole))
+            self.assertEqual(list(mine), list(plain))
+            self.assertEqual([id(t) for t in mine.values()], [id(t) for t in getattr(pipe, kind)()])
+        self.assertEqual([type(m) for m in pipe.modules()], [type(m) for m in whole])
+        self.assertFalse(any(p.requires_grad for p in pipe.requires_grad_(False).parameters()))
+
+    def test_what_cannot_be(self):
+        pipe, _ = self.pair()
+        for call in (copy.copy, copy.deepcopy, torch.optim.swa_utils.AveragedModel, lambda p: torch.save(p, self.folder)):
+            self.refused("can't be copied or pickled.*AveragedModel", lambda call=call: call(pipe), TypeError)
+        for name in ("half", "cuda", "apply", "register_buffer"):
+            self.refused(rf"Call {name}\(\) on the model before", lambda name=name: getattr(pipe, name), AttributeError)
+        self.refused("has no attribute 'nothing'$", lambda: pipe.nothing, AttributeError)
 
 
 def sorted_state(value):

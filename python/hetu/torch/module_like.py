@@ -24,6 +24,7 @@ class ModuleLike:
     schedule: Any
     pipeline: int
     averages: Any
+    stage_device: Any
     sum: Callable[[Sequence[float]], list[float]]
 
     # ---- parameters, buffers, modules ----
@@ -121,9 +122,9 @@ class ModuleLike:
         *sums, narrow = self.sum([*norms, *there, narrow])
         own = [norm for norm, is_there in zip(sums[:len(order)], sums[len(order):], strict=True) if is_there]
         if not own:
-            return torch.tensor(0.0)
+            return torch.tensor(0.0, device=self.stage_device.device)
         dtype = torch.float32 if narrow else torch.float64
-        total = torch.linalg.vector_norm(torch.tensor(own, dtype=dtype), norm_type)
+        total = torch.linalg.vector_norm(torch.tensor(own, dtype=dtype, device=self.stage_device.device), norm_type)
         if error_if_nonfinite and not torch.isfinite(total):
             raise RuntimeError(f"the norm of order {norm_type} of the gradients is {float(total)}, and error_if_nonfinite "
                                f"is set. Gradients are not clipped")

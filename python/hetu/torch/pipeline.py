@@ -33,6 +33,7 @@ from hetu.torch.functions import StageFunctions, Step
 from hetu.torch.gradients import Summed
 from hetu.torch.memory import keep_freed_memory
 from hetu.torch.modes import Modes, autocast_devices, check_gradients_enabled, settings
+from hetu.torch.module_like import ModuleLike
 from hetu.torch.split_backward import keep_compiled_buffers
 from hetu.torch.state import StateOfPipeline
 from hetu.torch.step_loss import NOTHING, StepLoss
@@ -40,7 +41,7 @@ from hetu.torch.undisturbed import undisturbed
 from hetu.torch.values import unflatten
 
 
-class Pipeline(StateOfPipeline):
+class Pipeline(ModuleLike, StateOfPipeline):
     """One worker's part of a module that is trained in stages, under heturun or alone.
 
     model: an nn.Sequential, cut at its CutPoints or else between any two of its children; a list of modules, each given
@@ -348,49 +349,7 @@ class Pipeline(StateOfPipeline):
             for gradient in gradients.values():
                 gradient.mul_(factor)
 
-    # ---- what it holds ----
-
-    def parameters(self) -> Iterator[nn.Parameter]:
-        """Of this worker's stages, for an optimizer."""
-        for stage in self.own.values():
-            yield from stage.parameters()
-
-    def named_parameters(self) -> Iterator[tuple[str, nn.Parameter]]:
-        """The same with their names in the whole model."""
-        for stage in self.own.values():
-            yield from self._named(stage)
-
-    def _named(self, stage: Stage) -> Iterator[tuple[str, nn.Parameter]]:
-        for parameter in stage.parameters():
-            yield self.pieces.names[id(parameter)], parameter
-
-    def clip_grad_norm_(self, max_norm: float) -> torch.Tensor:
-        """As torch.nn.utils.clip_grad_norm_ of the whole model. Every worker calls it; returns the norm before."""
-        total = self.grad_norm()
-        self.clip_grads_with_norm_(max_norm, total)
-        return total
-
-    def clip_grads_with_norm_(self, max_norm: float, total: torch.Tensor) -> None:
-        """As torch.nn.utils.clip_grads_with_norm_, given what grad_norm() has found."""
-        torch.nn.utils.clip_grads_with_norm_(list(self.parameters()), max_norm, total)
-
-    def grad_norm(self) -> torch.Tensor:
-        """The norm of all gradients of the whole model: every parameter counts once, a tied one too. Every worker calls
-        it."""
-        whole = self.pieces.whole.named_parameters(remove_duplicate=False)
-        order = {name: n for n, (name, _) in enumerate(whole)}
-        norms, there = [0.0] * len(order), [0.0] * len(order)
-        seconds = {id(tie.copies[1]) for tie in self.ties}
-        for placement, stage in self.own.items():
-            if (self.pipeline and not self.averages) or self.schedule.placements[placement]["replica"]:
-                continue
-            for name, parameter in self._named(stage):
-                if parameter.grad is not None and id(parameter) not in seconds:
-                    norms[order[name]] = float(torch.linalg.vector_norm(parameter.grad))
-                    there[order[name]] = 1.0
-        sums = self.sum(norms + there)
-        own = [norm for norm, is_there in zip(sums[:len(order)], sums[len(order):], strict=True) if is_there]
-        return torch.linalg.vector_norm(torch.tensor(own, dtype=torch.float32, device=self.device))
+    # ---- how it runs ----
 
     def sum(self, numbers: Sequence[float]) -> list[float]:
         """Returns sums over all workers, or over those of this pipeline where pipelines average; each worker calls it,
@@ -400,8 +359,6 @@ class Pipeline(StateOfPipeline):
         if any(len(row) != len(numbers) for row in rows):
             raise ValueError(f"sum: workers {self.crew} give {[len(row) for row in rows]} numbers; all must give as many")
         return [sum(column) for column in zip(*rows, strict=True)]
-
-    # ---- how it runs ----
 
     @property
     def device(self) -> torch.device:
