@@ -81,6 +81,7 @@ MODELS = {
                             resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0, bos_token_id=1, eos_token_id=2), _tokens),
     "LlamaForCausalLM": (_of("LlamaForCausalLM", "LlamaConfig", **DECODER), _tokens),
     "MistralForCausalLM": (_of("MistralForCausalLM", "MistralConfig", **DECODER, sliding_window=6), _tokens),
+    "MixtralForCausalLM": (_of("MixtralForCausalLM", "MixtralConfig", **DECODER, num_local_experts=4), _tokens),
     "Qwen2ForCausalLM": (_of("Qwen2ForCausalLM", "Qwen2Config", **DECODER), _tokens),
     "Qwen3ForCausalLM": (_of("Qwen3ForCausalLM", "Qwen3Config", **DECODER, head_dim=16), _tokens),
     "GemmaForCausalLM": (_of("GemmaForCausalLM", "GemmaConfig", **DECODER, head_dim=16), _tokens),

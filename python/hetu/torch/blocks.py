@@ -32,6 +32,7 @@ _TABLE: dict[str, tuple[str, ...]] = {
     "GPT2LMHeadModel": ("transformer.h.*", "transformer.ln_f"),
     "LlamaForCausalLM": _DECODER,
     "MistralForCausalLM": _DECODER,
+    "MixtralForCausalLM": _DECODER,
     "Qwen2ForCausalLM": _DECODER,
     "Qwen3ForCausalLM": _DECODER,
     "GemmaForCausalLM": _DECODER,

@@ -18,6 +18,7 @@ from hetu.torch.cuts import Stage
 from hetu.torch.recording import RecordingError
 from hetu.torch.records import hides_tensors
 from hetu.torch.values import MessageForm, TensorSpec, flatten, spec_of, unflatten
+from hetu.torch.without_values import values_where_needed
 
 
 class Source(NamedTuple):
@@ -87,7 +88,7 @@ def find(stages: Sequence[Stage], batch: Sequence[Any], tree: Any, rows: int, cu
     """Returns the form for micro-batches of `rows` samples. `batch` holds the leaves of one of `cut` samples. `device_of`
     returns the device that a tensor is on when a stage uses it. loss(output, without_elements): the loss of a micro-batch,
     where gradients are computed."""
-    with torch.inference_mode(False), FakeTensorMode() as mode:
+    with torch.inference_mode(False), FakeTensorMode() as mode, values_where_needed(mode):
         leaves = [_resized(leaf, rows, cut, device_of(leaf)) if isinstance(leaf, torch.Tensor) else leaf for leaf in batch]
         given: dict[int, Source] = {id(leaf): Source("batch", number=n) for n, leaf in enumerate(leaves)
                                     if isinstance(leaf, torch.Tensor)}

@@ -24,7 +24,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 from hetu.torch.records import hides_tensors
 from hetu.torch.values import TensorSpec, flatten, spec_of, unflatten
-from hetu.torch.without_values import DATA_DEPENDENT, run_on_made_up_values
+from hetu.torch.without_values import DATA_DEPENDENT, call_with_values
 
 _HERE = os.path.dirname(os.path.abspath(__file__))
 _TORCH = os.path.dirname(os.path.abspath(torch.__file__))
@@ -207,7 +207,11 @@ class _Recorder(TorchFunctionMode):
 
         def call(module: nn.Module, *args: Any, **kwargs: Any) -> Any:
             name = self.subject.names.get(id(module))
-            if self.inside or name is None or id(module) in self.subject.entered or self.thread != threading.get_ident():
+            if self.thread != threading.get_ident():
+                return original(module, *args, **kwargs)
+            if self.inside:
+                return call_with_values(original, module, args, kwargs, self.mode)
+            if name is None or id(module) in self.subject.entered:
                 return original(module, *args, **kwargs)
             return self._call_as_it_is(name, module, args, kwargs, original)
 
@@ -221,11 +225,8 @@ class _Recorder(TorchFunctionMode):
     def _call_as_it_is(self, name: str, module: nn.Module, args: Any, kwargs: Any, original: Any) -> Any:
         self.inside = True
         try:
-            try:
-                with self.mode:
-                    out = original(module, *args, **kwargs)
-            except DATA_DEPENDENT:
-                out = run_on_made_up_values(module, args, kwargs, self.mode)
+            with self.mode:
+                out = call_with_values(original, module, args, kwargs, self.mode)
         finally:
             self.inside = False
         self._note(name, args, kwargs, out)

@@ -1,11 +1,16 @@
 """Modules that need values, such as a mixture of experts, where only the shapes of what they return are asked for.
 
 PyTorch's fake tensors have shapes and no elements. A module that branches on elements, or whose inner shapes depend on them,
-fails on them. It then runs once on made-up numbers; what it returns must have the same shape for all values.
+fails on them. The innermost such module then runs once on made-up numbers. Every worker makes up the same ones, so all come
+to the same shapes without a message, also a worker that doesn't hold the module's parameters. What crosses a boundary must
+have the same shape for all values; the first real micro-batch shows whether it has (functions.py).
 """
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -20,6 +25,31 @@ from hetu.torch.values import flatten, unflatten
 # How fake tensors say that they lack an element.
 DATA_DEPENDENT: tuple[type[Exception], ...] = (
     fake_tensor.DataDependentOutputException, fake_tensor.DynamicOutputShapeException, GuardOnDataDependentSymNode)
+
+
+@contextmanager
+def values_where_needed(mode: FakeTensorMode) -> Iterator[None]:
+    """Inside, a module of this thread that fails for want of values is called again with made-up ones."""
+    original, thread = nn.Module.__call__, threading.get_ident()
+
+    def call(module: nn.Module, *args: Any, **kwargs: Any) -> Any:
+        if thread != threading.get_ident():
+            return original(module, *args, **kwargs)
+        return call_with_values(original, module, args, kwargs, mode)
+
+    nn.Module.__call__ = call  # type: ignore[method-assign,assignment]
+    try:
+        yield
+    finally:
+        nn.Module.__call__ = original  # type: ignore[method-assign]
+
+
+def call_with_values(original: Callable[..., Any], module: nn.Module, args: Any, kwargs: Any, mode: FakeTensorMode) -> Any:
+    """Calls a module, with made-up values if it fails without. `original`: nn.Module.__call__."""
+    try:
+        return original(module, *args, **kwargs)
+    except DATA_DEPENDENT:
+        return run_on_made_up_values(module, args, kwargs, mode)
 
 
 def run_on_made_up_values(module: nn.Module, args: Any, kwargs: Any, mode: FakeTensorMode) -> Any:
