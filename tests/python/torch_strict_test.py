@@ -212,6 +212,9 @@ class Contents(CheckpointCase):
         self.assertEqual([type(v) for v in back.state.values()], [type(v) for v in state.values()])
         for one, other in zip(*tensors, strict=True):
             self.assertTrue(one.dtype == other.dtype and torch.equal(one, other))
+        pipe.save(self.folder, kept=Any(torch.arange(100)))
+        pipe.load(self.folder, kept=back)
+        self.assertTrue(torch.equal(back.state, torch.arange(100)))
 
     def test_both_copies_of_a_tied_parameter(self):
         """On one worker: each has a state of its own afterwards."""

@@ -13,7 +13,7 @@ from hetu import _hetu
 from hetu.torch import checkpoint, optimizer_states
 from hetu.torch.optimizer_states import prefix_of
 from hetu.torch.plain_values import decode
-from hetu.torch.saving import KIND, VERSION, check_more, part_state, refuse_old
+from hetu.torch.saving import KIND, VERSION, check_more, part_state, refuse_old, whole_state
 
 if TYPE_CHECKING:
     from hetu.torch.state import StateOfPipeline
@@ -211,7 +211,7 @@ class Loaded:
             state = part_state(name, path)
             return {known: self.source.read(known, state) for known in self.own if (known, state) in self.source.rows}
 
-        return decode(self.source.run["more"][name], lambda path: self.source.read(f"{KIND}/{name}", path), part)
+        return decode(self.source.run["more"][name], lambda path: self.source.read(*whole_state(name, path)), part)
 
 
 def _keep_dtypes(optimizer: torch.optim.Optimizer, states: Mapping[int, Mapping[str, Any]]) -> None:

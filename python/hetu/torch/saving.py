@@ -73,7 +73,7 @@ class Saved:
 
             rest = {}
             for key, value in states[number].items():
-                if isinstance(value, torch.Tensor):
+                if isinstance(value, torch.Tensor) and "/" not in key:
                     store(key, value)
                 else:
                     rest[key] = value
@@ -90,7 +90,7 @@ class Saved:
         def store(path: str, tensor: torch.Tensor) -> None:
             self.sums[f"{name}/{path}"] = zlib.crc32(checkpoint.bytes_of(tensor))
             if pipe.transport.worker == 0:
-                self._add(self.states, f"{KIND}/{name}", path, tensor)
+                self._add(self.states, *whole_state(name, path), tensor)
             else:
                 checkpoint.format_dtype(f"{name}/{path}", tensor)
 
@@ -119,6 +119,12 @@ class Saved:
 def part_state(name: str, path: str) -> str:
     """Returns the state under which a parameter's tensor in the dict at `path` of an object's state is saved."""
     return f"{name}/{path}" if path else f"{name}/"
+
+
+def whole_state(name: str, path: str) -> tuple[str, str]:
+    """Returns the name and state under which a tensor that all workers have alike is saved. No state is empty, as that of a
+    weight is."""
+    return f"{KIND}/{name}", path or "."
 
 
 def size_of(dtype: str, shape: list[int]) -> int:
