@@ -31,8 +31,8 @@ def tied():
 class Plain:
     """A training in one process: the pieces one after the other, seeded as Hetu seeds them."""
 
-    def __init__(self, pieces, loss, rule, seed=0):
-        self.pieces, self.loss, self.seed, self.steps = pieces, loss, seed, 0
+    def __init__(self, pieces, loss, rule, weigh=len):
+        self.pieces, self.loss, self.weigh, self.steps = pieces, loss, weigh, 0
         self.whole = nn.ModuleList(pieces)
         self.optimizer = rule(list(self.whole.parameters()))
 
@@ -44,14 +44,14 @@ class Plain:
     def step(self, micro_batches):
         """Computes the gradients of a step, and returns its loss. Each micro-batch: (x, y)."""
         self.optimizer.zero_grad()
-        rows = sum(len(y) for _, y in micro_batches)
+        rows = sum(self.weigh(y) for _, y in micro_batches)
         total = 0.0
         for micro, (x, y) in enumerate(micro_batches):
             for number, piece in enumerate(self.pieces):
-                torch.manual_seed(hetu.torch.seed_of(self.seed, self.steps, micro, number))
+                torch.manual_seed(hetu.torch.seed_of(0, self.steps, micro, number))
                 x = piece(x)
-            torch.manual_seed(hetu.torch.seed_of(self.seed, self.steps, micro, len(self.pieces)))
-            part = self.loss(x, y) * (len(y) / rows)
+            torch.manual_seed(hetu.torch.seed_of(0, self.steps, micro, len(self.pieces)))
+            part = self.loss(x, y) * (self.weigh(y) / rows)
             part.backward()
             total += part.item()
         self.steps += 1
@@ -61,9 +61,9 @@ class Plain:
         """Returns the loss with all modules in eval(), and puts their modes back."""
         modes = [module.training for module in self.whole.modules()]
         self.whole.eval()
-        rows = sum(len(y) for _, y in micro_batches)
+        rows = sum(self.weigh(y) for _, y in micro_batches)
         with torch.no_grad():
-            total = sum(float(self.loss(self.forward(x.clone()), y) * (len(y) / rows)) for x, y in micro_batches)
+            total = sum(float(self.loss(self.forward(x.clone()), y) * (self.weigh(y) / rows)) for x, y in micro_batches)
         for module, mode in zip(self.whole.modules(), modes, strict=True):
             module.training = mode
         return total
@@ -76,21 +76,27 @@ def cut(x, micro_batches):
 
 def adamw(parameters):
     """A rule that moves a parameter with a zero gradient, and leaves one alone that has none."""
-    return torch.optim.AdamW(parameters, lr=0.01, weight_decay=0.1)
+    return torch.optim.AdamW(parameters or [torch.zeros(())], lr=0.01, weight_decay=0.1)  # a worker may have no parameter
 
 
-def compare(name, make, schedule, *, steps=4, micro_batches=4, pipelines=1, exact=True, change=None, loss=None, rule=adamw,
-            seed=1, copied_buffers=False, batches=None, rows=ROWS, settings=contextlib.nullcontext, **options):
+def sgd(parameters):
+    """As adamw, without its division: by roots of gradients that are zero but for rounding."""
+    return torch.optim.SGD(parameters or [torch.zeros(())], lr=0.05, momentum=0.9, weight_decay=0.1)
+
+
+def compare(name, make, schedule, *, steps=4, micro_batches=4, pipelines=1, exact=True, change=None, loss=None, rule=None,
+            seed=1, copied_buffers=False, batches=None, rows=ROWS, settings=contextlib.nullcontext, weigh=len, **options):
     """Trains both and raises AssertionError where they differ. make(): the pieces, a list of modules. change(step, pieces):
-    called before each step on both. batches(generator, pipelines): inputs and targets of a step, by pipeline. settings(): a
+    called before each step on both. weigh(y): how much a micro-batch counts. batches(generator, pipelines): inputs and targets of a step, by pipeline. settings(): a
     context that is entered around each step of both. Returns the Pipeline and the plain training."""
     dtype = torch.float32 if exact else torch.float64
+    rule = rule or (adamw if exact else sgd)
     trainings = []
     for _ in range(2):
         torch.manual_seed(seed)
         trainings.append([piece.to(dtype) for piece in make()])
     pieces, others = trainings
-    plain = Plain(others, loss or nn.MSELoss(), rule)
+    plain = Plain(others, loss or nn.MSELoss(), rule, weigh)
     pipe = hetu.torch.Pipeline(pieces, loss or nn.MSELoss(), schedule, micro_batches, pipelines=pipelines, **options)
     optimizer = rule(list(pipe.parameters()))
     draw = torch.Generator().manual_seed(seed)

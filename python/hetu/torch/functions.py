@@ -226,7 +226,11 @@ class StageFunctions:
             if source.kind == "made" and source.stage == stage:
                 expected = form.made[source.number]
                 found = spec_of(leaf) if isinstance(leaf, torch.Tensor) else None
-                if found is None or found[:2] != expected[:2] or (torch.is_grad_enabled() and found[2] != expected[2]):
+                if found and found[:2] == expected[:2] and torch.is_grad_enabled() and found[2] != expected[2]:
+                    raise ValueError(f"stage {stage} gives a value with{'' if found[2] else 'out'} a gradient, and with"
+                                     f"{'' if expected[2] else 'out'} one where it was looked at without values: whether "
+                                     f"gradients are computed may not depend on what tensors hold")
+                if found is None or found[:2] != expected[:2]:
                     raise ValueError(f"stage {stage} gives {found}, and gave {expected} where it was looked at "
                                      f"without values: "
                                      f"shapes and types may not depend on what tensors hold")
