@@ -130,6 +130,19 @@ print(ctypes.c_float.from_address(value.data_ptr()).value)
         torch.far.set_rng_state(state)
         self.assertTrue(torch.equal(torch.nn.functional.dropout(torch.ones(100, device="far")), first))
 
+    def test_is_saved_and_loaded(self):
+        """torch.save, and torch.load on another device."""
+        import io
+
+        import torch
+
+        file = io.BytesIO()
+        torch.save({"value": torch.arange(5.0, device="far:1")}, file)
+        for place, expected in ((None, "far:1"), ("cpu", "cpu")):
+            file.seek(0)
+            value = torch.load(file, map_location=place, weights_only=True)["value"]
+            self.assertEqual((value.device, value.tolist()), (torch.device(expected), [0, 1, 2, 3, 4]))
+
     def test_trains_as_the_cpu(self):
         """Forward, backward on the engine's own thread, and an optimizer."""
         import copy

@@ -2,6 +2,7 @@
 
 torch_device_worker.py FOLDER CASE...: prints one line per case, "CASE <case>: worker <n> <what is true>"."""
 
+import copy
 import sys
 from pathlib import Path
 
@@ -12,8 +13,10 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "torch_device"))
 import far
 
 import hetu.torch
+import torch_varuna
 from hetu import _hetu
 from hetu.torch.device import StageDevice
+from hetu.varuna import Varuna
 
 ROWS, MICROS, STEPS, WIDTH = 22, 4, 3, 12
 SUMMED = ("chimera", "dualpipe", "gems")  # schedules with two copies of each stage in a pipeline
@@ -184,6 +187,78 @@ def traced(case):
     print(f"TRACED: worker {pipe.transport.worker}", flush=True)
 
 
+def varuna(folder):
+    """Varuna's names, with the local rank as the device. A checkpoint goes on on the CPU, with the optimizer's states."""
+    rank = int(_hetu.env()["worker"])
+    torch.manual_seed(1)
+    alone = torch_varuna.Model(tied=False)
+
+    def wrapped(device):
+        model = Varuna(copy.deepcopy(alone), "0;1;", torch_varuna.batch_of, torch_varuna.ROWS, torch_varuna.CHUNK,
+                       device=device)
+        optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
+        model.set_optimizer(optimizer)
+        return model, optimizer
+
+    try:
+        wrapped("cuda")
+    except ValueError as error:
+        assert str(error) == "device='cuda': this machine has 2 of 'far', and 'cpu'", str(error)
+    else:
+        raise AssertionError("a device that is not there was taken")
+    one, rule = wrapped(rank)
+    expected = torch.optim.AdamW(alone.parameters(), lr=0.01)
+    draw = torch.Generator().manual_seed(2)
+    for step in range(3):
+        batch = torch_varuna.batch_of(torch_varuna.ROWS, "cpu", draw)
+        loss = alone(**batch)[0]
+        expected.zero_grad()
+        loss.backward()
+        expected.step()
+        found, overflow, _ = one.step({k: v.to(f"far:{rank}") if torch.is_tensor(v) else v for k, v in batch.items()})
+        rule.step()
+        assert not overflow and abs(found - loss.item()) < 1e-5 * loss.item(), (step, found, loss.item())
+    one.checkpoint(folder)
+    batch = torch_varuna.batch_of(torch_varuna.ROWS, "cpu", draw)
+    numbers = []
+    for device in (None, rank):
+        again, second = wrapped(device)
+        again.load_checkpoint(folder, 3)
+        assert again.pipe.device == (torch.device("cpu") if device is None else torch.device("far", rank))
+        assert all(state["exp_avg"].device == again.pipe.device for state in second.state.values())
+        again.step(batch)
+        second.step()
+        numbers.append(again.evaluate(batch))
+    assert abs(numbers[0] - numbers[1]) < 1e-5 * numbers[0], numbers
+    try:
+        one.to(1 - rank)
+    except ValueError as error:
+        assert f"this rank computes on far:{rank}" in str(error)
+        print(f"VARUNA: worker {rank}", flush=True)
+    one.to(rank), one.to("far")
+
+
+def dcp(folder):
+    """torch.distributed.checkpoint from a device to the CPU and back."""
+    pipe, optimizer = train("residual 1f1b 1")
+    torch.distributed.init_process_group("gloo", init_method=f"file://{folder}/group", rank=pipe.transport.worker,
+                                         world_size=pipe.transport.workers)
+    hetu.torch.save_dcp(pipe, f"{folder}/dcp", optimizer)
+    x, y = batches(1)[0][0]
+    numbers = []
+    for device in ("cpu", "far"):
+        other = hetu.torch.Pipeline(made("residual"), nn.MSELoss(), "zb-v", MICROS, device=device)
+        second = torch.optim.AdamW(other.parameters(), lr=0.01)
+        hetu.torch.load_dcp(other, f"{folder}/dcp", second)
+        assert all(state["exp_avg"].device == other.device for state in second.state.values())
+        numbers.append(other.step(x, y))
+        second.step()
+        numbers.append(other.evaluate(x, y))
+    assert numbers[:2] == numbers[2:], numbers
+    torch.distributed.destroy_process_group()
+    print(f"DCP: worker {pipe.transport.worker}", flush=True)
+
+
 def refused():
     """What two workers must not do; every worker has the error."""
     worker = int(_hetu.env()["worker"])
@@ -217,6 +292,10 @@ def main():
             keeps_generator(rest)
         elif kind == "traced":
             traced(rest)
+        elif kind == "varuna":
+            varuna(rest)
+        elif kind == "dcp":
+            dcp(rest)
         elif kind == "refused":
             refused()
         else:

@@ -88,6 +88,12 @@ class Devices(unittest.TestCase):
         self.assertEqual(len([e for e in seen if e["cat"] == "F"]), 2 * 8, seen)  # measured, and predicted beside it
         self.assertTrue(all(event["dur"] > 0 for event in seen), seen)
 
+    def test_varuna_and_checkpoints_of_torch(self):
+        """Both go on on the CPU from where a device has been."""
+        for kind, line in (("varuna", "VARUNA"), ("dcp", "DCP")):
+            with self.subTest(kind=kind), tempfile.TemporaryDirectory() as folder:
+                self.assertEqual(job(2, [f"{kind}: {folder}"]).count(f"{line}: worker"), 2)
+
     def test_a_forgotten_wait_is_seen(self):
         """The same job without its waits has no numbers."""
         printed = job(2, ["forgets: residual 1f1b 1"])

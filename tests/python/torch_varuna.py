@@ -171,7 +171,7 @@ def refuse(wrapped, batch):
             (lambda: wrapped.train().step({**batch, "doubled": False}), "was True when"),
             (lambda: wrapped.step({"ids": batch["ids"]}), "get_batch_fn gave"),
             (lambda: wrapped.step(batch_of(4, "cpu")), r"share is 10"),
-            (lambda: wrapped.to("cuda:0"), "on the CPU")]
+            (lambda: wrapped.to("cuda:0"), "computes on cpu")]
     for call, text in told:
         try:
             call()

@@ -5,6 +5,7 @@ Call load() before the first use. `python3 far.py` only builds it and prints how
 from __future__ import annotations
 
 import atexit
+import contextlib
 import fcntl
 import hashlib
 import os
@@ -13,6 +14,7 @@ import sysconfig
 import time
 import types
 import warnings
+from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -98,7 +100,17 @@ def _module() -> types.ModuleType:
         for device in range(own.device_count()):
             own.manual_seed(seed, device)
 
+    @contextlib.contextmanager
+    def on_device(device: object) -> Iterator[None]:
+        before = own.current_device()
+        own.set_device(index_of(device))
+        try:
+            yield
+        finally:
+            own.set_device(before)
+
     functions = {
+        "device": on_device,
         "is_available": lambda: True,
         "is_initialized": lambda: True,
         "_is_in_bad_fork": lambda: False,
@@ -107,6 +119,8 @@ def _module() -> types.ModuleType:
         "set_device": lambda device: own.set_device(index_of(device)),
         "synchronize": lambda device=None: own.synchronize(index_of(device)),
         "memory_allocated": lambda device=None: own.allocated_bytes(index_of(device)),
+        "current_stream": lambda device=None: torch.accelerator.current_stream(index_of(device)),
+        "stream": lambda stream: stream,  # a torch.Stream is a context manager
         "manual_seed": lambda seed: own.manual_seed(seed, own.current_device()),
         "manual_seed_all": seed_all,
         "get_rng_state": lambda device=None: own.get_rng_state(index_of(device)),

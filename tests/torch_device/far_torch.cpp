@@ -132,6 +132,10 @@ at::Tensor& set_storage(at::Tensor& self, at::Storage storage, at::SymInt offset
                                       C10_AS_INTARRAYREF_SLOW(stride));
 }
 
+at::Tensor& set_whole_storage(at::Tensor& self, at::Storage storage) {
+  return at::native::set_(self, std::move(storage));
+}
+
 // PyTorch asks this before `parameter.data = tensor`. The list of back ends in its core for which
 // that works lacks PrivateUse1.
 bool may_take_data_of(const at::Tensor& /*self*/, const at::Tensor& /*from*/) { return true; }
@@ -291,6 +295,7 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("_reshape_alias", &reshape_alias);
   m.impl("unfold", &at::native::unfold);
   m.impl("set_.source_Tensor", &at::native::set_tensor_);
+  m.impl("set_.source_Storage", &set_whole_storage);
   m.impl("set_.source_Storage_storage_offset", &set_storage);
   m.impl("_copy_from", &copy_from);
   m.impl("_copy_from_and_resize", &copy_from_and_resize);

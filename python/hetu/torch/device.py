@@ -81,6 +81,16 @@ def _device_of(tensors: Named) -> torch.device:
     return first[1] if first else CPU
 
 
+def optimizer_value(optimizer: torch.optim.Optimizer, parameter: torch.Tensor, key: str, value: Any) -> Any:
+    """Returns a copy of a value that an optimizer keeps for a parameter, where torch.optim keeps it: on the parameter's
+    device, except for the count of steps, which most optimizers keep on the CPU."""
+    if not isinstance(value, torch.Tensor):
+        return value
+    counts_there = any(group.get("capturable") or group.get("fused") for group in optimizer.param_groups)
+    device = CPU if key == "step" and not counts_there else parameter.device
+    return value.to(device, copy=True)
+
+
 class HostCopy:
     """Memory of a device, and pinned host memory with the same contents for Hetu's links. On the CPU both are one."""
 

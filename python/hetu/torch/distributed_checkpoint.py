@@ -18,6 +18,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import distributed
 
+from hetu.torch.device import optimizer_value
+
 if TYPE_CHECKING:
     from hetu.torch.pipeline import Pipeline
 
@@ -123,7 +125,7 @@ class _Read:
                 self.skipped.append(f"'{name}' is {list(size or ())} in the checkpoint and {list(tensor.shape)} here")
                 continue
             self.weights.append((tensor, name))
-            self.wanted[name] = torch.empty_like(tensor)
+            self.wanted[name] = torch.empty_like(tensor, device="cpu")
 
     def _find_optimizer(self, optimizer: torch.optim.Optimizer) -> None:
         options = {flat: (path[2], str(path[3])) for path, flat in self.paths.items()
@@ -165,10 +167,8 @@ class _Read:
                 tensor.copy_(self.wanted[name])
         if self.optimizer is not None:
             for flat, places in self.states.items():
-                for number, (tensor, key) in enumerate(places):
-                    value = self.wanted[flat]
-                    is_second = number > 0 and isinstance(value, torch.Tensor)
-                    self.optimizer.state[tensor][key] = value.clone() if is_second else value
+                for tensor, key in places:
+                    self.optimizer.state[tensor][key] = optimizer_value(self.optimizer, tensor, key, self.wanted[flat])
             for flat, (at, key) in self.options.items():
                 self.optimizer.param_groups[at][key] = self.wanted[flat]
         self.pipe.steps = self.wanted.get("steps", self.pipe.steps)

@@ -94,7 +94,7 @@ def read(folder: Path, file: str, marker: Mapping[str, Any], complete: bool) -> 
     if complete and [place.stat().st_size, _hash(place)] != marker["files"][file]:
         raise OSError(f"{folder}: {file} is not what was written: other bytes than its marker says")
     try:
-        return dict(torch.load(place, weights_only=True))
+        return dict(torch.load(place, weights_only=True, map_location="cpu"))
     except (pickle.UnpicklingError, RuntimeError, EOFError) as error:
         raise OSError(f"{folder}: {file} cannot be read: {type(error).__name__}") from None
 

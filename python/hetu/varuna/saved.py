@@ -12,6 +12,7 @@ import torch
 from torch import nn
 
 from hetu.torch import Pipeline
+from hetu.torch.device import optimizer_value
 from hetu.varuna import checkpoint
 
 
@@ -91,7 +92,7 @@ class Saver:
             for name, tensor in wanted:
                 tensor.copy_(found[name])
                 if name in held["opt-state"]:  # a copy: two tied ones have states of their own
-                    self.optimizer.state[tensor] = {key: value.clone() if isinstance(value, torch.Tensor) else value
+                    self.optimizer.state[tensor] = {key: optimizer_value(self.optimizer, tensor, key, value)
                                                     for key, value in held["opt-state"][name].items()}
 
     # ---- which tensor in which file ----

@@ -42,7 +42,8 @@ class Varuna:
     fp16: forwards compute in float16 by torch.autocast, gradients in float32, of a loss that is scaled; bf16: in bfloat16,
     whose losses need no scale.
     schedule: another of Hetu's methods with a flush; options are those of hetu.torch.Pipeline.
-    device: the CPU; a number, where there is no GPU, is taken for it. local_rank and from_cache change nothing."""
+    device: where this rank computes, as for hetu.torch.Pipeline, or the number of a GPU; -1: where the model's parameters
+    are. A number means the CPU on a machine without a GPU. local_rank and from_cache change nothing."""
 
     def __init__(self, model: nn.Module, stage_to_rank_map: str, get_batch_fn: Callable[[int, Any], Mapping[str, Any]],
                  batch_size: int, chunk_size: int, fp16: bool = False, local_rank: int = -1, device: Any = -1,
@@ -52,7 +53,7 @@ class Varuna:
         if fp16 and bf16:
             raise ValueError("fp16 and bf16: one of them")
         self.dtype = torch.float16 if fp16 else torch.bfloat16 if bf16 else None
-        _check_device(device)
+        where = _device_of(device)
         self.stages, self.replicas = get_varuna_config(stage_to_rank_map)
         _check_placement(stage_to_rank_map, self.stages, self.replicas)
         if batch_size < 1 or batch_size % self.replicas or chunk_size < 1:
@@ -67,7 +68,7 @@ class Varuna:
         pieces = split_at_cut_points(model, self.names, self.fixed)
         self.pipe = Pipeline(pieces, lambda out, target: first_tensor(out), schedule, math.ceil(self.rows / chunk_size),
                              pipelines=self.replicas, tied=[(one, two) for one, two in shared_weights or ()],
-                             loss_weight=loss_weight, **options)
+                             loss_weight=loss_weight, device=where, **options)
         self.is_weighted = loss_weight is not None
         self.asked = Asked(self.pipe)
         self.asked.before_step()
@@ -117,7 +118,7 @@ class Varuna:
         return tensors if self.is_weighted else None
 
     def _precision(self) -> contextlib.AbstractContextManager[Any]:
-        return torch.autocast("cpu", self.dtype) if self.dtype else contextlib.nullcontext()
+        return torch.autocast(self.pipe.device.type, self.dtype) if self.dtype else contextlib.nullcontext()
 
     def forward(self, *inputs: Any, **named: Any) -> Any:
         """There is none: raises."""
@@ -187,8 +188,12 @@ class Varuna:
         return self.train(False)
 
     def to(self, device: Any) -> Varuna:
-        """Itself: tensors are on the CPU; another device is refused."""
-        _check_device(device)
+        """Returns itself. Throws ValueError for a device other than the one that was chosen at the start."""
+        where = _device_of(device)
+        if where is not None and where != self.pipe.device.index and torch.device(where) not in (
+                self.pipe.device, torch.device(self.pipe.device.type)):
+            raise ValueError(f"to({device!r}): this rank computes on {self.pipe.device}; choose the device with "
+                             f"Varuna(..., device=)")
         return self
 
     def get_loss_scale(self) -> float | None:
@@ -229,12 +234,15 @@ class Varuna:
         return self.saver
 
 
-def _check_device(device: Any) -> None:
-    """A number means that one of the GPUs; where there is none, scripts that say local_rank run on the CPU, and are told."""
-    if isinstance(device, int) and device >= 0 and not torch.cuda.is_available():
+def _device_of(device: Any) -> Any:
+    """Returns what hetu.torch.Pipeline takes for a device. Scripts pass their local rank. Without a GPU they run on the CPU,
+    and a line says so."""
+    if device is None or device == -1:
+        return None
+    if isinstance(device, int) and not torch.accelerator.is_available():
         print(f"hetu.varuna: device {device}: there is no GPU here, tensors are on the CPU", file=sys.stderr)
-    elif device not in (-1, None, "cpu", torch.device("cpu")):
-        raise ValueError(f"device {device}: tensors are on the CPU; leave it out, or say 'cpu'")
+        return "cpu"
+    return device
 
 
 def _check_placement(stage_to_rank_map: str, stages: int, replicas: int) -> None:
