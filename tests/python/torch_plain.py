@@ -87,8 +87,9 @@ def sgd(parameters):
 def compare(name, make, schedule, *, steps=4, micro_batches=4, pipelines=1, exact=True, change=None, loss=None, rule=None,
             seed=1, copied_buffers=False, batches=None, rows=ROWS, settings=contextlib.nullcontext, weigh=len, **options):
     """Trains both and raises AssertionError where they differ. make(): the pieces, a list of modules. change(step, pieces):
-    called before each step on both. weigh(y): how much a micro-batch counts. batches(generator, pipelines): inputs and targets of a step, by pipeline. settings(): a
-    context that is entered around each step of both. Returns the Pipeline and the plain training."""
+    called before each step on both. weigh(y): how much a micro-batch counts. batches(generator, pipelines): inputs and
+    targets of a step, by pipeline. settings(): a context that is entered around each step of both. Returns the Pipeline
+    and the plain training."""
     dtype = torch.float32 if exact else torch.float64
     rule = rule or (adamw if exact else sgd)
     trainings = []

@@ -1,7 +1,7 @@
 """Draws small models and trains each by a schedule beside plain PyTorch: torch_random_test.py starts it by heturun.
 
-Arguments: the seed of the first model, how many models, the number of pipelines, and schedules. A model has 5 to 12 pieces of
-the kinds below; parts are frozen and thawed, modules put into eval() and back, batches are uneven."""
+Arguments: the seed of the first model, how many models, the number of pipelines, and schedules. A model has 5 to 12 pieces
+of the kinds below; parts are frozen and thawed, modules put into eval() and back, batches are uneven."""
 
 import random
 import sys
