@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from hetu.torch.recording import Call, FormKey, Program, RecordingError, Slot, Subject
+from hetu.torch.recording import WHOLE, Call, FormKey, Program, RecordingError, Slot
 from hetu.torch.values import flatten, unflatten
 
 _MOST_FORMS = 64  # recordings that are kept; an older form is recorded anew
@@ -56,7 +56,7 @@ class _Cut:
 class Recording:
     """A model with the modules that it is cut at, and its recordings by form. Copies of a piece share it."""
 
-    def __init__(self, subject: Subject, at: Sequence[str], example: Any, owned: dict[str, nn.Module]) -> None:
+    def __init__(self, subject: Any, at: Sequence[str], example: Any, owned: dict[str, nn.Module]) -> None:
         self.subject, self.at = subject, list(at)
         self.owned = owned  # modules of the model by name
         self.cuts: collections.OrderedDict[FormKey, _Cut] = collections.OrderedDict()
@@ -74,7 +74,8 @@ class Recording:
         """Returns the recording for a form, cut at the modules."""
         if key not in self.cuts:
             program = self.subject.record(key)
-            self.cuts[key] = _Cutter(program, self.at, self.home, self.owned, type(self.subject.model).__name__).cut()
+            begins = self.subject.begins(program, self.at)
+            self.cuts[key] = _Cutter(program, begins, self.home, self.owned, type(self.subject.model).__name__).cut()
             if len(self.cuts) > _MOST_FORMS:
                 self.cuts.popitem(last=False)
         self.cuts.move_to_end(key)
@@ -130,7 +131,7 @@ class RecordedPiece(nn.Module):
             out = target(*args, **kwargs)
         leaves = flatten(out)[0]
         for leaf, slot in call.outs.items():
-            held[slot] = leaves[leaf]
+            held[slot] = out if leaf == WHOLE else leaves[leaf]
 
     def _module(self, name: str) -> nn.Module:
         found = self._modules.get(_key(name))
@@ -182,9 +183,9 @@ def _mode_of(call: Call) -> Any:
 class _Cutter:
     """Distributes the calls of a program over pieces."""
 
-    def __init__(self, program: Program, at: Sequence[str], home: dict[str, int], owned: dict[str, nn.Module],
+    def __init__(self, program: Program, begins: Sequence[int], home: dict[str, int], owned: dict[str, nn.Module],
                  model: str) -> None:
-        self.program, self.at, self.home, self.owned, self.model = program, at, dict(home), owned, model
+        self.program, self.begins, self.home, self.owned, self.model = program, begins, dict(home), owned, model
         self.maker: dict[int, int] = {slot: n for n, call in enumerate(program.calls) for slot in call.outs.values()}
         self.outside = {*program.inputs, *program.constants, *program.tensors}
         shared: dict[int, list[int]] = {}
@@ -196,7 +197,7 @@ class _Cutter:
 
     def cut(self) -> _Cut:
         """Returns the pieces' parts."""
-        count = len(self.at) + 1
+        count = len(self.begins) + 1
         self.piece = self._pieces_of_calls()
         wanted = [self._wanted(number) for number in range(count)]
         imports: list[list[int]] = [[] for _ in range(count)]
@@ -218,18 +219,9 @@ class _Cutter:
         return _Cut(self.program, parts, modules, tensors)
 
     def _pieces_of_calls(self) -> list[int]:
-        begins = []
-        for name in self.at:
-            calls = [n for n, call in enumerate(self.program.calls) if call.target == name]
-            if len(calls) != 1 or not self.program.calls[calls[0]].reads:
-                count = f"{len(calls)} times in forward{', on no value' if len(calls) == 1 else ''}"
-                raise ValueError(f"'{name}' is called {count}: a model is cut at a module that is called once, on what the "
-                                 f"part before gives")
-            begins.append(calls[0])
-        begins.sort()
         piece: list[int] = []
         for n, call in enumerate(self.program.calls):
-            number = sum(begin <= n for begin in begins)
+            number = sum(begin <= n for begin in self.begins)
             home = self._home(call.target, number)
             if home > number:
                 raise RecordingError(f"{self.model}: '{call.target}' is called by piece {number} for these inputs, at "
@@ -273,7 +265,7 @@ class _Cutter:
         """Returns the calls of a piece, and those of others that it repeats because they need the batch alone."""
         found = {n for n, piece in enumerate(self.piece) if piece == number}
         slots = [s for n in found for s in self.program.calls[n].reads]
-        if number == len(self.at):
+        if number == len(self.begins):
             slots += [leaf.number for leaf in self.program.out_leaves if isinstance(leaf, Slot)]
         while slots:
             slot = slots.pop()
@@ -284,7 +276,7 @@ class _Cutter:
 
     def _imported(self, wanted: set[int], number: int) -> set[int]:
         slots = {s for n in wanted for s in self.program.calls[n].reads}
-        if number == len(self.at):
+        if number == len(self.begins):
             slots |= {leaf.number for leaf in self.program.out_leaves if isinstance(leaf, Slot)}
         return {s for s in slots if s in self.program.inputs or (s in self.maker and self.maker[s] not in wanted)}
 

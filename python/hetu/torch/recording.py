@@ -12,7 +12,7 @@ import dataclasses
 import os
 import threading
 import traceback
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -104,6 +104,13 @@ class RecordingError(ValueError):
     """A forward that can't be recorded."""
 
 
+class FixedShapesError(RecordingError):
+    """A program that was exported for inputs of other shapes."""
+
+
+WHOLE = -1  # in Call.outs: all that the call returns, instead of a leaf of it
+
+
 @dataclasses.dataclass(frozen=True)
 class Subject:
     """A model, the way it is called, and which of its modules are entered instead of being called as they are."""
@@ -112,6 +119,19 @@ class Subject:
     call: Callable[[nn.Module, Any], Any]  # calls the model with a value
     entered: frozenset[int]  # identities of the modules that hold cuts
     names: Mapping[int, str]  # identity of a module -> its first name
+
+    def begins(self, program: Program, at: Sequence[str]) -> list[int]:
+        """Returns the call that each piece but the first begins with. Throws ValueError, naming a module that is not called
+        once."""
+        found = []
+        for name in at:
+            calls = [n for n, call in enumerate(program.calls) if call.target == name]
+            if len(calls) != 1 or not program.calls[calls[0]].reads:
+                count = f"{len(calls)} times in forward{', on no value' if len(calls) == 1 else ''}"
+                raise ValueError(f"'{name}' is called {count}: a model is cut at a module that is called once, on what the "
+                                 f"part before gives")
+            found.append(calls[0])
+        return sorted(found)
 
     def record(self, key: FormKey) -> Program:
         """Records the forward for inputs of a form. Throws RecordingError, which names the user's source line."""

@@ -12,18 +12,23 @@ from typing import Any
 
 import torch
 from torch import fx, nn
+from torch.distributed.pipelining import Pipe
+from torch.export import ExportedProgram
 
 from hetu.names import near
 from hetu.torch.containers import refuse_hooks
 from hetu.torch.cuts import CutPoint, PiecewiseModel
 from hetu.torch.example import split_by_example
+from hetu.torch.exported import split_exported, split_pipe
 from hetu.torch.modes import keeping_modes
 
 
-def split(model: nn.Module, at: Sequence[str], inputs: Sequence[str] = (), example: Any = None) -> PiecewiseModel:
+def split(model: Any, at: Sequence[str] = (), inputs: Sequence[str] = (), example: Any = None) -> PiecewiseModel:
     """Returns the pieces of a model of any class, for a Pipeline. A piece begins before each module in `at`, named as in
     `model.named_modules()`. Nothing in the model is changed.
 
+    model: an nn.Module; or a program of torch.export, which has its own example; or a Pipe of
+    torch.distributed.pipelining.pipeline(), which is cut already, so that `at` stays empty.
     example: inputs as step() is given them, of any size. A dict holds keywords of forward, a tuple its positional arguments.
     With an example the forward is recorded (see recording.py), so it may do whatever Python can with shapes and arguments.
     inputs: without an example, forward is traced by torch.fx. The model is given a batch as it is or, if `inputs` names
@@ -31,6 +36,12 @@ def split(model: nn.Module, at: Sequence[str], inputs: Sequence[str] = (), examp
 
     Throws ValueError, which names the module or the line of the user's source, if there is no such module, if forward
     doesn't call it exactly once and with a value, and if forward can't be recorded or traced."""
+    if isinstance(model, (ExportedProgram, Pipe)):
+        if inputs or example is not None or (isinstance(model, Pipe) and at):
+            raise ValueError(f"split() of {type(model).__name__} takes no example or inputs, and no at= for a Pipe")
+        return split_pipe(model) if isinstance(model, Pipe) else split_exported(model, at)
+    if not at:
+        raise ValueError(f"at is empty: name the modules of {type(model).__name__} that pieces begin with")
     if example is not None:
         if inputs and (not isinstance(example, Mapping) or set(example) != set(inputs)):
             raise ValueError(f"inputs {list(inputs)} differ from the example's keys. Leave inputs out")
