@@ -273,8 +273,6 @@ class Pipeline(ModuleLike, StateOfPipeline):
                                    apart=self.averages is not None)
         self.functions.job = self.job
         self.functions.recomputed = {placement: set(self.job.recomputed(placement)) for placement in self.own}
-        stages = [(self.schedule.placements[placement]["model_stage"], stage) for placement, stage in self.own.items()]
-        agreement.check_copies(self.exchange(agreement.copies_of(stages)))
         self._report_devices()
 
     def _set_gradients(self) -> None:
