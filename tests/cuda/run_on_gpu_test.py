@@ -42,6 +42,7 @@ class RunOnGpu(unittest.TestCase):
             (self.folder / "cuda" / "lib64" / name).touch()
         self.packed = {"bin/gpu_test": PASSES, "bin/gpu_bench": BENCH, "tests/bench/speed_steps.py": STEPS,
                        "tests/cuda/training_test.py": "", "tests/bench/images.py": "print('fast')",
+                       "tests/cuda/torch_table.py": "print('| gpt | equal |')",
                        "python/hetu/__init__.py": "", "python/hetu/_hetu.py": "", "python/numpy.py": "",
                        "python/h5py.py": ""}
         self.tools = {"nvidia-smi": SMI, "compute-sanitizer": SANITIZER}
@@ -71,7 +72,7 @@ class RunOnGpu(unittest.TestCase):
         self.assertEqual(status, 0, error)
         parts = record["parts"]
         self.assertEqual({part["result"] for part in parts.values()}, {"passed"})
-        self.assertEqual(len(parts), 9)
+        self.assertEqual(len(parts), 10)
         told = [record[name] for name in ("hetu", "module", "gpus", "cudnn")]
         self.assertEqual(told, ["abc1234", "cpython-311", 1, True])
         self.assertEqual(parts["bench"]["figures"], [{"op": "linear", "us": 17.5}])

@@ -94,6 +94,15 @@ class Devices(unittest.TestCase):
             with self.subTest(kind=kind), tempfile.TemporaryDirectory() as folder:
                 self.assertEqual(job(2, [f"{kind}: {folder}"]).count(f"{line}: worker"), 2)
 
+    def test_table_of_a_gpu(self):
+        """tests/cuda/torch_table.py, which is for a real GPU, runs on the pretend one."""
+        run = subprocess.run([sys.executable, HERE.parent / "cuda" / "torch_table.py", "--size", "tiny", "--device", "far",
+                              "--steps", "2", "--workers", "2", "--models", "gpt", "--schedules", "zb-v"],
+                             capture_output=True, text=True, timeout=280)
+        self.assertEqual(run.returncode, 0, run.stdout + run.stderr)
+        self.assertRegex(run.stdout, r"plain PyTorch, one process \| bit for bit")
+        self.assertRegex(run.stdout, r"hetu.torch, 2 workers, zb-v \| bit for bit")
+
     def test_a_forgotten_wait_is_seen(self):
         """The same job without its waits has no numbers."""
         printed = job(2, ["forgets: residual 1f1b 1"])
