@@ -186,7 +186,7 @@ class Torch(unittest.TestCase):
                                                                                                       r"\[0, 2\]"),
             (lambda: hetu.torch.Pipeline([line, nn.Linear(4, 4)], loss, pipelines=2, **two), "1 workers do not make 2 "
                                                                                              "pipelines"),
-            (lambda: hetu.torch.Pipeline([line, nn.Linear(4, 4)], loss, **two).load("/nowhere"), "no complete checkpoint"),
+            (lambda: hetu.torch.Pipeline([line, nn.Linear(4, 4)], loss, **two).load("/nowhere"), "holds no checkpoint"),
             (lambda: hetu.torch.Pipeline(without_memory(), loss, **two),
              r"'1.scale' of a model made in empty\(\) has no value: Scale has no reset_parameters"),
         ]
