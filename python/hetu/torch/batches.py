@@ -40,6 +40,10 @@ class Batch:
         return [checksum(leaf) if isinstance(leaf, torch.Tensor) else 0
                 for value in self.whole.values() for leaf in flatten(value)[0]]
 
+    def identities(self) -> set[int]:
+        """Returns the identities of the batch's tensors."""
+        return {id(leaf) for value in self.whole.values() for leaf in flatten(value)[0] if isinstance(leaf, torch.Tensor)}
+
     def name(self, number: int) -> str:
         """Returns the name of a value, numbered as by forms(): inputs['ids'], or target[1]."""
         found = [what + _pytree.keystr(path) for what, value in self.whole.items()

@@ -6,7 +6,7 @@ Nothing here knows an order: which instruction follows which, who waits for whom
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -16,6 +16,7 @@ from hetu.torch.boundaries import Crossing, Form
 from hetu.torch.buffers import with_buffers
 from hetu.torch.cuts import Stage
 from hetu.torch.device import CPU, StageDevice
+from hetu.torch.foreign import check_stage
 from hetu.torch.gradients import Summed
 from hetu.torch.modes import without_autocast
 from hetu.torch.split_backward import DeferredGradients
@@ -97,6 +98,9 @@ class StageFunctions:
         self.micro = 0
         self.mixed: tuple[int, int] = (-1, 0)  # a micro-batch, and what seeds are made of that are its own
         self.ends: dict[tuple[int, int, int], _End] = {}  # by placement and edge
+        self.names: Mapping[int, str] = {}  # of parameters, by identity
+        self.given: set[int] = set()  # tensors of the batch, by identity
+        self.looked_at: set[int] = set()  # placements whose graph was looked at for parameters of others
 
     def begin(self, step: Step) -> None:
         """Another step: what one that failed has left is gone."""
@@ -211,6 +215,10 @@ class StageFunctions:
             loss = self._loss(micro, out, note_loss)
             if torch.is_grad_enabled():
                 live.roots = {-1: loss if self.step.scale == 1 else loss * self.step.scale}
+        if torch.is_grad_enabled() and placement not in self.looked_at:
+            self.looked_at.add(placement)
+            inputs = self.given | {id(leaf) for leaf in live.inputs.values()}
+            check_stage(stage, self.stages[placement], live.roots.values(), inputs, self.names)
         return made
 
     def _made(self, stage: int, micro: int, out: Any) -> list[torch.Tensor]:

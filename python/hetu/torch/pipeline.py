@@ -29,11 +29,13 @@ from hetu.torch.calls import Exchanges
 from hetu.torch.cuts import Pieces, PiecewiseModel, Stage, forget
 from hetu.torch.device import StageDevice, agree, choose, local_rank
 from hetu.torch.empty import fill
+from hetu.torch.foreign import check_loss
 from hetu.torch.functions import StageFunctions, Step
 from hetu.torch.gradients import Summed
 from hetu.torch.memory import keep_freed_memory
 from hetu.torch.modes import Modes, autocast_devices, check_gradients_enabled, settings
 from hetu.torch.module_like import ModuleLike
+from hetu.torch.scaler import scale_of
 from hetu.torch.split_backward import keep_compiled_buffers
 from hetu.torch.state import StateOfPipeline
 from hetu.torch.step_loss import NOTHING, StepLoss
@@ -109,8 +111,10 @@ class Pipeline(ModuleLike, StateOfPipeline):
         self._cut(first_pieces, tied)
         if isinstance(loss, nn.Module):
             self.stage_device.move(loss)
+        check_loss(loss, self.pieces.whole)
         self.functions = StageFunctions(schedule.placements, self.row, self.own, self.loss, len(self.pieces.pieces), {})
         self.functions.device = self.stage_device
+        self.functions.names = self.pieces.names
         self.job: Any = None
         self.forms: dict[Any, Form] = {}
         self.buffer_copies = Buffers(self.pieces, self.own, schedule.placements,
@@ -171,7 +175,7 @@ class Pipeline(ModuleLike, StateOfPipeline):
         check_gradients_enabled()
         if self.averages:
             self.averages.begin_step(scaler)
-        scale = 1.0 if scaler is None else float(scaler.scale(torch.ones((), device=self.device)))
+        scale = scale_of(scaler, self)
         loss = self._run(inputs, target, training=True, scale=scale)
         if self.averages:
             self.averages.end_step()
@@ -215,6 +219,7 @@ class Pipeline(ModuleLike, StateOfPipeline):
             self.functions.expect(forms)
             self.expected = expected
         seeds = self.seed, self.steps, self.pipeline * self.micro_batches
+        self.functions.given = batch.identities()
         self.functions.begin(Step(training, forms, batch.inputs, batch.targets, batch.target_tree, seeds, scale,
                                   autocast_devices()))
         numbers = self.loss.begin(training, self.steps, batch.sizes, weights, total, self.pipeline, self.pipelines)

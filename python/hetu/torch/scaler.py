@@ -2,11 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
-from hetu.torch.pipeline import Pipeline
+if TYPE_CHECKING:
+    from hetu.torch.pipeline import Pipeline
+
+
+def scale_of(scaler: Any, pipe: Pipeline) -> float:
+    """Returns what a scaler multiplies losses by; 1 without one. Throws ValueError for one that doesn't ask the other
+    workers."""
+    if scaler is None:
+        return 1.0
+    if scaler.is_enabled() and getattr(scaler, "_pipe", None) is not pipe:
+        raise ValueError("step: a torch.amp.GradScaler sees the gradients of this worker's stages alone, so that one worker "
+                         "would update and another one would not. Give a hetu.torch.GradScaler(pipe), made of this Pipeline")
+    return float(scaler.scale(torch.ones((), device=pipe.device)))
 
 
 class GradScaler(torch.amp.GradScaler):
