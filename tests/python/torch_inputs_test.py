@@ -4,10 +4,12 @@
 Skipped where PyTorch is not there (`./run torch`)."""
 
 import unittest
+from collections import UserDict
 from importlib.util import find_spec
 
 THERE = find_spec("torch") is not None
 if THERE:
+    import numpy as np
     import torch
     from torch import nn
 
@@ -93,6 +95,48 @@ class Inputs(unittest.TestCase):
         self.refuses("made of this Pipeline", lambda: pipe.step(x, x, hetu.torch.GradScaler(self.made())))
         pipe.step(x, x, torch.amp.GradScaler("cpu", enabled=False))
         pipe.step(x, x, hetu.torch.GradScaler(pipe))
+
+
+    def test_arrays_and_mappings_are_cut(self):
+        """As the tensors of the same values, also where an array can't be written."""
+        draw = torch.Generator().manual_seed(1)
+        x, y = torch.randn(6, 4, generator=draw), torch.randn(6, 4, generator=draw)
+        want = self.made().step(x, y)
+        fixed = y.numpy().copy()
+        fixed.flags.writeable = False
+        self.assertEqual(self.made().step(x.numpy(), fixed), want)
+        named = UserDict({"of": UserDict({"x": x.numpy()})})
+
+        class Named(nn.Module):
+            def forward(self, value):
+                return value["of"]["x"]
+
+        def loss(out, target):
+            self.assertEqual(len(out), len(target[0]["y"]))
+            return nn.functional.mse_loss(out, target[0]["y"]) * target[1]
+
+        torch.manual_seed(1)
+        linear = [nn.Linear(4, 4), nn.Linear(4, 4)]
+        pipe = hetu.torch.Pipeline([Named(), *linear], loss, "zb-v", 2)
+        self.assertEqual(pipe.step(named, ({"y": fixed}, np.float64(1.0))), want)
+
+    def test_what_is_as_long_as_the_batch_is_cut_or_refused(self):
+        x, pipe = torch.ones(6, 4), self.made(lambda out, target: out.mean())
+        class Rows:
+            def __len__(self):
+                return 6
+
+        for target, text in (([1, 2, 3, 4, 5, 6], "target: a list of 6 elements beside 6 samples isn't cut"),
+                             ({"names": list("abcdef")}, r"target\['names'\]: a list of 6 elements"),
+                             ((x, [torch.ones(())] * 6), r"target\[1\]: a list of 6 elements"),
+                             ([torch.ones(1, 3)] * 6, "target: a list of 6 elements"),
+                             ([{"boxes": torch.ones(6, 4)}] * 5 + [{"boxes": torch.ones(1, 4)}], "target: a list of 6"),
+                             (Rows(), "target: a Rows of 6 elements"),
+                             (np.array(list("abcdef")), "target: a NumPy array of <U1 can't become a tensor"),
+                             (np.ones(5), r"target: a tensor of shape \[5\] beside samples of 6 rows")):
+            self.refuses(text, lambda target=target: pipe.step(x, target))
+        for target in ((1, 2, 3, 4, 5, 6), "abcdef", [x] * 6, [1, 2], {"a": x, "b": 3}, None):
+            pipe.step(x, target)
 
 
 if __name__ == "__main__":

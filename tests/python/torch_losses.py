@@ -217,7 +217,7 @@ def varuna(places):
     model = Varuna(Varunas(), places, lambda size, device: {"ids": x[:size], "labels": y[:size]}, len(x), 1,
                    loss_weight=hetu.torch.token_count())
     share = slice(model.pipe.pipeline * len(x) // replicas, (model.pipe.pipeline + 1) * len(x) // replicas)
-    loss, _, norm = model.step({"ids": x[share], "labels": y[share]})
+    loss, _, norm = model.step({"ids": x[share].numpy(), "labels": y[share]})
     whole = Varunas()
     plain = whole(x, y)
     plain.backward()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import zlib
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -19,8 +20,11 @@ class Batch:
     """Inputs and target of a call, cut into micro-batches."""
 
     def __init__(self, inputs: Any, target: Any, micro_batches: int) -> None:
+        inputs, target = as_tensors(inputs, "inputs"), as_tensors(target, "target")
         self.whole = {"inputs": inputs, "target": target}
         self.rows = rows_of(inputs)
+        for what, value in self.whole.items():
+            _check_lists(value, self.rows, what)
         self.sizes = cut_rows(self.rows, micro_batches)
         self.inputs = cut_batch(inputs, self.rows, self.sizes, "inputs")
         self.targets = cut_batch(target, self.rows, self.sizes, "target")
@@ -31,7 +35,8 @@ class Batch:
         return [unflatten(leaves, self.target_tree) for leaves in self.targets]
 
     def forms(self) -> list[str]:
-        """Returns the type and shape of each tensor of the whole batch, and all other values as text, without addresses."""
+        """Returns the type and shape of each tensor of the whole batch, and all other values as text, without
+        addresses."""
         texts = [signature(leaf, -1) for value in self.whole.values() for leaf in flatten(value)[0]]
         return [re.sub(" at 0x[0-9a-f]+", "", text) for text in texts]
 
@@ -51,6 +56,46 @@ class Batch:
         return found[number]
 
 
+def as_tensors(value: Any, what: str) -> Any:
+    """Returns a nesting with tensors in place of NumPy arrays and dicts in place of other mappings, such as what a
+    tokenizer of transformers gives. Throws ValueError for an array that can't become a tensor."""
+    leaves, tree = flatten(value)
+    return unflatten([_as_tensor(leaf, what) for leaf in leaves], tree)
+
+
+def _as_tensor(leaf: Any, what: str) -> Any:
+    if isinstance(leaf, Mapping):
+        return as_tensors(dict(leaf), what)
+    if type(leaf).__module__ != "numpy" or not hasattr(leaf, "__array__") or not leaf.shape:
+        return leaf
+    try:
+        return torch.from_numpy(leaf if leaf.flags.writeable else leaf.copy())
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{what}: a NumPy array of {leaf.dtype} can't become a tensor ({error}); give a tensor") from None
+
+
+def _check_lists(value: Any, rows: int, what: str) -> None:
+    """Throws ValueError for a value that has an element for each sample, but isn't a tensor that could be cut. Such a
+    value would go whole to every micro-batch. A tuple is a structure, as several inputs are."""
+    if isinstance(value, torch.Tensor) or rows == 1:
+        return
+    if isinstance(value, dict):
+        for key, item in value.items():
+            _check_lists(item, rows, f"{what}[{key!r}]")
+        return
+    leaves = flatten(value)[0]
+    if isinstance(value, (list, tuple)):
+        each = all(isinstance(leaf, torch.Tensor) and leaf.dim() > 0 and leaf.shape[0] == rows for leaf in leaves)
+        if isinstance(value, list) and len(value) == rows and not each:
+            raise ValueError(f"{what}: a list of {rows} elements beside {rows} samples isn't cut into micro-batches: give a "
+                             f"tensor to have it cut, or a tuple to give all of it to every micro-batch")
+        for number, item in enumerate(value):
+            _check_lists(item, rows, f"{what}[{number}]")
+    elif len(leaves) == 1 and not isinstance(value, (str, bytes)) and hasattr(value, "__len__") and len(value) == rows:
+        raise ValueError(f"{what}: a {type(value).__name__} of {rows} elements beside {rows} samples isn't cut into "
+                         f"micro-batches: give a tensor")
+
+
 def signature(leaf: Any, cut: int) -> str:
     """Returns the type and shape of a tensor, with -1 for a first dimension of `cut`; other values as text."""
     if isinstance(leaf, torch.Tensor):
@@ -62,9 +107,9 @@ def signature(leaf: Any, cut: int) -> str:
 
 
 def checksum(tensor: torch.Tensor) -> int:
-    """Returns a checksum of a tensor's bytes: a CRC of a small tensor. A larger tensor is taken as a table of words of eight
-    bytes, and the CRC is that of the sums of its rows and of its columns. So it changes where samples change places, and it
-    costs two passes over memory, each several times as fast as a CRC."""
+    """Returns a checksum of a tensor's bytes: a CRC of a small tensor. A larger tensor is taken as a table of words of
+    eight bytes, and the CRC is that of the sums of its rows and of its columns. So it changes where samples change
+    places, and it costs two passes over memory, each several times as fast as a CRC."""
     data = tensor.detach().contiguous()
     if data.storage_offset() * data.element_size() % 8:
         data = data.clone()

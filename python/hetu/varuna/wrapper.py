@@ -17,6 +17,7 @@ from torch import nn
 from hetu import _hetu
 from hetu.process import leave
 from hetu.torch import Pipeline
+from hetu.torch.batches import as_tensors
 from hetu.torch.tracing import first_tensor, split_at_cut_points
 from hetu.varuna import checkpoint
 from hetu.varuna.asked import Asked
@@ -62,7 +63,7 @@ class Varuna:
         if step_values not in (2, 3):
             raise ValueError(f"step_values {step_values}: 3 for (loss, overflow, norm), 2 for (loss, overflow)")
         self.rows, self.values = batch_size // self.replicas, step_values
-        example = dict(get_batch_fn(1, "cpu"))
+        example = as_tensors(dict(get_batch_fn(1, "cpu")), "get_batch_fn")
         self.names = [name for name, value in example.items() if isinstance(value, torch.Tensor)]
         self.fixed = {name: value for name, value in example.items() if name not in self.names}
         pieces = split_at_cut_points(model, self.names, self.fixed)
@@ -128,6 +129,7 @@ class Varuna:
 
     def _tensors(self, inputs: Mapping[str, Any], rows: int) -> dict[str, torch.Tensor]:
         """What of a batch is cut; the rest is what it was when the model was cut."""
+        inputs = as_tensors(dict(inputs), "the batch")
         if set(inputs) != {*self.names, *self.fixed}:
             raise ValueError(f"a batch of {sorted(inputs)}; get_batch_fn gave {sorted([*self.names, *self.fixed])}")
         for name, value in self.fixed.items():
