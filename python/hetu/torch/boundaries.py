@@ -88,7 +88,7 @@ def find(stages: Sequence[Stage], batch: Sequence[Any], tree: Any, rows: int, cu
     """Returns the form for micro-batches of `rows` samples. `batch` holds the leaves of one of `cut` samples. `device_of`
     returns the device that a tensor is on when a stage uses it. loss(output, without_elements): the loss of a micro-batch,
     where gradients are computed."""
-    with torch.inference_mode(False), FakeTensorMode() as mode, values_where_needed(mode):
+    with torch.inference_mode(False), FakeTensorMode() as mode, values_where_needed():
         leaves = [_resized(leaf, rows, cut, device_of(leaf)) if isinstance(leaf, torch.Tensor) else leaf for leaf in batch]
         given: dict[int, Source] = {id(leaf): Source("batch", number=n) for n, leaf in enumerate(leaves)
                                     if isinstance(leaf, torch.Tensor)}

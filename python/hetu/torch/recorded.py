@@ -127,7 +127,7 @@ class RecordedPiece(nn.Module):
         given = [self._held(leaf.number, held, program) if isinstance(leaf, Slot) else leaf for leaf in call.leaves]
         args, kwargs = unflatten(given, call.tree)
         target = self._module(call.target) if isinstance(call.target, str) else call.target
-        with _mode_of(call):
+        with _mode_of(call, program.device):
             out = target(*args, **kwargs)
         leaves = flatten(out)[0]
         for leaf, slot in call.outs.items():
@@ -169,14 +169,14 @@ def _key(name: str) -> str:
     return name.replace(".", "/")
 
 
-def _mode_of(call: Call) -> Any:
+def _mode_of(call: Call, device: str) -> Any:
     if call.state is None:
         return contextlib.nullcontext()
     grad, autocast, dtype = call.state
     stack = contextlib.ExitStack()
     if not grad:
         stack.enter_context(torch.no_grad())
-    stack.enter_context(torch.autocast("cpu", dtype=dtype, enabled=autocast))
+    stack.enter_context(torch.autocast(device, dtype=dtype, enabled=autocast))
     return stack
 
 

@@ -66,6 +66,7 @@ class Program:
     storages: dict[int, int]  # slot -> which slots share memory
     out_leaves: list[Any]
     out_tree: Any
+    device: str = "cpu"
 
 
 class FormKey:
@@ -73,10 +74,11 @@ class FormKey:
 
     def __init__(self, value: Any, training: bool) -> None:
         leaves, self.tree = flatten(value)
+        self.device = next((leaf.device for leaf in leaves if isinstance(leaf, torch.Tensor)), torch.device("cpu"))
         self.leaves = [spec_of(leaf) if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves]
         self.training = training
-        self.autocast = _autocast()
-        self.text = repr((self.leaves, str(self.tree), training, self.autocast))
+        self.autocast = _autocast(self.device)
+        self.text = repr((self.leaves, str(self.tree), training, str(self.device), self.autocast))
 
     def __hash__(self) -> int:
         return hash(self.text)
@@ -88,8 +90,8 @@ class FormKey:
         return self.text
 
 
-def _autocast() -> tuple[bool, torch.dtype]:
-    return torch.is_autocast_enabled("cpu"), torch.get_autocast_dtype("cpu")
+def _autocast(device: torch.device) -> tuple[bool, torch.dtype]:
+    return torch.is_autocast_enabled(device.type), torch.get_autocast_dtype(device.type)
 
 
 def user_line(frames: Iterable[traceback.FrameSummary]) -> str:
@@ -142,10 +144,12 @@ class Subject:
             for name, tensor in [*self.model.named_parameters(remove_duplicate=False),
                                  *self.model.named_buffers(remove_duplicate=False)]:
                 if id(tensor) not in likenesses:
-                    likenesses[id(tensor)] = _likeness(mode, tensor)
+                    likenesses[id(tensor)] = _likeness(mode, tensor, key.device)
                 tensors[name] = likenesses[id(tensor)]
-            given = [_without_elements(mode, leaf) if isinstance(leaf, TensorSpec) else leaf for leaf in key.leaves]
-            recorder = _Recorder(self, mode, {id(tensor): name for name, tensor in reversed(tensors.items())}, given)
+            given = [_without_elements(mode, leaf, key.device) if isinstance(leaf, TensorSpec) else leaf
+                     for leaf in key.leaves]
+            names = {id(tensor): name for name, tensor in reversed(tensors.items())}
+            recorder = _Recorder(self, mode, names, given, key.device)
             try:
                 with recorder.installed(), _training(self, key.training):
                     out = torch.func.functional_call(_Caller(self), {f"model.{n}": t for n, t in tensors.items()},
@@ -188,34 +192,35 @@ def _training(subject: Subject, training: bool) -> Iterator[None]:
             module.training = mode
 
 
-def _likeness(mode: FakeTensorMode, tensor: torch.Tensor) -> torch.Tensor:
+def _likeness(mode: FakeTensorMode, tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
     with mode:
-        like = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype,
-                                   device="cpu" if tensor.is_meta else tensor.device)
+        like = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=device)
     return like.requires_grad_(tensor.requires_grad)
 
 
-def _without_elements(mode: FakeTensorMode, spec: TensorSpec) -> torch.Tensor:
+def _without_elements(mode: FakeTensorMode, spec: TensorSpec, device: torch.device) -> torch.Tensor:
     with mode:
         if spec.order is None:
-            return torch.empty(spec.shape, dtype=spec.dtype)
+            return torch.empty(spec.shape, dtype=spec.dtype, device=device)
         back = sorted(range(len(spec.order)), key=spec.order.__getitem__)
-        return torch.empty([spec.shape[d] for d in spec.order], dtype=spec.dtype).permute(back)
+        return torch.empty([spec.shape[d] for d in spec.order], dtype=spec.dtype, device=device).permute(back)
 
 
 class _Recorder(TorchFunctionMode):
     """Sees every torch function that the forward calls, and, while installed, every module call of this thread."""
 
-    def __init__(self, subject: Subject, mode: FakeTensorMode, names: Mapping[int, str], given: list[Any]) -> None:
+    def __init__(self, subject: Subject, mode: FakeTensorMode, names: Mapping[int, str], given: list[Any],
+                 device: torch.device) -> None:
         super().__init__()
+        self.device = device
         self.subject, self.mode, self.names = subject, mode, names
         self.thread = threading.get_ident()
         self.inside = False  # of a module that is called as it is
         self.slots: dict[int, int] = {}  # identity of a tensor -> slot of what it holds now
         self.kept: list[Any] = []  # keeps identities from being reused
-        self.result = Program([], {}, {}, {}, {}, [], None)
+        self.result = Program([], {}, {}, {}, {}, [], None, device.type)
         self.count = 0
-        self.ambient = (torch.is_grad_enabled(), *_autocast())
+        self.ambient = (torch.is_grad_enabled(), *_autocast(self.device))
         for number, leaf in enumerate(given):
             if isinstance(leaf, torch.Tensor):
                 self.result.inputs[self._new_slot(leaf)] = number
@@ -230,7 +235,7 @@ class _Recorder(TorchFunctionMode):
             if self.thread != threading.get_ident():
                 return original(module, *args, **kwargs)
             if self.inside:
-                return call_with_values(original, module, args, kwargs, self.mode)
+                return call_with_values(original, module, args, kwargs)
             if name is None or id(module) in self.subject.entered:
                 return original(module, *args, **kwargs)
             return self._call_as_it_is(name, module, args, kwargs, original)
@@ -246,7 +251,7 @@ class _Recorder(TorchFunctionMode):
         self.inside = True
         try:
             with self.mode:
-                out = call_with_values(original, module, args, kwargs, self.mode)
+                out = call_with_values(original, module, args, kwargs)
         finally:
             self.inside = False
         self._note(name, args, kwargs, out)
@@ -280,7 +285,7 @@ class _Recorder(TorchFunctionMode):
         leaves = [Slot(self._slot(leaf)) if isinstance(leaf, torch.Tensor) else self._plain(leaf) for leaf in leaves]
         outs = {number: self._new_slot(leaf) for number, leaf in enumerate(flatten(out)[0])
                 if isinstance(leaf, torch.Tensor)}
-        state = (torch.is_grad_enabled(), *_autocast())
+        state = (torch.is_grad_enabled(), *_autocast(self.device))
         self.result.calls.append(Call(target, leaves, tree, outs, changed, None if state == self.ambient else state,
                                       user_line(traceback.extract_stack())))
 

@@ -28,14 +28,14 @@ DATA_DEPENDENT: tuple[type[Exception], ...] = (
 
 
 @contextmanager
-def values_where_needed(mode: FakeTensorMode) -> Iterator[None]:
+def values_where_needed() -> Iterator[None]:
     """Inside, a module of this thread that fails for want of values is called again with made-up ones."""
     original, thread = nn.Module.__call__, threading.get_ident()
 
     def call(module: nn.Module, *args: Any, **kwargs: Any) -> Any:
         if thread != threading.get_ident():
             return original(module, *args, **kwargs)
-        return call_with_values(original, module, args, kwargs, mode)
+        return call_with_values(original, module, args, kwargs)
 
     nn.Module.__call__ = call  # type: ignore[method-assign,assignment]
     try:
@@ -44,18 +44,20 @@ def values_where_needed(mode: FakeTensorMode) -> Iterator[None]:
         nn.Module.__call__ = original  # type: ignore[method-assign]
 
 
-def call_with_values(original: Callable[..., Any], module: nn.Module, args: Any, kwargs: Any, mode: FakeTensorMode) -> Any:
+def call_with_values(original: Callable[..., Any], module: nn.Module, args: Any, kwargs: Any) -> Any:
     """Calls a module, with made-up values if it fails without. `original`: nn.Module.__call__."""
     try:
         return original(module, *args, **kwargs)
     except DATA_DEPENDENT:
-        return run_on_made_up_values(module, args, kwargs, mode)
+        return run_on_made_up_values(module, args, kwargs)
 
 
-def run_on_made_up_values(module: nn.Module, args: Any, kwargs: Any, mode: FakeTensorMode) -> Any:
+def run_on_made_up_values(module: nn.Module, args: Any, kwargs: Any) -> Any:
     """Calls a module with numbers in place of tensors without elements, and returns its output without elements. Parameters
     without memory are zeros, of which Linux keeps one page. Buffers and random state are left as they were."""
     leaves, tree = flatten((args, kwargs))
+    fakes = [t for t in [*leaves, *module.parameters(), *module.buffers()] if isinstance(t, FakeTensor)]
+    mode = fakes[0].fake_mode
     with _disable_current_modes(), torch.random.fork_rng(devices=[]), torch.enable_grad():
         torch.manual_seed(0)
         made = [_made_up(leaf) if isinstance(leaf, FakeTensor) else leaf for leaf in leaves]
@@ -66,17 +68,33 @@ def run_on_made_up_values(module: nn.Module, args: Any, kwargs: Any, mode: FakeT
         out = torch.func.functional_call(module, tensors, given, keywords, tie_weights=False)
         same = {id(real): fake for real, fake in zip(made, leaves, strict=True)}
         out_leaves, out_tree = flatten(out)
-        fakes = []
+        outputs = []
         for leaf in out_leaves:
             if not isinstance(leaf, torch.Tensor):
-                fakes.append(leaf)
+                outputs.append(leaf)
                 continue
             if id(leaf) not in same:
-                with mode:
-                    fake = torch.empty_strided(leaf.shape, leaf.stride(), dtype=leaf.dtype)
-                same[id(leaf)] = fake.requires_grad_(leaf.requires_grad)
-            fakes.append(same[id(leaf)])
-    return unflatten(fakes, out_tree)
+                same[id(leaf)] = _like(leaf, made, leaves, mode)
+            outputs.append(same[id(leaf)])
+    return unflatten(outputs, out_tree)
+
+
+def _like(real: torch.Tensor, made: list[Any], given: list[Any], mode: FakeTensorMode) -> torch.Tensor:
+    """Returns an output without elements. Its gradients go to the same inputs as those of the real one."""
+    inputs = [n for n, leaf in enumerate(made) if isinstance(given[n], FakeTensor) and leaf.requires_grad]
+    read: list[Any] = []
+    if real.requires_grad and inputs:
+        read = list(torch.autograd.grad(real.sum(), [made[n] for n in inputs], retain_graph=True, allow_unused=True))
+    with mode:
+        fake = torch.empty_strided(real.shape, real.stride(), dtype=real.dtype, device=_device(given))
+        for n, gradient in zip(inputs, read, strict=False):
+            if gradient is not None:
+                fake = fake + given[n].sum().to(fake.dtype)
+    return fake if fake.requires_grad else fake.requires_grad_(real.requires_grad)
+
+
+def _device(given: list[Any]) -> torch.device:
+    return next((leaf.device for leaf in given if isinstance(leaf, FakeTensor)), torch.device("cpu"))
 
 
 def _made_up(fake: torch.Tensor) -> torch.Tensor:
