@@ -239,5 +239,74 @@ def settings():
                 raise AssertionError(f"a step went through {text}")
 
 
+def averaging():
+    """pipelines that average weights: a frozen or unused parameter stays, and is trained once it is thawed"""
+    from hetu.averaging import Averaging
+
+    torch.manual_seed(1)
+    model = [Unused() for _ in range(2)]
+    pipe = hetu.torch.Pipeline(model, nn.MSELoss(), "1f1b", 2, pipelines=2, averaging=Averaging("preduce", sync_period=1))
+    optimizer = torch.optim.AdamW(pipe.parameters(), lr=0.01, weight_decay=0.1)
+    draw = torch.Generator().manual_seed(pipe.pipeline)
+    model[0].layer.requires_grad_(False)
+    before = {name: parameter.detach().clone() for name, parameter in pipe.named_parameters()}
+    for thawed in (False, True):
+        model[0].layer.requires_grad_(thawed)
+        for _ in pipe.run(3, optimizer):
+            x = torch.randn(8, WIDTH, generator=draw)
+            pipe.step(x, x)
+            optimizer.step()
+        for name, parameter in pipe.named_parameters():
+            stays = ".head." in name or (name.startswith("0.") and not thawed)
+            assert torch.equal(parameter, before[name]) == stays, (name, thawed)
+        state = pipe.state_dict()
+        assert all(torch.equal(parameter, state[name]) for name, parameter in pipe.named_parameters())
+
+
+def varuna():
+    """hetu.varuna: eval() of a module stays, train() and eval() are those of all modules, freezing holds on all replicas"""
+    from hetu.varuna import CutPoint, Varuna
+
+    class Model(nn.Module):
+        """Two stages with a batch norm."""
+
+        def __init__(self):
+            super().__init__()
+            self.first, self.norm, self.cut = nn.Linear(WIDTH, WIDTH), nn.BatchNorm1d(WIDTH), CutPoint()
+            self.last = nn.Linear(WIDTH, WIDTH)
+
+        def forward(self, x, y):
+            return nn.functional.mse_loss(self.last(self.cut(self.norm(self.first(x)))), y)
+
+    def batch(size, device):
+        return {"x": torch.ones(size, WIDTH, device=device).cumsum(0), "y": torch.zeros(size, WIDTH, device=device)}
+
+    torch.manual_seed(1)
+    whole = Model()
+    whole.norm.eval()
+    model = Varuna(whole, "0,1;", batch, 8, 4)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    model.set_optimizer(optimizer)
+    whole.first.requires_grad_(False)
+    first = {name: parameter.detach().clone() for name, parameter in model.named_parameters()}
+    for step in range(3):
+        if step == 2:
+            whole.first.requires_grad_(True)
+        model.step(batch(4, "cpu"))
+        optimizer.step()
+        frozen = [torch.equal(first[name], parameter) for name, parameter in model.named_parameters()
+                  if name.startswith("first.")]
+        assert frozen == 2 * [step < 2] and not whole.norm.training
+    assert torch.equal(model.state_dict()["norm.running_mean"], torch.zeros(WIDTH)), "its statistics are those of the start"
+    model.train()
+    assert whole.norm.training and whole.last.training
+    model.step(batch(4, "cpu"))
+    assert not torch.equal(model.state_dict()["norm.running_mean"], torch.zeros(WIDTH))
+    texts = model.pipe.exchange(repr([p.double().sum().item() for p in model.parameters()]).encode())
+    assert len(set(texts)) == 1, "replicas are apart"
+    model.eval()
+    assert not whole.last.training
+
+
 if __name__ == "__main__":
     main(globals())

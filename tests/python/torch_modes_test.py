@@ -35,6 +35,10 @@ class Modes(unittest.TestCase):
         """eval() of single modules, autocast, default types; buffers of several copies of a stage."""
         job("torch_modes.py", "modes", "copies", "settings")
 
+    def test_averaging_and_varuna(self):
+        """The same in pipelines that average weights, and under Varuna's names."""
+        job("torch_modes.py", "averaging", "varuna")
+
     def test_what_modules_do(self):
         """Custom and compiled functions, checkpoints, changes in place, calls that count, and hooks."""
         job("torch_inside.py", "functions", "compiled", "checkpoints", "in_place", "calls", "hooks", "accumulated")

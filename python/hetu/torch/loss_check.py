@@ -20,6 +20,7 @@ from torch import nn
 
 from hetu.torch.buffers import with_buffers
 from hetu.torch.losses import OUTPUTS, ROWS, SUM, LossRule
+from hetu.torch.undisturbed import undisturbed
 from hetu.torch.values import flatten, unflatten
 
 FIRST = 2  # steps of a kind that are checked before check_loss_every counts
@@ -218,14 +219,8 @@ def _same_state(one: tuple[Any, ...], two: tuple[Any, ...]) -> bool:
 
 @contextlib.contextmanager
 def _undone(loss: Any) -> Iterator[None]:
-    """Puts back the random state, and leaves the buffers of a loss that is a module alone."""
-    torch_state, python_state, numpy_state = _random_state()
+    """Puts back what calls of the loss change: random states, buffers of a module, and what undisturbed() looks into, so
+    that a loss that counts or collects sees the calls of the training only."""
     module = loss if isinstance(loss, nn.Module) else nn.Module()
-    try:
-        with with_buffers(module, [buffer.clone() for buffer in module.buffers()]):
-            yield
-    finally:
-        torch.set_rng_state(torch_state)
-        random.setstate(python_state)
-        if numpy_state is not None:
-            sys.modules["numpy"].random.set_state(numpy_state)
+    with undisturbed([], loss, compiled=True), with_buffers(module, [buffer.clone() for buffer in module.buffers()]):
+        yield

@@ -49,7 +49,8 @@ class _Flagged:
             if parameter.requires_grad != (flag == "1"):
                 parameter.requires_grad_(flag == "1")
         for module, flag in zip(self.modules, flags[1], strict=True):
-            module.training = flag == "1"
+            if module.training != (flag == "1"):  # setting an attribute of a module is slow
+                module.training = flag == "1"
 
 
 class Modes:

@@ -335,11 +335,12 @@ class Pipeline(ModuleLike, StateOfPipeline):
 
     def _begin_gradients(self) -> int:
         """Forgets the gradients of the step before. Returns how many numbers say whether parameters have got one."""
-        trained = tuple(p.requires_grad for p in self.parameters())
+        parameters = list(self.parameters())
+        trained = tuple(parameter.requires_grad for parameter in parameters)
         if trained != self.trained:
             self._set_gradients()
             self.trained = trained
-        for parameter in self.parameters():
+        for parameter in parameters:
             parameter.grad = None
         for summed in self.summed:
             summed.begin()
