@@ -24,7 +24,8 @@ class Losses(unittest.TestCase):
                              text=True, timeout=300)
         self.assertEqual(run.returncode, 0, f"{run.stdout}\n{run.stderr}")
         pairs = len(torch_losses.PLANS) * len(torch_losses.LOSSES)
-        for word, lines in (("RIGHT ", pairs), ("BITS ", 6), ("REFUSED ", 7), ("VARUNA ", 2), ("QUIET", 1), ("DRAWING", 1),
+        for word, lines in (("RIGHT ", pairs), ("BITS ", 6), ("REFUSED ", 7), ("VARUNA ", 2), ("QUIET", 1),
+                            ("ROWS ", 7), ("UNUSED", 1), ("DRAWING", 1),
                             ("NOTHING", 1), ("NOT FINITE", 1)):
             self.assertEqual(run.stdout.count(word), 2 * lines, run.stdout)
         self.assertEqual(run.stderr.count("the loss draws random numbers or changes between calls"), 2, run.stderr)

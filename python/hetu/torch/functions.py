@@ -115,7 +115,9 @@ class StageFunctions:
     def compute(self, kind: str, placement: int, micro: int) -> None:
         """One instruction."""
         self.micro = micro
-        if not self.step.autocast:
+        if not self.loss.sizes[micro]:
+            self._pass_over(kind, placement, micro)
+        elif not self.step.autocast:
             self._compute(kind, placement, micro)
         elif kind in "FR":  # casts of weights are kept until the end, as of a region of its own
             self._compute(kind, placement, micro)
@@ -307,14 +309,30 @@ class StageFunctions:
         message = torch.from_numpy(self.job.take(kind, placement, part, self.micro))
         return crossing.message.unpack(self.device.from_host(message))
 
-    def expect(self, forms: Sequence[Form]) -> None:
-        """Tells how long the messages to this worker are, of micro-batches of these forms."""
+    def _pass_over(self, kind: str, placement: int, micro: int) -> None:
+        """Runs an instruction of a micro-batch without samples: its messages hold one byte, because the plan has them."""
+        stage, form = self.placements[placement]["model_stage"], self.step.forms[micro]
+        if kind not in "FBI":
+            return
+        before = [(writer, stage) for writer in form.writers[stage]]
+        after = [(stage, reader) for reader in form.readers[stage]]
+        end = "F" if kind == "F" else "B"
+        for edge in before if kind == "F" else after:
+            if not self._end(placement, edge).here:
+                self.job.take(f"RECV_{end}", placement, self.parts[edge], micro)
+        for edge in after if kind == "F" else before:
+            if not self._end(placement, edge).here:
+                message = torch.zeros(1, dtype=torch.uint8)
+                self.job.give(f"SEND_{end}", placement, self.parts[edge], micro, message.data_ptr(), 1, message)
+
+    def expect(self, forms: Sequence[Form], sizes: Sequence[int]) -> None:
+        """Tells how long the messages to this worker are, of micro-batches of these forms and sizes."""
         for placement in self.stages:
             stage = self.placements[placement]["model_stage"]
             for micro, form in enumerate(forms):
                 for writer in form.writers[stage]:
-                    length = form.forward[writer, stage].message.bytes
+                    length = form.forward[writer, stage].message.bytes if sizes[micro] else 1
                     self.job.expect("RECV_F", placement, self.parts[writer, stage], micro, length)
                 for reader in form.readers[stage]:
-                    length = form.backward[stage, reader].message.bytes
+                    length = form.backward[stage, reader].message.bytes if sizes[micro] else 1
                     self.job.expect("RECV_B", placement, self.parts[stage, reader], micro, length)

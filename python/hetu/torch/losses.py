@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.autograd.graph import get_gradient_edge
 
 from hetu.torch.values import flatten
 
@@ -200,11 +201,26 @@ def loss_of(model: nn.Module) -> Any:
     raise ValueError(f"hetu.torch knows no loss of a {name}: give one, a function of output and target")
 
 
-def without_gradient(output: Any) -> torch.Tensor:
-    """Returns a zero that depends on the output, with gradients of exactly zero: the loss of a micro-batch of weight
-    0, whose own loss may be NaN (a mean over no label)."""
-    zero = torch.zeros(())
+def without_gradient(output: Any, loss: torch.Tensor) -> torch.Tensor:
+    """Returns the loss of a micro-batch of weight 0: a zero that depends on the same tensors of the output as the
+    loss, with gradients of exactly zero. Those of the loss itself may be NaN, as of a mean over no label."""
+    zero = torch.zeros((), device=loss.device)
+    if not loss.requires_grad:
+        return zero
+    edges = {}
     for leaf in flatten(output)[0]:
         if isinstance(leaf, torch.Tensor) and leaf.requires_grad:
+            edge = get_gradient_edge(leaf)
+            edges[id(edge.node), edge.output_nr] = leaf
+    start = get_gradient_edge(loss)
+    todo = [(start.node, start.output_nr)]
+    seen: dict[int, Any] = {}  # nodes, kept so that no identity is given twice
+    while todo:
+        node, number = todo.pop()
+        leaf = edges.pop((id(node), number), None)
+        if leaf is not None:
             zero = zero + leaf.masked_fill(torch.ones((), dtype=torch.bool, device=leaf.device), 0).sum()
+        elif id(node) not in seen:
+            seen[id(node)] = node
+            todo += [(below, nr) for below, nr in node.next_functions if below is not None]
     return zero

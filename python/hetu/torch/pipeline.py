@@ -62,15 +62,15 @@ class Pipeline(ModuleLike, StateOfPipeline):
     schedule: a method's name, a CSV or JSON file, module:function, a function of stages and micro_batches that returns
     rows of action strings, or a plan; of all methods with a flush. Further options (chunks, pairs, with_recompute) are
     those of `hetu schedule`.
-    micro_batches: per pipeline and step; the last may have fewer samples.
+    micro_batches: per pipeline and step. Some may have fewer samples than others, and some none.
     pipelines: copies of the whole that share the workers and sum their gradients; each is given samples of its own.
     averaging: a hetu.averaging.Averaging, or the name of its method: pipelines do not sum gradients, but make their own
     updates and average weights in groups of whoever is there; see run().
     first_pieces: with which piece each stage begins; None: as many pieces for each as can be.
     tied: pairs of names of parameters that shall be one; a parameter that is one object in two stages is found by itself.
     seed: of dropout and the like; see hetu.torch.seed_of.
-    device: where this worker's stages compute: the CPU or an accelerator of PyTorch, as a torch.device or its name. "cuda"
-    means the GPU whose number is the local rank. None: the device that the model's parameters are on.
+    device: where this worker's stages compute: the CPU or an accelerator of PyTorch, as a torch.device or its name.
+    "cuda" means the GPU whose number is the local rank. None: the device that the model's parameters are on.
     """
 
     def __init__(self, model: Any, loss: Callable[[Any, Any], torch.Tensor] | None = None, schedule: Any = "1f1b",
@@ -214,10 +214,9 @@ class Pipeline(ModuleLike, StateOfPipeline):
         if self.job is None:
             self._build(forms[0])
         self._check_edges(forms[0], training)
-        expected = (training, tuple(id(form) for form in forms))
-        if expected != self.expected:
-            self.functions.expect(forms)
-            self.expected = expected
+        if self.expected != (forms, batch.sizes):
+            self.functions.expect(forms, batch.sizes)
+            self.expected = (forms, batch.sizes)
         seeds = self.seed, self.steps, self.pipeline * self.micro_batches
         self.functions.given = batch.identities()
         self.functions.begin(Step(training, forms, batch.inputs, batch.targets, batch.target_tree, seeds, scale,
@@ -261,7 +260,7 @@ class Pipeline(ModuleLike, StateOfPipeline):
                                            loss if training else None)
             return self.forms[key]
 
-        return [check_rows(self.stages, form_of, rows) for rows in batch.sizes]
+        return [check_rows(self.stages, form_of, rows or 1) for rows in batch.sizes]
 
     def _build(self, form: Form) -> None:
         """The job: its plan lowered and proved with what goes between the stages of this model."""
@@ -311,8 +310,8 @@ class Pipeline(ModuleLike, StateOfPipeline):
                              f"was planned for {sorted(self.edges)}: which stages read of which may not change")
 
     def _agree(self, batch: Batch, weights: Sequence[float], scale: float) -> float:
-        """Checks that all workers begin one step, so that their messages fit, and takes the modes that each has set on its
-        stages, and the buffers of first copies. Returns the sum of all weights."""
+        """Checks that all workers begin one step, so that their messages fit, and takes the modes that each has set on
+        its stages, and the buffers of first copies. Returns the sum of all weights."""
         mine = {"all": {"number": self.steps, "settings": settings(), "scale of the loss": scale},
                 "pipeline": {"tensors": batch.forms(), "samples": batch.sizes,
                              "checksums": batch.checksums() if self.check_batches else [], "weights": list(weights)},
@@ -376,8 +375,9 @@ class Pipeline(ModuleLike, StateOfPipeline):
             print(line, file=sys.stderr, flush=True)
 
     def record(self, on: bool = True) -> None:
-        """Notes the instructions of the steps to come. Every worker calls it, after a first step; where pipelines average,
-        between runs. On an accelerator each instruction is waited for until record(False), which makes steps slower."""
+        """Notes the instructions of the steps to come. Every worker calls it, after a first step; where pipelines
+        average, between runs. On an accelerator each instruction is waited for until record(False), which makes steps
+        slower."""
         self.check_one("record")
         job = self._started("record")
         self.exchange(b"")

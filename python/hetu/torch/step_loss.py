@@ -51,8 +51,6 @@ class StepLoss:
         """Returns the weighted loss of a micro-batch. `put` sets one of this worker's numbers; None: they are set
         already, and the loss is computed a second time, for a backward with recompute."""
         weight = self.weights[micro]
-        if weight == 0:
-            return without_gradient(output)
         loss = self.check.evaluate(output, target) if put else self.loss(output, target)
         if not isinstance(loss, torch.Tensor) or loss.dim() > 0:
             found = f"a tensor of shape {list(loss.shape)}" if isinstance(loss, torch.Tensor) else type(loss).__name__
@@ -61,12 +59,12 @@ class StepLoss:
             weight = self.rule.of_output(output, target)
             if put:
                 put(self.count + self.first + micro, weight)
-        if put and self.check.on:
+        if put and self.check.on and self.weights[micro]:
             self.check.add(micro, output, target, self.sizes[micro], loss.item(), weight)
             if self.check.problem:
                 put(self.problem_at, 1.0)
         if weight == 0:
-            return without_gradient(output)
+            return without_gradient(output, loss)
         weighted = loss * (weight / self.total)
         if put:
             value = weighted.item()

@@ -111,14 +111,15 @@ def rows_of(batch: Any) -> int:
 
 
 def cut_rows(rows: int, micro_batches: int) -> list[int]:
-    """Rows of each micro-batch: all alike, the last one smaller where they do not come out even."""
+    """Returns the rows of each micro-batch: all alike and the last one smaller; as even as they can be, where none
+    would be left for the last one. Fewer rows than micro-batches leave some empty."""
+    if rows < 1:
+        raise ValueError("a batch of 0 samples: give 1 at least")
     each = -(-rows // micro_batches)
-    sizes = [min(each, rows - each * m) for m in range(micro_batches)]
-    if sizes[-1] < 1:
-        least = next(n for n in range(rows, rows + micro_batches + 1) if n > -(-n // micro_batches) * (micro_batches - 1))
-        raise ValueError(f"{rows} samples give {-(-rows // each)} micro-batches of {each}, and {micro_batches} are wanted; "
-                         f"give {least} samples or fewer micro-batches")
-    return sizes
+    if each * (micro_batches - 1) < rows:
+        return [min(each, rows - each * m) for m in range(micro_batches)]
+    least, more = divmod(rows, micro_batches)
+    return [least + (m < more) for m in range(micro_batches)]
 
 
 def cut_batch(batch: Any, rows: int, sizes: Sequence[int], what: str) -> list[list[Any]]:
