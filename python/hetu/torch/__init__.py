@@ -18,12 +18,14 @@ from hetu.torch.cuts import CutPoint
 from hetu.torch.distributed_checkpoint import load_dcp, save_dcp
 from hetu.torch.empty import empty
 from hetu.torch.functions import seed_of
+from hetu.torch.generate import generate
 from hetu.torch.losses import causal_lm_loss, masked_lm_loss, token_count
 from hetu.torch.measured import cut_by_time
+from hetu.torch.model_pieces import ModelPieces
 from hetu.torch.pipeline import Pipeline
 from hetu.torch.record import record
 from hetu.torch.scaler import GradScaler
 from hetu.torch.tracing import split
 
-__all__ = ["AveragedModel", "CutPoint", "GradScaler", "Pipeline", "causal_lm_loss", "cut_by_time", "empty", "load_dcp",
-           "masked_lm_loss", "record", "save_dcp", "seed_of", "split", "token_count"]
+__all__ = ["AveragedModel", "CutPoint", "GradScaler", "ModelPieces", "Pipeline", "causal_lm_loss", "cut_by_time", "empty",
+           "generate", "load_dcp", "masked_lm_loss", "record", "save_dcp", "seed_of", "split", "token_count"]
