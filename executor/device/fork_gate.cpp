@@ -1,5 +1,6 @@
 #include "executor/device/fork_gate.h"
 
+#include <dlfcn.h>
 #include <omp.h>
 #include <pthread.h>
 
@@ -25,6 +26,14 @@ Gate& gate() {
 
 thread_local int depth = 0;  // guards of this thread
 
+// Ends the threads of OpenMP, which a child would miss. Within a parallel region it does nothing.
+//
+// The function is one of OpenMP 5.0, and so of GCC 9's libgomp. PyTorch 2.6 brings a libgomp of
+// OpenMP 4.5, and the loader takes that one for the whole process if PyTorch is imported first. The
+// module must load there too, so watch_forks() looks the function up.
+using EndThreads = int (*)(omp_pause_resource_t);
+EndThreads end_openmp_threads = nullptr;
+
 // The mutex stays locked over fork(), so that no other thread is within a guard meanwhile. A fork
 // within a guard of its own thread, in a callback, waits only for the others.
 void before_fork() {
@@ -34,7 +43,7 @@ void before_fork() {
   g.is_closing = true;
   g.changed.wait(lock, [&] { return g.inside == own; });
   lock.release();
-  omp_pause_resource_all(omp_pause_soft);  // within a parallel region it does nothing
+  if (end_openmp_threads != nullptr) end_openmp_threads(omp_pause_soft);
 }
 
 void open_again() {
@@ -57,6 +66,8 @@ void after_fork_in_child() {
 }  // namespace
 
 void watch_forks() {
+  end_openmp_threads =
+      reinterpret_cast<EndThreads>(::dlsym(RTLD_DEFAULT, "omp_pause_resource_all"));
   static const int registered =
       pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child);
   static_cast<void>(registered);

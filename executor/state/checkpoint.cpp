@@ -156,7 +156,9 @@ fs::path put_in_place(const fs::path& beside, const fs::path& target) {
     if (fs::exists(twin, ignored)) remove_step(twin);
     return target;
   }
-  if (there != std::errc::directory_not_empty && there != std::errc::file_exists)
+  // Not compared with std::errc, whose numbers libstdc++ translates: PyTorch 2.6 brings a
+  // translation of its own, which differs.
+  if (there.value() != ENOTEMPTY && there.value() != EEXIST)
     fail(Code::Io, "{}: cannot get its name: {}", target.string(), there.message());
   if (::renameat2(AT_FDCWD, beside.c_str(), AT_FDCWD, target.c_str(), RENAME_EXCHANGE) == 0) {
     fs::remove_all(beside, ignored);  // what is left goes with the next save

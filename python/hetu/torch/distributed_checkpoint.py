@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import inspect
 import json
 import os
 import pickle
@@ -151,8 +152,7 @@ class _Read:
     def read(self) -> None:
         """Reads what was found. Throws OSError where it is damaged."""
         try:
-            with _alone_if_so():
-                _dcp().load(self.wanted, storage_reader=self.reader, no_dist=True)
+            _load_alone(self.wanted, self.reader)
         except Exception as error:  # of whatever kind torch.load meets in a damaged file
             raise OSError(f"{self.folder}: cannot be read: {type(error).__name__}: "
                           f"{' '.join(str(error).split())[:300]}") from None
@@ -196,11 +196,22 @@ def _difference(optimizer: torch.optim.Optimizer, options: Collection[tuple[int,
     return ""
 
 
+def _load_alone(wanted: dict[str, Any], reader: Any) -> None:
+    """Reads what this worker wants, without the other workers."""
+    dcp = _dcp()
+    with _alone_if_so():
+        if "no_dist" in inspect.signature(dcp.load).parameters:
+            dcp.load(wanted, storage_reader=reader, no_dist=True)
+        else:  # PyTorch 2.6, where only the function before it reads alone
+            dcp.load_state_dict(wanted, storage_reader=reader, no_dist=True)
+
+
 @contextlib.contextmanager
 def _alone_if_so() -> Iterator[None]:
     """Without DCP's word that it works without a group, which is meant so."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "torch.distributed is disabled", UserWarning)
+        warnings.filterwarnings("ignore", "`load_state_dict` is deprecated", FutureWarning)
         yield
 
 

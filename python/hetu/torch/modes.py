@@ -183,7 +183,7 @@ def check_gradients_enabled() -> None:
 
 def autocast_devices() -> list[str]:
     """Returns the device types for which the script has turned torch.autocast on."""
-    device = torch.accelerator.current_accelerator()
+    device = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None  # 2.6 throws for none
     types = ["cpu"] if device is None else ["cpu", device.type]
     return [one for one in types if torch.is_autocast_enabled(one)]
 
