@@ -5,9 +5,11 @@ Skipped where PyTorch is not there (`./run torch`)."""
 
 import copy
 import math
+import re
 import subprocess
 import sys
 import unittest
+import warnings
 from pathlib import Path
 
 from torch_saved import HAS_TORCH, CheckpointCase
@@ -88,6 +90,32 @@ class Optimizers(CheckpointCase):
             for name, tensor in plain.module.state_dict().items():
                 self.assertTrue(torch.equal(found[name], tensor), f"{name} {how}")
             self.assertEqual({name for name, _ in mine.named_parameters()}, {name for name, _ in whole.named_parameters()})
+
+
+class Versions(CheckpointCase):
+    """The PyTorch that is found."""
+
+    def test_check(self):
+        from hetu.torch import versions
+
+        for version in ("2.5.1", "1.13.0a0+git", "2.0"):
+            self.refused(rf"needs PyTorch 2.6 or newer, found {re.escape(version)}; pip install 'torch>=2.6'",
+                         lambda version=version: versions.check(version, 0), ImportError)
+        self.refused("this one says version 'unknown'", lambda: versions.check("unknown", 0), ImportError)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            for version in ("2.6.0", "2.10.0.dev1", f"{'.'.join(map(str, versions.NEWEST_TESTED))}.0+cpu"):
+                versions.check(version, 0)
+            versions.check("9.0.0", 1)
+        with self.assertWarnsRegex(UserWarning, "tested with PyTorch 2.6 to .*, and this is 9.0.0"):
+            versions.check("9.0.0", 0)
+
+    def test_import(self):
+        """Refused before anything that the version lacks is imported."""
+        script = "import torch; torch.__version__ = '2.5.1'; import torch.optim.swa_utils as s; del s.AveragedModel; " \
+                 "import hetu.torch"
+        run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+        self.assertRegex(run.stderr.splitlines()[-1], "^ImportError: hetu.torch needs PyTorch 2.6 or newer, found 2.5.1")
 
 
 class Buffers(CheckpointCase):

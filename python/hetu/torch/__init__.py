@@ -13,6 +13,9 @@ except ImportError as error:
     raise ImportError(f"hetu.torch needs PyTorch ({error}); `./run torch` installs it in the tree, else: pip install "
                       f"torch") from None
 
+from hetu.torch import versions as _versions  # noqa: F401  # refuses a PyTorch that lacks what the others import
+
+# isort: split
 from hetu.torch.averaged_model import AveragedModel
 from hetu.torch.cuts import CutPoint
 from hetu.torch.distributed_checkpoint import load_dcp, save_dcp
