@@ -123,6 +123,56 @@ class Example(unittest.TestCase):
 
         self.same(Glue, ["a", "b"], self.ids(), self.words)
 
+    def test_nothing_recorded_goes_stale(self):
+        """Modes that the user sets count; changed attributes and values read from tensors are refused by name."""
+        import torch
+        from torch import nn
+
+        import hetu.torch
+
+        class Model(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.first, self.last, self.temperature = nn.Linear(4, 4), nn.Linear(4, 4), 1.0
+
+            def forward(self, x):
+                return self.last(nn.functional.dropout(self.first(x), 0.5, self.training) * self.temperature)
+
+        class Greatest(nn.Linear):
+            def forward(self, x):
+                x = super().forward(x)
+                return x, x.abs().max().item()
+
+        class Divides(nn.Linear):
+            def forward(self, v):
+                return super().forward(v[0] / v[1])
+
+        class Reads(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.first, self.last = Greatest(4, 4), nn.Linear(4, 4)
+
+            def forward(self, x):
+                h, greatest = self.first(x)
+                return self.last(h / greatest)
+
+        def pipeline(pieces):
+            return hetu.torch.Pipeline(pieces, nn.MSELoss(), "zb-v", 1)
+
+        model, x = Model(), torch.randn(8, 4)
+        pipe = pipeline(hetu.torch.split(model, at=["last"], example=x))
+        model.eval()
+        self.assertEqual(pipe.step(x, x), nn.functional.mse_loss(model(x), x).item())
+        model.train()
+        self.assertNotEqual(pipe.step(x, x), nn.functional.mse_loss(model.eval()(x), x).item())
+        model.temperature = 0.5
+        with self.assertRaisesRegex(ValueError, "'Model.temperature' was 1.0 when the forward was recorded, and is 0.5 now"):
+            pipe.step(x, x)
+        with self.assertRaisesRegex(ValueError, r"stage 0 gives \d\S+, and gave \S+ where it was looked at without values"):
+            pipeline([Greatest(4, 4), Divides(4, 4)]).step(x, x)
+        with self.assertRaisesRegex(ValueError, r"module 'first' returns \d\S+ at torch_example_test.py:\d+ .*recorded"):
+            pipeline(hetu.torch.split(Reads(), at=["last"], example=x)).step(x, x)
+
     def test_errors_name_the_line(self):
         """What can't be recorded is named by the line of the user's source."""
         import torch

@@ -15,8 +15,8 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 from hetu.torch import flow
 from hetu.torch.cuts import Stage
-from hetu.torch.recording import FixedShapesError, RecordingError
-from hetu.torch.records import hides_tensors
+from hetu.torch.recording import FixedShapesError, FormKey, RecordingError
+from hetu.torch.records import SIMPLE, hides_tensors
 from hetu.torch.values import MessageForm, TensorSpec, flatten, spec_of, unflatten
 from hetu.torch.without_values import values_where_needed
 
@@ -147,6 +147,15 @@ def check_rows(stages: Sequence[Stage], find_form: Callable[[int], Form], rows: 
                              f"changes "
                              f"the number of samples; keep the samples a dimension of their own")
     return form
+
+
+def check_constant(stage: int, found: Any, expected: Any) -> None:
+    """Throws ValueError if a stage returns another value, in place of a tensor, than when its shapes were looked for: such a
+    value isn't sent, and the next stage has the one from then."""
+    if isinstance(found, torch.Tensor) or (isinstance(expected, (*SIMPLE, FormKey)) and found != expected):
+        what = f"a tensor {spec_of(found)}" if isinstance(found, torch.Tensor) else repr(found)
+        raise ValueError(f"stage {stage} gives {what}, and gave {expected!r} where it was looked at without values. What is "
+                         f"not a tensor isn't sent between stages, so it may not depend on what tensors hold: give a tensor")
 
 
 def _refuse_hidden(leaf: Any, stage: Stage, number: int) -> None:

@@ -31,7 +31,7 @@ def split_by_example(model: nn.Module, at: Sequence[str], example: Any, fixed: M
     entered = {"", *(name[:n] for name in at for n, letter in enumerate(name) if letter == ".")}
     modules = {name: model if not name else owned[name] for name in entered}
     refuse_hooks(modules, type(model).__name__)
-    subject = Subject(model, _Call(model, dict(fixed or {}), output), frozenset(id(m) for m in modules.values()),
+    subject = Subject(model, _Call(model, dict(fixed or {}), output), {id(module): module for module in modules.values()},
                       {id(module): name for name, module in owned.items()})
     return PiecewiseModel(model, pieces_of(Recording(subject, at, example, owned)))
 

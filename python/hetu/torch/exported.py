@@ -84,6 +84,14 @@ class _Exported:
         self.names = _names(module.graph)
         self.modules: list[set[str]] = []  # by call: the modules of the exported model that it is part of
 
+    def modes(self, training: bool) -> tuple[bool, ...]:
+        """Returns the mode that operators follow."""
+        return (training,)
+
+    def attributes(self) -> dict[tuple[str, str, int], Any]:
+        """Returns nothing: a graph reads no attributes but tensors."""
+        return {}
+
     def begins(self, program: Program, at: Sequence[str]) -> list[int]:
         """Returns the first call of each of the modules. Throws ValueError, naming one that has none."""
         found = []
@@ -121,7 +129,7 @@ class _Exported:
                 leaves, result.out_tree = flatten(self._output(node))
                 result.out_leaves = [Slot(slots[leaf]) if isinstance(leaf, fx.Node) else leaf for leaf in leaves]
             elif not (node.op == "call_module" and str(node.target).startswith("_guards_fn")):
-                self._append(result, node, slots, key.training)
+                self._append(result, node, slots, key.modes[0])
         return result
 
     def _append(self, result: Program, node: fx.Node, slots: dict[fx.Node, int], training: bool) -> None:

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import torch
 
 from hetu.torch import flow, rows
-from hetu.torch.boundaries import Crossing, Form
+from hetu.torch.boundaries import Crossing, Form, check_constant
 from hetu.torch.buffers import with_buffers
 from hetu.torch.cuts import Stage
 from hetu.torch.device import CPU, StageDevice
@@ -245,6 +245,8 @@ class StageFunctions:
                                      f"without values: "
                                      f"shapes and types may not depend on what tensors hold")
                 made[source.number] = leaf
+            elif source.kind == "constant" and stage != self.last:
+                check_constant(stage, leaf, source.value)
         return [made[k] for k in range(len(form.made))]
 
     def _loss(self, micro: int, out: Any, note_loss: bool) -> torch.Tensor:

@@ -60,8 +60,9 @@ class Recording:
         self.subject, self.at = subject, list(at)
         self.owned = owned  # modules of the model by name
         self.cuts: collections.OrderedDict[FormKey, _Cut] = collections.OrderedDict()
+        self.attributes: dict[tuple[str, str, int], Any] = {}  # of modules that hold cuts, as the recordings have them
         self.home: dict[str, int] = {}  # module with parameters or buffers -> its piece
-        first = self.cut(FormKey(example, subject.model.training))
+        first = self.cut(self.key_of(example, subject.model.training))
         for number, names in enumerate(first.modules):
             for name in names:
                 self.home.setdefault(name, number)
@@ -70,10 +71,24 @@ class Recording:
     def __deepcopy__(self, memo: Any) -> Recording:
         return self
 
+    def key_of(self, value: Any, training: bool) -> FormKey:
+        """Returns the form of a batch."""
+        return FormKey(value, self.subject.modes(training))
+
+    def check_attributes(self) -> None:
+        """Throws RecordingError if an attribute of a module that holds cuts has another value than when it was recorded."""
+        for name, value in self.subject.attributes().items():
+            if name in self.attributes and self.attributes[name] != value:
+                raise RecordingError(f"attribute '{name[0]}.{name[1]}' was {self.attributes[name]!r} when the forward was "
+                                     f"recorded, and is {value!r} now. Keep what changes in a buffer, or in a module that holds no cut")
+
     def cut(self, key: FormKey) -> _Cut:
         """Returns the recording for a form, cut at the modules."""
         if key not in self.cuts:
+            if self.cuts:
+                self.check_attributes()
             program = self.subject.record(key)
+            self.attributes = self.subject.attributes()
             begins = self.subject.begins(program, self.at)
             self.cuts[key] = _Cutter(program, begins, self.home, self.owned, type(self.subject.model).__name__).cut()
             if len(self.cuts) > _MOST_FORMS:
@@ -106,7 +121,9 @@ class RecordedPiece(nn.Module):
 
     def forward(self, value: Any) -> Any:
         """Runs the calls of this piece."""
-        key = FormKey(value, self.training) if self.number == 0 else value["form"]
+        if self.number == 0:
+            self.recording.check_attributes()
+        key = self.recording.key_of(value, self.training) if self.number == 0 else value["form"]
         cut = self.recording.cut(key)
         part, program = cut.parts[self.number], cut.program
         if self.number == 0:
@@ -130,6 +147,10 @@ class RecordedPiece(nn.Module):
         with _mode_of(call, program.device):
             out = target(*args, **kwargs)
         leaves = flatten(out)[0]
+        for leaf, known in call.constants.items():
+            if leaves[leaf] != known:
+                raise RecordingError(f"module '{call.target}' returns {leaves[leaf]!r} at {call.line}, and returned "
+                                     f"{known!r} when the forward was recorded. Return a tensor where it depends on values")
         for leaf, slot in call.outs.items():
             held[slot] = out if leaf == WHOLE else leaves[leaf]
 

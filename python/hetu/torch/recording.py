@@ -22,7 +22,7 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import _disable_current_modes
 
-from hetu.torch.records import hides_tensors
+from hetu.torch.records import SIMPLE, hides_tensors
 from hetu.torch.values import TensorSpec, flatten, spec_of, unflatten
 from hetu.torch.without_values import DATA_DEPENDENT, call_with_values
 
@@ -48,6 +48,7 @@ class Call:
     changes: list[int]  # slots whose tensors the call changes in place
     state: tuple[bool, bool, torch.dtype] | None  # grad mode and autocast, where the forward itself has set them
     line: str  # of the user's source
+    constants: dict[int, Any] = dataclasses.field(default_factory=dict)  # output leaf -> what a module returned for a number
 
     @property
     def reads(self) -> list[int]:
@@ -70,15 +71,17 @@ class Program:
 
 
 class FormKey:
-    """Everything that a recording depends on: shapes and types of the inputs, their other values, and modes."""
+    """Everything that a recording depends on: shapes and types of the inputs, their other values, and modes.
 
-    def __init__(self, value: Any, training: bool) -> None:
+    modes: the training flags of the modules that hold cuts."""
+
+    def __init__(self, value: Any, modes: tuple[bool, ...]) -> None:
         leaves, self.tree = flatten(value)
         self.device = next((leaf.device for leaf in leaves if isinstance(leaf, torch.Tensor)), torch.device("cpu"))
         self.leaves = [spec_of(leaf) if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves]
-        self.training = training
+        self.modes = modes
         self.autocast = _autocast(self.device)
-        self.text = repr((self.leaves, str(self.tree), training, str(self.device), self.autocast))
+        self.text = repr((self.leaves, str(self.tree), modes, str(self.device), self.autocast))
 
     def __hash__(self) -> int:
         return hash(self.text)
@@ -119,8 +122,18 @@ class Subject:
 
     model: nn.Module
     call: Callable[[nn.Module, Any], Any]  # calls the model with a value
-    entered: frozenset[int]  # identities of the modules that hold cuts
+    entered: dict[int, nn.Module]  # the modules that hold cuts, by identity
     names: Mapping[int, str]  # identity of a module -> its first name
+
+    def modes(self, training: bool) -> tuple[bool, ...]:
+        """Returns the modes of the modules that hold cuts: those that the user has set, or eval() in an evaluation."""
+        return tuple(module.training and training for module in self.entered.values())
+
+    def attributes(self) -> dict[tuple[str, str, int], Any]:
+        """Returns the numbers and words among the attributes of the modules that hold cuts, by class, name and the module's
+        number. A forward may read them, and then the recording has them."""
+        return {(type(module).__name__, name, number): value for number, module in enumerate(self.entered.values())
+                for name, value in vars(module).items() if isinstance(value, (bool, int, float, str)) and name != "training"}
 
     def begins(self, program: Program, at: Sequence[str]) -> list[int]:
         """Returns the call that each piece but the first begins with. Throws ValueError, naming a module that is not called
@@ -151,7 +164,7 @@ class Subject:
             names = {id(tensor): name for name, tensor in reversed(tensors.items())}
             recorder = _Recorder(self, mode, names, given, key.device)
             try:
-                with recorder.installed(), _training(self, key.training):
+                with recorder.installed(), _training(self, key.modes):
                     out = torch.func.functional_call(_Caller(self), {f"model.{n}": t for n, t in tensors.items()},
                                                      (unflatten(given, key.tree),), tie_weights=False)
                 return recorder.program(out)
@@ -179,12 +192,12 @@ class _Caller(nn.Module):
 
 
 @contextmanager
-def _training(subject: Subject, training: bool) -> Iterator[None]:
+def _training(subject: Subject, modes: Sequence[bool]) -> Iterator[None]:
     """Sets the training mode of the entered modules, whose forward is recorded."""
-    entered = [module for module in subject.model.modules() if id(module) in subject.entered]
+    entered = list(subject.entered.values())
     before = [module.training for module in entered]
-    for module in entered:
-        module.training = training
+    for module, mode in zip(entered, modes, strict=True):
+        module.training = mode
     try:
         yield
     finally:
@@ -285,9 +298,11 @@ class _Recorder(TorchFunctionMode):
         leaves = [Slot(self._slot(leaf)) if isinstance(leaf, torch.Tensor) else self._plain(leaf) for leaf in leaves]
         outs = {number: self._new_slot(leaf) for number, leaf in enumerate(flatten(out)[0])
                 if isinstance(leaf, torch.Tensor)}
+        constants = {number: leaf for number, leaf in enumerate(flatten(out)[0])
+                     if isinstance(target, str) and isinstance(leaf, SIMPLE)}
         state = (torch.is_grad_enabled(), *_autocast(self.device))
         self.result.calls.append(Call(target, leaves, tree, outs, changed, None if state == self.ambient else state,
-                                      user_line(traceback.extract_stack())))
+                                      user_line(traceback.extract_stack()), constants))
 
     def _new_slot(self, tensor: torch.Tensor) -> int:
         self.count += 1

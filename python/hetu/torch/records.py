@@ -9,6 +9,8 @@ from typing import Any
 import torch
 from torch.utils import _pytree
 
+SIMPLE = (bool, int, float, str, bytes, type(None), torch.dtype, torch.device, torch.Size)
+
 
 class RecordTree:
     """The structure of a nesting that holds dataclasses. Its text says everything that makes two structures different."""
