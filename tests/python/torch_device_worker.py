@@ -3,6 +3,7 @@
 torch_device_worker.py FOLDER CASE...: prints one line per case, "CASE <case>: worker <n> <what is true>"."""
 
 import copy
+import math
 import sys
 from pathlib import Path
 
@@ -156,6 +157,55 @@ def forgets_to_wait(case):
         StageDevice.synchronize = wait
 
 
+def mixed(case):
+    """Autocast with a GradScaler, and a gradient that overflows, beside plain PyTorch on the device. Then a checkpoint of
+    the device goes on on the CPU, and one of the CPU on the device."""
+    schedule, dtype, folder = case.split()
+    pipe = hetu.torch.Pipeline(made("residual"), nn.MSELoss(), schedule, MICROS, device="far")
+    whole = made("residual").to(pipe.device)
+    optimizers = [torch.optim.AdamW(model.parameters(), lr=0.01) for model in (pipe, whole)]
+    scalers = [hetu.torch.GradScaler(pipe, init_scale=1024.0), torch.amp.GradScaler("far", init_scale=1024.0)]
+    same = []
+    for step, ((x, y),) in enumerate(batches(1)):
+        y = y * 1e30 if step == 1 else y  # no float16 gradient holds that
+        with torch.autocast("far", getattr(torch, dtype)):
+            found = pipe.step(x, y, scalers[0])
+        expected = 0.0
+        optimizers[1].zero_grad()
+        for micro, (a, b) in enumerate(zip(x.to(pipe.device).split(6), y.to(pipe.device).split(6), strict=True)):
+            with torch.autocast("far", getattr(torch, dtype)):
+                for number, piece in enumerate(whole):
+                    torch.far.manual_seed(hetu.torch.seed_of(0, step, micro, number))
+                    a = piece(a)
+                loss = nn.functional.mse_loss(a, b) * (len(b) / ROWS)
+            scalers[1].scale(loss).backward()
+            expected += loss.item()
+        for optimizer, scaler in zip(optimizers, scalers, strict=True):
+            scaler.step(optimizer)
+            scaler.update()
+        same.append((found == expected or not math.isfinite(expected), scalers[0].get_scale() == scalers[1].get_scale()))
+    state = whole.state_dict()
+    same.append(all(torch.equal(p, state[name]) for name, p in pipe.named_parameters()))
+    print(f"MIXED {schedule} {dtype}: worker {pipe.transport.worker} {same}", flush=True)
+    pipe.save(f"{folder}/{dtype}", optimizers[0], scaler=scalers[0])
+    x, y = batches(1)[0][0]
+    numbers = []
+    for device in ("cpu", "far"):
+        other = hetu.torch.Pipeline(made("residual"), nn.MSELoss(), "zb-v", MICROS, device=device)
+        optimizer, scaler = torch.optim.AdamW(other.parameters(), lr=0.01), hetu.torch.GradScaler(other)
+        other.load(f"{folder}/{dtype}", optimizer, scaler=scaler)
+        assert scaler.get_scale() == scalers[0].get_scale()
+        assert all(s["exp_avg"].device == other.device and s["step"].is_cpu for s in optimizer.state.values())
+        numbers.append(other.step(x, y))
+        optimizer.step()
+        other.save(f"{folder}/{dtype}-{device}", optimizer)
+    for device in ("cpu", "far"):
+        other.load(f"{folder}/{dtype}-{device}", optimizer)
+        numbers.append(other.evaluate(x, y))
+    assert numbers[0] == numbers[1] and numbers[2] == numbers[3], numbers
+    print(f"LOADED: worker {pipe.transport.worker}", flush=True)
+
+
 def keeps_generator(case):
     """A step leaves the generators of the CPU and of the device as they were, and evaluate() equals the CPU's."""
     pipe, _ = train(case)
@@ -296,6 +346,8 @@ def main():
             varuna(rest)
         elif kind == "dcp":
             dcp(rest)
+        elif kind == "mixed":
+            mixed(rest)
         elif kind == "refused":
             refused()
         else:

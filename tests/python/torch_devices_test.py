@@ -2,7 +2,7 @@
 """hetu.torch.Pipeline on an accelerator, which is the pretend one of tests/torch_device: the numbers are the CPU's, and
 everything that a stage holds is in the device's memory. A host access there would end a worker with a segmentation fault.
 
-Skipped where PyTorch isn't installed."""
+Skipped where PyTorch isn't installed. --whole tries the longer jobs instead."""
 
 import json
 import os
@@ -17,6 +17,7 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 LINE = re.compile(r"CASE (.+): worker (\d+) on (far:\d) numbers (\S+) weights (\S+)")
 SIX = ("gpipe", "1f1b", "interleaved-1f1b", "zb-h1", "zb-v", "chimera")
+WHOLE = "--whole" in sys.argv
 SUMMED = ("chimera", " 2", "tied")  # sums over copies are in another order
 
 
@@ -32,41 +33,58 @@ def job(workers, cases, launcher=None, **environment):
 
 @unittest.skipUnless(find_spec("torch"), "PyTorch is not there: ./run torch installs it")
 class Devices(unittest.TestCase):
-    """In processes."""
+    """In processes. Most cases are in one job, because starting workers takes longer than a case."""
 
     def expect(self, printed, cases, devices):
         """Checks each case on each worker: bit for bit, and 1e-6 where copies are summed."""
-        found = LINE.findall(printed)
-        self.assertEqual({(case, device) for case, _, device, *_ in found}, {(c, d) for c in cases for d in devices},
-                         printed)
+        found = [one for one in LINE.findall(printed) if one[0] in cases]
         for case, worker, _, numbers, weights in found:
             with self.subTest(case=case, worker=worker):
                 limit = 1e-6 if any(word in case for word in SUMMED) else 0
                 self.assertLessEqual(float(numbers), limit)
                 self.assertLessEqual(float(weights), limit)
+        self.assertEqual({(case, device) for case, _, device, *_ in found}, {(c, d) for c in cases for d in devices},
+                         printed)
 
-    def test_numbers_are_the_cpus(self):
-        """Six schedules, recompute, buffers, several tensors over a boundary, a tie and two pipelines."""
+    @unittest.skipIf(WHOLE, "a sample of --whole")
+    def test_sample(self):
+        """Six schedules, recompute, buffers, several tensors over a boundary, a tie, two pipelines, generators, autocast
+        with a scaler, checkpoints to and from the CPU, cuts, traces, Varuna's names, what is refused, a forgotten wait."""
         cases = [*(f"residual {schedule} 1" for schedule in SIX), "residual varuna 1", "norms 1f1b 1", "forked zb-h1 1",
                  "tied zb-v 1", "residual 1f1b 2"]
-        printed = job(2, [*cases, "keeps: residual 1f1b 1"])
+        with tempfile.TemporaryDirectory() as folder:
+            for name in ("saved", "varuna"):
+                Path(folder, name).mkdir()
+            printed = job(2, [*cases, "keeps: residual 1f1b 1", f"mixed: 1f1b bfloat16 {folder}/saved",
+                              f"mixed: zb-h1 float16 {folder}/saved", f"traced: residual {folder}",
+                              f"varuna: {folder}/varuna", "refused", "forgets: forked 1f1b 1"])
+            events = json.loads(Path(folder, "trace.json").read_text())["traceEvents"]
         self.expect(printed, cases, ("far:0", "far:1"))
-        self.assertEqual(printed.count("KEPT"), 2, printed)
+        for line, count in (("KEPT", 2), ("LOADED", 4), ("TRACED", 2), ("VARUNA", 2), ("REFUSED", 4)):
+            self.assertEqual(printed.count(f"{line}: "), count, printed)
+        self.assertEqual(len(re.findall(r"MIXED .*: worker \d \[(\(True, True\), ){3}True\]", printed)), 4, printed)
         self.assertIn("worker 0 on far:0, worker 1 on far:1; activations and sums of gradients go through pinned host "
                       "memory", printed)
+        seen = [event for event in events if event["ph"] == "X" and event["pid"] in (0, 1) and event["cat"] in "FIW"]
+        self.assertEqual(len([e for e in seen if e["cat"] == "F"]), 2 * 8, seen)  # measured, and predicted beside it
+        self.assertTrue(all(event["dur"] > 0 for event in seen), seen)
+        self.assertRegex(printed, r"CASE forked 1f1b 1: worker \d on far:\d numbers nan|FORGOT: .*\bnan\b")
 
+    @unittest.skipUnless(WHOLE, "--whole")
     def test_workers_share_a_device(self):
-        """Two workers on a machine with one accelerator."""
-        cases = ["residual zb-v 1", "residual chimera 1"]
-        printed = job(2, cases, FAR_DEVICES="1")
+        """Four workers on a machine with one accelerator, by six schedules."""
+        cases = [*(f"residual {schedule} 1" for schedule in SIX), "residual zb-h1 2"]
+        printed = job(4, cases, FAR_DEVICES="1")
         self.expect(printed, cases, ("far:0",))
-        self.assertIn("worker 0 on far:0, worker 1 on far:0;", printed)
+        self.assertIn("worker 0 on far:0, worker 1 on far:0,", printed)
 
+    @unittest.skipUnless(WHOLE, "--whole")
     def test_local_rank_of_torchrun(self):
         """A device without a number is that of LOCAL_RANK."""
         launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
         self.expect(job(2, ["residual 1f1b 1"], launcher), ["residual 1f1b 1"], ("far:0", "far:1"))
 
+    @unittest.skipUnless(WHOLE, "--whole")
     def test_averages_weights(self):
         """Pipelines that average their weights, bit for bit as plain PyTorch on the CPU."""
         cases = ["preduce/2", "blocking/2", "adpsgd-lockstep/2"]
@@ -78,39 +96,21 @@ class Devices(unittest.TestCase):
         self.assertEqual(sorted(found), sorted(2 * [(case, "True") for case in cases]), run.stdout + run.stderr)
         self.assertIn("worker 1 on far:1", run.stderr + run.stdout)
 
-    def test_cut_and_trace(self):
-        """cut_by_time(device=) measures there and leaves the model on the CPU; the trace has every instruction."""
+    @unittest.skipUnless(WHOLE, "--whole")
+    def test_checkpoints_of_torch(self):
+        """torch.distributed.checkpoint goes on on the CPU from where a device has been, and the other way round."""
         with tempfile.TemporaryDirectory() as folder:
-            printed = job(2, [f"traced: residual {folder}"])
-            self.assertEqual(printed.count("TRACED"), 2, printed)
-            events = json.loads(Path(folder, "trace.json").read_text())["traceEvents"]
-        seen = [event for event in events if event["ph"] == "X" and event["pid"] in (0, 1) and event["cat"] in "FIW"]
-        self.assertEqual(len([e for e in seen if e["cat"] == "F"]), 2 * 8, seen)  # measured, and predicted beside it
-        self.assertTrue(all(event["dur"] > 0 for event in seen), seen)
+            self.assertEqual(job(2, [f"dcp: {folder}"]).count("DCP: worker"), 2)
 
-    def test_varuna_and_checkpoints_of_torch(self):
-        """Both go on on the CPU from where a device has been."""
-        for kind, line in (("varuna", "VARUNA"), ("dcp", "DCP")):
-            with self.subTest(kind=kind), tempfile.TemporaryDirectory() as folder:
-                self.assertEqual(job(2, [f"{kind}: {folder}"]).count(f"{line}: worker"), 2)
-
+    @unittest.skipUnless(WHOLE, "--whole")
     def test_table_of_a_gpu(self):
         """tests/cuda/torch_table.py, which is for a real GPU, runs on the pretend one."""
         run = subprocess.run([sys.executable, HERE.parent / "cuda" / "torch_table.py", "--size", "tiny", "--device", "far",
-                              "--steps", "2", "--workers", "2", "--models", "gpt", "--schedules", "zb-v"],
+                              "--steps", "2", "--workers", "2", "--models", "gpt,llama", "--schedules", "zb-v"],
                              capture_output=True, text=True, timeout=280)
         self.assertEqual(run.returncode, 0, run.stdout + run.stderr)
         self.assertRegex(run.stdout, r"plain PyTorch, one process \| bit for bit")
-        self.assertRegex(run.stdout, r"hetu.torch, 2 workers, zb-v \| bit for bit")
-
-    def test_a_forgotten_wait_is_seen(self):
-        """The same job without its waits has no numbers."""
-        printed = job(2, ["forgets: residual 1f1b 1"])
-        self.assertRegex(printed, r"numbers nan|FORGOT: .*\bnan\b")
-
-    def test_refuses(self):
-        """Workers on devices of two kinds, and a batch on the other worker's device."""
-        self.assertEqual(job(2, ["refused"]).count("REFUSED"), 4)
+        self.assertEqual(len(re.findall(r"hetu.torch, 2 workers, zb-v \| bit for bit", run.stdout)), 2, run.stdout)
 
 
 @unittest.skipUnless(find_spec("torch"), "PyTorch is not there: ./run torch installs it")
@@ -202,4 +202,5 @@ class Choice(unittest.TestCase):
 
 
 if __name__ == "__main__":
+    sys.argv = [word for word in sys.argv if word != "--whole"]
     unittest.main(verbosity=2)

@@ -26,7 +26,7 @@ class GradScaler(torch.amp.GradScaler):
     update, and all go on with the same scale. Every worker calls step() of each optimizer, or unscale_(), and update()."""
 
     def __init__(self, pipe: Pipeline, **options: Any) -> None:
-        super().__init__("cpu", **options)
+        super().__init__(pipe.device.type, **options)
         self._pipe = pipe
 
     def _unscale_grads_(self, optimizer: torch.optim.Optimizer, inv_scale: torch.Tensor, found_inf: torch.Tensor,
@@ -35,7 +35,7 @@ class GradScaler(torch.amp.GradScaler):
         found = super()._unscale_grads_(optimizer, inv_scale, found_inf, allow_fp16)
         (somewhere,) = self._pipe.sum([sum(float(one) for one in found.values())])
         everywhere = torch.full((), float(somewhere > 0))
-        return {device: everywhere.to(device) for device in found} or {torch.device("cpu"): everywhere}
+        return {device: everywhere.to(device) for device in found} or {self._pipe.device: everywhere.to(self._pipe.device)}
 
     def found_inf(self, optimizer: torch.optim.Optimizer) -> bool:
         """After unscale_(): whether any worker has found one."""
