@@ -19,6 +19,7 @@ from hetu.torch.device import CPU, StageDevice
 from hetu.torch.foreign import check_stage
 from hetu.torch.gradients import Summed
 from hetu.torch.modes import without_autocast
+from hetu.torch.outputs import Outputs
 from hetu.torch.split_backward import DeferredGradients
 from hetu.torch.step_loss import StepLoss
 from hetu.torch.values import flatten, spec_of, unflatten
@@ -100,6 +101,7 @@ class StageFunctions:
         self.ends: dict[tuple[int, int, int], _End] = {}  # by placement and edge
         self.names: Mapping[int, str] = {}  # of parameters, by identity
         self.given: set[int] = set()  # tensors of the batch, by identity
+        self.outputs: Outputs | None = None  # of this call, where they are asked for
         self.looked_at: set[int] = set()  # placements whose graph was looked at for parameters of others
 
     def begin(self, step: Step) -> None:
@@ -214,6 +216,8 @@ class StageFunctions:
         if torch.is_grad_enabled():
             live.roots = {k: tensor for k, tensor in enumerate(made) if form.made[k].needs_gradient}
         if stage == self.last:
+            if note_loss and self.outputs is not None:
+                self.outputs.keep(micro, out)
             loss = self._loss(micro, out, note_loss)
             if torch.is_grad_enabled():
                 live.roots = {-1: loss if self.step.scale == 1 else loss * self.step.scale}

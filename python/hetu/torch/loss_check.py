@@ -53,9 +53,10 @@ class LossCheck:
         self.drawing = False  # the loss draws random numbers, so two losses can't be compared
 
     def begin(self, training: bool, micro_batches: int) -> None:
-        """Begins a step, or an evaluation. `micro_batches`: of all pipelines; one alone is right by any rule."""
+        """Begins a step, or an evaluation. `micro_batches`: of all pipelines; one alone is right by any rule, and
+        0 stand for a call without a loss."""
         count = self.counts[training]
-        self.counts[training] += 1
+        self.counts[training] += micro_batches > 0
         self.on = micro_batches > 1 and self.every > 0 and (count < FIRST or count % self.every == 0) and not self.drawing
         self.before, self.problem = None, ""
 

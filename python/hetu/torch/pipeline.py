@@ -9,7 +9,7 @@ import struct
 import sys
 import threading
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -22,7 +22,7 @@ from hetu.torch import agreement, losses
 from hetu.torch import rows as table_rows
 from hetu.torch import ties as sharing
 from hetu.torch.averages import Averages
-from hetu.torch.batches import Batch, signature
+from hetu.torch.batches import Batch, as_tensors, signature
 from hetu.torch.boundaries import Form, check_rows, find
 from hetu.torch.buffers import Buffers
 from hetu.torch.calls import Exchanges
@@ -35,6 +35,7 @@ from hetu.torch.gradients import Summed
 from hetu.torch.memory import keep_freed_memory
 from hetu.torch.modes import Modes, autocast_devices, check_gradients_enabled, settings
 from hetu.torch.module_like import ModuleLike
+from hetu.torch.outputs import Outputs, mean_metrics
 from hetu.torch.scaler import scale_of
 from hetu.torch.split_backward import keep_compiled_buffers
 from hetu.torch.state import StateOfPipeline
@@ -166,20 +167,24 @@ class Pipeline(ModuleLike, StateOfPipeline):
 
     # ---- what a training does ----
 
-    def step(self, inputs: Any, target: Any, scaler: torch.amp.GradScaler | None = None) -> float:
-        """One step of all workers: the gradients of this batch are in .grad of parameters() afterwards, and those of the
-        step before are gone. `inputs` and `target`: of this pipeline's samples, the same on all of its workers. Within
-        torch.autocast forwards compute in its type. `scaler`: a hetu.torch.GradScaler, with whose scale gradients are
-        multiplied. Returns the mean of the loss over all pipelines, or of this one where they average, unscaled. An
-        optimizer's step() is the caller's."""
+    def step(self, inputs: Any, target: Any, scaler: torch.amp.GradScaler | None = None, *, accumulate: bool = False,
+             factor: float = 1.0, return_outputs: bool = False) -> Any:
+        """Takes one step of all workers: the gradients of this batch are in .grad of parameters() afterwards. An
+        optimizer's step() is the caller's. `inputs` and `target`: of this pipeline's samples, the same on all of its
+        workers. Within torch.autocast forwards compute in its type. `scaler`: a hetu.torch.GradScaler, with whose
+        scale gradients are multiplied. `accumulate`: adds to the gradients that are there, instead of replacing them.
+        `factor`: what gradients are multiplied by, such as 1 / k for the mean of k accumulated batches. Returns the
+        mean of the loss over all pipelines, or of this one where they average, without factor and scale; with
+        `return_outputs` that and the model's outputs, on every worker."""
         check_gradients_enabled()
         if self.averages:
             self.averages.begin_step(scaler)
-        scale = scale_of(scaler, self)
-        loss = self._run(inputs, target, training=True, scale=scale)
+        scale = scale_of(scaler, self) * factor
+        kept = Outputs() if return_outputs else None
+        loss, outputs = self._run(inputs, target, training=True, scale=scale, accumulate=accumulate, kept=kept)
         if self.averages:
             self.averages.end_step()
-        return loss
+        return (loss, outputs) if return_outputs else loss
 
     def run(self, updates: int, optimizer: torch.optim.Optimizer) -> Iterator[int]:
         """Of pipelines that average weights: turns of a loop, one step() and one step of the optimizer each; yields the
@@ -196,20 +201,38 @@ class Pipeline(ModuleLike, StateOfPipeline):
         if self.averages and self.averages.running:
             self.averages.link.stop_soon()
 
-    def evaluate(self, inputs: Any, target: Any) -> float:
-        """Returns the same loss with all modules in eval(), without gradients. Afterwards each module is in the mode that
-        you have set."""
+    def evaluate(self, inputs: Any, target: Any, *, metrics: Mapping[str, Callable[[Any, Any], Any]] | None = None,
+                 return_outputs: bool = False) -> Any:
+        """Returns the same loss with all modules in eval(), without gradients. Afterwards each module is in the mode
+        that you have set. With `metrics`, functions of the outputs and the target of all of this pipeline's samples,
+        also a dict of their values (means over pipelines); with `return_outputs` also the outputs, on every worker."""
         self.check_one("evaluate")
+        kept = Outputs() if metrics or return_outputs else None
         with self.modes.evaluating():
-            return self._run(inputs, target, training=False)
+            loss, outputs = self._run(inputs, target, training=False, kept=kept)
+        if kept is None:
+            return loss
+        found: tuple[Any, ...] = (loss,)
+        if metrics:
+            whole = as_tensors(target, "target")
+            found += (mean_metrics(metrics, outputs, whole, sum(self.loss.sizes), self.row == 0, self.sum),)
+        return (*found, outputs) if return_outputs else found
 
-    def _run(self, inputs: Any, target: Any, training: bool, scale: float = 1.0) -> float:
+    def predict(self, inputs: Any) -> Any:
+        """Returns the model's outputs for this pipeline's samples, on every worker, with all modules in eval() and
+        without gradients or loss."""
+        self.check_one("predict")
+        with self.modes.evaluating():
+            return self._run(inputs, None, training=False, kept=Outputs(), is_prediction=True)[1]
+
+    def _run(self, inputs: Any, target: Any, training: bool, scale: float = 1.0, accumulate: bool = False,
+             kept: Outputs | None = None, is_prediction: bool = False) -> tuple[float, Any]:
         self.stepper, before, self.under_way = threading.get_ident(), self.under_way, "a step"
         batch = Batch(inputs, target, self.micro_batches)
         self.stage_device.check(batch.inputs[0], "inputs")
         self.stage_device.check(batch.targets[0], "target")
-        weights = self.loss.rule.before(batch.target_values(), batch.sizes)
-        total = self._agree(batch, weights, scale)
+        weights = list(batch.sizes) if is_prediction else self.loss.rule.before(batch.target_values(), batch.sizes)
+        total = self._agree(batch, weights, [scale, accumulate])
         forms = self._forms(training, batch)
         if self.job is None:
             self._build(forms[0])
@@ -221,10 +244,12 @@ class Pipeline(ModuleLike, StateOfPipeline):
         self.functions.given = batch.identities()
         self.functions.begin(Step(training, forms, batch.inputs, batch.targets, batch.target_tree, seeds, scale,
                                   autocast_devices()))
+        self.functions.outputs, self.loss.is_prediction = kept, is_prediction
         numbers = self.loss.begin(training, self.steps, batch.sizes, weights, total, self.pipeline, self.pipelines)
         self.first_use = len(numbers)
         if training:
-            numbers += [0.0] * self._begin_gradients()
+            uses, to_add = self._begin_gradients(accumulate)
+            numbers += [0.0] * uses
         drawn = torch.get_rng_state()
         try:
             with table_rows.collecting(), self.stage_device.step():
@@ -236,12 +261,31 @@ class Pipeline(ModuleLike, StateOfPipeline):
         for summed in self.summed if training else ():
             summed.end(sums[self.first_use:])
         self.buffer_copies.rename()
-        loss, factor = self.loss.finish(sums)
+        loss, factor = (0.0, 1.0) if is_prediction else self.loss.finish(sums)
         if training and factor != 1:
             self._multiply_gradients(factor)
+        if training:
+            _add_gradients(to_add)
         self.steps += training
+        outputs = kept.share(self._in_pipeline, forms, batch.sizes, self.device) if kept is not None else None
         self.under_way = before if self.averages else ""
-        return loss
+        return loss, outputs
+
+    def _in_pipeline(self, mine: bytes) -> list[bytes]:
+        """Returns what each worker of this pipeline gives."""
+        first = self.pipeline * self.width
+        return self.exchange(mine, range(first, first + self.width))
+
+    def _gradients_to_add(self) -> list[tuple[nn.Parameter, torch.Tensor]]:
+        """Takes away the gradients to which a step can't add micro-batch by micro-batch: sums over copies, and those that
+        are multiplied after the step. All others stay, and get the same additions as in plain PyTorch."""
+        summed = {id(view.parameter) for summed in self.summed for view in summed.views}
+        found = []
+        for parameter in self.parameters():
+            if parameter.grad is not None and (id(parameter) in summed or self.loss.rule.kind == losses.OUTPUTS):
+                found.append((parameter, parameter.grad.clone()))
+                parameter.grad = None
+        return found
 
     def _forms(self, training: bool, batch: Batch) -> list[Form]:
         """Returns what goes between stages, by micro-batch."""
@@ -309,10 +353,11 @@ class Pipeline(ModuleLike, StateOfPipeline):
                              f"and the job "
                              f"was planned for {sorted(self.edges)}: which stages read of which may not change")
 
-    def _agree(self, batch: Batch, weights: Sequence[float], scale: float) -> float:
+    def _agree(self, batch: Batch, weights: Sequence[float], scale: list[Any]) -> float:
         """Checks that all workers begin one step, so that their messages fit, and takes the modes that each has set on
         its stages, and the buffers of first copies. Returns the sum of all weights."""
-        mine = {"all": {"number": self.steps, "settings": settings(), "scale of the loss": scale},
+        mine = {"all": {"number": self.steps, "settings": settings(), "scale of the loss": scale[0],
+                        "accumulate": scale[1]},
                 "pipeline": {"tensors": batch.forms(), "samples": batch.sizes,
                              "checksums": batch.checksums() if self.check_batches else [], "weights": list(weights)},
                 "modes": self.modes.read(), "buffers": self.buffer_copies.changed()}
@@ -332,19 +377,21 @@ class Pipeline(ModuleLike, StateOfPipeline):
             if text:
                 raise ValueError(f"worker {worker}, step {self.steps}: {text.decode()}")
 
-    def _begin_gradients(self) -> int:
-        """Forgets the gradients of the step before. Returns how many numbers say whether parameters have got one."""
+    def _begin_gradients(self, accumulate: bool) -> tuple[int, list[tuple[nn.Parameter, torch.Tensor]]]:
+        """Forgets the gradients of the step before, unless they accumulate. Returns how many numbers say whether
+        parameters have got one, and the gradients that are to be added after the step."""
         parameters = list(self.parameters())
         trained = tuple(parameter.requires_grad for parameter in parameters)
         if trained != self.trained:
             self._set_gradients()
             self.trained = trained
-        for parameter in parameters:
+        to_add = self._gradients_to_add() if accumulate else []
+        for parameter in [] if accumulate else parameters:
             parameter.grad = None
         for summed in self.summed:
             summed.begin()
         is_summed = bool(self.ties) or any(self._copies(number) > 1 for number in range(len(self.stages)))
-        return len(self.numbers) if is_summed else 0
+        return len(self.numbers) if is_summed else 0, to_add
 
     def _multiply_gradients(self, factor: float) -> None:
         gradients = {p.grad.data_ptr(): p.grad for p in self.parameters() if p.grad is not None}
@@ -415,6 +462,12 @@ class Pipeline(ModuleLike, StateOfPipeline):
             self.averages.link = None
         self.job = self.functions.job = self.averages = None
         self.folders.clear()
+
+
+def _add_gradients(gradients: Sequence[tuple[nn.Parameter, torch.Tensor]]) -> None:
+    with torch.no_grad():
+        for parameter, gradient in gradients:
+            parameter.grad = gradient if parameter.grad is None else parameter.grad.add_(gradient)
 
 
 def _whole(model: Any) -> Any:

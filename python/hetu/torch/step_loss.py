@@ -31,6 +31,7 @@ class StepLoss:
         self.count = 0  # micro-batches of all pipelines
         self.problem_at = 0  # the number that says that the check has found a problem
         self.total = 1.0  # what weights are divided by
+        self.is_prediction = False  # there is no target, and no loss
         self.when = ""
         self.not_finite: list[tuple[int, float]] = []  # micro-batches of this worker in the step, and their losses
         self.reports = 0
@@ -44,13 +45,15 @@ class StepLoss:
         self.sizes, self.weights, self.total = sizes, weights, total
         self.first, self.count = pipeline * len(sizes), pipelines * len(sizes)
         self.problem_at = self.count * (2 if self.rule.kind == OUTPUTS else 1)
-        self.check.begin(training, self.count)
+        self.check.begin(training, 0 if self.is_prediction else self.count)
         return [0.0] * (self.problem_at + 1)
 
     def compute(self, micro: int, output: Any, target: Any, put: Callable[[int, float], None] | None) -> torch.Tensor:
         """Returns the weighted loss of a micro-batch. `put` sets one of this worker's numbers; None: they are set
         already, and the loss is computed a second time, for a backward with recompute."""
         weight = self.weights[micro]
+        if self.is_prediction:
+            return torch.zeros(())
         loss = self.check.evaluate(output, target) if put else self.loss(output, target)
         if not isinstance(loss, torch.Tensor) or loss.dim() > 0:
             found = f"a tensor of shape {list(loss.shape)}" if isinstance(loss, torch.Tensor) else type(loss).__name__
