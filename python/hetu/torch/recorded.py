@@ -80,7 +80,8 @@ class Recording:
         for name, value in self.subject.attributes().items():
             if name in self.attributes and self.attributes[name] != value:
                 raise RecordingError(f"attribute '{name[0]}.{name[1]}' was {self.attributes[name]!r} when the forward was "
-                                     f"recorded, and is {value!r} now. Keep what changes in a buffer, or in a module that holds no cut")
+                                     f"recorded, and is {value!r} now. Keep what changes in a buffer, or in a "
+                                     f"module that holds no cut")
 
     def cut(self, key: FormKey) -> _Cut:
         """Returns the recording for a form, cut at the modules."""

@@ -12,14 +12,11 @@ from typing import Any
 
 import torch
 from torch import fx, nn
-from torch.distributed.pipelining import Pipe
-from torch.export import ExportedProgram
 
 from hetu.names import near
 from hetu.torch.containers import refuse_hooks
 from hetu.torch.cuts import CutPoint, PiecewiseModel
 from hetu.torch.example import split_by_example
-from hetu.torch.exported import split_exported, split_pipe
 from hetu.torch.modes import keeping_modes
 
 
@@ -36,10 +33,13 @@ def split(model: Any, at: Sequence[str] = (), inputs: Sequence[str] = (), exampl
 
     Throws ValueError, which names the module or the line of the user's source, if there is no such module, if forward
     doesn't call it exactly once and with a value, and if forward can't be recorded or traced."""
-    if isinstance(model, (ExportedProgram, Pipe)):
-        if inputs or example is not None or (isinstance(model, Pipe) and at):
-            raise ValueError(f"split() of {type(model).__name__} takes no example or inputs, and no at= for a Pipe")
-        return split_pipe(model) if isinstance(model, Pipe) else split_exported(model, at)
+    kind = type(model).__name__
+    if kind in ("ExportedProgram", "Pipe") and type(model).__module__.startswith("torch."):
+        from hetu.torch import exported  # here: torch.export and torch.distributed take a while to import
+
+        if inputs or example is not None or (kind == "Pipe" and at):
+            raise ValueError(f"split() of {kind} takes no example or inputs, and no at= for a Pipe")
+        return exported.split_pipe(model) if kind == "Pipe" else exported.split_exported(model, at)
     if not at:
         raise ValueError(f"at is empty: name the modules of {type(model).__name__} that pieces begin with")
     if example is not None:
