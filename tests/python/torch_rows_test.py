@@ -55,7 +55,7 @@ class Rows(unittest.TestCase):
             one(ids).float().pow(2).mean().backward()
             with rows.collecting():
                 other(ids).float().pow(2).mean().backward()
-                noted += len(rows._came)
+                noted += len(rows._step.came)
                 rows.add()
         return noted
 

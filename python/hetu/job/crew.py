@@ -18,17 +18,15 @@ from typing import TYPE_CHECKING, Any
 from hetu import _hetu
 from hetu.devices import DeviceError, Layout, lay_out
 from hetu.job.hooks import Hooks
+from hetu.process.turn import Turn
 
 if TYPE_CHECKING:
-    from concurrent.futures import Future
-
     from hetu.job.executor import Executor
     from hetu.job.step import Step
 
 NAME = re.compile(r"threads:([1-9][0-9]{0,2})x([1-9][0-9]{0,2})")
 # Methods that all workers call, besides run.
 TOGETHER = ("weights", "set_weights", "gradients", "gradient_norms", "predict", "evaluate", "save")
-PATIENCE_S = 1.0  # for errors that all workers have alike, before one ends the links
 _END = object()
 
 
@@ -64,7 +62,7 @@ class Crew:
 
     def do(self, works: Sequence[Callable[[], Any]]) -> Any:
         """Does one work per worker, each in its thread, and gives the first one's result."""
-        turn = _Turn(self, works[1:])
+        turn = Turn(self, works[1:])
         return turn.end(works[0])
 
     def _method(self, own: Callable[..., Any], name: str) -> Callable[..., Any]:
@@ -99,7 +97,7 @@ class Crew:
         try:
             while True:
                 with self.lock:
-                    turn = turn or _Turn(self, [partial(_to_drain, run, free) for run in runs[1:]])
+                    turn = turn or Turn(self, [partial(_to_drain, run, free) for run in runs[1:]])
                     step: Any = turn.take(lambda: next(runs[0], _END))
                     if step is _END or not free or step.last:
                         turn.end()
@@ -113,56 +111,7 @@ class Crew:
             self.do([getattr(run, "close", lambda: None) for run in runs])
 
 
-class _Turn:
-    """What the other workers do, while the first does its part."""
-
-    def __init__(self, crew: Crew, works: Sequence[Callable[[], Any]]) -> None:
-        self.crew = crew
-        self.over = threading.Event()  # the first has done, or has failed
-        self.others = [pool.submit(self._watched, member, work)
-                       for member, pool, work in zip(crew.members[1:], crew.pools, works, strict=True)]
-
-    def _watched(self, member: Executor, work: Callable[[], Any]) -> None:
-        try:
-            work()
-        except BaseException as error:
-            if not self.over.wait(PATIENCE_S):
-                member.transport.give_up(str(error))
-            raise
-
-    def take(self, work: Callable[[], Any]) -> Any:
-        """The first worker's part, or some of it. If some worker fails, the error of the first that says why; those that
-        wait for one that failed are told after a moment."""
-        try:
-            return work()
-        except BaseException as error:
-            self.over.set()
-            if not all(map(_is_done, self.others)):
-                self.crew.members[0].transport.give_up(str(error))
-            self._raise(error)
-
-    def end(self, work: Callable[[], Any] = lambda: None) -> Any:
-        """The same, and waits for the others."""
-        result = self.take(work)
-        self._raise(None)
-        return result
-
-    def _raise(self, own: BaseException | None) -> None:
-        self.over.set()
-        failed = [error for error in (own, *(one.exception() for one in self.others)) if error is not None]
-        if failed:
-            raise next((e for e in failed if not isinstance(e, (_hetu.CommError, TimeoutError))), failed[0])
-
-
 def _to_drain(run: Iterator[Step], free: bool) -> None:
     for step in run:
         if not free or step.last:
             return
-
-
-def _is_done(one: Future[Any]) -> bool:
-    try:
-        one.exception(PATIENCE_S)
-    except TimeoutError:
-        return False
-    return True

@@ -28,13 +28,14 @@ class Exchanges:
 
     def __init__(self, transport: Any, crew: Sequence[int]) -> None:
         self.transport, self.crew = transport, list(crew)
+        self.call: tuple[str, str] | None = None  # the call, where the stack doesn't show it
         self.counts: dict[int, int] = {}  # by the number of workers: pipelines that average take different numbers of steps
 
     def exchange(self, mine: bytes, workers: Sequence[int] | None = None) -> list[bytes]:
         """Returns what each of these workers gives, in their order; all workers without a list. Throws RuntimeError on
         all of them if their scripts have called different functions."""
         group = list(workers or range(self.transport.workers))
-        call, where = _call()
+        call, where = self.call or _call()
         head = json.dumps([call, where]).encode() + b"\n"
         if len(group) > len(self.crew):  # the others of the crew may be in a call of the crew alone
             self._check(self._gather(head, self.crew), self.crew)

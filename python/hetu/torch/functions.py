@@ -5,6 +5,7 @@ Nothing here knows an order: which instruction follows which, who waits for whom
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -86,6 +87,7 @@ class StageFunctions:
         self.pieces = pieces
         self.parts = parts  # of messages, by edge
         self.device = StageDevice(CPU)
+        self.turns: contextlib.AbstractContextManager[Any] = contextlib.nullcontext()  # held in an instruction, by threads
         self.job: Any = None  # set once there is one
         self.recomputed: dict[int, set[int]] = {}
         self.step: Step
@@ -115,7 +117,11 @@ class StageFunctions:
             raise AssertionError("forwards without training run inside Modes.evaluating()")
 
     def compute(self, kind: str, placement: int, micro: int) -> None:
-        """One instruction."""
+        """Computes one instruction."""
+        with self.turns:
+            self._compute_in_turn(kind, placement, micro)
+
+    def _compute_in_turn(self, kind: str, placement: int, micro: int) -> None:
         self.micro = micro
         if not self.loss.sizes[micro]:
             self._pass_over(kind, placement, micro)

@@ -63,7 +63,7 @@ class Modes:
         self.stages = [_Flagged(stage) for stage in stages]
         self.ties = [_TiedFlag(tie, self.stages) for tie in ties]
         self.held = sorted({stage_of[placement] for placement in own})
-        self.copies = [_Copy(self.stages[stage_of[placement]], _Flagged(stage)) for placement, stage in own.items()
+        self.copies = [Follower(stages[stage_of[placement]], stage) for placement, stage in own.items()
                        if stage is not stages[stage_of[placement]]]
         self.text = ""  # the flags of all stages in the present step
 
@@ -132,16 +132,17 @@ class _TiedFlag:
         self.last = first[0].requires_grad
 
 
-class _Copy:
-    """A copy of a stage on the same worker as the stage itself."""
+class Follower:
+    """A copy of a stage in the same process as the stage itself."""
 
-    def __init__(self, original: _Flagged, mine: _Flagged) -> None:
-        self.original, self.mine = original, mine
+    def __init__(self, original: Stage, copy: Stage) -> None:
+        self.original, self.mine = _Flagged(original), _Flagged(copy)
+        mine = self.mine
         self.hooks: list[list[Any]] = [[] for _ in mine.slots]  # of the user, by parameter
         self.handles: list[list[RemovableHandle]] = [[] for _ in mine.slots]
-        for module, copy in zip(original.modules, mine.modules, strict=True):
+        for module, copied in zip(self.original.modules, mine.modules, strict=True):
             for name in _HOOKS:
-                setattr(copy, name, getattr(module, name))
+                setattr(copied, name, getattr(module, name))
 
     def follow(self) -> None:
         """Takes what the user has changed on the original: flags, hooks and attributes that are plain values."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import json
 import os
@@ -40,6 +41,7 @@ from hetu.torch.scaler import scale_of
 from hetu.torch.split_backward import keep_compiled_buffers
 from hetu.torch.state import StateOfPipeline
 from hetu.torch.step_loss import NOTHING, StepLoss
+from hetu.torch.threads import ThreadedPipeline
 from hetu.torch.undisturbed import undisturbed
 from hetu.torch.values import unflatten
 
@@ -70,16 +72,30 @@ class Pipeline(ModuleLike, StateOfPipeline):
     first_pieces: with which piece each stage begins; None: as many pieces for each as can be.
     tied: pairs of names of parameters that shall be one; a parameter that is one object in two stages is found by itself.
     seed: of dropout and the like; see hetu.torch.seed_of.
+    devices: "threads:N" makes N workers that are threads of this process, for notebooks; without heturun.
     device: where this worker's stages compute: the CPU or an accelerator of PyTorch, as a torch.device or its name.
     "cuda" means the GPU whose number is the local rank. None: the device that the model's parameters are on.
     """
+
+    def __new__(cls, model: Any = None, *given: Any, devices: Any = None, **named: Any) -> Any:
+        """Makes a Pipeline, or one of threads."""
+        if not isinstance(devices, str):
+            return super().__new__(cls)
+
+        def make(one: Any, links: Any) -> Pipeline:
+            return cls(one, *given, devices=links, **named)
+
+        return ThreadedPipeline(make, model, devices, named.get("averaging"))
 
     def __init__(self, model: Any, loss: Callable[[Any, Any], torch.Tensor] | None = None, schedule: Any = "1f1b",
                  micro_batches: int = 4, *, pipelines: int = 1, averaging: Any = None,
                  loss_weight: Callable[..., Any] | None = None, loss_reduction: str | None = None,
                  check_loss_every: int = 100, check_batches: bool = True, first_pieces: Sequence[int] | None = None,
-                 tied: Sequence[tuple[str, str]] = (), seed: int = 0, device: Any = None, **options: Any) -> None:
-        self.transport = leave.transport(_hetu.env()["worker"])
+                 tied: Sequence[tuple[str, str]] = (), seed: int = 0, device: Any = None, devices: Any = None,
+                 **options: Any) -> None:
+        self.transport = leave.transport(_hetu.env()["worker"]) if devices is None else devices
+        self.in_threads = devices is not None
+        self.turns: contextlib.AbstractContextManager[Any] = contextlib.nullcontext()
         loss = losses.loss_of(_whole(model)) if loss is None else loss
         rule = losses.rule_of(loss, loss_weight, loss_reduction)
         self.loss = StepLoss(loss, rule, check_loss_every, self.transport.worker)
@@ -233,7 +249,11 @@ class Pipeline(ModuleLike, StateOfPipeline):
         self.stage_device.check(batch.targets[0], "target")
         weights = list(batch.sizes) if is_prediction else self.loss.rule.before(batch.target_values(), batch.sizes)
         total = self._agree(batch, weights, [scale, accumulate])
+        if self.in_threads:  # a look at shapes replaces parameters of modules that another worker shares
+            self.exchange(b"", self.crew)
         forms = self._forms(training, batch)
+        if self.in_threads:
+            self.exchange(b"", self.crew)
         if self.job is None:
             self._build(forms[0])
         self._check_edges(forms[0], training)
@@ -255,7 +275,8 @@ class Pipeline(ModuleLike, StateOfPipeline):
             with table_rows.collecting(), self.stage_device.step():
                 sums = self.job.run(self.steps, numbers, training)
         finally:
-            torch.set_rng_state(drawn)
+            with self.turns:
+                torch.set_rng_state(drawn)
         if sums[self.loss.problem_at] > 0:
             self._raise_problem()
         for summed in self.summed if training else ():
@@ -299,7 +320,7 @@ class Pipeline(ModuleLike, StateOfPipeline):
             key = (training, rows, settings(), self.modes.text, str(batch.tree),
                    tuple(signature(leaf, most) for leaf in leaves))
             if key not in self.forms:
-                with undisturbed(self.stages, self.loss.loss):
+                with self.turns, undisturbed(self.stages, self.loss.loss):
                     self.forms[key] = find(self.stages, leaves, batch.tree, rows, most, self.stage_device.like,
                                            loss if training else None)
             return self.forms[key]

@@ -9,6 +9,7 @@ micro-batch reads, or the module is compiled, PyTorch's way is left as it is.
 from __future__ import annotations
 
 import contextlib
+import threading
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -17,7 +18,15 @@ from torch import nn
 from torch.utils.hooks import unserializable_hook
 
 Parts = list[tuple[torch.Tensor, torch.Tensor]]  # ids, and the gradient of what they named
-_came: dict[int, tuple[nn.Parameter, int, Parts]] | None = None  # in a step: by table
+
+
+class _Step(threading.local):
+    """What backwards of this thread have found out, within collecting()."""
+
+    came: dict[int, tuple[nn.Parameter, int, Parts]] | None = None  # by table
+
+
+_step = _Step()
 
 
 class _RowsOf(torch.autograd.Function):
@@ -34,8 +43,8 @@ class _RowsOf(torch.autograd.Function):
     def backward(ctx: Any, *gradients: Any) -> Any:
         """Gives the table's leaf nothing: add() does."""
         ids, = ctx.saved_tensors
-        assert _came is not None
-        _came.setdefault(id(ctx.weight), (ctx.weight, ctx.padding, []))[2].append((ids, gradients[0]))
+        assert _step.came is not None
+        _step.came.setdefault(id(ctx.weight), (ctx.weight, ctx.padding, []))[2].append((ids, gradients[0]))
         return None, None, None
 
 
@@ -46,7 +55,7 @@ class _Meeting:
         self.key = id(weight)
 
     def __call__(self, gradient: torch.Tensor | None) -> torch.Tensor | None:
-        noted = _came.pop(self.key, None) if gradient is not None and _came else None
+        noted = _step.came.pop(self.key, None) if gradient is not None and _step.came else None
         if noted is None:
             return gradient
         assert gradient is not None
@@ -65,7 +74,7 @@ class _Embedding(nn.Embedding):
     def forward(self, input: torch.Tensor) -> torch.Tensor:
         """As nn.Embedding."""
         weight: Any = self.weight
-        if (_came is None or torch.compiler.is_compiling() or not torch.is_grad_enabled()
+        if (_step.came is None or torch.compiler.is_compiling() or not torch.is_grad_enabled()
                 or input.numel() >= weight.shape[0] or not _is_ours(weight)):
             return super().forward(input)
         padding = -1 if self.padding_idx is None else self.padding_idx
@@ -101,22 +110,21 @@ def take(stages: Iterable[nn.Module]) -> None:
 @contextlib.contextmanager
 def collecting() -> Iterator[None]:
     """A step whose backwards end with add()."""
-    global _came
-    before, _came = _came, {}
+    before, _step.came = _step.came, {}
     try:
         yield
     finally:
-        _came = before
+        _step.came = before
 
 
 def add() -> None:
     """Behind a backward: what it has found out about rows goes into .grad."""
-    if not _came:
+    if not _step.came:
         return
-    for weight, padding, parts in _came.values():
+    for weight, padding, parts in _step.came.values():
         with torch.no_grad():
             _add(weight, padding, parts)
-    _came.clear()
+    _step.came.clear()
 
 
 def _add(weight: nn.Parameter, padding: int, parts: Parts) -> None:

@@ -1,0 +1,66 @@
+"""One call of all workers of a job whose workers are threads of this process."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from hetu import _hetu
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
+
+PATIENCE_S = 1.0  # for errors that all workers have alike, before one ends the links
+
+
+class Turn:
+    """Lets all other workers do their part of a call in their threads, while the first does its own in this thread.
+
+    crew: has the workers (`members`), each with its links (`transport`), and a pool of one thread for each but the first
+    (`pools`)."""
+
+    def __init__(self, crew: Any, works: Sequence[Callable[[], Any]]) -> None:
+        self.crew = crew
+        self.over = threading.Event()  # the first has done, or has failed
+        self.others = [pool.submit(self._watched, member, work)
+                       for member, pool, work in zip(crew.members[1:], crew.pools, works, strict=True)]
+
+    def _watched(self, member: Any, work: Callable[[], Any]) -> None:
+        try:
+            work()
+        except BaseException as error:
+            if not self.over.wait(PATIENCE_S):
+                member.transport.give_up(str(error))
+            raise
+
+    def take(self, work: Callable[[], Any]) -> Any:
+        """Does the first worker's part, or some of it. Throws, if some worker fails, the error of the first that says why.
+        Workers that wait for one that failed are told after a moment."""
+        try:
+            return work()
+        except BaseException as error:
+            self.over.set()
+            if not all(map(_is_done, self.others)):
+                self.crew.members[0].transport.give_up(str(error))
+            self._raise(error)
+
+    def end(self, work: Callable[[], Any] = lambda: None) -> Any:
+        """Does the same, and waits for the others."""
+        result = self.take(work)
+        self._raise(None)
+        return result
+
+    def _raise(self, own: BaseException | None) -> None:
+        self.over.set()
+        failed = [error for error in (own, *(one.exception() for one in self.others)) if error is not None]
+        if failed:
+            raise next((e for e in failed if not isinstance(e, (_hetu.CommError, TimeoutError))), failed[0])
+
+
+def _is_done(one: Future[Any]) -> bool:
+    try:
+        one.exception(PATIENCE_S)
+    except TimeoutError:
+        return False
+    return True

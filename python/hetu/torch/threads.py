@@ -1,0 +1,231 @@
+"""Pipelines whose workers are threads of this process, for notebooks and tests: Pipeline(devices="threads:4").
+
+Each worker has a Pipeline of its own, made from a copy of the model, as each process under heturun has. The first one, the
+chief, has the model that the script holds. The modules that compute a stage share their attributes with the script's modules
+of this stage: what the script sets or reads there is what the worker has. Messages stay in the process
+(executor/comm/inproc.h). PyTorch has one random generator per process, which each forward seeds. So threads compute one
+instruction at a time: a plan's overlap is not seen, and its results are those of processes, bit for bit.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import re
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import Any
+
+import torch
+from torch import nn
+
+from hetu import _hetu
+from hetu.process.turn import Turn
+from hetu.torch.modes import Follower, autocast_devices, check_gradients_enabled
+from hetu.torch.values import cut_batch, flatten, rows_of, unflatten
+
+_NAME = re.compile(r"threads:([1-9][0-9]{0,2})")
+# Methods that all workers call with the same arguments.
+TOGETHER = ("state_dict", "load_state_dict", "save", "load", "clip_grad_norm_", "clip_grads_with_norm_", "grad_norm",
+            "record", "write_trace")
+
+# What workers do among themselves, and the one script can't do for all of them.
+APART = ("exchange", "exchanges", "together", "agreed", "run", "stop_soon", "transport", "job")
+
+
+def workers_of(name: str) -> int:
+    """Returns the number of workers that "threads:N" names. Throws ValueError: other text, or a job of several processes."""
+    found = _NAME.fullmatch(name)
+    if not found:
+        raise ValueError(f"devices={name!r}: expected 'threads:N' with the number of workers, such as threads:4")
+    if _hetu.env()["workers"] > 1:
+        raise ValueError(f"devices={name!r}: threads are workers of one process, and heturun has started "
+                         f"{_hetu.env()['workers']} processes. Start the script without heturun, or leave devices= out")
+    return int(found[1])
+
+
+class ThreadedPipeline:
+    """All workers of such a job. It has the methods and attributes of a Pipeline, with these differences: parameters() and
+    named_parameters() yield those of all workers, and step() and evaluate() take the samples of all pipelines."""
+
+    def __init__(self, make: Callable[[Any, Any], Any], model: Any, devices: str, averaging: Any) -> None:
+        """make(model, links): a Pipeline."""
+        if averaging is not None:
+            raise ValueError('averaging= with devices="threads:N": pipelines that average need processes; start them with '
+                             'heturun')
+        links = _hetu.thread_links(workers_of(devices))
+        models = [model, *(copy.deepcopy(model) for _ in links[1:])]
+        self.members = [make(one, link) for one, link in zip(models, links, strict=True)]
+        self.chief = self.members[0]
+        self.pools = [ThreadPoolExecutor(1, f"hetu-worker-{number}") for number in range(1, len(links))]
+        turns = threading.RLock()
+        for member in self.members:
+            member.turns = member.functions.turns = turns
+        self.followers: list[Follower] = []
+        self._share()
+        for name in TOGETHER:
+            setattr(self, name, partial(self._together, name))
+
+    def _share(self) -> None:
+        """Gives the modules of the script the attributes of those that compute, and lets other copies of a stage follow."""
+        placements = self.chief.schedule.placements
+        first: dict[int, Any] = {}
+        for member in self.members:
+            for number, stage in member.own.items():
+                model_stage = placements[number]["model_stage"]
+                if model_stage not in first:
+                    first[model_stage] = stage
+                elif stage is member.stages[model_stage]:  # others follow the member's own
+                    self.followers.append(Follower(first[model_stage], stage))
+        for number, stage in first.items():
+            if stage is not self.chief.stages[number]:
+                for module, computing in zip(list(self.chief.stages[number].modules()), list(stage.modules()), strict=True):
+                    module.__dict__ = computing.__dict__
+
+    # ---- what all workers do together ----
+
+    def step(self, inputs: Any, target: Any, scaler: Any = None) -> float:
+        """As Pipeline.step, with the samples of all pipelines, of which each takes an equal share in order."""
+        check_gradients_enabled()
+        return float(self._on_batches("step", inputs, target, scaler))
+
+    def evaluate(self, inputs: Any, target: Any) -> float:
+        """As Pipeline.evaluate, with the samples of all pipelines."""
+        with contextlib.ExitStack() as modes:
+            for member in self.members:
+                modes.enter_context(member.modes.evaluating())
+            return float(self._on_batches("evaluate", inputs, target))
+
+    def _on_batches(self, name: str, inputs: Any, target: Any, *more: Any) -> Any:
+        pipelines, rows = self.chief.pipelines, rows_of(inputs)
+        if rows % pipelines:
+            raise ValueError(f"{name}: {rows} samples for {pipelines} pipelines; give a multiple of {pipelines}")
+        sizes = [rows // pipelines] * pipelines
+        shares = []
+        for what, value in (("inputs", inputs), ("target", target)):
+            tree = flatten(value)[1]
+            shares.append([unflatten(leaves, tree) for leaves in cut_batch(value, rows, sizes, what)])
+        drawn = torch.get_rng_state()
+        try:
+            return self._do(name, [(shares[0][m.pipeline], shares[1][m.pipeline], *more) for m in self.members],
+                            [{}] * len(self.members))
+        finally:
+            torch.set_rng_state(drawn)
+
+    def _together(self, name: str, *given: Any, **named: Any) -> Any:
+        parts = _Parts()
+        own = [{id(parameter) for parameter in member.parameters()} for member in self.members]
+        result = self._do(name, [tuple(parts.of(value, number, ids) for value in given) for number, ids in enumerate(own)],
+                          [{key: parts.of(value, number, ids) for key, value in named.items()}
+                           for number, ids in enumerate(own)])
+        parts.join()
+        return result
+
+    def _do(self, name: str, given: list[tuple[Any, ...]], named: list[dict[str, Any]]) -> Any:
+        """Calls a method of all members, each in its thread, and returns the chief's result."""
+        for follower in self.followers:
+            follower.follow()
+        inside = _thread_settings()
+        for member in self.members:
+            member.exchanges.call = (f"Pipeline.{name}", "a thread")
+
+        def call(number: int) -> Any:
+            with contextlib.ExitStack() as stack:
+                for one in inside if number else ():
+                    stack.enter_context(one())
+                return getattr(self.members[number], name)(*given[number], **named[number])
+
+        return Turn(self, [partial(call, number) for number in range(1, len(self.members))]).end(partial(call, 0))
+
+    # ---- what it holds ----
+
+    def parameters(self) -> Iterator[nn.Parameter]:
+        """Yields the parameters of all workers, for an optimizer."""
+        for member in self.members:
+            yield from member.parameters()
+
+    def named_parameters(self) -> Iterator[tuple[str, nn.Parameter]]:
+        """Yields the same with their names in the whole model: a name once for each copy of its stage."""
+        for member in self.members:
+            yield from member.named_parameters()
+
+    def buffers(self) -> Iterator[torch.Tensor]:
+        """Yields the buffers of all workers."""
+        for member in self.members:
+            yield from member.buffers()
+
+    def modules(self) -> Iterator[nn.Module]:
+        """Yields the modules of all workers."""
+        for member in self.members:
+            yield from member.modules()
+
+    def requires_grad_(self, requires_grad: bool = True) -> ThreadedPipeline:
+        """Sets requires_grad of all parameters."""
+        for parameter in self.parameters():
+            parameter.requires_grad_(requires_grad)
+        return self
+
+    def zero_grad(self) -> None:
+        """Sets all gradients to None, as step() does, too."""
+        for parameter in self.parameters():
+            parameter.grad = None
+
+    def train(self, mode: bool = True) -> ThreadedPipeline:
+        """Sets the mode of all modules."""
+        self.chief.train(mode)
+        return self
+
+    def eval(self) -> ThreadedPipeline:
+        """As train(False)."""
+        return self.train(False)
+
+    def sum(self, numbers: Sequence[float]) -> list[float]:
+        """Returns the numbers: the script of all workers is one, and has summed already."""
+        return list(numbers)
+
+    def __getattr__(self, name: str) -> Any:
+        if name in ("chief", "members"):  # of one that is being made
+            raise AttributeError(name)
+        if name in APART:
+            raise RuntimeError(f"{name}: not supported with devices='threads:N', whose script speaks for all workers. "
+                               f"Start the workers with heturun")
+        return getattr(self.chief, name)
+
+
+class _Parts:
+    """Optimizers of all parameters as optimizers of one worker's, for calls that each worker makes of its own."""
+
+    def __init__(self) -> None:
+        self.made: list[tuple[torch.optim.Optimizer, torch.optim.Optimizer]] = []
+
+    def of(self, value: Any, number: int, own: set[int]) -> Any:
+        """Returns an argument with the part of a worker in place of each optimizer, in lists and dicts, too."""
+        if isinstance(value, (list, tuple)):
+            return type(value)(self.of(one, number, own) for one in value)
+        if isinstance(value, dict):
+            return {key: self.of(one, number, own) for key, one in value.items()}
+        if not isinstance(value, torch.optim.Optimizer):
+            return value
+        part = copy.copy(value)
+        part.param_groups = [{**group, "params": [p for p in group["params"] if id(p) in own]}
+                             for group in value.param_groups]
+        part.state = type(value.state)(dict, {p: state for p, state in value.state.items() if id(p) in own})
+        self.made.append((value, part))
+        return part
+
+    def join(self) -> None:
+        """Gives the optimizers what load() has given their parts."""
+        for whole, part in self.made:
+            whole.state.update(part.state)
+            for group, own in zip(whole.param_groups, part.param_groups, strict=True):
+                group.update({key: value for key, value in own.items() if key != "params"})
+
+
+def _thread_settings() -> list[Callable[[], Any]]:
+    """Returns contexts for what PyTorch keeps by thread, as it is set in this one."""
+    inside: list[Callable[[], Any]] = [partial(torch.autocast, device, torch.get_autocast_dtype(device),
+                                               cache_enabled=torch.is_autocast_cache_enabled())
+                                       for device in autocast_devices()]
+    return [*inside, torch.inference_mode] if torch.is_inference_mode_enabled() else inside
