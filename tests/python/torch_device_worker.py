@@ -14,6 +14,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "torch_device"))
 import far
 
 import hetu.torch
+import hetu.torch.blocks
+import torch_models
 import torch_varuna
 from hetu import _hetu
 from hetu.torch.device import StageDevice
@@ -309,6 +311,24 @@ def dcp(folder):
     print(f"DCP: worker {pipe.transport.worker}", flush=True)
 
 
+def known_model(name):
+    """A model of transformers or torchvision on the device beside itself on the CPU: losses and norms of two steps."""
+    make, ties, inputs_of, shape = torch_models.MODELS[name]
+    numbers = []
+    for device in ("cpu", "far"):
+        torch.manual_seed(1)
+        pipe = hetu.torch.Pipeline(hetu.torch.blocks.split(make(4, 0.1)), torch_models.loss_of, "1f1b", MICROS, tied=ties,
+                                   device=device)
+        optimizer = torch.optim.AdamW(pipe.parameters(), lr=1e-3)
+        draw = torch.Generator().manual_seed(3)
+        for _ in range(2):
+            inputs, labels = inputs_of(draw, 8), torch.randint(0, torch_models.WORDS, (8, *shape), generator=draw)
+            numbers += [pipe.step(inputs, labels), pipe.clip_grad_norm_(0.2).item()]
+            optimizer.step()
+    apart = max(abs(a - b) / abs(b) for a, b in zip(numbers[4:], numbers[:4], strict=True))
+    print(f"MODEL {name}: worker {pipe.transport.worker} apart {apart:.1e}", flush=True)
+
+
 def refused():
     """What two workers must not do; every worker has the error."""
     worker = int(_hetu.env()["worker"])
@@ -348,6 +368,8 @@ def main():
             dcp(rest)
         elif kind == "mixed":
             mixed(rest)
+        elif kind == "model":
+            known_model(rest)
         elif kind == "refused":
             refused()
         else:

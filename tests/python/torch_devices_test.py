@@ -97,6 +97,16 @@ class Devices(unittest.TestCase):
         self.assertIn("worker 1 on far:1", run.stderr + run.stdout)
 
     @unittest.skipUnless(WHOLE, "--whole")
+    @unittest.skipUnless(find_spec("transformers"), "transformers is not there: ./run torch installs it")
+    def test_known_models(self):
+        """Models of transformers and torchvision with dropout: PyTorch has other kernels for dropout and norms there."""
+        names = ("gpt2", "llama masked", "bert masked", "t5 masked", "vit", "resnet18")
+        found = re.findall(r"MODEL (.+): worker \d apart (\S+)", job(2, [f"model: {name}" for name in names]))
+        self.assertEqual(sorted(name for name, _ in found), sorted(2 * names), found)
+        for name, apart in found:
+            self.assertLess(float(apart), 1e-5 if name == "resnet18" else 1e-6, name)
+
+    @unittest.skipUnless(WHOLE, "--whole")
     def test_checkpoints_of_torch(self):
         """torch.distributed.checkpoint goes on on the CPU from where a device has been, and the other way round."""
         with tempfile.TemporaryDirectory() as folder:

@@ -10,6 +10,8 @@
 #include <ATen/ops/_native_batch_norm_legit.h>
 #include <ATen/ops/_reshape_alias_native.h>
 #include <ATen/ops/as_strided_native.h>
+#include <ATen/ops/convolution.h>
+#include <ATen/ops/convolution_backward.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/from_blob.h>
 #include <ATen/ops/set_native.h>
@@ -286,6 +288,33 @@ void fallback(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   }
 }
 
+// PyTorch asks other back ends than its own for convolutions under these names, which the CPU
+// lacks.
+at::Tensor convolution(const at::Tensor& input, const at::Tensor& weight,
+                       const std::optional<at::Tensor>& bias, at::IntArrayRef stride,
+                       at::IntArrayRef padding, at::IntArrayRef dilation, bool transposed,
+                       at::IntArrayRef output_padding, int64_t groups) {
+  const InFallback inside;
+  const std::optional<at::Tensor> added =
+      bias && bias->defined() ? std::optional(bias->cpu()) : std::nullopt;
+  return at::convolution(input.cpu(), weight.cpu(), added, stride, padding, dilation, transposed,
+                         output_padding, groups)
+      .to(input.device());
+}
+
+std::tuple<at::Tensor, at::Tensor, at::Tensor> convolution_backward(
+    const at::Tensor& gradient, const at::Tensor& input, const at::Tensor& weight,
+    at::IntArrayRef stride, at::IntArrayRef padding, at::IntArrayRef dilation, bool transposed,
+    at::IntArrayRef output_padding, int64_t groups, std::array<bool, 3> wanted) {
+  const InFallback inside;
+  const std::vector<int64_t> bias{gradient.size(1)};
+  auto [a, b, c] =
+      at::convolution_backward(gradient.cpu(), input.cpu(), weight.cpu(), bias, stride, padding,
+                               dilation, transposed, output_padding, groups, wanted);
+  const auto moved = [&](const at::Tensor& t) { return t.defined() ? t.to(input.device()) : t; };
+  return {moved(a), moved(b), moved(c)};
+}
+
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("empty.memory_format", &empty);
   m.impl("empty_strided", &empty_strided);
@@ -302,6 +331,8 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("_local_scalar_dense", &local_scalar);
   m.impl("record_stream", &record_stream);
   m.impl("native_batch_norm", &batch_norm);
+  m.impl("convolution_overrideable", &convolution);
+  m.impl("convolution_backward_overrideable", &convolution_backward);
   m.impl("_has_compatible_shallow_copy_type", &may_take_data_of);
 }
 
