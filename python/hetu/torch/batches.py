@@ -106,6 +106,11 @@ def signature(leaf: Any, cut: int) -> str:
     return repr(leaf)
 
 
+def kind_of(leaf: Any) -> str:
+    """Returns the type and the number of dimensions of a tensor, and the type of another value."""
+    return f"{leaf.dtype}/{leaf.dim()}" if isinstance(leaf, torch.Tensor) else type(leaf).__name__
+
+
 def checksum(tensor: torch.Tensor) -> int:
     """Returns a checksum of a tensor's bytes: a CRC of a small tensor. A larger tensor is taken as a table of words of
     eight bytes, and the CRC is that of the sums of its rows and of its columns. So it changes where samples change

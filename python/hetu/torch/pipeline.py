@@ -23,7 +23,7 @@ from hetu.torch import agreement, losses
 from hetu.torch import rows as table_rows
 from hetu.torch import ties as sharing
 from hetu.torch.averages import Averages
-from hetu.torch.batches import Batch, as_tensors, signature
+from hetu.torch.batches import Batch, as_tensors, kind_of, signature
 from hetu.torch.boundaries import Form, check_rows, find
 from hetu.torch.buffers import Buffers
 from hetu.torch.calls import Exchanges
@@ -44,6 +44,8 @@ from hetu.torch.step_loss import NOTHING, StepLoss
 from hetu.torch.threads import ThreadedPipeline
 from hetu.torch.undisturbed import undisturbed
 from hetu.torch.values import unflatten
+
+MOST_FORMS = 64  # lengths of sequences, among others, whose shapes are remembered
 
 
 class Pipeline(ModuleLike, StateOfPipeline):
@@ -133,7 +135,8 @@ class Pipeline(ModuleLike, StateOfPipeline):
         self.functions.device = self.stage_device
         self.functions.names = self.pieces.names
         self.job: Any = None
-        self.forms: dict[Any, Form] = {}
+        self.forms: dict[Any, Form] = {}  # the one used last is the last one
+        self.rows_checked: set[Any] = set()  # kinds of batches
         self.buffer_copies = Buffers(self.pieces, self.own, schedule.placements,
                                [self._copies(number) for number in range(len(self.stages))], self.pipeline)
         self.expected: Any = None
@@ -319,13 +322,23 @@ class Pipeline(ModuleLike, StateOfPipeline):
             leaves, most = batch.inputs[0], batch.sizes[0]
             key = (training, rows, settings(), self.modes.text, str(batch.tree),
                    tuple(signature(leaf, most) for leaf in leaves))
-            if key not in self.forms:
+            if key in self.forms:
+                self.forms[key] = self.forms.pop(key)  # the last one in order is the one used last
+            else:
+                if len(self.forms) == MOST_FORMS:
+                    del self.forms[next(iter(self.forms))]
                 with self.turns, undisturbed(self.stages, self.loss.loss):
                     self.forms[key] = find(self.stages, leaves, batch.tree, rows, most, self.stage_device.like,
                                            loss if training else None)
             return self.forms[key]
 
-        return [check_rows(self.stages, form_of, rows or 1) for rows in batch.sizes]
+        # That no module changes the number of samples is looked at once, not for each length of a sequence.
+        kind = (training, settings(), self.modes.text, str(batch.tree), tuple(map(kind_of, batch.inputs[0])))
+        if kind in self.rows_checked:
+            return [form_of(rows or 1) for rows in batch.sizes]
+        forms = [check_rows(self.stages, form_of, rows or 1) for rows in batch.sizes]
+        self.rows_checked.add(kind)
+        return forms
 
     def _build(self, form: Form) -> None:
         """The job: its plan lowered and proved with what goes between the stages of this model."""
