@@ -80,6 +80,22 @@ class Blocks(unittest.TestCase):
                 with self.subTest(model=name, inputs=word):
                     self.same(f"{name} with {word}", make, {**inputs(4), **more})
 
+    def test_tied_embeddings_share_a_piece(self):
+        """T5's three uses of one table are in two pieces, so that four stages can have them; bfloat16 models are cut too."""
+        import torch
+
+        import hetu.torch.blocks
+        import torch_block_models as small
+
+        model = small.MODELS["T5ForConditionalGeneration"][0](1)
+        pieces = hetu.torch.blocks.split(model).pieces
+        table = model.get_input_embeddings().weight
+        self.assertEqual([n for n, piece in enumerate(pieces) if any(p is table for p in piece.parameters())],
+                         [0, len(pieces) - 1])
+        for name in ("WhisperForConditionalGeneration", "ViTForImageClassification", "ResNet"):
+            pieces = hetu.torch.blocks.split(small.MODELS[name][0]().to(torch.bfloat16)).pieces
+            self.assertGreater(len(pieces), 3, name)
+
     def test_refuses_unknown_inputs(self):
         """A misspelt key, a missing one, a cache of earlier tokens, an unknown class."""
         import torch

@@ -60,7 +60,7 @@ def split(model: nn.Module) -> PiecewiseModel:
                          f"hetu.torch.split(model, at=[...], example=inputs)")
     config: Any = getattr(model, "config", None)  # torchvision's models have none
     if config is None:
-        return split_by_example(model, modules_at(model, _TABLE[name]), torch.empty(2, 3, 64, 64))
+        return split_by_example(model, modules_at(model, _TABLE[name]), torch.empty(2, 3, 64, 64, dtype=_dtype(model)))
     return split_by_example(model, modules_at(model, _TABLE[name]), _example(model, config), output="logits")
 
 
@@ -101,14 +101,19 @@ def modules_at(model: nn.Module, patterns: tuple[str, ...]) -> list[str]:
     return found
 
 
+def _dtype(model: nn.Module) -> torch.dtype:
+    return next(parameter.dtype for parameter in model.parameters())
+
+
 def _example(model: Any, config: Any) -> dict[str, torch.Tensor]:
     """Returns inputs of the least that a model takes. Only their names, shapes and types count."""
+    dtype = _dtype(model)
     ids = torch.zeros(2, 4, dtype=torch.long)
     if model.main_input_name == "pixel_values":
         size = config.image_size
         height, width = size if isinstance(size, (tuple, list)) else (size, size)
-        return {"pixel_values": torch.empty(2, config.num_channels, height, width)}
+        return {"pixel_values": torch.empty(2, config.num_channels, height, width, dtype=dtype)}
     if model.main_input_name == "input_features":
-        return {"input_features": torch.empty(2, config.num_mel_bins, 2 * config.max_source_positions),
+        return {"input_features": torch.empty(2, config.num_mel_bins, 2 * config.max_source_positions, dtype=dtype),
                 "decoder_input_ids": ids}
     return {"input_ids": ids, "decoder_input_ids": ids} if config.is_encoder_decoder else {"input_ids": ids}

@@ -208,6 +208,7 @@ class _Cutter:
     def __init__(self, program: Program, begins: Sequence[int], home: dict[str, int], owned: dict[str, nn.Module],
                  model: str) -> None:
         self.program, self.begins, self.home, self.owned, self.model = program, begins, dict(home), owned, model
+        self.tied: dict[int, int] = {}  # identity of a tensor -> the piece that first uses it
         self.maker: dict[int, int] = {slot: n for n, call in enumerate(program.calls) for slot in call.outs.values()}
         self.outside = {*program.inputs, *program.constants, *program.tensors}
         shared: dict[int, list[int]] = {}
@@ -244,7 +245,7 @@ class _Cutter:
         piece: list[int] = []
         for n, call in enumerate(self.program.calls):
             number = sum(begin <= n for begin in self.begins)
-            home = self._home(call.target, number)
+            home = self._home(call, number, piece)
             if home > number:
                 raise RecordingError(f"{self.model}: '{call.target}' is called by piece {number} for these inputs, at "
                                      f"{call.line}, and its parameters are in piece {home}, as the example has it")
@@ -258,14 +259,21 @@ class _Cutter:
             piece.append(home)
         return piece
 
-    def _home(self, target: Any, number: int) -> int:
-        """Returns the piece that owns the parameters of a call's module; the current one if it has none."""
-        if not isinstance(target, str):
+    def _home(self, call: Call, number: int, piece: Sequence[int]) -> int:
+        """Returns the piece that owns the parameters of a call's module; the current one if it has none. A module whose
+        parameters are all tied to those of an earlier piece, such as a decoder's embedding, goes there if its inputs do."""
+        if not isinstance(call.target, str):
             return number
-        module = self.owned[target]
-        if next(module.parameters(), None) is None and next(module.buffers(), None) is None:
+        tensors = [*self.owned[call.target].parameters(), *self.owned[call.target].buffers()]
+        if not tensors:
             return number
-        return self.home.setdefault(target, number)
+        if call.target not in self.home:
+            tied = max(self.tied.get(id(tensor), number) for tensor in tensors)
+            there = all(self._is_from_batch(s) or self._made_in_call(s, piece) <= tied for s in call.reads)
+            self.home[call.target] = tied if there else number
+        for tensor in tensors:
+            self.tied.setdefault(id(tensor), self.home[call.target])
+        return self.home[call.target]
 
     def _made_in_call(self, slot: int, piece: Sequence[int]) -> int:
         return piece[self.maker[slot]] if slot in self.maker else 0
