@@ -78,7 +78,12 @@ class Threads(unittest.TestCase):
                 state = pipe.state_dict()
                 for name, value in nn.Sequential(*plain.pieces).state_dict().items():
                     self.assertTrue(torch.equal(value, state[name]) and torch.equal(value, model.state_dict()[name]), name)
-                self.assertEqual(pipe.evaluate(x, y), plain.evaluate(micros))
+                expected = plain.evaluate(micros)
+                self.assertEqual(pipe.evaluate(x, y), expected)
+                loss, found, outputs = pipe.evaluate(x, y, metrics={"rows": lambda out, target: len(out)},
+                                                     return_outputs=True)
+                self.assertEqual((loss, found["rows"]), (expected, ROWS))
+                self.assertTrue(torch.equal(outputs, pipe.predict(x)))
                 self.assertFalse(model[3][1].training)
                 self.assertTrue(model[3][3].training)
         with tempfile.TemporaryDirectory() as folder:

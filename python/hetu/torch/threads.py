@@ -86,31 +86,48 @@ class ThreadedPipeline:
 
     # ---- what all workers do together ----
 
-    def step(self, inputs: Any, target: Any, scaler: Any = None) -> float:
+    def step(self, inputs: Any, target: Any, scaler: Any = None, **named: Any) -> Any:
         """As Pipeline.step, with the samples of all pipelines, of which each takes an equal share in order."""
         check_gradients_enabled()
-        return float(self._on_batches("step", inputs, target, scaler))
+        return self._on_batches("step", {"inputs": inputs, "target": target}, {"scaler": scaler, **named})
 
-    def evaluate(self, inputs: Any, target: Any) -> float:
+    def evaluate(self, inputs: Any, target: Any, **named: Any) -> Any:
         """As Pipeline.evaluate, with the samples of all pipelines."""
+        with self._evaluating():
+            return self._on_batches("evaluate", {"inputs": inputs, "target": target}, named)
+
+    def predict(self, inputs: Any) -> Any:
+        """As Pipeline.predict, of one pipeline."""
+        with self._evaluating():
+            return self._on_batches("predict", {"inputs": inputs}, {}, gives_outputs=True)
+
+    @contextlib.contextmanager
+    def _evaluating(self) -> Iterator[None]:
         with contextlib.ExitStack() as modes:
             for member in self.members:
                 modes.enter_context(member.modes.evaluating())
-            return float(self._on_batches("evaluate", inputs, target))
+            yield
 
-    def _on_batches(self, name: str, inputs: Any, target: Any, *more: Any) -> Any:
-        pipelines, rows = self.chief.pipelines, rows_of(inputs)
+    def _on_batches(self, name: str, batch: dict[str, Any], named: dict[str, Any], gives_outputs: bool = False) -> Any:
+        """Calls a method of all members with each pipeline's share of a batch."""
+        pipelines, rows = self.chief.pipelines, rows_of(batch["inputs"])
+        if pipelines > 1 and (gives_outputs or named.get("return_outputs")):
+            raise ValueError(f"{name}: outputs of {pipelines} pipelines of threads are not supported; use pipelines=1, or "
+                             f"processes")
         if rows % pipelines:
             raise ValueError(f"{name}: {rows} samples for {pipelines} pipelines; give a multiple of {pipelines}")
         sizes = [rows // pipelines] * pipelines
         shares = []
-        for what, value in (("inputs", inputs), ("target", target)):
+        for what, value in batch.items():
+            if pipelines == 1:
+                shares.append([value])
+                continue
             tree = flatten(value)[1]
             shares.append([unflatten(leaves, tree) for leaves in cut_batch(value, rows, sizes, what)])
         drawn = torch.get_rng_state()
         try:
-            return self._do(name, [(shares[0][m.pipeline], shares[1][m.pipeline], *more) for m in self.members],
-                            [{}] * len(self.members))
+            return self._do(name, [tuple(share[member.pipeline] for share in shares) for member in self.members],
+                            [named] * len(self.members))
         finally:
             torch.set_rng_state(drawn)
 
@@ -156,6 +173,15 @@ class ThreadedPipeline:
         for member in self.members:
             yield from member.buffers()
 
+    def named_buffers(self) -> Iterator[tuple[str, torch.Tensor]]:
+        """Yields the same with their names in the whole model."""
+        for member in self.members:
+            yield from member.named_buffers()
+
+    def clip_grad_value_(self, clip_value: float) -> None:
+        """As torch.nn.utils.clip_grad_value_ of all parameters."""
+        torch.nn.utils.clip_grad_value_(list(self.parameters()), clip_value)
+
     def modules(self) -> Iterator[nn.Module]:
         """Yields the modules of all workers."""
         for member in self.members:
@@ -167,10 +193,10 @@ class ThreadedPipeline:
             parameter.requires_grad_(requires_grad)
         return self
 
-    def zero_grad(self) -> None:
-        """Sets all gradients to None, as step() does, too."""
-        for parameter in self.parameters():
-            parameter.grad = None
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """As torch.nn.Module.zero_grad of all parameters."""
+        for member in self.members:
+            member.zero_grad(set_to_none)
 
     def train(self, mode: bool = True) -> ThreadedPipeline:
         """Sets the mode of all modules."""
