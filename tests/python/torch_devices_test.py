@@ -160,6 +160,30 @@ class Choice(unittest.TestCase):
         self.assertEqual(self.made(model, device=1).device, torch.device("far:1"))
         self.assertEqual(self.made(model, device=torch.device("far")).device, torch.device("far:0"))
 
+    def test_workers_in_threads(self):
+        """Threads take the devices in turn, or share one; the generators stay as they were."""
+        import torch
+        from torch import nn
+
+        import hetu.torch
+
+        x = torch.randn(8, 4, generator=torch.Generator().manual_seed(1))
+        found = {}
+        for device in ("cpu", "far:0", "far"):
+            torch.manual_seed(2)
+            model = [nn.Linear(4, 4), nn.Dropout(0.5), nn.Linear(4, 4)]
+            pipe = hetu.torch.Pipeline(model, nn.MSELoss(), "1f1b", 2, devices="threads:2", device=device)
+            optimizer = torch.optim.SGD(pipe.parameters(), lr=0.1)
+            before = [torch.far.get_rng_state(n) for n in (0, 1)]
+            losses = []
+            for _ in range(2):
+                losses.append(pipe.step(x, x))
+                optimizer.step()
+            self.assertTrue(all(torch.equal(torch.far.get_rng_state(n), before[n]) for n in (0, 1)), device)
+            found[device] = losses, {str(p.device) for p in pipe.parameters()}
+        self.assertEqual([losses for losses, _ in found.values()], 3 * [found["cpu"][0]])
+        self.assertEqual([places for _, places in found.values()], [{"cpu"}, {"far:0"}, {"far:0", "far:1"}])
+
     def test_recorded_instructions_are_waited_for(self):
         """Or a trace would have the times at which the host gave the work."""
         import torch

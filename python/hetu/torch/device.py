@@ -165,9 +165,9 @@ class StageDevice:
         leaves, tree = flatten(value)
         return unflatten([leaf.to(self.device) if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves], tree)
 
-    def like(self, tensor: torch.Tensor) -> torch.device:
-        """Returns the device that a tensor is on when a stage uses it."""
-        return self.device if tensor.is_meta or tensor.device.type == "cpu" else tensor.device
+    def like(self, _tensor: torch.Tensor) -> torch.device:
+        """Returns the device that a tensor is on when a stage uses it. Those of other stages may be elsewhere now."""
+        return self.device
 
     def check(self, leaves: Iterable[Any], what: str) -> None:
         """Throws ValueError if a tensor of the batch is on an accelerator other than that of the stages."""
@@ -193,13 +193,22 @@ class StageDevice:
             return
         torch.accelerator.set_device_index(self.device)  # a setting of the calling thread
         self._backwards.clear()
-        drawn = self._module.get_rng_state(self.device)
-        try:
+        with self.keeping_generator():
             yield
             if self._backwards:
                 for copy in (copy for copies in self._sums.values() for copy in copies):
                     copy.write()
                 self.synchronize()  # the next step's sums are written to the same host memory
+
+    @contextlib.contextmanager
+    def keeping_generator(self) -> Iterator[None]:
+        """Puts the device's random generator back afterwards as it was before."""
+        if self.is_host:
+            yield
+            return
+        drawn = self._module.get_rng_state(self.device)
+        try:
+            yield
         finally:
             self._module.set_rng_state(drawn, self.device)
 

@@ -124,7 +124,7 @@ class Pipeline(ModuleLike, StateOfPipeline):
         if any("I" in action for row in schedule.rows for action in row):
             keep_compiled_buffers()
         self.pieces = Pieces(model)
-        rank = local_rank(self.transport.worker, _hetu.started()[0])
+        rank = self.transport.worker if self.in_threads else local_rank(self.transport.worker, _hetu.started()[0])
         where = choose(device, self.pieces.whole.named_parameters(), rank)
         self.stage_device = StageDevice(where, schedule.rows[self.row])
         self._cut(first_pieces, tied)

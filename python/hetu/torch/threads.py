@@ -126,8 +126,11 @@ class ThreadedPipeline:
             shares.append([unflatten(leaves, tree) for leaves in cut_batch(value, rows, sizes, what)])
         drawn = torch.get_rng_state()
         try:
-            return self._do(name, [tuple(share[member.pipeline] for share in shares) for member in self.members],
-                            [named] * len(self.members))
+            with contextlib.ExitStack() as generators:
+                for member in self.members:
+                    generators.enter_context(member.stage_device.keeping_generator())
+                return self._do(name, [tuple(share[member.pipeline] for share in shares) for member in self.members],
+                                [named] * len(self.members))
         finally:
             torch.set_rng_state(drawn)
 
