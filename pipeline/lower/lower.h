@@ -24,9 +24,9 @@ OptionField staleness_field(int& staleness);
 /// Throws InvalidArgument if the schedule is lowered already, Plan if its placements make no sense.
 Schedule lower(const Schedule& schedule, const Lowering& how = {});
 
-/// Returns what lower() made the plan from: the computes of each row in their order, and the updates
-/// of an asynchronous method. A plan that isn't lowered comes back as it is. So a plan of another
-/// tool with messages of its own can be lowered for the job at hand.
+/// Returns what lower() made the plan from: the computes of each row in their order, and the
+/// updates of an asynchronous method. A plan that isn't lowered comes back as it is. So a plan of
+/// another tool with messages of its own can be lowered for the job at hand.
 Schedule without_lowering(const Schedule& schedule);
 
 }  // namespace hetu
