@@ -525,6 +525,8 @@ def _copied(stage: Stage, number: int) -> Stage:
 
 
 def _share_processor() -> None:
-    """As many threads for PyTorch as this worker's share of the processor, unless the environment says how many."""
-    if "OMP_NUM_THREADS" not in os.environ:
-        torch.set_num_threads(max(1, _hetu.machine_cores() // max(1, int(_hetu.started()[1]))))
+    """Limits PyTorch's threads to this worker's share of the processor, unless the environment says how many. A script that
+    has set fewer keeps them."""
+    share = max(1, _hetu.machine_cores() // max(1, int(_hetu.started()[1])))
+    if "OMP_NUM_THREADS" not in os.environ and torch.get_num_threads() > share:
+        torch.set_num_threads(share)
