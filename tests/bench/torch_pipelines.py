@@ -103,7 +103,8 @@ class Theirs:
         ends = [*first[1:], len(pieces.pieces)]
         self.mine = [rank] if count == 2 else [rank, 3 - rank] if method in V_SHAPED else [rank, rank + 2]
         self.count = count
-        parts = [_Part(pieces.pieces[first[s]:ends[s]], s == 0) for s in self.mine]
+        given = boundaries_of(pieces.pieces, ids)
+        parts = [_Part(pieces.pieces[first[s]:ends[s]], given[first[s]]) for s in self.mine]
         stages = [PipelineStage(part, s, count, torch.device("cpu")) for part, s in zip(parts, self.mine, strict=True)]
         self.schedule = getattr(schedules, THEIRS[method])(stages if count > 2 else stages[0], MICROS, loss_fn=loss_of)
         self.optimizer = torch.optim.AdamW([p for part in parts for p in part.parameters()], lr=1e-5, fused=True)
@@ -117,32 +118,42 @@ class Theirs:
         self.optimizer.step()
 
 
-def _Part(pieces: Any, is_first: bool) -> Any:  # noqa: N802 a class, once PyTorch is there
+def boundaries_of(pieces: Any, ids: Any) -> list[Any]:
+    """Returns the value that each piece is given, for one micro-batch."""
     import torch
 
+    values: list[Any] = [{"input_ids": ids[:ROWS // MICROS]}]
+    with torch.no_grad():
+        for piece in pieces[:-1]:
+            values.append(piece(values[-1]))
+    return values
+
+
+def _Part(pieces: Any, given: Any) -> Any:  # noqa: N802 a class, once PyTorch is there
+    import torch
+
+    from hetu.torch.values import flatten, unflatten
+
+    leaves, tree = flatten(given)
+    tensors = [n for n, leaf in enumerate(leaves) if isinstance(leaf, torch.Tensor)]
+    assert len(tensors) == 1, "PyTorch's stage is given one tensor here"
+
     class Part(torch.nn.Module):
-        """Pieces, as one that tensors go into and out of."""
+        """Pieces, as one module that takes a tensor and returns one."""
 
         def __init__(self) -> None:
             super().__init__()
             self.pieces = torch.nn.ModuleList(pieces)
 
         def forward(self, x: Any) -> Any:
-            """A tensor."""
-            value = {"input_ids": x} if is_first else x
+            """Returns the one tensor that crosses, or the logits."""
+            value = unflatten([x if n in tensors else leaf for n, leaf in enumerate(leaves)], tree)
             for piece in self.pieces:
-                if isinstance(value, torch.Tensor) and getattr(piece, "wants_dict", False):
-                    value = {"hidden": value, "attention_mask": None}
                 value = piece(value)
-            return value["hidden"] if isinstance(value, dict) else value
+            made, = (leaf for leaf in flatten(value)[0] if isinstance(leaf, torch.Tensor))
+            return made
 
-    for number, piece in enumerate(pieces):  # BERT's hand on a dict
-        piece.wants_dict = is_first is False and number == 0 and _is_bert(piece)
     return Part()
-
-
-def _is_bert(piece: Any) -> bool:
-    return any("Bert" in type(module).__name__ for module in piece.modules())
 
 
 def cuts_of(name: str) -> dict[int, list[int]]:
