@@ -10,7 +10,7 @@ from importlib.util import find_spec
 
 WHOLE = "--whole" in sys.argv
 HERE = all(find_spec(name) for name in ("torch", "transformers", "torchvision"))
-# Of models that share their code, one stands for the others without --whole.
+# Without --whole, one model stands for the others that share its code.
 LATER = ("BertForSequenceClassification", "RobertaForMaskedLM", "DistilBertForMaskedLM", "GemmaForCausalLM",
          "Gemma2ForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM")
 SAMPLE = (("GPT2LMHeadModel", "positions and mask"), ("LlamaForCausalLM", "positions and mask"),

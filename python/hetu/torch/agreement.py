@@ -1,4 +1,4 @@
-"""What the workers of a job tell each other before a step, so that a mistake is one error on all of them."""
+"""Comparisons of what workers tell each other before a step, so that a mistake is one error on all of them."""
 
 from __future__ import annotations
 

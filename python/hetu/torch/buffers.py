@@ -58,7 +58,8 @@ class _Slot:
 
 
 class Buffers:
-    """Those of one worker's stages. copies: of each model stage, over all pipelines that sum gradients."""
+    """The buffers of one worker's stages. copies: how many copies each model stage has, over all pipelines that sum
+    gradients."""
 
     def __init__(self, pieces: Pieces, own: Mapping[int, Stage], placements: Sequence[Mapping[str, Any]],
                  copies: Sequence[int], pipeline: int) -> None:

@@ -88,7 +88,7 @@ def load_dcp(pipe: Pipeline, folder: str | os.PathLike[str], optimizer: torch.op
 
 
 class _Read:
-    """What this worker reads of a checkpoint. `skipped` says what it and the model or the optimizer don't have in common."""
+    """This worker's part of a checkpoint. `skipped` says what it and the model or the optimizer don't have in common."""
 
     def __init__(self, pipe: Pipeline, folder: str | os.PathLike[str], optimizer: torch.optim.Optimizer | None) -> None:
         self.pipe, self.folder, self.optimizer = pipe, folder, optimizer

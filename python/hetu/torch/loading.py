@@ -1,4 +1,4 @@
-"""What Pipeline.load() reads. Everything is read and checked on all workers before anything changes on one of them."""
+"""Reads a checkpoint for Pipeline.load(). All workers read and check everything before anything changes on one of them."""
 
 from __future__ import annotations
 
@@ -74,8 +74,8 @@ class Checkpoint:
 
 
 class Loaded:
-    """What a worker has read of a checkpoint. `skipped` says what the model, optimizers or other objects and the checkpoint
-    don't have in common."""
+    """A worker's part of a checkpoint, as read. `skipped` says what the model, optimizers or other objects and the
+    checkpoint don't have in common."""
 
     def __init__(self, pipe: StateOfPipeline, folder: str) -> None:
         self.pipe = pipe

@@ -1,4 +1,4 @@
-"""What scripts ask of a model, of a Pipeline: modes, gradients, norms. Each worker answers for its own stages."""
+"""The names that a Pipeline shares with a module: modes, gradients, norms. Each worker answers for its own stages."""
 
 from __future__ import annotations
 

@@ -332,7 +332,7 @@ class Pipeline(ModuleLike, StateOfPipeline):
                                            loss if training else None)
             return self.forms[key]
 
-        # That no module changes the number of samples is looked at once, not for each length of a sequence.
+        # One look shows that no module changes the number of samples. It is not repeated for each length of a sequence.
         kind = (training, settings(), self.modes.text, str(batch.tree), tuple(map(kind_of, batch.inputs[0])))
         if kind in self.rows_checked:
             return [form_of(rows or 1) for rows in batch.sizes]

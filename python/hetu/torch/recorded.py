@@ -35,7 +35,7 @@ _CHEAP = frozenset("""arange ones zeros full tensor ones_like zeros_like full_li
 
 @dataclasses.dataclass
 class _Part:
-    """What one piece does for inputs of one form."""
+    """The calls of one piece for inputs of one form."""
 
     imports: list[int]
     calls: list[Call]

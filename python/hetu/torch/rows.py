@@ -21,7 +21,7 @@ Parts = list[tuple[torch.Tensor, torch.Tensor]]  # ids, and the gradient of what
 
 
 class _Step(threading.local):
-    """What backwards of this thread have found out, within collecting()."""
+    """Rows that backwards of this thread have noted, within collecting()."""
 
     came: dict[int, tuple[nn.Parameter, int, Parts]] | None = None  # by table
 

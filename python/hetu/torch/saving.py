@@ -1,5 +1,5 @@
-"""What Pipeline.save() writes. The guarantees are those of graph checkpoints and are kept by the same C++ code: a checksum
-for every tensor, one commit for all workers, and a lock on the folder.
+"""Writes a checkpoint for Pipeline.save(). The guarantees are those of graph checkpoints and are kept by the same C++ code:
+a checksum for every tensor, one commit for all workers, and a lock on the folder.
 
     FOLDER/step-00000200/manifest.json                   checksums, optimizers, schedulers
                          model.safetensors.index.json    the weights, as tools know sharded safetensors

@@ -31,7 +31,7 @@ _NAME = re.compile(r"threads:([1-9][0-9]{0,2})")
 TOGETHER = ("state_dict", "load_state_dict", "save", "load", "clip_grad_norm_", "clip_grads_with_norm_", "grad_norm",
             "record", "write_trace")
 
-# What workers do among themselves, and the one script can't do for all of them.
+# Calls that workers make among themselves, and that the one script can't make for all of them.
 APART = ("exchange", "exchanges", "together", "agreed", "run", "stop_soon", "transport", "job")
 
 
