@@ -130,13 +130,6 @@ std::vector<std::string> exchange_texts(comm::Transport& transport, const comm::
   return gather_texts(mine, transport, group, {comm::make_tag(kLookTag, 0, 0, 0, number), what});
 }
 
-std::vector<double> ModuleJob::sum(std::vector<double> values) {
-  const auto what = [] { return std::string("sums over the workers of a module"); };
-  comm::sum_f64(transport_, crew_, values.data(), values.size(),
-                {comm::make_tag(kLookTag, 0, 0, 1, sums_++), what});
-  return values;
-}
-
 void ModuleJob::record(bool on) {
   recorder_.clear();
   records_ = on;

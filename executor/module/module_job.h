@@ -50,9 +50,6 @@ class ModuleJob {
   /// change; returns everyone's sums.
   std::vector<double> run(int step, std::vector<double> scalars, bool training);
 
-  /// Sums of numbers, of which each is one worker's; every worker of the crew calls it.
-  std::vector<double> sum(std::vector<double> values);
-
   /// Starts or stops noting the instructions of training steps; forgets what was noted.
   void record(bool on);
   /// What all workers noted, beside what the plan predicts of their typical times. Every worker
@@ -74,7 +71,6 @@ class ModuleJob {
   TraceRecorder recorder_;
   bool records_ = false;
   std::int64_t origin_ns_ = 0;
-  int sums_ = 0;
 };
 
 /// The texts of a group's workers, in their order; each calls it, with the same number.

@@ -203,7 +203,6 @@ void bind_module(nb::module_& m) {
       .def("recomputed", &ModuleJob::recomputed)
       .def("run", &ModuleJob::run, nb::call_guard<nb::gil_scoped_release>(), nb::arg("step"),
            nb::arg("scalars"), nb::arg("training"), "One step; the sums of all workers' scalars.")
-      .def("sum", &ModuleJob::sum, nb::call_guard<nb::gil_scoped_release>())
       .def("record", &ModuleJob::record, nb::call_guard<nb::gil_scoped_release>())
       .def("write_trace", &ModuleJob::write_trace, nb::call_guard<nb::gil_scoped_release>());
   bind_messages(job);

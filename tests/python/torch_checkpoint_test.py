@@ -32,7 +32,7 @@ def started(action, folder, *arguments, workers=2):
 
 
 class Damage(CheckpointCase):
-    """What is on disk is what was saved, or it is refused."""
+    """Files on disk hold what was saved, or are refused."""
 
     def test_no_flipped_bit_is_loaded(self):
         """Over all files, byte by byte of equal chance; each file three times at least."""
@@ -159,7 +159,7 @@ class Commit(CheckpointCase):
         self.assertFalse(any("saving" in path.name for path in self.folder.iterdir()))
 
     def test_a_save_takes_the_place_of_the_one_before(self):
-        """Of a lower step too, as the last save is meant."""
+        """The last save counts, also if its step is lower."""
         for steps in (5, 3, 3, 9):
             pipe, optimizer = self.made(seed=2)
             pipe.steps = steps

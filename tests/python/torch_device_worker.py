@@ -330,7 +330,7 @@ def known_model(name):
 
 
 def refused():
-    """What two workers must not do; every worker has the error."""
+    """Mistakes of one of two workers; every worker gets the error."""
     worker = int(_hetu.env()["worker"])
     x = torch.ones(ROWS, WIDTH)
     cases = [

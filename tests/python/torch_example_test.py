@@ -174,7 +174,7 @@ class Example(unittest.TestCase):
             pipeline(hetu.torch.split(Reads(), at=["last"], example=x)).step(x, x)
 
     def test_errors_name_the_line(self):
-        """What can't be recorded is named by the line of the user's source."""
+        """Errors name the line of the user's source that can't be recorded."""
         import torch
         from torch import nn
 

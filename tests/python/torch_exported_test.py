@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What PyTorch has traced already under hetu.torch: torch.export's programs, and Pipes of torch.distributed.pipelining.
+"""Models that PyTorch has traced already, under hetu.torch: torch.export's programs, and Pipes of its pipelining.
 
 Skipped where PyTorch is not there (`./run torch`)."""
 

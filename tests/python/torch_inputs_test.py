@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What a step is given (losses with parameters, scalers, arrays, lists) is taken as plain PyTorch takes it, or refused.
+"""Arguments of a step (losses with parameters, scalers, arrays, lists) are taken as plain PyTorch takes them, or refused.
 
 Skipped where PyTorch is not there (`./run torch`)."""
 

@@ -7,24 +7,7 @@ from torch import nn
 
 import hetu.torch
 from hetu import _hetu
-from torch_plain import WIDTH, compare, linears, main, tied
-
-
-class Scaled(torch.autograd.Function):
-    """A product, as custom function: Python code that makes both gradients at once."""
-
-    @staticmethod
-    def forward(ctx, x, scale):
-        ctx.save_for_backward(x, scale)
-        return x * scale
-
-    @staticmethod
-    def backward(ctx, gradient):
-        x, scale = ctx.saved_tensors
-        Scaled.calls += 1
-        return gradient * scale, (gradient * x).sum(0)
-
-    calls = 0
+from torch_plain import WIDTH, Scaled, compare, linears, main, tied
 
 
 class Custom(nn.Module):

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What users change on a model between steps, and what their modules do inside, by hetu.torch beside plain PyTorch.
+"""Changes of a model between steps, and what modules do inside, by hetu.torch beside plain PyTorch.
 
 Freezing, eval() of modules, hooks, autograd.Functions, changes in place, checkpoints, buffers of copies, other settings.
 The cases are in torch_modes.py and torch_inside.py. Skipped where PyTorch is not there (`./run torch`)."""

@@ -167,7 +167,7 @@ class LooksLikeAModule(CheckpointCase):
         return pipe, whole
 
     def test_norms(self):
-        """Of every order, as clip_grad_norm_ of the whole model, to the bit."""
+        """Norms of every order are those of clip_grad_norm_ of the whole model, to the bit."""
         for dtype in (torch.float32, torch.float64):
             for norm_type in (1, 2, 3.5, math.inf):
                 pipe, whole = self.pair(dtype)

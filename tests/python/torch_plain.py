@@ -28,6 +28,23 @@ def tied():
     return pieces
 
 
+class Scaled(torch.autograd.Function):
+    """A product as a custom function: Python code that computes both gradients at once, and counts its backwards."""
+
+    @staticmethod
+    def forward(ctx, x, scale):
+        ctx.save_for_backward(x, scale)
+        return x * scale
+
+    @staticmethod
+    def backward(ctx, gradient):
+        x, scale = ctx.saved_tensors
+        Scaled.calls += 1
+        return gradient * scale, (gradient * x).flatten(0, -2).sum(0)
+
+    calls = 0
+
+
 class Plain:
     """A training in one process: the pieces one after the other, seeded as Hetu seeds them."""
 

@@ -13,24 +13,10 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 import hetu.torch
-from torch_plain import WIDTH, compare
+from torch_plain import WIDTH, Scaled, compare
 
 WORDS, LENGTH, IGNORED = 9, 3, -100
 OPTIONS = {"interleaved-1f1b": {"chunks": 2}}
-
-
-class Scaled(torch.autograd.Function):
-    """A product, with both gradients from Python."""
-
-    @staticmethod
-    def forward(ctx, x, scale):
-        ctx.save_for_backward(x, scale)
-        return x * scale
-
-    @staticmethod
-    def backward(ctx, gradient):
-        x, scale = ctx.saved_tensors
-        return gradient * scale, (gradient * x).flatten(0, -2).sum(0)
 
 
 class First(nn.Module):

@@ -28,7 +28,7 @@ def job(pipelines, models, schedules):
 
 @unittest.skipUnless(find_spec("torch"), "PyTorch is not there: ./run torch installs it")
 class Random(unittest.TestCase):
-    """What is drawn is in torch_random.py."""
+    """Compares the models that torch_random.py draws."""
 
     def test_one_pipeline(self):
         """Two workers."""

@@ -1,4 +1,4 @@
-"""What the tests of hetu.torch's checkpoints share: a folder, small trainings in one process, what a load changes."""
+"""Shared parts of the tests of hetu.torch's checkpoints: a folder, small trainings in one process, what a load changes."""
 
 import tempfile
 import unittest
@@ -22,7 +22,7 @@ def values(pipe, optimizer):
 
 
 def equal(one, other):
-    """Whether two such are the same bits."""
+    """Returns True if two such values have the same bits."""
     return set(one) == set(other) and all(torch.equal(one[name], other[name]) for name in one)
 
 

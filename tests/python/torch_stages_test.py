@@ -20,7 +20,7 @@ class Inner:
 
 @dataclasses.dataclass
 class State:
-    """What goes between the pieces of this test."""
+    """The value between two pieces of this test."""
 
     hidden: Any
     inner: Inner
