@@ -1,7 +1,7 @@
 // Preloaded into mpirun of a job on one host (python/hetu/launch/mpirun.py), whose own ports trust
-// whoever speaks Open MPI's protocols: what it would open on all interfaces, for daemons of other
-// hosts, nobody reaches, and at what it opens for its workers it hears this user alone. Nothing of
-// Hetu is linked.
+// whoever speaks Open MPI's protocols. All of them are opened on loopback. At those for daemons of
+// other hosts mpirun hears nobody, and at those for its workers this user alone. Nothing of Hetu is
+// linked.
 #include <dlfcn.h>
 #include <linux/filter.h>
 #include <netinet/in.h>
@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstdint>
 #include <cstdio>
 #include <cstring>
 
@@ -21,18 +22,20 @@ Function* next(const char* name) {
   return reinterpret_cast<Function*>(dlsym(RTLD_NEXT, name));
 }
 
-/// Puts loopback in the place of "all interfaces"; whether that was asked for.
+/// Puts loopback in the place of an address that other hosts reach. Returns whether that was "all
+/// interfaces", which Open MPI asks for where its daemons of other hosts connect. The address of
+/// one interface is where the workers of Open MPI 5 connect, which read it back from the socket.
 bool to_loopback(sockaddr_storage& address) {
   if (address.ss_family == AF_INET) {
     auto& own = reinterpret_cast<sockaddr_in&>(address);
-    const bool any = own.sin_addr.s_addr == htonl(INADDR_ANY);
-    if (any) own.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    return any;
+    const std::uint32_t given = ntohl(own.sin_addr.s_addr);
+    if (given >> IN_CLASSA_NSHIFT != IN_LOOPBACKNET) own.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    return given == INADDR_ANY;
   }
   if (address.ss_family == AF_INET6) {
     auto& own = reinterpret_cast<sockaddr_in6&>(address);
     const bool any = std::memcmp(&own.sin6_addr, &in6addr_any, sizeof in6addr_any) == 0;
-    if (any) own.sin6_addr = in6addr_loopback;
+    own.sin6_addr = in6addr_loopback;
     return any;
   }
   return false;
