@@ -55,6 +55,13 @@ class Drop(nn.Module):
         return (out, values[1]) if self.both else out
 
 
+def crossed():
+    """Two weights that the stages share, and have in different orders."""
+    pieces = [nn.Linear(WIDTH, WIDTH) for _ in range(4)]
+    pieces[3].weight, pieces[2].weight = pieces[0].weight, pieces[1].weight
+    return pieces
+
+
 def unfreezing(step, pieces):
     """Freezes the lower half, and thaws it from the top, a piece per step; at last the top is frozen."""
     for number, piece in enumerate(pieces):
@@ -76,6 +83,7 @@ def frozen():
         compare(f"LoRA {schedule} {options}", lambda: [Lora() for _ in range(4)], schedule, **rest)
         compare(f"unused {schedule} {options}", lambda: [Unused() for _ in range(4)], schedule, **rest)
     for schedule in ("1f1b", "chimera"):
+        compare(f"crossed {schedule}", crossed, schedule, exact=False)
         compare(f"tied {schedule}", tied, schedule, exact=False, change=freeze_tied, tied=[("0.weight", "3.weight")])
 
 

@@ -365,10 +365,13 @@ class Pipeline(ModuleLike, StateOfPipeline):
         for placement, stage in self.own.items():
             number = self.schedule.placements[placement]["model_stage"]
             mine = [(name, p) for name, p in self._named(stage) if p.requires_grad]
+            number_of = {id(p): numbers.get(id(p), self.numbers[name]) for name, p in mine}
+            # Two stages may have their shared parameters in different orders, and sums are over what lies at one place.
+            mine.sort(key=lambda one: number_of[id(one[1])])
             parts = [(1 + t, [(n, p) for n, p in mine if shared.get(id(p)) == t]) for t in range(len(pairs))]
             if self._copies(number) > 1:
                 parts.insert(0, (0, [(n, p) for n, p in mine if id(p) not in shared]))
-            summed = Summed(parts, {id(p): numbers.get(id(p), self.numbers[name]) for name, p in mine}, self._note_use)
+            summed = Summed(parts, number_of, self._note_use)
             memories = self.stage_device.host_sums(placement, summed.arrays)
             self.job.set_gradients(placement, number, [memory.numpy() for memory in memories], summed.parts)
             self.functions.summed[placement] = summed
