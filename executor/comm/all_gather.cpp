@@ -57,6 +57,26 @@ void sum_f64(Transport& transport, const Group& order, double* values, std::size
   }
 }
 
+// Messages of one tag arrive in the order in which they were sent, which is that of the parts.
+void gather_from_owners(Transport& transport, const Group& group,
+                        const std::vector<OwnedPart>& parts, const Exchange& exchange) {
+  check_group(transport, group);
+  std::vector<std::unique_ptr<Request>> requests;
+  for (const OwnedPart& part : parts) {
+    require(std::binary_search(group.begin(), group.end(), part.owner),
+            "worker {} owns a part, and is not in the group [{}]", part.owner,
+            fmt::join(group, ", "));
+    if (part.owner != transport.worker()) {
+      requests.push_back(transport.recv(part.owner, exchange.tag, part.data, part.bytes));
+      continue;
+    }
+    for (const int member : group)
+      if (member != part.owner)
+        requests.push_back(transport.send(member, exchange.tag, part.data, part.bytes));
+  }
+  for (const auto& request : requests) transport.wait(*request, exchange.what);
+}
+
 Gathered gather_bytes(Transport& transport, const void* mine, std::size_t bytes,
                       const Exchange& exchange) {
   return gather_bytes(transport, everyone(transport), mine, bytes, exchange);

@@ -21,6 +21,12 @@ void check_order(const Transport& transport, Group order) {
   check_group(transport, order);
 }
 
+void check_dtype(DType dtype) {
+  if (dtype != DType::Float32 && dtype != DType::Float64)
+    fail(Code::Unsupported, "sums over workers are of float32 or float64, got {}",
+         dtype_name(dtype));
+}
+
 template <class From, class To>
 void convert(const std::byte* from, std::byte* to, std::int64_t count) {
   const From* x = reinterpret_cast<const From*>(from);
@@ -69,24 +75,41 @@ Group everyone(const Transport& transport) {
   return all;
 }
 
+// As even as can be.
+std::vector<Slice> even_slices(std::int64_t count, std::size_t members) {
+  const auto n = static_cast<std::int64_t>(members);
+  std::vector<Slice> slices;
+  for (std::int64_t m = 0; m < n; ++m)
+    slices.push_back({count * m / n, count * (m + 1) / n - count * m / n});
+  return slices;
+}
+
 // Member j owns slice j of the data. Every member sends each owner its piece (phase 0); the owner
-// adds the pieces in member order and sends the sum to all (phase 1). Where they travel rounded, a
-// copy of the data in two bytes an element is what is sent and received.
+// adds the pieces in member order and, unless it is a reduce-scatter, sends the sum to all (phase
+// 1). Where they travel rounded, a copy of the data in two bytes an element is what is sent and
+// received.
 class Sum {
  public:
-  Sum(Transport& transport, const Group& group, DType dtype, void* data, std::int64_t count,
-      bool rounds)
+  struct How {
+    bool rounds = false;    // pieces and sums travel in two bytes an element
+    bool scatters = false;  // nobody gets the sums of another member's slice
+  };
+
+  Sum(Transport& transport, const Group& group, DType dtype, void* data, std::vector<Slice> slices,
+      How how)
       : transport_(transport),
         group_(group),
         dtype_(dtype),
-        rounds_(rounds),
+        rounds_(how.rounds),
+        scatters_(how.scatters),
         size_(dtype_bytes(dtype)),
-        wire_size_(rounds ? dtype_bytes(DType::BFloat16) : size_),
+        wire_size_(how.rounds ? dtype_bytes(DType::BFloat16) : size_),
         data_(static_cast<std::byte*>(data)),
-        count_(count),
+        slices_(std::move(slices)),
         peers_(group.size()) {
     me_ = std::find(group.begin(), group.end(), transport.worker()) - group.begin();
-    finished_ = group.size() == 1 || count == 0;
+    for (const Slice& slice : slices_) count_ += slice.count;
+    finished_ = group.size() == 1 || count_ == 0;
     if (finished_) finished_ns_ = now_ns();
   }
 
@@ -116,14 +139,14 @@ class Sum {
   // Goes as far as the messages that are here allow.
   void advance() {
     if (!added_ && all_done(&Peer::piece_in)) add_own_slice();
-    for (std::size_t p = 0; p < group_.size(); ++p) {
+    for (std::size_t p = 0; p < group_.size() && !scatters_; ++p) {
       Peer& peer = peers_[p];
       // The result lands where the piece was sent from: not before that send is done.
       if (p == me_ || slice_bytes(p) == 0 || peer.sum_in || !peer.piece_out->done()) continue;
       peer.sum_in =
           transport_.recv(group_[p], second_phase(tag_), sent_slice(p), slice_bytes(p), signal_);
     }
-    if (added_ && all_done(&Peer::piece_out) && all_here(&Peer::sum_in) &&
+    if (added_ && all_done(&Peer::piece_out) && (scatters_ || all_here(&Peer::sum_in)) &&
         all_done(&Peer::sum_in) && all_done(&Peer::sum_out)) {
       for (std::size_t p = 0; rounds_ && p < group_.size(); ++p)
         if (p != me_) convert<BFloat16, float>(sent_slice(p), slice(p), slice_count(p));
@@ -167,13 +190,8 @@ class Sum {
     RequestPtr piece_out, piece_in, sum_out, sum_in;
   };
 
-  std::int64_t begin_of(std::size_t member) const {
-    return count_ * static_cast<std::int64_t>(member) / static_cast<std::int64_t>(group_.size());
-  }
-  std::byte* slice(std::size_t member) const { return data_ + begin_of(member) * size_; }
-  std::int64_t slice_count(std::size_t member) const {
-    return begin_of(member + 1) - begin_of(member);
-  }
+  std::byte* slice(std::size_t member) const { return data_ + slices_[member].begin * size_; }
+  std::int64_t slice_count(std::size_t member) const { return slices_[member].count; }
   // As it travels.
   std::size_t slice_bytes(std::size_t member) const {
     return static_cast<std::size_t>(slice_count(member) * wire_size_);
@@ -184,7 +202,7 @@ class Sum {
   }
   std::byte* sent_slice(std::size_t member) {
     if (!rounds_) return slice(member);
-    return scratch_.data() + pieces_bytes() + begin_of(member) * wire_size_;
+    return scratch_.data() + pieces_bytes() + slices_[member].begin * wire_size_;
   }
   std::byte* piece_of(std::size_t member) {
     return scratch_.data() + slice_bytes(me_) * (member < me_ ? member : member - 1);
@@ -217,6 +235,7 @@ class Sum {
     } else {
       add_pieces<float, float>(pieces, me_, slice(me_), count);
     }
+    if (scatters_) return;
     for (std::size_t p = 0; p < group_.size(); ++p) {
       if (p == me_) continue;
       peers_[p].sum_out = transport_.send(group_[p], second_phase(tag_), sent_slice(me_),
@@ -227,10 +246,11 @@ class Sum {
   Transport& transport_;
   Group group_;
   DType dtype_;
-  bool rounds_;
+  bool rounds_, scatters_;
   std::int64_t size_, wire_size_;  // of an element here, and of one that travels
   std::byte* data_;
-  std::int64_t count_;
+  std::vector<Slice> slices_;  // by member
+  std::int64_t count_ = 0;     // of all slices
   std::size_t me_ = 0;
   std::vector<std::byte> scratch_;  // before peers_: their receives point into it
   std::vector<Peer> peers_;
@@ -273,6 +293,10 @@ struct Reducer::Impl {
     return buffer;
   }
 
+  // Returns the pointer of a sum's owner.
+  static std::shared_ptr<Sum> start(const std::shared_ptr<Impl>& impl, std::shared_ptr<Sum> sum,
+                                    Tag tag);
+
   void withdraw(const std::shared_ptr<Sum>& sum) {
     const std::lock_guard lock(mutex);
     std::erase(active, sum);
@@ -313,29 +337,48 @@ Reducer::~Reducer() {
 std::shared_ptr<Sum> Reducer::start_sum(const Group& group, DType dtype, void* data,
                                         std::int64_t count, Tag tag, DType wire) {
   check_order(impl_->transport, group);
-  if (dtype != DType::Float32 && dtype != DType::Float64)
-    fail(Code::Unsupported, "sums over workers are of float32 or float64, got {}",
-         dtype_name(dtype));
+  check_dtype(dtype);
   const bool rounds = wire == DType::BFloat16;
   if (wire != DType::Float32 && !(rounds && dtype == DType::Float32))
     fail(Code::Unsupported, "sums of {} over workers do not travel as {}", dtype_name(dtype),
          dtype_name(wire));
-  auto sum = std::make_shared<Sum>(impl_->transport, group, dtype, data, count, rounds);
+  return Impl::start(
+      impl_,
+      std::make_shared<Sum>(impl_->transport, group, dtype, data, even_slices(count, group.size()),
+                            Sum::How{rounds, false}),
+      tag);
+}
+
+std::shared_ptr<Sum> Reducer::start_scatter(const Group& group, DType dtype, void* data,
+                                            const std::vector<Slice>& slices, Tag tag) {
+  check_order(impl_->transport, group);
+  check_dtype(dtype);
+  require(slices.size() == group.size(), "{} slices for a group of {} workers", slices.size(),
+          group.size());
+  return Impl::start(
+      impl_,
+      std::make_shared<Sum>(impl_->transport, group, dtype, data, slices, Sum::How{false, true}),
+      tag);
+}
+
+std::shared_ptr<Sum> Reducer::Impl::start(const std::shared_ptr<Impl>& impl,
+                                          std::shared_ptr<Sum> sum, Tag tag) {
   if (sum->finished()) return sum;
+  const Group& group = sum->group();
   {
-    const std::lock_guard lock(impl_->mutex);
-    for (const auto& [worker, why] : impl_->lost) {
+    const std::lock_guard lock(impl->mutex);
+    for (const auto& [worker, why] : impl->lost) {
       if (std::find(group.begin(), group.end(), worker) == group.end()) continue;
       sum->abandon(why);
       return sum;
     }
-    sum->start(impl_->scratch(sum->scratch_bytes()), tag, &impl_->signal);
-    impl_->active.push_back(sum);
+    sum->start(impl->scratch(sum->scratch_bytes()), tag, &impl->signal);
+    impl->active.push_back(sum);
   }
-  impl_->ring(false);
+  impl->ring(false);
   // An error passes its owner's wait, and then the owner of the data.
   Sum* const raw = sum.get();
-  return {raw, [impl = impl_, own = std::move(sum)](Sum*) { impl->withdraw(own); }};
+  return {raw, [impl, own = std::move(sum)](Sum*) { impl->withdraw(own); }};
 }
 
 std::int64_t Reducer::wait(Sum& sum, What what) {

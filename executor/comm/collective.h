@@ -22,8 +22,13 @@ void check_group(const Transport& transport, const Group& group);
 /// All workers of the job.
 Group everyone(const Transport& transport);
 
-/// An all-reduce under way; made by Reducer::start_sum.
+/// An all-reduce or a reduce-scatter under way; made by a Reducer.
 class Sum;
+
+/// `count` elements, from the element `begin` on.
+struct Slice {
+  std::int64_t begin = 0, count = 0;
+};
 
 /// Runs the all-reduces of one worker beside its compute, on a thread of its own. Sums advance as
 /// their pieces arrive, so members may start them in different orders; each (group, tag) must be
@@ -47,6 +52,13 @@ class Reducer {
   /// BFloat16.
   std::shared_ptr<Sum> start_sum(const Group& group, DType dtype, void* data, std::int64_t count,
                                  Tag tag, DType wire = DType::Float32);
+
+  /// Starts a reduce-scatter: as start_sum, but each member gets only the sums of its own slice,
+  /// with the same bits. `slices` has the slice of each member, in the order of `group`. No two
+  /// slices overlap, and elements in no slice are not sent. What lies outside of the own slice
+  /// stays as it was. Moves (g - 1) / g of the bytes per member.
+  std::shared_ptr<Sum> start_scatter(const Group& group, DType dtype, void* data,
+                                     const std::vector<Slice>& slices, Tag tag);
 
   /// Sleeps until the sum stands in `data`; returns now_ns() of that moment. Throws Timeout and
   /// Comm like Transport::wait, naming the peer that is missing.
@@ -76,6 +88,19 @@ struct Exchange {
 void all_gather_bytes(Transport& transport, const Group& group,
                       const std::vector<std::size_t>& bytes_of, const void* mine, void* all,
                       const Exchange& exchange);
+
+/// Memory that all members of a group have alike. `owner` is the member whose bytes count.
+struct OwnedPart {
+  int owner = 0;
+  void* data = nullptr;
+  std::size_t bytes = 0;
+};
+
+/// Every member gets the bytes of each part's owner. All members call it with as many parts, of the
+/// same owners and lengths. Straight from the owner to each other member, all parts at once.
+/// Blocks.
+void gather_from_owners(Transport& transport, const Group& group,
+                        const std::vector<OwnedPart>& parts, const Exchange& exchange);
 
 /// What the workers of a job gave, one after another.
 struct Gathered {

@@ -252,6 +252,71 @@ TEST_P(Sums, MayTravelInTwoBytes) {
   });
 }
 
+// A reduce-scatter has the bits of the whole sum in the own slice, and leaves the rest alone.
+// Slices are of any length, in any order, and one member has none.
+TEST_P(Sums, ScatterToTheMembersThatOwnThem) {
+  const auto [workers, count] = GetParam();
+  std::vector<Slice> slices;
+  std::int64_t at = 0;
+  for (int w = workers - 1; w >= 0; --w) {
+    const std::int64_t length = w == 1 ? 0 : w == 0 ? count - at : (count - at) / 2;
+    slices.insert(slices.begin(), Slice{at, length});
+    at += length;
+  }
+  on_workers(workers, quick(60), [&, n = count, p = workers](Transport& t) {
+    Group group(p);
+    std::iota(group.begin(), group.end(), 0);
+    Reducer reducer(t);
+    std::vector<float> data(n), whole(n);
+    for (std::int64_t i = 0; i < n; ++i) data[i] = whole[i] = element(t.worker(), i);
+    std::vector<float> expected = data;
+    const auto sum =
+        reducer.start_sum(group, DType::Float32, whole.data(), n, make_tag(9, 0, 0, 0, 0));
+    const auto scattered =
+        reducer.start_scatter(group, DType::Float32, data.data(), slices, make_tag(9, 1, 0, 0, 0));
+    reducer.wait(*sum, "a sum");
+    reducer.wait(*scattered, "a scattered sum");
+    const Slice own = slices[t.worker()];
+    std::copy_n(whole.begin() + own.begin, own.count, expected.begin() + own.begin);
+    EXPECT_EQ(data, expected);
+  });
+}
+
+TEST(SumsAtOnce, ScatterNeedsASliceForEachMember) {
+  auto transports = make_inproc(2, quick(0.2));
+  Reducer reducer(*transports[0]);
+  std::vector<float> data(10);
+  EXPECT_THAT(
+      [&] {
+        reducer.start_scatter({0, 1}, DType::Float32, data.data(), {{0, 10}}, 3);
+      },
+      ThrowsMessage<Error>(HasSubstr("1 slices for a group of 2 workers")));
+}
+
+// Parts of several owners, some of them empty, in a group that is not the whole job.
+TEST(Parts, ComeFromTheirOwners) {
+  on_workers(4, quick(20), [](Transport& t) {
+    const Group group{0, 2, 3};
+    if (t.worker() == 1) return;
+    for (int round = 0; round < 3; ++round) {
+      std::vector<std::vector<int>> held;
+      std::vector<OwnedPart> parts;
+      for (int i = 0; i < 7; ++i) {
+        const int owner = group[i % 3];
+        const std::size_t length = i == 3 ? 0 : 1000 * i * i + 1;
+        held.emplace_back(length, t.worker() == owner ? 100 * round + i : -1);
+        parts.push_back({owner, held.back().data(), length * sizeof(int)});
+      }
+      gather_from_owners(t, group, parts, {make_tag(9, 0, 0, 0, round), "parts"});
+      for (int i = 0; i < 7; ++i)
+        EXPECT_EQ(held[i], std::vector<int>(held[i].size(), 100 * round + i));
+    }
+    int x = 0;
+    EXPECT_THROW(gather_from_owners(t, group, {{1, &x, sizeof x}}, {make_tag(9, 0, 0, 0, 9), "x"}),
+                 Error);
+  });
+}
+
 // Overlapping groups, each member starting its sums in an order of its own.
 TEST(SumsAtOnce, MayStartInAnyOrder) {
   const std::vector<Group> groups = {{0, 1, 2, 3}, {0, 2}, {1, 3}, {0, 3}, {1, 2, 3}, {2, 3}};
