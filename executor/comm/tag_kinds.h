@@ -24,5 +24,6 @@ inline constexpr int kShortTag = 56;      ///< how many rows a step has, which m
 inline constexpr int kLookTag = 57;       ///< weights and gradients by name, for whoever asks
 inline constexpr int kDriftTag = 58;      ///< times of a cycle of K-FAC's work
 inline constexpr int kNcclTag = 59;       ///< how communicators of NCCL begin
+inline constexpr int kOwnerTag = 60;      ///< weights of a module, from the workers that own them
 
 }  // namespace hetu

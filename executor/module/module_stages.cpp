@@ -178,7 +178,7 @@ Bucket ModuleStages::bucket(int stage, int bucket) {
   const ModuleGradient& g = gradients_.at(stage).second.at(static_cast<std::size_t>(bucket));
   for (Shared& shared : shared_)
     if (shared.holders[shared.lead].gradient.data == g.data) join(shared);
-  return {g.dtype, g.data, g.count};
+  return {g.dtype, g.data, g.count, {}, {}, g.owners};
 }
 
 }  // namespace hetu

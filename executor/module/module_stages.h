@@ -25,6 +25,7 @@ struct ModuleGradient {
   DType dtype = DType::Float32;
   void* data = nullptr;
   std::int64_t count = 0;
+  std::vector<OwnedElements> owners = {};  ///< as in Bucket
 };
 
 class ModuleStages final : public Stages {

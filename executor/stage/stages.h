@@ -23,6 +23,12 @@ struct Buffer {
   Event ready = {};
 };
 
+/// Elements of a bucket whose sums only one worker needs.
+struct OwnedElements {
+  int worker = 0;
+  std::int64_t count = 0;
+};
+
 /// One gradient bucket where messages lie: `count` elements of `dtype`, summed in place over the
 /// group.
 struct Bucket {
@@ -31,6 +37,9 @@ struct Bucket {
   std::int64_t count = 0;
   Event ready = {};
   TouchedRows rows = {};  ///< with bits: a table of which these rows hold something
+  /// With entries: each worker of the group gets the sums of its own elements only. They lie one
+  /// after another, a worker's all together. Empty: all get all sums.
+  std::vector<OwnedElements> owners = {};
 };
 
 /// What one worker knows of a step: of a synchronous plan all of it, of another one what its own

@@ -3,7 +3,25 @@
 #include <algorithm>
 #include <utility>
 
+#include "graph/base/error.h"
+
 namespace hetu {
+namespace {
+
+std::vector<comm::Slice> slices_of(const comm::Group& group,
+                                   const std::vector<OwnedElements>& owners) {
+  std::vector<comm::Slice> slices(group.size());
+  std::int64_t at = 0;
+  for (const OwnedElements& owned : owners) {
+    const auto member = std::find(group.begin(), group.end(), owned.worker);
+    HETU_ASSERT(member != group.end());
+    slices[static_cast<std::size_t>(member - group.begin())] = {at, owned.count};
+    at += owned.count;
+  }
+  return slices;
+}
+
+}  // namespace
 
 void AllReduce::follow(const Row& row) {
   Reductions found;
@@ -54,7 +72,10 @@ void AllReduce::start_sum(Reduction& reduction, std::size_t k) {
   bucket.ready.wait();
   const std::int64_t count =
       how_.one_element ? std::min<std::int64_t>(1, bucket.count) : bucket.count;
-  if (bucket.rows.bits != nullptr && !how_.one_element)
+  if (!bucket.owners.empty())
+    reduction.sums[k].whole = reducer_.start_scatter(action.group, bucket.dtype, bucket.data,
+                                                     slices_of(action.group, bucket.owners), tag);
+  else if (bucket.rows.bits != nullptr && !how_.one_element)
     reduction.sums[k].rows = std::make_shared<RowSum>(transport_, action.group, bucket, tag);
   else
     reduction.sums[k].whole =

@@ -6,6 +6,8 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
+#include "executor/comm/collective.h"
+#include "executor/comm/tag_kinds.h"
 #include "executor/module/module_average.h"
 #include "executor/module/module_job.h"
 #include "graph/base/error.h"
@@ -62,9 +64,11 @@ struct Compute {
   }
 };
 
+using Owners = std::vector<std::pair<int, std::int64_t>>;  // worker, elements
+
 void set_gradients(ModuleJob& job, int placement, int model_stage,
                    const std::vector<nb::ndarray<nb::device::cpu, nb::c_contig>>& arrays,
-                   const std::vector<int>& parts) {
+                   const std::vector<int>& parts, const std::vector<Owners>& owners) {
   std::vector<ModuleGradient> out;
   for (std::size_t i = 0; i < arrays.size(); ++i) {
     const bool single = arrays[i].dtype() == nb::dtype<float>();
@@ -72,6 +76,7 @@ void set_gradients(ModuleJob& job, int placement, int model_stage,
             "gradients that are summed are float32 or float64");
     out.push_back({parts.at(i), single ? DType::Float32 : DType::Float64, arrays[i].data(),
                    static_cast<std::int64_t>(arrays[i].size())});
+    for (const auto& [worker, count] : owners.at(i)) out.back().owners.push_back({worker, count});
   }
   job.set_gradients(placement, model_stage, std::move(out));
 }
@@ -103,6 +108,19 @@ std::vector<int> balanced_cut(const std::vector<double>& seconds,
   return *cut;
 }
 
+using Bytes = nb::ndarray<std::uint8_t, nb::device::cpu, nb::c_contig>;
+
+void gather_from_owners(comm::Transport& links, const comm::Group& group,
+                        const std::vector<int>& owners, const std::vector<Bytes>& arrays,
+                        int number, const std::string& what) {
+  std::vector<comm::OwnedPart> parts;
+  for (std::size_t i = 0; i < arrays.size(); ++i)
+    parts.push_back({owners.at(i), arrays[i].data(), arrays[i].size()});
+  const nb::gil_scoped_release free;
+  comm::gather_from_owners(links, group, parts,
+                           {comm::make_tag(kOwnerTag, 0, 0, 0, number), [&] { return what; }});
+}
+
 nb::list bytes_of(const std::vector<std::string>& texts) {
   nb::list out;
   for (const std::string& text : texts) out.append(nb::bytes(text.data(), text.size()));
@@ -125,10 +143,10 @@ void bind_messages(nb::class_<ModuleJob>& job) {
              return array_of(j.stages().take(key_of(kind, placement, part, micro)));
            })
       .def("set_gradients", &set_gradients, nb::arg("placement"), nb::arg("model_stage"),
-           nb::arg("arrays"), nb::arg("parts"),
+           nb::arg("arrays"), nb::arg("parts"), nb::arg("owners"),
            "Sets the arrays of a placement's gradient, which must exist until they are set again, "
-           "and "
-           "the part of each.")
+           "the part of each, and which worker needs the sums of how many of its elements; no "
+           "owners: all need all.")
       .def("set_scalar", [](ModuleJob& j, std::size_t index, double value) {
         j.stages().scalars().at(index) = value;
       });
@@ -228,6 +246,10 @@ void bind_module(nb::module_& m) {
       "The bytes of a group's workers, in its order, which ascends; each of them calls it, with "
       "the "
       "same number.");
+  m.def("gather_from_owners", &gather_from_owners, nb::arg("links"), nb::arg("group"),
+        nb::arg("owners"), nb::arg("arrays"), nb::arg("number"), nb::arg("what"),
+        "Gives each array the bytes that its owner has. All workers of the group call it, with the "
+        "same number; `what` names the wait in errors.");
   bind_average(m);
 }
 

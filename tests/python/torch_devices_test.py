@@ -49,7 +49,8 @@ class Devices(unittest.TestCase):
     @unittest.skipIf(WHOLE, "a sample of --whole")
     def test_sample(self):
         """Six schedules, recompute, buffers, several tensors over a boundary, a tie, two pipelines, generators, autocast
-        with a scaler, checkpoints to and from the CPU, cuts, traces, Varuna's names, what is refused, a forgotten wait."""
+        with a scaler, checkpoints to and from the CPU, cuts, traces, Varuna's names, divided optimizer states, what is
+        refused, a forgotten wait."""
         cases = [*(f"residual {schedule} 1" for schedule in SIX), "residual varuna 1", "norms 1f1b 1", "forked zb-h1 1",
                  "tied zb-v 1", "residual 1f1b 2"]
         with tempfile.TemporaryDirectory() as folder:
@@ -57,10 +58,11 @@ class Devices(unittest.TestCase):
                 Path(folder, name).mkdir()
             printed = job(2, [*cases, "keeps: residual 1f1b 1", f"mixed: 1f1b bfloat16 {folder}/saved",
                               f"mixed: zb-h1 float16 {folder}/saved", f"traced: residual {folder}",
-                              f"varuna: {folder}/varuna", "refused", "forgets: forked 1f1b 1"])
+                              f"varuna: {folder}/varuna", "shards: 1f1b", "shards: chimera", "refused",
+                              "forgets: forked 1f1b 1"])
             events = json.loads(Path(folder, "trace.json").read_text())["traceEvents"]
         self.expect(printed, cases, ("far:0", "far:1"))
-        for line, count in (("KEPT", 2), ("LOADED", 4), ("TRACED", 2), ("VARUNA", 2), ("REFUSED", 4)):
+        for line, count in (("KEPT", 2), ("LOADED", 4), ("TRACED", 2), ("VARUNA", 2), ("SHARDS", 4), ("REFUSED", 4)):
             self.assertEqual(printed.count(f"{line}: "), count, printed)
         self.assertEqual(len(re.findall(r"MIXED .*: worker \d \[(\(True, True\), ){3}True\]", printed)), 4, printed)
         self.assertIn("worker 0 on far:0, worker 1 on far:1; activations and sums of gradients go through pinned host "

@@ -29,7 +29,7 @@ class Exchanges:
     def __init__(self, transport: Any, crew: Sequence[int]) -> None:
         self.transport, self.crew = transport, list(crew)
         self.call: tuple[str, str] | None = None  # the call, where the stack doesn't show it
-        self.counts: dict[int, int] = {}  # by the number of workers: pipelines that average take different numbers of steps
+        self.counts: dict[tuple[int, ...], int] = {}  # of exchanges, by their workers
 
     def exchange(self, mine: bytes, workers: Sequence[int] | None = None) -> list[bytes]:
         """Returns what each of these workers gives, in their order; all workers without a list. Throws RuntimeError on
@@ -44,8 +44,13 @@ class Exchanges:
         return [text.partition(b"\n")[2] for text in texts]
 
     def _gather(self, mine: bytes, group: list[int]) -> list[bytes]:
-        number = self.counts[len(group)] = self.counts.get(len(group), 0) + 1
-        return list(_hetu.exchange_bytes(self.transport, group, mine, number))
+        return list(_hetu.exchange_bytes(self.transport, group, mine, self.next_number(group)))
+
+    def next_number(self, group: Sequence[int]) -> int:
+        """Returns the number of the next exchange between these workers, which is the same on each of them. Each group
+        counts by itself, because a worker takes part in exchanges of several groups."""
+        number = self.counts[tuple(group)] = self.counts.get(tuple(group), 0) + 1
+        return number
 
     def _check(self, texts: Sequence[bytes], group: Sequence[int]) -> None:
         calls = [json.loads(text.partition(b"\n")[0]) for text in texts]

@@ -37,13 +37,16 @@ def save_dcp(pipe: Pipeline, folder: str | os.PathLike[str], optimizer: torch.op
     has the first copy of. Several workers need torch's own group, with their numbers as ranks:
     torch.distributed.init_process_group("gloo", …) before it. Throws RuntimeError without one."""
     pipe.check_one("save_dcp")
+    pipe.begin_states()
     _check_group(pipe)
     own: dict[str, Any] = {"steps": pipe.steps}
     for names, tensor in pipe.own_tensors(first_copies=True):
         own.setdefault("model", {}).update({name: tensor.detach() for name in names})
-        if optimizer is not None and optimizer.state.get(tensor):
-            own.setdefault("optimizer", {}).setdefault("state", {})[names[0]] = dict(optimizer.state[tensor])
     if optimizer is not None:
+        saved = pipe.states_saved_here()
+        for tensor, state in optimizer.state.items():
+            if id(tensor) in saved and state:
+                own.setdefault("optimizer", {}).setdefault("state", {})[saved[id(tensor)]] = dict(state)
         own.setdefault("optimizer", {})["param_groups"] = _groups(pipe, optimizer)
     with _alone_if_so():
         _dcp().save(own, checkpoint_id=folder)
@@ -74,6 +77,7 @@ def load_dcp(pipe: Pipeline, folder: str | os.PathLike[str], optimizer: torch.op
     Throws OSError on all workers, before anything is changed, if it can't be read or doesn't fit. The format has no
     checksums of tensors."""
     pipe.check_one("load_dcp")
+    pipe.begin_states()
 
     def read() -> _Read:
         found = _Read(pipe, folder, optimizer)
@@ -140,7 +144,8 @@ class _Read:
         held = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
         for known, tensor in self.pipe.own_tensors(first_copies=False):
             for path, flat in self.paths.items():
-                if path[:3] == (*STATE, known[0]) and len(path) == 4 and id(tensor) in held:
+                is_state = path[:3] == (*STATE, known[0]) and len(path) == 4
+                if is_state and id(tensor) in held and self.pipe.keeps_state(tensor):
                     self._want_state(flat, tensor, str(path[3]))
 
     def _want_state(self, flat: str, tensor: torch.Tensor, key: str) -> None:
@@ -166,6 +171,7 @@ class _Read:
             for tensor, name in self.weights:
                 tensor.copy_(self.wanted[name])
         if self.optimizer is not None:
+            self.pipe.adopt(self.optimizer)
             for flat, places in self.states.items():
                 for tensor, key in places:
                     self.optimizer.state[tensor][key] = optimizer_value(self.optimizer, tensor, key, self.wanted[flat])

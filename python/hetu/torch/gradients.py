@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 import torch
 
 from hetu.torch.rows import user_hooks
+from hetu.torch.shards import Shards
 
 BUCKET_BYTES = 8 << 20
 
@@ -28,12 +29,15 @@ class Summed:
     """The gradients of a placement that are summed with others: part 0 over copies of its stage, 1 + t over tied pair t.
 
     numbers: a number for each parameter, by identity, the same on all workers and for both parameters of a tied pair.
-    note_use: called with that number once in a step, where a backward here has added to the gradient."""
+    note_use: called with that number once in a step, where a backward here has added to the gradient.
+    shards: says which worker gets the sum of which parameter; None: all workers get all sums."""
 
     def __init__(self, parts: Sequence[tuple[int, Sequence[tuple[str, torch.nn.Parameter]]]], numbers: Mapping[int, int],
-                 note_use: Callable[[int], None]) -> None:
+                 note_use: Callable[[int], None], shards: Shards | None = None) -> None:
         self.arrays: list[torch.Tensor] = []
         self.parts: list[int] = []
+        self.owners: list[list[tuple[int, int]]] = []  # by array: workers, and how many of its elements each owns
+        self.shards = shards
         self.views: list[_View] = []
         self.unused: list[_View] = []  # in the present step, so far
         self.note_use = note_use
@@ -43,6 +47,12 @@ class Summed:
 
     def _add(self, part: int, parameters: Sequence[tuple[str, torch.nn.Parameter]], numbers: Mapping[int, int]) -> None:
         first = parameters[0][1]
+        owned: dict[int, int] = {}
+        if self.shards:
+            parameters = sorted(parameters, key=lambda one: (self._owner(one[1]), numbers[id(one[1])]))
+            for _, parameter in parameters:
+                owned[self._owner(parameter)] = owned.get(self._owner(parameter), 0) + parameter.numel()
+        self.owners.append(list(owned.items()))
         memory = torch.zeros(sum(p.numel() for _, p in parameters), dtype=first.dtype, device=first.device)
         at = 0
         for name, parameter in parameters:
@@ -52,6 +62,11 @@ class Summed:
             at += parameter.numel()
         self.arrays.append(memory)
         self.parts.append(part)
+
+    def _owner(self, parameter: torch.nn.Parameter) -> int:
+        owner = self.shards.owner_of(parameter) if self.shards else None
+        assert owner is not None, "a sum over copies of a parameter that has one copy"
+        return owner
 
     def begin(self) -> None:
         """Begins a step with empty sums. Throws ValueError: a hook would see part of a sum."""
@@ -71,10 +86,10 @@ class Summed:
         self.unused = [one for one in self.unused if one.memory._version == one.version]
 
     def end(self, uses: Sequence[float]) -> None:
-        """Ends a step: a parameter that no copy has used has no gradient, as in plain PyTorch. uses: by number, how many
-        workers have added to a gradient."""
+        """Ends a step: a parameter that no copy has used has no gradient, as in plain PyTorch. Nor has one that another
+        worker owns. uses: by number, how many workers have added to a gradient."""
         for one in self.views:
-            if not uses[one.number]:
+            if not uses[one.number] or (self.shards and not self.shards.keeps(one.parameter)):
                 one.parameter.grad = None
 
 

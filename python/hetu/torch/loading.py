@@ -112,6 +112,7 @@ class Loaded:
         self.weights.clear()
         for optimizer, state in self.optimizers:
             optimizer.load_state_dict(state)
+            self.pipe.adopt(optimizer)
             _keep_dtypes(optimizer, state["state"])
         for one, state in self.more:
             one.load_state_dict(state)
@@ -181,7 +182,8 @@ class Loaded:
             options = decode(there["options"], self._no_tensor)
             groups.append({**options, "params": list(range(number, number + len(group["params"])))})
             for parameter in group["params"]:
-                state = self._parameter_state(names[id(parameter)], prefix, saved["values"])
+                name = names[id(parameter)]
+                state = self._parameter_state(name, prefix, saved["values"]) if self.pipe.keeps_state(parameter) else {}
                 if state:
                     states[number] = state
                 number += 1
@@ -242,6 +244,7 @@ def load(pipe: StateOfPipeline, folder: str | os.PathLike[str], given: optimizer
          more: Mapping[str, Any]) -> list[str]:
     """Pipeline.load."""
     pipe.check_one("load")
+    pipe.begin_states()
     place = os.path.abspath(folder)
 
     def begin() -> tuple[dict[str, torch.optim.Optimizer], str]:

@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 from hetu.torch.cuts import Pieces, Stage
+from hetu.torch.shards import Shards
 from hetu.torch.ties import Tie
 
 Self = TypeVar("Self", bound="ModuleLike")
@@ -24,6 +25,7 @@ class ModuleLike:
     schedule: Any
     pipeline: int
     averages: Any
+    shards: Shards | None
     stage_device: Any
     sum: Callable[[Sequence[float]], list[float]]
 
@@ -110,15 +112,11 @@ class ModuleLike:
         order = {name: n for n, (name, _) in enumerate(whole)}
         norms, there = [0.0] * len(order), [0.0] * len(order)
         narrow = 0.0  # gradients of another dtype than float64
-        seconds = {id(tie.copies[1]) for tie in self.ties}
-        for placement, stage in self.own.items():
-            if (self.pipeline and not self.averages) or self.schedule.placements[placement]["replica"]:
-                continue
-            for name, parameter in self._named(stage):
-                if parameter.grad is not None and id(parameter) not in seconds:
-                    norms[order[name]] = float(torch.linalg.vector_norm(parameter.grad, norm_type))
-                    there[order[name]] = 1.0
-                    narrow += parameter.grad.dtype != torch.float64
+        for name, parameter in self._counted():
+            if parameter.grad is not None:
+                norms[order[name]] = float(torch.linalg.vector_norm(parameter.grad, norm_type))
+                there[order[name]] = 1.0
+                narrow += parameter.grad.dtype != torch.float64
         *sums, narrow = self.sum([*norms, *there, narrow])
         own = [norm for norm, is_there in zip(sums[:len(order)], sums[len(order):], strict=True) if is_there]
         if not own:
@@ -129,6 +127,18 @@ class ModuleLike:
             raise RuntimeError(f"the norm of order {norm_type} of the gradients is {float(total)}, and error_if_nonfinite "
                                f"is set. Gradients are not clipped")
         return total
+
+    def _counted(self) -> Iterator[tuple[str, nn.Parameter]]:
+        """Yields the parameters of the model whose gradients this worker counts, so that each counts once: on the worker
+        that has its first copy, or that owns it."""
+        seconds = {id(tie.copies[1]) for tie in self.ties}
+        for placement, stage in self.own.items():
+            is_first = (not self.pipeline or self.averages) and not self.schedule.placements[placement]["replica"]
+            for name, parameter in self._named(stage):
+                if self.shards and self.shards.keeps(parameter):
+                    yield self.shards.name_of(parameter, name), parameter
+                elif not self.shards and is_first and id(parameter) not in seconds:
+                    yield name, parameter
 
     # ---- what can't be ----
 

@@ -38,6 +38,7 @@ from hetu.torch.modes import Modes, autocast_devices, check_gradients_enabled, s
 from hetu.torch.module_like import ModuleLike
 from hetu.torch.outputs import Outputs, mean_metrics
 from hetu.torch.scaler import scale_of
+from hetu.torch.shards import Shards
 from hetu.torch.split_backward import keep_compiled_buffers
 from hetu.torch.state import StateOfPipeline
 from hetu.torch.step_loss import NOTHING, StepLoss
@@ -72,6 +73,8 @@ class Pipeline(ModuleLike, StateOfPipeline):
     averaging: a hetu.averaging.Averaging, or the name of its method: pipelines do not sum gradients, but make their own
     updates and average weights in groups of whoever is there; see run().
     first_pieces: with which piece each stage begins; None: as many pieces for each as can be.
+    shard_optimizer: whether workers with copies of a stage divide the optimizer's states among themselves (ZeRO-1). Each
+    has the gradients and states of its shard, and the optimizer's step() updates the weights of all copies.
     tied: pairs of names of parameters that shall be one; a parameter that is one object in two stages is found by itself.
     seed: of dropout and the like; see hetu.torch.seed_of.
     devices: "threads:N" makes N workers that are threads of this process, for notebooks; without heturun.
@@ -92,9 +95,9 @@ class Pipeline(ModuleLike, StateOfPipeline):
     def __init__(self, model: Any, loss: Callable[[Any, Any], torch.Tensor] | None = None, schedule: Any = "1f1b",
                  micro_batches: int = 4, *, pipelines: int = 1, averaging: Any = None,
                  loss_weight: Callable[..., Any] | None = None, loss_reduction: str | None = None,
-                 check_loss_every: int = 100, check_batches: bool = True, first_pieces: Sequence[int] | None = None,
-                 tied: Sequence[tuple[str, str]] = (), seed: int = 0, device: Any = None, devices: Any = None,
-                 **options: Any) -> None:
+                 check_loss_every: int = 100, check_batches: bool = True, shard_optimizer: bool = False,
+                 first_pieces: Sequence[int] | None = None, tied: Sequence[tuple[str, str]] = (), seed: int = 0,
+                 device: Any = None, devices: Any = None, **options: Any) -> None:
         self.transport = leave.transport(_hetu.env()["worker"]) if devices is None else devices
         self.in_threads = devices is not None
         self.turns: contextlib.AbstractContextManager[Any] = contextlib.nullcontext()
@@ -145,6 +148,7 @@ class Pipeline(ModuleLike, StateOfPipeline):
         self.trained: tuple[bool, ...] | None = None  # requires_grad of parameters() when gradients were last laid out
         names = self.pieces.whole.named_parameters(remove_duplicate=False)
         self.numbers = {name: number for number, (name, _) in enumerate(names)}
+        self.shards = Shards(self) if shard_optimizer else None
         self.steps = 0
         self.folders: dict[str, Any] = {}  # locks of folders that were saved into; None but on worker 0
         self.stepper = threading.get_ident()
@@ -291,6 +295,8 @@ class Pipeline(ModuleLike, StateOfPipeline):
         if training:
             _add_gradients(to_add)
         self.steps += training
+        if self.shards and training:
+            self.shards.is_pending = True
         outputs = kept.share(self._in_pipeline, forms, batch.sizes, self.device) if kept is not None else None
         self.under_way = before if self.averages else ""
         return loss, outputs
@@ -371,9 +377,10 @@ class Pipeline(ModuleLike, StateOfPipeline):
             parts = [(1 + t, [(n, p) for n, p in mine if shared.get(id(p)) == t]) for t in range(len(pairs))]
             if self._copies(number) > 1:
                 parts.insert(0, (0, [(n, p) for n, p in mine if id(p) not in shared]))
-            summed = Summed(parts, number_of, self._note_use)
+            summed = Summed(parts, number_of, self._note_use, self.shards)
             memories = self.stage_device.host_sums(placement, summed.arrays)
-            self.job.set_gradients(placement, number, [memory.numpy() for memory in memories], summed.parts)
+            self.job.set_gradients(placement, number, [memory.numpy() for memory in memories], summed.parts,
+                                   summed.owners)
             self.functions.summed[placement] = summed
         self.summed = list(self.functions.summed.values())
 
@@ -397,11 +404,14 @@ class Pipeline(ModuleLike, StateOfPipeline):
                         "accumulate": scale[1]},
                 "pipeline": {"tensors": batch.forms(), "samples": batch.sizes,
                              "checksums": batch.checksums() if self.check_batches else [], "weights": list(weights)},
-                "modes": self.modes.read(), "buffers": self.buffer_copies.changed()}
+                "modes": self.modes.read(), "buffers": self.buffer_copies.changed(),
+                "copies": self.shards.checksums() if self.shards and not scale[1] else None}
         begins = [json.loads(text) for text in self.exchange(json.dumps(mine).encode(), self.crew)]
         agreement.check_same(begins, self.crew, self.width, batch)
         self.modes.take(self.crew, [begin["modes"] for begin in begins])
         self.buffer_copies.join([begin["buffers"] for begin in begins], lambda mine: self.exchange(mine, self.crew))
+        if self.shards:
+            self.shards.check_copies(begin["copies"] for begin in begins)
         total = agreement.total_weight(begins, self.width, self.loss.rule)
         if total == 0:
             raise ValueError(NOTHING)
@@ -417,6 +427,7 @@ class Pipeline(ModuleLike, StateOfPipeline):
     def _begin_gradients(self, accumulate: bool) -> tuple[int, list[tuple[nn.Parameter, torch.Tensor]]]:
         """Forgets the gradients of the step before, unless they accumulate. Returns how many numbers say whether
         parameters have got one, and the gradients that are to be added after the step."""
+        self.begin_states()
         parameters = list(self.parameters())
         trained = tuple(parameter.requires_grad for parameter in parameters)
         if trained != self.trained:

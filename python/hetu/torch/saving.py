@@ -41,12 +41,11 @@ class Saved:
         self.more: dict[str, Any] = {}
         self.sums: dict[str, int] = {}  # checksums of tensors that all workers have alike
         self.optimizers = optimizer_states.describe(pipe, optimizers)
-        firsts = list(pipe.own_tensors(first_copies=True))
-        for names, tensor in firsts:
+        for names, tensor in pipe.own_tensors(first_copies=True):
             for name in names:
                 self._add(self.weights, name, "", tensor)
         for name, one in optimizers.items():
-            self._add_optimizer(name, one, {id(tensor): names[0] for names, tensor in firsts})
+            self._add_optimizer(name, one, pipe.states_saved_here())
         for name, one in more.items():
             self._add_more(name, one, optimizers)
 
@@ -62,7 +61,8 @@ class Saved:
     def _add_optimizer(self, name: str, optimizer: torch.optim.Optimizer, names: Mapping[int, str]) -> None:
         prefix, values = optimizer_states.prefix_of(name), {}
         parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
-        states = optimizer.state_dict()["state"]
+        with self.pipe.own_states_only():
+            states = optimizer.state_dict()["state"]
         for number, parameter in enumerate(parameters):
             if id(parameter) not in names or number not in states:
                 continue
@@ -144,6 +144,7 @@ def save(pipe: StateOfPipeline, folder: str | os.PathLike[str], given: optimizer
          more: Mapping[str, Any]) -> None:
     """Pipeline.save."""
     pipe.check_one("save")
+    pipe.begin_states()
     saved = pipe.together(lambda: Saved(pipe, optimizer_states.by_name(given), more), ValueError)
     texts = [text.decode() for text in pipe.exchange(saved.text().encode())]
     run, index = pipe.together(lambda: merge(pipe, texts), ValueError)

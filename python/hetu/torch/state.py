@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import os
 from collections.abc import Callable, Iterator, Mapping, Set
@@ -13,6 +14,7 @@ from torch import nn
 from hetu.torch import loading, saving
 from hetu.torch.cuts import Pieces, Stage
 from hetu.torch.optimizer_states import Optimizers
+from hetu.torch.shards import Shards
 from hetu.torch.ties import Tie
 
 Result = TypeVar("Result")
@@ -53,11 +55,15 @@ class StateOfPipeline:
     steps: int
     folders: dict[str, Any]
     averages: Any = None
+    shards: Shards | None = None
 
     def check_one(self, what: str) -> None:
-        """Throws RuntimeError where the pipelines are not one model now."""
+        """Throws RuntimeError where the pipelines are not one model now, and ValueError where copies of a parameter that
+        are sent from their owners have drifted apart."""
         if self.averages:
             self.averages.check_one(what)
+        if self.shards:
+            self.shards.check_now()
 
     def remember_names(self) -> None:
         """Notes by place what this worker's parameters and kept buffers are called. A module may put another tensor into the
@@ -92,6 +98,32 @@ class StateOfPipeline:
         for place, tensor in self._placed(first_copies):
             if not (place.is_second and first_copies):
                 yield place.names, tensor
+
+    def begin_states(self) -> None:
+        """Chooses the workers that keep the optimizer's states, before they are saved or loaded. Every worker calls it."""
+        if self.shards:
+            self.shards.assign()
+
+    def adopt(self, optimizer: torch.optim.Optimizer) -> None:
+        """Notes that an optimizer may have the states of this worker's shard only."""
+        if self.shards:
+            self.shards.adopt(optimizer)
+
+    def keeps_state(self, tensor: torch.Tensor) -> bool:
+        """Returns whether the optimizer's states of a parameter are on this worker, for this object."""
+        return self.shards is None or self.shards.keeps(tensor)
+
+    @contextlib.contextmanager
+    def own_states_only(self) -> Iterator[None]:
+        """Inside, state_dict() of an optimizer returns the states that this worker keeps, without asking others."""
+        with self.shards.without_gathering() if self.shards else contextlib.nullcontext():
+            yield
+
+    def states_saved_here(self) -> dict[int, str]:
+        """Returns the names, by identity, of parameters whose optimizer states this worker saves, of all workers that have
+        them."""
+        named = self.own_tensors(first_copies=self.shards is None)
+        return {id(tensor): names[0] for names, tensor in named if self.keeps_state(tensor)}
 
     def state_dict(self) -> dict[str, torch.Tensor]:
         """That of the unsplit model, on every worker; every worker calls it. Buffers are those of the first pipeline."""

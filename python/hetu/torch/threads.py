@@ -24,6 +24,8 @@ from torch import nn
 from hetu import _hetu
 from hetu.process.turn import Turn
 from hetu.torch.modes import Follower, autocast_devices, check_gradients_enabled
+from hetu.torch.optimizer_hooks import complete_states
+from hetu.torch.shards import ThreadedShards
 from hetu.torch.values import cut_batch, flatten, rows_of, unflatten
 
 _NAME = re.compile(r"threads:([1-9][0-9]{0,2})")
@@ -63,6 +65,8 @@ class ThreadedPipeline:
         turns = threading.RLock()
         for member in self.members:
             member.turns = member.functions.turns = turns
+        shards = [member.shards for member in self.members if member.shards]
+        self.joint_shards = ThreadedShards(shards) if shards else None
         self.followers: list[Follower] = []
         self._share()
         for name in TOGETHER:
@@ -141,6 +145,9 @@ class ThreadedPipeline:
                           [{key: parts.of(value, number, ids) for key, value in named.items()}
                            for number, ids in enumerate(own)])
         parts.join()
+        if self.joint_shards:
+            for optimizer, _ in parts.made:
+                complete_states(optimizer, self.joint_shards)
         return result
 
     def _do(self, name: str, given: list[tuple[Any, ...]], named: list[dict[str, Any]]) -> Any:

@@ -1,0 +1,66 @@
+"""The messages in which weights travel from their owners to the other copies: small parameters together, large ones straight
+from and into their own memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+if TYPE_CHECKING:
+    from hetu.torch.device import StageDevice
+    from hetu.torch.shards import Copied
+
+MESSAGE_BYTES = 8 << 20
+
+
+def messages(copied: Sequence[Copied]) -> Iterator[list[Copied]]:
+    """Groups parameters of one owner and type into messages. A large parameter has a message of its own."""
+    open_messages: dict[Any, tuple[list[Copied], int]] = {}
+    for one in copied:
+        size = one.held[0].numel() * one.held[0].element_size()
+        if size >= MESSAGE_BYTES // 4:
+            yield [one]
+            continue
+        key = one.owner, one.held[0].dtype  # of one type, so that each lies as its type demands
+        part, filled = open_messages.get(key, ([], 0))
+        part.append(one)
+        open_messages[key] = part, filled + size
+        if filled + size >= MESSAGE_BYTES:
+            del open_messages[key]
+            yield part
+    yield from (part for part, _ in open_messages.values())
+
+
+class Message:
+    """Parameters of one owner in host memory: the memory of a parameter itself where it may be, else a copy."""
+
+    def __init__(self, copied: Sequence[Copied], worker: int, device: StageDevice) -> None:
+        self.parameters = [one.held[0] for one in copied]
+        assert copied[0].owner is not None
+        self.owner, self.worker, self.device = copied[0].owner, worker, device
+        first = self.parameters[0]
+        self.is_copy = len(copied) > 1 or not device.is_host or not first.is_contiguous()
+        if not self.is_copy:
+            self.memory = _bytes_of(first)
+        elif self.owner == worker:
+            self.memory = device.to_host(torch.cat([_bytes_of(parameter) for parameter in self.parameters]))
+        else:
+            size = sum(parameter.numel() * parameter.element_size() for parameter in self.parameters)
+            self.memory = torch.empty(size, dtype=torch.uint8)
+
+    def end(self) -> None:
+        """Takes what has come."""
+        if not self.is_copy or self.owner == self.worker:
+            return
+        memory, at = self.device.from_host(self.memory), 0
+        with torch.no_grad():
+            for parameter in self.parameters:
+                size = parameter.numel() * parameter.element_size()
+                parameter.copy_(memory[at:at + size].view(parameter.dtype).view(parameter.shape))
+                at += size
+
+
+def _bytes_of(parameter: torch.Tensor) -> torch.Tensor:
+    return parameter.detach().reshape(-1).view(torch.uint8)

@@ -1,0 +1,343 @@
+"""Optimizer states that copies of a stage divide among themselves: Pipeline(shard_optimizer=True), known as ZeRO-1.
+
+A parameter that several workers hold has one owner among them. Three things differ from a training without shards:
+
+1. The plan's sums of gradients become reduce-scatters: each worker gets the sums of the parameters that it owns, and no
+   others. The order of additions is the same, so the bits are the same.
+2. After step(), .grad is None for parameters of other owners. An optimizer passes over such parameters: it neither changes
+   them nor makes states for them.
+3. After the optimizer's step() a hook of torch.optim sends each parameter from its owner to the other copies. So all copies
+   have the same weights whenever the script can look at them.
+
+Whole parameters are owned, because some optimizers, such as Muon, need whole matrices.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import io
+import json
+import weakref
+import zlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from hetu import _hetu
+from hetu.torch.device import optimizer_value
+from hetu.torch.optimizer_hooks import check_state, complete_states, watch
+from hetu.torch.owner_messages import Message, messages
+
+if TYPE_CHECKING:
+    from hetu.torch.calls import Exchanges
+    from hetu.torch.device import StageDevice
+    from hetu.torch.pipeline import Pipeline
+
+
+@dataclasses.dataclass
+class Copied:
+    """A parameter with several copies."""
+
+    name: str  # that of the first copy, if two stages share it
+    number: int  # in the order of the model
+    workers: tuple[int, ...]  # those that hold a copy, ascending
+    held: list[torch.nn.Parameter]  # the copies on this worker; the first one is updated if this worker is the owner
+    owner: int | None = None
+
+
+class Shards:
+    """One worker's part."""
+
+    def __init__(self, pipe: Pipeline) -> None:
+        """Finds the parameters with several copies. Throws ValueError if there are none, or if pipelines average weights."""
+        if pipe.averages:
+            raise ValueError("shard_optimizer: pipelines that average weights make updates of their own, so each needs all "
+                             "states; leave shard_optimizer= or averaging= out")
+        if not pipe.ties and pipe.pipelines == 1 and len(pipe.schedule.placements) == len(pipe.stages):
+            raise ValueError("shard_optimizer: there is one copy of each stage, so there is nobody to share the states "
+                             "with; say pipelines=2 or more, or leave shard_optimizer= out")
+        self.worker: int = pipe.transport.worker
+        self.transport: Any = pipe.transport
+        self.exchanges: Exchanges = pipe.exchanges
+        self.device: StageDevice = pipe.stage_device
+        self.by_id: dict[int, Copied] = {}
+        self.groups: dict[tuple[int, ...], list[Copied]] = {}  # by the workers that hold a copy
+        self._find(pipe)
+        self.is_assigned = False
+        self.is_pending = False  # there are gradients that no optimizer has used yet
+        self.gathers_states = True
+        self.adopted: weakref.WeakSet[torch.optim.Optimizer] = weakref.WeakSet()
+        self.has_optimizer = not pipe.in_threads  # threads have one optimizer for all workers
+        if self.has_optimizer:
+            watch(self)
+
+    def _find(self, pipe: Pipeline) -> None:
+        placements = pipe.schedule.placements
+        holders: dict[int, set[int]] = {}  # by model stage
+        for placement in placements:
+            holders.setdefault(placement["model_stage"], set()).update(
+                pipeline * pipe.width + placement["workers"][0] for pipeline in range(pipe.pipelines))
+        tied = {id(copy): tie for tie in pipe.ties for copy in tie.copies}
+        found: dict[str, Copied] = {}
+        for placement, stage in pipe.own.items():
+            for parameter in stage.parameters():
+                tie = tied.get(id(parameter))
+                stages = tie.stages if tie else (placements[placement]["model_stage"],)
+                name = tie.names[0] if tie else pipe.pieces.names[id(parameter)]
+                workers = tuple(sorted(set().union(*(holders[one] for one in stages))))
+                one = found.setdefault(name, Copied(name, pipe.numbers[name], workers, []))
+                if all(parameter is not other for other in one.held):
+                    one.held.append(parameter)
+        for one in sorted(found.values(), key=lambda one: one.number):
+            if len(one.workers) > 1 or len(one.held) > 1:
+                self.groups.setdefault(one.workers, []).append(one)
+                self.by_id.update({id(parameter): one for parameter in one.held})
+        self.groups = dict(sorted(self.groups.items()))  # in one order on all workers: none waits in a circle
+
+    # ---- owners ----
+
+    def assign(self) -> None:
+        """Chooses the owner of each parameter, once: each worker gets about as many elements as the others, of those that
+        are trained now and of those that are frozen. Every worker calls it. Throws ValueError if copies of a parameter
+        differ in requires_grad."""
+        if self.is_assigned:
+            return
+        self.is_assigned = True
+        flags = {one.name: one.held[0].requires_grad for one in self.copied()}
+        known: dict[str, tuple[int, bool]] = {}
+        for worker, text in enumerate(self.exchanges.exchange(json.dumps(flags).encode())):
+            for name, flag in json.loads(text).items():
+                other, first = known.setdefault(name, (worker, flag))
+                if first != flag:
+                    raise ValueError(f"'{name}' has requires_grad={first} on worker {other} and {flag} on worker {worker}: "
+                                     f"set it on all workers that hold a copy")
+        for workers, copied in self.groups.items():
+            loads = dict.fromkeys(workers, 0)
+            for is_trained in (True, False):
+                chosen = [one for one in copied if one.held[0].requires_grad == is_trained]
+                for one in sorted(chosen, key=lambda one: (-one.held[0].numel(), one.number)):
+                    one.owner = min(workers, key=lambda worker: (loads[worker], worker))
+                    loads[one.owner] += one.held[0].numel()
+
+    def owner_of(self, parameter: torch.nn.Parameter) -> int | None:
+        """Returns the worker that owns a parameter of this worker's stages; None if there is one copy only."""
+        one = self.by_id.get(id(parameter))
+        return one.owner if one else None
+
+    def keeps(self, parameter: torch.Tensor) -> bool:
+        """Returns whether this worker updates the parameter and keeps its states in this object."""
+        one = self.by_id.get(id(parameter))
+        return one is None or (one.owner == self.worker and one.held[0] is parameter)
+
+    def name_of(self, parameter: torch.Tensor, name: str) -> str:
+        """Returns the name of a parameter's first copy, `name` if there is one copy only."""
+        one = self.by_id.get(id(parameter))
+        return one.name if one else name
+
+    def copied(self) -> Iterator[Copied]:
+        """Yields the parameters of this worker that have several copies."""
+        for copied in self.groups.values():
+            yield from copied
+
+    # ---- the hooks of an optimizer ----
+
+    def has_parameters_of(self, optimizer: torch.optim.Optimizer) -> bool:
+        """Returns whether the optimizer holds a parameter with several copies."""
+        return any(id(parameter) in self.by_id for group in optimizer.param_groups for parameter in group["params"])
+
+    def after_step(self, optimizer: torch.optim.Optimizer) -> None:
+        """Gives all copies the weights that their owners have updated. Every worker with a copy calls it. Throws
+        ValueError if the optimizers of these workers don't fit together."""
+        check_state(optimizer)
+        self.adopt(optimizer)
+        self.drop_states(optimizer)
+        self.is_pending = False
+        group_of = {id(p): number for number, group in enumerate(optimizer.param_groups) for p in group["params"]}
+        for workers, copied in self.groups.items():
+            held = [one for one in copied if any(id(parameter) in group_of for parameter in one.held)]
+            check_all_copies(held, group_of)
+            if held:
+                self._gather(workers, self._compare(optimizer, workers, held, group_of))
+        with torch.no_grad():
+            for one in self.copied():
+                if len(one.held) > 1 and id(one.held[0]) in group_of:
+                    for parameter in one.held[1:]:
+                        parameter.copy_(one.held[0])
+
+    def _compare(self, optimizer: torch.optim.Optimizer, workers: tuple[int, ...], copied: Sequence[Copied],
+                 group_of: Mapping[int, int]) -> list[Copied]:
+        """Checks that all workers have the same optimizer. Returns the parameters that their owners may have changed."""
+        groups = [[one.number, group_of.get(id(one.held[0]))] for one in copied]
+        own = [one for one in copied if one.owner == self.worker]
+        mine = {"class": type(optimizer).__name__, "groups": zlib.crc32(json.dumps(groups).encode()),
+                "options": [_options(group) for group in optimizer.param_groups],
+                "changed": "".join("01"[one.held[0].requires_grad or one.held[0].grad is not None] for one in own)}
+        texts = [json.loads(text) for text in self.exchanges.exchange(json.dumps(mine).encode(), workers)]
+        for worker, other in zip(workers, texts, strict=True):
+            for what, said in (("class", "is of another class"), ("groups", "has other parameters or groups"),
+                               ("options", "has other options")):
+                if other[what] != texts[0][what]:
+                    raise ValueError(f"shard_optimizer: the optimizer of worker {worker} {said} than that of worker "
+                                     f"{workers[0]}, which holds copies of the same parameters: make the same on all "
+                                     f"workers. An optimizer that combines the gradients of all parameters needs "
+                                     f"shard_optimizer=False")
+        changed = {worker: iter(text["changed"]) for worker, text in zip(workers, texts, strict=True)}
+        return [one for one in copied if next(changed[one.owner]) == "1"]  # type: ignore[index]
+
+    def _gather(self, workers: tuple[int, ...], copied: Sequence[Copied]) -> None:
+        """Sends parameters from their owners to the other workers."""
+        if len(workers) == 1:
+            return
+        parts = [Message(part, self.worker, self.device) for part in messages(copied)]
+        what = f"weights of '{copied[0].name}' and others from their owners, after step() of an optimizer" if copied else ""
+        _hetu.gather_from_owners(self.transport, list(workers), [part.owner for part in parts],
+                                 [part.memory.numpy() for part in parts], self.exchanges.next_number(workers), what)
+        for part in parts:
+            part.end()
+
+    # ---- states ----
+
+    def adopt(self, optimizer: torch.optim.Optimizer) -> None:
+        """Makes state_dict() of an optimizer complete, which has part of the states here."""
+        if self.has_optimizer:
+            complete_states(optimizer, self)
+
+    @contextlib.contextmanager
+    def without_gathering(self) -> Iterator[None]:
+        """Inside, state_dict() of an optimizer has the states of this worker only."""
+        self.gathers_states = False
+        try:
+            yield
+        finally:
+            self.gathers_states = True
+
+    def drop_states(self, optimizer: torch.optim.Optimizer) -> None:
+        """Drops states of parameters that another worker owns: those that an optimizer makes in its constructor, and
+        those of a state_dict() that was loaded."""
+        for group in optimizer.param_groups:
+            for parameter in group["params"]:
+                if not self.keeps(parameter):
+                    optimizer.state.pop(parameter, None)
+
+    def complete(self, optimizer: torch.optim.Optimizer, state: dict[str, Any]) -> None:
+        """Adds to an optimizer's state_dict() the states that other workers keep. Every worker with a copy calls it."""
+        if not self.gathers_states:
+            return
+        number_of = {id(p): n for n, p in enumerate(p for group in optimizer.param_groups for p in group["params"])}
+        states = state["state"]
+        for workers, copied in self.groups.items():
+            held = [one for one in copied if any(id(parameter) in number_of for parameter in one.held)]
+            if not held:
+                continue
+            mine = {one.number: states[number_of[id(one.held[0])]] for one in held
+                    if one.owner == self.worker and number_of.get(id(one.held[0])) in states}
+            found: dict[int, Any] = {}
+            for text in self.exchanges.exchange(_packed(mine), workers):
+                found.update(torch.load(io.BytesIO(text), map_location="cpu", weights_only=False))
+            for one in held:
+                if one.number in found:
+                    for parameter in one.held:
+                        if id(parameter) in number_of:
+                            states.setdefault(number_of[id(parameter)], _placed(optimizer, parameter, found[one.number]))
+        state["state"] = dict(sorted(states.items()))
+
+    # ---- copies that drift apart ----
+
+    def checksums(self) -> dict[str, list[int]] | None:
+        """Returns checksums of copied parameters, if no optimizer has used the last gradients: a script may have changed
+        weights by itself."""
+        if not self.is_pending:
+            return None
+        return {one.name: [zlib.crc32(p.detach().cpu().contiguous().view(torch.uint8).numpy().tobytes()) for p in one.held]
+                for one in self.copied() if one.held[0].requires_grad}
+
+    def check_copies(self, sums: Iterable[Mapping[str, list[int]] | None]) -> None:
+        """Checks that all copies are alike, by the checksums() of all workers. Throws ValueError."""
+        first: dict[str, tuple[int, int]] = {}
+        for worker, one in enumerate(sums):
+            for name, found in (one or {}).items():
+                for value in found:
+                    known = first.setdefault(name, (worker, value))
+                    if known[1] != value:
+                        raise ValueError(f"'{name}' has other values on worker {worker} than on worker {known[0]}. With "
+                                         f"shard_optimizer=True a worker has gradients of its own shard only, and weights "
+                                         f"are sent to the other copies after step() of a torch.optim.Optimizer: change "
+                                         f"weights by one, or on all workers alike")
+
+    def check_now(self) -> None:
+        """Checks the same; every worker calls it."""
+        texts = self.exchanges.exchange(json.dumps(self.checksums()).encode())
+        self.check_copies(json.loads(text) for text in texts)
+
+
+class ThreadedShards:
+    """The parts of all workers of a process, whose parameters one optimizer holds."""
+
+    def __init__(self, parts: Sequence[Shards]) -> None:
+        self.parts = parts
+        self.adopted: weakref.WeakSet[torch.optim.Optimizer] = weakref.WeakSet()
+        watch(self)
+
+    def has_parameters_of(self, optimizer: torch.optim.Optimizer) -> bool:
+        """Returns whether the optimizer holds a parameter with several copies."""
+        return any(part.has_parameters_of(optimizer) for part in self.parts)
+
+    def after_step(self, optimizer: torch.optim.Optimizer) -> None:
+        """Gives all copies the weights that their owners have updated."""
+        check_state(optimizer)
+        complete_states(optimizer, self)
+        owners = self._owners()
+        held = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
+        for part in self.parts:
+            part.is_pending = False
+            for group in optimizer.param_groups:
+                for parameter in group["params"]:
+                    if not part.keeps(parameter):
+                        optimizer.state.pop(parameter, None)
+            for one in part.copied():
+                first = owners[one.name].held[0] if one.name in owners else one.held[0]
+                with torch.no_grad():
+                    for parameter in one.held:
+                        if parameter is not first and id(first) in held:
+                            parameter.copy_(first)
+
+
+    def _owners(self) -> dict[str, Copied]:
+        return {one.name: one for part in self.parts for one in part.copied() if one.owner == part.worker}
+
+    def complete(self, optimizer: torch.optim.Optimizer, state: dict[str, Any]) -> None:
+        """Adds to an optimizer's state_dict() copies of what the owners of parameters keep."""
+        number_of = {id(p): n for n, p in enumerate(p for group in optimizer.param_groups for p in group["params"])}
+        owners, states = self._owners(), state["state"]
+        for one in (one for part in self.parts for one in part.copied() if one.name in owners):
+            found = states.get(number_of.get(id(owners[one.name].held[0])))
+            for parameter in one.held if found is not None else ():
+                if id(parameter) in number_of:
+                    states.setdefault(number_of[id(parameter)], _placed(optimizer, parameter, found))
+        state["state"] = dict(sorted(states.items()))
+
+
+def check_all_copies(copied: Iterable[Copied], group_of: Mapping[int, int]) -> None:
+    """Throws ValueError where an optimizer has one of two copies of a parameter on this worker."""
+    for one in copied:
+        if any(id(parameter) not in group_of for parameter in one.held):
+            raise ValueError(f"shard_optimizer: this worker has {len(one.held)} copies of '{one.name}', and the optimizer "
+                             f"does not have all of them: give it those of pipe.parameters()")
+
+
+def _options(group: Mapping[str, Any]) -> str:
+    options = {key: value for key, value in group.items() if key not in ("params", "param_names")}
+    return json.dumps(options, sort_keys=True,
+                      default=lambda value: value.tolist() if isinstance(value, torch.Tensor) else type(value).__name__)
+
+
+def _packed(value: Any) -> bytes:
+    out = io.BytesIO()
+    torch.save(value, out)
+    return out.getvalue()
+
+
+def _placed(optimizer: torch.optim.Optimizer, parameter: torch.Tensor, state: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: optimizer_value(optimizer, parameter, key, value) for key, value in state.items()}

@@ -1,0 +1,431 @@
+"""Workers of torch_zero_test.py: trainings whose optimizer states are divided among workers, beside the same trainings with
+all states on each.
+
+torch_zero.py FOLDER CASE...: prints "PASSED <case>!" for each case on each worker."""
+
+import copy
+import io
+import math
+import sys
+import traceback
+from pathlib import Path
+
+import torch
+from torch import nn
+
+import hetu.torch
+from hetu import _hetu
+
+FOLDER = sys.argv[1] if len(sys.argv) > 1 else ""
+WIDTH, ROWS, MICROS = 6, 10, 4
+
+
+class Sometimes(nn.Module):
+    """A layer of which one part is not used in some steps, and another part never."""
+
+    def __init__(self):
+        super().__init__()
+        self.always, self.some, self.never = (nn.Linear(WIDTH, WIDTH) for _ in range(3))
+        self.uses_some = True
+
+    def forward(self, x):
+        x = torch.tanh(self.always(x))
+        return x + self.some(x) if self.uses_some else x
+
+
+def plain():
+    """Layers of several sizes, with dropout, which no worker can own evenly."""
+    return [nn.Sequential(nn.Linear(WIDTH, WIDTH * k), nn.Tanh(), nn.Linear(WIDTH * k, WIDTH), nn.Dropout(0.1))
+            for k in (1, 3, 2, 4)]
+
+
+def partly():
+    """Layers with parameters that have no gradient in some steps, and a frozen one."""
+    made = [nn.Linear(WIDTH, WIDTH), Sometimes(), nn.Linear(WIDTH, WIDTH), nn.Linear(WIDTH, WIDTH)]
+    made[2].requires_grad_(False)
+    return made
+
+
+def change(step, pieces):
+    """What the script changes between steps: a part that is unused, layers that are thawed and frozen."""
+    pieces[1].uses_some = step % 2 == 0
+    pieces[2].requires_grad_(step > 1)
+    pieces[3].requires_grad_(step != 2)
+
+
+def tied():
+    """A weight of the first and the last piece, and one of the middle two."""
+    made = [nn.Linear(WIDTH, WIDTH) for _ in range(4)]
+    made[3].weight, made[2].weight = made[0].weight, made[1].weight
+    return made
+
+
+def adamw(parameters):
+    return {"rule": torch.optim.AdamW(parameters, lr=0.02, weight_decay=0.1)}
+
+
+def sgd(parameters):
+    return {"rule": torch.optim.SGD(parameters, lr=0.05, momentum=0.9, nesterov=True, weight_decay=0.1)}
+
+
+def adagrad(parameters):
+    """Makes its states in the constructor."""
+    return {"rule": torch.optim.Adagrad(parameters, lr=0.05)}
+
+
+def adafactor(parameters):
+    """Keeps the rows and columns of matrices."""
+    return {"rule": torch.optim.Adafactor(parameters, lr=0.05)}
+
+
+def several(parameters):
+    """Matrices by an optimizer that needs whole ones, the rest in two groups of another one."""
+    parameters = list(parameters)
+    matrices = [p for p in parameters if p.dim() == 2]
+    rest = [p for p in parameters if p.dim() != 2]
+    muon = getattr(torch.optim, "Muon", torch.optim.NAdam)
+    return {"muon": muon(matrices, lr=0.02),
+            "adamw": torch.optim.AdamW([{"params": rest[::2], "weight_decay": 0.0}, {"params": rest[1::2], "lr": 0.01}])}
+
+
+class Training:
+    """A Pipeline and its optimizers."""
+
+    def __init__(self, make, rule, schedule, shard, dtype=torch.float32, micros=MICROS, **options):
+        torch.manual_seed(1)
+        self.pieces = [piece.to(dtype) for piece in make()]
+        self.pipe = hetu.torch.Pipeline(self.pieces, nn.MSELoss(), schedule, micros, shard_optimizer=shard, **options)
+        self.rules = rule(self.pipe.parameters())
+        self.dtype = dtype
+
+    def batch(self, step):
+        draw = torch.Generator().manual_seed(step)
+        x, y = torch.randn(2, self.pipe.pipelines, ROWS, WIDTH, generator=draw, dtype=self.dtype)
+        return x[self.pipe.pipeline], y[self.pipe.pipeline]
+
+    def step(self, step, clip=None):
+        """One step; the numbers that the script sees."""
+        out = [self.pipe.step(*self.batch(step))]
+        if clip:
+            out.append(float(self.pipe.clip_grad_norm_(0.1, clip)))
+        for rule in self.rules.values():
+            rule.step()
+        return out
+
+    def states(self):
+        """The states of all workers by parameter name, optimizer and key; of copies, those of whoever keeps one."""
+        names = {id(p): self.first_name(n) for n, p in self.pipe.named_parameters()}
+        mine = {(names[id(p)], name, key): value.cpu() if isinstance(value, torch.Tensor) else value
+                for name, rule in self.rules.items() for p, state in rule.state.items() for key, value in state.items()}
+        found = {}
+        packed = io.BytesIO()
+        torch.save(mine, packed)
+        for text in self.pipe.exchange(packed.getvalue()):
+            found |= torch.load(io.BytesIO(text), weights_only=False)
+        return found
+
+    def first_name(self, name):
+        """The name of a tied parameter's first copy."""
+        return {tie.names[1]: tie.names[0] for tie in self.pipe.ties}.get(name, name)
+
+    def elements(self):
+        """The elements of this worker's states, without counts of steps."""
+        return sum(value.numel() for rule in self.rules.values() for state in rule.state.values()
+                   for value in state.values() if isinstance(value, torch.Tensor) and value.dim())
+
+
+def same(one, other):
+    """Whether two values have the same bits."""
+    if isinstance(one, torch.Tensor):
+        return one.dtype == other.dtype and torch.equal(one, other)
+    return one == other
+
+
+def expect_same(where, one, other):
+    """Weights and states of two trainings."""
+    for (name, a), (_, b) in zip(one.pipe.named_parameters(), other.pipe.named_parameters(), strict=True):
+        assert torch.equal(a, b), f"{where}: '{name}' differs"
+    states, expected = one.states(), other.states()
+    assert set(states) == set(expected), f"{where}: states {sorted(set(states) ^ set(expected))}"
+    for key, value in expected.items():
+        assert same(states[key], value), f"{where}: state {key} differs"
+
+
+def compare(name, make, rule, schedule, steps=3, change=None, clip=None, **options):
+    """Trains with and without shards; both must have the same bits after each step."""
+    sharded, whole = (Training(make, rule, schedule, shard, **options) for shard in (True, False))
+    for step in range(steps):
+        if change:
+            change(step, sharded.pieces)
+            change(step, whole.pieces)
+        found, expected = sharded.step(step, clip), whole.step(step, clip)
+        assert found == expected, f"{name}, step {step}: {found}, without shards {expected}"
+        expect_same(f"{name}, step {step}", sharded, whole)
+    x, y = whole.batch(0)
+    assert sharded.pipe.evaluate(x, y) == whole.pipe.evaluate(x, y), name
+    return sharded, whole
+
+
+# ---- cases ----
+
+def rules():
+    """Optimizers that differ in what they keep, clipped by several norms."""
+    for rule, clip in ((adamw, 2.0), (sgd, math.inf), (adagrad, None), (adafactor, 1.0), (several, 2.0)):
+        compare(rule.__name__, plain, rule, "1f1b", clip=clip, pipelines=PIPELINES)
+    compare("float64", plain, adamw, "1f1b", clip=2.0, pipelines=PIPELINES, dtype=torch.float64)
+
+
+def gradients():
+    """Parameters that are frozen, thawed, and without a gradient."""
+    for rule in (adamw, sgd):
+        compare("gradients", partly, rule, "zb-h1", steps=6, change=change, clip=2.0, pipelines=PIPELINES)
+
+
+def schedules():
+    """Copies within a pipeline, two copies on one worker, tied parameters."""
+    workers = _hetu.env()["workers"]
+    if workers == 1:
+        compare("twice", plain, adamw, "gems", clip=2.0)
+        model = Training(plain, lambda _: {}, "gems", True)
+        rule = torch.optim.SGD(list(dict(model.pipe.named_parameters()).values()), lr=0.1)
+        refuses(ValueError, rule.step, "this worker has 2 copies of '0.0.weight', and the optimizer does not have all")
+    if workers == 2:
+        compare("twice pipelines", plain, several, "gems", clip=2.0, pipelines=2)
+        compare("chimera", plain, adamw, "chimera", clip=2.0)
+        compare("tied chimera", tied, adamw, "chimera", clip=2.0)
+        compare("tied", tied, adamw, "1f1b", clip=2.0)
+        compare("tied zb-v", tied, adamw, "zb-v", clip=2.0)
+    if workers == 4:
+        compare("tied pipelines", tied, adamw, "zb-v", clip=2.0, pipelines=2)
+        compare("chimera pipelines", plain, sgd, "chimera", clip=2.0, pipelines=2)
+        compare("four", plain, several, "1f1b", clip=2.0, pipelines=4)
+
+
+def memory():
+    """Each worker keeps about its share of the states, and no copy has more than one parameter above it."""
+    sharded, whole = compare("memory", plain, adamw, "1f1b", pipelines=PIPELINES)
+    largest = 2 * max(p.numel() for p in whole.pipe.parameters())
+    share = whole.elements() / PIPELINES
+    assert whole.elements() == 2 * sum(p.numel() for p in whole.pipe.parameters())
+    assert abs(sharded.elements() - share) <= largest, (sharded.elements(), share)
+    (total,) = sharded.pipe.sum([sharded.elements()])
+    (all_of_them,) = sharded.pipe.sum([whole.elements()])
+    assert total == all_of_them / PIPELINES, (total, all_of_them)
+    print(f"MEMORY worker {sharded.pipe.transport.worker}: {sharded.elements()} of {whole.elements()} elements", flush=True)
+
+
+def balance():
+    """Equal layers are owned evenly, and so are the few that are trained where most are frozen."""
+    def layers():
+        made = [nn.Linear(WIDTH, WIDTH, bias=False) for _ in range(8)]
+        for piece in made[:4]:
+            piece.requires_grad_(False)
+        return made
+
+    training = Training(layers, adamw, "1f1b", True, pipelines=PIPELINES)
+    training.step(0)
+    trained = 2 * 4 * WIDTH * WIDTH // PIPELINES
+    assert training.elements() in (trained, 0), (training.elements(), trained)  # 0: a stage of frozen layers
+    (total,) = training.pipe.sum([training.elements()])
+    assert total == 2 * 4 * WIDTH * WIDTH
+
+
+def loops():
+    """Accumulated gradients, a closure, a schedule of rates, averages of weights, values that are clipped."""
+    sharded, whole = (Training(plain, adamw, "1f1b", shard, pipelines=PIPELINES) for shard in (True, False))
+    seen = []
+    for one in (sharded, whole):
+        (rule,) = one.rules.values()
+        rates = torch.optim.lr_scheduler.OneCycleLR(rule, 0.1, total_steps=5)
+        ema = hetu.torch.AveragedModel(one.pipe, multi_avg_fn=torch.optim.swa_utils.get_ema_multi_avg_fn(0.9))
+        out = []
+        for update in range(3):
+            for part in range(3):
+                loss = one.pipe.step(*one.batch(3 * update + part), accumulate=part > 0, factor=1 / 3)
+                out.append(loss)
+            one.pipe.clip_grad_value_(0.01)
+            rule.step()
+            rates.step()
+            ema.update_parameters()
+        out.append(rule.step(lambda one=one: one.pipe.step(*one.batch(9))))
+        with ema.applied():
+            out.append(one.pipe.evaluate(*one.batch(0)))
+        seen.append(out)
+    assert seen[0] == seen[1], seen
+    expect_same("loops", sharded, whole)
+
+
+def scaled():
+    """float16 with a scale: an infinite gradient in one shard is one for all, and all skip the update."""
+    sharded, whole = (Training(plain, sgd, "1f1b", shard, pipelines=PIPELINES) for shard in (True, False))
+    seen = []
+    for one in (sharded, whole):
+        scaler = hetu.torch.GradScaler(one.pipe, init_scale=2.0**20, growth_interval=3)
+        out = []
+        for step in range(6):
+            with torch.autocast("cpu", torch.float16):
+                out.append(one.pipe.step(*one.batch(step), scaler))
+            (rule,) = one.rules.values()
+            first = next(one.pipe.parameters())
+            if step == 3 and first.grad is not None:
+                first.grad.fill_(math.inf)
+            scaler.unscale_(rule)
+            out.append(float(one.pipe.clip_grad_norm_(0.5)))
+            scaler.step(rule)
+            scaler.update()
+            out.append(scaler.get_scale())
+        seen.append(out)
+    assert str(seen[0]) == str(seen[1]), seen
+    scales = seen[0][2::3]
+    assert scales[3] == scales[2] / 2 and len(set(scales)) < len(scales), f"none was skipped, or none was made: {scales}"
+    expect_same("scaled", sharded, whole)
+
+
+def states():
+    """state_dict() of an optimizer is that of a training without shards, before and after a checkpoint; a training goes on
+    from one as from the other."""
+    for rule in (adamw, several):
+        sharded, whole = compare("states", plain, rule, "1f1b", pipelines=PIPELINES)
+        for name in sharded.rules:
+            found, expected = sharded.rules[name].state_dict(), whole.rules[name].state_dict()
+            assert found["param_groups"] == expected["param_groups"]
+            assert list(found["state"]) == list(expected["state"]), (list(found["state"]), list(expected["state"]))
+            for number, state in expected["state"].items():
+                assert all(same(found["state"][number][key], value) for key, value in state.items()), (name, number)
+            held = {key: copy.deepcopy(one.rules[name].state_dict()) for key, one in (("s", sharded), ("w", whole))}
+            sharded.rules[name].load_state_dict(held["w"])  # crosswise
+            whole.rules[name].load_state_dict(held["s"])
+        assert sharded.step(7) == whole.step(7)
+        expect_same("states", sharded, whole)
+        assert sharded.elements() < whole.elements(), "states of other owners were kept"
+
+
+def checkpoints():
+    """A checkpoint that is saved with shards loads without them, and the other way round; file by file the same tensors."""
+    for at, rule in enumerate((adamw, adagrad, several)):
+        sharded, whole = compare("checkpoints", tied if rule is adamw else plain, rule, "1f1b", pipelines=PIPELINES)
+        places = [Path(FOLDER, f"{kind}{at}") for kind in ("sharded", "whole")]
+        sharded.pipe.save(places[0], sharded.rules)
+        whole.pipe.save(places[1], whole.rules)
+        others = [Training(tied if rule is adamw else plain, rule, "1f1b", shard, pipelines=PIPELINES)
+                  for shard in (True, False)]
+        for one, place in zip(others, reversed(places), strict=True):
+            one.step(50)
+            assert not one.pipe.load(place, one.rules)
+            expect_same("loaded", one, whole)
+        for name in whole.rules:
+            found, expected = others[0].rules[name].state_dict(), whole.rules[name].state_dict()
+            assert list(found["state"]) == list(expected["state"])  # complete before the first step
+        expected = whole.step(8)
+        for one in (sharded, *others):
+            assert one.step(8) == expected
+            expect_same("after a checkpoint", one, whole)
+        if at == 0:
+            again = Training(tied, rule, "zb-v", True, pipelines=2)  # fewer pipelines, where there are four workers
+            again.pipe.load(places[0], again.rules)
+            found, expected = again.states(), others[0].states()
+            assert set(found) == set(expected)
+            once = Training(tied, rule, "1f1b", False)
+            once.pipe.load(places[0], once.rules)
+            assert set(once.states()) == set(expected)
+
+
+def dcp():
+    """The same by torch.distributed.checkpoint."""
+    sharded, whole = compare("dcp", plain, adamw, "1f1b", pipelines=PIPELINES)
+    worker, workers = whole.pipe.transport.worker, whole.pipe.transport.workers
+    torch.distributed.init_process_group("gloo", init_method=f"file://{FOLDER}/group", rank=worker, world_size=workers)
+    for one, other in ((sharded, False), (whole, True)):
+        place = f"{FOLDER}/dcp{other}"
+        hetu.torch.save_dcp(one.pipe, place, one.rules["rule"])
+        fresh = Training(plain, adamw, "1f1b", other, pipelines=PIPELINES)
+        assert not hetu.torch.load_dcp(fresh.pipe, place, fresh.rules["rule"])
+        expect_same("dcp", fresh, whole)
+        after = Training(plain, adamw, "1f1b", other, pipelines=PIPELINES)
+        hetu.torch.load_dcp(after.pipe, place, after.rules["rule"])
+        assert after.step(9) == fresh.step(9)
+    torch.distributed.destroy_process_group()
+
+
+def refuses(kind, call, text):
+    try:
+        call()
+    except kind as error:
+        assert text in str(error) and "\n" not in str(error), str(error)
+    else:
+        raise AssertionError(f"nothing said '{text}'")
+
+
+def bad():
+    """What can't be, one error each, on all workers."""
+    def made(**options):
+        return lambda: hetu.torch.Pipeline(plain(), nn.MSELoss(), "1f1b", MICROS, shard_optimizer=True, **options)
+
+    refuses(ValueError, made(), "shard_optimizer: there is one copy of each stage")
+    refuses(ValueError, made(pipelines=2, averaging="preduce"), "pipelines that average weights make updates of their own")
+    one = Training(plain, adamw, "1f1b", True, pipelines=2)
+    worker = one.pipe.transport.worker
+
+    def lbfgs():
+        rule = torch.optim.LBFGS(one.pipe.parameters())
+        rule.step(lambda: torch.tensor(one.pipe.step(*one.batch(0))))
+
+    refuses(ValueError, lbfgs, "LBFGS combines the gradients of all of its parameters")
+
+    class Global(torch.optim.SGD):
+        """Keeps a number for all parameters."""
+
+        def step(self, closure=None):
+            self.state["all"]["count"] = 1
+            super().step(closure)
+
+    one.pipe.step(*one.batch(0))
+    refuses(ValueError, Global(one.pipe.parameters()).step, "Global keeps a state for 'all', which is none of its")
+    rule = torch.optim.SGD(one.pipe.parameters(), lr=0.1 + worker)
+    refuses(ValueError, rule.step, "the optimizer of worker 1 has other options than that of worker 0")
+    parameters = list(one.pipe.parameters())
+    rule = torch.optim.SGD(parameters[:-1] if worker else parameters, lr=0.1)
+    refuses(ValueError, rule.step, "the optimizer of worker 1 has other parameters or groups than that of worker 0")
+
+    def by_hand(before):
+        """A script that changes weights itself."""
+        one = Training(plain, adamw, "1f1b", True, pipelines=2)
+        one.step(0)
+        one.pipe.step(*one.batch(1))
+        with torch.no_grad():
+            for parameter in one.pipe.parameters():
+                if parameter.grad is not None:
+                    parameter.data -= 0.1 * parameter.grad
+        before(one)
+
+    refuses(ValueError, lambda: by_hand(lambda one: one.pipe.step(*one.batch(2))), "has other values on worker 1 than on")
+    refuses(ValueError, lambda: by_hand(lambda one: one.pipe.save(FOLDER + "/no")), "weights are sent to the other copies")
+    refuses(ValueError, lambda: by_hand(lambda one: one.pipe.state_dict()), "by one, or on all workers alike")
+    one = Training(plain, adamw, "1f1b", True, pipelines=2)
+    for step in range(3):  # gradients that nobody uses are no mistake
+        one.pipe.step(*one.batch(step))
+    assert one.pipe.state_dict()
+    model = Training(plain, adamw, "1f1b", True, pipelines=2)
+    model.pieces[0].requires_grad_(worker == 0)
+    refuses(ValueError, lambda: model.pipe.save(FOLDER + "/no", model.rules), "has requires_grad=True on worker 0 and False")
+
+
+PIPELINES = 2
+
+
+def main():
+    torch.set_num_threads(1)
+    global PIPELINES
+    for case in sys.argv[2:]:
+        name, _, pipelines = case.partition("/")
+        PIPELINES = int(pipelines or 2)
+        try:
+            globals()[name]()
+        except Exception:
+            print(f"FAILED {case}: {traceback.format_exc()}", flush=True)
+            raise
+        print(f"PASSED {case}!", flush=True)
+
+
+if __name__ == "__main__":
+    main()
