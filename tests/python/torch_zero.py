@@ -405,6 +405,10 @@ def bad():
     for step in range(3):  # gradients that nobody uses are no mistake
         one.pipe.step(*one.batch(step))
     assert one.pipe.state_dict()
+    one.rules["rule"].step()
+    call = one.rules["rule"].step if worker else lambda: one.pipe.step(*one.batch(0))
+    refuses(RuntimeError, call, "worker 0 called Pipeline.step() in torch_zero.py")
+    refuses(RuntimeError, call, "and worker 1 called AdamW.step() in torch_zero.py")
     model = Training(plain, adamw, "1f1b", True, pipelines=2)
     model.pieces[0].requires_grad_(worker == 0)
     refuses(ValueError, lambda: model.pipe.save(FOLDER + "/no", model.rules), "has requires_grad=True on worker 0 and False")

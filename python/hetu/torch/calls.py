@@ -68,5 +68,7 @@ def _call() -> tuple[str, str]:
     while outside is not None and outside.f_code.co_filename.startswith(_OURS):
         inside, outside = outside, outside.f_back
     owner = inside.f_locals.get("self")
-    name = inside.f_code.co_name if owner is None else f"{type(owner).__name__}.{inside.f_code.co_name}"
+    function = inside.f_locals.get("func") if inside.f_code.co_name == "wrapper" else None  # PyTorch's, around step()
+    name = getattr(function, "__name__", inside.f_code.co_name)
+    name = name if owner is None else f"{type(owner).__name__}.{name}"
     return name, f"{os.path.basename(outside.f_code.co_filename)}, line {outside.f_lineno}" if outside else "a thread"
