@@ -186,6 +186,33 @@ class Choice(unittest.TestCase):
         self.assertEqual([losses for losses, _ in found.values()], 3 * [found["cpu"][0]])
         self.assertEqual([places for _, places in found.values()], [{"cpu"}, {"far:0"}, {"far:0", "far:1"}])
 
+    def test_random_numbers_of_the_device(self):
+        """A loss that draws them is noticed. A look at shapes doesn't change the generator, even where a module runs on
+        made-up numbers."""
+        import torch
+        from torch import nn
+
+        import hetu.torch
+
+        class Branches(nn.Module):
+            """Needs values."""
+
+            def forward(self, x):
+                return x if x.detach().sum().item() > 1e9 else x + 0 * torch.rand((), device=x.device)
+
+        def loss(output, target):
+            return nn.functional.mse_loss(output, target) + 0 * torch.rand((), device=output.device)
+
+        for device in ("cpu", "far:1"):
+            for pieces, by, draws in (([nn.Linear(4, 4), Branches(), nn.Linear(4, 4)], nn.MSELoss(), False),
+                                      ([nn.Linear(4, 4), nn.Linear(4, 4)], loss, True)):
+                pipe = hetu.torch.Pipeline(pieces, by, "zb-v", 2, device=device)
+                before = [torch.far.get_rng_state(n) for n in (0, 1)]
+                pipe.step(torch.ones(4, 4), torch.zeros(4, 4))
+                with self.subTest(device=device, draws=draws):
+                    self.assertTrue(all(torch.equal(torch.far.get_rng_state(n), before[n]) for n in (0, 1)))
+                    self.assertEqual(pipe.loss.check.drawing, draws)
+
     def test_recorded_instructions_are_waited_for(self):
         """Or a trace would have the times at which the host gave the work."""
         import torch

@@ -212,6 +212,10 @@ class StageDevice:
         finally:
             self._module.set_rng_state(drawn, self.device)
 
+    def generator_state(self) -> torch.Tensor | None:
+        """Returns the state of the device's random generator; None on the CPU, whose generator is the caller's."""
+        return None if self.is_host else self._module.get_rng_state(self.device)
+
     def seed(self, seed: int) -> None:
         """Seeds the device's random generator. The CPU's is the caller's."""
         if not self.is_host:

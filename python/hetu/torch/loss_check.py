@@ -50,6 +50,7 @@ class LossCheck:
         self.on = False
         self.before: Part | None = None
         self.problem = ""
+        self.device_state: Callable[[], torch.Tensor | None] = lambda: None  # of the stages' random generator
         self.drawing = False  # the loss draws random numbers, so two losses can't be compared
 
     def begin(self, training: bool, micro_batches: int) -> None:
@@ -64,11 +65,15 @@ class LossCheck:
         """Returns the loss of a micro-batch, and notes whether the loss draws random numbers."""
         if not self.on:
             return self.loss(output, target)
-        drawn = _random_state()
+        drawn = self._random_state()
         loss = self.loss(output, target)
-        if not _same_state(drawn, _random_state()):
+        if not _same_state(drawn, self._random_state()):
             self._note_drawing()
         return loss
+
+    def _random_state(self) -> tuple[Any, ...]:
+        numpy = sys.modules.get("numpy")
+        return torch.get_rng_state(), self.device_state(), random.getstate(), numpy.random.get_state() if numpy else None
 
     def add(self, micro: int, output: Any, target: Any, rows: int, loss: float, weight: float) -> None:
         """Compares one more micro-batch, whose loss is `loss`; see `problem` afterwards."""
@@ -209,13 +214,9 @@ def _joined(one: Any, two: Any, rows: int, more: int) -> tuple[Any] | None:
 # ---- what a check leaves as it was ----
 
 
-def _random_state() -> tuple[Any, ...]:
-    numpy = sys.modules.get("numpy")
-    return torch.get_rng_state(), random.getstate(), numpy.random.get_state() if numpy else None
-
-
 def _same_state(one: tuple[Any, ...], two: tuple[Any, ...]) -> bool:
-    return torch.equal(one[0], two[0]) and one[1] == two[1] and repr(one[2]) == repr(two[2])
+    same_device = one[1] is None or torch.equal(one[1], two[1])
+    return torch.equal(one[0], two[0]) and same_device and one[2] == two[2] and repr(one[3]) == repr(two[3])
 
 
 @contextlib.contextmanager

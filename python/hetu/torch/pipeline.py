@@ -130,6 +130,7 @@ class Pipeline(ModuleLike, StateOfPipeline):
         rank = self.transport.worker if self.in_threads else local_rank(self.transport.worker, _hetu.started()[0])
         where = choose(device, self.pieces.whole.named_parameters(), rank)
         self.stage_device = StageDevice(where, schedule.rows[self.row])
+        self.loss.check.device_state = self.stage_device.generator_state
         self._cut(first_pieces, tied)
         if isinstance(loss, nn.Module):
             self.stage_device.move(loss)

@@ -59,7 +59,7 @@ def run_on_made_up_values(module: nn.Module, args: Any, kwargs: Any) -> Any:
     fakes = [t for t in [*leaves, *module.parameters(), *module.buffers()] if isinstance(t, FakeTensor)]
     mode = fakes[0].fake_mode
     with _disable_current_modes(), torch.random.fork_rng(devices=[]), torch.enable_grad():
-        torch.manual_seed(0)
+        torch.default_generator.manual_seed(0)  # torch.manual_seed would seed all accelerators too
         made = [_made_up(leaf) if isinstance(leaf, FakeTensor) else leaf for leaf in leaves]
         tensors = {name: torch.zeros(tensor.shape, dtype=tensor.dtype).requires_grad_(tensor.requires_grad)
                    for name, tensor in [*module.named_parameters(remove_duplicate=False),
