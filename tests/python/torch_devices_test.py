@@ -237,6 +237,28 @@ class Choice(unittest.TestCase):
         pipe = hetu.torch.Pipeline([nn.Linear(4, 4), nn.Linear(4, 4)], loss, "zb-v", 1, device="far")
         self.assertGreater(pipe.evaluate(torch.ones(4, 4), torch.tensor([0, 1, 2, 3])), 0)
 
+    def test_threads_share_a_loss_with_tensors(self):
+        """It is on the device of the last stage, wherever that stands."""
+        import torch
+        from torch import nn
+
+        import hetu.torch
+
+        def made(schedule, device, loss=None):
+            torch.manual_seed(1)
+            loss = loss or nn.CrossEntropyLoss(weight=torch.tensor([1.0, 2.0, 1.0, 1.0]))
+            return hetu.torch.Pipeline([nn.Linear(4, 4) for _ in range(4)], loss, schedule, 2, devices="threads:2",
+                                       device=device)
+
+        batch = torch.ones(4, 4), torch.tensor([0, 1, 2, 3])
+        expected = made("1f1b", "cpu").step(*batch)
+        for schedule, device in (("1f1b", "far"), ("zb-v", "far"), ("chimera", "far:1")):
+            with self.subTest(schedule=schedule):
+                self.assertAlmostEqual(made(schedule, device).step(*batch), expected, delta=1e-6)
+        self.assertGreater(made("chimera", "far", nn.CrossEntropyLoss()).step(*batch), 0)
+        with self.assertRaisesRegex(ValueError, "has tensors, and copies of the last stage are on far:0 and far:1"):
+            made("chimera", "far")
+
     def test_refuses_in_one_line(self):
         import torch
         from torch import nn

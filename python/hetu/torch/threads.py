@@ -65,12 +65,29 @@ class ThreadedPipeline:
         turns = threading.RLock()
         for member in self.members:
             member.turns = member.functions.turns = turns
+        self._place_loss()
         shards = [member.shards for member in self.members if member.shards]
         self.joint_shards = ThreadedShards(shards) if shards else None
         self.followers: list[Follower] = []
         self._share()
         for name in TOGETHER:
             setattr(self, name, partial(self._together, name))
+
+    def _place_loss(self) -> None:
+        """Moves a loss that has tensors, and that all workers share, to the device of the last stage. Throws ValueError if
+        copies of that stage are on several devices."""
+        loss, placements = self.chief.loss.loss, self.chief.schedule.placements
+        if not isinstance(loss, nn.Module) or not [*loss.parameters(), *loss.buffers()]:
+            return
+        last = len(self.chief.stages) - 1
+        holders = [member for member in self.members
+                   if any(placements[number]["model_stage"] == last for number in member.own)]
+        devices = sorted({str(member.device) for member in holders})
+        if len(devices) > 1:
+            raise ValueError(f"the loss {type(loss).__name__} has tensors, and copies of the last stage are on "
+                             f"{' and '.join(devices)}, where threads can't share it. Give device={devices[0]!r}, choose a "
+                             f"schedule with one copy of a stage and one pipeline, or start processes by heturun")
+        holders[0].stage_device.move(loss)
 
     def _share(self) -> None:
         """Gives the modules of the script the attributes of those that compute, and lets other copies of a stage follow."""
