@@ -84,6 +84,11 @@ def scales(worker, _):
     step(pipe, scaler=hetu.torch.GradScaler(pipe, init_scale=2.0**(4 + worker)))
 
 
+def seeds(worker, _):
+    """Another seed of dropout on worker 1."""
+    step(hetu.torch.Pipeline([Piece() for _ in range(4)], nn.MSELoss(), "zb-v", 2, seed=worker))
+
+
 def types(worker, _):
     """torch.autocast on worker 1 alone."""
     with torch.autocast("cpu", torch.bfloat16, enabled=worker == 1):
@@ -105,6 +110,7 @@ def part(worker, folder):
 CASES = {"versions": (versions, "worker 1 has PyTorch 2.6.0, worker 0 has"),
          "weights": (weights, "stage 0 begins with other weights on worker 1 than on worker 0"),
          "rows": (rows, "begins a step with"), "scales": (scales, "scale of the loss"), "types": (types, "bfloat16"),
+         "seeds": (seeds, "worker 1 begins a step with seed 1, worker 0 with 0"),
          "values": (values, "worker 1 begins a step with other values of inputs than worker 0"),
          "targets": (targets, "other values of target than"),
          "evaluated": (evaluated, r"other values of target\['b'\] than"),

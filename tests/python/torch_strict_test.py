@@ -68,6 +68,19 @@ class Strict(CheckpointCase):
         self.assertEqual(pipe.load(self.folder), [])
         self.assertEqual(len(pipe.load(self.folder, optimizer, strict=False)), 1)
 
+    def test_another_seed(self):
+        """Refused where a training goes on, since it would draw other numbers; not where weights alone are read."""
+        pipe, optimizer = self.made(norms=False)
+        pipe.save(self.folder, optimizer)
+        other = hetu.torch.Pipeline([nn.Linear(8, 8) for _ in range(4)], nn.MSELoss(), "zb-v", 2, seed=5)
+        second = torch.optim.AdamW(other.parameters())
+        self.assertEqual(other.load(self.folder), [])
+        pattern = r"the checkpoint's training has seed=0, and this Pipeline has seed=5, .* give Pipeline\(seed=0\)"
+        self.refused(pattern, lambda: other.load(self.folder, second))
+        self.assertEqual(second.state_dict()["state"], {})
+        self.assertRegex("; ".join(other.load(self.folder, second, strict=False)), pattern)
+        self.assertEqual(len(second.state_dict()["state"]), 8)
+
     def test_another_dtype(self):
         pipe, _ = self.made(norms=False)
         pipe.save(self.folder)

@@ -155,6 +155,10 @@ class Loaded:
             text = self._differs(name, described[name])
             if text:
                 self.skipped.append(text)
+        seed = self.source.run.get("seed")
+        if seed != self.pipe.seed:
+            self.skipped.append(f"the checkpoint's training has seed={seed}, and this Pipeline has seed={self.pipe.seed}, so "
+                                f"dropout would draw other numbers from here on; give Pipeline(seed={seed})")
 
     def _differs(self, name: str, here: Mapping[str, Any]) -> str:
         """Returns how an optimizer is not the one that was saved, or ""."""
