@@ -157,8 +157,8 @@ class Loaded:
                 self.skipped.append(text)
         seed = self.source.run.get("seed")
         if seed != self.pipe.seed:
-            self.skipped.append(f"the checkpoint's training has seed={seed}, and this Pipeline has seed={self.pipe.seed}, so "
-                                f"dropout would draw other numbers from here on; give Pipeline(seed={seed})")
+            self.skipped.append(f"the checkpoint's training has seed={seed}, and this Pipeline has seed={self.pipe.seed}, "
+                                f"so dropout would draw other numbers from here on; give Pipeline(seed={seed})")
 
     def _differs(self, name: str, here: Mapping[str, Any]) -> str:
         """Returns how an optimizer is not the one that was saved, or ""."""
