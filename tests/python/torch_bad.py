@@ -107,7 +107,13 @@ def part(worker, folder):
     made().load(place)
 
 
-CASES = {"versions": (versions, "worker 1 has PyTorch 2.6.0, worker 0 has"),
+def folders(worker, folder):
+    """Another folder on worker 1."""
+    made().save(Path(folder, f"folder-{worker}"))
+
+
+CASES = {"folders": (folders, "save: worker 1 was given the folder 'folder-1' and worker 0 'folder-0'"),
+         "versions": (versions, "worker 1 has PyTorch 2.6.0, worker 0 has"),
          "weights": (weights, "stage 0 begins with other weights on worker 1 than on worker 0"),
          "rows": (rows, "begins a step with"), "scales": (scales, "scale of the loss"), "types": (types, "bfloat16"),
          "seeds": (seeds, "worker 1 begins a step with seed 1, worker 0 with 0"),

@@ -28,7 +28,9 @@ from hetu.torch.model_pieces import ModelPieces
 from hetu.torch.pipeline import Pipeline
 from hetu.torch.record import record
 from hetu.torch.scaler import GradScaler
+from hetu.torch.single_process import single_process
 from hetu.torch.tracing import split
 
 __all__ = ["AveragedModel", "CutPoint", "GradScaler", "ModelPieces", "Pipeline", "causal_lm_loss", "cut_by_time", "empty",
-           "generate", "load_dcp", "masked_lm_loss", "record", "save_dcp", "seed_of", "split", "token_count"]
+           "generate", "load_dcp", "masked_lm_loss", "record", "save_dcp", "seed_of", "single_process", "split",
+           "token_count"]

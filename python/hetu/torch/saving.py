@@ -149,6 +149,7 @@ def save(pipe: StateOfPipeline, folder: str | os.PathLike[str], given: optimizer
     texts = [text.decode() for text in pipe.exchange(saved.text().encode())]
     run, index = pipe.together(lambda: merge(pipe, texts), ValueError)
     place = os.path.abspath(folder)
+    check_folder([name.decode() for name in pipe.exchange(os.path.basename(place).encode())])
     pipe.together(lambda: refuse_old(place))
     if place not in pipe.folders:
         pipe.folders[place] = _hetu.claim_folder(place, pipe.transport)
@@ -156,6 +157,14 @@ def save(pipe: StateOfPipeline, folder: str | os.PathLike[str], given: optimizer
     if pipe.transport.worker == 0:
         files.append((checkpoint.INDEX, index, []))
     _hetu.save_tensors(place, checkpoint.INDEX, pipe.steps, dumps(run), files, pipe.transport)
+
+
+def check_folder(names: list[str]) -> None:
+    """Throws ValueError unless all workers save into a folder of one name. Hosts may have it in different places."""
+    for worker, name in enumerate(names):
+        if name != names[0]:
+            raise ValueError(f"save: worker {worker} was given the folder '{name}' and worker 0 '{names[0]}': give the same "
+                             f"one on all workers")
 
 
 def merge(pipe: StateOfPipeline, texts: list[str]) -> tuple[dict[str, Any], str]:
