@@ -5,8 +5,11 @@ A sample by default; --whole tries every input of every model. Skipped where PyT
 (`./run torch`)."""
 
 import sys
+import tempfile
 import unittest
+import warnings
 from importlib.util import find_spec
+from pathlib import Path
 
 WHOLE = "--whole" in sys.argv
 HERE = all(find_spec(name) for name in ("torch", "transformers", "torchvision"))
@@ -95,6 +98,28 @@ class Blocks(unittest.TestCase):
         for name in ("WhisperForConditionalGeneration", "ViTForImageClassification", "ResNet"):
             pieces = hetu.torch.blocks.split(small.MODELS[name][0]().to(torch.bfloat16)).pieces
             self.assertGreater(len(pieces), 3, name)
+
+    def test_names_surplus_tensors(self):
+        """A warning names tensors of a folder that the model has no place for, and no others."""
+        import torch
+        from safetensors.torch import load_file, save_file
+
+        import hetu.torch.blocks
+        import torch_block_models as small
+
+        for name in ("GPT2LMHeadModel", "T5ForConditionalGeneration", "BertForMaskedLM"):
+            with tempfile.TemporaryDirectory() as folder, self.subTest(model=name):
+                small.MODELS[name][0](1).save_pretrained(folder)
+                file = Path(folder, "model.safetensors")
+                tensors = load_file(file)
+                with warnings.catch_warnings():
+                    warnings.simplefilter("error")
+                    hetu.torch.blocks.from_pretrained(folder)
+                extra = {f"score.{n}": torch.ones(1) for n in range(7)}
+                ignored = {"transformer.h.0.attn.bias": torch.ones(1)} if name.startswith("GPT2") else {}
+                save_file({**tensors, **extra, **ignored}, file, {"format": "pt"})
+                with self.assertWarnsRegex(UserWarning, f"{name} has no place for 'score.0', .*'score.4' and 2 more"):
+                    hetu.torch.blocks.from_pretrained(folder)
 
     def test_refuses_unknown_inputs(self):
         """A misspelt key, a missing one, a cache of earlier tokens, an unknown class."""

@@ -7,6 +7,8 @@ So masks, positions and other inputs count as they do in the unsplit model.
 from __future__ import annotations
 
 import os
+import re
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,10 +16,11 @@ from typing import Any
 import torch
 from torch import nn
 
+from hetu import _hetu
 from hetu.names import near
 from hetu.torch import checkpoint
 from hetu.torch.cuts import Pieces, PiecewiseModel
-from hetu.torch.empty import empty
+from hetu.torch.empty import empty, names_in_files
 from hetu.torch.example import split_by_example
 
 _DECODER = ("model.layers.*", "model.norm")
@@ -66,8 +69,9 @@ def split(model: nn.Module) -> PiecewiseModel:
 
 def from_pretrained(folder: str | os.PathLike[str]) -> PiecewiseModel:
     """Returns the pieces of a model that save_pretrained() has written as safetensors, or of a download of one. Its class is
-    that of config.json. The model has no memory; a Pipeline reads the parameters of its own stages. Throws OSError if the
-    folder or a worker's part is missing, ValueError for an unknown class."""
+    that of config.json. The model has no memory; a Pipeline reads the parameters of its own stages. Warns of tensors in the
+    folder that the model does not have. Throws OSError if the folder or a worker's part is missing, ValueError for an
+    unknown class."""
     import transformers
 
     place = Path(folder)
@@ -79,10 +83,24 @@ def from_pretrained(folder: str | os.PathLike[str]) -> PiecewiseModel:
     if not known:
         raise ValueError(f"{place}: config.json names {names or 'no architecture'}; hetu.torch.blocks has "
                          f"{', '.join(_TABLE)}")
-    checkpoint.WeightFiles(place)
+    weights = checkpoint.WeightFiles(place)
     with empty():
         whole = getattr(transformers, known[0])(config)
+    _warn_of_surplus(whole, weights)
     return PiecewiseModel(whole, split(whole).pieces, place)
+
+
+def _warn_of_surplus(whole: Any, weights: checkpoint.WeightFiles) -> None:
+    """Warns on worker 0 of tensors that the model has no place for, as transformers does. Its class may say by patterns
+    which ones are meant to be left out."""
+    known = {one for name in whole.state_dict() for one in names_in_files(whole, name)}
+    ignored = whole._keys_to_ignore_on_load_unexpected or ()
+    surplus = sorted(name for name in weights.names() - known if not any(re.search(one, name) for one in ignored))
+    if surplus and _hetu.env()["worker"] == 0:
+        more = f" and {len(surplus) - 5} more" if len(surplus) > 5 else ""
+        shown = ", ".join(map(repr, surplus[:5])) + more
+        warnings.warn(f"{weights.folder}: {type(whole).__name__} has no place for {shown}. They are not read; is this the "
+                      f"folder of another model?", stacklevel=3)
 
 
 def pieces_of(model: Any) -> Iterator[nn.Module]:

@@ -127,19 +127,23 @@ def _first_copy(pieces: Pieces, stages: list[Stage], tie: Tie, seed: int) -> tor
     raise AssertionError(f"'{tie.names[0]}' is on no stage")
 
 
+def names_in_files(whole: nn.Module, name: str) -> tuple[str, str]:
+    """Returns the names that a tensor of a model of transformers may have in its files: those of a model without a head
+    lack a prefix."""
+    return name, name.removeprefix(getattr(whole, "base_model_prefix", "") + ".")
+
+
 def _read(pieces: Pieces, missing: Iterable[nn.Parameter], ties: Iterable[Tie]) -> dict[int, torch.Tensor]:
     """Returns the values of these parameters from the model's checkpoint, of which no more is read."""
     assert pieces.weights is not None
     folder = Path(pieces.weights)
     weights = checkpoint.WeightFiles(folder)
     known = weights.names()
-    prefix = getattr(pieces.whole, "base_model_prefix", "") + "."
     also = {id(copy): tie.names for tie in ties for copy in tie.copies}
     found: dict[int, str] = {}
     for parameter in missing:
         names = [pieces.names[id(parameter)], *pieces.also.get(id(parameter), []), *also.get(id(parameter), ())]
-        names += [name.removeprefix(prefix) for name in names]
-        there = next((name for name in names if name in known), None)
+        there = next((one for name in names for one in names_in_files(pieces.whole, name) if one in known), None)
         if there is None:
             raise OSError(f"{folder}: the checkpoint has no '{names[0]}'")
         found[id(parameter)] = there
