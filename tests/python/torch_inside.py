@@ -228,6 +228,36 @@ def hooks():
         assert sums == counts[1], (schedule, sums, counts[1])
 
 
+def old_hooks():
+    """hooks of register_backward_hook run in whole backwards, and are refused where I and W are apart"""
+    def double(module, gradients, outputs):
+        return tuple(None if g is None else 2 * g for g in gradients)
+
+    def change(step, pieces):
+        if step == 1:
+            pieces[1][0].register_backward_hook(double)
+
+    compare("old hooks", linears, "1f1b", change=change, steps=3)
+    for schedule in ("zb-h1", "zb-v"):
+        for register, text in (
+                (lambda pieces: pieces[1][0].register_backward_hook(double), "'1.0' (Linear) has a hook of register_backw"),
+                (lambda _: nn.modules.module.register_module_backward_hook(double), "a hook of register_module_backward")):
+            pieces = linears()
+            handle = register(pieces)
+            pipe = hetu.torch.Pipeline(pieces, nn.MSELoss(), schedule, 4)
+            pipe.evaluate(torch.ones(8, WIDTH), torch.zeros(8, WIDTH))
+            is_here = any(name.startswith("1.") for name, _ in pipe.named_parameters())
+            try:
+                if is_here or "module_backward" in text:
+                    pipe.step(torch.ones(8, WIDTH), torch.zeros(8, WIDTH))
+            except ValueError as error:
+                assert text in str(error) and "\n" not in str(error), str(error)
+            else:
+                assert not is_here, f"{schedule}: nothing said '{text}'"
+            handle.remove()
+            pipe.step(torch.ones(8, WIDTH), torch.zeros(8, WIDTH))
+
+
 def accumulated():
     """hooks behind the accumulation see each micro-batch's sum so far; over copies of a stage they are refused"""
     norms = [[], []]

@@ -39,7 +39,7 @@ from hetu.torch.module_like import ModuleLike
 from hetu.torch.outputs import Outputs, mean_metrics
 from hetu.torch.scaler import scale_of
 from hetu.torch.shards import Shards
-from hetu.torch.split_backward import keep_compiled_buffers
+from hetu.torch.split_backward import keep_compiled_buffers, refuse_old_hooks
 from hetu.torch.state import StateOfPipeline
 from hetu.torch.step_loss import NOTHING, StepLoss
 from hetu.torch.threads import ThreadedPipeline
@@ -124,7 +124,8 @@ class Pipeline(ModuleLike, StateOfPipeline):
         self.exchanges = Exchanges(self.transport, self.crew)
         _share_processor()
         keep_freed_memory()
-        if any("I" in action for row in schedule.rows for action in row):
+        self.is_split = any("I" in action for row in schedule.rows for action in row)
+        if self.is_split:
             keep_compiled_buffers()
         self.pieces = Pieces(model)
         rank = self.transport.worker if self.in_threads else local_rank(self.transport.worker, _hetu.started()[0])
@@ -251,6 +252,8 @@ class Pipeline(ModuleLike, StateOfPipeline):
 
     def _run(self, inputs: Any, target: Any, training: bool, scale: float = 1.0, accumulate: bool = False,
              kept: Outputs | None = None, is_prediction: bool = False) -> tuple[float, Any]:
+        if training and self.is_split:
+            refuse_old_hooks(self.pieces.whole, self.own.values())
         self.stepper, before, self.under_way = threading.get_ident(), self.under_way, "a step"
         batch = Batch(inputs, target, self.micro_batches)
         self.stage_device.check(batch.inputs[0], "inputs")

@@ -18,10 +18,11 @@ Python code can't compute some of them now and the others later.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import torch
+from torch import nn
 from torch.autograd.graph import GradientEdge, get_gradient_edge
 
 Edge = tuple[Any, int]  # a node and which of its outputs, as in Node.next_functions
@@ -33,6 +34,22 @@ def keep_compiled_buffers() -> None:
     from torch._functorch import config
 
     config.donated_buffer = False
+
+
+def refuse_old_hooks(whole: nn.Module, stages: Iterable[nn.Module]) -> None:
+    """Throws ValueError for a module with a hook of register_backward_hook(). PyTorch attaches it to one node of the graph
+    and gives it all gradients that this node computes, of which I has some and W the others."""
+    everywhere = torch.nn.modules.module
+    if everywhere._global_backward_hooks and not everywhere._global_is_full_backward_hook:
+        raise ValueError("a hook of register_module_backward_hook() is there, which sees the gradients of inputs and "
+                         "weights together, and the schedule computes them apart. Use "
+                         "register_module_full_backward_hook(), or a schedule with whole backwards, such as 1f1b")
+    for module in (module for stage in stages for module in stage.modules()):
+        if module._backward_hooks and not module._is_full_backward_hook:
+            name = next((name for name, one in whole.named_modules() if one is module), "")
+            raise ValueError(f"'{name}' ({type(module).__name__}) has a hook of register_backward_hook(), which sees the "
+                             f"gradients of inputs and weights together, and the schedule computes them apart. Use "
+                             f"register_full_backward_hook(), or a schedule with whole backwards, such as 1f1b")
 
 
 class DeferredGradients:
