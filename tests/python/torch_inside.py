@@ -228,6 +228,29 @@ def hooks():
         assert sums == counts[1], (schedule, sums, counts[1])
 
 
+class Gain(nn.Module):
+    """A parameter without dimensions, one without elements, and a buffer without dimensions."""
+
+    def __init__(self):
+        super().__init__()
+        self.gain, self.none = nn.Parameter(torch.tensor(1.5)), nn.Parameter(torch.ones(0, 2))
+        self.register_buffer("count", torch.tensor(0))
+
+    def forward(self, x):
+        self.count += 1
+        return x * self.gain + self.none.sum()
+
+
+def scalars():
+    """parameters and buffers without dimensions or elements"""
+    def make():
+        return [*linears(2), Gain(), Gain(), *linears(1)]
+
+    for schedule, options in (("1f1b", {}), ("zb-h1", {}), ("chimera", {}), ("1f1b", {"pipelines": 2})):
+        exact = schedule != "chimera" and not options
+        compare(f"scalars {schedule}", make, schedule, exact=exact, copied_buffers=not exact, **options)
+
+
 def old_hooks():
     """hooks of register_backward_hook run in whole backwards, and are refused where I and W are apart"""
     def double(module, gradients, outputs):

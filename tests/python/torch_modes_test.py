@@ -42,7 +42,7 @@ class Modes(unittest.TestCase):
     def test_what_modules_do(self):
         """Custom and compiled functions, checkpoints, changes in place, calls that count, and hooks."""
         job("torch_inside.py", "functions", "compiled", "checkpoints", "in_place", "calls", "hooks", "old_hooks",
-            "accumulated")
+            "accumulated", "scalars")
 
 
 if __name__ == "__main__":

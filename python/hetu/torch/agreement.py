@@ -63,6 +63,6 @@ def check_copies(texts: Iterable[bytes]) -> None:
 
 def copies_of(stages: Iterable[tuple[int, torch.nn.Module]]) -> bytes:
     """Returns what check_copies() reads: this worker's PyTorch and checksums of its stages' parameters."""
-    sums = {str(number): [zlib.crc32(p.detach().cpu().contiguous().view(torch.uint8).numpy().tobytes())
+    sums = {str(number): [zlib.crc32(p.detach().cpu().reshape(-1).view(torch.uint8).numpy().tobytes())
                           for p in stage.parameters()] for number, stage in stages}
     return json.dumps({"torch": torch.__version__, "stages": sums}).encode()

@@ -250,7 +250,7 @@ class Shards:
         weights by itself."""
         if not self.is_pending:
             return None
-        return {one.name: [zlib.crc32(p.detach().cpu().contiguous().view(torch.uint8).numpy().tobytes()) for p in one.held]
+        return {one.name: [zlib.crc32(p.detach().cpu().reshape(-1).view(torch.uint8).numpy().tobytes()) for p in one.held]
                 for one in self.copied() if one.held[0].requires_grad}
 
     def check_copies(self, sums: Iterable[Mapping[str, list[int]] | None]) -> None:
