@@ -16,8 +16,8 @@ import far
 import hetu.torch
 import hetu.torch.blocks
 import torch_models
+import torch_sharded
 import torch_varuna
-import torch_zero
 from hetu import _hetu
 from hetu.torch.device import StageDevice
 from hetu.varuna import Varuna
@@ -372,7 +372,7 @@ def main():
         elif kind == "model":
             known_model(rest)
         elif kind == "shards":
-            torch_zero.compare(case, torch_zero.plain, torch_zero.several, rest, clip=2.0, device="far",
+            torch_sharded.compare(case, torch_sharded.plain, torch_sharded.several, rest, clip=2.0, device="far",
                                pipelines=1 if rest in SUMMED else 2)
             print(f"SHARDS: {rest}", flush=True)
         elif kind == "refused":

@@ -4,8 +4,8 @@ all states on each.
 torch_zero.py FOLDER CASE...: prints "PASSED <case>!" for each case on each worker."""
 
 import copy
-import io
 import math
+import os
 import sys
 import traceback
 from pathlib import Path
@@ -14,171 +14,78 @@ import torch
 from torch import nn
 
 import hetu.torch
+import torch_random
 from hetu import _hetu
+from hetu.torch import owner_messages
+from torch_sharded import (
+    MICROS,
+    WIDTH,
+    Training,
+    adafactor,
+    adagrad,
+    adamw,
+    change,
+    compare,
+    expect_same,
+    odd,
+    partly,
+    plain,
+    same,
+    several,
+    sgd,
+    tied,
+)
 
 FOLDER = sys.argv[1] if len(sys.argv) > 1 else ""
-WIDTH, ROWS, MICROS = 6, 10, 4
 
-
-class Sometimes(nn.Module):
-    """A layer of which one part is not used in some steps, and another part never."""
-
-    def __init__(self):
-        super().__init__()
-        self.always, self.some, self.never = (nn.Linear(WIDTH, WIDTH) for _ in range(3))
-        self.uses_some = True
-
-    def forward(self, x):
-        x = torch.tanh(self.always(x))
-        return x + self.some(x) if self.uses_some else x
-
-
-def plain():
-    """Layers of several sizes, with dropout, which no worker can own evenly."""
-    return [nn.Sequential(nn.Linear(WIDTH, WIDTH * k), nn.Tanh(), nn.Linear(WIDTH * k, WIDTH), nn.Dropout(0.1))
-            for k in (1, 3, 2, 4)]
-
-
-def partly():
-    """Layers with parameters that have no gradient in some steps, and a frozen one."""
-    made = [nn.Linear(WIDTH, WIDTH), Sometimes(), nn.Linear(WIDTH, WIDTH), nn.Linear(WIDTH, WIDTH)]
-    made[2].requires_grad_(False)
-    return made
-
-
-def change(step, pieces):
-    """What the script changes between steps: a part that is unused, layers that are thawed and frozen."""
-    pieces[1].uses_some = step % 2 == 0
-    pieces[2].requires_grad_(step > 1)
-    pieces[3].requires_grad_(step != 2)
-
-
-def tied():
-    """A weight of the first and the last piece, and one of the middle two."""
-    made = [nn.Linear(WIDTH, WIDTH) for _ in range(4)]
-    made[3].weight, made[2].weight = made[0].weight, made[1].weight
-    return made
-
-
-def adamw(parameters):
-    return {"rule": torch.optim.AdamW(parameters, lr=0.02, weight_decay=0.1)}
-
-
-def sgd(parameters):
-    return {"rule": torch.optim.SGD(parameters, lr=0.05, momentum=0.9, nesterov=True, weight_decay=0.1)}
-
-
-def adagrad(parameters):
-    """Makes its states in the constructor."""
-    return {"rule": torch.optim.Adagrad(parameters, lr=0.05)}
-
-
-def adafactor(parameters):
-    """Keeps the rows and columns of matrices."""
-    return {"rule": torch.optim.Adafactor(parameters, lr=0.05)}
-
-
-def several(parameters):
-    """Matrices by an optimizer that needs whole ones, the rest in two groups of another one."""
-    parameters = list(parameters)
-    matrices = [p for p in parameters if p.dim() == 2]
-    rest = [p for p in parameters if p.dim() != 2]
-    muon = getattr(torch.optim, "Muon", torch.optim.NAdam)
-    return {"muon": muon(matrices, lr=0.02),
-            "adamw": torch.optim.AdamW([{"params": rest[::2], "weight_decay": 0.0}, {"params": rest[1::2], "lr": 0.01}])}
-
-
-class Training:
-    """A Pipeline and its optimizers."""
-
-    def __init__(self, make, rule, schedule, shard, dtype=torch.float32, micros=MICROS, **options):
-        torch.manual_seed(1)
-        self.pieces = [piece.to(dtype) for piece in make()]
-        self.pipe = hetu.torch.Pipeline(self.pieces, nn.MSELoss(), schedule, micros, shard_optimizer=shard, **options)
-        self.rules = rule(self.pipe.parameters())
-        self.dtype = dtype
-
-    def batch(self, step):
-        draw = torch.Generator().manual_seed(step)
-        x, y = torch.randn(2, self.pipe.pipelines, ROWS, WIDTH, generator=draw, dtype=self.dtype)
-        return x[self.pipe.pipeline], y[self.pipe.pipeline]
-
-    def step(self, step, clip=None):
-        """One step; the numbers that the script sees."""
-        out = [self.pipe.step(*self.batch(step))]
-        if clip:
-            out.append(float(self.pipe.clip_grad_norm_(0.1, clip)))
-        for rule in self.rules.values():
-            rule.step()
-        return out
-
-    def states(self):
-        """The states of all workers by parameter name, optimizer and key; of copies, those of whoever keeps one."""
-        names = {id(p): self.first_name(n) for n, p in self.pipe.named_parameters()}
-        mine = {(names[id(p)], name, key): value.cpu() if isinstance(value, torch.Tensor) else value
-                for name, rule in self.rules.items() for p, state in rule.state.items() for key, value in state.items()}
-        found = {}
-        packed = io.BytesIO()
-        torch.save(mine, packed)
-        for text in self.pipe.exchange(packed.getvalue()):
-            found |= torch.load(io.BytesIO(text), weights_only=False)
-        return found
-
-    def first_name(self, name):
-        """The name of a tied parameter's first copy."""
-        return {tie.names[1]: tie.names[0] for tie in self.pipe.ties}.get(name, name)
-
-    def elements(self):
-        """The elements of this worker's states, without counts of steps."""
-        return sum(value.numel() for rule in self.rules.values() for state in rule.state.values()
-                   for value in state.values() if isinstance(value, torch.Tensor) and value.dim())
-
-
-def same(one, other):
-    """Whether two values have the same bits."""
-    if isinstance(one, torch.Tensor):
-        return one.dtype == other.dtype and torch.equal(one, other)
-    return one == other
-
-
-def expect_same(where, one, other):
-    """Weights and states of two trainings."""
-    for (name, a), (_, b) in zip(one.pipe.named_parameters(), other.pipe.named_parameters(), strict=True):
-        assert torch.equal(a, b), f"{where}: '{name}' differs"
-    states, expected = one.states(), other.states()
-    assert set(states) == set(expected), f"{where}: states {sorted(set(states) ^ set(expected))}"
-    for key, value in expected.items():
-        assert same(states[key], value), f"{where}: state {key} differs"
-
-
-def compare(name, make, rule, schedule, steps=3, change=None, clip=None, **options):
-    """Trains with and without shards; both must have the same bits after each step."""
-    sharded, whole = (Training(make, rule, schedule, shard, **options) for shard in (True, False))
-    for step in range(steps):
-        if change:
-            change(step, sharded.pieces)
-            change(step, whole.pieces)
-        found, expected = sharded.step(step, clip), whole.step(step, clip)
-        assert found == expected, f"{name}, step {step}: {found}, without shards {expected}"
-        expect_same(f"{name}, step {step}", sharded, whole)
-    x, y = whole.batch(0)
-    assert sharded.pipe.evaluate(x, y) == whole.pipe.evaluate(x, y), name
-    return sharded, whole
-
-
-# ---- cases ----
 
 def rules():
     """Optimizers that differ in what they keep, clipped by several norms."""
     for rule, clip in ((adamw, 2.0), (sgd, math.inf), (adagrad, None), (adafactor, 1.0), (several, 2.0)):
         compare(rule.__name__, plain, rule, "1f1b", clip=clip, pipelines=PIPELINES)
     compare("float64", plain, adamw, "1f1b", clip=2.0, pipelines=PIPELINES, dtype=torch.float64)
+    owner_messages.MESSAGE_BYTES = 600  # some parameters travel alone, and others in several messages
+    for make, rule in ((plain, several), (odd, sgd), (odd, adamw)):
+        compare("messages", make, rule, "1f1b", clip=2.0, pipelines=PIPELINES)
+    owner_messages.MESSAGE_BYTES = 8 << 20
 
 
 def gradients():
     """Parameters that are frozen, thawed, and without a gradient."""
     for rule in (adamw, sgd):
         compare("gradients", partly, rule, "zb-h1", steps=6, change=change, clip=2.0, pipelines=PIPELINES)
+
+
+def drawn():
+    """Random models: skips, statistics, words, tied tables, custom functions, parameters that are frozen and thawed."""
+    for seed in range(1, 1 + int(os.environ.get("SEEDS", "4"))):
+        make, change, words, is_tied, rows = torch_random.draw(seed, True)
+        tie = {"tied": [("0.table.weight", f"{len(make()) - 1}.head.weight")]} if is_tied else {}
+        for schedule, pipelines in (("1f1b", PIPELINES), ("zb-v", PIPELINES), ("chimera", _hetu.env()["workers"] // 2)):
+            copies = {"pipelines": pipelines} if schedule != "chimera" else {"pipelines": pipelines // 2 or 1}
+            if schedule == "chimera" and _hetu.env()["workers"] % 2:
+                continue
+            made = []
+            for shard in (True, False):
+                torch.manual_seed(seed)
+                pieces = make()
+                pipe = hetu.torch.Pipeline(pieces, torch_random.mean_of_rows if words else nn.MSELoss(), schedule, MICROS,
+                                           shard_optimizer=shard, **copies, **tie)
+                made.append((pieces, pipe, torch.optim.AdamW(pipe.parameters(), lr=0.01)))
+            draw = torch.Generator().manual_seed(seed)
+            for step in range(3):
+                count = made[0][1].pipelines
+                x, y = (torch_random.batches_of(words, rows)(draw, count) if words else
+                        torch.randn(2, count, rows, torch_random.WIDTH, generator=draw))
+                seen = []
+                for pieces, pipe, rule in made:
+                    change(step, pieces)
+                    seen.append([pipe.step(x[pipe.pipeline].clone(), y[pipe.pipeline]), float(pipe.clip_grad_norm_(0.1))])
+                    rule.step()
+                where = f"seed {seed}, {schedule}, step {step}"
+                assert seen[0] == seen[1], f"{where}: {seen}"
+                for (name, a), (_, b) in zip(*(pipe.named_parameters() for _, pipe, _ in made), strict=True):
+                    assert torch.equal(a, b), f"{where}: '{name}' differs"
 
 
 def schedules():
