@@ -73,9 +73,10 @@ class ModuleJob {
   std::int64_t origin_ns_ = 0;
 };
 
-/// The texts of a group's workers, in their order; each calls it, with the same number.
+/// Returns the texts of a group's workers, in their order. Each of them calls it, with the same
+/// number. `what` names the wait in errors.
 std::vector<std::string> exchange_texts(comm::Transport& transport, const comm::Group& group,
-                                        const std::string& mine, int number);
+                                        const std::string& mine, int number, comm::What what);
 
 /// Writes one trace of what the workers of one plan noted, as JSON each, beside what the plan
 /// predicts of their typical times. Throws Io.

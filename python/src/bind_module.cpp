@@ -233,19 +233,19 @@ void bind_module(nb::module_& m) {
         "times.");
   m.def(
       "exchange_bytes",
-      [](comm::Transport& links, const comm::Group& group, const nb::bytes& mine, int number) {
+      [](comm::Transport& links, const comm::Group& group, const nb::bytes& mine, int number,
+         const std::string& what) {
         const std::string text(mine.c_str(), mine.size());
         std::vector<std::string> all;
         {
           const nb::gil_scoped_release free;
-          all = exchange_texts(links, group, text, number);
+          all = exchange_texts(links, group, text, number, [&] { return what; });
         }
         return bytes_of(all);
       },
-      nb::arg("links"), nb::arg("group"), nb::arg("mine"), nb::arg("number"),
+      nb::arg("links"), nb::arg("group"), nb::arg("mine"), nb::arg("number"), nb::arg("what"),
       "The bytes of a group's workers, in its order, which ascends; each of them calls it, with "
-      "the "
-      "same number.");
+      "the same number. `what` names the wait in errors.");
   m.def("gather_from_owners", &gather_from_owners, nb::arg("links"), nb::arg("group"),
         nb::arg("owners"), nb::arg("arrays"), nb::arg("number"), nb::arg("what"),
         "Gives each array the bytes that its owner has. All workers of the group call it, with the "

@@ -3,6 +3,7 @@
 
 Skipped where PyTorch is not there (`./run torch`)."""
 
+import os
 import subprocess
 import sys
 import tempfile
@@ -28,6 +29,14 @@ class Calls(unittest.TestCase):
         with tempfile.TemporaryDirectory() as folder:
             printed = self.run_job(2, folder)
             self.assertEqual(printed.count("DIFFER "), 2 * 8, printed)
+
+    def test_a_wait_names_the_call(self):
+        """Where nobody can compare the calls, the error of the deadline names the call and its line."""
+        run = subprocess.run(["heturun", "-w", "4", sys.executable, WORKER, "skips"], capture_output=True, text=True,
+                             timeout=200, env={**os.environ, "HETU_TIMEOUT": "10"})
+        self.assertNotEqual(run.returncode, 0)
+        self.assertRegex(run.stderr, r"waited 10 s for the call of (SGD|Pipeline).step\(\), here in torch_calls.py, line "
+                                     r"\d+, from worker \d")
 
     def test_differ_between_pipelines_that_average(self):
         printed = self.run_job(4)

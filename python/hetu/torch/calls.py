@@ -37,14 +37,15 @@ class Exchanges:
         group = list(workers or range(self.transport.workers))
         call, where = self.call or _call()
         head = json.dumps([call, where]).encode() + b"\n"
+        what = f"the call of {call}(), here in {where},"
         if len(group) > len(self.crew):  # the others of the crew may be in a call of the crew alone
-            self._check(self._gather(head, self.crew), self.crew)
-        texts = self._gather(head + mine, group)
+            self._check(self._gather(head, self.crew, what), self.crew)
+        texts = self._gather(head + mine, group, what)
         self._check(texts, group)
         return [text.partition(b"\n")[2] for text in texts]
 
-    def _gather(self, mine: bytes, group: list[int]) -> list[bytes]:
-        return list(_hetu.exchange_bytes(self.transport, group, mine, self.next_number(group)))
+    def _gather(self, mine: bytes, group: list[int], what: str) -> list[bytes]:
+        return list(_hetu.exchange_bytes(self.transport, group, mine, self.next_number(group), what))
 
     def next_number(self, group: Sequence[int]) -> int:
         """Returns the number of the next exchange between these workers, which is the same on each of them. Each group

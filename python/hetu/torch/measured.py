@@ -46,7 +46,7 @@ def cut_by_time(model: Any, loss: Callable[[Any, Any], torch.Tensor], inputs: An
             told = json.dumps(_cut(piece_costs(model, loss, inputs, target, device=device), stages, most_bytes)).encode()
         except ValueError as error:
             told = b"!" + str(error).encode()
-    told = _hetu.exchange_bytes(links, list(range(links.workers)), told, 0)[0]
+    told = _hetu.exchange_bytes(links, list(range(links.workers)), told, 0, "the call of cut_by_time()")[0]
     if told.startswith(b"!"):
         raise ValueError(told[1:].decode())
     first: list[int] = json.loads(told)
