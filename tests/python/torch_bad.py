@@ -1,6 +1,7 @@
 """Cases of torch_worker.py that are wrong: every worker says the same one line, and none has computed anything."""
 
 import os
+from collections import OrderedDict
 from pathlib import Path
 
 import torch
@@ -107,12 +108,20 @@ def part(worker, folder):
     made().load(place)
 
 
+def names(worker, _):
+    """Other names of parameters on worker 1, as a model has them that Python's hash seed cuts otherwise."""
+    torch.manual_seed(1)
+    pieces = {f"{'own' if worker else 'piece'}{number}": Piece() for number in range(4)}
+    step(hetu.torch.Pipeline(nn.Sequential(OrderedDict(pieces)), nn.MSELoss(), "1f1b", 2))
+
+
 def folders(worker, folder):
     """Another folder on worker 1."""
     made().save(Path(folder, f"folder-{worker}"))
 
 
 CASES = {"folders": (folders, "save: worker 1 was given the folder 'folder-1' and worker 0 'folder-0'"),
+         "names": (names, "worker 1 has other names of parameters than worker 0"),
          "versions": (versions, "worker 1 has PyTorch 2.6.0, worker 0 has"),
          "weights": (weights, "stage 0 begins with other weights on worker 1 than on worker 0"),
          "rows": (rows, "begins a step with"), "scales": (scales, "scale of the loss"), "types": (types, "bfloat16"),

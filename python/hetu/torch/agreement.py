@@ -24,6 +24,10 @@ def check_same(begins: Sequence[dict[str, Any]], workers: Sequence[int], width: 
 
 def _compare(worker: int, mine: dict[str, Any], other: int, known: dict[str, Any], batch: Batch) -> None:
     for what, value in mine.items():
+        if known[what] != value and what == "names":
+            raise ValueError(f"worker {worker} has other names of parameters than worker {other}: make the same model on "
+                             f"all workers. Where torch.distributed.pipelining has cut a model in which one parameter has "
+                             f"several names, it keeps them by Python's hash seed: set PYTHONHASHSEED=0 for all workers")
         if known[what] != value and what == "checksums":
             number = next(at for at, (one, two) in enumerate(zip(value, known[what], strict=True)) if one != two)
             raise ValueError(f"worker {worker} begins a step with other values of {batch.name(number)} than worker "
@@ -42,6 +46,11 @@ def total_weight(begins: Sequence[dict[str, Any]], width: int, rule: LossRule) -
         return 1.0
     what = "weights" if rule.kind == TARGETS else "samples"
     return sum(sum(begin["pipeline"][what]) for begin in begins[::width])
+
+
+def names_sum(names: Iterable[str]) -> int:
+    """Returns a checksum of the names of a model's parameters, in order."""
+    return zlib.crc32("\n".join(names).encode())
 
 
 def check_copies(texts: Iterable[bytes]) -> None:

@@ -404,8 +404,8 @@ class Pipeline(ModuleLike, StateOfPipeline):
     def _agree(self, batch: Batch, weights: Sequence[float], scale: list[Any]) -> float:
         """Checks that all workers begin one step, so that their messages fit, and takes the modes that each has set on
         its stages, and the buffers of first copies. Returns the sum of all weights."""
-        mine = {"all": {"number": self.steps, "seed": self.seed, "settings": settings(), "scale of the loss": scale[0],
-                        "accumulate": scale[1]},
+        mine = {"all": {"names": agreement.names_sum(self.numbers), "number": self.steps, "seed": self.seed,
+                        "settings": settings(), "scale of the loss": scale[0], "accumulate": scale[1]},
                 "pipeline": {"tensors": batch.forms(), "samples": batch.sizes,
                              "checksums": batch.checksums() if self.check_batches else [], "weights": list(weights)},
                 "modes": self.modes.read(), "buffers": self.buffer_copies.changed(),
