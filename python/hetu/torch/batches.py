@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch.utils import _pytree
 
+from hetu.torch.records import hides_tensors
 from hetu.torch.values import cut_batch, cut_rows, flatten, rows_of, unflatten
 
 SMALL_BYTES = 1 << 16  # up to here a CRC is faster than sums
@@ -64,6 +65,12 @@ def as_tensors(value: Any, what: str) -> Any:
 
 
 def _as_tensor(leaf: Any, what: str) -> Any:
+    if isinstance(leaf, torch.Tensor):
+        return leaf
+    if hides_tensors(leaf):
+        kind = type(leaf).__name__
+        raise ValueError(f"{what}: a {kind} holds tensors that can't be cut into micro-batches. Give tensors, in a tuple, a "
+                         f"dict or a dataclass, and make the {kind} of them inside a module")
     if isinstance(leaf, Mapping):
         return as_tensors(dict(leaf), what)
     if type(leaf).__module__ != "numpy" or not hasattr(leaf, "__array__") or not leaf.shape:

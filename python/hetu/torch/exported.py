@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 from typing import Any
 
 import torch
@@ -41,13 +41,51 @@ def split_pipe(pipe: Pipe) -> PiecewiseModel:
         for module in owned.values():
             for other in [n for n, _ in module.inner.named_parameters(remove_duplicate=False) if n in copies.values()]:
                 _set_attribute(module.inner, other, shared)
+    stages = [module.inner for module in owned.values()]
+    _join_names(stages, {name for copies in pipe.replicated_params for name in copies.values()})
     whole = nn.Module()
-    _name_alike(whole, [module.inner for module in owned.values()])
+    _name_alike(whole, stages)
     inputs = [node for node in graph.nodes if node.op == "placeholder"]
     example = tuple(torch.empty(node.meta["val"].shape, dtype=node.meta["val"].dtype) for node in inputs)
     subject = _Exported(pipe.split_gm, whole)
     return PiecewiseModel(whole, pieces_of(Recording(subject, [str(t) for t in targets[1:]],
                                                      example[0] if len(example) == 1 else example, owned)))
+
+
+def _join_names(stages: Sequence[nn.Module], shared: Set[str]) -> None:
+    """Makes one parameter again of those that were one in the model, under several names.
+
+    PyTorch gives each stage a copy under one of the names. By Python's hash seed, the stage reads this copy, or the
+    parameter under another name. So a shared parameter that a stage has and doesn't read shows that two names are one parameter.
+    Throws ValueError: it can't be seen which ones."""
+    for stage in stages:
+        read = _read(stage)
+        parameters = dict(stage.named_parameters(remove_duplicate=False))
+        for name in sorted(shared & set(parameters) - read):
+            unread = parameters[name]
+            same = {id(one): one for other, one in parameters.items()
+                    if other in read and one.shape == unread.shape and torch.equal(one, unread)}
+            if len(same) > 1:
+                names = [other for other, one in parameters.items() if id(one) in same]
+                raise ValueError(f"'{name}' has several names in the model, and it can't be seen which of {names} is "
+                                 f"another one, because they have the same values. Cut the model by hetu.torch.split(model, "
+                                 f"at=[...])")
+            for module in stages if same else ():
+                for other, one in list(module.named_parameters(remove_duplicate=False)):
+                    if id(one) in same:
+                        _set_attribute(module, other, unread)
+
+
+def _read(module: nn.Module, prefix: str = "") -> set[str]:
+    """Returns the names of the parameters that a traced module reads."""
+    graph = getattr(module, "graph", None)
+    if not isinstance(graph, fx.Graph):
+        return {prefix + name for name, _ in module.named_parameters(remove_duplicate=False)}
+    found = {f"{prefix}{node.target}" for node in graph.nodes if node.op == "get_attr"}
+    for node in graph.nodes:
+        if node.op == "call_module":
+            found |= _read(module.get_submodule(str(node.target)), f"{prefix}{node.target}.")
+    return found
 
 
 def _name_alike(whole: nn.Module, stages: Sequence[nn.Module]) -> None:
