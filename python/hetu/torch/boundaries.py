@@ -15,6 +15,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 from hetu.torch import flow
 from hetu.torch.cuts import Stage
+from hetu.torch.lengths import OpenLengths, fake_mode
 from hetu.torch.recording import FixedShapesError, FormKey, RecordingError
 from hetu.torch.records import SIMPLE, hides_tensors
 from hetu.torch.values import MessageForm, TensorSpec, flatten, spec_of, unflatten
@@ -88,8 +89,19 @@ def find(stages: Sequence[Stage], batch: Sequence[Any], tree: Any, rows: int, cu
     """Returns the form for micro-batches of `rows` samples. `batch` holds the leaves of one of `cut` samples. `device_of`
     returns the device that a tensor is on when a stage uses it. loss(output, without_elements): the loss of a micro-batch,
     where gradients are computed."""
-    with torch.inference_mode(False), FakeTensorMode() as mode, values_where_needed():
-        leaves = [_resized(leaf, rows, cut, device_of(leaf)) if isinstance(leaf, torch.Tensor) else leaf for leaf in batch]
+    return Form(*look(stages, batch, tree, rows, cut, device_of, loss))
+
+
+def look(stages: Sequence[Stage], batch: Sequence[Any], tree: Any, rows: int, cut: int,
+         device_of: Callable[[torch.Tensor], torch.device],
+         loss: Callable[[Any, Callable[[Any], Any]], Any] | None = None,
+         open_lengths: OpenLengths | None = None) -> tuple[list[StageForm], set[tuple[int, int, int]]]:
+    """Returns what Form is made of; with open lengths, shapes that depend on them."""
+    def without_elements(leaf: torch.Tensor) -> torch.Tensor:
+        return _resized(leaf, rows, cut, device_of(leaf), open_lengths)
+
+    with torch.inference_mode(False), fake_mode(open_lengths) as mode, values_where_needed():
+        leaves = [without_elements(leaf) if isinstance(leaf, torch.Tensor) else leaf for leaf in batch]
         given: dict[int, Source] = {id(leaf): Source("batch", number=n) for n, leaf in enumerate(leaves)
                                     if isinstance(leaf, torch.Tensor)}
         sources = [given[id(leaf)] if isinstance(leaf, torch.Tensor) else Source("constant", value=leaf) for leaf in leaves]
@@ -123,9 +135,8 @@ def find(stages: Sequence[Stage], batch: Sequence[Any], tree: Any, rows: int, cu
             leaves, tree, sources = out_leaves, out_tree, out_sources
         ends: Sequence[Any] = leaves
         if loss is not None:
-            ends = flow.last_values(mode, leaves, lambda: loss(unflatten(leaves, tree),
-                                                               lambda t: _resized(t, rows, cut, device_of(t))))
-        return Form(forms, reads.read(ends))
+            ends = flow.last_values(mode, leaves, lambda: loss(unflatten(leaves, tree), without_elements))
+        return forms, reads.read(ends)
 
 
 def check_rows(stages: Sequence[Stage], find_form: Callable[[int], Form], rows: int) -> Form:
@@ -181,9 +192,9 @@ class _Likenesses:
         return self.of[id(tensor)]
 
 
-def _resized(leaf: torch.Tensor, rows: int, cut: int, device: torch.device) -> torch.Tensor:
-    shape = list(leaf.shape)
-    if shape and shape[0] == cut and cut != rows:
+def _resized(leaf: torch.Tensor, rows: int, cut: int, device: torch.device, lengths: OpenLengths | None) -> torch.Tensor:
+    shape = list(leaf.shape) if lengths is None else lengths.shape_of(leaf)
+    if shape and leaf.shape[0] == cut and cut != rows:
         shape[0] = rows
     return torch.empty(shape, dtype=leaf.dtype, device=device)
 

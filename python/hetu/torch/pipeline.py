@@ -23,14 +23,15 @@ from hetu.torch import agreement, losses
 from hetu.torch import rows as table_rows
 from hetu.torch import ties as sharing
 from hetu.torch.averages import Averages
-from hetu.torch.batches import Batch, as_tensors, kind_of, signature
-from hetu.torch.boundaries import Form, check_rows, find
+from hetu.torch.batches import Batch, as_tensors
+from hetu.torch.boundaries import Form
 from hetu.torch.buffers import Buffers
 from hetu.torch.calls import Exchanges
 from hetu.torch.cuts import Pieces, PiecewiseModel, Stage, forget
 from hetu.torch.device import StageDevice, agree, choose, local_rank
 from hetu.torch.empty import fill
 from hetu.torch.foreign import check_loss
+from hetu.torch.forms import Forms
 from hetu.torch.functions import StageFunctions, Step
 from hetu.torch.gradients import Summed
 from hetu.torch.memory import keep_freed_memory
@@ -43,10 +44,6 @@ from hetu.torch.split_backward import keep_compiled_buffers, refuse_old_hooks
 from hetu.torch.state import StateOfPipeline
 from hetu.torch.step_loss import NOTHING, StepLoss
 from hetu.torch.threads import ThreadedPipeline
-from hetu.torch.undisturbed import undisturbed
-from hetu.torch.values import unflatten
-
-MOST_FORMS = 64  # lengths of sequences, among others, whose shapes are remembered
 
 
 class Pipeline(ModuleLike, StateOfPipeline):
@@ -140,8 +137,7 @@ class Pipeline(ModuleLike, StateOfPipeline):
         self.functions.device = self.stage_device
         self.functions.names = self.pieces.names
         self.job: Any = None
-        self.forms: dict[Any, Form] = {}  # the one used last is the last one
-        self.rows_checked: set[Any] = set()  # kinds of batches
+        self.forms = Forms(self.stages, loss, self.stage_device.like)
         self.buffer_copies = Buffers(self.pieces, self.own, schedule.placements,
                                [self._copies(number) for number in range(len(self.stages))], self.pipeline)
         self.expected: Any = None
@@ -262,7 +258,8 @@ class Pipeline(ModuleLike, StateOfPipeline):
         total = self._agree(batch, weights, [scale, accumulate])
         if self.in_threads:  # a look at shapes replaces parameters of modules that another worker shares
             self.exchange(b"", self.crew)
-        forms = self._forms(training, batch)
+        with self.turns:
+            forms = self.forms.of(batch, training, (settings(), self.modes.text))
         if self.in_threads:
             self.exchange(b"", self.crew)
         if self.job is None:
@@ -320,35 +317,6 @@ class Pipeline(ModuleLike, StateOfPipeline):
                 found.append((parameter, parameter.grad.clone()))
                 parameter.grad = None
         return found
-
-    def _forms(self, training: bool, batch: Batch) -> list[Form]:
-        """Returns what goes between stages, by micro-batch."""
-
-        def loss(output: Any, without_elements: Callable[[Any], Any]) -> Any:
-            leaves = [without_elements(leaf) if isinstance(leaf, torch.Tensor) else leaf for leaf in batch.targets[0]]
-            return self.loss.loss(output, unflatten(leaves, batch.target_tree))
-
-        def form_of(rows: int) -> Form:
-            leaves, most = batch.inputs[0], batch.sizes[0]
-            key = (training, rows, settings(), self.modes.text, str(batch.tree),
-                   tuple(signature(leaf, most) for leaf in leaves))
-            if key in self.forms:
-                self.forms[key] = self.forms.pop(key)  # the last one in order is the one used last
-            else:
-                if len(self.forms) == MOST_FORMS:
-                    del self.forms[next(iter(self.forms))]
-                with self.turns, undisturbed(self.stages, self.loss.loss):
-                    self.forms[key] = find(self.stages, leaves, batch.tree, rows, most, self.stage_device.like,
-                                           loss if training else None)
-            return self.forms[key]
-
-        # One look shows that no module changes the number of samples. It is not repeated for each length of a sequence.
-        kind = (training, settings(), self.modes.text, str(batch.tree), tuple(map(kind_of, batch.inputs[0])))
-        if kind in self.rows_checked:
-            return [form_of(rows or 1) for rows in batch.sizes]
-        forms = [check_rows(self.stages, form_of, rows or 1) for rows in batch.sizes]
-        self.rows_checked.add(kind)
-        return forms
 
     def _build(self, form: Form) -> None:
         """The job: its plan lowered and proved with what goes between the stages of this model."""

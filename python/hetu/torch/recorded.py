@@ -10,16 +10,18 @@ from __future__ import annotations
 import collections
 import contextlib
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 from torch import nn
 
+from hetu.torch.lengths import freeze, match, with_numbers
 from hetu.torch.recording import WHOLE, Call, FormKey, Program, RecordingError, Slot
 from hetu.torch.values import flatten, unflatten
 
 _MOST_FORMS = 64  # recordings that are kept; an older form is recorded anew
+_MOST_OPEN = 16  # of those with open lengths
 
 # Functions of no parameters and no randomness: what they make of the batch alone (masks, positions) is computed again where
 # it is read, since every worker has the batch, and isn't sent.
@@ -53,6 +55,49 @@ class _Cut:
     tensors: list[set[str]]  # by piece: parameters and buffers that it reads itself
 
 
+class _OpenCut:
+    """A recording whose calls have open lengths among their arguments."""
+
+    def __init__(self, key: FormKey, cut: _Cut) -> None:
+        """Throws NotFollowedError: an argument may hide a length."""
+        assert key.lengths is not None
+        self.lengths, self.key, self.cut = key.lengths, key, cut
+        self.frozen_key = key.rebuilt(freeze)
+        self.conditions = key.lengths.conditions()
+        self.frozen = _rebuilt(cut, freeze)
+
+    def cut_for(self, key: FormKey) -> _Cut | None:
+        """Returns the recording for a form of known lengths; None if it doesn't hold for them."""
+        if key.without_leaves() != self.frozen_key.without_leaves():
+            return None
+        numbers = match(self.frozen_key.leaves, key.leaves)
+        if numbers is None or not self.conditions.hold(numbers):
+            return None
+        return _rebuilt(self.frozen, lambda leaf: with_numbers(leaf, numbers))
+
+
+def _rebuilt(cut: _Cut, each: Callable[[Any], Any]) -> _Cut:
+    """Returns a recording with each(argument) in place of each argument. Calls in which nothing changes are shared."""
+    done: dict[int, Call] = {}
+
+    def argument(leaf: Any) -> Any:
+        return leaf if isinstance(leaf, Slot) else each(leaf)
+
+    def rebuilt(call: Call) -> Call:
+        if id(call) not in done:
+            leaves = [argument(leaf) for leaf in call.leaves]
+            constants = {number: each(leaf) for number, leaf in call.constants.items()}
+            same = all(a is b for a, b in zip([*leaves, *constants.values()], [*call.leaves, *call.constants.values()],
+                                              strict=True))
+            done[id(call)] = call if same else dataclasses.replace(call, leaves=leaves, constants=constants)
+        return done[id(call)]
+
+    program = dataclasses.replace(cut.program, calls=[rebuilt(call) for call in cut.program.calls],
+                                  out_leaves=[argument(leaf) for leaf in cut.program.out_leaves])
+    parts = [dataclasses.replace(part, calls=[rebuilt(call) for call in part.calls]) for part in cut.parts]
+    return dataclasses.replace(cut, program=program, parts=parts)
+
+
 class Recording:
     """A model with the modules that it is cut at, and its recordings by form. Copies of a piece share it."""
 
@@ -60,6 +105,7 @@ class Recording:
         self.subject, self.at = subject, list(at)
         self.owned = owned  # modules of the model by name
         self.cuts: collections.OrderedDict[FormKey, _Cut] = collections.OrderedDict()
+        self.open_cuts: collections.deque[_OpenCut] = collections.deque(maxlen=_MOST_OPEN)
         self.attributes: dict[tuple[str, str, int], Any] = {}  # of modules that hold cuts, as the recordings have them
         self.home: dict[str, int] = {}  # module with parameters or buffers -> its piece
         first = self.cut(self.key_of(example, subject.model.training))
@@ -85,17 +131,33 @@ class Recording:
 
     def cut(self, key: FormKey) -> _Cut:
         """Returns the recording for a form, cut at the modules."""
+        if key.lengths is not None:
+            return self._cut_open(key)
         if key not in self.cuts:
             if self.cuts:
                 self.check_attributes()
-            program = self.subject.record(key)
-            self.attributes = self.subject.attributes()
-            begins = self.subject.begins(program, self.at)
-            self.cuts[key] = _Cutter(program, begins, self.home, self.owned, type(self.subject.model).__name__).cut()
+            found = (open_cut.cut_for(key) for open_cut in self.open_cuts)
+            self.cuts[key] = next((cut for cut in found if cut is not None), None) or self._record(key)
             if len(self.cuts) > _MOST_FORMS:
                 self.cuts.popitem(last=False)
         self.cuts.move_to_end(key)
         return self.cuts[key]
+
+    def _record(self, key: FormKey) -> _Cut:
+        program = self.subject.record(key)
+        self.attributes = self.subject.attributes()
+        begins = self.subject.begins(program, self.at)
+        return _Cutter(program, begins, self.home, self.owned, type(self.subject.model).__name__).cut()
+
+    def _cut_open(self, key: FormKey) -> _Cut:
+        """Returns the recording for a form with open lengths, and keeps it for all lengths that satisfy its conditions."""
+        for open_cut in self.open_cuts:
+            if open_cut.lengths is key.lengths and open_cut.key == key:
+                return open_cut.cut
+        self.check_attributes()
+        cut = self._record(key)
+        self.open_cuts.append(_OpenCut(key, cut))
+        return cut
 
 
 class RecordedPiece(nn.Module):

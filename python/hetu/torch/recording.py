@@ -8,12 +8,13 @@ operators, which loses their hooks, their training mode and their identity.
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import os
 import threading
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import torch
@@ -22,6 +23,7 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import _disable_current_modes
 
+from hetu.torch import lengths
 from hetu.torch.records import SIMPLE, hides_tensors
 from hetu.torch.values import TensorSpec, flatten, spec_of, unflatten
 from hetu.torch.without_values import DATA_DEPENDENT, call_with_values
@@ -78,10 +80,26 @@ class FormKey:
     def __init__(self, value: Any, modes: tuple[bool, ...]) -> None:
         leaves, self.tree = flatten(value)
         self.device = next((leaf.device for leaf in leaves if isinstance(leaf, torch.Tensor)), torch.device("cpu"))
-        self.leaves = [spec_of(leaf) if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves]
         self.modes = modes
         self.autocast = _autocast(self.device)
+        self._take([spec_of(leaf) if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves])
+
+    def _take(self, leaves: list[Any]) -> None:
+        self.leaves = leaves
+        self.lengths = lengths.current() if any(
+            isinstance(leaf, TensorSpec) and lengths.has_open_lengths(leaf.shape) for leaf in leaves) else None
+        modes = self.modes
         self.text = repr((self.leaves, str(self.tree), modes, str(self.device), self.autocast))
+
+    def without_leaves(self) -> str:
+        """Returns a text of all but the leaves."""
+        return repr((str(self.tree), self.modes, str(self.device), self.autocast))
+
+    def rebuilt(self, each: Callable[[Any], Any]) -> FormKey:
+        """Returns this form with each(leaf) in place of each leaf."""
+        new = copy.copy(self)
+        new._take([each(leaf) for leaf in self.leaves])
+        return new
 
     def __hash__(self) -> int:
         return hash(self.text)
@@ -151,7 +169,7 @@ class Subject:
     def record(self, key: FormKey) -> Program:
         """Records the forward for inputs of a form. Throws RecordingError, which names the user's source line."""
         with _disable_current_modes():
-            mode = FakeTensorMode(allow_non_fake_inputs=True)
+            mode = lengths.fake_mode(key.lengths, allow_non_fake_inputs=True)
             likenesses: dict[int, torch.Tensor] = {}
             tensors = {}
             for name, tensor in [*self.model.named_parameters(remove_duplicate=False),
@@ -164,7 +182,8 @@ class Subject:
             names = {id(tensor): name for name, tensor in reversed(tensors.items())}
             recorder = _Recorder(self, mode, names, given, key.device)
             try:
-                with recorder.installed(), _training(self, key.modes):
+                # A tensor that is made with an open length, such as arange(length), can only be made without elements.
+                with recorder.installed(), _training(self, key.modes), mode if key.lengths else nullcontext():
                     out = torch.func.functional_call(_Caller(self), {f"model.{n}": t for n, t in tensors.items()},
                                                      (unflatten(given, key.tree),), tie_weights=False)
                 return recorder.program(out)
@@ -299,7 +318,7 @@ class _Recorder(TorchFunctionMode):
         outs = {number: self._new_slot(leaf) for number, leaf in enumerate(flatten(out)[0])
                 if isinstance(leaf, torch.Tensor)}
         constants = {number: leaf for number, leaf in enumerate(flatten(out)[0])
-                     if isinstance(target, str) and isinstance(leaf, SIMPLE)}
+                     if isinstance(target, str) and isinstance(leaf, (*SIMPLE, torch.SymInt))}
         state = (torch.is_grad_enabled(), *_autocast(self.device))
         self.result.calls.append(Call(target, leaves, tree, outs, changed, None if state == self.ambient else state,
                                       user_line(traceback.extract_stack()), constants))
