@@ -3,6 +3,7 @@
 
 Skipped where PyTorch is not there (`./run torch`)."""
 
+import contextlib
 import os
 import re
 import subprocess
@@ -194,6 +195,21 @@ class Threads(unittest.TestCase):
         self.assertEqual(run.returncode, 0, run.stderr)
         self.assertIn("first weight", run.stdout)
         self.assertNotIn("leaked", run.stderr)
+
+    def test_a_tied_stage_twice_on_a_worker(self):
+        """Gems on three workers has the middle stage twice on the second one."""
+        from torch import nn
+
+        import hetu.torch
+
+        for one, two, is_refused in ((0, 1, True), (1, 2, True), (0, 2, False)):
+            model = [nn.Linear(WIDTH, WIDTH) for _ in range(3)]
+            model[two].weight = model[one].weight
+            with self.subTest(one=one, two=two), contextlib.ExitStack() as stack:
+                if is_refused:
+                    stack.enter_context(self.assertRaisesRegex(
+                        ValueError, f"'{one}.weight' is used on stages {one} and {two}, and stage 1 stands on worker 1"))
+                hetu.torch.Pipeline(model, nn.MSELoss(), "gems", 4, devices="threads:3")
 
     def test_errors(self):
         """Names that are wrong, and the error of one worker is that of the call."""

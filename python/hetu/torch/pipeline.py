@@ -159,6 +159,7 @@ class Pipeline(ModuleLike, StateOfPipeline):
         placements = self.schedule.placements
         self.stages = self.pieces.stages(self.pieces.cut(1 + max(p["model_stage"] for p in placements), first_pieces))
         self.ties = sharing.cut(self.pieces, self.stages)
+        sharing.check_placements(self.ties, placements)
         own: dict[int, Stage] = {}
         for number, placement in enumerate(placements):
             if placement["workers"] == [self.row]:

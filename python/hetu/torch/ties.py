@@ -3,7 +3,7 @@ modules is found by itself; two parameters that shall become one are declared by
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -74,6 +74,20 @@ def cut(pieces: Pieces, stages: Sequence[Stage]) -> list[Tie]:
         ties.append(Tie((names[0], names[-1]), (found[0], found[1]), (parameters[key], copy)))
     _refuse_shared_modules(stages)
     return ties
+
+
+def check_placements(ties: Sequence[Tie], placements: Sequence[Mapping[str, Any]]) -> None:
+    """Throws ValueError if a stage with a shared parameter stands on one worker more than once: gradients of its copies
+    there would not be part of the sum."""
+    seen: set[tuple[int, int]] = set()
+    for placement in placements:
+        stage, worker = placement["model_stage"], placement["workers"][0]
+        tie = next((tie for tie in ties if stage in tie.stages), None)
+        if tie and (stage, worker) in seen:
+            raise ValueError(f"parameter '{tie.names[0]}' is used on stages {tie.stages[0]} and {tie.stages[1]}, and stage "
+                             f"{stage} stands on worker {worker} of a pipeline more than once. Choose a schedule with one "
+                             f"copy of a stage per worker, or an even number of workers")
+        seen.add((stage, worker))
 
 
 def _refuse_shared_modules(stages: Sequence[Stage]) -> None:
