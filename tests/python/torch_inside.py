@@ -7,7 +7,7 @@ from torch import nn
 
 import hetu.torch
 from hetu import _hetu
-from torch_plain import WIDTH, Scaled, compare, linears, main, tied
+from torch_plain import WIDTH, Scaled, compare, linears, tied
 
 
 class Custom(nn.Module):
@@ -311,7 +311,3 @@ def accumulated():
             assert name == "tied" and pipe.row == 1
         else:
             raise AssertionError(f"{name}: nothing was said")
-
-
-if __name__ == "__main__":
-    main(globals())

@@ -6,6 +6,7 @@ import torch
 from torch import nn
 
 import hetu.torch
+import torch_inside
 from torch_plain import WIDTH, check_numbers, compare, linears, main, tied
 
 
@@ -317,4 +318,4 @@ def varuna():
 
 
 if __name__ == "__main__":
-    main(globals())
+    main({**vars(torch_inside), **globals()})

@@ -13,36 +13,46 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 
 
-def job(script, *cases):
-    """Runs cases of a script on two workers."""
-    run = subprocess.run(["heturun", "-w", "2", sys.executable, HERE / script, *cases], capture_output=True, text=True,
-                         timeout=300)
-    printed = run.stdout + run.stderr
-    missing = [case for case in cases if printed.count(f"PASSED {case}") != 2]
-    if run.returncode or missing:
-        raise AssertionError(f"{', '.join(missing)} of {', '.join(cases)}: {printed}")
+CASES = {
+    "frozen": ("frozen", "by_owner", "no_gradient", "differing"),
+    "modes": ("modes", "copies", "settings"),
+    "others": ("averaging", "varuna"),
+    "inside": ("functions", "compiled", "checkpoints", "in_place", "calls", "hooks", "old_hooks", "accumulated", "scalars"),
+}
 
 
 @unittest.skipUnless(find_spec("torch"), "PyTorch is not there: ./run torch installs it")
 class Modes(unittest.TestCase):
-    """Each in one job."""
+    """All cases in one job of two workers, since most of a job's time goes into the import of PyTorch."""
+
+    @classmethod
+    def setUpClass(cls):
+        cases = [case for some in CASES.values() for case in some]
+        cls.run_of_all = subprocess.run(["heturun", "-w", "2", sys.executable, HERE / "torch_modes.py", *cases], text=True,
+                                        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=300)
+
+    def passed(self, name):
+        """Checks that both workers have passed the cases. After a case that fails, none is run."""
+        printed = self.run_of_all.stdout
+        missing = [case for case in CASES[name] if printed.count(f"PASSED {case}\n") != 2]
+        self.assertFalse(missing, printed)
+        self.assertTrue(self.run_of_all.returncode == 0 or "FAILED " in printed, printed)
 
     def test_frozen_and_unused_parameters(self):
         """requires_grad that changes between steps, LoRA, and parameters that have no gradient."""
-        job("torch_modes.py", "frozen", "by_owner", "no_gradient", "differing")
+        self.passed("frozen")
 
     def test_modes_and_settings(self):
         """eval() of single modules, autocast, default types; buffers of several copies of a stage."""
-        job("torch_modes.py", "modes", "copies", "settings")
+        self.passed("modes")
 
     def test_averaging_and_varuna(self):
         """The same in pipelines that average weights, and under Varuna's names."""
-        job("torch_modes.py", "averaging", "varuna")
+        self.passed("others")
 
     def test_what_modules_do(self):
         """Custom and compiled functions, checkpoints, changes in place, calls that count, and hooks."""
-        job("torch_inside.py", "functions", "compiled", "checkpoints", "in_place", "calls", "hooks", "old_hooks",
-            "accumulated", "scalars")
+        self.passed("inside")
 
 
 if __name__ == "__main__":
