@@ -115,12 +115,31 @@ def names(worker, _):
     step(hetu.torch.Pipeline(nn.Sequential(OrderedDict(pieces)), nn.MSELoss(), "1f1b", 2))
 
 
+def norms(worker, _):
+    """Clipping by the norm of one worker's gradients, by PyTorch and as libraries have it."""
+    pipe = made()
+
+    class Library:
+        def clip_grad_norm_(self, parameters, most):
+            return torch.nn.utils.clip_grad_norm_(list(parameters), most)
+
+    try:
+        Library().clip_grad_norm_(pipe.parameters(), 1.0)
+    except ValueError as error:
+        assert "each worker would clip by a norm of its own" in str(error)
+    else:
+        raise AssertionError("a library clips by a norm of its own")
+    torch.optim.SGD(pipe.parameters(), lr=0.1)
+    torch.nn.utils.clip_grad_norm_(pipe.parameters(), 1.0)
+
+
 def folders(worker, folder):
     """Another folder on worker 1."""
     made().save(Path(folder, f"folder-{worker}"))
 
 
 CASES = {"folders": (folders, "save: worker 1 was given the folder 'folder-1' and worker 0 'folder-0'"),
+         "norms": (norms, r"clip_grad_norm_\(pipe.parameters\(\)\): .* Call pipe.clip_grad_norm_\(max_norm\)"),
          "names": (names, "worker 1 has other names of parameters than worker 0"),
          "versions": (versions, "worker 1 has PyTorch 2.6.0, worker 0 has"),
          "weights": (weights, "stage 0 begins with other weights on worker 1 than on worker 0"),

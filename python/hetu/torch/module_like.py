@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator, Sequence
+from types import FrameType
 from typing import Any, NoReturn, TypeVar
 
 import torch
@@ -13,6 +15,17 @@ from hetu.torch.shards import Shards
 from hetu.torch.ties import Tie
 
 Self = TypeVar("Self", bound="ModuleLike")
+
+
+_NORMS = ("clip_grad_norm_", "clip_grad_norm", "get_total_norm")  # functions of PyTorch, Accelerate and others
+
+
+def _refuse_norms(reader: FrameType) -> None:
+    """Throws ValueError if the frame that reads the parameters of one worker computes their norm."""
+    if reader.f_code.co_name in _NORMS:
+        raise ValueError(f"{reader.f_code.co_name}(pipe.parameters()): the parameters of a Pipeline are those of this "
+                         f"worker's stages, so that each worker would clip by a norm of its own. Call "
+                         f"pipe.clip_grad_norm_(max_norm) on all workers; pipe.grad_norm() returns the norm alone")
 
 
 class ModuleLike:
@@ -32,7 +45,10 @@ class ModuleLike:
     # ---- parameters, buffers, modules ----
 
     def parameters(self) -> Iterator[nn.Parameter]:
-        """Yields the parameters of this worker's stages, for an optimizer."""
+        """Yields the parameters of this worker's stages, for an optimizer. Throws ValueError where PyTorch's
+        clip_grad_norm_() reads them, or that of a library, since their norm isn't the model's."""
+        if len(self.schedule.rows) > 1:
+            _refuse_norms(sys._getframe(1))
         for stage in self.own.values():
             yield from stage.parameters()
 
