@@ -17,7 +17,8 @@ CASES = {
     "frozen": ("frozen", "by_owner", "no_gradient", "differing"),
     "modes": ("modes", "copies", "settings"),
     "others": ("averaging", "varuna"),
-    "inside": ("functions", "compiled", "checkpoints", "in_place", "calls", "hooks", "old_hooks", "accumulated", "scalars"),
+    "inside": ("functions", "compiled", "checkpoints", "in_place", "calls", "hooks", "old_hooks", "scalars",
+               "accumulated"),  # which ends the links, so that it is the last one
 }
 
 
