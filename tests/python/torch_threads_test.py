@@ -190,7 +190,8 @@ class Threads(unittest.TestCase):
     def test_page(self):
         """The snippet of docs/pytorch.md, which is not for heturun."""
         page = Path(__file__).resolve().parents[2] / "docs" / "pytorch.md"
-        snippet, = re.findall(r"```py\n(.*?)```", page.read_text(), flags=re.S)
+        section = page.read_text().split("\n## In a notebook\n")[1].split("\n## ")[0]
+        snippet, = re.findall(r"```py\n(.*?)```", section, flags=re.S)
         run = subprocess.run([sys.executable, "-c", snippet], capture_output=True, text=True, timeout=300)
         self.assertEqual(run.returncode, 0, run.stderr)
         self.assertIn("first weight", run.stdout)

@@ -56,8 +56,8 @@ def _join_names(stages: Sequence[nn.Module], shared: Set[str]) -> None:
     """Makes one parameter again of those that were one in the model, under several names.
 
     PyTorch gives each stage a copy under one of the names. By Python's hash seed, the stage reads this copy, or the
-    parameter under another name. So a shared parameter that a stage has and doesn't read shows that two names are one parameter.
-    Throws ValueError: it can't be seen which ones."""
+    parameter under another name. So a shared parameter that a stage has and doesn't read shows that two names are one
+    parameter. Throws ValueError: it can't be seen which ones."""
     for stage in stages:
         read = _read(stage)
         parameters = dict(stage.named_parameters(remove_duplicate=False))

@@ -303,7 +303,6 @@ class ThreadedShards:
                         if parameter is not first and id(first) in held:
                             parameter.copy_(first)
 
-
     def _owners(self) -> dict[str, Copied]:
         return {one.name: one for part in self.parts for one in part.copied() if one.owner == part.worker}
 
