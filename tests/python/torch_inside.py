@@ -54,6 +54,17 @@ class InPlace(nn.Module):
         return x.mul_(0.5).add_(self.shift)
 
 
+class View(nn.Module):
+    """Returns a view of what a layer computes."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(WIDTH, WIDTH)
+
+    def forward(self, x):
+        return self.layer(x).view(-1, 1, WIDTH)
+
+
 class Both(nn.Module):
     """Changes the second of two values in place, and gives both on."""
 
@@ -115,6 +126,7 @@ def in_place():
         "alone": lambda: [nn.Linear(WIDTH, WIDTH), nn.ReLU(inplace=True), nn.Linear(WIDTH, WIDTH), InPlace()],
         "of the batch": lambda: [InPlace(), nn.Linear(WIDTH, WIDTH), InPlace(), InPlace()],
         "beside": lambda: [Twice(), Both(), Both(), Sum()],
+        "of a view": lambda: [View(), InPlace(), View(), nn.Sequential(InPlace(), nn.Flatten())],
     }
     for name, make in makers.items():
         for schedule, options in (("1f1b", {}), ("zb-v", {}), ("zb-h1", {"with_recompute": True}),

@@ -117,10 +117,11 @@ def look(stages: Sequence[Stage], batch: Sequence[Any], tree: Any, rows: int, cu
             for n in changed:  # what is read of it behind is this stage's
                 given.pop(id(leaves[n]), None)
             out_leaves, out_tree = flatten(out)
+            as_given, out_leaves = out_leaves, flow.without_views(out_leaves, given)
             keep.append(out_leaves)
             made: list[TensorSpec] = []
             out_sources = []
-            for leaf in out_leaves:
+            for leaf, original in zip(out_leaves, as_given, strict=True):
                 if not isinstance(leaf, torch.Tensor):
                     _refuse_hidden(leaf, stage, number)
                     out_sources.append(Source("constant", value=leaf))
@@ -128,7 +129,7 @@ def look(stages: Sequence[Stage], batch: Sequence[Any], tree: Any, rows: int, cu
                 if id(leaf) not in given:
                     given[id(leaf)] = Source("made", number, len(made))
                     reads.note((number, len(made)), leaf)
-                    made.append(spec_of(leaf))
+                    made.append(spec_of(original))
                 out_sources.append(given[id(leaf)])
             reads.end_stage()
             forms.append(StageForm(sources, tree, out_sources, out_tree, made, specs, changed))

@@ -8,6 +8,7 @@ so.
 from __future__ import annotations
 
 import bisect
+import collections
 from collections.abc import Callable, Container, Mapping, Sequence
 from typing import Any
 
@@ -56,6 +57,16 @@ class Reads:
                 stage = min(bisect.bisect_right(self.ends, node._sequence_nr()), last)
                 todo += [(below, nr, stage) for below, nr in node.next_functions if below is not None]
         return found
+
+
+def without_views(outputs: Sequence[Any], known: Container[int]) -> list[Any]:
+    """Returns a stage's outputs with copies in place of views. Where the next stage changes a view in place, autograd would
+    leave the node out that has made the view, by which Reads finds its gradient. Two outputs of the same memory stay as they
+    are, so that InPlace sees a change in both. So do those whose identities are `known`: a stage hands them on."""
+    memories = collections.Counter(leaf.untyped_storage()._cdata for leaf in outputs if isinstance(leaf, torch.Tensor))
+    with torch.enable_grad():
+        return [leaf.clone() if isinstance(leaf, torch.Tensor) and leaf.requires_grad and leaf._is_view()
+                and id(leaf) not in known and memories[leaf.untyped_storage()._cdata] == 1 else leaf for leaf in outputs]
 
 
 class InPlace:
