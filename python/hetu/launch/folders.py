@@ -73,6 +73,23 @@ def sweep(parents):
     return removed
 
 
+def remove_open_mpi(pids):
+    """Removes the folders that Open MPI keeps for these mpiruns of this user, which were killed and so could not."""
+    import glob
+    import tempfile
+
+    place, user = glob.escape(tempfile.gettempdir()), os.getuid()
+    for pid in pids:
+        for path in glob.glob(f"{place}/ompi.*.{user}/pid.{pid}"):  # Open MPI 4: one folder for all of a user's mpiruns
+            _remove_tree(path, True)
+            try:
+                os.rmdir(os.path.dirname(path))
+            except OSError:  # another mpirun's folder is in it
+                pass
+        for path in glob.glob(f"{place}/prterun.*.{pid}.{user}"):  # Open MPI 5
+            _remove_tree(path, True)
+
+
 def _remove_tree(path, ignore_errors=False):
     import shutil  # a guard, which removes nothing, has no time for it
 

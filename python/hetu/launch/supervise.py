@@ -89,6 +89,8 @@ class Job:
         self._links.close()
         self._selector.close()
         folders.remove(self.directories)
+        folders.remove_open_mpi([part.process.pid for part in self._parts
+                                 if part.process and (part.code(self._statuses) or 0) < 0])
         for lock in self._locks:
             os.close(lock)
 
