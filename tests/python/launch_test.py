@@ -40,7 +40,7 @@ class LaunchCase(unittest.TestCase):
             os.kill(pid, signal.SIGKILL)
         self.assertTrue(gone, f"processes left: {left}")
         self.assertTrue(wait_until(lambda: not self.ours_in_shm(), 2), self.ours_in_shm())
-        self.assertTrue(wait_until(lambda: not os.listdir(self.tmp), MANY), os.listdir(self.tmp))
+        self.assertTrue(wait_until(lambda: not os.listdir(self.tmp), 2), os.listdir(self.tmp))
 
     def ours_in_shm(self):
         return [n for n in set(os.listdir("/dev/shm")) - self.shm if n.startswith(f"hetu-{self.job}-")]
@@ -179,7 +179,7 @@ class Ends(LaunchCase):
                 process.kill()
                 self.assertEqual(self.finish(process, start)[0], -signal.SIGKILL)
                 self.assertTrue(wait_until(lambda: not processes_with(self.mark), END_S))
-                self.assertTrue(wait_until(lambda: not os.listdir(self.tmp), MANY), os.listdir(self.tmp))
+                self.assertTrue(wait_until(lambda: not os.listdir(self.tmp), 2), os.listdir(self.tmp))
                 self.assertEqual(self.ours_in_shm(), [])
 
     def test_signals_end_the_job(self):

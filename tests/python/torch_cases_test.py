@@ -212,7 +212,7 @@ class Schedules(Case):
                     self.assertTrue(all(parameter.grad is not None for parameter in pipe.parameters()))
 
     def test_forward_only(self):
-        """What goes round twenty times."""
+        """A value that goes round twenty times."""
         pieces = [nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.Tanh()) for _ in range(4)]
         whole = copy.deepcopy(pieces)
         pipe = self.pipe(pieces, "1f1b", 8, workers=4)

@@ -54,7 +54,7 @@ def partly():
 
 
 def change(step, pieces):
-    """What the script changes between steps: a part that is unused, layers that are thawed and frozen."""
+    """Changes of the script between steps: a part that is unused, layers that are thawed and frozen."""
     pieces[1].uses_some = step % 2 == 0
     pieces[2].requires_grad_(step > 1)
     pieces[3].requires_grad_(step != 2)
@@ -142,7 +142,7 @@ class Training:
 
 
 def same(one, other):
-    """Whether two values have the same bits."""
+    """Returns whether two values have the same bits."""
     if isinstance(one, torch.Tensor):
         return one.dtype == other.dtype and torch.equal(one, other)
     return one == other

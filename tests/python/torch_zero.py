@@ -265,7 +265,7 @@ def refuses(kind, call, text):
 
 
 def bad():
-    """What can't be, one error each, on all workers."""
+    """Wrong uses give one error each, on all workers."""
     def made(**options):
         return lambda: hetu.torch.Pipeline(plain(), nn.MSELoss(), "1f1b", MICROS, shard_optimizer=True, **options)
 

@@ -53,6 +53,11 @@ def names_sum(names: Iterable[str]) -> int:
     return zlib.crc32("\n".join(names).encode())
 
 
+def bytes_sum(tensor: torch.Tensor) -> int:
+    """Returns a checksum of a tensor's bytes."""
+    return zlib.crc32(tensor.detach().cpu().reshape(-1).view(torch.uint8).numpy().tobytes())
+
+
 def check_copies(texts: Iterable[bytes]) -> None:
     """Checks that copies of a stage begin alike and that all workers have one PyTorch, by each worker's copies_of().
     Throws ValueError."""
@@ -72,6 +77,5 @@ def check_copies(texts: Iterable[bytes]) -> None:
 
 def copies_of(stages: Iterable[tuple[int, torch.nn.Module]]) -> bytes:
     """Returns what check_copies() reads: this worker's PyTorch and checksums of its stages' parameters."""
-    sums = {str(number): [zlib.crc32(p.detach().cpu().reshape(-1).view(torch.uint8).numpy().tobytes())
-                          for p in stage.parameters()] for number, stage in stages}
+    sums = {str(number): [bytes_sum(p) for p in stage.parameters()] for number, stage in stages}
     return json.dumps({"torch": torch.__version__, "stages": sums}).encode()

@@ -1,4 +1,4 @@
-"""What goes between the stages of a Pipeline, remembered by the shapes of a batch.
+"""Forms of what goes between the stages of a Pipeline, remembered by the shapes of a batch.
 
 A batch of another length is first looked at by itself. The next new length is looked at with this length left open, after
 which a further length costs no look: its form follows from the one with open lengths (lengths.py).
@@ -87,7 +87,7 @@ class Forms:
         return form
 
     def _new_form(self, batch: Batch, training: bool, rows: int, kind: _Kind, key: Any) -> Form:
-        tensors = [leaf for leaf in [*batch.inputs[0], *batch.targets[0]] if isinstance(leaf, torch.Tensor)]
+        tensors = _tensors(batch)
         specs = _specs(tensors, rows, batch.sizes[0])
         for open_form in kind.open_forms:
             form = open_form.for_lengths(specs)
@@ -114,7 +114,7 @@ class Forms:
         if what was known before doesn't follow from what is found."""
         self.looks += 1
         most = batch.sizes[0]
-        tensors = [leaf for leaf in [*batch.inputs[0], *batch.targets[0]] if isinstance(leaf, torch.Tensor)]
+        tensors = _tensors(batch)
         try:
             with undisturbed(self.stages, self.loss), lengths.looking():
                 stages, read = look(self.stages, batch.inputs[0], batch.tree, rows, most, self.device_of,
@@ -138,6 +138,11 @@ class Forms:
             return self.loss(output, unflatten(leaves, batch.target_tree))
 
         return loss
+
+
+def _tensors(batch: Batch) -> list[torch.Tensor]:
+    """Returns the tensors of the first micro-batch: inputs, then targets."""
+    return [leaf for leaf in [*batch.inputs[0], *batch.targets[0]] if isinstance(leaf, torch.Tensor)]
 
 
 def _specs(tensors: Sequence[torch.Tensor], rows: int, most: int, lengths: OpenLengths | None = None) -> list[TensorSpec]:

@@ -23,14 +23,14 @@ from hetu.torch.values import TensorSpec
 
 Numbers = Mapping[sympy.Symbol, sympy.Integer]
 
-# What has no number inside of it that could depend on a length.
+# Types of values that hold no number that could depend on a length.
 _WHOLE = (bool, int, float, complex, str, bytes, type(None), type(...), torch.dtype, torch.device, torch.layout,
           torch.memory_format)
 _current = threading.local()
 
 
 class NotFollowedError(Exception):
-    """What a look has found can't be given for other lengths."""
+    """An error: the result of a look can't be given for other lengths."""
 
 
 class Formula(NamedTuple):
@@ -83,7 +83,7 @@ class OpenLengths:
 
 
 class Conditions(NamedTuple):
-    """What lengths must satisfy, so that a forward is the one that was looked at."""
+    """Conditions that lengths must satisfy, so that a forward is the one that was looked at."""
 
     equations: list[Any]
     ranges: dict[sympy.Symbol, Any]

@@ -12,7 +12,7 @@ NEEDS_ALL = (torch.optim.LBFGS,)  # optimizers that combine the gradients of all
 
 
 class Watcher(Protocol):
-    """What is done around the steps of optimizers."""
+    """An object that is told of the steps of optimizers."""
 
     adopted: weakref.WeakSet[torch.optim.Optimizer]
 

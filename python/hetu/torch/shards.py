@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from hetu import _hetu
+from hetu.torch.agreement import bytes_sum
 from hetu.torch.device import optimizer_value
 from hetu.torch.optimizer_hooks import check_state, complete_states, watch
 from hetu.torch.owner_messages import Message, messages
@@ -250,7 +251,7 @@ class Shards:
         weights by itself."""
         if not self.is_pending:
             return None
-        return {one.name: [zlib.crc32(p.detach().cpu().reshape(-1).view(torch.uint8).numpy().tobytes()) for p in one.held]
+        return {one.name: [bytes_sum(parameter) for parameter in one.held]
                 for one in self.copied() if one.held[0].requires_grad}
 
     def check_copies(self, sums: Iterable[Mapping[str, list[int]] | None]) -> None:

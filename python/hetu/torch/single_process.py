@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from hetu import _hetu
 from hetu.process import leave
 
-# What torchrun, mpirun, srun and others set, and what the libraries read.
+# Variables that torchrun, mpirun, srun and others set, and that the libraries read.
 _LAUNCHER = re.compile(r"(LOCAL_|GROUP_|ROLE_)?(RANK|WORLD_SIZE)|TORCHELASTIC_\w+|MPI_LOCAL\w+|"
                        r"(OMPI_COMM_WORLD|MV2_COMM_WORLD|PMI|SLURM|JSM_NAMESPACE)_\w+")
 
