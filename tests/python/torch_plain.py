@@ -28,6 +28,16 @@ def tied():
     return pieces
 
 
+def refuses(kind, call, text):
+    """Raises AssertionError unless a call throws this kind of error, whose one line has the text."""
+    try:
+        call()
+    except kind as error:
+        assert text in str(error) and "\n" not in str(error), str(error)
+    else:
+        raise AssertionError(f"nothing said '{text}'")
+
+
 class Scaled(torch.autograd.Function):
     """A product as a custom function: Python code that computes both gradients at once, and counts its backwards."""
 

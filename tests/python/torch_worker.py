@@ -21,6 +21,7 @@ import torch_mixed
 import torch_models
 import torch_varuna
 from hetu.torch.blocks import pieces_of
+from torch_plain import refuses
 
 ROWS, MICROS, STEPS, WIDTH = 22, 4, 5, 12  # 22 rows: the last micro-batch has 4, the others 6
 
@@ -227,7 +228,7 @@ def dcp(folder, seed):
     place = os.path.join(folder, "dcp")
     pipe, rule = check("zb-h1", seed)
     worker, workers = pipe.transport.worker, pipe.transport.workers
-    _refuses(RuntimeError, lambda: hetu.torch.save_dcp(pipe, place, rule), "torch's own group of the 2 workers")
+    refuses(RuntimeError, lambda: hetu.torch.save_dcp(pipe, place, rule), "torch's own group of the 2 workers")
     torch.distributed.init_process_group("gloo", init_method=f"file://{folder}/group", rank=worker,
                                          world_size=workers)
     rule.param_groups[0]["lr"] = 0.02
@@ -246,7 +247,7 @@ def dcp(folder, seed):
     hetu.torch.load_dcp(other, f"{place}-plain", second)
     assert all(torch.equal(a + 1, b) for a, b in zip(known.values(), other.state_dict().values(), strict=True))
     torch.distributed.destroy_process_group()
-    _refuses(OSError, lambda: hetu.torch.load_dcp(other, folder, second), "no complete checkpoint of torch")
+    refuses(OSError, lambda: hetu.torch.load_dcp(other, folder, second), "no complete checkpoint of torch")
     print(f"DCP: worker {worker}", flush=True)
 
 
@@ -271,15 +272,6 @@ def plain_dcp(place, known):
             parameter += 1
     weights, states = get_state_dict(whole, rule)
     files.save({"model": weights, "optimizer": states}, checkpoint_id=f"{place}-plain", no_dist=True)
-
-
-def _refuses(kind, call, text):
-    try:
-        call()
-    except kind as error:
-        assert text in str(error) and "\n" not in str(error), str(error)
-    else:
-        raise AssertionError(f"nothing said '{text}'")
 
 
 def _one_more(pipe, rule, seed, path):
