@@ -40,4 +40,6 @@ def train(folder, save_at=(4, 8), resume=None):
 
 
 if __name__ == "__main__":
+    if len(sys.argv) != 2:
+        sys.exit("usage: torch_accelerate.py FOLDER")
     train(sys.argv[1])
