@@ -98,6 +98,23 @@ int Reductions::buckets(int model_stage) const {
   return list.empty() ? 1 : list[model_stage];
 }
 
+std::vector<Instr> Reductions::in_order(const std::vector<int>& stages) const {
+  std::vector<std::pair<std::pair<int, int>, Instr>> sums;  // by stage from above, bucket or tie
+  for (const int stage : stages) {
+    for (const int part : parts_[stage]) {
+      const int s = schedule_.placements[stage].model_stage, tie = part - buckets(s);
+      const int lowest = tie < 0 ? s : schedule_.lowering.tied[tie].first;
+      sums.push_back({{-lowest, std::max(tie, -1)},
+                      {Kind::ReduceGrad, false, static_cast<std::int16_t>(part), stage, -1}});
+    }
+  }
+  std::stable_sort(sums.begin(), sums.end(),
+                   [](const auto& a, const auto& b) { return a.first < b.first; });
+  std::vector<Instr> found;
+  for (const auto& [rank, sum] : sums) found.push_back(sum);
+  return found;
+}
+
 bool Reductions::exists(int stage, int part) const {
   const int s = schedule_.placements[stage].model_stage, tie = part - buckets(s);
   if (tie < 0) return true;

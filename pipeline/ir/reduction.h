@@ -13,9 +13,8 @@ namespace hetu {
 /// that is none or with servers.
 void check_pipelines(const Schedule& schedule, const Lowering& how);
 
-/// Placements of each worker in descending model stage: all members of a group launch their sums in
-/// this order, in which the gradients become whole too, but for uneven numbers of micro-batches per
-/// copy.
+/// Placements of each worker in descending model stage, in which order their gradients become whole,
+/// but for uneven numbers of micro-batches per copy.
 std::vector<std::vector<int>> stages_by_worker(const Schedule& schedule);
 
 /// The reductions of a plan. A model stage with more than one copy (replicas x pipelines) reduces
@@ -30,6 +29,12 @@ class Reductions {
   /// Parts that this placement reduces before its update: buckets 0…n-1, then n + t for tied pair
   /// t.
   const std::vector<int>& parts(int stage) const { return parts_[stage]; }
+
+  /// The REDUCE_GRADs of these placements, which are all of one worker, in the order in which it
+  /// launches them. All workers have their common ones in the same order, since a sum waits for
+  /// those before it: by descending model stage, a tied pair after its lower stage, whose gradient
+  /// becomes whole last.
+  std::vector<Instr> in_order(const std::vector<int>& stages) const;
 
   /// True if the placement's gradient has this part: a bucket, or a tied pair that it belongs to.
   bool exists(int stage, int part) const;

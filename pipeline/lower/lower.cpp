@@ -36,11 +36,6 @@ void add_sends(const StageGraph& graph, const Instr& instr, Row& out) {
   }
 }
 
-void add_reductions(const Reductions& reductions, int stage, Row& out) {
-  for (const int part : reductions.parts(stage))
-    out.push_back({Kind::ReduceGrad, false, static_cast<std::int16_t>(part), stage, -1});
-}
-
 // Messages around each instruction, or around each pair that runs as one. An update that the plan
 // has already (asynchronous methods) gets its reductions before it.
 Row with_messages(const StageGraph& graph, const Reductions& reductions, const Row& row,
@@ -52,7 +47,8 @@ Row with_messages(const StageGraph& graph, const Reductions& reductions, const R
     for (std::size_t k = i; k < end; ++k) add_receives(graph, row[k], out);
     for (std::size_t k = i; k < end; ++k) {
       if (row[k].kind == Kind::Update) {
-        add_reductions(reductions, row[k].stage, out);
+        const Row sums = reductions.in_order({row[k].stage});
+        out.insert(out.end(), sums.begin(), sums.end());
         const bool first = k == 0 || row[k - 1].kind != Kind::Update;
         if (first && reductions.scalars())
           out.push_back({.kind = Kind::ReduceScalars, .stage = -1});
@@ -112,6 +108,18 @@ void insert_eagerly(Program& program, const Row& block, int stage) {
   program.drain.insert(program.drain.begin() + at, block.begin(), block.end());
 }
 
+// The reductions of a worker with several stages: each where its gradient is whole, but none before
+// one that it follows in `sums`. From the first one that may not start early, all stand at the end.
+void insert_in_order(Program& program, const Row& sums, const std::vector<bool>& early) {
+  std::size_t k = 0, launched = 0;  // end of the last one in the row
+  for (; k < sums.size() && early[sums[k].stage]; ++k) {
+    if (k == 0) flatten(program);
+    launched = std::max(launched, after_last_gradient(program.drain, sums[k].stage));
+    program.drain.insert(program.drain.begin() + launched++, sums[k]);
+  }
+  program.drain.insert(program.drain.end(), sums.begin() + k, sums.end());
+}
+
 // Per placement: its reduction may start before its worker's last compute. That pays where the
 // worker idles in between; one that waits makes those after it wait, since all members of a group
 // launch in one order.
@@ -154,23 +162,13 @@ void finish_step(Schedule& s, const Reductions& reductions) {
   const std::vector<bool> early = starts_early(s, reductions, stages);
   for (std::size_t w = 0; w < s.workers.size(); ++w) {
     Program& program = s.workers[w];
-    const bool several = stages[w].size() > 1;
-    std::size_t launched = 0;  // end of the worker's last reduction, where it has several stages
-    for (const int stage : stages[w]) {
-      Row block;
-      add_reductions(reductions, stage, block);
-      if (block.empty()) continue;
-      if (!early[stage]) {
-        program.drain.insert(program.drain.end(), block.begin(), block.end());
-      } else if (several) {
-        if (launched == 0) flatten(program);
-        launched = std::max(launched, after_last_gradient(program.drain, stage));
-        program.drain.insert(program.drain.begin() + launched, block.begin(), block.end());
-        launched += block.size();
-      } else {
-        insert_eagerly(program, block, stage);
-      }
-    }
+    const Row sums = reductions.in_order(stages[w]);
+    if (stages[w].size() > 1)
+      insert_in_order(program, sums, early);
+    else if (!sums.empty() && early[sums[0].stage])
+      insert_eagerly(program, sums, sums[0].stage);
+    else
+      program.drain.insert(program.drain.end(), sums.begin(), sums.end());
     if (reductions.scalars()) program.drain.push_back({.kind = Kind::ReduceScalars, .stage = -1});
     for (const int stage : stages[w])
       program.drain.push_back({.kind = Kind::Update, .stage = stage});

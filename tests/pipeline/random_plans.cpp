@@ -96,15 +96,16 @@ Schedule RandomPlans::lowered(const Schedule& schedule) {
   if (how.servers) how.staleness = below(4) + kAnyStaleness;
   if (coin() && (!waves || how.servers)) how.pipelines = 2;
   if (n > 2 && below(3) == 0) how.extra_edges = {{0, 2}};
-  // Sums that start as soon as they may, and those of tied stages, can wait for each other in a
-  // ring where copies of stages stand anyhow: then such a lowering is a wrong plan.
-  const bool orderly = schedule.method != "random";
-  const bool copies = static_cast<int>(schedule.placements.size()) > n;
-  if (n > 1 && (orderly || !copies) && coin()) how.tied = {{0, n - 1}};
+  for (int k = n > 1 ? below(4) : 0; k > 0; --k) {
+    const int first = below(n - 1);
+    const StagePair pair = {first, first + 1 + below(n - 1 - first)};
+    if (std::find(how.tied.begin(), how.tied.end(), pair) == how.tied.end())
+      how.tied.push_back(pair);
+  }
   if (below(3) == 0) how.gradient_buckets.assign(n, 2);
   how.reduce_scalars = coin();
   const SyncPlace places[] = {SyncPlace::End, SyncPlace::Eager, SyncPlace::EagerOpt};
-  how.sync = places[orderly ? below(3) : 0];
+  how.sync = places[below(3)];
   return lower(schedule, how);
 }
 

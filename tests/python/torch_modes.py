@@ -83,8 +83,9 @@ def frozen():
         compare(f"unfreezing {schedule} {options}", linears, schedule, change=unfreezing, **rest)
         compare(f"LoRA {schedule} {options}", lambda: [Lora() for _ in range(4)], schedule, **rest)
         compare(f"unused {schedule} {options}", lambda: [Unused() for _ in range(4)], schedule, **rest)
-    for schedule in ("1f1b", "chimera"):
+    for schedule in ("1f1b", "chimera", "zb-v", "interleaved-1f1b"):  # the last: both ties join stages of both workers
         compare(f"crossed {schedule}", crossed, schedule, exact=False)
+    for schedule in ("1f1b", "chimera"):
         compare(f"tied {schedule}", tied, schedule, exact=False, change=freeze_tied, tied=[("0.weight", "3.weight")])
 
 
