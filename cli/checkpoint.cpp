@@ -1,9 +1,9 @@
 // `hetu checkpoint`: shows, compares, exports and imports what trainings save.
+#include "base/error.h"
 #include "cli/command.h"
 #include "cli/options.h"
 #include "executor/state/checkpoint_report.h"
 #include "executor/state/weights_file.h"
-#include "graph/base/error.h"
 #include "pipeline/options/output_format.h"
 
 namespace hetu::cli {

@@ -1,8 +1,8 @@
 // `hetu choose`: every method under given costs, the fastest first.
 
+#include "base/error.h"
 #include "cli/command.h"
 #include "cli/options.h"
-#include "graph/base/error.h"
 #include "pipeline/options/choose_options.h"
 #include "pipeline/options/output_format.h"
 

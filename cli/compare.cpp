@@ -1,10 +1,10 @@
 // `hetu compare`: where a run left its plan, and why.
 #include "pipeline/compare/compare.h"
 
+#include "base/error.h"
+#include "base/text_file.h"
 #include "cli/command.h"
 #include "cli/options.h"
-#include "graph/base/error.h"
-#include "graph/base/text_file.h"
 #include "pipeline/ir/plan_file.h"
 #include "pipeline/options/output_format.h"
 

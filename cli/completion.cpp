@@ -3,11 +3,11 @@
 #include <map>
 #include <set>
 
+#include "base/error.h"
+#include "base/words.h"
 #include "cli/command.h"
 #include "cli/options.h"
 #include "cli/outside.h"
-#include "graph/base/error.h"
-#include "graph/base/words.h"
 #include "pipeline/generate/generate.h"
 
 namespace hetu::cli {

@@ -6,6 +6,8 @@
 #include <filesystem>
 #include <fstream>
 
+#include "base/error.h"
+#include "base/machine_cores.h"
 #include "cli/command.h"
 #include "cli/options.h"
 #include "datasets/bert_hdf5.h"
@@ -13,8 +15,6 @@
 #include "datasets/criteo.h"
 #include "datasets/image_check.h"
 #include "datasets/image_list.h"
-#include "graph/base/error.h"
-#include "graph/base/machine_cores.h"
 
 namespace hetu::cli {
 namespace {

@@ -5,6 +5,10 @@
 
 #include <functional>
 
+#include "base/error.h"
+#include "base/machine_cores.h"
+#include "base/processor.h"
+#include "base/words.h"
 #include "cli/command.h"
 #include "cli/options.h"
 #include "cli/outside.h"
@@ -13,10 +17,6 @@
 #include "executor/comm/connect.h"
 #include "executor/comm/zmq.h"
 #include "executor/job/links.h"
-#include "graph/base/error.h"
-#include "graph/base/machine_cores.h"
-#include "graph/base/processor.h"
-#include "graph/base/words.h"
 #include "ops/registry.h"
 #include "pipeline/generate/generate.h"
 #include "pipeline/render/render.h"

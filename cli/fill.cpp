@@ -4,10 +4,10 @@
 #include <algorithm>
 #include <filesystem>
 
+#include "base/error.h"
+#include "base/natural_order.h"
 #include "cli/command.h"
 #include "cli/options.h"
-#include "graph/base/error.h"
-#include "graph/base/natural_order.h"
 #include "pipeline/fill/timeline_file.h"
 #include "pipeline/options/output_format.h"
 

@@ -5,13 +5,13 @@
 #include <exception>
 #include <new>
 
+#include "base/error.h"
+#include "base/standard_streams.h"
+#include "base/text_file.h"
 #include "cli/command.h"
 #include "cli/options.h"
 #include "cli/outside.h"
 #include "config/env.h"
-#include "graph/base/error.h"
-#include "graph/base/standard_streams.h"
-#include "graph/base/text_file.h"
 
 namespace hetu::cli {
 namespace {

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <set>
 
-#include "graph/base/error.h"
-#include "graph/base/nearest.h"
+#include "base/error.h"
+#include "base/nearest.h"
 
 namespace hetu::cli {
 namespace {

@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "graph/base/fields.h"
-#include "graph/base/words.h"
+#include "base/fields.h"
+#include "base/words.h"
 
 namespace hetu::cli {
 

@@ -11,7 +11,7 @@
 #include <csignal>
 #include <filesystem>
 
-#include "graph/base/error.h"
+#include "base/error.h"
 
 namespace hetu::cli {
 namespace {

@@ -1,6 +1,6 @@
 #include "cli/plan_command.h"
 
-#include "graph/base/error.h"
+#include "base/error.h"
 #include "pipeline/generate/generate.h"
 
 namespace hetu::cli {

@@ -5,11 +5,11 @@
 #include <csignal>
 #include <optional>
 
+#include "base/error.h"
+#include "base/words.h"
 #include "cli/command.h"
 #include "cli/options.h"
 #include "config/curve/keys.h"
-#include "graph/base/error.h"
-#include "graph/base/words.h"
 #include "ps/server/serve.h"
 #include "ps/server/split.h"
 #include "ps/wire/connection_file.h"

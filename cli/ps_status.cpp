@@ -7,10 +7,10 @@
 #include <iterator>
 #include <thread>
 
+#include "base/error.h"
+#include "base/words.h"
 #include "cli/command.h"
 #include "cli/options.h"
-#include "graph/base/error.h"
-#include "graph/base/words.h"
 #include "ps/client/ask_status.h"
 #include "ps/wire/connection_file.h"
 

@@ -6,11 +6,11 @@
 #include <cstdlib>
 #include <thread>
 
+#include "base/error.h"
 #include "cli/command.h"
 #include "cli/plan_command.h"
 #include "config/env.h"
 #include "executor/job/links.h"
-#include "graph/base/error.h"
 #include "pipeline/options/picture.h"
 
 namespace hetu::cli {

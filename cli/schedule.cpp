@@ -1,6 +1,6 @@
+#include "base/error.h"
 #include "cli/command.h"
 #include "cli/plan_command.h"
-#include "graph/base/error.h"
 #include "pipeline/generate/generate.h"
 #include "pipeline/ir/plan_file.h"
 #include "pipeline/ir/torch_csv.h"

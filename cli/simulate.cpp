@@ -1,8 +1,8 @@
 #include "pipeline/simulate/simulate.h"
 
+#include "base/error.h"
 #include "cli/command.h"
 #include "cli/plan_command.h"
-#include "graph/base/error.h"
 #include "pipeline/ir/plan_file.h"
 #include "pipeline/options/picture.h"
 #include "pipeline/simulate/simulate_groups.h"

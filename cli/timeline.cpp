@@ -7,12 +7,12 @@
 #include <numeric>
 #include <optional>
 
+#include "base/error.h"
+#include "base/text_file.h"
+#include "base/trace.h"
 #include "cli/command.h"
 #include "cli/options.h"
 #include "cli/timeline_groups.h"
-#include "graph/base/error.h"
-#include "graph/base/text_file.h"
-#include "graph/base/trace.h"
 #include "pipeline/ir/plan_file.h"
 #include "pipeline/options/output_format.h"
 #include "pipeline/options/picture.h"

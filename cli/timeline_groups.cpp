@@ -3,8 +3,8 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
-#include "graph/base/error.h"
-#include "graph/base/text_file.h"
+#include "base/error.h"
+#include "base/text_file.h"
 
 namespace hetu::cli {
 namespace {

@@ -2,9 +2,9 @@
 
 #include <algorithm>
 
+#include "base/error.h"
 #include "cli/command.h"
 #include "cli/plan_command.h"
-#include "graph/base/error.h"
 
 namespace hetu::cli {
 namespace {

@@ -8,50 +8,50 @@ from pathlib import Path
 # A folder and what it may see besides itself; a folder's folders inherit nothing. The longest matching prefix of a path
 # decides its layer.
 _TABLE = {
-    "graph/base": "",
-    "config": "graph/base",
-    "config/curve": "graph/base",
-    "graph": "graph/base",
-    "ops": "graph/base graph",
-    "pipeline/groups": "graph/base",
-    "pipeline/ir": "graph/base",
-    "pipeline/verify": "graph/base pipeline/ir",
-    "pipeline/cost": "graph/base pipeline/ir",
-    "pipeline/simulate": "graph/base pipeline/ir pipeline/verify pipeline/cost pipeline/groups",
-    "pipeline/lower": "graph/base pipeline/ir pipeline/verify pipeline/cost pipeline/simulate",
-    "pipeline/generate": "graph/base pipeline/ir pipeline/verify pipeline/cost pipeline/simulate pipeline/lower",
-    "pipeline/compare": "graph/base pipeline/ir pipeline/verify pipeline/cost",
-    "pipeline/fill": "graph/base pipeline/ir pipeline/cost pipeline/simulate",
-    "pipeline/choose": "graph/base pipeline/ir pipeline/verify pipeline/cost pipeline/simulate pipeline/lower "
+    "base": "",
+    "config": "base",
+    "config/curve": "base",
+    "graph": "base",
+    "ops": "base graph",
+    "pipeline/groups": "base",
+    "pipeline/ir": "base",
+    "pipeline/verify": "base pipeline/ir",
+    "pipeline/cost": "base pipeline/ir",
+    "pipeline/simulate": "base pipeline/ir pipeline/verify pipeline/cost pipeline/groups",
+    "pipeline/lower": "base pipeline/ir pipeline/verify pipeline/cost pipeline/simulate",
+    "pipeline/generate": "base pipeline/ir pipeline/verify pipeline/cost pipeline/simulate pipeline/lower",
+    "pipeline/compare": "base pipeline/ir pipeline/verify pipeline/cost",
+    "pipeline/fill": "base pipeline/ir pipeline/cost pipeline/simulate",
+    "pipeline/choose": "base pipeline/ir pipeline/verify pipeline/cost pipeline/simulate pipeline/lower "
                        "pipeline/generate",
-    "pipeline/render": "graph/base pipeline/ir pipeline/cost pipeline/simulate pipeline/groups",
-    "pipeline/options": "graph/base pipeline/groups pipeline/ir pipeline/verify pipeline/cost pipeline/simulate "
+    "pipeline/render": "base pipeline/ir pipeline/cost pipeline/simulate pipeline/groups",
+    "pipeline/options": "base pipeline/groups pipeline/ir pipeline/verify pipeline/cost pipeline/simulate "
                         "pipeline/lower pipeline/generate pipeline/choose pipeline/render pipeline/fill",
-    "ps/wire": "graph/base",
-    "ps/coordinator": "graph/base config/curve pipeline/groups ps/wire",
-    "ps/server": "graph/base ops config/curve ps/wire",
-    "ps/client": "graph/base ops config/curve ps/wire ps/server",
-    "datasets": "graph/base config",
-    "executor/comm": "graph/base config/curve",
-    "executor/device": "graph/base config ops",
-    "executor/direct": "graph/base ops executor/comm executor/device",
-    "executor/state": "graph/base executor/comm executor/device",
-    "executor/compile": "graph/base graph ops pipeline/ir pipeline/verify",
-    "executor/stage": "graph/base graph ops pipeline/ir pipeline/cost executor/comm executor/device executor/state "
+    "ps/wire": "base",
+    "ps/coordinator": "base config/curve pipeline/groups ps/wire",
+    "ps/server": "base ops config/curve ps/wire",
+    "ps/client": "base ops config/curve ps/wire ps/server",
+    "datasets": "base config",
+    "executor/comm": "base config/curve",
+    "executor/device": "base config ops",
+    "executor/direct": "base ops executor/comm executor/device",
+    "executor/state": "base executor/comm executor/device",
+    "executor/compile": "base graph ops pipeline/ir pipeline/verify",
+    "executor/stage": "base graph ops pipeline/ir pipeline/cost executor/comm executor/device executor/state "
                       "executor/compile",
-    "executor/predict": "graph/base graph ops pipeline/ir executor/comm executor/device executor/state executor/compile "
+    "executor/predict": "base graph ops pipeline/ir executor/comm executor/device executor/state executor/compile "
                         "executor/stage",
-    "executor/sync": "graph/base graph ops pipeline/groups pipeline/ir ps/client ps/coordinator executor/comm "
+    "executor/sync": "base graph ops pipeline/groups pipeline/ir ps/client ps/coordinator executor/comm "
                      "executor/device executor/direct executor/state executor/compile executor/stage",
-    "executor/loop": "graph/base pipeline/groups pipeline/ir pipeline/cost executor/comm executor/direct executor/compile "
+    "executor/loop": "base pipeline/groups pipeline/ir pipeline/cost executor/comm executor/direct executor/compile "
                      "executor/stage executor/sync",
-    "executor/job": "graph/base config graph ops datasets ps/client ps/coordinator pipeline/groups pipeline/ir "
+    "executor/job": "base config graph ops datasets ps/client ps/coordinator pipeline/groups pipeline/ir "
                     "pipeline/verify pipeline/cost pipeline/simulate pipeline/lower pipeline/generate pipeline/compare "
                     "pipeline/fill executor/comm executor/device executor/direct executor/state executor/compile "
                     "executor/stage executor/predict executor/sync executor/loop",
-    "executor/rehearse": "graph/base ps/client ps/coordinator pipeline/groups pipeline/ir pipeline/cost pipeline/simulate "
+    "executor/rehearse": "base ps/client ps/coordinator pipeline/groups pipeline/ir pipeline/cost pipeline/simulate "
                          "executor/comm executor/device executor/compile executor/stage executor/sync executor/loop",
-    "executor/module": "graph/base ps/coordinator pipeline/groups pipeline/ir pipeline/verify pipeline/cost "
+    "executor/module": "base ps/coordinator pipeline/groups pipeline/ir pipeline/verify pipeline/cost "
                        "pipeline/simulate pipeline/lower executor/comm executor/device executor/compile executor/stage "
                        "executor/sync executor/loop executor/job",
 }

@@ -7,8 +7,8 @@
 #include <cstring>
 #include <map>
 
-#include "graph/base/error.h"
-#include "graph/base/text_file.h"
+#include "base/error.h"
+#include "base/text_file.h"
 
 namespace hetu {
 namespace {

@@ -6,8 +6,8 @@
 #include <cstdlib>
 #include <set>
 
+#include "base/error.h"
 #include "config/env_variables.h"
-#include "graph/base/error.h"
 
 namespace hetu {
 

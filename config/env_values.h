@@ -3,8 +3,8 @@
 #include <string>
 #include <vector>
 
-#include "graph/base/device.h"
-#include "graph/base/log.h"
+#include "base/device.h"
+#include "base/log.h"
 
 namespace hetu {
 

@@ -6,8 +6,8 @@
 #include <cstdlib>
 #include <set>
 
-#include "graph/base/error.h"
-#include "graph/base/processor.h"
+#include "base/error.h"
+#include "base/processor.h"
 
 namespace hetu::variables {
 

@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "graph/base/error.h"
+#include "base/error.h"
 
 namespace hetu {
 

@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "graph/base/dtype.h"
-#include "graph/base/shape.h"
+#include "base/dtype.h"
+#include "base/shape.h"
 
 namespace hetu {
 

@@ -1,10 +1,10 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/error.h"
 #include "datasets/bert_hdf5.h"
 #include "datasets/bert_shard.h"
 #include "datasets/bert_text.h"
-#include "graph/base/error.h"
 
 namespace hetu {
 namespace {

@@ -6,10 +6,10 @@
 #include <sstream>
 #include <utility>
 
+#include "base/error.h"
+#include "base/text_file.h"
 #include "datasets/bert_shard.h"
 #include "datasets/order.h"
-#include "graph/base/error.h"
-#include "graph/base/text_file.h"
 
 namespace hetu {
 namespace {

@@ -10,8 +10,8 @@
 #include <string_view>
 #include <utility>
 
-#include "graph/base/error.h"
-#include "graph/base/natural_order.h"
+#include "base/error.h"
+#include "base/natural_order.h"
 
 namespace hetu {
 namespace {

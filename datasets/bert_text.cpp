@@ -5,11 +5,11 @@
 #include <cmath>
 #include <utility>
 
+#include "base/error.h"
 #include "datasets/bert_shard.h"
 #include "datasets/order.h"
 #include "datasets/row_threads.h"
 #include "datasets/text_corpus.h"
-#include "graph/base/error.h"
 
 namespace hetu {
 namespace {

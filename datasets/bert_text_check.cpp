@@ -1,9 +1,9 @@
 #include <algorithm>
 #include <map>
 
+#include "base/error.h"
 #include "datasets/bert_text.h"
 #include "datasets/text_corpus.h"
-#include "graph/base/error.h"
 
 namespace hetu {
 namespace {

@@ -4,10 +4,10 @@
 #include <cmath>
 #include <utility>
 
+#include "base/error.h"
 #include "datasets/augment.h"
 #include "datasets/order.h"
 #include "datasets/resample.h"
-#include "graph/base/error.h"
 
 namespace hetu {
 namespace {

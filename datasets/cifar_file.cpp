@@ -2,10 +2,10 @@
 #include <algorithm>
 #include <filesystem>
 
+#include "base/error.h"
 #include "datasets/cifar.h"
 #include "datasets/cifar_pickle.h"
 #include "datasets/image_list.h"
-#include "graph/base/error.h"
 
 namespace hetu {
 namespace {

@@ -5,7 +5,7 @@
 #include <string_view>
 #include <utility>
 
-#include "graph/base/error.h"
+#include "base/error.h"
 
 namespace hetu {
 namespace {

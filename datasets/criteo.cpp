@@ -6,9 +6,9 @@
 #include <limits>
 #include <utility>
 
+#include "base/error.h"
 #include "datasets/criteo_file.h"
 #include "datasets/order.h"
-#include "graph/base/error.h"
 
 namespace hetu {
 namespace {

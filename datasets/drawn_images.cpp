@@ -8,10 +8,10 @@
 #include <fstream>
 #include <vector>
 
+#include "base/error.h"
 #include "datasets/augment.h"
 #include "datasets/cifar.h"
 #include "datasets/order.h"
-#include "graph/base/error.h"
 
 namespace hetu {
 namespace {

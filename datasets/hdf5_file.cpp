@@ -8,8 +8,8 @@
 #include <utility>
 #include <vector>
 
-#include "graph/base/error.h"
-#include "graph/base/text_file.h"
+#include "base/error.h"
+#include "base/text_file.h"
 
 namespace hetu {
 namespace {

@@ -5,7 +5,7 @@
 #include <memory>
 #include <string>
 
-#include "graph/base/shape.h"
+#include "base/shape.h"
 
 namespace hetu {
 

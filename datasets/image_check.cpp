@@ -3,11 +3,11 @@
 #include <algorithm>
 #include <vector>
 
+#include "base/error.h"
 #include "datasets/cifar.h"
 #include "datasets/image.h"
 #include "datasets/image_list.h"
 #include "datasets/row_threads.h"
-#include "graph/base/error.h"
 
 namespace hetu {
 namespace {

@@ -5,13 +5,13 @@
 #include <utility>
 #include <vector>
 
+#include "base/error.h"
+#include "base/log.h"
 #include "datasets/augment.h"
 #include "datasets/image.h"
 #include "datasets/order.h"
 #include "datasets/resample.h"
 #include "datasets/row_threads.h"
-#include "graph/base/error.h"
-#include "graph/base/log.h"
 
 namespace hetu {
 namespace {

@@ -5,8 +5,8 @@
 #include <cstring>
 #include <string_view>
 
+#include "base/error.h"
 #include "datasets/orientation.h"
-#include "graph/base/error.h"
 
 namespace hetu {
 namespace {

@@ -12,9 +12,9 @@
 #include <utility>
 #include <vector>
 
+#include "base/error.h"
+#include "base/text_file.h"
 #include "datasets/order.h"
-#include "graph/base/error.h"
-#include "graph/base/text_file.h"
 
 namespace hetu {
 namespace {

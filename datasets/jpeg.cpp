@@ -11,8 +11,8 @@
 #include <jerror.h>
 // clang-format on
 
+#include "base/error.h"
 #include "datasets/orientation.h"
-#include "graph/base/error.h"
 
 namespace hetu {
 namespace {

@@ -9,9 +9,9 @@
 #include <thread>
 #include <utility>
 
+#include "base/error.h"
 #include "datasets/source.h"
 #include "datasets/spare_columns.h"
-#include "graph/base/error.h"
 
 namespace hetu {
 namespace {

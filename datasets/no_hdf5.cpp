@@ -1,6 +1,6 @@
 // Hdf5File for builds without HDF5.
+#include "base/error.h"
 #include "datasets/hdf5_file.h"
-#include "graph/base/error.h"
 
 namespace hetu {
 

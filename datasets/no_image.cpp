@@ -1,5 +1,5 @@
+#include "base/error.h"
 #include "datasets/image.h"
-#include "graph/base/error.h"
 
 namespace hetu {
 

@@ -7,10 +7,10 @@
 #include <limits>
 #include <string>
 
+#include "base/error.h"
 #include "datasets/image_header.h"
 #include "datasets/opencv_module.h"
 #include "datasets/orientation.h"
-#include "graph/base/error.h"
 
 namespace hetu {
 namespace {

@@ -4,8 +4,8 @@
 #include <numeric>
 #include <utility>
 
-#include "graph/base/error.h"
-#include "graph/base/mix.h"
+#include "base/error.h"
+#include "base/mix.h"
 
 namespace hetu {
 

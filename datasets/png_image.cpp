@@ -7,8 +7,8 @@
 #include <cstring>
 #include <string>
 
+#include "base/error.h"
 #include "datasets/orientation.h"
-#include "graph/base/error.h"
 
 namespace hetu {
 namespace {

@@ -7,7 +7,7 @@
 #include <cstring>
 #include <vector>
 
-#include "graph/base/error.h"
+#include "base/error.h"
 
 namespace hetu {
 namespace {

@@ -12,7 +12,7 @@
 #include <string>
 #include <string_view>
 
-#include "graph/base/text_file.h"
+#include "base/text_file.h"
 
 namespace hetu {
 

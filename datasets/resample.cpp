@@ -5,7 +5,7 @@
 #include <cstring>
 #include <type_traits>
 
-#include "graph/base/error.h"
+#include "base/error.h"
 
 namespace hetu {
 namespace {

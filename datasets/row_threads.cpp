@@ -6,7 +6,7 @@
 #include <thread>
 #include <vector>
 
-#include "graph/base/error.h"
+#include "base/error.h"
 
 namespace hetu {
 

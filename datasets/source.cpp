@@ -5,8 +5,8 @@
 #include <cstring>
 #include <utility>
 
+#include "base/error.h"
 #include "datasets/order.h"
-#include "graph/base/error.h"
 
 namespace hetu {
 

@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <cstring>
 
+#include "base/error.h"
 #include "datasets/random_access_file.h"
 #include "datasets/text_index.h"
-#include "graph/base/error.h"
 
 namespace hetu {
 namespace {

@@ -13,9 +13,9 @@
 #include <string_view>
 #include <utility>
 
-#include "graph/base/checksum.h"
-#include "graph/base/error.h"
-#include "graph/base/log.h"
+#include "base/checksum.h"
+#include "base/error.h"
+#include "base/log.h"
 
 namespace hetu {
 namespace {

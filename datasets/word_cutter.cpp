@@ -2,8 +2,8 @@
 
 #include <array>
 
+#include "base/error.h"
 #include "datasets/word_piece.h"
-#include "graph/base/error.h"
 
 namespace hetu {
 namespace {

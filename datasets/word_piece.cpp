@@ -5,9 +5,9 @@
 #include <sstream>
 #include <string_view>
 
-#include "graph/base/error.h"
-#include "graph/base/mix.h"
-#include "graph/base/text_file.h"
+#include "base/error.h"
+#include "base/mix.h"
+#include "base/text_file.h"
 
 namespace hetu {
 namespace {

@@ -28,7 +28,7 @@ HEAD = """# Reference
 
 Made by `docs/make_reference.py` from the tools themselves; a test keeps it fresh.
 """
-OPTIONS = """Each option stands in one table of the code (`graph/base/fields.h`), of which the help above, Python's keywords
+OPTIONS = """Each option stands in one table of the code (`base/fields.h`), of which the help above, Python's keywords
 and these rows are made.
 """
 HOLDERS = {

@@ -3,7 +3,7 @@
 #include <limits>
 #include <utility>
 
-#include "graph/base/error.h"
+#include "base/error.h"
 #include "graph/builder.h"
 
 namespace hetu {

@@ -5,8 +5,8 @@
 #include <limits>
 #include <utility>
 
-#include "graph/base/error.h"
-#include "graph/base/limits.h"
+#include "base/error.h"
+#include "base/limits.h"
 #include "graph/passes/count.h"
 
 namespace hetu {

@@ -10,8 +10,8 @@
 #include <variant>
 #include <vector>
 
-#include "graph/base/dtype.h"
-#include "graph/base/shape.h"
+#include "base/dtype.h"
+#include "base/shape.h"
 
 namespace hetu {
 

@@ -7,8 +7,8 @@
 #include <string>
 #include <string_view>
 
-#include "graph/base/error.h"
-#include "graph/base/hex.h"
+#include "base/error.h"
+#include "base/hex.h"
 #include "graph/graph.h"
 
 namespace hetu {

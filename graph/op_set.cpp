@@ -1,8 +1,8 @@
 #include <algorithm>
 
-#include "graph/base/error.h"
-#include "graph/base/limits.h"
-#include "graph/base/nearest.h"
+#include "base/error.h"
+#include "base/limits.h"
+#include "base/nearest.h"
 #include "graph/op_def.h"
 
 namespace hetu {

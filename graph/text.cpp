@@ -5,9 +5,9 @@
 #include <charconv>
 #include <cmath>
 
-#include "graph/base/error.h"
-#include "graph/base/hex.h"
-#include "graph/base/limits.h"
+#include "base/error.h"
+#include "base/hex.h"
+#include "base/limits.h"
 #include "graph/graph.h"
 #include "graph/line_reader.h"
 

@@ -5,7 +5,7 @@
 #include <memory>
 #include <random>
 
-#include "graph/base/error.h"
+#include "base/error.h"
 #include "ops/registry.h"
 #include "ops/tensor_kernels.h"
 

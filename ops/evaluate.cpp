@@ -4,7 +4,7 @@
 #include <cstring>
 #include <memory>
 
-#include "graph/base/error.h"
+#include "base/error.h"
 #include "ops/registry.h"
 
 namespace hetu {

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "graph/base/device.h"
+#include "base/device.h"
 #include "graph/graph.h"
 
 namespace hetu {

@@ -3,8 +3,8 @@
 #include <cmath>
 #include <numbers>
 
-#include "graph/base/error.h"
-#include "graph/base/mix.h"
+#include "base/error.h"
+#include "base/mix.h"
 #include "ops/kernel.h"
 #include "ops/philox.h"
 

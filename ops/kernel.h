@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-#include "graph/base/device.h"
+#include "base/device.h"
 #include "graph/graph.h"
 #include "ops/run_counters.h"
 

@@ -4,7 +4,7 @@
 
 #include <cmath>
 
-#include "graph/base/error.h"
+#include "base/error.h"
 
 namespace hetu::ops {
 namespace {

@@ -3,8 +3,8 @@
 #include <iterator>
 #include <string>
 
-#include "graph/base/error.h"
-#include "graph/base/mix.h"
+#include "base/error.h"
+#include "base/mix.h"
 #include "ops/kernel.h"
 
 namespace hetu {

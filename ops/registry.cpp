@@ -1,8 +1,8 @@
 // The tables of this build, in the order in which rows are tried.
 #include "ops/registry.h"
 
-#include "graph/base/error.h"
-#include "graph/base/processor.h"
+#include "base/error.h"
+#include "base/processor.h"
 #include "ops/cpu/dnnl_product.h"
 #include "ops/cpu/kernel_shapes.h"
 #include "ops/cpu/tables.h"

@@ -5,8 +5,8 @@
 #include <span>
 #include <string_view>
 
-#include "graph/base/bfloat16.h"
-#include "graph/base/dtype.h"
+#include "base/bfloat16.h"
+#include "base/dtype.h"
 #include "ops/philox.h"
 #include "ops/run_counters.h"
 #include "ops/touched_rows.h"

@@ -7,10 +7,10 @@
 #include <filesystem>
 #include <string_view>
 
+#include "base/error.h"
+#include "base/log.h"
 #include "config/curve/keys.h"
 #include "config/curve/sockets.h"
-#include "graph/base/error.h"
-#include "graph/base/log.h"
 
 namespace hetu::curve {
 

@@ -1,6 +1,6 @@
 // For builds without ZeroMQ: what keys.h has.
+#include "base/error.h"
 #include "config/curve/keys.h"
-#include "graph/base/error.h"
 
 namespace hetu::curve {
 

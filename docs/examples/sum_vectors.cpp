@@ -6,7 +6,7 @@
 #include <cstdio>
 #include <cstdlib>
 
-#include "graph/base/error.h"
+#include "base/error.h"
 #include "ps/client/parameter_client.h"
 #include "ps/wire/connection_file.h"
 

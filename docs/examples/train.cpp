@@ -6,9 +6,9 @@
 #include <cstdlib>
 #include <vector>
 
+#include "base/error.h"
 #include "executor/job/executor.h"
 #include "executor/predict/predictor.h"
-#include "graph/base/error.h"
 #include "ops/layers.h"
 #include "ops/registry.h"
 

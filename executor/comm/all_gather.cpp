@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include "base/error.h"
 #include "executor/comm/collective.h"
-#include "graph/base/error.h"
 
 namespace hetu::comm {
 

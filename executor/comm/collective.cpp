@@ -7,8 +7,8 @@
 #include <string>
 #include <thread>
 
-#include "graph/base/bfloat16.h"
-#include "graph/base/error.h"
+#include "base/bfloat16.h"
+#include "base/error.h"
 
 namespace hetu::comm {
 namespace {

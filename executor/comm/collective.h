@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
+#include "base/dtype.h"
 #include "executor/comm/transport.h"
-#include "graph/base/dtype.h"
 
 namespace hetu::comm {
 

@@ -2,9 +2,9 @@
 
 #include <string>
 
+#include "base/error.h"
 #include "executor/comm/mpi.h"
 #include "executor/comm/sockets.h"
-#include "graph/base/error.h"
 
 namespace hetu::comm {
 namespace {

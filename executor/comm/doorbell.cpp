@@ -13,7 +13,7 @@
 #include <cstring>
 #include <fstream>
 
-#include "graph/base/error.h"
+#include "base/error.h"
 
 namespace hetu::comm {
 namespace {

@@ -13,8 +13,8 @@
 #include <cerrno>
 #include <cstring>
 
+#include "base/error.h"
 #include "executor/comm/transport.h"
-#include "graph/base/error.h"
 
 namespace hetu::comm {
 namespace {

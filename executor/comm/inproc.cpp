@@ -2,8 +2,8 @@
 
 #include <cstring>
 
+#include "base/error.h"
 #include "executor/comm/mailbox.h"
-#include "graph/base/error.h"
 
 namespace hetu::comm {
 namespace {

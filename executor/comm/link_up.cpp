@@ -9,10 +9,10 @@
 #include <cstring>
 #include <thread>
 
+#include "base/error.h"
 #include "executor/comm/callers.h"
 #include "executor/comm/frame.h"
 #include "executor/comm/sha256.h"
-#include "graph/base/error.h"
 
 namespace hetu::comm {
 namespace {

@@ -11,9 +11,9 @@
 #include <mutex>
 #include <thread>
 
+#include "base/error.h"
+#include "base/log.h"
 #include "executor/comm/progress_thread.h"
-#include "graph/base/error.h"
-#include "graph/base/log.h"
 
 namespace hetu::comm {
 

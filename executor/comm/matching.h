@@ -11,11 +11,11 @@
 #include <unordered_map>
 #include <vector>
 
+#include "base/error.h"
 #include "executor/comm/doorbell.h"
 #include "executor/comm/frame.h"
 #include "executor/comm/mailbox.h"
 #include "executor/comm/wire.h"
-#include "graph/base/error.h"
 
 namespace hetu::comm {
 

@@ -16,10 +16,10 @@
 #include <string_view>
 #include <thread>
 
+#include "base/error.h"
 #include "executor/comm/doorbell.h"
 #include "executor/comm/linked.h"
 #include "executor/comm/wire.h"
-#include "graph/base/error.h"
 
 namespace hetu::comm {
 namespace {

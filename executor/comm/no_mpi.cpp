@@ -1,6 +1,6 @@
 // connect_mpi for builds without MPI.
+#include "base/error.h"
 #include "executor/comm/mpi.h"
-#include "graph/base/error.h"
 
 namespace hetu::comm {
 

@@ -1,6 +1,6 @@
 // For builds without ZeroMQ: the same function as zmq.cpp.
+#include "base/error.h"
 #include "executor/comm/zmq.h"
-#include "graph/base/error.h"
 
 namespace hetu::comm {
 

@@ -8,11 +8,11 @@
 #include <cstring>
 #include <thread>
 
+#include "base/error.h"
+#include "base/log.h"
 #include "executor/comm/rendezvous_words.h"
 #include "executor/comm/secret.h"
 #include "executor/comm/sha256.h"
-#include "graph/base/error.h"
-#include "graph/base/log.h"
 
 namespace hetu::comm {
 namespace {

@@ -7,12 +7,12 @@
 #include <cstring>
 #include <map>
 
+#include "base/error.h"
+#include "base/log.h"
 #include "executor/comm/callers.h"
 #include "executor/comm/rendezvous_words.h"
 #include "executor/comm/secret.h"
 #include "executor/comm/sha256.h"
-#include "graph/base/error.h"
-#include "graph/base/log.h"
 
 namespace hetu::comm {
 namespace {

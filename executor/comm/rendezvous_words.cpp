@@ -11,10 +11,10 @@
 #include <fstream>
 #include <iterator>
 
+#include "base/error.h"
 #include "executor/comm/doorbell.h"
 #include "executor/comm/secret.h"
 #include "executor/comm/sha256.h"
-#include "graph/base/error.h"
 
 namespace hetu::comm {
 namespace {

@@ -11,8 +11,8 @@
 #include <filesystem>
 #include <fstream>
 
+#include "base/error.h"
 #include "executor/comm/sha256.h"
-#include "graph/base/error.h"
 
 namespace hetu::comm {
 namespace {

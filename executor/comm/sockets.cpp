@@ -9,12 +9,12 @@
 #include <cstring>
 #include <thread>
 
+#include "base/error.h"
 #include "executor/comm/link_up.h"
 #include "executor/comm/linked.h"
 #include "executor/comm/sha256.h"
 #include "executor/comm/stream_link.h"
 #include "executor/comm/wire.h"
-#include "graph/base/error.h"
 
 namespace hetu::comm {
 namespace {

@@ -6,7 +6,7 @@
 #include <cerrno>
 #include <cstring>
 
-#include "graph/base/error.h"
+#include "base/error.h"
 
 namespace hetu::comm {
 namespace {

@@ -4,7 +4,7 @@
 #include <chrono>
 #include <cstring>
 
-#include "graph/base/error.h"
+#include "base/error.h"
 
 namespace hetu::comm {
 

@@ -9,10 +9,10 @@
 #include <utility>
 #include <zmq.hpp>
 
+#include "base/error.h"
+#include "base/log.h"
 #include "config/curve/sockets.h"
 #include "executor/comm/mailbox.h"
-#include "graph/base/error.h"
-#include "graph/base/log.h"
 
 namespace hetu::comm {
 namespace {

@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
+#include "base/error.h"
 #include "executor/compile/row.h"
-#include "graph/base/error.h"
 #include "pipeline/ir/producers.h"
 #include "pipeline/ir/reduction.h"
 

@@ -2,12 +2,12 @@
 #include <map>
 #include <set>
 
+#include "base/error.h"
 #include "executor/compile/copied_gradients.h"
 #include "executor/compile/local_places.h"
 #include "executor/compile/placement.h"
 #include "executor/compile/prepared.h"
 #include "executor/compile/segments.h"
-#include "graph/base/error.h"
 #include "ops/registry.h"
 
 namespace hetu {

@@ -5,8 +5,8 @@
 #include <set>
 #include <utility>
 
+#include "base/error.h"
 #include "executor/compile/lifetime.h"
-#include "graph/base/error.h"
 #include "ops/touched_rows.h"
 
 namespace hetu {

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <set>
 
-#include "graph/base/error.h"
+#include "base/error.h"
 
 namespace hetu {
 namespace {

@@ -11,14 +11,14 @@
 #include <deque>
 #include <thread>
 
+#include "base/error.h"
+#include "base/log.h"
 #include "config/env.h"
 #include "executor/device/backends.h"
 #include "executor/device/cuda_graphs.h"
 #include "executor/device/cuda_staging.h"
 #include "executor/device/device.h"
 #include "executor/device/threads.h"
-#include "graph/base/error.h"
-#include "graph/base/log.h"
 #include "ops/cuda/cards.h"
 #include "ops/cuda/gpu/check.h"
 #include "ops/cuda/registry.h"

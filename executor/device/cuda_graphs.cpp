@@ -2,8 +2,8 @@
 
 #include <utility>
 
-#include "graph/base/error.h"
-#include "graph/base/log.h"
+#include "base/error.h"
+#include "base/log.h"
 #include "ops/cuda/gpu/check.h"
 
 namespace hetu::cuda {

@@ -4,8 +4,8 @@
 #include <chrono>
 #include <cstring>
 
+#include "base/error.h"
 #include "executor/device/backends.h"
-#include "graph/base/error.h"
 #include "ops/registry.h"
 
 namespace hetu {

@@ -10,9 +10,9 @@
 #include <utility>
 #include <vector>
 
+#include "base/bfloat16.h"
+#include "base/dtype.h"
 #include "executor/device/event.h"
-#include "graph/base/bfloat16.h"
-#include "graph/base/dtype.h"
 #include "ops/kernel.h"
 #include "ops/tensor_kernels.h"
 

@@ -10,11 +10,11 @@
 #include <map>
 #include <thread>
 
+#include "base/error.h"
 #include "executor/device/backends.h"
 #include "executor/device/device.h"
 #include "executor/device/far_memory.h"
 #include "executor/device/threads.h"
-#include "graph/base/error.h"
 
 namespace hetu {
 namespace {

@@ -1,7 +1,7 @@
 // A build without CUDA: the same functions as cuda.cpp, which refuse.
+#include "base/error.h"
 #include "executor/device/backends.h"
 #include "executor/device/device.h"
-#include "graph/base/error.h"
 
 namespace hetu {
 namespace {

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/error.h"
 #include "executor/direct/direct_sum.h"
-#include "graph/base/error.h"
 
 namespace hetu {
 

@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
+#include "base/error.h"
 #include "executor/direct/direct_sum.h"
-#include "graph/base/error.h"
 
 namespace hetu {
 namespace {

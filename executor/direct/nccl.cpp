@@ -4,8 +4,8 @@
 #include <chrono>
 #include <thread>
 
+#include "base/error.h"
 #include "executor/comm/tag_kinds.h"
-#include "graph/base/error.h"
 
 namespace hetu::comm {
 namespace {

@@ -4,7 +4,7 @@
 
 #include <type_traits>
 
-#include "graph/base/error.h"
+#include "base/error.h"
 
 namespace hetu::comm {
 

@@ -2,8 +2,8 @@
 
 #include <exception>
 
+#include "base/error.h"
 #include "executor/device/threads.h"
-#include "graph/base/error.h"
 
 namespace hetu {
 

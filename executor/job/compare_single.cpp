@@ -7,11 +7,11 @@
 #include <tuple>
 #include <utility>
 
+#include "base/error.h"
 #include "executor/comm/gather.h"
 #include "executor/comm/inproc.h"
 #include "executor/comm/tag_kinds.h"
 #include "executor/device/threads.h"
-#include "graph/base/error.h"
 
 namespace hetu {
 namespace {

@@ -6,9 +6,9 @@
 #include <set>
 #include <utility>
 
+#include "base/error.h"
 #include "executor/compile/plan.h"
 #include "executor/stage/block_times.h"
-#include "graph/base/error.h"
 #include "pipeline/ir/event_instr.h"
 #include "pipeline/verify/verify.h"
 

@@ -4,9 +4,9 @@
 #include <optional>
 #include <utility>
 
+#include "base/error.h"
 #include "executor/compile/stage_nodes.h"
 #include "executor/stage/block_times.h"
-#include "graph/base/error.h"
 #include "pipeline/cost/partition.h"
 
 namespace hetu {

@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <map>
 
+#include "base/error.h"
 #include "executor/job/links.h"
 #include "executor/job/saving.h"
 #include "executor/job/shared_samples.h"
-#include "graph/base/error.h"
 
 namespace hetu {
 namespace {

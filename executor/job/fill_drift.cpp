@@ -2,9 +2,9 @@
 
 #include <utility>
 
+#include "base/log.h"
 #include "executor/comm/tag_kinds.h"
 #include "executor/loop/measured_costs.h"
-#include "graph/base/log.h"
 #include "pipeline/cost/drift.h"
 #include "pipeline/simulate/simulate.h"
 

@@ -2,11 +2,11 @@
 
 #include <map>
 
+#include "base/error.h"
+#include "base/log.h"
 #include "config/env.h"
 #include "executor/comm/gather.h"
 #include "executor/comm/tag_kinds.h"
-#include "graph/base/error.h"
-#include "graph/base/log.h"
 
 namespace hetu {
 namespace {

@@ -4,9 +4,9 @@
 #include <map>
 #include <sstream>
 
+#include "base/error.h"
+#include "base/machine_memory.h"
 #include "executor/comm/collective.h"
-#include "graph/base/error.h"
-#include "graph/base/machine_memory.h"
 
 namespace hetu {
 namespace {

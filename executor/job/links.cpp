@@ -2,10 +2,10 @@
 
 #include <algorithm>
 
+#include "base/error.h"
 #include "executor/comm/connect.h"
 #include "executor/comm/inproc.h"
 #include "executor/comm/rendezvous.h"
-#include "graph/base/error.h"
 
 namespace hetu {
 namespace {

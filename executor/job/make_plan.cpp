@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/error.h"
 #include "executor/device/device.h"
 #include "executor/device/threads.h"
 #include "executor/job/cuts.h"
@@ -12,7 +13,6 @@
 #include "executor/stage/block_times.h"
 #include "executor/stage/curvature.h"
 #include "executor/stage/feeds_ahead.h"
-#include "graph/base/error.h"
 #include "graph/op_def.h"
 #include "graph/passes/channels_last.h"
 #include "graph/passes/fuse.h"

@@ -1,7 +1,7 @@
 #include "executor/job/precision.h"
 
+#include "base/error.h"
 #include "executor/stage/curvature.h"
-#include "graph/base/error.h"
 #include "graph/passes/mixed_precision.h"
 #include "ops/registry.h"
 

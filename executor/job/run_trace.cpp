@@ -5,9 +5,9 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "base/error.h"
+#include "base/text_file.h"
 #include "executor/state/safetensors.h"
-#include "graph/base/error.h"
-#include "graph/base/text_file.h"
 #include "pipeline/compare/compare.h"
 #include "pipeline/cost/averages.h"
 #include "pipeline/cost/cost.h"

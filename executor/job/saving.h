@@ -3,8 +3,8 @@
 #include <string>
 #include <vector>
 
+#include "base/error.h"
 #include "executor/job/trainer.h"
-#include "graph/base/error.h"
 
 namespace hetu {
 

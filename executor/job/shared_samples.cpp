@@ -9,11 +9,11 @@
 #include <tuple>
 #include <utility>
 
+#include "base/error.h"
+#include "base/log.h"
 #include "executor/comm/gather.h"
 #include "executor/comm/tag_kinds.h"
 #include "executor/job/trainer.h"
-#include "graph/base/error.h"
-#include "graph/base/log.h"
 
 namespace hetu {
 namespace {

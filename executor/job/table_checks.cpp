@@ -1,7 +1,7 @@
 #include "executor/job/table_checks.h"
 
+#include "base/error.h"
 #include "executor/sync/server_tables.h"
-#include "graph/base/error.h"
 #include "pipeline/ir/run_length.h"
 
 namespace hetu {

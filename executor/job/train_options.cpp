@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <numeric>
 
+#include "base/error.h"
 #include "executor/device/device.h"
 #include "executor/job/precision.h"
 #include "executor/stage/loss_scale.h"
-#include "graph/base/error.h"
 
 namespace hetu {
 namespace {

@@ -9,11 +9,11 @@
 #include <string>
 #include <vector>
 
+#include "base/device.h"
+#include "base/fields.h"
 #include "executor/compile/segments.h"
 #include "executor/sync/averager.h"
 #include "executor/sync/server_weights.h"
-#include "graph/base/device.h"
-#include "graph/base/fields.h"
 #include "pipeline/cost/partition.h"
 #include "pipeline/cost/stragglers.h"
 #include "pipeline/generate/generate.h"

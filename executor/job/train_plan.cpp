@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/error.h"
 #include "executor/stage/block_times.h"
-#include "graph/base/error.h"
 #include "pipeline/generate/generate.h"
 #include "pipeline/ir/run_length.h"
 #include "pipeline/lower/lower.h"

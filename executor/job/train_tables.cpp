@@ -2,7 +2,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "graph/base/error.h"
+#include "base/error.h"
 
 namespace hetu {
 

@@ -2,11 +2,11 @@
 
 #include <utility>
 
+#include "base/error.h"
 #include "executor/comm/gather.h"
 #include "executor/comm/tag_kinds.h"
 #include "executor/job/precision.h"
 #include "executor/job/sum_speed.h"
-#include "graph/base/error.h"
 
 namespace hetu {
 

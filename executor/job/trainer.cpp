@@ -6,6 +6,8 @@
 #include <map>
 #include <utility>
 
+#include "base/error.h"
+#include "base/log.h"
 #include "executor/comm/collective.h"
 #include "executor/comm/tag_kinds.h"
 #include "executor/device/threads.h"
@@ -14,8 +16,6 @@
 #include "executor/job/make_plan.h"
 #include "executor/job/precision.h"
 #include "executor/job/trainer_parts.h"
-#include "graph/base/error.h"
-#include "graph/base/log.h"
 #include "graph/passes/dead.h"
 #include "pipeline/verify/verify.h"
 

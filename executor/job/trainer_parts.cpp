@@ -1,8 +1,8 @@
 #include "executor/job/trainer_parts.h"
 
+#include "base/log.h"
 #include "config/env.h"
 #include "executor/job/cuts.h"
-#include "graph/base/log.h"
 
 namespace hetu {
 

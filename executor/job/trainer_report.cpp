@@ -2,9 +2,9 @@
 #include <cmath>
 #include <utility>
 
+#include "base/error.h"
 #include "executor/job/trainer.h"
 #include "executor/job/trainer_parts.h"
-#include "graph/base/error.h"
 
 namespace hetu {
 

@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
-#include "graph/base/checksum.h"
-#include "graph/base/error.h"
+#include "base/checksum.h"
+#include "base/error.h"
 
 namespace hetu {
 namespace {

@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
+#include "base/error.h"
 #include "executor/loop/interpreter_impl.h"
-#include "graph/base/error.h"
 
 namespace hetu {
 

@@ -4,7 +4,7 @@
 #include <limits>
 #include <utility>
 
-#include "graph/base/error.h"
+#include "base/error.h"
 #include "pipeline/ir/run_length.h"
 
 namespace hetu {

@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
+#include "base/error.h"
 #include "executor/comm/tag_kinds.h"
-#include "graph/base/error.h"
 
 namespace hetu {
 

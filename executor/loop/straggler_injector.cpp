@@ -4,8 +4,8 @@
 #include <thread>
 #include <utility>
 
+#include "base/error.h"
 #include "executor/comm/transport.h"
-#include "graph/base/error.h"
 #include "pipeline/cost/stragglers.h"
 
 namespace hetu {

@@ -3,9 +3,9 @@
 #include <string>
 #include <utility>
 
+#include "base/error.h"
 #include "executor/comm/collective.h"
 #include "executor/comm/tag_kinds.h"
-#include "graph/base/error.h"
 
 namespace hetu {
 

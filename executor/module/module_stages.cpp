@@ -5,9 +5,9 @@
 #include <new>
 #include <utility>
 
+#include "base/error.h"
 #include "executor/comm/tag_kinds.h"
 #include "executor/compile/row.h"
-#include "graph/base/error.h"
 
 namespace hetu {
 namespace {

@@ -3,9 +3,9 @@
 #include <cstddef>
 #include <vector>
 
-#include "graph/base/dtype.h"
-#include "graph/base/error.h"
-#include "graph/base/shape.h"
+#include "base/dtype.h"
+#include "base/error.h"
+#include "base/shape.h"
 
 namespace hetu {
 

@@ -8,9 +8,9 @@
 #include <utility>
 #include <vector>
 
+#include "base/error.h"
 #include "executor/device/fork_gate.h"
 #include "executor/predict/saved_model.h"
-#include "graph/base/error.h"
 
 namespace hetu {
 // Named: of anonymous types in a class GCC warns in a unity build.

@@ -5,13 +5,13 @@
 #include <mutex>
 #include <utility>
 
+#include "base/error.h"
+#include "base/machine_cores.h"
 #include "executor/device/fork_gate.h"
 #include "executor/device/threads.h"
 #include "executor/predict/saved_model.h"
 #include "executor/stage/stage.h"
 #include "executor/stage/stage_tensors.h"
-#include "graph/base/error.h"
-#include "graph/base/machine_cores.h"
 #include "graph/passes/channels_last.h"
 #include "graph/passes/dead.h"
 #include "graph/passes/fuse.h"

@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "base/device.h"
 #include "executor/predict/array.h"
-#include "graph/base/device.h"
 #include "graph/graph.h"
 
 namespace hetu {

@@ -7,10 +7,10 @@
 #include <set>
 #include <utility>
 
+#include "base/checksum.h"
+#include "base/error.h"
+#include "base/text_file.h"
 #include "executor/comm/inproc.h"
-#include "graph/base/checksum.h"
-#include "graph/base/error.h"
-#include "graph/base/text_file.h"
 #include "graph/op_def.h"
 #include "graph/passes/dead.h"
 #include "ops/registry.h"

@@ -2,7 +2,7 @@
 
 #include <numeric>
 
-#include "graph/base/error.h"
+#include "base/error.h"
 #include "pipeline/cost/timing.h"
 #include "pipeline/ir/run_length.h"
 

@@ -3,8 +3,8 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
+#include "base/error.h"
 #include "executor/rehearse/rehearse.h"
-#include "graph/base/error.h"
 
 namespace hetu {
 namespace {

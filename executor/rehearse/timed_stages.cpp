@@ -5,7 +5,7 @@
 #include <cstring>
 #include <ctime>
 
-#include "graph/base/error.h"
+#include "base/error.h"
 
 namespace hetu {
 namespace {

@@ -4,10 +4,10 @@
 #include <nlohmann/json.hpp>
 #include <numeric>
 
+#include "base/error.h"
+#include "base/text_file.h"
 #include "executor/comm/transport.h"
 #include "executor/compile/stage_nodes.h"
-#include "graph/base/error.h"
-#include "graph/base/text_file.h"
 #include "ops/registry.h"
 #include "pipeline/cost/averages.h"
 

@@ -4,8 +4,8 @@
 #include <map>
 #include <utility>
 
+#include "base/error.h"
 #include "executor/comm/tag_kinds.h"
-#include "graph/base/error.h"
 
 namespace hetu {
 

@@ -5,9 +5,9 @@
 #include <map>
 #include <utility>
 
+#include "base/error.h"
 #include "executor/comm/collective.h"
 #include "executor/comm/tag_kinds.h"
-#include "graph/base/error.h"
 
 namespace hetu {
 namespace {

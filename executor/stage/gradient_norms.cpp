@@ -2,8 +2,8 @@
 
 #include <cmath>
 
+#include "base/error.h"
 #include "executor/stage/curvature.h"
-#include "graph/base/error.h"
 
 namespace hetu {
 

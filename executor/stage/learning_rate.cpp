@@ -6,7 +6,7 @@
 #include <string>
 #include <utility>
 
-#include "graph/base/error.h"
+#include "base/error.h"
 
 namespace hetu {
 namespace {

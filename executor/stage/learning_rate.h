@@ -4,7 +4,7 @@
 #include <string_view>
 #include <vector>
 
-#include "graph/base/fields.h"
+#include "base/fields.h"
 
 namespace hetu {
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <map>
 
-#include "graph/base/error.h"
+#include "base/error.h"
 
 namespace hetu {
 

@@ -4,7 +4,7 @@
 #include <cmath>
 #include <utility>
 
-#include "graph/base/error.h"
+#include "base/error.h"
 #include "ops/initialize.h"
 
 namespace hetu {

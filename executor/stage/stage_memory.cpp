@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <numeric>
 
+#include "base/error.h"
 #include "executor/compile/lifetime.h"
-#include "graph/base/error.h"
 
 namespace hetu {
 

@@ -9,9 +9,9 @@
 #include <string>
 #include <vector>
 
+#include "base/error.h"
 #include "executor/compile/plan.h"
 #include "executor/device/device.h"
-#include "graph/base/error.h"
 #include "ops/touched_rows.h"
 
 namespace hetu {

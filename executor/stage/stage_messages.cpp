@@ -1,6 +1,6 @@
 #include "executor/stage/stage_messages.h"
 
-#include "graph/base/error.h"
+#include "base/error.h"
 
 namespace hetu {
 

@@ -4,8 +4,8 @@
 #include <utility>
 #include <vector>
 
+#include "base/error.h"
 #include "executor/stage/stage.h"
-#include "graph/base/error.h"
 
 namespace hetu {
 

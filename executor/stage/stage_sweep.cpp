@@ -2,9 +2,9 @@
 
 #include <vector>
 
+#include "base/error.h"
 #include "executor/stage/curvature.h"
 #include "executor/stage/stage_tensors.h"
-#include "graph/base/error.h"
 
 namespace hetu {
 

@@ -7,8 +7,8 @@
 #include <optional>
 #include <vector>
 
+#include "base/dtype.h"
 #include "executor/device/device.h"
-#include "graph/base/dtype.h"
 #include "ops/touched_rows.h"
 #include "pipeline/ir/schedule.h"
 

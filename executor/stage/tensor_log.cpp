@@ -5,11 +5,11 @@
 #include <cstring>
 #include <type_traits>
 
-#include "graph/base/bfloat16.h"
-#include "graph/base/checksum.h"
-#include "graph/base/error.h"
-#include "graph/base/float16.h"
-#include "graph/base/mix.h"
+#include "base/bfloat16.h"
+#include "base/checksum.h"
+#include "base/error.h"
+#include "base/float16.h"
+#include "base/mix.h"
 
 namespace hetu {
 namespace {

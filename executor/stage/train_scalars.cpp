@@ -4,10 +4,10 @@
 #include <limits>
 #include <utility>
 
+#include "base/error.h"
 #include "executor/comm/tag_kinds.h"
 #include "executor/stage/stage_sweep.h"
 #include "executor/stage/train_stages.h"
-#include "graph/base/error.h"
 
 namespace hetu {
 

@@ -13,16 +13,16 @@
 #include <set>
 #include <utility>
 
+#include "base/checksum.h"
+#include "base/error.h"
+#include "base/log.h"
+#include "base/natural_order.h"
+#include "base/text_file.h"
 #include "executor/comm/gather.h"
 #include "executor/comm/tag_kinds.h"
 #include "executor/state/checkpoint_pieces.h"
 #include "executor/state/folder_lock.h"
 #include "executor/state/safetensors.h"
-#include "graph/base/checksum.h"
-#include "graph/base/error.h"
-#include "graph/base/log.h"
-#include "graph/base/natural_order.h"
-#include "graph/base/text_file.h"
 
 namespace hetu {
 namespace {

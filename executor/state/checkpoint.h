@@ -12,10 +12,10 @@
 #include <string>
 #include <vector>
 
+#include "base/dtype.h"
 #include "executor/comm/transport.h"
 #include "executor/state/safetensors.h"
 #include "executor/state/state_tensor.h"
-#include "graph/base/dtype.h"
 
 namespace hetu {
 

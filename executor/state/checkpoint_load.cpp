@@ -6,12 +6,12 @@
 #include <memory>
 #include <vector>
 
+#include "base/bfloat16.h"
+#include "base/checksum.h"
+#include "base/error.h"
 #include "executor/state/checkpoint.h"
 #include "executor/state/checkpoint_pieces.h"
 #include "executor/state/safetensors.h"
-#include "graph/base/bfloat16.h"
-#include "graph/base/checksum.h"
-#include "graph/base/error.h"
 
 namespace hetu {
 

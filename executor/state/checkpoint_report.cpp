@@ -9,11 +9,11 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
+#include "base/bfloat16.h"
+#include "base/error.h"
+#include "base/float16.h"
+#include "base/text_file.h"
 #include "executor/state/checkpoint.h"
-#include "graph/base/bfloat16.h"
-#include "graph/base/error.h"
-#include "graph/base/float16.h"
-#include "graph/base/text_file.h"
 
 namespace hetu {
 namespace {

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "graph/base/shape.h"
+#include "base/shape.h"
 
 namespace hetu {
 

@@ -3,11 +3,11 @@
 #include <filesystem>
 #include <vector>
 
+#include "base/bfloat16.h"
+#include "base/checksum.h"
 #include "executor/state/checkpoint.h"
 #include "executor/state/checkpoint_pieces.h"
 #include "executor/state/safetensors.h"
-#include "graph/base/bfloat16.h"
-#include "graph/base/checksum.h"
 
 namespace hetu {
 namespace {

@@ -13,7 +13,7 @@
 #include <exception>
 #include <thread>
 
-#include "graph/base/error.h"
+#include "base/error.h"
 
 namespace hetu {
 namespace {

@@ -19,8 +19,8 @@
 #include <system_error>
 #include <thread>
 
-#include "graph/base/error.h"
-#include "graph/base/log.h"
+#include "base/error.h"
+#include "base/log.h"
 
 namespace hetu {
 namespace {

@@ -3,10 +3,10 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "base/error.h"
+#include "base/text_file.h"
 #include "executor/comm/gather.h"
 #include "executor/comm/tag_kinds.h"
-#include "graph/base/error.h"
-#include "graph/base/text_file.h"
 
 namespace hetu {
 namespace {

@@ -12,8 +12,8 @@
 #include <set>
 #include <utility>
 
-#include "graph/base/error.h"
-#include "graph/base/text_file.h"
+#include "base/error.h"
+#include "base/text_file.h"
 
 namespace hetu {
 namespace {

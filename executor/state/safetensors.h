@@ -6,9 +6,9 @@
 #include <string>
 #include <vector>
 
-#include "graph/base/dtype.h"
-#include "graph/base/shape.h"
-#include "graph/base/text_file.h"
+#include "base/dtype.h"
+#include "base/shape.h"
+#include "base/text_file.h"
 
 namespace hetu {
 

@@ -7,9 +7,9 @@
 #include <cstring>
 #include <filesystem>
 
+#include "base/error.h"
 #include "executor/comm/gather.h"
 #include "executor/comm/tag_kinds.h"
-#include "graph/base/error.h"
 
 namespace hetu {
 namespace {

@@ -3,8 +3,8 @@
 #include <memory>
 #include <string>
 
+#include "base/shape.h"
 #include "executor/device/device.h"
-#include "graph/base/shape.h"
 
 namespace hetu {
 

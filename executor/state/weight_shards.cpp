@@ -4,8 +4,8 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
-#include "graph/base/error.h"
-#include "graph/base/text_file.h"
+#include "base/error.h"
+#include "base/text_file.h"
 
 namespace hetu {
 namespace {

@@ -12,11 +12,11 @@
 #include <map>
 #include <vector>
 
+#include "base/bfloat16.h"
+#include "base/error.h"
 #include "executor/comm/inproc.h"
 #include "executor/state/checkpoint.h"
 #include "executor/state/weight_shards.h"
-#include "graph/base/bfloat16.h"
-#include "graph/base/error.h"
 
 namespace hetu {
 namespace {

@@ -4,9 +4,9 @@
 #include <chrono>
 #include <utility>
 
+#include "base/error.h"
 #include "executor/comm/tag_kinds.h"
 #include "executor/device/threads.h"
-#include "graph/base/error.h"
 #include "ops/tensor_kernels.h"
 
 namespace hetu {

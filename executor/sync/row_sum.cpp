@@ -4,7 +4,7 @@
 #include <cstring>
 #include <utility>
 
-#include "graph/base/error.h"
+#include "base/error.h"
 #include "ops/tensor_kernels.h"
 
 namespace hetu {

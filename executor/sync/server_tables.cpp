@@ -6,8 +6,8 @@
 #include <numeric>
 #include <utility>
 
+#include "base/error.h"
 #include "executor/comm/tag_kinds.h"
-#include "graph/base/error.h"
 
 namespace hetu {
 

@@ -8,8 +8,8 @@
 #include <limits>
 #include <utility>
 
+#include "base/error.h"
 #include "executor/comm/tag_kinds.h"
-#include "graph/base/error.h"
 #include "ops/tensor_kernels.h"
 
 namespace hetu {

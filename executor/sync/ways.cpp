@@ -1,7 +1,7 @@
 #include "executor/sync/ways.h"
 
+#include "base/error.h"
 #include "executor/sync/group_average.h"
-#include "graph/base/error.h"
 
 namespace hetu {
 namespace {

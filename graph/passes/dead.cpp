@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "graph/base/error.h"
+#include "base/error.h"
 #include "graph/passes/rewrite.h"
 
 namespace hetu {

@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "graph/base/error.h"
+#include "base/error.h"
 #include "graph/passes/rewrite.h"
 
 namespace hetu {

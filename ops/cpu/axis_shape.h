@@ -2,7 +2,7 @@
 #pragma once
 #include <cstdint>
 
-#include "graph/base/shape.h"
+#include "base/shape.h"
 
 namespace hetu::cpu {
 

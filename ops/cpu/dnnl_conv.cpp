@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "graph/base/error.h"
+#include "base/error.h"
 #include "ops/cpu/dnnl_engine.h"
 
 namespace hetu::cpu {

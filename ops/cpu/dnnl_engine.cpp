@@ -2,8 +2,8 @@
 
 #include <utility>
 
-#include "graph/base/error.h"
-#include "graph/base/processor.h"
+#include "base/error.h"
+#include "base/processor.h"
 
 namespace hetu::cpu {
 

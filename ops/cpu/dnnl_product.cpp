@@ -5,7 +5,7 @@
 #include <utility>
 #include <vector>
 
-#include "graph/base/error.h"
+#include "base/error.h"
 #include "ops/cpu/activate.h"
 #include "ops/cpu/column_sums.h"
 #include "ops/cpu/dnnl_engine.h"

@@ -5,8 +5,8 @@
 #include <memory>
 #include <string>
 
-#include "graph/base/bfloat16.h"
-#include "graph/base/dtype.h"
+#include "base/bfloat16.h"
+#include "base/dtype.h"
 #include "ops/cpu/product_kernels.h"
 
 namespace hetu::cpu {

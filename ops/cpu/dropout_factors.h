@@ -2,7 +2,7 @@
 #pragma once
 #include <cstdint>
 
-#include "graph/base/bfloat16.h"
+#include "base/bfloat16.h"
 #include "ops/philox.h"
 
 namespace hetu::cpu {

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <string>
 
-#include "graph/base/error.h"
+#include "base/error.h"
 #include "ops/kernel.h"
 
 namespace hetu::cpu {

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <string>
 
-#include "graph/base/error.h"
+#include "base/error.h"
 #include "ops/cpu/widened.h"
 #include "ops/kernel.h"
 

@@ -6,7 +6,7 @@
 
 #include <algorithm>
 
-#include "graph/base/error.h"
+#include "base/error.h"
 #include "ops/cpu/few_rows.h"
 #include "ops/cpu/pair_panels.h"
 #include "ops/cpu/parts.h"

@@ -3,8 +3,8 @@
 #pragma once
 #include <cstdint>
 
-#include "graph/base/bfloat16.h"
-#include "graph/base/dtype.h"
+#include "base/bfloat16.h"
+#include "base/dtype.h"
 #include "ops/cpu/product_shape.h"
 #include "ops/cpu/product_tile.h"
 

@@ -9,7 +9,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "graph/base/error.h"
+#include "base/error.h"
 #include "ops/cpu/parts.h"
 #include "ops/cpu/product_panels.h"
 

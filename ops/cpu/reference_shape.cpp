@@ -3,7 +3,7 @@
 #include <cstring>
 #include <memory>
 
-#include "graph/base/hex.h"
+#include "base/hex.h"
 #include "ops/cpu/axis_shape.h"
 #include "ops/cpu/kernel_shapes.h"
 #include "ops/cpu/tables.h"

@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "graph/base/error.h"
+#include "base/error.h"
 
 namespace hetu::cpu {
 namespace {

@@ -6,8 +6,8 @@
 #include <cmath>
 #include <iterator>
 
-#include "graph/base/float16.h"
-#include "graph/base/processor.h"
+#include "base/float16.h"
+#include "base/processor.h"
 #include "ops/cpu/kronecker.h"
 #include "ops/cpu/philox_group.h"
 #include "ops/cpu/row_kernels.h"

@@ -5,7 +5,7 @@
 #include <utility>
 #include <vector>
 
-#include "graph/base/error.h"
+#include "base/error.h"
 #include "ops/cpu/set_rounded.h"
 #include "ops/cpu/tables.h"
 

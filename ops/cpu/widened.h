@@ -4,8 +4,8 @@
 #include <cstdint>
 #include <vector>
 
-#include "graph/base/bfloat16.h"
-#include "graph/base/float16.h"
+#include "base/bfloat16.h"
+#include "base/float16.h"
 #include "ops/kernel.h"
 
 namespace hetu::cpu {

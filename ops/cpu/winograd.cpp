@@ -6,8 +6,8 @@
 
 #include <algorithm>
 
-#include "graph/base/bfloat16.h"
-#include "graph/base/error.h"
+#include "base/bfloat16.h"
+#include "base/error.h"
 #include "ops/cpu/parts.h"
 #include "ops/cpu/winograd_tiles.h"
 

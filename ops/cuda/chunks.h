@@ -8,7 +8,7 @@
 #include <memory>
 #include <type_traits>
 
-#include "graph/base/error.h"
+#include "base/error.h"
 #include "ops/cuda/geometry.h"
 #include "ops/cuda/work.h"
 

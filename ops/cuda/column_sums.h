@@ -2,7 +2,7 @@
 #pragma once
 #include <cstdint>
 
-#include "graph/base/dtype.h"
+#include "base/dtype.h"
 
 namespace hetu::cuda {
 

@@ -6,8 +6,8 @@
 
 #include <vector>
 
-#include "graph/base/bfloat16.h"
-#include "graph/base/float16.h"
+#include "base/bfloat16.h"
+#include "base/float16.h"
 #include "ops/cuda/images.h"
 #include "ops/cuda/product.h"
 

@@ -7,8 +7,8 @@
 #include <cmath>
 #include <initializer_list>
 
-#include "graph/base/bfloat16.h"
-#include "graph/base/float16.h"
+#include "base/bfloat16.h"
+#include "base/float16.h"
 #include "ops/cuda/heads.h"
 
 namespace hetu::cuda {

@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <cstdint>
 
-#include "graph/base/bfloat16.h"
-#include "graph/base/float16.h"
+#include "base/bfloat16.h"
+#include "base/float16.h"
 #include "ops/cuda/rows.h"
 
 namespace hetu::cuda {

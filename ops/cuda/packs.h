@@ -8,8 +8,8 @@
 #include <initializer_list>
 #include <type_traits>
 
-#include "graph/base/bfloat16.h"
-#include "graph/base/float16.h"
+#include "base/bfloat16.h"
+#include "base/float16.h"
 #include "ops/cuda/geometry.h"
 #include "ops/kernel.h"
 

@@ -5,8 +5,8 @@
 #include <cstdint>
 #include <memory>
 
-#include "graph/base/dtype.h"
-#include "graph/base/error.h"
+#include "base/dtype.h"
+#include "base/error.h"
 #include "ops/cpu/product_shape.h"
 
 namespace hetu::cuda {

@@ -1,7 +1,7 @@
 // The tables of the CUDA back end.
 #include "ops/cuda/registry.h"
 
-#include "graph/base/error.h"
+#include "base/error.h"
 #include "ops/cuda/tables.h"
 
 namespace hetu {

@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "graph/base/error.h"
+#include "base/error.h"
 #include "ops/cpu/broadcast_walk.h"
 #include "ops/cpu/kernel_shapes.h"
 #include "ops/cuda/tables.h"

@@ -4,9 +4,9 @@
 
 #include <memory>
 
-#include "graph/base/bfloat16.h"
-#include "graph/base/float16.h"
-#include "graph/base/hex.h"
+#include "base/bfloat16.h"
+#include "base/float16.h"
+#include "base/hex.h"
 #include "ops/cpu/axis_shape.h"
 #include "ops/cuda/rows.h"
 

@@ -6,8 +6,8 @@
 #include <algorithm>
 #include <span>
 
-#include "graph/base/bfloat16.h"
-#include "graph/base/float16.h"
+#include "base/bfloat16.h"
+#include "base/float16.h"
 #include "ops/cuda/chunks.h"
 #include "ops/cuda/packs.h"
 #include "ops/tensor_kernels.h"

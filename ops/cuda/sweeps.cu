@@ -4,7 +4,7 @@
 #include <array>
 #include <iterator>
 
-#include "graph/base/error.h"
+#include "base/error.h"
 #include "ops/cuda/sweep_bodies.h"
 #include "ops/cuda/sweeps.h"
 #include "ops/cuda/touched.h"

@@ -4,7 +4,7 @@
 #include <set>
 #include <string>
 
-#include "graph/base/error.h"
+#include "base/error.h"
 
 namespace hetu::cuda {
 namespace {

@@ -1,5 +1,5 @@
 // Elementwise arithmetic.
-#include "graph/base/hex.h"
+#include "base/hex.h"
 #include "ops/def/rules.h"
 #include "ops/def/tables.h"
 

@@ -1,6 +1,6 @@
 #include "ops/def/rules.h"
 
-#include "graph/base/limits.h"
+#include "base/limits.h"
 
 namespace hetu::def {
 

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "graph/base/error.h"
+#include "base/error.h"
 #include "graph/builder.h"
 #include "graph/op_def.h"
 

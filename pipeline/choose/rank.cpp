@@ -4,7 +4,7 @@
 #include <cmath>
 #include <optional>
 
-#include "graph/base/error.h"
+#include "base/error.h"
 #include "pipeline/ir/run_length.h"
 #include "pipeline/lower/lower.h"
 #include "pipeline/verify/verify.h"

@@ -3,7 +3,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
-#include "graph/base/error.h"
+#include "base/error.h"
 #include "pipeline/choose/rank.h"
 
 namespace hetu {

@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
-#include "graph/base/error.h"
+#include "base/error.h"
 #include "pipeline/choose/search.h"
 
 namespace hetu {

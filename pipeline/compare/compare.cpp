@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <map>
 
-#include "graph/base/error.h"
+#include "base/error.h"
 #include "pipeline/cost/averages.h"
 #include "pipeline/verify/verify.h"
 

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "graph/base/trace.h"
+#include "base/trace.h"
 #include "pipeline/compare/lateness.h"
 #include "pipeline/ir/schedule.h"
 

@@ -4,7 +4,7 @@
 #include <cmath>
 #include <set>
 
-#include "graph/base/error.h"
+#include "base/error.h"
 #include "pipeline/ir/event_instr.h"
 
 namespace hetu {

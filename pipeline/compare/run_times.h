@@ -7,7 +7,7 @@
 #include <tuple>
 #include <vector>
 
-#include "graph/base/trace.h"
+#include "base/trace.h"
 #include "pipeline/ir/plan_index.h"
 
 namespace hetu {

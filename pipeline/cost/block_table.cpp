@@ -6,9 +6,9 @@
 #include <sstream>
 #include <vector>
 
-#include "graph/base/error.h"
-#include "graph/base/limits.h"
-#include "graph/base/text_file.h"
+#include "base/error.h"
+#include "base/limits.h"
+#include "base/text_file.h"
 
 namespace hetu {
 namespace {

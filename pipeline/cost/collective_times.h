@@ -2,7 +2,7 @@
 #pragma once
 #include <vector>
 
-#include "graph/base/trace.h"
+#include "base/trace.h"
 
 namespace hetu {
 

@@ -4,7 +4,7 @@
 #include <cmath>
 #include <cstdint>
 
-#include "graph/base/error.h"
+#include "base/error.h"
 #include "pipeline/cost/limits.h"
 #include "pipeline/cost/partition.h"
 

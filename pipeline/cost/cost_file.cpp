@@ -6,10 +6,10 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
-#include "graph/base/error.h"
-#include "graph/base/limits.h"
-#include "graph/base/text_file.h"
-#include "graph/base/trace.h"
+#include "base/error.h"
+#include "base/limits.h"
+#include "base/text_file.h"
+#include "base/trace.h"
 #include "pipeline/cost/averages.h"
 #include "pipeline/cost/block_table.h"
 #include "pipeline/cost/collective_times.h"

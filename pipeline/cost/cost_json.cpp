@@ -1,7 +1,7 @@
 // Costs as JSON, which cost_file.cpp reads. Part of cost.h.
 #include <nlohmann/json.hpp>
 
-#include "graph/base/error.h"
+#include "base/error.h"
 #include "pipeline/cost/cost.h"
 
 namespace hetu {

@@ -1,5 +1,5 @@
 // Bounds of speeds and bandwidths: what times and bytes are divided by stays away from 0, so that
-// quotients stay finite. Other numbers have kLargestNumber (graph/base/limits.h).
+// quotients stay finite. Other numbers have kLargestNumber (base/limits.h).
 #pragma once
 #include <cmath>
 

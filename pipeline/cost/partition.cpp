@@ -8,7 +8,7 @@
 #include <numeric>
 #include <sstream>
 
-#include "graph/base/error.h"
+#include "base/error.h"
 #include "pipeline/cost/limits.h"
 
 namespace hetu {

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "graph/base/fields.h"
+#include "base/fields.h"
 
 namespace hetu {
 

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
-#include "graph/base/error.h"
-#include "graph/base/mix.h"
+#include "base/error.h"
+#include "base/mix.h"
 
 namespace hetu {
 namespace {

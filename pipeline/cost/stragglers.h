@@ -5,7 +5,7 @@
 #include <limits>
 #include <vector>
 
-#include "graph/base/fields.h"
+#include "base/fields.h"
 
 namespace hetu {
 

@@ -2,8 +2,8 @@
 
 #include <nlohmann/json.hpp>
 
-#include "graph/base/error.h"
-#include "graph/base/text_file.h"
+#include "base/error.h"
+#include "base/text_file.h"
 #include "pipeline/fill/pickle.h"
 
 namespace hetu {

@@ -3,7 +3,7 @@
 #include <limits>
 #include <random>
 
-#include "graph/base/error.h"
+#include "base/error.h"
 #include "pipeline/generate/choose.h"
 #include "pipeline/generate/families.h"
 #include "pipeline/generate/list_order.h"

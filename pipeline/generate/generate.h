@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-#include "graph/base/fields.h"
+#include "base/fields.h"
 #include "pipeline/ir/schedule.h"
 
 namespace hetu {

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <limits>
 
-#include "graph/base/error.h"
+#include "base/error.h"
 #include "pipeline/generate/row.h"
 
 namespace hetu {

@@ -1,7 +1,7 @@
 #include <algorithm>
 #include <numeric>
 
-#include "graph/base/error.h"
+#include "base/error.h"
 #include "pipeline/generate/families.h"
 
 namespace hetu {

@@ -6,7 +6,7 @@
 #include <optional>
 #include <tuple>
 
-#include "graph/base/error.h"
+#include "base/error.h"
 #include "pipeline/cost/timing.h"
 #include "pipeline/generate/generate.h"
 #include "pipeline/ir/producers.h"

@@ -1,6 +1,6 @@
 #include <deque>
 
-#include "graph/base/error.h"
+#include "base/error.h"
 #include "pipeline/generate/families.h"
 #include "pipeline/generate/placements.h"
 #include "pipeline/generate/row.h"

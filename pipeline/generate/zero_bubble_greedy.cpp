@@ -1,6 +1,6 @@
 #include <algorithm>
 
-#include "graph/base/error.h"
+#include "base/error.h"
 #include "pipeline/generate/choose.h"
 #include "pipeline/generate/families.h"
 #include "pipeline/generate/placements.h"

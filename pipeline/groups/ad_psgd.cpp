@@ -2,7 +2,7 @@
 #include <map>
 #include <vector>
 
-#include "graph/base/mix.h"
+#include "base/mix.h"
 #include "pipeline/groups/rule.h"
 
 namespace hetu::groups {

@@ -5,7 +5,7 @@
 #include <functional>
 #include <numeric>
 
-#include "graph/base/error.h"
+#include "base/error.h"
 
 namespace hetu::groups {
 

@@ -1,6 +1,6 @@
 #include "pipeline/groups/policy.h"
 
-#include "graph/base/error.h"
+#include "base/error.h"
 #include "pipeline/groups/board.h"
 #include "pipeline/groups/rule.h"
 

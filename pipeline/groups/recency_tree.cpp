@@ -2,7 +2,7 @@
 
 #include <numeric>
 
-#include "graph/base/error.h"
+#include "base/error.h"
 
 namespace hetu::groups {
 

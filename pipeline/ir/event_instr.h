@@ -2,7 +2,7 @@
 #pragma once
 #include <optional>
 
-#include "graph/base/trace.h"
+#include "base/trace.h"
 #include "pipeline/ir/schedule.h"
 
 namespace hetu {

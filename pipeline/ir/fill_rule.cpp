@@ -1,6 +1,6 @@
 #include "pipeline/ir/fill_rule.h"
 
-#include "graph/base/error.h"
+#include "base/error.h"
 
 namespace hetu {
 namespace {

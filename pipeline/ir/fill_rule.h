@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <string>
 
-#include "graph/base/fields.h"
+#include "base/fields.h"
 
 namespace hetu {
 

@@ -1,8 +1,8 @@
 #include <algorithm>
 #include <unordered_map>
 
-#include "graph/base/error.h"
-#include "graph/base/text_file.h"
+#include "base/error.h"
+#include "base/text_file.h"
 #include "pipeline/ir/plan_file.h"
 #include "pipeline/ir/plan_rows.h"
 #include "pipeline/ir/reduction.h"

@@ -4,7 +4,7 @@
 #include <optional>
 #include <string>
 
-#include "graph/base/trace.h"
+#include "base/trace.h"
 #include "pipeline/ir/schedule.h"
 
 namespace hetu {

@@ -1,8 +1,8 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
-#include "graph/base/error.h"
-#include "graph/base/text_file.h"
+#include "base/error.h"
+#include "base/text_file.h"
 #include "pipeline/ir/plan_rows.h"
 
 namespace hetu {

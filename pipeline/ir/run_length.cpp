@@ -4,7 +4,7 @@
 #include <numeric>
 #include <utility>
 
-#include "graph/base/error.h"
+#include "base/error.h"
 
 namespace hetu {
 

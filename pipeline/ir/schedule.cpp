@@ -4,7 +4,7 @@
 #include <charconv>
 #include <limits>
 
-#include "graph/base/error.h"
+#include "base/error.h"
 
 namespace hetu {
 namespace {

@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "graph/base/error.h"
+#include "base/error.h"
 #include "pipeline/ir/plan_rows.h"
 #include "pipeline/ir/run_length.h"
 

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "graph/base/error.h"
+#include "base/error.h"
 #include "pipeline/ir/plan_file.h"
 #include "pipeline/ir/producers.h"
 #include "pipeline/ir/reduction.h"

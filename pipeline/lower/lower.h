@@ -1,7 +1,7 @@
 // Lowering: from compute to everything a worker does. Adds messages, reductions and updates;
 // changes no order.
 #pragma once
-#include "graph/base/fields.h"
+#include "base/fields.h"
 #include "pipeline/ir/schedule.h"
 
 namespace hetu {

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <limits>
 
-#include "graph/base/error.h"
+#include "base/error.h"
 #include "pipeline/cost/timing.h"
 #include "pipeline/ir/plan_index.h"
 #include "pipeline/lower/lower.h"

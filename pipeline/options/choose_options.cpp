@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
-#include "graph/base/error.h"
-#include "graph/base/text_file.h"
+#include "base/error.h"
+#include "base/text_file.h"
 #include "pipeline/cost/block_table.h"
 
 namespace hetu {

@@ -4,8 +4,8 @@
 #include <cctype>
 #include <filesystem>
 
-#include "graph/base/error.h"
-#include "graph/base/words.h"
+#include "base/error.h"
+#include "base/words.h"
 
 namespace hetu {
 namespace {

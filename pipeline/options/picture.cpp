@@ -5,7 +5,7 @@
 
 #include <algorithm>
 
-#include "graph/base/error.h"
+#include "base/error.h"
 #include "pipeline/render/refused.h"
 #include "pipeline/render/render.h"
 

@@ -2,8 +2,8 @@
 #include <algorithm>
 #include <filesystem>
 
-#include "graph/base/error.h"
-#include "graph/base/text_file.h"
+#include "base/error.h"
+#include "base/text_file.h"
 #include "pipeline/cost/block_table.h"
 #include "pipeline/cost/limits.h"
 #include "pipeline/fill/curvature.h"

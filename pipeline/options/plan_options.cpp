@@ -1,7 +1,7 @@
 #include "pipeline/options/plan_options.h"
 
-#include "graph/base/error.h"
-#include "graph/base/words.h"
+#include "base/error.h"
+#include "base/words.h"
 #include "pipeline/options/output_format.h"
 
 namespace hetu {

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "graph/base/fields.h"
+#include "base/fields.h"
 #include "pipeline/cost/cost.h"
 #include "pipeline/generate/generate.h"
 #include "pipeline/ir/fill_rule.h"

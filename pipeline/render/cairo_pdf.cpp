@@ -4,7 +4,7 @@
 #include <cmath>
 #include <memory>
 
-#include "graph/base/error.h"
+#include "base/error.h"
 #include "pipeline/render/picture.h"
 #include "pipeline/render/printable.h"
 #include "pipeline/render/render.h"

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cctype>
 
-#include "graph/base/error.h"
+#include "base/error.h"
 
 namespace hetu {
 

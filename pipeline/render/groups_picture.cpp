@@ -6,7 +6,7 @@
 #include <numeric>
 #include <set>
 
-#include "graph/base/error.h"
+#include "base/error.h"
 #include "pipeline/groups/recency_tree.h"
 #include "pipeline/render/picture_layout.h"
 #include "pipeline/render/timeline.h"

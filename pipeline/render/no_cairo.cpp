@@ -1,4 +1,4 @@
-#include "graph/base/error.h"
+#include "base/error.h"
 #include "pipeline/render/picture.h"
 #include "pipeline/render/render.h"
 

@@ -3,7 +3,7 @@
 #include <limits>
 #include <map>
 
-#include "graph/base/error.h"
+#include "base/error.h"
 #include "pipeline/render/picture_layout.h"
 
 namespace hetu {

@@ -4,7 +4,7 @@
 #include <cmath>
 #include <limits>
 
-#include "graph/base/error.h"
+#include "base/error.h"
 
 namespace hetu {
 bool Layout::has_lane(Lane lane) const {

@@ -5,7 +5,7 @@
 #include <cmath>
 #include <map>
 
-#include "graph/base/error.h"
+#include "base/error.h"
 #include "pipeline/render/picture_layout.h"
 #include "pipeline/render/timeline.h"
 

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "graph/base/trace.h"
+#include "base/trace.h"
 #include "pipeline/ir/schedule.h"
 
 namespace hetu {

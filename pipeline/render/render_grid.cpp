@@ -1,7 +1,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "graph/base/error.h"
+#include "base/error.h"
 #include "pipeline/render/canvas.h"
 #include "pipeline/render/render.h"
 #include "pipeline/render/timeline.h"

@@ -2,7 +2,7 @@
 #include <cmath>
 #include <map>
 
-#include "graph/base/error.h"
+#include "base/error.h"
 #include "pipeline/render/html/page.h"
 #include "pipeline/render/picture_rows.h"
 #include "pipeline/render/printable.h"

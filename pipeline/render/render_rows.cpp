@@ -1,6 +1,6 @@
 #include <algorithm>
 
-#include "graph/base/error.h"
+#include "base/error.h"
 #include "pipeline/render/canvas.h"
 #include "pipeline/render/render.h"
 

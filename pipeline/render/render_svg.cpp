@@ -1,7 +1,7 @@
 #include <algorithm>
 #include <map>
 
-#include "graph/base/error.h"
+#include "base/error.h"
 #include "pipeline/render/picture.h"
 #include "pipeline/render/printable.h"
 #include "pipeline/render/render.h"

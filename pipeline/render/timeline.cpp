@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "graph/base/error.h"
+#include "base/error.h"
 #include "pipeline/render/palette.h"
 
 namespace hetu {

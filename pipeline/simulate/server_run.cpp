@@ -4,7 +4,7 @@
 #include <set>
 #include <utility>
 
-#include "graph/base/error.h"
+#include "base/error.h"
 #include "pipeline/simulate/row_run.h"
 #include "pipeline/simulate/simulate_figures.h"
 #include "pipeline/verify/verify.h"

@@ -4,7 +4,7 @@
 #include <cmath>
 #include <limits>
 
-#include "graph/base/error.h"
+#include "base/error.h"
 #include "pipeline/cost/timing.h"
 #include "pipeline/ir/run_length.h"
 #include "pipeline/simulate/server_run.h"

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "graph/base/error.h"
+#include "base/error.h"
 #include "pipeline/simulate/row_run.h"
 #include "pipeline/simulate/simulate_figures.h"
 

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "graph/base/error.h"
+#include "base/error.h"
 #include "pipeline/ir/reduction.h"
 #include "pipeline/verify/factor_audit.h"
 #include "pipeline/verify/wave_audit.h"

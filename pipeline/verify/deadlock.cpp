@@ -1,7 +1,7 @@
 // Tells why a run of Progress stopped: the smallest set of workers that wait for each other.
 #include <algorithm>
 
-#include "graph/base/error.h"
+#include "base/error.h"
 #include "pipeline/verify/verify.h"
 
 namespace hetu {

@@ -5,7 +5,7 @@
 #include <unordered_map>
 #include <utility>
 
-#include "graph/base/error.h"
+#include "base/error.h"
 #include "pipeline/ir/reduction.h"
 
 namespace hetu {

@@ -1,5 +1,5 @@
 // For builds without ZeroMQ: the same function as zmq_client.cpp.
-#include "graph/base/error.h"
+#include "base/error.h"
 #include "ps/client/ask_status.h"
 #include "ps/client/parameter_client.h"
 

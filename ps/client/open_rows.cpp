@@ -3,7 +3,7 @@
 #include <cstring>
 #include <utility>
 
-#include "graph/base/error.h"
+#include "base/error.h"
 #include "ps/client/line.h"
 #include "ps/client/open_table.h"
 

@@ -4,7 +4,7 @@
 #include <cstring>
 #include <utility>
 
-#include "graph/base/error.h"
+#include "base/error.h"
 #include "ps/client/line.h"
 
 namespace hetu::ps::client {

@@ -5,8 +5,8 @@
 #include <exception>
 #include <iterator>
 
-#include "graph/base/error.h"
-#include "graph/base/log.h"
+#include "base/error.h"
+#include "base/log.h"
 
 namespace hetu::ps {
 

@@ -12,7 +12,7 @@
 #include <unordered_set>
 #include <vector>
 
-#include "graph/base/fields.h"
+#include "base/fields.h"
 #include "ps/client/parameter_client.h"
 
 namespace hetu::ps {

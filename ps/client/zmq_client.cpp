@@ -10,8 +10,8 @@
 #include <thread>
 #include <zmq.hpp>
 
+#include "base/machine_cores.h"
 #include "config/curve/sockets.h"
-#include "graph/base/machine_cores.h"
 #include "ps/client/client_state.h"
 #include "ps/client/zmq_connection.h"
 #include "ps/wire/address.h"

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "graph/base/log.h"
+#include "base/log.h"
 #include "ps/coordinator/coordinator_impl.h"
 
 namespace hetu::ps {

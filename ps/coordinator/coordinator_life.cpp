@@ -2,7 +2,7 @@
 // a training, after which the next may begin.
 #include <algorithm>
 
-#include "graph/base/log.h"
+#include "base/log.h"
 #include "ps/coordinator/coordinator.h"
 #include "ps/coordinator/coordinator_impl.h"
 

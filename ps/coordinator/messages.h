@@ -7,7 +7,7 @@
 #include <variant>
 #include <vector>
 
-#include "graph/base/error.h"
+#include "base/error.h"
 #include "ps/coordinator/group_client.h"
 #include "ps/wire/bytes.h"
 

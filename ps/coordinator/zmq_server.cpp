@@ -7,8 +7,8 @@
 #include <cstring>
 #include <zmq.hpp>
 
+#include "base/log.h"
 #include "config/curve/sockets.h"
-#include "graph/base/log.h"
 #include "ps/coordinator/coordinator.h"
 #include "ps/coordinator/serve.h"
 #include "ps/wire/control_lines.h"

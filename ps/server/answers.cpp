@@ -1,6 +1,6 @@
 #include "ps/server/answers.h"
 
-#include "graph/base/log.h"
+#include "base/log.h"
 #include "ps/server/table_state.h"
 
 namespace hetu::ps::server {

@@ -1,5 +1,5 @@
 // For builds without ZeroMQ: the same functions as zmq_server.cpp.
-#include "graph/base/error.h"
+#include "base/error.h"
 #include "ps/server/serve.h"
 
 namespace hetu::ps {

@@ -11,7 +11,7 @@
 #include <cstring>
 #include <limits>
 
-#include "graph/base/checksum.h"
+#include "base/checksum.h"
 
 namespace hetu::ps::server {
 

@@ -1,7 +1,7 @@
 // Who is alive, and what ends with those who are not.
 #include <algorithm>
 
-#include "graph/base/log.h"
+#include "base/log.h"
 #include "ps/server/dense_tables.h"
 #include "ps/server/sparse_tables.h"
 #include "ps/server/store.h"

@@ -1,5 +1,5 @@
 // A store from what its log has kept: the pieces of a snapshot, and the changes after it.
-#include "graph/base/error.h"
+#include "base/error.h"
 #include "ps/server/store.h"
 #include "ps/server/store_saved.h"
 

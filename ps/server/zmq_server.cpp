@@ -6,10 +6,10 @@
 #include <optional>
 #include <zmq.hpp>
 
+#include "base/error.h"
+#include "base/machine_cores.h"
+#include "base/machine_memory.h"
 #include "config/curve/sockets.h"
-#include "graph/base/error.h"
-#include "graph/base/machine_cores.h"
-#include "graph/base/machine_memory.h"
 #include "ps/server/log.h"
 #include "ps/server/serve.h"
 #include "ps/server/store.h"

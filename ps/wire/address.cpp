@@ -9,7 +9,7 @@
 #include <cstdlib>
 #include <optional>
 
-#include "graph/base/error.h"
+#include "base/error.h"
 
 namespace hetu::ps {
 

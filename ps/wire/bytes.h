@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "graph/base/error.h"
+#include "base/error.h"
 
 namespace hetu::ps {
 

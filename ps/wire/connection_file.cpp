@@ -11,7 +11,7 @@
 #include <map>
 #include <sstream>
 
-#include "graph/base/error.h"
+#include "base/error.h"
 #include "ps/wire/address.h"
 
 namespace hetu::ps {

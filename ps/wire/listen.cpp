@@ -10,8 +10,8 @@
 #include <cerrno>
 #include <cstring>
 
-#include "graph/base/error.h"
-#include "graph/base/words.h"
+#include "base/error.h"
+#include "base/words.h"
 
 namespace hetu::ps {
 

@@ -1,5 +1,5 @@
 """Files that somebody names: opened only if they are regular files, and replaced as a whole. The Python side of
-graph/base/text_file.h; the standard library alone, so that the launcher can use it."""
+base/text_file.h; the standard library alone, so that the launcher can use it."""
 
 from __future__ import annotations
 

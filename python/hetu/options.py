@@ -1,4 +1,4 @@
-"""Options as the tables of C++ state them (graph/base/fields.h): keywords, flags of scripts and their help are made of
+"""Options as the tables of C++ state them (base/fields.h): keywords, flags of scripts and their help are made of
 these, and have no defaults, ranges or docs of their own."""
 
 from __future__ import annotations

@@ -4,7 +4,7 @@
 #include <memory>
 #include <utility>
 
-#include "graph/base/error.h"
+#include "base/error.h"
 
 namespace nb = nanobind;
 

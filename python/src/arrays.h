@@ -9,8 +9,8 @@
 #include <utility>
 #include <vector>
 
-#include "graph/base/dtype.h"
-#include "graph/base/shape.h"
+#include "base/dtype.h"
+#include "base/shape.h"
 
 namespace hetu {
 

@@ -8,9 +8,9 @@
 #include <utility>
 #include <vector>
 
+#include "base/error.h"
 #include "config/env.h"
 #include "executor/state/checkpoint.h"
-#include "graph/base/error.h"
 #include "python/src/bindings.h"
 
 namespace nb = nanobind;

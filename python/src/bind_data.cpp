@@ -8,6 +8,8 @@
 
 #include <utility>
 
+#include "base/checksum.h"
+#include "base/error.h"
 #include "datasets/bert_hdf5.h"
 #include "datasets/cifar.h"
 #include "datasets/criteo.h"
@@ -18,8 +20,6 @@
 #include "datasets/spare_columns.h"
 #include "executor/device/threads.h"
 #include "executor/job/shared_samples.h"
-#include "graph/base/checksum.h"
-#include "graph/base/error.h"
 #include "python/src/arrays.h"
 #include "python/src/bindings.h"
 

@@ -3,8 +3,8 @@
 
 #include <utility>
 
-#include "graph/base/dtype.h"
-#include "graph/base/error.h"
+#include "base/dtype.h"
+#include "base/error.h"
 #include "ops/evaluate.h"
 #include "python/src/arrays.h"
 #include "python/src/bindings.h"

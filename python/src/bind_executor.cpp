@@ -7,6 +7,7 @@
 #include <nanobind/stl/unique_ptr.h>
 #include <nanobind/stl/vector.h>
 
+#include "base/error.h"
 #include "config/env.h"
 #include "datasets/loader.h"
 #include "executor/job/compare_single.h"
@@ -14,7 +15,6 @@
 #include "executor/job/saving.h"
 #include "executor/job/shared_samples.h"
 #include "executor/state/checkpoint.h"
-#include "graph/base/error.h"
 #include "pipeline/ir/plan_file.h"
 #include "ps/coordinator/group_client.h"
 #include "python/src/arrays.h"

@@ -7,7 +7,7 @@
 
 #include <algorithm>
 
-#include "graph/base/error.h"
+#include "base/error.h"
 #include "graph/builder.h"
 #include "graph/passes/dead.h"
 #include "graph/passes/fold.h"

@@ -2,9 +2,9 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/unique_ptr.h>
 
+#include "base/machine_cores.h"
 #include "executor/comm/inproc.h"
 #include "executor/job/links.h"
-#include "graph/base/machine_cores.h"
 #include "python/src/bindings.h"
 
 namespace nb = nanobind;

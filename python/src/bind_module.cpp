@@ -6,11 +6,11 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
+#include "base/error.h"
 #include "executor/comm/collective.h"
 #include "executor/comm/tag_kinds.h"
 #include "executor/module/module_average.h"
 #include "executor/module/module_job.h"
-#include "graph/base/error.h"
 #include "pipeline/cost/partition.h"
 #include "python/src/bindings.h"
 #include "python/src/settings.h"

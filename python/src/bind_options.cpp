@@ -8,9 +8,9 @@
 #include <utility>
 #include <vector>
 
+#include "base/error.h"
 #include "executor/job/train_options.h"
 #include "executor/stage/optimizer.h"
-#include "graph/base/error.h"
 #include "pipeline/options/choose_options.h"
 #include "python/src/bindings.h"
 #include "python/src/tell.h"

@@ -4,11 +4,11 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
+#include "base/error.h"
 #include "config/env.h"
 #include "executor/predict/generator.h"
 #include "executor/predict/predictor.h"
 #include "executor/predict/saved_model.h"
-#include "graph/base/error.h"
 #include "python/src/arrays.h"
 #include "python/src/bindings.h"
 

@@ -10,10 +10,10 @@
 #include <type_traits>
 #include <utility>
 
+#include "base/error.h"
+#include "base/words.h"
 #include "config/env.h"
 #include "executor/stage/optimizer.h"
-#include "graph/base/error.h"
-#include "graph/base/words.h"
 #include "ps/client/client_state.h"
 #include "ps/wire/connection_file.h"
 #include "python/src/arrays.h"

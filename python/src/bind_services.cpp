@@ -5,7 +5,7 @@
 #include <tuple>
 #include <utility>
 
-#include "graph/base/error.h"
+#include "base/error.h"
 #include "ps/coordinator/serve.h"
 #include "ps/server/serve.h"
 #include "python/src/bindings.h"

@@ -8,7 +8,7 @@
 #include <cerrno>
 #include <csignal>
 
-#include "graph/base/error.h"
+#include "base/error.h"
 #include "python/src/bindings.h"
 
 namespace nb = nanobind;

@@ -5,6 +5,8 @@
 #include <nanobind/stl/unique_ptr.h>
 #include <nanobind/stl/vector.h>
 
+#include "base/checksum.h"
+#include "base/error.h"
 #include "config/env.h"
 #include "executor/comm/gather.h"
 #include "executor/comm/tag_kinds.h"
@@ -13,8 +15,6 @@
 #include "executor/job/saving.h"
 #include "executor/state/checkpoint.h"
 #include "executor/state/shared_folder.h"
-#include "graph/base/checksum.h"
-#include "graph/base/error.h"
 #include "pipeline/ir/plan_file.h"
 #include "python/src/bindings.h"
 #include "python/src/settings.h"

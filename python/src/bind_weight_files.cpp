@@ -5,9 +5,9 @@
 
 #include <utility>
 
+#include "base/error.h"
 #include "executor/state/copy_behind.h"
 #include "executor/state/weights_file.h"
-#include "graph/base/error.h"
 #include "python/src/arrays.h"
 #include "python/src/bindings.h"
 

@@ -2,9 +2,9 @@
 #include <exception>
 #include <string_view>
 
+#include "base/error.h"
+#include "base/standard_streams.h"
 #include "executor/device/fork_gate.h"
-#include "graph/base/error.h"
-#include "graph/base/standard_streams.h"
 #include "python/src/bindings.h"
 
 namespace nb = nanobind;

@@ -5,9 +5,9 @@
 
 #include <algorithm>
 
+#include "base/error.h"
 #include "config/env.h"
 #include "executor/device/device.h"
-#include "graph/base/error.h"
 #include "ps/client/parameter_client.h"
 #include "ps/coordinator/group_client.h"
 #include "python/src/bindings.h"

@@ -3,7 +3,7 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
-#include "graph/base/error.h"
+#include "base/error.h"
 
 namespace nb = nanobind;
 

@@ -1,9 +1,9 @@
-// Options from Python: values tell the fields of graph/base/fields.h, and their tables go back for
+// Options from Python: values tell the fields of base/fields.h, and their tables go back for
 // keywords, flags and help.
 #pragma once
 #include <nanobind/nanobind.h>
 
-#include "graph/base/fields.h"
+#include "base/fields.h"
 
 namespace hetu {
 

@@ -9,7 +9,7 @@
 #include <memory>
 #include <random>
 
-#include "graph/base/bfloat16.h"
+#include "base/bfloat16.h"
 #include "graph/op_def.h"
 #include "ops/registry.h"
 

@@ -7,8 +7,8 @@
 #include <utility>
 #include <vector>
 
+#include "base/error.h"
 #include "executor/job/executor.h"
-#include "graph/base/error.h"
 #include "graph/graph.h"
 
 namespace {

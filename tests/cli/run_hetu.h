@@ -7,8 +7,8 @@
 #include <filesystem>
 #include <string>
 
-#include "graph/base/error.h"
-#include "graph/base/text_file.h"
+#include "base/error.h"
+#include "base/text_file.h"
 #include "tests/temporary_folder.h"
 
 namespace hetu {

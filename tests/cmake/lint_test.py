@@ -91,7 +91,7 @@ class Layers(unittest.TestCase):
         self.assertEqual(findings({**circle, "python/hetu/c.py": types}), [])
 
     def test_link_lists_obey_the_table(self):
-        lists = {"graph/CMakeLists.txt": "hetu_library(base DIR graph/base SOURCES a.cpp)\n"
+        lists = {"graph/CMakeLists.txt": "hetu_library(base DIR base SOURCES a.cpp)\n"
                                          "hetu_library(graph DIR graph SOURCES b.cpp DEPS hetu::base)",
                  "ops/CMakeLists.txt": "hetu_library(ops DIR ops SOURCES c.cpp DEPS hetu::graph hetu::base)"}
         self.assertFalse([f for f in findings(lists) if "may not link" in f])

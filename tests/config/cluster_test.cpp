@@ -8,7 +8,7 @@
 #include <filesystem>
 #include <fstream>
 
-#include "graph/base/error.h"
+#include "base/error.h"
 
 namespace hetu {
 namespace {

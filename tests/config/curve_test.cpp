@@ -6,9 +6,9 @@
 #include <cstdio>
 #include <zmq.hpp>
 
+#include "base/error.h"
 #include "config/curve/keys.h"
 #include "config/curve/sockets.h"
-#include "graph/base/error.h"
 #include "tests/temporary_folder.h"
 
 namespace hetu::curve {

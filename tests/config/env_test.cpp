@@ -7,8 +7,8 @@
 #include <map>
 #include <set>
 
-#include "graph/base/error.h"
-#include "graph/base/processor.h"
+#include "base/error.h"
+#include "base/processor.h"
 
 namespace hetu {
 namespace {

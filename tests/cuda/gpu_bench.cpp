@@ -8,8 +8,8 @@
 #include <cstring>
 #include <string_view>
 
+#include "base/error.h"
 #include "executor/device/device.h"
-#include "graph/base/error.h"
 #include "ops/cuda/registry.h"
 #include "ops/optimizer.h"
 #include "ops/run_counters.h"

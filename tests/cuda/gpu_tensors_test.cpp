@@ -12,8 +12,8 @@
 #include <string>
 #include <vector>
 
+#include "base/float16.h"
 #include "executor/stage/stage_memory.h"
-#include "graph/base/float16.h"
 #include "ops/optimizer.h"
 
 namespace hetu::test {

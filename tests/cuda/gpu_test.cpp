@@ -12,8 +12,8 @@
 #include <map>
 #include <string_view>
 
+#include "base/error.h"
 #include "executor/device/device.h"
-#include "graph/base/error.h"
 #include "ops/cuda/cudnn_conv.h"
 #include "ops/cuda/registry.h"
 #include "tests/ops/cuda_tolerance.h"

@@ -5,8 +5,8 @@
 #include <fstream>
 #include <map>
 
+#include "base/error.h"
 #include "datasets/bert_hdf5.h"
-#include "graph/base/error.h"
 #include "tests/datasets/shard_writer.h"
 
 namespace hetu {

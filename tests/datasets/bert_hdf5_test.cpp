@@ -11,9 +11,9 @@
 #include <thread>
 #include <tuple>
 
+#include "base/error.h"
 #include "datasets/bert_shard.h"
 #include "datasets/loader.h"
-#include "graph/base/error.h"
 #include "tests/datasets/shard_writer.h"
 
 namespace hetu {

@@ -13,9 +13,9 @@
 #include <set>
 #include <thread>
 
+#include "base/error.h"
 #include "datasets/order.h"
 #include "datasets/text_corpus.h"
-#include "graph/base/error.h"
 #include "tests/temporary_folder.h"
 
 namespace hetu {

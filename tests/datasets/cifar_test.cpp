@@ -9,10 +9,10 @@
 #include <random>
 #include <set>
 
+#include "base/error.h"
 #include "datasets/cifar_pickle.h"
 #include "datasets/loader.h"
 #include "datasets/resample.h"
-#include "graph/base/error.h"
 #include "tests/datasets/image_files.h"
 
 namespace hetu {

@@ -11,8 +11,8 @@
 #include <random>
 #include <set>
 
+#include "base/error.h"
 #include "datasets/loader.h"
-#include "graph/base/error.h"
 
 namespace hetu {
 namespace {

@@ -12,10 +12,10 @@
 #include <set>
 #include <tuple>
 
+#include "base/error.h"
 #include "datasets/loader.h"
 #include "datasets/resample.h"
 #include "datasets/row_threads.h"
-#include "graph/base/error.h"
 #include "tests/datasets/image_files.h"
 
 namespace hetu {

@@ -6,11 +6,11 @@
 #include <nlohmann/json.hpp>
 #include <random>
 
+#include "base/error.h"
 #include "datasets/augment.h"
 #include "datasets/image.h"
 #include "datasets/orientation.h"
 #include "datasets/resample.h"
-#include "graph/base/error.h"
 #include "tests/datasets/image_files.h"
 
 namespace hetu {

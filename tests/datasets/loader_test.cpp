@@ -8,10 +8,10 @@
 #include <set>
 #include <tuple>
 
+#include "base/error.h"
 #include "datasets/order.h"
 #include "datasets/source.h"
 #include "datasets/spare_columns.h"
-#include "graph/base/error.h"
 #include "tests/datasets/numbered_rows.h"
 
 namespace hetu {

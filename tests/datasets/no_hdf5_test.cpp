@@ -4,8 +4,8 @@
 #include <filesystem>
 #include <fstream>
 
+#include "base/error.h"
 #include "datasets/bert_hdf5.h"
-#include "graph/base/error.h"
 
 namespace hetu {
 namespace {

@@ -2,8 +2,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "base/error.h"
 #include "datasets/image.h"
-#include "graph/base/error.h"
 
 namespace hetu {
 namespace {

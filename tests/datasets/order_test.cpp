@@ -7,7 +7,7 @@
 #include <set>
 #include <tuple>
 
-#include "graph/base/error.h"
+#include "base/error.h"
 
 namespace hetu {
 namespace {

@@ -3,9 +3,9 @@
 
 #include <random>
 
+#include "base/error.h"
 #include "datasets/loader.h"
 #include "datasets/source.h"
-#include "graph/base/error.h"
 #include "tests/datasets/numbered_rows.h"
 
 namespace hetu {

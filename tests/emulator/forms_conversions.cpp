@@ -3,8 +3,8 @@
 #include <cmath>
 #include <limits>
 
-#include "graph/base/bfloat16.h"
-#include "graph/base/float16.h"
+#include "base/bfloat16.h"
+#include "base/float16.h"
 #include "tests/emulator/forms.h"
 
 namespace hetu::emulator {

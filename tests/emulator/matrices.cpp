@@ -7,8 +7,8 @@
 #include <bit>
 #include <cstring>
 
-#include "graph/base/bfloat16.h"
-#include "graph/base/float16.h"
+#include "base/bfloat16.h"
+#include "base/float16.h"
 #include "tests/emulator/accesses.h"
 #include "tests/emulator/rounding.h"
 #include "tests/emulator/warp.h"

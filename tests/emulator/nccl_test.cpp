@@ -13,9 +13,9 @@
 #include <thread>
 #include <utility>
 
+#include "base/error.h"
 #include "executor/device/device.h"
 #include "executor/direct/nccl_library.h"
-#include "graph/base/error.h"
 #include "tests/emulator/runtime.h"
 
 namespace hetu::emulator {

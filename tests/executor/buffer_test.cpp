@@ -7,10 +7,10 @@
 #include <functional>
 #include <map>
 
+#include "base/error.h"
 #include "executor/comm/inproc.h"
 #include "executor/job/compare_single.h"
 #include "executor/job/trainer.h"
-#include "graph/base/error.h"
 #include "tests/executor/conv_model.h"
 #include "tests/executor/test_options.h"
 #include "tests/executor/worker_threads.h"

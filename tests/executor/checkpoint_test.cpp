@@ -18,12 +18,12 @@
 #include <sstream>
 #include <thread>
 
+#include "base/checksum.h"
+#include "base/error.h"
 #include "executor/comm/inproc.h"
 #include "executor/state/copy_behind.h"
 #include "executor/state/folder_lock.h"
 #include "executor/state/safetensors.h"
-#include "graph/base/checksum.h"
-#include "graph/base/error.h"
 #include "tests/executor/worker_threads.h"
 
 // Stands in for a file system that can't exchange two folders, as NFS.

@@ -13,11 +13,11 @@
 #include <random>
 #include <thread>
 
+#include "base/bfloat16.h"
+#include "base/error.h"
 #include "executor/comm/collective.h"
 #include "executor/comm/connect.h"
 #include "executor/comm/inproc.h"
-#include "graph/base/bfloat16.h"
-#include "graph/base/error.h"
 #include "tests/executor/random_messages.h"
 
 namespace hetu::comm {

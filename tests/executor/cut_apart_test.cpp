@@ -4,8 +4,8 @@
 
 #include <filesystem>
 
+#include "base/error.h"
 #include "executor/state/checkpoint.h"
-#include "graph/base/error.h"
 #include "graph/builder.h"
 #include "ops/registry.h"
 #include "ps/client/local_servers.h"

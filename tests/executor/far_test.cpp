@@ -12,11 +12,11 @@
 #include <string>
 #include <thread>
 
+#include "base/trace.h"
 #include "executor/comm/inproc.h"
 #include "executor/compile/plan.h"
 #include "executor/device/device.h"
 #include "executor/stage/stage.h"
-#include "graph/base/trace.h"
 #include "graph/builder.h"
 #include "ops/registry.h"
 #include "tests/executor/train_together.h"

@@ -4,8 +4,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "graph/base/error.h"
-#include "graph/base/machine_memory.h"
+#include "base/error.h"
+#include "base/machine_memory.h"
 
 namespace hetu {
 namespace {

@@ -10,9 +10,9 @@
 #include <map>
 #include <thread>
 
+#include "base/error.h"
 #include "executor/comm/inproc.h"
 #include "executor/sync/all_reduce.h"
-#include "graph/base/error.h"
 #include "pipeline/generate/generate.h"
 #include "pipeline/lower/lower.h"
 #include "tests/executor/worker_threads.h"

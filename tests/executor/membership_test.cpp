@@ -4,9 +4,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "base/error.h"
 #include "config/curve/keys.h"
 #include "executor/comm/tag_kinds.h"
-#include "graph/base/error.h"
 #include "ps/coordinator/local_coordinator.h"
 
 namespace hetu {

@@ -6,10 +6,10 @@
 #include <random>
 #include <thread>
 
+#include "base/error.h"
 #include "config/curve/keys.h"
 #include "executor/comm/collective.h"
 #include "executor/comm/zmq.h"
-#include "graph/base/error.h"
 #include "tests/temporary_folder.h"
 
 namespace hetu::comm {

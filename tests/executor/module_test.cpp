@@ -10,10 +10,10 @@
 #include <sstream>
 #include <thread>
 
+#include "base/error.h"
+#include "base/trace.h"
 #include "executor/module/module_average.h"
 #include "executor/module/module_job.h"
-#include "graph/base/error.h"
-#include "graph/base/trace.h"
 #include "pipeline/generate/generate.h"
 #include "ps/coordinator/local_coordinator.h"
 #include "tests/executor/worker_threads.h"

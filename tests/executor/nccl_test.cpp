@@ -11,8 +11,8 @@
 #include <string>
 #include <thread>
 
+#include "base/error.h"
 #include "executor/comm/inproc.h"
-#include "graph/base/error.h"
 #include "tests/executor/fake_nccl.h"
 
 namespace hetu::comm {

@@ -7,8 +7,8 @@
 #include <random>
 #include <vector>
 
+#include "base/error.h"
 #include "executor/compile/lifetime.h"
-#include "graph/base/error.h"
 #include "ops/initialize.h"
 #include "tests/executor/one_sweep.h"
 

@@ -6,10 +6,10 @@
 
 #include <set>
 
+#include "base/error.h"
 #include "executor/job/make_plan.h"
 #include "executor/job/trainer.h"
 #include "executor/stage/block_times.h"
-#include "graph/base/error.h"
 #include "tests/executor/small_model.h"
 #include "tests/executor/test_options.h"
 

@@ -10,8 +10,8 @@
 #include <thread>
 #include <vector>
 
+#include "base/error.h"
 #include "executor/comm/transport.h"
-#include "graph/base/error.h"
 
 namespace hetu::comm {
 

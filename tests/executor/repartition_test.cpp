@@ -7,9 +7,9 @@
 #include <map>
 #include <mutex>
 
+#include "base/error.h"
 #include "executor/job/trainer.h"
 #include "executor/state/checkpoint.h"
-#include "graph/base/error.h"
 #include "tests/executor/small_model.h"
 #include "tests/executor/test_options.h"
 #include "tests/executor/worker_threads.h"

@@ -8,7 +8,7 @@
 #include <algorithm>
 #include <random>
 
-#include "graph/base/error.h"
+#include "base/error.h"
 #include "ops/tensor_kernels.h"
 #include "tests/executor/worker_threads.h"
 

@@ -5,9 +5,9 @@
 
 #include <cstdio>
 
+#include "base/error.h"
+#include "base/text_file.h"
 #include "executor/job/trainer.h"
-#include "graph/base/error.h"
-#include "graph/base/text_file.h"
 #include "pipeline/compare/compare.h"
 #include "pipeline/ir/plan_file.h"
 #include "tests/executor/small_model.h"

@@ -12,11 +12,11 @@
 #include <random>
 #include <thread>
 
+#include "base/error.h"
 #include "executor/comm/inproc.h"
 #include "executor/job/trainer.h"
 #include "executor/predict/predictor.h"
 #include "executor/predict/saved_model.h"
-#include "graph/base/error.h"
 #include "tests/executor/small_model.h"
 #include "tests/executor/test_options.h"
 #include "tests/temporary_folder.h"

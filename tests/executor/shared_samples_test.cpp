@@ -11,8 +11,8 @@
 #include <numeric>
 #include <set>
 
+#include "base/error.h"
 #include "executor/job/executor.h"
-#include "graph/base/error.h"
 #include "ops/layers.h"
 #include "ops/losses.h"
 #include "ops/registry.h"

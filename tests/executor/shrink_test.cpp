@@ -13,10 +13,10 @@
 #include <set>
 #include <thread>
 
+#include "base/error.h"
+#include "base/machine_memory.h"
 #include "executor/comm/inproc.h"
 #include "executor/job/trainer.h"
-#include "graph/base/error.h"
-#include "graph/base/machine_memory.h"
 #include "ps/coordinator/local_coordinator.h"
 #include "ps/coordinator/serve.h"
 #include "tests/executor/small_model.h"

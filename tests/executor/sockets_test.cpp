@@ -14,6 +14,7 @@
 #include <random>
 #include <thread>
 
+#include "base/error.h"
 #include "executor/comm/callers.h"
 #include "executor/comm/connect.h"
 #include "executor/comm/doorbell.h"
@@ -21,7 +22,6 @@
 #include "executor/comm/secret.h"
 #include "executor/comm/sha256.h"
 #include "executor/comm/stream_link.h"
-#include "graph/base/error.h"
 #include "tests/executor/random_messages.h"
 #include "tests/temporary_folder.h"
 

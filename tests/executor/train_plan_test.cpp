@@ -5,10 +5,10 @@
 #include <gmock/gmock.h>
 #include <omp.h>
 
+#include "base/error.h"
 #include "executor/comm/inproc.h"
 #include "executor/job/make_plan.h"
 #include "executor/job/trainer.h"
-#include "graph/base/error.h"
 #include "graph/passes/fuse_bias_grad.h"
 #include "graph/passes/mixed_precision.h"
 #include "ops/registry.h"

@@ -11,8 +11,8 @@
 #include <string>
 #include <vector>
 
+#include "base/error.h"
 #include "executor/job/trainer.h"
-#include "graph/base/error.h"
 #include "pipeline/verify/verify.h"
 #include "tests/executor/small_model.h"
 #include "tests/executor/test_options.h"

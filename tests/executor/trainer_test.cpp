@@ -6,8 +6,8 @@
 
 #include <algorithm>
 
+#include "base/error.h"
 #include "executor/comm/inproc.h"
-#include "graph/base/error.h"
 #include "pipeline/generate/generate.h"
 #include "tests/executor/small_model.h"
 #include "tests/executor/test_options.h"

@@ -9,9 +9,9 @@
 #include <random>
 #include <stdexcept>
 
+#include "base/error.h"
 #include "executor/comm/inproc.h"
 #include "executor/job/trainer.h"
-#include "graph/base/error.h"
 #include "tests/executor/conv_model.h"
 #include "tests/executor/small_model.h"
 #include "tests/executor/test_options.h"

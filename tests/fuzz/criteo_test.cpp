@@ -10,7 +10,7 @@
 #include <fstream>
 #include <random>
 
-#include "graph/base/error.h"
+#include "base/error.h"
 
 namespace hetu {
 namespace {

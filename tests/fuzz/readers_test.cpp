@@ -11,9 +11,9 @@
 #include <random>
 #include <sstream>
 
-#include "graph/base/error.h"
-#include "graph/base/text_file.h"
-#include "graph/base/trace.h"
+#include "base/error.h"
+#include "base/text_file.h"
+#include "base/trace.h"
 #include "pipeline/cost/cost.h"
 #include "pipeline/generate/generate.h"
 #include "pipeline/ir/plan_file.h"

@@ -6,7 +6,7 @@
 #include <random>
 #include <set>
 
-#include "graph/base/error.h"
+#include "base/error.h"
 #include "tests/graph/crossings.h"
 #include "tests/graph/models.h"
 

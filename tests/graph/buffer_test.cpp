@@ -3,7 +3,7 @@
 
 #include <random>
 
-#include "graph/base/error.h"
+#include "base/error.h"
 #include "graph/builder.h"
 #include "graph/passes/dead.h"
 #include "graph/passes/fold.h"

@@ -5,8 +5,8 @@
 
 #include <cmath>
 
-#include "graph/base/error.h"
-#include "graph/base/nearest.h"
+#include "base/error.h"
+#include "base/nearest.h"
 #include "tests/graph/models.h"
 
 namespace hetu {

@@ -4,7 +4,7 @@
 
 #include <gmock/gmock.h>
 
-#include "graph/base/error.h"
+#include "base/error.h"
 #include "graph/passes/fuse_norm.h"
 #include "tests/executor/conv_model.h"
 

@@ -5,7 +5,7 @@
 #include <functional>
 #include <numeric>
 
-#include "graph/base/error.h"
+#include "base/error.h"
 #include "ops/registry.h"
 
 namespace hetu {

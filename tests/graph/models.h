@@ -3,7 +3,7 @@
 #include <string>
 #include <vector>
 
-#include "graph/base/error.h"
+#include "base/error.h"
 #include "graph/builder.h"
 #include "ops/layers.h"
 #include "ops/registry.h"

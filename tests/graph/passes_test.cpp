@@ -6,7 +6,7 @@
 #include <map>
 #include <string>
 
-#include "graph/base/error.h"
+#include "base/error.h"
 #include "graph/passes/dead.h"
 #include "graph/passes/fold.h"
 #include "graph/passes/fuse_activation.h"

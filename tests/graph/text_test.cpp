@@ -3,7 +3,7 @@
 #include <limits>
 #include <random>
 
-#include "graph/base/error.h"
+#include "base/error.h"
 #include "tests/graph/evaluate.h"
 #include "tests/graph/models.h"
 

@@ -2,7 +2,7 @@
 // the micro-batch it came in, and not the kernel row.
 #include <gtest/gtest.h>
 
-#include "graph/base/error.h"
+#include "base/error.h"
 #include "graph/builder.h"
 #include "ops/registry.h"
 #include "tests/ops/tensors.h"

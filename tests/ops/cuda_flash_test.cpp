@@ -10,7 +10,7 @@
 #include <limits>
 #include <utility>
 
-#include "graph/base/bfloat16.h"
+#include "base/bfloat16.h"
 #include "ops/cuda/registry.h"
 #include "ops/cuda/tiles.h"
 #include "ops/cuda/warp_tile.h"

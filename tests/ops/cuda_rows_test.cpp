@@ -8,7 +8,7 @@
 #include <map>
 #include <set>
 
-#include "graph/base/error.h"
+#include "base/error.h"
 #include "ops/cuda/geometry.h"
 #include "ops/cuda/registry.h"
 #include "ops/registry.h"

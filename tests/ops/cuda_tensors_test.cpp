@@ -9,7 +9,7 @@
 #include <random>
 #include <vector>
 
-#include "graph/base/float16.h"
+#include "base/float16.h"
 #include "ops/cuda/registry.h"
 #include "ops/optimizer.h"
 #include "ops/tensor_kernels.h"

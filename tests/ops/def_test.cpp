@@ -5,7 +5,7 @@
 #include <map>
 #include <set>
 
-#include "graph/base/error.h"
+#include "base/error.h"
 #include "graph/builder.h"
 #include "ops/registry.h"
 

@@ -5,7 +5,7 @@
 
 #include <cmath>
 
-#include "graph/base/error.h"
+#include "base/error.h"
 #include "graph/passes/fuse_norm.h"
 #include "tests/executor/conv_model.h"
 

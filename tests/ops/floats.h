@@ -2,9 +2,9 @@
 #pragma once
 #include <cstdint>
 
-#include "graph/base/bfloat16.h"
-#include "graph/base/dtype.h"
-#include "graph/base/float16.h"
+#include "base/bfloat16.h"
+#include "base/dtype.h"
+#include "base/float16.h"
 
 namespace hetu::test {
 

@@ -6,7 +6,7 @@
 #include <cmath>
 #include <random>
 
-#include "graph/base/error.h"
+#include "base/error.h"
 #include "ops/evaluate.h"
 #include "ops/registry.h"
 

@@ -7,7 +7,7 @@
 #include <functional>
 #include <random>
 
-#include "graph/base/error.h"
+#include "base/error.h"
 #include "ops/evaluate.h"
 #include "ops/registry.h"
 

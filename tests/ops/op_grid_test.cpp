@@ -8,7 +8,7 @@
 #include <cmath>
 #include <set>
 
-#include "graph/base/bfloat16.h"
+#include "base/bfloat16.h"
 #include "graph/builder.h"
 #include "ops/registry.h"
 #include "tests/ops/samples.h"

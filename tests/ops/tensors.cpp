@@ -6,9 +6,9 @@
 #include <cmath>
 #include <limits>
 
-#include "graph/base/bfloat16.h"
-#include "graph/base/error.h"
-#include "graph/base/float16.h"
+#include "base/bfloat16.h"
+#include "base/error.h"
+#include "base/float16.h"
 #include "graph/passes/channels_last.h"
 #include "ops/registry.h"
 

@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "graph/base/error.h"
+#include "base/error.h"
 #include "pipeline/generate/generate.h"
 #include "pipeline/ir/plan_file.h"
 #include "pipeline/ir/run_length.h"

@@ -5,7 +5,7 @@
 #include <cmath>
 #include <random>
 
-#include "graph/base/error.h"
+#include "base/error.h"
 #include "pipeline/generate/generate.h"
 #include "pipeline/generate/stage_times.h"
 #include "pipeline/lower/lower.h"

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <map>
 
-#include "graph/base/error.h"
+#include "base/error.h"
 #include "pipeline/generate/generate.h"
 #include "pipeline/lower/lower.h"
 #include "pipeline/simulate/simulate.h"

@@ -7,7 +7,7 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
-#include "graph/base/error.h"
+#include "base/error.h"
 #include "pipeline/choose/search.h"
 #include "pipeline/lower/lower.h"
 #include "pipeline/simulate/simulate.h"

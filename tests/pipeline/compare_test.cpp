@@ -9,7 +9,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
-#include "graph/base/error.h"
+#include "base/error.h"
 #include "pipeline/generate/generate.h"
 #include "pipeline/ir/run_length.h"
 #include "pipeline/lower/lower.h"

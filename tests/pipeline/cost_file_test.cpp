@@ -2,7 +2,7 @@
 // place.
 #include <gmock/gmock.h>
 
-#include "graph/base/error.h"
+#include "base/error.h"
 #include "pipeline/generate/generate.h"
 #include "pipeline/ir/plan_file.h"
 #include "pipeline/lower/lower.h"

@@ -5,7 +5,7 @@
 
 #include <cmath>
 
-#include "graph/base/error.h"
+#include "base/error.h"
 #include "pipeline/generate/generate.h"
 
 namespace hetu {

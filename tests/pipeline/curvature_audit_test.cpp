@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <iterator>
 
-#include "graph/base/error.h"
+#include "base/error.h"
 #include "pipeline/fill/curvature.h"
 #include "pipeline/ir/plan_file.h"
 #include "pipeline/ir/reduction.h"

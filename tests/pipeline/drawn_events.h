@@ -8,7 +8,7 @@
 #include <tuple>
 #include <vector>
 
-#include "graph/base/trace.h"
+#include "base/trace.h"
 
 namespace hetu::drawn {
 

@@ -10,7 +10,7 @@
 #include <random>
 #include <set>
 
-#include "graph/base/error.h"
+#include "base/error.h"
 #include "pipeline/fill/curvature.h"
 #include "pipeline/fill/fill.h"
 #include "pipeline/generate/generate.h"

@@ -7,8 +7,8 @@
 #include <nlohmann/json.hpp>
 #include <random>
 
-#include "graph/base/error.h"
-#include "graph/base/text_file.h"
+#include "base/error.h"
+#include "base/text_file.h"
 #include "pipeline/fill/pickle.h"
 #include "pipeline/fill/timeline_file.h"
 #include "tests/temporary_folder.h"

@@ -6,7 +6,7 @@
 
 #include <cmath>
 
-#include "graph/base/error.h"
+#include "base/error.h"
 #include "pipeline/generate/row.h"
 #include "pipeline/lower/lower.h"
 #include "pipeline/verify/verify.h"

@@ -1,6 +1,6 @@
 #include <gmock/gmock.h>
 
-#include "graph/base/error.h"
+#include "base/error.h"
 #include "pipeline/render/render.h"
 
 namespace hetu {

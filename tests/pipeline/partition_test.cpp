@@ -7,7 +7,7 @@
 #include <map>
 #include <random>
 
-#include "graph/base/error.h"
+#include "base/error.h"
 #include "pipeline/cost/cost.h"
 #include "pipeline/generate/generate.h"
 #include "pipeline/lower/lower.h"

@@ -2,7 +2,7 @@
 
 #include <regex>
 
-#include "graph/base/error.h"
+#include "base/error.h"
 #include "pipeline/render/picture.h"
 #include "tests/pipeline/drawn_events.h"
 

@@ -6,8 +6,8 @@
 #include <filesystem>
 #include <random>
 
-#include "graph/base/error.h"
-#include "graph/base/text_file.h"
+#include "base/error.h"
+#include "base/text_file.h"
 #include "pipeline/generate/generate.h"
 #include "pipeline/lower/lower.h"
 #include "pipeline/simulate/simulate.h"

@@ -6,7 +6,7 @@
 #include <random>
 #include <set>
 
-#include "graph/base/error.h"
+#include "base/error.h"
 #include "pipeline/cost/partition.h"
 #include "pipeline/lower/lower.h"
 

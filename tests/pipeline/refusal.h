@@ -4,7 +4,7 @@
 
 #include <string>
 
-#include "graph/base/error.h"
+#include "base/error.h"
 #include "pipeline/verify/verify.h"
 
 namespace hetu {

@@ -3,7 +3,7 @@
 #include <regex>
 #include <sstream>
 
-#include "graph/base/error.h"
+#include "base/error.h"
 #include "pipeline/render/render.h"
 
 namespace hetu {

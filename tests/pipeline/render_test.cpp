@@ -9,7 +9,7 @@
 #include <set>
 #include <sstream>
 
-#include "graph/base/error.h"
+#include "base/error.h"
 #include "pipeline/render/palette.h"
 #include "tests/pipeline/drawn_events.h"
 #include "tests/pipeline/small_xml.h"

@@ -2,7 +2,7 @@
 
 #include <gmock/gmock.h>
 
-#include "graph/base/error.h"
+#include "base/error.h"
 #include "pipeline/generate/generate.h"
 #include "pipeline/ir/producers.h"
 #include "pipeline/lower/lower.h"

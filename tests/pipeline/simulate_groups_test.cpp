@@ -5,7 +5,7 @@
 #include <chrono>
 #include <map>
 
-#include "graph/base/error.h"
+#include "base/error.h"
 #include "pipeline/generate/generate.h"
 #include "pipeline/groups/decision.h"
 #include "pipeline/ir/run_length.h"

@@ -7,7 +7,7 @@
 #include <random>
 #include <vector>
 
-#include "graph/base/error.h"
+#include "base/error.h"
 #include "pipeline/generate/generate.h"
 #include "pipeline/ir/plan_file.h"
 #include "pipeline/lower/lower.h"

@@ -6,7 +6,7 @@
 #include <cmath>
 #include <random>
 
-#include "graph/base/error.h"
+#include "base/error.h"
 #include "pipeline/cost/stragglers.h"
 #include "pipeline/generate/generate.h"
 #include "pipeline/ir/plan_file.h"

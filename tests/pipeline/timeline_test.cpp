@@ -2,7 +2,7 @@
 
 #include <tuple>
 
-#include "graph/base/error.h"
+#include "base/error.h"
 #include "pipeline/render/render.h"
 #include "tests/pipeline/drawn_events.h"
 

@@ -1,7 +1,7 @@
 // Varuna's order against its golden ticks and invariants, and its run-time rule.
 #include <gmock/gmock.h>
 
-#include "graph/base/error.h"
+#include "base/error.h"
 #include "pipeline/generate/generate.h"
 #include "pipeline/ir/plan_file.h"
 #include "pipeline/lower/lower.h"

@@ -1,4 +1,4 @@
-"""Every option stands once: what its table says (graph/base/fields.h) is what the tool's help, the scripts' help, Python's
+"""Every option stands once: what its table says (base/fields.h) is what the tool's help, the scripts' help, Python's
 keywords and docs/reference.md say. A field that is added to a table is here at once, and must show up in all of them."""
 import inspect
 import os

@@ -14,11 +14,11 @@
 #include <string>
 #include <thread>
 
+#include "base/error.h"
 #include "config/env.h"
 #include "executor/comm/collective.h"
 #include "executor/comm/connect.h"
 #include "executor/job/links.h"
-#include "graph/base/error.h"
 #include "tests/executor/random_messages.h"
 
 namespace hetu::comm {

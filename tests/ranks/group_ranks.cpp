@@ -11,8 +11,8 @@
 #include <string>
 #include <thread>
 
+#include "base/error.h"
 #include "config/env.h"
-#include "graph/base/error.h"
 #include "ps/coordinator/group_client.h"
 
 namespace hetu {

@@ -5,8 +5,8 @@
 #include <string>
 #include <thread>
 
+#include "base/error.h"
 #include "executor/job/executor.h"
-#include "graph/base/error.h"
 #include "ops/layers.h"
 #include "ops/registry.h"
 

@@ -6,8 +6,8 @@
 #include <launch.h>
 #include <mma.h>
 
-#include "graph/base/bfloat16.h"
-#include "graph/base/float16.h"
+#include "base/bfloat16.h"
+#include "base/float16.h"
 #include "ops/cuda/tiles.h"
 
 namespace hetu::cuda {

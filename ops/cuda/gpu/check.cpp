@@ -1,6 +1,6 @@
 #include "ops/cuda/gpu/check.h"
 
-#include "graph/base/error.h"
+#include "base/error.h"
 
 namespace hetu::cuda {
 

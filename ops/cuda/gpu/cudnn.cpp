@@ -2,7 +2,7 @@
 
 #include <dlfcn.h>
 
-#include "graph/base/error.h"
+#include "base/error.h"
 
 namespace hetu::cuda {
 namespace {

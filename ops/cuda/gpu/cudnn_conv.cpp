@@ -6,8 +6,8 @@
 #include <algorithm>
 #include <optional>
 
-#include "graph/base/error.h"
-#include "graph/base/log.h"
+#include "base/error.h"
+#include "base/log.h"
 #include "ops/cuda/gpu/cudnn.h"
 #include "ops/cuda/work.h"
 

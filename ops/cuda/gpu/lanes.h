@@ -7,8 +7,8 @@
 
 #include <bit>
 
-#include "graph/base/bfloat16.h"
-#include "graph/base/float16.h"
+#include "base/bfloat16.h"
+#include "base/float16.h"
 
 namespace hetu::cuda {
 

@@ -9,8 +9,8 @@
 #include <nv/target>
 #include <type_traits>
 
-#include "graph/base/bfloat16.h"
-#include "graph/base/float16.h"
+#include "base/bfloat16.h"
+#include "base/float16.h"
 #include "ops/cuda/geometry.h"
 #include "ops/cuda/gpu/check.h"
 #include "ops/cuda/work.h"

@@ -1,5 +1,5 @@
 // A build without cuDNN's headers: convolutions are those of conv.cu.
-#include "graph/base/error.h"
+#include "base/error.h"
 #include "ops/cuda/cudnn_conv.h"
 
 namespace hetu::cuda {

@@ -4,7 +4,7 @@
 
 #include <cublasLt.h>
 
-#include "graph/base/error.h"
+#include "base/error.h"
 #include "ops/cuda/gpu/check.h"
 #include "ops/cuda/work.h"
 

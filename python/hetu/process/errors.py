@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from hetu import _hetu, progress
 from hetu.process import stop
 
-# As exit_status() in graph/base/error.h.
+# As exit_status() in base/error.h.
 STATUS: tuple[tuple[type[BaseException], int], ...] = (
     (_hetu.CommError, 5), (TimeoutError, 6), (NotImplementedError, 3), (ValueError, 2), (OSError, 4), (RuntimeError, 70),
 )

@@ -8,7 +8,7 @@
 #include <cstddef>
 #include <vector>
 
-#include "graph/base/error.h"
+#include "base/error.h"
 #include "ops/cuda/tiles.h"
 
 namespace hetu::cuda {

@@ -1,9 +1,9 @@
 // cuDNN's convolutions on the host, for tests: loops over the tensors as the library is told them.
 #include "tests/ops/on_host/cudnn_conv.h"
 
-#include "graph/base/bfloat16.h"
-#include "graph/base/error.h"
-#include "graph/base/float16.h"
+#include "base/bfloat16.h"
+#include "base/error.h"
+#include "base/float16.h"
 #include "ops/cuda/cudnn_conv.h"
 
 namespace hetu::cuda {

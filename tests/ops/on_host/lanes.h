@@ -8,9 +8,9 @@
 #include <memory>
 #include <vector>
 
-#include "graph/base/bfloat16.h"
-#include "graph/base/error.h"
-#include "graph/base/float16.h"
+#include "base/bfloat16.h"
+#include "base/error.h"
+#include "base/float16.h"
 
 namespace hetu::cuda {
 

@@ -6,7 +6,7 @@
 #include <cstring>
 #include <vector>
 
-#include "graph/base/error.h"
+#include "base/error.h"
 #include "ops/cuda/geometry.h"
 #include "ops/cuda/work.h"
 

@@ -2,7 +2,7 @@
 // loops over the same layout.
 #include "ops/cuda/product.h"
 
-#include "graph/base/error.h"
+#include "base/error.h"
 #include "ops/scalar_fns.h"
 #include "tests/ops/floats.h"
 #include "tests/ops/on_host/product_bias_grad.h"

@@ -9,7 +9,7 @@
 #include <map>
 #include <set>
 
-#include "graph/base/error.h"
+#include "base/error.h"
 #include "tests/pipeline/groups/world.h"
 
 namespace hetu::groups {

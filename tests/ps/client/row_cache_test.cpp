@@ -8,7 +8,7 @@
 #include <map>
 #include <random>
 
-#include "graph/base/error.h"
+#include "base/error.h"
 #include "ps/client/local_servers.h"
 #include "tests/ps/client/naive_cache.h"
 #include "tests/ps/server/whole_rows.h"

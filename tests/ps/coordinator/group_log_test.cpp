@@ -9,7 +9,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
-#include "graph/base/error.h"
+#include "base/error.h"
 #include "ps/coordinator/local_coordinator.h"
 #include "tests/ps/coordinator/group_workers.h"
 #include "tests/temporary_folder.h"

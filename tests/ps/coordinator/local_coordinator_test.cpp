@@ -8,7 +8,7 @@
 #include <chrono>
 #include <thread>
 
-#include "graph/base/error.h"
+#include "base/error.h"
 #include "tests/ps/coordinator/group_workers.h"
 
 namespace hetu::ps {

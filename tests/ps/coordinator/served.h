@@ -14,7 +14,7 @@
 #include <utility>
 #include <vector>
 
-#include "graph/base/error.h"
+#include "base/error.h"
 #include "ps/coordinator/serve.h"
 #include "tests/ps/coordinator/group_workers.h"
 #include "tests/ps/listen_on.h"

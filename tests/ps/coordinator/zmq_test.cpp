@@ -12,9 +12,9 @@
 #include <cstring>
 #include <zmq.hpp>
 
+#include "base/error.h"
+#include "base/log.h"
 #include "config/curve/sockets.h"
-#include "graph/base/error.h"
-#include "graph/base/log.h"
 #include "ps/coordinator/coordinator.h"
 #include "tests/ps/coordinator/served.h"
 

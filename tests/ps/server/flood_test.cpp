@@ -8,7 +8,7 @@
 #include <functional>
 #include <thread>
 
-#include "graph/base/log.h"
+#include "base/log.h"
 #include "ps/server/messages.h"
 #include "tests/ps/server/served_parameters.h"
 #include "tests/ps/server/wild_frames.h"

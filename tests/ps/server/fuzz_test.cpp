@@ -8,8 +8,8 @@
 #include <numeric>
 #include <random>
 
-#include "graph/base/error.h"
-#include "graph/base/log.h"
+#include "base/error.h"
+#include "base/log.h"
 #include "ps/client/client_state.h"
 #include "ps/server/store.h"
 #include "tests/ps/resident.h"

@@ -5,7 +5,7 @@
 #include <cstring>
 #include <map>
 
-#include "graph/base/log.h"
+#include "base/log.h"
 #include "ps/server/store.h"
 
 namespace hetu::ps::server {

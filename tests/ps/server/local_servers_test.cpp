@@ -10,7 +10,7 @@
 #include <numeric>
 #include <random>
 
-#include "graph/base/error.h"
+#include "base/error.h"
 
 namespace hetu::ps {
 namespace {

@@ -6,8 +6,8 @@
 
 #include <random>
 
-#include "graph/base/error.h"
-#include "graph/base/log.h"
+#include "base/error.h"
+#include "base/log.h"
 #include "tests/ps/server/log_files.h"
 #include "tests/ps/server/random_workers.h"
 #include "tests/temporary_folder.h"

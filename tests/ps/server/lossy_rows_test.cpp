@@ -7,7 +7,7 @@
 #include <random>
 #include <utility>
 
-#include "graph/base/log.h"
+#include "base/log.h"
 #include "tests/ps/server/lossy.h"
 #include "tests/ps/server/whole_rows.h"
 

@@ -13,8 +13,8 @@
 #include <map>
 #include <random>
 
-#include "graph/base/error.h"
-#include "graph/base/log.h"
+#include "base/error.h"
+#include "base/log.h"
 #include "tests/ps/server/whole_sweep.h"
 
 namespace hetu::ps {

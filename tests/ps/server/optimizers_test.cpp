@@ -7,7 +7,7 @@
 #include <cmath>
 #include <random>
 
-#include "graph/base/error.h"
+#include "base/error.h"
 #include "ps/client/local_servers.h"
 #include "tests/ps/server/whole_sweep.h"
 

@@ -3,8 +3,8 @@
 
 #include <cstring>
 
-#include "graph/base/error.h"
-#include "graph/base/log.h"
+#include "base/error.h"
+#include "base/log.h"
 #include "ps/client/local_servers.h"
 #include "ps/server/store.h"
 #include "tests/ps/server/whole_sweep.h"

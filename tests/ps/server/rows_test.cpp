@@ -9,7 +9,7 @@
 #include <numeric>
 #include <random>
 
-#include "graph/base/error.h"
+#include "base/error.h"
 #include "ps/client/local_servers.h"
 #include "tests/ps/server/whole_rows.h"
 

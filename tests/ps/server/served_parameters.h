@@ -14,9 +14,9 @@
 #include <vector>
 #include <zmq.hpp>
 
+#include "base/error.h"
 #include "config/curve/keys.h"
 #include "config/curve/sockets.h"
-#include "graph/base/error.h"
 #include "ps/client/parameter_client.h"
 #include "ps/server/serve.h"
 #include "ps/wire/address.h"

@@ -7,7 +7,7 @@
 #include <limits>
 #include <random>
 
-#include "graph/base/error.h"
+#include "base/error.h"
 #include "ps/client/ask_status.h"
 #include "ps/server/store.h"
 

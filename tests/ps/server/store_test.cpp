@@ -9,7 +9,7 @@
 #include <random>
 #include <set>
 
-#include "graph/base/log.h"
+#include "base/log.h"
 
 namespace hetu::ps::server {
 namespace {

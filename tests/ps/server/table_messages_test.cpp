@@ -5,8 +5,8 @@
 #include <limits>
 #include <random>
 
-#include "graph/base/error.h"
-#include "graph/base/log.h"
+#include "base/error.h"
+#include "base/log.h"
 #include "ps/server/store.h"
 
 namespace hetu::ps::server {

@@ -1,11 +1,11 @@
-#include "graph/base/checksum.h"
+#include "base/checksum.h"
 
 #include <fmt/format.h>
 
 #include <array>
 #include <cstring>
 
-#include "graph/base/checksum_words.h"
+#include "base/checksum_words.h"
 
 namespace hetu {
 namespace {

@@ -1,11 +1,11 @@
-#include "graph/base/words.h"
+#include "base/words.h"
 
 #include <algorithm>
 #include <charconv>
 #include <cmath>
 
-#include "graph/base/error.h"
-#include "graph/base/limits.h"
+#include "base/error.h"
+#include "base/limits.h"
 
 namespace hetu {
 namespace {

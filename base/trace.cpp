@@ -1,11 +1,11 @@
-#include "graph/base/trace.h"
+#include "base/trace.h"
 
 #include <cmath>
 #include <nlohmann/json.hpp>
 
-#include "graph/base/error.h"
-#include "graph/base/limits.h"
-#include "graph/base/text_file.h"
+#include "base/error.h"
+#include "base/limits.h"
+#include "base/text_file.h"
 
 namespace hetu {
 namespace {

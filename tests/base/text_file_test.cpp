@@ -1,6 +1,6 @@
 // Files that somebody names: read only if they are regular files, and replaced as a whole through
 // links and devices. Bounds of what a parser gets.
-#include "graph/base/text_file.h"
+#include "base/text_file.h"
 
 #include <fcntl.h>
 #include <gmock/gmock.h>

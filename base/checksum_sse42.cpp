@@ -2,7 +2,7 @@
 
 #include <cstring>
 
-#include "graph/base/checksum_words.h"
+#include "base/checksum_words.h"
 
 namespace hetu {
 namespace {

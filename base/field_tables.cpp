@@ -1,10 +1,10 @@
 // Tables of fields: what they say of themselves, and parts of them.
 #include <algorithm>
 
-#include "graph/base/error.h"
-#include "graph/base/fields.h"
-#include "graph/base/nearest.h"
-#include "graph/base/words.h"
+#include "base/error.h"
+#include "base/fields.h"
+#include "base/nearest.h"
+#include "base/words.h"
 
 namespace hetu {
 namespace {

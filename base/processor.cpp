@@ -1,4 +1,4 @@
-#include "graph/base/processor.h"
+#include "base/processor.h"
 
 #include <fmt/ranges.h>
 
@@ -7,7 +7,7 @@
 #include <set>
 #include <sstream>
 
-#include "graph/base/error.h"
+#include "base/error.h"
 
 namespace hetu {
 namespace {

@@ -1,4 +1,4 @@
-#include "graph/base/nearest.h"
+#include "base/nearest.h"
 
 #include <algorithm>
 #include <numeric>

@@ -1,4 +1,4 @@
-#include "graph/base/checksum_words.h"
+#include "base/checksum_words.h"
 
 namespace hetu {
 

@@ -1,4 +1,4 @@
-#include "graph/base/machine_cores.h"
+#include "base/machine_cores.h"
 
 #include <sched.h>
 
@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <fstream>
 
-#include "graph/base/control_groups.h"
+#include "base/control_groups.h"
 
 namespace hetu {
 namespace {

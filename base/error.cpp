@@ -1,4 +1,4 @@
-#include "graph/base/error.h"
+#include "base/error.h"
 
 namespace hetu {
 namespace {

@@ -3,13 +3,13 @@
 #include <bit>
 #include <cmath>
 
-#include "graph/base/bfloat16.h"
-#include "graph/base/dtype.h"
-#include "graph/base/error.h"
-#include "graph/base/float16.h"
-#include "graph/base/limits.h"
-#include "graph/base/shape.h"
-#include "graph/base/trace.h"
+#include "base/bfloat16.h"
+#include "base/dtype.h"
+#include "base/error.h"
+#include "base/float16.h"
+#include "base/limits.h"
+#include "base/shape.h"
+#include "base/trace.h"
 
 namespace hetu {
 namespace {

@@ -1,5 +1,5 @@
 // Fields: what is told by text or by value, what is refused and in which words, and what help says.
-#include "graph/base/fields.h"
+#include "base/fields.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -8,8 +8,8 @@
 #include <cmath>
 #include <functional>
 
-#include "graph/base/error.h"
-#include "graph/base/words.h"
+#include "base/error.h"
+#include "base/words.h"
 
 namespace hetu {
 namespace {

@@ -9,7 +9,7 @@
 #include <string_view>
 #include <vector>
 
-#include "graph/base/error.h"
+#include "base/error.h"
 
 namespace hetu {
 

@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <string>
 
-#include "graph/base/shape.h"
+#include "base/shape.h"
 
 namespace hetu {
 

@@ -1,4 +1,4 @@
-#include "graph/base/log.h"
+#include "base/log.h"
 
 #include <spdlog/sinks/stdout_sinks.h>
 #include <spdlog/spdlog.h>

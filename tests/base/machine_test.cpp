@@ -5,9 +5,9 @@
 #include <fstream>
 #include <map>
 
-#include "graph/base/control_groups.h"
-#include "graph/base/machine_cores.h"
-#include "graph/base/processor.h"
+#include "base/control_groups.h"
+#include "base/machine_cores.h"
+#include "base/processor.h"
 #include "tests/temporary_folder.h"
 
 namespace hetu {

@@ -1,7 +1,7 @@
-#include "graph/base/dtype.h"
-#include "graph/base/error.h"
-#include "graph/base/limits.h"
-#include "graph/base/shape.h"
+#include "base/dtype.h"
+#include "base/error.h"
+#include "base/limits.h"
+#include "base/shape.h"
 
 namespace hetu {
 namespace {

@@ -1,10 +1,10 @@
-#include "graph/base/machine_memory.h"
+#include "base/machine_memory.h"
 
 #include <fstream>
 #include <limits>
 #include <string>
 
-#include "graph/base/control_groups.h"
+#include "base/control_groups.h"
 
 namespace hetu {
 namespace {

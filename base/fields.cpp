@@ -1,12 +1,12 @@
-#include "graph/base/fields.h"
+#include "base/fields.h"
 
 #include <algorithm>
 #include <cmath>
 #include <type_traits>
 
-#include "graph/base/error.h"
-#include "graph/base/limits.h"
-#include "graph/base/words.h"
+#include "base/error.h"
+#include "base/limits.h"
+#include "base/words.h"
 
 namespace hetu {
 namespace {

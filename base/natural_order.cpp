@@ -1,4 +1,4 @@
-#include "graph/base/natural_order.h"
+#include "base/natural_order.h"
 
 #include <cctype>
 

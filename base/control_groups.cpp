@@ -1,4 +1,4 @@
-#include "graph/base/control_groups.h"
+#include "base/control_groups.h"
 
 #include <fmt/format.h>
 
