@@ -9,11 +9,11 @@
 #include "base/words.h"
 #include "cli/command.h"
 #include "cli/options.h"
-#include "config/curve/keys.h"
+#include "net/keys/keys.h"
+#include "net/wire/connection_file.h"
+#include "net/wire/listen.h"
 #include "ps/server/serve.h"
 #include "ps/server/split.h"
-#include "ps/wire/connection_file.h"
-#include "ps/wire/listen.h"
 
 namespace hetu::cli {
 namespace {

@@ -11,8 +11,8 @@
 #include "base/words.h"
 #include "cli/command.h"
 #include "cli/options.h"
+#include "net/wire/connection_file.h"
 #include "ps/client/ask_status.h"
-#include "ps/wire/connection_file.h"
 
 namespace hetu::cli {
 namespace {

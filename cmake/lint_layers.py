@@ -10,7 +10,9 @@ from pathlib import Path
 _TABLE = {
     "base": "",
     "config": "base",
-    "config/curve": "base",
+    "net/keys": "base",
+    "net/wire": "base",
+    "net/transport": "base net/keys",
     "graph": "base",
     "ops": "base graph",
     "pipeline/groups": "base",
@@ -27,32 +29,30 @@ _TABLE = {
     "pipeline/render": "base pipeline/ir pipeline/cost pipeline/simulate pipeline/groups",
     "pipeline/options": "base pipeline/groups pipeline/ir pipeline/verify pipeline/cost pipeline/simulate "
                         "pipeline/lower pipeline/generate pipeline/choose pipeline/render pipeline/fill",
-    "ps/wire": "base",
-    "ps/coordinator": "base config/curve pipeline/groups ps/wire",
-    "ps/server": "base ops config/curve ps/wire",
-    "ps/client": "base ops config/curve ps/wire ps/server",
+    "ps/coordinator": "base net/keys pipeline/groups net/wire",
+    "ps/server": "base ops net/keys net/wire",
+    "ps/client": "base ops net/keys net/wire ps/server",
     "datasets": "base config",
-    "executor/comm": "base config/curve",
     "executor/device": "base config ops",
-    "executor/direct": "base ops executor/comm executor/device",
-    "executor/state": "base executor/comm executor/device",
+    "executor/direct": "base ops net/transport executor/device",
+    "executor/state": "base net/transport executor/device",
     "executor/compile": "base graph ops pipeline/ir pipeline/verify",
-    "executor/stage": "base graph ops pipeline/ir pipeline/cost executor/comm executor/device executor/state "
+    "executor/stage": "base graph ops pipeline/ir pipeline/cost net/transport executor/device executor/state "
                       "executor/compile",
-    "executor/predict": "base graph ops pipeline/ir executor/comm executor/device executor/state executor/compile "
+    "executor/predict": "base graph ops pipeline/ir net/transport executor/device executor/state executor/compile "
                         "executor/stage",
-    "executor/sync": "base graph ops pipeline/groups pipeline/ir ps/client ps/coordinator executor/comm "
+    "executor/sync": "base graph ops pipeline/groups pipeline/ir ps/client ps/coordinator net/transport "
                      "executor/device executor/direct executor/state executor/compile executor/stage",
-    "executor/loop": "base pipeline/groups pipeline/ir pipeline/cost executor/comm executor/direct executor/compile "
+    "executor/loop": "base pipeline/groups pipeline/ir pipeline/cost net/transport executor/direct executor/compile "
                      "executor/stage executor/sync",
     "executor/job": "base config graph ops datasets ps/client ps/coordinator pipeline/groups pipeline/ir "
                     "pipeline/verify pipeline/cost pipeline/simulate pipeline/lower pipeline/generate pipeline/compare "
-                    "pipeline/fill executor/comm executor/device executor/direct executor/state executor/compile "
+                    "pipeline/fill net/transport executor/device executor/direct executor/state executor/compile "
                     "executor/stage executor/predict executor/sync executor/loop",
     "executor/rehearse": "base ps/client ps/coordinator pipeline/groups pipeline/ir pipeline/cost pipeline/simulate "
-                         "executor/comm executor/device executor/compile executor/stage executor/sync executor/loop",
+                         "net/transport executor/device executor/compile executor/stage executor/sync executor/loop",
     "executor/module": "base ps/coordinator pipeline/groups pipeline/ir pipeline/verify pipeline/cost "
-                       "pipeline/simulate pipeline/lower executor/comm executor/device executor/compile executor/stage "
+                       "pipeline/simulate pipeline/lower net/transport executor/device executor/compile executor/stage "
                        "executor/sync executor/loop executor/job",
 }
 LAYERS: dict[str, list[str]] = {folder: seen.split() for folder, seen in _TABLE.items()}
@@ -73,7 +73,7 @@ _PACKAGES = {
 LAYERS.update({folder: seen.split() for folder, seen in _PACKAGES.items()})
 LAYERS["python"] = [*_TABLE, *_PACKAGES]
 LAYERS["tests"] = [*_TABLE, "cli", *_PACKAGES, "python"]
-SPLIT = ("pipeline", "executor", "ps")  # folders whose sources all stand in folders of theirs
+SPLIT = ("net", "pipeline", "executor", "ps")  # folders whose sources all stand in folders of theirs
 INCLUDE = re.compile(r'^\s*#\s*include\s+"([^"]+)"')
 LIBRARY = re.compile(r"hetu_(?:library|command)\(\s*(\w+)([^)]*)\)")
 LINK = re.compile(r"target_link_libraries\(\s*hetu_(\w+)([^)]*)\)")

@@ -132,7 +132,7 @@ std::vector<Variable> user_variables() {
       {{"HETU_DEVICES", "", "user", "Name of the device list, as --devices, which wins."},
        [](Env& e, const std::string&, const std::string& v) { e.devices = v; }},
       {{"HETU_TRANSPORT", "auto", "user",
-        "What carries messages between workers, a row of executor/comm/connect.cpp; auto: mpi "
+        "What carries messages between workers, a row of net/transport/connect.cpp; auto: mpi "
         "where Open MPI has started them, else sockets."},
        [](Env& e, const std::string&, const std::string& v) { e.transport = v; }},
       {{"HETU_NCCL", "libnccl.so.2", "user",

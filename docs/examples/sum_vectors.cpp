@@ -7,8 +7,8 @@
 #include <cstdlib>
 
 #include "base/error.h"
+#include "net/wire/connection_file.h"
 #include "ps/client/parameter_client.h"
-#include "ps/wire/connection_file.h"
 
 int main(int count, char** words) try {
   if (count != 4) return std::fputs("usage: sum_vectors FILE MEMBER MEMBERS\n", stderr), 2;

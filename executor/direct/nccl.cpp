@@ -5,7 +5,7 @@
 #include <thread>
 
 #include "base/error.h"
-#include "executor/comm/tag_kinds.h"
+#include "net/transport/tag_kinds.h"
 
 namespace hetu::comm {
 namespace {

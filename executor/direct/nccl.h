@@ -9,9 +9,9 @@
 #include <memory>
 #include <vector>
 
-#include "executor/comm/collective.h"
-#include "executor/comm/transport.h"
 #include "executor/direct/nccl_library.h"
+#include "net/transport/collective.h"
+#include "net/transport/transport.h"
 
 namespace hetu::comm {
 

@@ -8,10 +8,10 @@
 #include <utility>
 
 #include "base/error.h"
-#include "executor/comm/gather.h"
-#include "executor/comm/inproc.h"
-#include "executor/comm/tag_kinds.h"
 #include "executor/device/threads.h"
+#include "net/transport/gather.h"
+#include "net/transport/inproc.h"
+#include "net/transport/tag_kinds.h"
 
 namespace hetu {
 namespace {

@@ -3,8 +3,8 @@
 #include <utility>
 
 #include "base/log.h"
-#include "executor/comm/tag_kinds.h"
 #include "executor/loop/measured_costs.h"
+#include "net/transport/tag_kinds.h"
 #include "pipeline/cost/drift.h"
 #include "pipeline/simulate/simulate.h"
 

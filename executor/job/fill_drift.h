@@ -5,9 +5,9 @@
 #include <optional>
 #include <vector>
 
-#include "executor/comm/transport.h"
 #include "executor/job/train_plan.h"
 #include "executor/loop/trace_recorder.h"
+#include "net/transport/transport.h"
 
 namespace hetu {
 

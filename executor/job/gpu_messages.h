@@ -5,10 +5,10 @@
 #include <string>
 #include <vector>
 
-#include "executor/comm/transport.h"
 #include "executor/device/device.h"
 #include "executor/direct/direct_links.h"
 #include "executor/job/train_options.h"
+#include "net/transport/transport.h"
 
 namespace hetu {
 

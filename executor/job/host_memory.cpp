@@ -6,7 +6,7 @@
 
 #include "base/error.h"
 #include "base/machine_memory.h"
-#include "executor/comm/collective.h"
+#include "net/transport/collective.h"
 
 namespace hetu {
 namespace {

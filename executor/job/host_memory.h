@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "executor/comm/transport.h"
+#include "net/transport/transport.h"
 
 namespace hetu {
 

@@ -3,9 +3,9 @@
 #include <algorithm>
 
 #include "base/error.h"
-#include "executor/comm/connect.h"
-#include "executor/comm/inproc.h"
-#include "executor/comm/rendezvous.h"
+#include "net/transport/connect.h"
+#include "net/transport/inproc.h"
+#include "net/transport/rendezvous.h"
 
 namespace hetu {
 namespace {

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "config/env.h"
-#include "executor/comm/transport.h"
+#include "net/transport/transport.h"
 
 namespace hetu {
 

@@ -11,9 +11,9 @@
 
 #include "base/error.h"
 #include "base/log.h"
-#include "executor/comm/gather.h"
-#include "executor/comm/tag_kinds.h"
 #include "executor/job/trainer.h"
+#include "net/transport/gather.h"
+#include "net/transport/tag_kinds.h"
 
 namespace hetu {
 namespace {

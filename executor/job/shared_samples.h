@@ -9,7 +9,7 @@
 
 #include "datasets/loader.h"
 #include "datasets/source.h"
-#include "executor/comm/transport.h"
+#include "net/transport/transport.h"
 
 namespace hetu {
 

@@ -4,7 +4,7 @@
 #include <memory>
 #include <vector>
 
-#include "executor/comm/tag_kinds.h"
+#include "net/transport/tag_kinds.h"
 
 namespace hetu {
 namespace {

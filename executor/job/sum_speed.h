@@ -1,7 +1,7 @@
 // How fast the workers of a job sum gradients: asked when a trace is written, because the traced
 // plan need not have sums and other plans may.
 #pragma once
-#include "executor/comm/collective.h"
+#include "net/transport/collective.h"
 
 namespace hetu {
 

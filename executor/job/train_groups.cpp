@@ -5,8 +5,8 @@
 #include <utility>
 
 #include "base/error.h"
-#include "executor/comm/collective.h"
-#include "executor/comm/tag_kinds.h"
+#include "net/transport/collective.h"
+#include "net/transport/tag_kinds.h"
 #include "pipeline/ir/run_length.h"
 
 namespace hetu {

@@ -6,11 +6,11 @@
 #include <memory>
 #include <vector>
 
-#include "executor/comm/transport.h"
 #include "executor/job/host_memory.h"
 #include "executor/job/train_plan.h"
 #include "executor/sync/averager.h"
 #include "executor/sync/membership.h"
+#include "net/transport/transport.h"
 
 namespace hetu {
 

@@ -3,10 +3,10 @@
 #include <utility>
 
 #include "base/error.h"
-#include "executor/comm/gather.h"
-#include "executor/comm/tag_kinds.h"
 #include "executor/job/precision.h"
 #include "executor/job/sum_speed.h"
+#include "net/transport/gather.h"
+#include "net/transport/tag_kinds.h"
 
 namespace hetu {
 

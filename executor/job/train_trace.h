@@ -6,11 +6,11 @@
 #include <utility>
 #include <vector>
 
-#include "executor/comm/collective.h"
 #include "executor/job/run_trace.h"
 #include "executor/job/train_plan.h"
 #include "executor/loop/trace_recorder.h"
 #include "executor/stage/block_times.h"
+#include "net/transport/collective.h"
 
 namespace hetu {
 

@@ -8,8 +8,6 @@
 
 #include "base/error.h"
 #include "base/log.h"
-#include "executor/comm/collective.h"
-#include "executor/comm/tag_kinds.h"
 #include "executor/device/threads.h"
 #include "executor/job/gpu_messages.h"
 #include "executor/job/host_memory.h"
@@ -17,6 +15,8 @@
 #include "executor/job/precision.h"
 #include "executor/job/trainer_parts.h"
 #include "graph/passes/dead.h"
+#include "net/transport/collective.h"
+#include "net/transport/tag_kinds.h"
 #include "pipeline/verify/verify.h"
 
 namespace hetu {

@@ -9,7 +9,6 @@
 #include <string>
 #include <vector>
 
-#include "executor/comm/transport.h"
 #include "executor/device/device.h"
 #include "executor/direct/direct_links.h"
 #include "executor/job/batches_ahead.h"
@@ -24,6 +23,7 @@
 #include "executor/stage/train_stages.h"
 #include "executor/state/checkpoint.h"
 #include "executor/sync/ways.h"
+#include "net/transport/transport.h"
 #include "pipeline/ir/schedule.h"
 
 namespace hetu {

@@ -9,13 +9,13 @@
 #include <string>
 #include <vector>
 
-#include "executor/comm/transport.h"
 #include "executor/compile/row.h"
 #include "executor/direct/direct_links.h"
 #include "executor/loop/straggler_injector.h"
 #include "executor/loop/trace_recorder.h"
 #include "executor/stage/stages.h"
 #include "executor/sync/weight_sync.h"
+#include "net/transport/transport.h"
 #include "pipeline/ir/schedule.h"
 
 namespace hetu {

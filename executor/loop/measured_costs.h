@@ -2,8 +2,8 @@
 #pragma once
 #include <vector>
 
-#include "executor/comm/collective.h"
 #include "executor/loop/trace_recorder.h"
+#include "net/transport/collective.h"
 #include "pipeline/cost/cost.h"
 #include "pipeline/ir/schedule.h"
 

@@ -6,10 +6,10 @@
 #include <memory>
 #include <vector>
 
-#include "executor/comm/transport.h"
 #include "executor/compile/row.h"
 #include "executor/direct/direct_links.h"
 #include "executor/stage/stages.h"
+#include "net/transport/transport.h"
 
 namespace hetu {
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "base/error.h"
-#include "executor/comm/tag_kinds.h"
+#include "net/transport/tag_kinds.h"
 
 namespace hetu {
 

@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "executor/comm/collective.h"
+#include "net/transport/collective.h"
 
 namespace hetu {
 

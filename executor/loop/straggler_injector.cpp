@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "base/error.h"
-#include "executor/comm/transport.h"
+#include "net/transport/transport.h"
 #include "pipeline/cost/stragglers.h"
 
 namespace hetu {

@@ -7,11 +7,11 @@
 #include <mutex>
 #include <vector>
 
-#include "executor/comm/transport.h"
 #include "executor/device/device.h"
 #include "executor/job/train_options.h"
 #include "executor/sync/averager.h"
 #include "executor/sync/membership.h"
+#include "net/transport/transport.h"
 #include "ps/coordinator/group_client.h"
 
 namespace hetu {

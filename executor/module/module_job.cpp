@@ -5,12 +5,12 @@
 #include <utility>
 
 #include "base/error.h"
-#include "executor/comm/gather.h"
-#include "executor/comm/tag_kinds.h"
 #include "executor/compile/row.h"
 #include "executor/job/run_trace.h"
 #include "executor/job/train_plan.h"
 #include "executor/sync/ways.h"
+#include "net/transport/gather.h"
+#include "net/transport/tag_kinds.h"
 #include "pipeline/ir/run_length.h"
 #include "pipeline/lower/lower.h"
 #include "pipeline/simulate/simulate.h"

@@ -6,12 +6,12 @@
 #include <string>
 #include <vector>
 
-#include "executor/comm/collective.h"
-#include "executor/comm/transport.h"
 #include "executor/loop/interpreter.h"
 #include "executor/loop/trace_recorder.h"
 #include "executor/module/module_stages.h"
 #include "executor/sync/weight_sync.h"
+#include "net/transport/collective.h"
+#include "net/transport/transport.h"
 #include "pipeline/ir/schedule.h"
 
 namespace hetu {

@@ -6,8 +6,8 @@
 #include <utility>
 
 #include "base/error.h"
-#include "executor/comm/tag_kinds.h"
 #include "executor/compile/row.h"
+#include "net/transport/tag_kinds.h"
 
 namespace hetu {
 namespace {

@@ -11,9 +11,9 @@
 #include <tuple>
 #include <vector>
 
-#include "executor/comm/collective.h"
-#include "executor/comm/transport.h"
 #include "executor/stage/stages.h"
+#include "net/transport/collective.h"
+#include "net/transport/transport.h"
 #include "pipeline/ir/schedule.h"
 
 namespace hetu {

@@ -10,9 +10,9 @@
 #include "base/checksum.h"
 #include "base/error.h"
 #include "base/text_file.h"
-#include "executor/comm/inproc.h"
 #include "graph/op_def.h"
 #include "graph/passes/dead.h"
+#include "net/transport/inproc.h"
 #include "ops/registry.h"
 
 namespace hetu {

@@ -6,9 +6,9 @@
 #include <string>
 #include <vector>
 
-#include "executor/comm/transport.h"
 #include "executor/state/checkpoint.h"
 #include "graph/graph.h"
+#include "net/transport/transport.h"
 
 namespace hetu {
 

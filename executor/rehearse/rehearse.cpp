@@ -10,12 +10,12 @@
 #include <thread>
 
 #include "base/error.h"
-#include "executor/comm/collective.h"
-#include "executor/comm/inproc.h"
-#include "executor/comm/tag_kinds.h"
 #include "executor/compile/segments.h"
 #include "executor/rehearse/precedence.h"
 #include "executor/sync/ways.h"
+#include "net/transport/collective.h"
+#include "net/transport/inproc.h"
+#include "net/transport/tag_kinds.h"
 #include "pipeline/ir/run_length.h"
 #include "pipeline/simulate/simulate_groups.h"
 #include "ps/client/local_servers.h"

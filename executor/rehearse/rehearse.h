@@ -5,9 +5,9 @@
 #include <string>
 #include <vector>
 
-#include "executor/comm/transport.h"
 #include "executor/rehearse/rehearse_groups.h"
 #include "executor/rehearse/timed_stages.h"
+#include "net/transport/transport.h"
 #include "pipeline/simulate/simulate.h"
 #include "ps/client/parameter_client.h"
 

@@ -7,11 +7,11 @@
 #include <utility>
 #include <vector>
 
-#include "executor/comm/collective.h"
-#include "executor/comm/transport.h"
 #include "executor/compile/row.h"
 #include "executor/device/device.h"
 #include "executor/stage/stages.h"
+#include "net/transport/collective.h"
+#include "net/transport/transport.h"
 #include "pipeline/cost/cost.h"
 #include "pipeline/cost/stragglers.h"
 #include "pipeline/cost/timing.h"

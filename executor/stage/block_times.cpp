@@ -6,8 +6,8 @@
 
 #include "base/error.h"
 #include "base/text_file.h"
-#include "executor/comm/transport.h"
 #include "executor/compile/stage_nodes.h"
+#include "net/transport/transport.h"
 #include "ops/registry.h"
 #include "pipeline/cost/averages.h"
 

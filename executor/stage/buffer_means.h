@@ -3,10 +3,10 @@
 #pragma once
 #include <vector>
 
-#include "executor/comm/collective.h"
 #include "executor/compile/segments.h"
 #include "executor/stage/stage.h"
 #include "executor/stage/stages_options.h"
+#include "net/transport/collective.h"
 
 namespace hetu {
 

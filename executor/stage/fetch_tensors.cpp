@@ -6,8 +6,8 @@
 #include <utility>
 
 #include "base/error.h"
-#include "executor/comm/collective.h"
-#include "executor/comm/tag_kinds.h"
+#include "net/transport/collective.h"
+#include "net/transport/tag_kinds.h"
 
 namespace hetu {
 namespace {

@@ -6,9 +6,9 @@
 #include <memory>
 #include <vector>
 
-#include "executor/comm/transport.h"
 #include "executor/stage/stage.h"
 #include "executor/stage/stages_options.h"
+#include "net/transport/transport.h"
 
 namespace hetu {
 

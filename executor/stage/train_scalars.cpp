@@ -5,9 +5,9 @@
 #include <utility>
 
 #include "base/error.h"
-#include "executor/comm/tag_kinds.h"
 #include "executor/stage/stage_sweep.h"
 #include "executor/stage/train_stages.h"
+#include "net/transport/tag_kinds.h"
 
 namespace hetu {
 

@@ -3,8 +3,8 @@
 #include <algorithm>
 
 #include "base/error.h"
-#include "executor/comm/tag_kinds.h"
 #include "graph/passes/dead.h"
+#include "net/transport/tag_kinds.h"
 
 namespace hetu {
 

@@ -9,7 +9,6 @@
 #include <utility>
 #include <vector>
 
-#include "executor/comm/transport.h"
 #include "executor/compile/plan.h"
 #include "executor/compile/row_needs.h"
 #include "executor/stage/buffer_means.h"
@@ -26,6 +25,7 @@
 #include "executor/stage/stages_options.h"
 #include "executor/stage/step_undo.h"
 #include "executor/state/state_tensor.h"
+#include "net/transport/transport.h"
 
 namespace hetu {
 

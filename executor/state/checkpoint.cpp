@@ -18,11 +18,11 @@
 #include "base/log.h"
 #include "base/natural_order.h"
 #include "base/text_file.h"
-#include "executor/comm/gather.h"
-#include "executor/comm/tag_kinds.h"
 #include "executor/state/checkpoint_pieces.h"
 #include "executor/state/folder_lock.h"
 #include "executor/state/safetensors.h"
+#include "net/transport/gather.h"
+#include "net/transport/tag_kinds.h"
 
 namespace hetu {
 namespace {

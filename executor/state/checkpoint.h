@@ -13,9 +13,9 @@
 #include <vector>
 
 #include "base/dtype.h"
-#include "executor/comm/transport.h"
 #include "executor/state/safetensors.h"
 #include "executor/state/state_tensor.h"
+#include "net/transport/transport.h"
 
 namespace hetu {
 

@@ -5,8 +5,8 @@
 
 #include "base/error.h"
 #include "base/text_file.h"
-#include "executor/comm/gather.h"
-#include "executor/comm/tag_kinds.h"
+#include "net/transport/gather.h"
+#include "net/transport/tag_kinds.h"
 
 namespace hetu {
 namespace {

@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
-#include "executor/comm/transport.h"
 #include "executor/state/state_tensor.h"
+#include "net/transport/transport.h"
 
 namespace hetu {
 

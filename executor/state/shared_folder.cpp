@@ -8,8 +8,8 @@
 #include <filesystem>
 
 #include "base/error.h"
-#include "executor/comm/gather.h"
-#include "executor/comm/tag_kinds.h"
+#include "net/transport/gather.h"
+#include "net/transport/tag_kinds.h"
 
 namespace hetu {
 namespace {

@@ -4,8 +4,8 @@
 #include <memory>
 #include <string>
 
-#include "executor/comm/transport.h"
 #include "executor/state/folder_lock.h"
+#include "net/transport/transport.h"
 
 namespace hetu {
 

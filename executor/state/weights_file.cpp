@@ -14,9 +14,9 @@
 
 #include "base/bfloat16.h"
 #include "base/error.h"
-#include "executor/comm/inproc.h"
 #include "executor/state/checkpoint.h"
 #include "executor/state/weight_shards.h"
+#include "net/transport/inproc.h"
 
 namespace hetu {
 namespace {

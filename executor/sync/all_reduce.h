@@ -8,11 +8,11 @@
 #include <optional>
 #include <vector>
 
-#include "executor/comm/collective.h"
 #include "executor/direct/direct_links.h"
 #include "executor/stage/stages.h"
 #include "executor/sync/row_sum.h"
 #include "executor/sync/weight_sync.h"
+#include "net/transport/collective.h"
 
 namespace hetu {
 

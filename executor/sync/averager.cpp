@@ -5,8 +5,8 @@
 #include <utility>
 
 #include "base/error.h"
-#include "executor/comm/tag_kinds.h"
 #include "executor/device/threads.h"
+#include "net/transport/tag_kinds.h"
 #include "ops/tensor_kernels.h"
 
 namespace hetu {

@@ -13,10 +13,10 @@
 #include <thread>
 #include <vector>
 
-#include "executor/comm/collective.h"
 #include "executor/device/device.h"
 #include "executor/direct/direct_means.h"
 #include "executor/sync/membership.h"
+#include "net/transport/collective.h"
 #include "ps/coordinator/group_client.h"
 
 namespace hetu {

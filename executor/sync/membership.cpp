@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "base/error.h"
-#include "executor/comm/tag_kinds.h"
+#include "net/transport/tag_kinds.h"
 
 namespace hetu {
 namespace {

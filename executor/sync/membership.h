@@ -9,8 +9,8 @@
 #include <string>
 #include <vector>
 
-#include "executor/comm/collective.h"
-#include "executor/comm/zmq.h"
+#include "net/transport/collective.h"
+#include "net/transport/zmq.h"
 #include "ps/coordinator/group_client.h"
 
 namespace hetu {

@@ -6,8 +6,8 @@
 #include <memory>
 #include <vector>
 
-#include "executor/comm/collective.h"
 #include "executor/stage/stages.h"
+#include "net/transport/collective.h"
 
 namespace hetu {
 

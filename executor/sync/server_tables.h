@@ -11,11 +11,11 @@
 #include <string>
 #include <vector>
 
-#include "executor/comm/collective.h"
 #include "executor/compile/served_tables.h"
 #include "executor/stage/stages.h"
 #include "executor/state/state_tensor.h"
 #include "graph/graph.h"
+#include "net/transport/collective.h"
 #include "ps/client/parameter_client.h"
 #include "ps/client/row_cache.h"
 

@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "base/error.h"
-#include "executor/comm/tag_kinds.h"
+#include "net/transport/tag_kinds.h"
 #include "ops/tensor_kernels.h"
 
 namespace hetu {

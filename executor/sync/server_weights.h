@@ -6,10 +6,10 @@
 #include <string>
 #include <vector>
 
-#include "executor/comm/collective.h"
 #include "executor/compile/segments.h"
 #include "executor/stage/stages.h"
 #include "executor/sync/weight_sync.h"
+#include "net/transport/collective.h"
 #include "ps/client/parameter_client.h"
 
 namespace hetu {

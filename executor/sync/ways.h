@@ -4,12 +4,12 @@
 #include <memory>
 #include <vector>
 
-#include "executor/comm/collective.h"
 #include "executor/stage/stages.h"
 #include "executor/sync/all_reduce.h"
 #include "executor/sync/averager.h"
 #include "executor/sync/server_weights.h"
 #include "executor/sync/weight_sync.h"
+#include "net/transport/collective.h"
 #include "pipeline/ir/schedule.h"
 
 namespace hetu {

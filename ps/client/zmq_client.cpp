@@ -11,11 +11,11 @@
 #include <zmq.hpp>
 
 #include "base/machine_cores.h"
-#include "config/curve/sockets.h"
+#include "net/keys/sockets.h"
+#include "net/wire/address.h"
+#include "net/wire/frames.h"
 #include "ps/client/client_state.h"
 #include "ps/client/zmq_connection.h"
-#include "ps/wire/address.h"
-#include "ps/wire/frames.h"
 
 namespace hetu::ps {
 

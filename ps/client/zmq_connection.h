@@ -6,9 +6,9 @@
 #include <vector>
 #include <zmq.hpp>
 
-#include "config/curve/sockets.h"
+#include "net/keys/sockets.h"
+#include "net/wire/address.h"
 #include "ps/server/messages.h"
-#include "ps/wire/address.h"
 
 namespace hetu::ps {
 

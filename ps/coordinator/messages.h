@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "base/error.h"
+#include "net/wire/bytes.h"
 #include "ps/coordinator/group_client.h"
-#include "ps/wire/bytes.h"
 
 namespace hetu::ps {
 

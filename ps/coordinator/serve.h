@@ -2,7 +2,7 @@
 #pragma once
 #include <string>
 
-#include "config/curve/keys.h"
+#include "net/keys/keys.h"
 #include "ps/coordinator/messages.h"
 
 namespace hetu::ps {

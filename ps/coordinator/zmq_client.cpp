@@ -9,10 +9,10 @@
 #include <thread>
 #include <zmq.hpp>
 
-#include "config/curve/sockets.h"
+#include "net/keys/sockets.h"
+#include "net/wire/address.h"
 #include "ps/coordinator/client_state.h"
 #include "ps/coordinator/serve.h"
-#include "ps/wire/address.h"
 
 namespace hetu::ps {
 

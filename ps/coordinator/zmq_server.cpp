@@ -8,11 +8,11 @@
 #include <zmq.hpp>
 
 #include "base/log.h"
-#include "config/curve/sockets.h"
+#include "net/keys/sockets.h"
+#include "net/wire/control_lines.h"
+#include "net/wire/peers.h"
 #include "ps/coordinator/coordinator.h"
 #include "ps/coordinator/serve.h"
-#include "ps/wire/control_lines.h"
-#include "ps/wire/peers.h"
 
 namespace hetu::ps {
 

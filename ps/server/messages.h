@@ -8,10 +8,10 @@
 #include <string>
 #include <variant>
 
+#include "net/wire/bytes.h"
 #include "ps/server/rows.h"
 #include "ps/server/split.h"
 #include "ps/server/update_rule.h"
-#include "ps/wire/bytes.h"
 
 namespace hetu::ps::server {
 

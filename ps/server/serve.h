@@ -2,8 +2,8 @@
 #pragma once
 #include <string>
 
+#include "net/wire/bytes.h"
 #include "ps/server/store_options.h"
-#include "ps/wire/bytes.h"
 
 namespace hetu::ps {
 

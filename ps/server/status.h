@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "ps/wire/bytes.h"
+#include "net/wire/bytes.h"
 
 namespace hetu::ps::server {
 

@@ -9,13 +9,13 @@
 #include "base/error.h"
 #include "base/machine_cores.h"
 #include "base/machine_memory.h"
-#include "config/curve/sockets.h"
+#include "net/keys/sockets.h"
+#include "net/wire/control_lines.h"
+#include "net/wire/frames.h"
+#include "net/wire/peers.h"
 #include "ps/server/log.h"
 #include "ps/server/serve.h"
 #include "ps/server/store.h"
-#include "ps/wire/control_lines.h"
-#include "ps/wire/frames.h"
-#include "ps/wire/peers.h"
 
 namespace hetu::ps {
 

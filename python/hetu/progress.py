@@ -4,7 +4,7 @@ A script makes one Reporter, in the worker that knows the loss. Under heturun th
 without it the script's own process draws. Records are JSON objects, one per line:
 {"step", "total", "loss", "samples_per_s", "tokens_per_s", "extra": {name: value}}, {"pid"} first, {"closed"} last. A worker
 that trains sends {"pid", "training": "saves" or "unsaved"} and in the end {"training": "over"}: what Ctrl-C would do.
-Every worker says {"mpi": "starts"} before Open MPI does, and {"mpi": "runs"} (executor/comm/mpi.cpp); {"last_words": true}
+Every worker says {"mpi": "starts"} before Open MPI does, and {"mpi": "runs"} (net/transport/mpi.cpp); {"last_words": true}
 before the line on standard error that it ends with.
 """
 import collections

@@ -3,8 +3,8 @@
 #include <nanobind/stl/unique_ptr.h>
 
 #include "base/machine_cores.h"
-#include "executor/comm/inproc.h"
 #include "executor/job/links.h"
+#include "net/transport/inproc.h"
 #include "python/src/bindings.h"
 
 namespace nb = nanobind;

@@ -7,10 +7,10 @@
 #include <nanobind/stl/vector.h>
 
 #include "base/error.h"
-#include "executor/comm/collective.h"
-#include "executor/comm/tag_kinds.h"
 #include "executor/module/module_average.h"
 #include "executor/module/module_job.h"
+#include "net/transport/collective.h"
+#include "net/transport/tag_kinds.h"
 #include "pipeline/cost/partition.h"
 #include "python/src/bindings.h"
 #include "python/src/settings.h"

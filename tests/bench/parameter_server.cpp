@@ -15,7 +15,7 @@
 #include <thread>
 #include <zmq.hpp>
 
-#include "config/curve/sockets.h"
+#include "net/keys/sockets.h"
 #include "ps/server/store.h"
 #include "tests/ps/server/logged_store.h"
 #include "tests/ps/server/served_parameters.h"

@@ -8,9 +8,9 @@
 #include <map>
 
 #include "base/error.h"
-#include "executor/comm/inproc.h"
 #include "executor/job/compare_single.h"
 #include "executor/job/trainer.h"
+#include "net/transport/inproc.h"
 #include "tests/executor/conv_model.h"
 #include "tests/executor/test_options.h"
 #include "tests/executor/worker_threads.h"

@@ -20,10 +20,10 @@
 
 #include "base/checksum.h"
 #include "base/error.h"
-#include "executor/comm/inproc.h"
 #include "executor/state/copy_behind.h"
 #include "executor/state/folder_lock.h"
 #include "executor/state/safetensors.h"
+#include "net/transport/inproc.h"
 #include "tests/executor/worker_threads.h"
 
 // Stands in for a file system that can't exchange two folders, as NFS.

@@ -6,9 +6,9 @@
 #include <random>
 
 #include "base/error.h"
-#include "executor/comm/collective.h"
 #include "executor/direct/direct_links.h"
 #include "executor/job/gpu_messages.h"
+#include "net/transport/collective.h"
 #include "tests/executor/fake_nccl.h"
 #include "tests/executor/worker_threads.h"
 

@@ -12,9 +12,9 @@
 #include <thread>
 
 #include "base/error.h"
-#include "executor/comm/inproc.h"
 #include "executor/job/make_plan.h"
 #include "executor/job/trainer.h"
+#include "net/transport/inproc.h"
 #include "ops/registry.h"
 #include "pipeline/generate/generate.h"
 #include "tests/executor/small_model.h"

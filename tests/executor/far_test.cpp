@@ -13,11 +13,11 @@
 #include <thread>
 
 #include "base/trace.h"
-#include "executor/comm/inproc.h"
 #include "executor/compile/plan.h"
 #include "executor/device/device.h"
 #include "executor/stage/stage.h"
 #include "graph/builder.h"
+#include "net/transport/inproc.h"
 #include "ops/registry.h"
 #include "tests/executor/train_together.h"
 #include "tests/temporary_folder.h"

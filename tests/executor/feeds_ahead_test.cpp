@@ -12,9 +12,9 @@
 
 #include "datasets/loader.h"
 #include "datasets/source.h"
-#include "executor/comm/inproc.h"
 #include "executor/job/executor.h"
 #include "executor/job/make_plan.h"
+#include "net/transport/inproc.h"
 #include "tests/executor/train_together.h"
 
 namespace hetu {

@@ -11,8 +11,8 @@
 #include <thread>
 
 #include "base/error.h"
-#include "executor/comm/inproc.h"
 #include "executor/sync/all_reduce.h"
+#include "net/transport/inproc.h"
 #include "pipeline/generate/generate.h"
 #include "pipeline/lower/lower.h"
 #include "tests/executor/worker_threads.h"

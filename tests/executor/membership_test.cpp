@@ -5,8 +5,8 @@
 #include <gtest/gtest.h>
 
 #include "base/error.h"
-#include "config/curve/keys.h"
-#include "executor/comm/tag_kinds.h"
+#include "net/keys/keys.h"
+#include "net/transport/tag_kinds.h"
 #include "ps/coordinator/local_coordinator.h"
 
 namespace hetu {

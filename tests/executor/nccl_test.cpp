@@ -12,7 +12,7 @@
 #include <thread>
 
 #include "base/error.h"
-#include "executor/comm/inproc.h"
+#include "net/transport/inproc.h"
 #include "tests/executor/fake_nccl.h"
 
 namespace hetu::comm {

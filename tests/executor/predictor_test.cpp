@@ -10,9 +10,9 @@
 #include <random>
 
 #include "base/error.h"
-#include "executor/comm/inproc.h"
 #include "executor/job/trainer.h"
 #include "executor/predict/saved_model.h"
+#include "net/transport/inproc.h"
 #include "tests/executor/conv_model.h"
 #include "tests/executor/small_model.h"
 #include "tests/executor/test_options.h"

@@ -13,8 +13,8 @@
 #include <string>
 #include <vector>
 
-#include "executor/comm/inproc.h"
 #include "executor/job/trainer.h"
+#include "net/transport/inproc.h"
 #include "pipeline/generate/generate.h"
 #include "pipeline/lower/lower.h"
 #include "pipeline/verify/verify.h"

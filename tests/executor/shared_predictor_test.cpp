@@ -13,10 +13,10 @@
 #include <thread>
 
 #include "base/error.h"
-#include "executor/comm/inproc.h"
 #include "executor/job/trainer.h"
 #include "executor/predict/predictor.h"
 #include "executor/predict/saved_model.h"
+#include "net/transport/inproc.h"
 #include "tests/executor/small_model.h"
 #include "tests/executor/test_options.h"
 #include "tests/temporary_folder.h"

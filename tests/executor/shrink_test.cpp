@@ -15,8 +15,8 @@
 
 #include "base/error.h"
 #include "base/machine_memory.h"
-#include "executor/comm/inproc.h"
 #include "executor/job/trainer.h"
+#include "net/transport/inproc.h"
 #include "ps/coordinator/local_coordinator.h"
 #include "ps/coordinator/serve.h"
 #include "tests/executor/small_model.h"

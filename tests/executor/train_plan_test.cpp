@@ -6,11 +6,11 @@
 #include <omp.h>
 
 #include "base/error.h"
-#include "executor/comm/inproc.h"
 #include "executor/job/make_plan.h"
 #include "executor/job/trainer.h"
 #include "graph/passes/fuse_bias_grad.h"
 #include "graph/passes/mixed_precision.h"
+#include "net/transport/inproc.h"
 #include "ops/registry.h"
 #include "pipeline/generate/generate.h"
 #include "pipeline/ir/run_length.h"

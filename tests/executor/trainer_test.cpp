@@ -7,7 +7,7 @@
 #include <algorithm>
 
 #include "base/error.h"
-#include "executor/comm/inproc.h"
+#include "net/transport/inproc.h"
 #include "pipeline/generate/generate.h"
 #include "tests/executor/small_model.h"
 #include "tests/executor/test_options.h"

@@ -10,8 +10,8 @@
 #include <stdexcept>
 
 #include "base/error.h"
-#include "executor/comm/inproc.h"
 #include "executor/job/trainer.h"
+#include "net/transport/inproc.h"
 #include "tests/executor/conv_model.h"
 #include "tests/executor/small_model.h"
 #include "tests/executor/test_options.h"

@@ -11,10 +11,10 @@
 #include <tuple>
 
 #include "base/error.h"
-#include "executor/comm/inproc.h"
 #include "executor/state/checkpoint.h"
 #include "executor/state/checkpoint_report.h"
 #include "executor/state/safetensors.h"
+#include "net/transport/inproc.h"
 
 namespace hetu {
 namespace {

@@ -7,7 +7,7 @@
 #include <thread>
 #include <vector>
 
-#include "executor/comm/inproc.h"
+#include "net/transport/inproc.h"
 
 namespace hetu {
 

@@ -16,10 +16,10 @@
 
 #include "base/error.h"
 #include "config/env.h"
-#include "executor/comm/collective.h"
-#include "executor/comm/connect.h"
 #include "executor/job/links.h"
-#include "tests/executor/random_messages.h"
+#include "net/transport/collective.h"
+#include "net/transport/connect.h"
+#include "tests/net/random_messages.h"
 
 namespace hetu::comm {
 namespace {

@@ -6,7 +6,7 @@
 #include <string>
 #include <thread>
 
-#include "executor/comm/connect.h"
+#include "net/transport/connect.h"
 #include "tests/ranks/jobs.h"
 
 namespace hetu {

@@ -2,7 +2,7 @@
 
 The Executor that the script holds is worker 0. The others are copies of it, each in a thread of its own, and do with it what
 all workers of a job do together; of their steps and hooks the script sees nothing. Messages stay in the process
-(executor/comm/inproc.h), and so do all bits: a job of threads trains to the same weights as one of processes.
+(net/transport/inproc.h), and so do all bits: a job of threads trains to the same weights as one of processes.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 Each worker has a Pipeline of its own, made from a copy of the model, as each process under heturun has. The first one, the
 chief, has the model that the script holds. The modules that compute a stage share their attributes with the script's modules
 of this stage: what the script sets or reads there is what the worker has. Messages stay in the process
-(executor/comm/inproc.h). PyTorch has one random generator per process, which each forward seeds. So threads compute one
+(net/transport/inproc.h). PyTorch has one random generator per process, which each forward seeds. So threads compute one
 instruction at a time: a plan's overlap is not seen, and its results are those of processes, bit for bit.
 """
 

@@ -14,7 +14,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
-#include "config/curve/sockets.h"
+#include "net/keys/sockets.h"
 #include "ps/coordinator/coordinator.h"
 #include "tests/ps/coordinator/served.h"
 

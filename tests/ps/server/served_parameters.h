@@ -15,11 +15,11 @@
 #include <zmq.hpp>
 
 #include "base/error.h"
-#include "config/curve/keys.h"
-#include "config/curve/sockets.h"
+#include "net/keys/keys.h"
+#include "net/keys/sockets.h"
+#include "net/wire/address.h"
 #include "ps/client/parameter_client.h"
 #include "ps/server/serve.h"
-#include "ps/wire/address.h"
 #include "tests/ps/listen_on.h"
 #include "tests/ps/resident.h"
 

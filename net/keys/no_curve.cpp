@@ -1,0 +1,13 @@
+// For builds without ZeroMQ: what keys.h has.
+#include "base/error.h"
+#include "net/keys/keys.h"
+
+namespace hetu::curve {
+
+KeyPair make_key_pair() {
+  fail(Code::Unsupported,
+       "this build has no ZeroMQ, whose sockets take these keys; install ZeroMQ and configure with "
+       "-DHETU_ZMQ=ON");
+}
+
+}  // namespace hetu::curve

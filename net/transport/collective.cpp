@@ -1,0 +1,417 @@
+#include "net/transport/collective.h"
+
+#include <algorithm>
+#include <cstring>
+#include <map>
+#include <numeric>
+#include <string>
+#include <thread>
+
+#include "base/bfloat16.h"
+#include "base/error.h"
+
+namespace hetu::comm {
+namespace {
+
+using RequestPtr = std::unique_ptr<Request>;
+
+// In any order, which is that of the additions.
+void check_order(const Transport& transport, Group order) {
+  std::sort(order.begin(), order.end());
+  check_group(transport, order);
+}
+
+void check_dtype(DType dtype) {
+  if (dtype != DType::Float32 && dtype != DType::Float64)
+    fail(Code::Unsupported, "sums over workers are of float32 or float64, got {}",
+         dtype_name(dtype));
+}
+
+template <class From, class To>
+void convert(const std::byte* from, std::byte* to, std::int64_t count) {
+  const From* x = reinterpret_cast<const From*>(from);
+  To* y = reinterpret_cast<To*>(to);
+  for (std::int64_t i = 0; i < count; ++i) y[i] = static_cast<To>(x[i]);
+}
+
+// data[i] = pieces[0][i] + pieces[1][i] + ..., in that order; `own` is the piece that lies as T,
+// the others lie as they came. Blocks keep the running sum in the cache.
+template <class T, class Came>
+void add_pieces(const std::vector<const std::byte*>& pieces, std::size_t own, std::byte* data,
+                std::int64_t count) {
+  constexpr std::int64_t kBlock = 2048;
+  T sum[kBlock];
+  const auto each = [&](std::size_t p, std::int64_t at, std::int64_t n, const auto& take) {
+    if (p == own) {
+      const T* piece = reinterpret_cast<const T*>(pieces[p]) + at;
+      for (std::int64_t i = 0; i < n; ++i) take(sum[i], piece[i]);
+    } else {
+      const Came* piece = reinterpret_cast<const Came*>(pieces[p]) + at;
+      for (std::int64_t i = 0; i < n; ++i) take(sum[i], static_cast<T>(piece[i]));
+    }
+  };
+  for (std::int64_t at = 0; at < count; at += kBlock) {
+    const std::int64_t n = std::min(kBlock, count - at);
+    each(0, at, n, [](T& to, T x) { to = x; });
+    for (std::size_t p = 1; p < pieces.size(); ++p) each(p, at, n, [](T& to, T x) { to += x; });
+    std::copy_n(sum, n, reinterpret_cast<T*>(data) + at);
+  }
+}
+
+}  // namespace
+
+void check_group(const Transport& transport, const Group& group) {
+  bool ascending = !group.empty();
+  for (std::size_t i = 1; i < group.size(); ++i) ascending &= group[i - 1] < group[i];
+  require(ascending, "a group lists its workers in ascending order, each once; got [{}]",
+          fmt::join(group, ", "));
+  require(std::binary_search(group.begin(), group.end(), transport.worker()),
+          "worker {} is not in the group [{}]", transport.worker(), fmt::join(group, ", "));
+}
+
+Group everyone(const Transport& transport) {
+  Group all(transport.workers());
+  std::iota(all.begin(), all.end(), 0);
+  return all;
+}
+
+// As even as can be.
+std::vector<Slice> even_slices(std::int64_t count, std::size_t members) {
+  const auto n = static_cast<std::int64_t>(members);
+  std::vector<Slice> slices;
+  for (std::int64_t m = 0; m < n; ++m)
+    slices.push_back({count * m / n, count * (m + 1) / n - count * m / n});
+  return slices;
+}
+
+// Member j owns slice j of the data. Every member sends each owner its piece (phase 0); the owner
+// adds the pieces in member order and, unless it is a reduce-scatter, sends the sum to all (phase
+// 1). Where they travel rounded, a copy of the data in two bytes an element is what is sent and
+// received.
+class Sum {
+ public:
+  struct How {
+    bool rounds = false;    // pieces and sums travel in two bytes an element
+    bool scatters = false;  // nobody gets the sums of another member's slice
+  };
+
+  Sum(Transport& transport, const Group& group, DType dtype, void* data, std::vector<Slice> slices,
+      How how)
+      : transport_(transport),
+        group_(group),
+        dtype_(dtype),
+        rounds_(how.rounds),
+        scatters_(how.scatters),
+        size_(dtype_bytes(dtype)),
+        wire_size_(how.rounds ? dtype_bytes(DType::BFloat16) : size_),
+        data_(static_cast<std::byte*>(data)),
+        slices_(std::move(slices)),
+        peers_(group.size()) {
+    me_ = std::find(group.begin(), group.end(), transport.worker()) - group.begin();
+    for (const Slice& slice : slices_) count_ += slice.count;
+    finished_ = group.size() == 1 || count_ == 0;
+    if (finished_) finished_ns_ = now_ns();
+  }
+
+  bool finished() const { return finished_; }
+  std::int64_t finished_ns() const { return finished_ns_; }
+
+  // Scratch: one copy of the own slice per other member; behind them, the rounded copy.
+  std::size_t scratch_bytes() const {
+    return pieces_bytes() + (rounds_ ? static_cast<std::size_t>(count_ * wire_size_) : 0);
+  }
+
+  void start(std::vector<std::byte> scratch, Tag tag, Signal* signal) {
+    scratch_ = std::move(scratch);
+    tag_ = tag;
+    signal_ = signal;
+    for (std::size_t p = 0; p < group_.size(); ++p) {
+      if (p == me_) continue;
+      if (rounds_) convert<float, BFloat16>(slice(p), sent_slice(p), slice_count(p));
+      if (slice_bytes(me_) > 0)
+        peers_[p].piece_in = transport_.recv(group_[p], tag, piece_of(p), slice_bytes(me_), signal);
+      if (slice_bytes(p) > 0)
+        peers_[p].piece_out =
+            transport_.send(group_[p], tag, sent_slice(p), slice_bytes(p), signal);
+    }
+  }
+
+  // Goes as far as the messages that are here allow.
+  void advance() {
+    if (!added_ && all_done(&Peer::piece_in)) add_own_slice();
+    for (std::size_t p = 0; p < group_.size() && !scatters_; ++p) {
+      Peer& peer = peers_[p];
+      // The result lands where the piece was sent from: not before that send is done.
+      if (p == me_ || slice_bytes(p) == 0 || peer.sum_in || !peer.piece_out->done()) continue;
+      peer.sum_in =
+          transport_.recv(group_[p], second_phase(tag_), sent_slice(p), slice_bytes(p), signal_);
+    }
+    if (added_ && all_done(&Peer::piece_out) && (scatters_ || all_here(&Peer::sum_in)) &&
+        all_done(&Peer::sum_in) && all_done(&Peer::sum_out)) {
+      for (std::size_t p = 0; rounds_ && p < group_.size(); ++p)
+        if (p != me_) convert<BFloat16, float>(sent_slice(p), slice(p), slice_count(p));
+      finished_ = true;
+      finished_ns_ = now_ns();
+    }
+  }
+
+  // A request that failed, or, without one, the first that is missing; null if none.
+  Request* pending() const {
+    for (const Peer& peer : peers_) {
+      for (const RequestPtr* r : {&peer.piece_in, &peer.sum_in, &peer.piece_out, &peer.sum_out})
+        if (*r && !(*r)->done()) return r->get();
+    }
+    return nullptr;
+  }
+  void check(What what) const {
+    if (!abandoned_.empty()) fail(Code::Comm, "{}: {}", what.text(), abandoned_);
+    for (const Peer& peer : peers_) {
+      for (const RequestPtr* r : {&peer.piece_in, &peer.sum_in, &peer.piece_out, &peer.sum_out})
+        if (*r) transport_.check(**r, what);
+    }
+  }
+  // One of its members is dead.
+  void abandon(std::string why) { abandoned_ = std::move(why); }
+  const Group& group() const { return group_; }
+
+  bool failed() const {
+    if (!abandoned_.empty()) return true;
+    for (const Peer& peer : peers_) {
+      for (const RequestPtr* r : {&peer.piece_in, &peer.sum_in, &peer.piece_out, &peer.sum_out}) {
+        if (*r && (*r)->failed()) return true;
+      }
+    }
+    return false;
+  }
+  std::vector<std::byte> take_scratch() { return std::move(scratch_); }
+
+ private:
+  struct Peer {
+    RequestPtr piece_out, piece_in, sum_out, sum_in;
+  };
+
+  std::byte* slice(std::size_t member) const { return data_ + slices_[member].begin * size_; }
+  std::int64_t slice_count(std::size_t member) const { return slices_[member].count; }
+  // As it travels.
+  std::size_t slice_bytes(std::size_t member) const {
+    return static_cast<std::size_t>(slice_count(member) * wire_size_);
+  }
+  // On a line of its own: sums of any length come before it.
+  std::size_t pieces_bytes() const {
+    return (slice_bytes(me_) * (group_.size() - 1) + 63) / 64 * 64;
+  }
+  std::byte* sent_slice(std::size_t member) {
+    if (!rounds_) return slice(member);
+    return scratch_.data() + pieces_bytes() + slices_[member].begin * wire_size_;
+  }
+  std::byte* piece_of(std::size_t member) {
+    return scratch_.data() + slice_bytes(me_) * (member < me_ ? member : member - 1);
+  }
+  bool all_done(RequestPtr Peer::*which) const {
+    return std::all_of(peers_.begin(), peers_.end(),
+                       [&](const Peer& p) { return !(p.*which) || (p.*which)->done(); });
+  }
+  bool all_here(RequestPtr Peer::*which) const {
+    for (std::size_t p = 0; p < peers_.size(); ++p) {
+      if (p != me_ && slice_bytes(p) > 0 && !(peers_[p].*which)) return false;
+    }
+    return true;
+  }
+
+  void add_own_slice() {
+    added_ = true;
+    const std::int64_t count = slice_count(me_);
+    if (count == 0) return;
+    std::vector<const std::byte*> pieces;
+    for (std::size_t p = 0; p < group_.size(); ++p) {
+      pieces.push_back(p == me_ ? slice(me_) : piece_of(p));
+    }
+    if (rounds_) {
+      add_pieces<float, BFloat16>(pieces, me_, slice(me_), count);
+      convert<float, BFloat16>(slice(me_), sent_slice(me_), count);
+      convert<BFloat16, float>(sent_slice(me_), slice(me_), count);
+    } else if (dtype_ == DType::Float64) {
+      add_pieces<double, double>(pieces, me_, slice(me_), count);
+    } else {
+      add_pieces<float, float>(pieces, me_, slice(me_), count);
+    }
+    if (scatters_) return;
+    for (std::size_t p = 0; p < group_.size(); ++p) {
+      if (p == me_) continue;
+      peers_[p].sum_out = transport_.send(group_[p], second_phase(tag_), sent_slice(me_),
+                                          slice_bytes(me_), signal_);
+    }
+  }
+
+  Transport& transport_;
+  Group group_;
+  DType dtype_;
+  bool rounds_, scatters_;
+  std::int64_t size_, wire_size_;  // of an element here, and of one that travels
+  std::byte* data_;
+  std::vector<Slice> slices_;  // by member
+  std::int64_t count_ = 0;     // of all slices
+  std::size_t me_ = 0;
+  std::vector<std::byte> scratch_;  // before peers_: their receives point into it
+  std::vector<Peer> peers_;
+  Tag tag_ = 0;
+  Signal* signal_ = nullptr;
+  std::string abandoned_;
+  bool added_ = false;
+  bool finished_ = false;
+  std::int64_t finished_ns_ = 0;
+};
+
+struct Reducer::Impl {
+  explicit Impl(Transport& t) : transport(t) {}
+
+  Transport& transport;
+  Signal signal;      // every completion of a piece, every new sum, and the end
+  bool stop = false;  // guarded by signal.mutex
+  std::mutex mutex;   // guards the sums and what follows
+  std::condition_variable finished;
+  bool given_up = false;            // guarded by mutex
+  std::map<int, std::string> lost;  // dead workers, and why
+  std::vector<std::shared_ptr<Sum>> active;
+  std::vector<std::vector<std::byte>> spare;  // scratch of earlier sums, used again
+  std::thread thread;
+
+  void ring(bool end) {
+    const std::lock_guard lock(signal.mutex);
+    stop |= end;
+    ++signal.count;
+    signal.changed.notify_all();
+  }
+
+  std::vector<std::byte> scratch(std::size_t bytes) {
+    std::vector<std::byte> buffer;
+    if (!spare.empty()) {
+      buffer = std::move(spare.back());
+      spare.pop_back();
+    }
+    if (buffer.size() < bytes) buffer.resize(bytes);
+    return buffer;
+  }
+
+  // Returns the pointer of a sum's owner.
+  static std::shared_ptr<Sum> start(const std::shared_ptr<Impl>& impl, std::shared_ptr<Sum> sum,
+                                    Tag tag);
+
+  void withdraw(const std::shared_ptr<Sum>& sum) {
+    const std::lock_guard lock(mutex);
+    std::erase(active, sum);
+  }
+
+  void run() {
+    for (std::uint64_t seen = 0;;) {
+      {
+        std::unique_lock lock(signal.mutex);
+        signal.changed.wait(lock, [&] { return stop || signal.count != seen; });
+        if (stop) return;
+        seen = signal.count;
+      }
+      const std::lock_guard lock(mutex);
+      bool news = false;
+      for (auto& sum : active) {
+        if (!sum->failed()) sum->advance();
+        news |= sum->finished() || sum->failed();
+        if (sum->finished()) spare.push_back(sum->take_scratch());
+      }
+      std::erase_if(active, [](const auto& sum) { return sum->finished(); });
+      if (news) finished.notify_all();
+    }
+  }
+};
+
+Reducer::Reducer(Transport& transport) : impl_(std::make_shared<Impl>(transport)) {
+  impl_->thread = std::thread([impl = impl_.get()] { impl->run(); });
+}
+
+Reducer::~Reducer() {
+  impl_->ring(true);
+  impl_->thread.join();
+  const std::lock_guard lock(impl_->mutex);
+  impl_->active.clear();
+}
+
+std::shared_ptr<Sum> Reducer::start_sum(const Group& group, DType dtype, void* data,
+                                        std::int64_t count, Tag tag, DType wire) {
+  check_order(impl_->transport, group);
+  check_dtype(dtype);
+  const bool rounds = wire == DType::BFloat16;
+  if (wire != DType::Float32 && !(rounds && dtype == DType::Float32))
+    fail(Code::Unsupported, "sums of {} over workers do not travel as {}", dtype_name(dtype),
+         dtype_name(wire));
+  return Impl::start(
+      impl_,
+      std::make_shared<Sum>(impl_->transport, group, dtype, data, even_slices(count, group.size()),
+                            Sum::How{rounds, false}),
+      tag);
+}
+
+std::shared_ptr<Sum> Reducer::start_scatter(const Group& group, DType dtype, void* data,
+                                            const std::vector<Slice>& slices, Tag tag) {
+  check_order(impl_->transport, group);
+  check_dtype(dtype);
+  require(slices.size() == group.size(), "{} slices for a group of {} workers", slices.size(),
+          group.size());
+  return Impl::start(
+      impl_,
+      std::make_shared<Sum>(impl_->transport, group, dtype, data, slices, Sum::How{false, true}),
+      tag);
+}
+
+std::shared_ptr<Sum> Reducer::Impl::start(const std::shared_ptr<Impl>& impl,
+                                          std::shared_ptr<Sum> sum, Tag tag) {
+  if (sum->finished()) return sum;
+  const Group& group = sum->group();
+  {
+    const std::lock_guard lock(impl->mutex);
+    for (const auto& [worker, why] : impl->lost) {
+      if (std::find(group.begin(), group.end(), worker) == group.end()) continue;
+      sum->abandon(why);
+      return sum;
+    }
+    sum->start(impl->scratch(sum->scratch_bytes()), tag, &impl->signal);
+    impl->active.push_back(sum);
+  }
+  impl->ring(false);
+  // An error passes its owner's wait, and then the owner of the data.
+  Sum* const raw = sum.get();
+  return {raw, [impl, own = std::move(sum)](Sum*) { impl->withdraw(own); }};
+}
+
+std::int64_t Reducer::wait(Sum& sum, What what) {
+  std::unique_lock lock(impl_->mutex);
+  const bool ended = impl_->finished.wait_for(
+      lock, std::chrono::duration<double>(impl_->transport.options().timeout_s),
+      [&] { return sum.finished() || sum.failed() || impl_->given_up; });
+  if (impl_->given_up && !sum.finished()) fail(Code::Comm, "{}: this worker gives up", what.text());
+  if (!ended) {
+    Request* missing = sum.pending();
+    HETU_ASSERT(missing != nullptr);
+    impl_->transport.timed_out(*missing, what);
+  }
+  sum.check(what);
+  return sum.finished_ns();
+}
+
+void Reducer::give_up() {
+  const std::lock_guard lock(impl_->mutex);
+  impl_->given_up = true;
+  impl_->finished.notify_all();
+}
+
+void Reducer::lose(int worker, const std::string& why) {
+  const std::lock_guard lock(impl_->mutex);
+  impl_->lost[worker] = why;
+  std::erase_if(impl_->active, [&](const auto& sum) {
+    const Group& group = sum->group();
+    if (std::find(group.begin(), group.end(), worker) == group.end()) return false;
+    sum->abandon(why);
+    return true;
+  });
+  impl_->finished.notify_all();
+}
+
+}  // namespace hetu::comm

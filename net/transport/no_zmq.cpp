@@ -1,0 +1,14 @@
+// For builds without ZeroMQ: the same function as zmq.cpp.
+#include "base/error.h"
+#include "net/transport/zmq.h"
+
+namespace hetu::comm {
+
+std::unique_ptr<Mesh> open_mesh(const MeshPlace&, const Options&) {
+  fail(Code::Unsupported,
+       "this build has no ZeroMQ, over which pipelines that may die reach each other; install "
+       "ZeroMQ "
+       "and configure with -DHETU_ZMQ=ON, or leave --on-failure at its default");
+}
+
+}  // namespace hetu::comm
