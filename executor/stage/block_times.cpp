@@ -1,3 +1,4 @@
+// Times of blocks, and costs of blocks from times, graph and sizes.
 #include "executor/stage/block_times.h"
 
 #include <algorithm>
@@ -16,13 +17,15 @@ namespace {
 
 using nlohmann::json;
 
-constexpr std::size_t kMostSamples = 4096;  // of a block and phase; enough for their mean
+constexpr std::size_t kMostSamples = 4096;  // per block and phase; enough for a typical value
 
 const char* phase_name(Phase phase) {
   constexpr const char* kNames[] = {"count", "forward", "input_grad", "weight_grad"};
   return kNames[static_cast<int>(phase)];
 }
 
+// Returns the operations of a node for one sample. Nodes without a formula count one per output
+// element.
 double flops(const Graph& graph, const Node& node) {
   if (op_set().has(node.op)) {
     const OpDef& def = op_set().find(node.op);
@@ -60,7 +63,7 @@ Samples read_samples(const std::vector<std::string>& measured) {
   return samples;
 }
 
-// In ms; 0 where the block has none.
+// Returns the typical time in ms; 0 if the block has none.
 double typical_ms(Samples& samples, int block, Phase phase) {
   return typical(samples[{block, phase_name(phase)}]) * 1e-3;
 }
@@ -138,21 +141,23 @@ std::vector<BlockCost> block_costs(const Graph& graph, const std::vector<std::st
     c.input_grad = typical_ms(samples, b, Phase::InputGrad);
     c.weight_grad = typical_ms(samples, b, Phase::WeightGrad);
     blocks[b].weight = weights[b];
+    // A stage of this block alone tells which results of its forward the gradients read.
     const StageNodes alone(graph, each, b, /*training=*/true);
     for (const NodeId n : alone.forward) {
       for (const ValueId v : graph.nodes[n].outputs)
         if (alone.in_backward(v)) c.activation_bytes += bytes_of(graph, v, sizes.micro_batch);
     }
     if (b + 1 == graph.blocks) continue;
+    // A cut behind the block tells which values cross it.
     const std::vector<int> halves = {0, b + 1};
     const StageNodes cut(graph, halves, 0, /*training=*/true);
     for (const ValueId v : cut.crossing(0, 1, /*backward=*/false))
       c.bytes_out += bytes_of(graph, v, sizes.micro_batch);
   }
   for (const Parameter& p : graph.parameters) {
-    const double one = bytes_of(graph, p.value, 1);  // a weight has no batch
+    const double one = bytes_of(graph, p.value, 1);  // weights have no batch axis
     StageCost& c = blocks[graph.producer(p.value).block].cost;
-    // A factor has its sum and its inverse.
+    // A weight has its gradient beside it; a factor its sum and its inverse.
     c.weight_bytes += 2 * one;
     if (p.role == Parameter::Role::Weight)
       c.weight_bytes += one / 4 * static_cast<double>(sizes.state_bytes);

@@ -1,6 +1,6 @@
-// How long each block of a model takes, measured while its stages run: forward, input gradient and
-// weight gradient apart, also where one function makes both gradients. With the blocks' sizes they
-// are costs of any cut.
+// Times of each block of a model, measured while its stages run. Forward, input gradient and weight
+// gradient are timed separately, also where one function computes both gradients. Together with the
+// sizes of the blocks, the times give the costs of any cut.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -14,20 +14,22 @@
 
 namespace hetu {
 
-/// Of one worker. A sample is what one run of a function spent in one block and phase.
+/// Block times of one worker. A sample is the time that one run of a function spent in one block
+/// and phase.
 class BlockTimes {
  public:
   /// The graph must outlive it.
   explicit BlockTimes(const Graph& graph) : graph_(graph) {}
 
-  /// A function begins.
+  /// Marks the start of a function.
   void begin();
-  /// The kernel of this node, and what belongs to it, has run since the last call.
+  /// Adds the time since the last call to the block and phase of `node`. Call it after the node's
+  /// kernel and everything that belongs to the node has run.
   void ran(NodeId node);
-  /// The function has ended.
+  /// Marks the end of a function and stores one sample per block and phase.
   void end();
 
-  /// [{"block": 3, "phase": "forward", "us": [...]}, …]
+  /// Returns the samples as JSON: [{"block": 3, "phase": "forward", "us": [...]}, …]
   std::string json() const;
 
  private:
@@ -39,25 +41,28 @@ class BlockTimes {
   std::map<Part, std::vector<float>> samples_us_;
 };
 
-/// What the costs of a block depend on beside the model.
+/// Inputs to the costs of a block that don't follow from the model.
 struct BlockSizes {
   std::int64_t micro_batch = 1;  ///< samples
-  std::int64_t state_bytes = 0;  ///< what the optimizer keeps for each number of a weight
-  double sum_ms_per_byte = 0;    ///< of a gradient, over its copies
+  std::int64_t state_bytes = 0;  ///< optimizer state bytes per weight element
+  double sum_ms_per_byte = 0;    ///< time to sum one byte of gradient over its copies
 };
 
-/// What all blocks of a graph come to, in ms and bytes of one micro-batch: the typical times of
-/// all workers' samples (their `json`), a recompute as a forward, what gradients read of a
-/// forward's results, what a cut behind the block sends, weights with gradient and optimizer
-/// tensors, the gradient's sum, and the operations that cuts are balanced by. Empty where a block
-/// was not measured. Throws Io: a text that is none of BlockTimes.
+/// Returns the costs of all blocks of a graph, in ms and bytes per micro-batch. `measured` holds
+/// the BlockTimes::json of each worker, and times are typical values over the samples of all
+/// workers. A recompute costs as much as a forward. Each block's cost also states the activation
+/// bytes that its gradients read, the bytes that a cut behind the block sends, the bytes of
+/// weights, gradients and optimizer state, the time of the gradient sum, and the operations by
+/// which cuts are balanced. Returns an empty vector if any block has no forward time. Throws Io if
+/// a text isn't the JSON of BlockTimes.
 std::vector<BlockCost> block_costs(const Graph& graph, const std::vector<std::string>& measured,
                                    const BlockSizes& sizes);
 
-/// Costs without a measurement: a stage takes as long as it has floating-point operations.
+/// Returns costs without a measurement: the time of a stage is its number of floating-point
+/// operations.
 Costs flop_costs(const Graph& graph, int stages);
 
-/// Floating-point operations of each block, by which stages are balanced.
+/// Returns the floating-point operations of each block, by which stages are balanced.
 std::vector<double> block_flops(const Graph& graph);
 
 }  // namespace hetu

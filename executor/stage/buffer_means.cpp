@@ -1,3 +1,5 @@
+// Means of buffers over pipelines and replicas. Each worker adds its copies in float64 on the
+// device. The sums then go through host memory to the other holders.
 #include "executor/stage/buffer_means.h"
 
 #include <algorithm>
@@ -73,8 +75,8 @@ void BufferMeans::copy_kept(bool back) {
   });
 }
 
-// In the order of the model, so that workers that hold several stages or segments meet in one
-// order.
+// Returns the groups of workers that share buffers, in model order. Workers that hold several
+// stages or segments then take part in the sums in the same order.
 std::vector<BufferMeans::Shared> BufferMeans::shared() const {
   std::map<int, Shared> all;
   const std::vector<Segment>& segments = options_.segments;
@@ -160,6 +162,7 @@ void BufferMeans::average(const Shared& shared, int step) {
   });
 }
 
+// Returns the workers of all pipelines that hold the model stage, each once, ascending.
 comm::Group BufferMeans::holders(int model_stage) const {
   comm::Group group;
   for (int d = 0; d < options_.pipelines; ++d) {

@@ -1,5 +1,5 @@
-// Buffers of a worker's stages (running statistics): averaged over pipelines where they are read or
-// saved. Part of train_stages.h.
+// Buffers of a worker's stages (running statistics), which are averaged over pipelines before they
+// are read or saved. Part of train_stages.h.
 #pragma once
 #include <vector>
 
@@ -10,32 +10,35 @@
 
 namespace hetu {
 
+/// The buffers of all stages of a worker.
 class BufferMeans {
  public:
-  /// `stages`: those of this worker, in the order of their placements. All must outlive it.
+  /// `stages` are the stages of this worker, in the order of their placements. All arguments must
+  /// outlive the object.
   BufferMeans(const Graph& graph, const StagesOptions& options, std::vector<Stage*> stages,
               Device& device, comm::Transport& transport);
 
-  /// Gives every buffer the mean of its copies in all pipelines, added in float64 in the order of
-  /// pipelines; every worker calls it, with the same step. With one pipeline nothing changes.
+  /// Sets every buffer to the mean of its copies in all pipelines, added in float64 in the order of
+  /// pipelines. Collective: every worker calls it with the same step. With a single copy nothing
+  /// changes.
   void average(int step);
-  /// The buffers as they are, one after the other, and back.
+  /// Returns the values of all buffers, concatenated; set() writes such values back.
   std::vector<float> values() const;
   void set(const std::vector<float>& values);
-  /// Copies the buffers within the device, and puts the copy back. Nothing is waited for. Throws
-  /// InvalidArgument if the device has no memory for the copy.
+  /// Copies the buffers within the device; restore_kept() copies them back. Neither call waits for
+  /// the device. keep() throws InvalidArgument if the device has no memory for the copy.
   void keep();
   void restore_kept();
 
  private:
-  // Buffers that the same workers keep: of a stage or, where pipelines are cut each in its own way,
+  // Buffers that the same workers hold: those of a stage or, where pipelines have different cuts,
   // of a segment.
   struct Shared {
     const char* kind = "stage";
     int number = 0;
     comm::Group holders;
-    std::vector<const Stage*> copies;  // of this worker
-    int of_all = 1;                    // copies in all pipelines
+    std::vector<const Stage*> copies;  // on this worker
+    int of_all = 1;                    // number of copies in all pipelines
     int segment = kNone;               // kNone: all buffers of the stage
   };
 

@@ -1,3 +1,4 @@
+// K-FAC's inversions and preconditioning on a stage, by kernels of the device.
 #include "executor/stage/curvature.h"
 
 #include <algorithm>
@@ -19,11 +20,11 @@ bool is_factor(const Graph& graph, const StageParameter& parameter) {
 
 namespace {
 
-// The bias that is added where `weight` is multiplied, if nothing else reads it: what comes through
-// several layers has no one factor.
+// Returns the bias that is added to the product with `weight`, if no other layer reads it. A bias
+// used by several layers has no single factor. Returns kNone otherwise.
 ValueId bias_of(const Graph& graph, ValueId weight) {
   for (const Node& node : graph.nodes) {
-    // A layer that an activation was fused with is one, too.
+    // Layers fused with an activation ("linear_gelu", …) count, too.
     if (!node.op.starts_with("linear") && node.op != "conv2d") continue;
     if (node.inputs[1] != weight || node.inputs.size() < 3) continue;
     const ValueId bias = node.inputs[2];
@@ -67,8 +68,8 @@ Curvature::Curvature(const Graph& graph, Stage& stage, Device& device, std::int6
   }
 }
 
-// The traces of both factors go into the damping of each, so that both stay until both are
-// inverted.
+// Inverts one factor. The damping of each factor depends on the traces of both, so both sums stay
+// until both are inverted.
 void Curvature::invert(int number, bool inputs, const Kfac& kfac) {
   const Layer& layer = layers_.at(static_cast<std::size_t>(number));
   KroneckerCall call;

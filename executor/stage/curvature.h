@@ -1,5 +1,5 @@
-// K-FAC on a stage: gradients of linear layers multiplied by the damped inverses of their Kronecker
-// factors. Read by train_stages.h.
+// K-FAC on a stage: multiplies gradients of linear layers and convolutions by the damped inverses
+// of their Kronecker factors. Used by train_stages.h.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -13,29 +13,33 @@
 
 namespace hetu {
 
-/// Whether any weight has factors (Builder::add_factors).
+/// Returns true if any weight has factors (Builder::add_factors).
 bool has_factors(const Graph& graph);
-/// Whether this is the inverse of a factor, and no weight.
+/// Returns true if the parameter holds the inverse of a factor rather than a weight.
 bool is_factor(const Graph& graph, const StageParameter& parameter);
 
-/// The weights of a stage that have factors. Per sample of the step that fed them, the input factor
-/// is A = sum x x^T / samples and the gradient factor B = samples * sum dy dy^T (of a loss that is
-/// a mean over the step), over all rows; with pi = sqrt((tr A / dim A) / (tr B / dim B)), dW
-/// becomes (B + sqrt(damping) / pi I)^-1 dW (A + pi sqrt(damping) I)^-1, and a bias (B + …)^-1 db.
+/// The layers of a stage whose weights have factors. With n samples in the step that fed the
+/// factors, and sums over all rows, the input factor is A = sum x x^T / n and the gradient factor
+/// is B = n * sum dy dy^T, for a loss that is a mean over the step. With
+/// pi = sqrt((tr A / dim A) / (tr B / dim B)), the gradient dW becomes
+/// (B + sqrt(damping) / pi I)^-1 dW (A + pi sqrt(damping) I)^-1,
+/// and the gradient db of a bias becomes (B + sqrt(damping) / pi I)^-1 db.
 /// Source: Martens, Grosse 2015, section 6.3; Osawa et al. 2023 (PipeFisher), section 2.
 class Curvature {
  public:
-  /// All must outlive it. `samples`: of a step, over all pipelines.
+  /// `samples` is the number of samples of a step over all pipelines. All references must outlive
+  /// the object.
   Curvature(const Graph& graph, Stage& stage, Device& device, std::int64_t samples);
 
-  /// INVERT_A, INVERT_B: of a layer both of whose factors are sums over all copies of the stage.
+  /// Runs INVERT_A (`inputs`) or INVERT_B for a layer. Both factors of the layer must already be
+  /// summed over all copies of the stage.
   void invert(int layer, bool inputs, const Kfac& kfac);
-  /// PRECONDITION: once the stage's gradients are sums over all copies.
+  /// Runs PRECONDITION. The gradients of the stage must already be summed over all copies.
   void precondition();
 
  private:
   struct Layer {
-    int weight = 0, bias = -1, input = 0, gradient = 0;  // of the stage's parameters
+    int weight = 0, bias = -1, input = 0, gradient = 0;  // indices into the stage's parameters
     std::int64_t inputs = 0, outputs = 0;
   };
 
@@ -48,27 +52,29 @@ class Curvature {
   Stage& stage_;
   Device& device_;
   double samples_;
-  std::vector<Layer> layers_;  // as StageParameter::layer numbers them
+  std::vector<Layer> layers_;  // indexed by StageParameter::layer
 };
 
-/// Those of the stages of a worker.
+/// The Curvature objects of all stages of a worker.
 class Curvatures {
  public:
-  /// `stages` by placement id, null where another worker has it. All must outlive it.
+  /// `stages` is indexed by placement id; entries of other workers are null. All arguments must
+  /// outlive the object.
   Curvatures(const Graph& graph, const std::vector<std::unique_ptr<Stage>>& stages, Device& device,
              const StagesOptions& options);
 
-  /// An instruction of K-FAC's.
+  /// Runs an instruction of K-FAC.
   void run(const Instr& instr, const Kfac& kfac);
-  /// The buckets of a GATHER: inverses that copies of the stage have made, each of its layers.
+  /// Returns the buckets of a GATHER: the inverses of its layers, each made by one copy of the
+  /// stage.
   std::vector<int> buckets(const Instr& gather) const;
-  /// The micro-batches of the step to come feed factors.
+  /// Prepares all stages for a step whose micro-batches feed the factors.
   void begin_feeding();
 
  private:
   const std::vector<std::unique_ptr<Stage>>& stages_;
-  std::vector<std::unique_ptr<Curvature>> of_stages_;  // null where no layer has factors
-  std::optional<Reductions> owners_;                   // none without factors
+  std::vector<std::unique_ptr<Curvature>> of_stages_;  // null for a stage without factors
+  std::optional<Reductions> owners_;                   // nullopt without factors
   int pipeline_;
 };
 

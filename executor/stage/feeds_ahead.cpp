@@ -1,3 +1,5 @@
+// The upload queue waits for the mark behind the readers of the previous batch, and queue() waits
+// for the upload only when a step first reads one of the fields.
 #include "executor/stage/feeds_ahead.h"
 
 #include <exception>
@@ -20,7 +22,7 @@ FeedsAhead::FeedsAhead(const std::vector<std::int64_t>& bytes, Device& device) :
     places_.push_back({offset, field});
     offset += align_up(field);
   }
-  end_batch();  // memory is cleared by queue()
+  end_batch();  // the memory is cleared by queue()
 }
 
 void FeedsAhead::upload() {
@@ -62,7 +64,7 @@ void FeedsAhead::settle() {
   reads_ = false;
   try {
     device_.uploads().record().wait();
-  } catch (const std::exception&) {  // queue() waits for the same
+  } catch (const std::exception&) {  // queue() waits for the same upload and reports the error
   }
 }
 

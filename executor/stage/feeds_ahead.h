@@ -1,4 +1,4 @@
-// The fields of the batch after the one that computes, brought to the device while it does. Used by
+// Upload of the fields of the next batch to the device while the current batch computes. Used by
 // train_stages.h.
 #pragma once
 #include <cstddef>
@@ -11,46 +11,48 @@
 
 namespace hetu {
 
-/// A batch's room beside the stages', from which the step that reads it copies it.
+/// Device memory for the fields of one batch, beside the stages' own. The step that reads the batch
+/// copies it from there.
 class FeedsAhead {
  public:
-  /// A field of the next batch, as long as was told, and that batch's number, not 0; or nullptr. It
-  /// must stay until settle().
+  /// A field of the next batch and that batch's number, which isn't 0; `data` is nullptr if the
+  /// field isn't known yet. The memory has the size given to the constructor and must stay valid
+  /// until settle().
   struct Next {
     const void* data = nullptr;
     std::uint64_t batch = 0;
   };
 
-  /// Of fields of so many bytes. Where there are none, or the device has no room, nothing goes
-  /// ahead.
+  /// `bytes` holds the size of each field. If it is empty, or the device has no memory for the
+  /// fields, nothing is uploaded ahead.
   FeedsAhead(const std::vector<std::int64_t>& bytes, Device& device);
 
-  /// Who reads the next batch, and who knows its fields; null: nobody.
+  /// Sets the functions that read the next batch and return its fields; null disables uploads.
   void set_next(std::function<void()> read, std::function<Next(std::size_t field)> next) {
     read_ = std::move(read);
     next_ = std::move(next);
   }
-  /// Has the next batch read. All that is known of it goes to the device, behind what reads the
-  /// batch before.
+  /// Reads the next batch and uploads the fields that are known. The uploads start after the copies
+  /// of the previous batch out of this memory.
   void upload();
-  /// Where what queue() is given from here on finds that field of that batch; null: it did not come
-  /// ahead.
+  /// Returns the device address of a field of batch `batch`, or null if it wasn't uploaded ahead.
+  /// Work given to queue() after this call sees the data there.
   const std::byte* find(std::size_t field, std::uint64_t batch);
-  /// A step's fields are given; those of the next one may come.
+  /// Marks that all fields of a step have been given to the stages. Fields of the next step may
+  /// then be uploaded.
   void end_batch();
-  /// After an error in a run: nothing lies there ahead of its batch. The queues must have
-  /// recovered.
+  /// Forgets all uploaded fields, after an error in a run. The queues must have recovered.
   void recover();
-  /// Sleeps until nobody reads host memory any more. What went wrong is told by queue().
+  /// Waits until no upload reads host memory. Errors are not reported here; queue() reports them.
   void settle();
 
-  /// What a device needs for fields of so many bytes.
+  /// Returns the device memory for fields of the given sizes, in bytes.
   static std::int64_t bytes_of(const std::vector<std::int64_t>& bytes);
 
  private:
   struct Place {
     std::int64_t offset = 0, bytes = 0;
-    std::uint64_t batch = 0;  // that lies there; 0: none
+    std::uint64_t batch = 0;  // batch whose field is stored here; 0: none
   };
 
   void upload(Place& place, const Next& next);
@@ -60,9 +62,9 @@ class FeedsAhead {
   std::function<Next(std::size_t)> next_;
   Device::Memory memory_;
   std::vector<Place> places_;
-  Queue::Mark free_;      // behind the readers of the batch before
-  bool reads_ = false;    // host memory may be read
-  bool follows_ = false;  // queue() begins behind what was uploaded
+  Queue::Mark free_;      // reached once the readers of the previous batch are done
+  bool reads_ = false;    // an upload may still read host memory
+  bool follows_ = false;  // queue() already waits for the last upload
 };
 
 }  // namespace hetu

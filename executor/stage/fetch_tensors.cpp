@@ -1,3 +1,5 @@
+// Fetched tensors of a step. Summed tensors are added with the step's scalars. Per-sample tensors
+// are gathered as chunks, each behind a header that states its fetch and its position in the data.
 #include "executor/stage/fetch_tensors.h"
 
 #include <algorithm>
@@ -12,10 +14,10 @@
 namespace hetu {
 namespace {
 
-// Of a micro-batch, before its bytes.
+// Header of a micro-batch's bytes of one tensor.
 struct Piece {
-  std::int64_t fetch = 0;  // of the graph
-  std::int64_t place = 0;  // in the order of the data
+  std::int64_t fetch = 0;  // index into the graph's fetches
+  std::int64_t place = 0;  // pipeline * micro_batches + micro-batch: the order of the data
   std::int64_t bytes = 0;
 };
 
@@ -42,7 +44,8 @@ bool FetchTensors::is_tensor(std::size_t fetch) const {
   return context_.needs(value.producer) && value.type != TensorType{};
 }
 
-// Calls visit(fetch of the graph, stage, fetch of the stage) for tensors that a stage here has.
+// Calls visit(fetch of the graph, stage, fetch of the stage) for each tensor that a stage of this
+// worker has.
 template <class Visit>
 void FetchTensors::each(bool per_sample, const Visit& visit) const {
   for (std::size_t at = 0; at < graph_.fetches.size(); ++at) {
@@ -57,7 +60,6 @@ void FetchTensors::each(bool per_sample, const Visit& visit) const {
   }
 }
 
-// Of each tensor that is summed, in the order of the graph, this worker's part.
 std::vector<double> FetchTensors::own_sums() const {
   std::map<std::size_t, std::size_t> begin;
   std::size_t all = 0;
@@ -80,7 +82,7 @@ std::vector<double> FetchTensors::own_sums() const {
   return sums;
 }
 
-// This worker's micro-batches of tensors per sample, each behind its Piece.
+// Returns this worker's micro-batches of per-sample tensors, each behind its header.
 std::vector<std::byte> FetchTensors::own_pieces() const {
   std::vector<std::byte> pieces;
   const int pipeline = options_.pipelines > 1 ? options_.pipeline : 0;
@@ -98,7 +100,6 @@ std::vector<std::byte> FetchTensors::own_pieces() const {
   return pieces;
 }
 
-// By fetch of the graph; `sums` as own_sums(), of all workers.
 std::vector<std::vector<std::byte>> FetchTensors::gather(const std::vector<double>& sums,
                                                          comm::Transport& transport,
                                                          int step) const {
@@ -124,6 +125,7 @@ std::vector<std::vector<std::byte>> FetchTensors::gather(const std::vector<doubl
       comm::gather_bytes(transport, mine.data(), mine.size(),
                          {comm::make_tag(kFetchTag, 0, 0, 0, step), what})
           .all;
+  // The map sorts the chunks by fetch, pipeline and micro-batch.
   std::map<std::pair<std::int64_t, std::int64_t>, std::pair<const std::byte*, std::int64_t>> found;
   for (std::size_t i = 0; i < all.size();) {
     Piece piece;

@@ -1,6 +1,6 @@
-// What runs that do not train report besides float32 scalars: tensors without the batch axis,
-// summed, and those that have it, of every sample, wherever their stage stands. Part of
-// train_stages.h.
+// Tensors that validation and prediction runs report besides float32 scalars. Tensors without the
+// batch axis are summed over micro-batches. Tensors with the batch axis are collected for every
+// sample, from whichever stage computes them. Part of train_stages.h.
 #pragma once
 #include <cstddef>
 #include <memory>
@@ -12,17 +12,21 @@
 
 namespace hetu {
 
+/// The fetched tensors of a worker's stages.
 class FetchTensors {
  public:
-  /// Of the stages of this worker, by placement id. All must outlive it.
+  /// `stages` holds the stages of this worker, by placement id. All arguments must outlive the
+  /// object.
   FetchTensors(const Graph& graph, const StagesOptions& options, const StepContext& context,
                const std::vector<std::unique_ptr<Stage>>& stages)
       : graph_(graph), options_(options), context_(context), stages_(stages) {}
 
-  /// Of each tensor that is summed, in the order of the graph, this worker's part of a step.
+  /// Returns this worker's share of the sums of a step, for each summed tensor in the order of the
+  /// graph.
   std::vector<double> own_sums() const;
-  /// Of a step, by fetch of the graph, as StepReport::tensors; `sums` are own_sums() added over all
-  /// workers. Every worker calls it, and every worker gets all. Blocks.
+  /// Returns the fetched tensors of a step by fetch of the graph, as in StepReport::tensors. `sums`
+  /// is the sum of own_sums() over all workers. Collective: every worker calls it and receives
+  /// everything. Blocks.
   std::vector<std::vector<std::byte>> gather(const std::vector<double>& sums,
                                              comm::Transport& transport, int step) const;
 

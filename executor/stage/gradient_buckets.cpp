@@ -1,3 +1,7 @@
+// Buckets of gradient sums. For example, parameters p0 … p3 with tied p1 give the buckets {p3, p2},
+// {p1}, {p0}, if p3 alone is smaller than bucket_bytes. In the last backward, parameter_done()
+// counts down the missing parameters of a bucket. At zero the bucket is final, and its sum over the
+// copies may start while the backward goes on.
 #include "executor/stage/gradient_buckets.h"
 
 #include <algorithm>
@@ -8,8 +12,8 @@
 namespace hetu {
 
 // Backward produces gradients from the last parameter to the first, so buckets are cut from the
-// end. A tied parameter is a bucket of its own, summed with its other stage too, and so is a table
-// whose gradient goes by rows. What goes to parameter servers is in none.
+// end. A tied parameter is a bucket of its own, because its other stage adds to it, too. So is a
+// table whose gradient is stored by rows. Tables on parameter servers are in no bucket.
 GradientBuckets::GradientBuckets(const StagePlan& plan, const StageMemory& memory, Device& device,
                                  std::int64_t bucket_bytes, bool direct)
     : plan_(plan),
@@ -65,7 +69,7 @@ void GradientBuckets::begin_sums() {
   for (std::size_t u = 0; u < fresh_.size(); ++u)
     if (!is_factor(static_cast<int>(u))) fresh_[u] = 1;
   for (const StageUse& use : plan_.uses) {
-    if (use.width == 0) continue;  // the first gradient replaces what is there
+    if (use.width == 0) continue;  // dense: the first gradient overwrites the accumulator
     device_.queue().run(
         [x = memory_.floats(use.accumulator), touched = memory_.rows(use, use.touched),
          clear = device_.kernels().clear_rows](Reach at) { clear(at(x), reached(touched, at)); });
@@ -80,15 +84,15 @@ void GradientBuckets::clear_if_unused() {
     if (is_factor(static_cast<int>(u))) continue;
     const StageUse& use = plan_.uses[u];
     fresh_[u] = 0;
-    if (use.width > 0) continue;  // zero already
+    if (use.width > 0) continue;  // already zero
     device_.queue().run([to = memory_.floats(use.accumulator),
                          n = plan_.parameters[use.parameter].elements,
                          fill = device_.kernels().fill](Reach at) { fill(at(to), 0.0F, n); });
   }
 }
 
-// Once a bucket's others are final too, the sum over the copies may start under the rest of
-// backward.
+// Starts the sum over the copies once all parameters of the bucket are done, so that it overlaps
+// the rest of the backward.
 void GradientBuckets::parameter_done(int parameter) {
   const int b = bucket_of_[parameter];
   if (b == kNone) return;

@@ -1,5 +1,5 @@
-// The gradient sums of a stage in buckets: ranges of accumulators that are summed with other copies
-// as one, and when each is final.
+// The gradient sums of a stage, grouped into buckets. A bucket is a range of accumulators that is
+// summed with the other copies in one operation, as soon as all its gradients are final.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -12,29 +12,32 @@
 
 namespace hetu {
 
+/// The gradient buckets of one stage.
 class GradientBuckets {
  public:
-  /// Plan, memory and device must outlive it. A bucket has at least `bucket_bytes`, but for the
-  /// last. `direct`: they are summed where they lie, in the device's memory.
+  /// Plan, memory and device must outlive the object. Every bucket except the last has at least
+  /// `bucket_bytes`. With `direct`, buckets are summed in the device's memory, without a copy on
+  /// the host.
   GradientBuckets(const StagePlan& plan, const StageMemory& memory, Device& device,
                   std::int64_t bucket_bytes, bool direct);
 
-  /// Called when a bucket is final, and may be summed at once.
+  /// Called when a bucket is final and its sum over the copies may start.
   std::function<void(int bucket)> ready = [](int) {};
 
-  /// Nothing is in the sums but for factors of K-FAC.
+  /// Marks all sums as empty, except those of K-FAC's factors.
   void begin_sums();
-  /// Nothing is in the factors of K-FAC.
+  /// Marks the sums of K-FAC's factors as empty.
   void begin_factors();
-  /// The inverse of that factor was made here, and not by another copy of the stage.
+  /// Notes that this worker, and no other copy of the stage, made the inverse of the factor.
   void inverted(int parameter);
   bool is_fresh(int use) const { return fresh_[use] != 0; }
   void filled(int use) { fresh_[use] = 0; }
-  /// Nothing was added, since no micro-batch ran here: the sums are zero.
+  /// Sets all sums to zero if nothing was added to them, because no micro-batch ran here.
   void clear_if_unused();
-  /// A parameter's gradient is whole.
+  /// Notes that the gradient of a parameter is complete.
   void parameter_done(int parameter);
-  /// Several uses on this stage are added in model order.
+  /// Adds the gradients of the uses of each parameter, in model order, for parameters with several
+  /// uses on this stage.
   void join_uses();
 
   float* sum_of(int parameter) const {
@@ -43,41 +46,44 @@ class GradientBuckets {
   DeviceSpan span_of(int parameter) const {
     return {sum_of(parameter), plan_.parameters[parameter].elements, &device_};
   }
-  /// Which rows of a parameter's gradient hold something; without bits where it is dense.
+  /// Returns the rows of a parameter's gradient that may be nonzero; without bits if it is dense.
   TouchedRows rows_of(int parameter) const;
-  /// The gradient was changed as a whole: rows that are not zero count as touched.
+  /// Marks nonzero rows as touched, after the gradient was changed as a whole.
   void changed(int parameter);
-  /// A sum that is a factor of K-FAC, or an inverse.
+  /// Returns true for the sum or the inverse of a factor of K-FAC.
   bool is_of_factor(int bucket) const { return buckets_[bucket].factor != kNone; }
   bool is_tied(int bucket) const { return buckets_[bucket].tied_pair != kNone; }
   int bucket_of(int parameter) const { return bucket_of_[parameter]; }
-  /// Another stage of this worker adds to it: it is summed at its REDUCE_GRAD, when all gradients
-  /// here are whole.
+  /// Marks the parameter's bucket as shared: another stage of this worker adds to it. It is then
+  /// summed at its REDUCE_GRAD, when all gradients on this worker are complete.
   void share(int parameter) { buckets_[bucket_of_[parameter]].shared = true; }
 
-  /// Part 0 of a REDUCE_GRAD is everything that only copies of this stage share; part 1 + t is tied
-  /// pair t. Of a SYNC_A or SYNC_B it is the layer of the factor.
+  /// Returns the buckets of a REDUCE_GRAD, SYNC_A or SYNC_B. Part 0 of a REDUCE_GRAD is everything
+  /// that only copies of this stage share, and part 1 + t is tied pair t. The part of a SYNC_A or
+  /// SYNC_B is the layer of the factor.
   std::vector<int> of(const Instr& reduce) const;
-  /// The inverses of layers from `first`, below `end`, for a GATHER.
+  /// Returns the buckets of the inverses of layers first, …, end - 1, for a GATHER.
   std::vector<int> inverses(int first, int end) const;
-  /// Of an inverse: zeros where another copy made it, so that the sum is that copy's.
+  /// Returns the bucket as it takes part in a sum. An inverse that another copy made is set to zero
+  /// first, so that the sum equals that copy's inverse.
   Bucket bucket(int bucket);
-  /// The sums of those stand in host memory, or where they are summed in place of it.
+  /// Copies the sums from host memory to the device, unless they were summed in the device's
+  /// memory. Updates the touched rows of tables.
   void summed(const std::vector<int>& buckets);
 
  private:
-  struct Range {  // accumulators that lie one after the other
+  struct Range {  // a range of adjacent accumulators
     float* data = nullptr;
     std::int64_t elements = 0;
     int tied_pair = kNone;
-    int parameters = 0;  // how many gradients it waits for in the last backward
+    int parameters = 0;  // gradients in the bucket, all awaited in the last backward
     int missing = 0;
     bool shared = false;
-    int factor = kNone;            // of K-FAC: the parameter
-    bool is_inverse = false;       // of it, and not the sum
-    bool made_here = false;        // the inverse, since the last gathering
-    int by_rows = kNone;           // the one parameter that it holds, where that goes by rows
-    std::vector<float> host = {};  // where the device's memory is not the host's, nor direct_
+    int factor = kNone;            // parameter index of a factor of K-FAC; else kNone
+    bool is_inverse = false;       // holds the factor's inverse, not its sum
+    bool made_here = false;        // this worker made the inverse since the last GATHER
+    int by_rows = kNone;           // the bucket's only parameter, if its gradient is stored by rows
+    std::vector<float> host = {};  // host copy, for devices with their own memory without direct_
   };
 
   const StagePlan& plan_;

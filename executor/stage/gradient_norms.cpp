@@ -1,3 +1,4 @@
+// Sums of squares per parameter, in float64 on the device.
 #include "executor/stage/gradient_norms.h"
 
 #include <cmath>
@@ -17,7 +18,7 @@ GradientNorms::GradientNorms(const Graph& graph, Device& device, const std::vect
   }
 }
 
-// The places of parameters that have none stay zero.
+// Entries of parameters without a gradient stay zero.
 void GradientNorms::begin(const Stage& stage) {
   const auto& parameters = stage.plan().parameters;
   Results& of = results_.at(&stage);

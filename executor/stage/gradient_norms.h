@@ -1,4 +1,4 @@
-// Squares of gradients, added up on the device. Read by train_stages.h.
+// Squared norms of gradients, summed on the device. Used by train_stages.h.
 #pragma once
 #include <map>
 #include <vector>
@@ -8,25 +8,27 @@
 
 namespace hetu {
 
+/// The squared gradient norms of a worker's stages.
 class GradientNorms {
  public:
-  /// Graph and device must outlive it. Throws InvalidArgument if the device has no memory for so
-  /// many results.
+  /// Graph and device must outlive the object. Throws InvalidArgument if the device has no memory
+  /// for one float64 per parameter.
   GradientNorms(const Graph& graph, Device& device, const std::vector<Stage*>& stages);
 
-  /// Gives the device what adds up the squares of a stage, and what brings them here.
+  /// Enqueues the sums of squares of a stage and their download.
   void begin(const Stage& stage);
-  /// Of each parameter's gradient, once an event behind begin() has come. 0 of tables on servers
-  /// and K-FAC's factors, which have none.
+  /// Returns the squared norm of each parameter's gradient. Call it after an event recorded after
+  /// begin(). Entries are 0 for tables on servers and for K-FAC's factors, which have no gradient
+  /// here.
   const std::vector<double>& squares_of(const Stage& stage) const;
-  /// The same number. Throws InvalidArgument, naming parameter and step, if it is not finite.
+  /// Returns `square`. Throws InvalidArgument, naming parameter and step, if it isn't finite.
   double checked(double square, int parameter, int step) const;
 
  private:
   const Graph& graph_;
   Device& device_;
   struct Results {
-    Device::Memory there;  // a float64 per parameter
+    Device::Memory there;  // device memory: one float64 per parameter
     std::vector<double> here;
   };
   std::map<const Stage*, Results> results_;

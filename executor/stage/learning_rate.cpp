@@ -1,3 +1,4 @@
+// Shapes of learning rates, their settings and checks.
 #include "executor/stage/learning_rate.h"
 
 #include <algorithm>
@@ -16,7 +17,7 @@ using RateKind = LearningRate::Kind;
 constexpr const char* kRateNames[] = {"constant",   "linear", "step",        "multi_step",
                                       "polynomial", "cosine", "bert_linear", "nvlamb"};
 
-// Those that have a warm-up of their own, as a share of `total`.
+// Returns true for kinds with their own warm-up, as a fraction of `total`.
 bool goes_by_share(RateKind kind) {
   return kind == RateKind::BertLinear || kind == RateKind::Nvlamb;
 }
@@ -29,7 +30,7 @@ double shape_by_share(const LearningRate& r, std::int64_t update) {
   return r.kind == RateKind::Nvlamb ? std::pow(left, r.power) : left / (1 - r.share);
 }
 
-// The shape after the warm-up, from 1 (but for Linear) on.
+// Returns the shape after the warm-up. It starts at 1 for all kinds except Linear.
 double shape(const LearningRate& r, std::int64_t k) {
   const auto n = static_cast<double>(r.total - r.warmup);
   const double done = static_cast<double>(k) / n;
@@ -61,6 +62,7 @@ double shape(const LearningRate& r, std::int64_t k) {
 
 }  // namespace
 
+// Cosine has its floor relative to base, so `factor` scales the floor, too.
 double LearningRate::at(std::int64_t update) const {
   const double full = base * factor;
   if (goes_by_share(kind)) return full * shape_by_share(*this, update);

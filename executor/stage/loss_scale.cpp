@@ -1,3 +1,4 @@
+// Parsing, restoring and updating of the loss scale.
 #include "executor/stage/loss_scale.h"
 
 #include <algorithm>

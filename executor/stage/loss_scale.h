@@ -1,36 +1,38 @@
-// The factor of the loss that keeps gradients within float16's range, and what a step that has left
-// it does to it. Read by train_stages.h; every worker has the same.
+// The loss scale, a factor that keeps gradients within the range of float16, and its change after a
+// step that overflows. Used by train_stages.h; every worker has the same state.
 #pragma once
 #include <cstdint>
 #include <string>
 
 namespace hetu {
 
-/// What --loss-scale says: a number that stays, or "dynamic".
+/// The value of --loss-scale: a fixed number, or "dynamic".
 struct LossScaling {
   bool dynamic = true;
-  double first = 1 << 20;  ///< Varuna's: halved in as many steps as the model is above it
+  /// initial scale; the default is Varuna's, which halves until the model fits
+  double first = 1 << 20;
 };
 
-/// Throws InvalidArgument: neither "dynamic" nor a number from 1 to 2^40.
+/// Parses a loss scale. Throws InvalidArgument unless the text is "dynamic" or a number from 1 to
+/// 2^40.
 LossScaling parse_loss_scaling(const std::string& text);
 
-/// The loss, and with it every gradient, is multiplied by scale() until the optimizer divides by
-/// it. Where a gradient is not finite, no worker of any pipeline updates; a dynamic scale is then
-/// halved, down to 1, and doubled after kWindow steps in a row without. Source: Micikevicius et al.
-/// 2018, section 3.2; Varuna's step.
+/// The loss and every gradient are multiplied by scale(), until the optimizer divides by it. If a
+/// gradient isn't finite, no worker of any pipeline updates. A dynamic scale is then halved, down
+/// to at least 1. It doubles after kWindow consecutive steps without an overflow. Source:
+/// Micikevicius et al. 2018, section 3.2; Varuna's step.
 class LossScale {
  public:
-  /// What goes on from a checkpoint.
+  /// The state that a checkpoint stores.
   struct State {
     double scale = 1;
-    std::int64_t clean = 0;    ///< steps since the scale has changed
-    std::int64_t skipped = 0;  ///< updates that were left out
+    std::int64_t clean = 0;    ///< steps since the last change of the scale
+    std::int64_t skipped = 0;  ///< updates skipped because of overflows
   };
   static constexpr int kWindow = 2000;
   static constexpr double kMost = 1LL << 40;
 
-  /// Off: the scale is 1, and what is not finite is an error of the job.
+  /// Disables scaling: the scale is 1, and a gradient that isn't finite is an error of the job.
   LossScale() = default;
   explicit LossScale(const LossScaling& how) : is_on_(true), dynamic_(how.dynamic) {
     state_.scale = how.first;
@@ -38,13 +40,13 @@ class LossScale {
 
   bool is_on() const { return is_on_; }
   double scale() const { return state_.scale; }
-  /// Whether the step that was told last has left its update out.
+  /// Returns true if the step passed to the last ended() skipped its update.
   bool skips() const { return skips_; }
   const State& state() const { return state_; }
-  /// Of a checkpoint. A fixed scale, or none, stays what it is. Throws InvalidArgument: no state of
-  /// one.
+  /// Restores the state from a checkpoint. A fixed or disabled scale keeps its value. Throws
+  /// InvalidArgument if the state isn't valid.
   void resume(const State& state);
-  /// A step's gradients were all finite, or not.
+  /// Updates the scale after a step; `finite` states that all gradients were finite.
   void ended(bool finite);
 
  private:

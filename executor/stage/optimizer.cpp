@@ -1,3 +1,4 @@
+// Checks of optimizer settings, clipping and the arguments of a sweep.
 #include "executor/stage/optimizer.h"
 
 #include "base/error.h"

@@ -1,4 +1,4 @@
-// Optimizers as a user configures them: ops/optimizer.h with a learning rate and clipping.
+// Optimizers as users configure them: ops/optimizer.h plus a learning rate and clipping.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -9,48 +9,53 @@
 
 namespace hetu {
 
-/// Curvature of K-FAC, for graphs that have factors (Builder::add_factors).
+/// Settings of K-FAC, for graphs that have factors (Builder::add_factors).
 struct Kfac {
-  double damping = 0.01;       ///< lambda; its root goes to each factor
-  std::int64_t every = 1;      ///< steps between two refreshes of the inverses, at least
-  std::string fill = "after";  ///< where its work stands: a FillRule of pipeline/fill/curvature.h
-  std::string inverses = inverse_makers_name(InverseMakers::Owners);  ///< of several copies
-  std::string costs = {};  ///< a file of costs, by which it is placed; empty: by FLOPs
-  /// Of a filled job: the share of its time that may lie elsewhere than those costs have it before
-  /// its work is placed anew by what was measured (pipeline/cost/drift.h); 0: never.
+  double damping = 0.01;       ///< lambda; each factor gets a damping of its square root
+  std::int64_t every = 1;      ///< steps between two updates of the inverses, at least
+  std::string fill = "after";  ///< where K-FAC's work runs: a FillRule of pipeline/fill/curvature.h
+  /// how several copies of a stage share inversions
+  std::string inverses = inverse_makers_name(InverseMakers::Owners);
+  std::string costs = {};  ///< a file of costs by which the work is placed; empty: FLOPs
+  /// The drift between measured and assumed costs (pipeline/cost/drift.h) above which K-FAC's work
+  /// is placed again by measured costs. Applies to jobs that fill bubbles; 0: never.
   double replan = 0;
 };
 
-/// What a user tells of an optimizer. Its kinds and coefficients are those of ops/optimizer.h.
+/// An optimizer with all user settings. Kinds and coefficients are those of ops/optimizer.h.
 struct OptimizerConfig : Optimizer {
   LearningRate rate;
-  double clip_norm = 0;  ///< global gradient norm is brought down to this; 0 = off
-  /// Rows of an embedding table whose gradient is zero keep their weights and states, also where
-  /// the rule would change them: momenta and moments that decay, L2, weight decay. Not of LAMB.
+  double clip_norm = 0;  ///< gradients are scaled down to this global norm; 0: off
+  /// Rows of an embedding table whose gradient is zero keep their weights and states, even where
+  /// the rule would change them (decaying momenta and moments, L2, weight decay). Not supported for
+  /// LAMB.
   bool lazy_rows = false;
   Kfac kfac = {};
 };
 
-/// An optimizer as it is unless told: some have defaults of their own.
+/// Returns the default settings of an optimizer kind; some kinds have their own defaults.
 OptimizerConfig defaults_of(OptimizerConfig::Kind kind);
-/// What may be told of an optimizer, but for its rate: the settings that its kind takes.
+/// Returns the settings that the optimizer's kind takes, except those of its rate.
 Fields fields(OptimizerConfig& config);
 
-/// Throws InvalidArgument, naming the setting, its value and what is right.
+/// Throws InvalidArgument, stating the setting, its value and the valid values.
 void check_optimizer(const OptimizerConfig& config);
 
-/// Whether its decay stands beside the gradient, as weight_decay, and not in it, as l2.
+/// Returns true if the optimizer decouples decay from the gradient (weight_decay) rather than
+/// adding it to the gradient (l2).
 bool decouples(OptimizerConfig::Kind kind);
 
-/// Whether a sweep leaves a row of a table as it is whose gradient is zero: plain SGD and AdaGrad
-/// would change no bit of it, of the others `lazy_rows` says so. `decays`: the parameter does.
+/// Returns true if a sweep leaves rows of a table with a zero gradient unchanged. Plain SGD and
+/// AdaGrad change no bit of such rows unless l2 applies; for the others `lazy_rows` decides.
+/// `decays` states that decay applies to the parameter.
 bool keeps_idle_rows(const OptimizerConfig& config, bool decays);
 
-/// Factor that brings a gradient of this global norm down to clip_norm: min(1, clip / (norm +
-/// 1e-6)), for LAMB min(1, clip / norm); 1 if off. Source: torch.nn.utils.clip_grad_norm_; NVLAMB.
+/// Returns the factor that scales a gradient of this global norm down to clip_norm: min(1, clip /
+/// (norm + 1e-6)), for LAMB min(1, clip / norm), and 1 if clipping is off. Source:
+/// torch.nn.utils.clip_grad_norm_; NVLAMB.
 double clip_factor(const OptimizerConfig& config, double norm);
 
-/// See ops/optimizer.h: at the rate of this update.
+/// As sweep_call in ops/optimizer.h, at the learning rate of update number `update`.
 SweepCall sweep_call(const OptimizerConfig& config, double factor, std::int64_t update);
 
 }  // namespace hetu

@@ -1,4 +1,4 @@
-// What may be told of an optimizer, and what each kind is unless told.
+// The settings of each optimizer kind, and their defaults.
 #include <array>
 #include <string>
 #include <utility>
@@ -16,7 +16,7 @@ constexpr std::array kKinds = {
     OptimizerKind::AdaGrad, OptimizerKind::Adam,     OptimizerKind::AmsGrad,
     OptimizerKind::AdamW,   OptimizerKind::Lamb,     OptimizerKind::BertAdam};
 
-// The settings that a kind reads, but for K-FAC's, which stands before any.
+// Returns the settings that a kind takes, except K-FAC's, which every kind takes.
 std::vector<std::string> taken(OptimizerKind kind) {
   switch (kind) {
     case OptimizerKind::Sgd:

@@ -1,3 +1,6 @@
+// Parameters with several holders on one worker. Example: stages 0 and 3 of this worker share an
+// embedding. join() adds stage 3's gradient to stage 0's, the lead, whose REDUCE_GRAD sums it with
+// other workers. Then join_all() copies the sum to stage 3.
 #include "executor/stage/shared_gradients.h"
 
 #include <algorithm>
@@ -7,8 +10,9 @@
 
 namespace hetu {
 
-// The lead is the one whose gradient is summed with other workers: of a tied parameter that on the
-// lowest stage (reduction.h), of replicas the last that asks for the sum.
+// The lead is the holder whose gradient is summed with other workers. For a tied parameter it is
+// the holder on the lowest stage (reduction.h). For replicas it is the last one that requests the
+// sum.
 SharedGradients::SharedGradients(const Graph& graph,
                                  const std::vector<std::unique_ptr<Stage>>& stages, Device& device)
     : device_(device) {
@@ -43,7 +47,7 @@ void SharedGradients::begin_run() {
   for (Shared& shared : shared_) shared.joined = false;
 }
 
-// In model order, within a stage in that of its replicas.
+// Adds the gradients in model order, and within a stage in the order of its replicas.
 void SharedGradients::join(Shared& shared) {
   if (shared.joined) return;
   shared.joined = true;

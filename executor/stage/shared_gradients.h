@@ -1,5 +1,6 @@
-// Parameters that several stages of one worker hold: uses of a tied one on two stages, replicas of
-// one stage. Their gradients are added here before they are summed with other workers'.
+// Gradients of parameters that several stages of one worker hold: a tied parameter used on two
+// stages, or replicas of one stage. They are added on the worker before they are summed with other
+// workers.
 #pragma once
 #include <memory>
 #include <vector>
@@ -8,31 +9,33 @@
 
 namespace hetu {
 
+/// The parameters of a worker that more than one of its stages holds.
 class SharedGradients {
  public:
-  /// `stages` by placement, null where one stands on another worker. Graph and stages must
-  /// outlive it. Throws Unsupported where a tied parameter's stage stands here more than once.
+  /// `stages` is indexed by placement; entries of other workers are null. Graph and stages must
+  /// outlive the object. Throws Unsupported if a tied parameter's stage is placed on this worker
+  /// more than once.
   SharedGradients(const Graph& graph, const std::vector<std::unique_ptr<Stage>>& stages,
                   Device& device);
 
-  /// Nothing is added yet in this step.
+  /// Marks all parameters as not yet added in this step.
   void begin_run();
-  /// The gradients that go into this bucket of the stage are added.
+  /// Adds the gradients that belong to this bucket of the stage.
   void join_into(const Stage& stage, int bucket);
-  /// All are, and every holder has the sum.
+  /// Adds all shared gradients and copies each sum to every holder.
   void join_all();
 
  private:
   struct Holder {
     Stage* stage = nullptr;
-    int parameter = 0;  // of the stage's plan
+    int parameter = 0;  // index into the parameters of the stage's plan
     float* sum() const { return stage->gradients().sum_of(parameter); }
     void changed() const { stage->gradients().changed(parameter); }
   };
   struct Shared {
     std::vector<Holder> holders;  // in the order in which their gradients are added
-    std::size_t lead = 0;         // the one that is summed with other workers (reduction.h)
-    bool joined = false;          // in this step
+    std::size_t lead = 0;         // the holder that is summed with other workers (reduction.h)
+    bool joined = false;          // already added in this step
     std::int64_t elements() const {
       return holders[0].stage->plan().parameters[holders[0].parameter].elements;
     }

@@ -1,3 +1,5 @@
+// Stage: construction, fields and counts of a step, fetches. The slots that instructions take and
+// release are in stage_slots.cpp.
 #include "executor/stage/stage.h"
 
 #include <algorithm>
@@ -36,7 +38,7 @@ Stage::Stage(const Graph& graph, std::unique_ptr<StagePlan> plan, int placement,
   totals_ = device.alloc(static_cast<std::int64_t>(plan_->counts.size() * sizeof(double)));
   require(totals_ != nullptr, "device {} has no memory for counts", device.name());
   free_feeds_.assign(static_cast<std::size_t>(memory_.ring(kFeedRing).slots()),
-                     device_.queue().mark());  // memory is cleared by that queue
+                     device_.queue().mark());  // this queue clears the memory
 }
 
 void Stage::make_works() {
@@ -53,9 +55,10 @@ void Stage::make_works() {
 }
 
 void Stage::initialize_tensors() {
-  const auto begin = [&](const auto& leaf, DeviceSpan to) {  // a Parameter or a StateBuffer
+  const auto begin = [&](const auto& leaf, DeviceSpan to) {  // leaf is a Parameter or a StateBuffer
     if (leaf.start) return to.write(leaf.start->data());
-    constexpr std::int64_t kPiece = 1 << 20;  // the largest tensor twice would be a worker's peak
+    // A second copy of the largest tensor would be the worker's peak.
+    constexpr std::int64_t kPiece = 1 << 20;
     std::vector<float> data(static_cast<std::size_t>(std::min(to.elements, kPiece)));
     for (std::int64_t i = 0; i < to.elements; i += kPiece) {
       const std::int64_t end = std::min(to.elements, i + kPiece);
@@ -73,6 +76,9 @@ void Stage::initialize_tensors() {
   }
 }
 
+// Finds the number of copies of the stage, the micro-batches that run here, and those that are
+// recomputed. With cyclic replicas, micro-batch m runs on replica m % copies_. Otherwise the row
+// tells.
 void Stage::find_copies(const Placement& mine) {
   const Schedule& plan = *context_.plan;
   const auto each_of = [&](Kind kind, const auto& visit) {
@@ -95,7 +101,7 @@ void Stage::find_copies(const Placement& mine) {
   each_of(Kind::Forward, [&](int micro) { own_[micro % context_.micro_batches] = 1; });
 }
 
-// Backwards that the stage's next update applies which run here.
+// Returns the number of backwards that run here and belong to the stage's next update.
 int Stage::due() const {
   const int first = updates_ * context_.per_update;
   int count = 0;
@@ -157,13 +163,14 @@ void Stage::feed(const StageFeed& feed, int micro, const void* from, bool on_dev
   device_.queue().after(uploads.mark());
 }
 
-// In float64, in ascending order: where nobody else is to be asked, nobody waits for the device.
+// Sums in float64, in ascending order of micro-batch. The sum stays on the device, so that a single
+// pipeline doesn't wait for it.
 void Stage::count(int first, int micros) {
   Queue& queue = device_.queue();
   const TensorKernels& kernels = device_.kernels();
   const auto width = static_cast<std::int64_t>(plan_->counts.size());
   queue.run([to = reinterpret_cast<float*>(totals()), width, fill = kernels.fill](Reach at) {
-    fill(at(to), 0, 2 * width);  // two zeros are one of float64
+    fill(at(to), 0, 2 * width);  // two float32 zeros are one float64 zero
   });
   for (int m = first; m < first + micros; ++m) {
     if (context_.samples_of(m, plan_->micro_batch) == 0) continue;
@@ -197,7 +204,7 @@ void Stage::spread_counts(int first, int micros) {
   }
 }
 
-// Training reports float32 scalars alone.
+// In training, only float32 scalars are reported.
 bool Stage::is_read(const StageFetch& fetch) const {
   const bool left = left_[static_cast<std::size_t>(&fetch - plan_->fetches.data())] != 0;
   if (left || !context_.needs(graph_.values[fetch.value].producer)) return false;
@@ -219,7 +226,8 @@ void Stage::read_fetches(int micro) {
         fetched_[f].data() + static_cast<std::int64_t>(context_.cell(micro)) * fetch.bytes,
         memory_.at(fetch.loc, micro), bytes_fetched(f, micro));
   }
-  // Where they are there at once, the cause is named before its gradients reach other workers.
+  // On a device that computes at once, a fetch that isn't finite is reported here, before its
+  // gradients reach other workers.
   if (device_.queue().at_once()) check_fetches(micro, 1);
 }
 
@@ -239,6 +247,7 @@ void Stage::check_fetches(int first_micro, int count) const {
   }
 }
 
+// `wanted` is the oldest version that a later forward may use; older ones can be overwritten.
 void Stage::begin_update() {
   ++updates_;
   const int wanted = forward_version(*context_.plan, forwards_, updates_);

@@ -1,5 +1,5 @@
-// One stage on a device: its functions by kind of instruction, the slots that they take and give
-// back, its messages and its gradient sums.
+// One stage on a device: its functions by kind of instruction, the slots that they take and
+// release, its messages and its gradient sums.
 #pragma once
 #include <cstdint>
 #include <cstring>
@@ -17,15 +17,16 @@
 
 namespace hetu {
 
+/// A stage of this worker: runs instructions by calling compiled functions.
 class Stage {
  public:
-  /// What goes to other workers: gradients in buckets of at least so many bytes; `direct`: from and
-  /// to the device's memory.
+  /// Settings for the exchange with other workers. Gradients travel in buckets of at least
+  /// `bucket_bytes`. With `direct`, messages and buckets go from device memory to device memory.
   struct Exchanged {
     std::int64_t bucket_bytes = 1;
     bool direct = false;
   };
-  /// `placement`: its id in the plan. Graph, context and device must outlive it.
+  /// `placement` is the stage's id in the plan. Graph, context and device must outlive the object.
   Stage(const Graph& graph, std::unique_ptr<StagePlan> plan, int placement, StepContext& context,
         Device& device, const Exchanged& exchanged);
 
@@ -36,44 +37,46 @@ class Stage {
   const GradientBuckets& gradients() const { return gradients_; }
   int placement() const { return placement_; }
   int replica() const { return replica_; }
-  /// Of the stage in one pipeline.
+  /// Returns the number of copies of the stage in one pipeline.
   int copies() const { return copies_; }
 
   StageMessages& messages() { return messages_; }
 
   void begin_run();
-  /// After an error in a run: everything that the run held is free again, and the next run starts
-  /// as if that run had not been. Weights and optimizer states stay as they are. The device's
+  /// Resets the stage after an error in a run. All slots are free again, and the next run starts as
+  /// if the failed run had not been. Weights and optimizer states stay as they are. The device's
   /// queues must have recovered.
   void recover();
-  /// The fields of a step are about to come, and have come: then slots of micro-batches that run on
-  /// another replica are given back.
+  /// Bracket the feeds of a step: call begin_batch() before the first feed() and end_batch() after
+  /// the last. end_batch() releases the slots of micro-batches that run on another replica.
   void begin_batch(int first_micro);
   void end_batch(int first_micro);
-  /// One micro-batch of a field.
+  /// Copies one micro-batch of a field to the device. With `on_device`, `from` is a device address.
   void feed(const StageFeed& feed, int micro, const void* from, bool on_device = false);
-  /// Gives the device what adds up the counts (masked tokens, samples) of `micros` micro-batches
-  /// from `first` on.
+  /// Enqueues the sums of the counts (masked tokens, samples) of `micros` micro-batches, starting
+  /// at `first`.
   void count(int first, int micros);
-  /// What that came to, which blocks; and what it is over all pipelines.
+  /// Returns the sums of the last count(); blocks. set_counted() replaces them by the sums over all
+  /// pipelines.
   std::vector<double> counted();
   void set_counted(const std::vector<double>& sums);
-  /// Where these micro-batches read them.
+  /// Copies the sums to where the kernels of these micro-batches read them.
   void spread_counts(int first, int micros);
 
-  /// A compute instruction: the function of its kind.
+  /// Runs a compute instruction: the function of its kind, and the work before and after it.
   void run(Kind kind, int micro);
-  /// CURVATURE_A, CURVATURE_B: a micro-batch of the step that feeds factors goes into one. What was
-  /// kept of it is free once all have it.
+  /// Runs CURVATURE_A or CURVATURE_B: adds a micro-batch to one factor. The micro-batch's taps are
+  /// released once all factors have read them.
   void add_curvature(const Instr& instr);
-  /// The micro-batches of the step to come feed factors.
+  /// Prepares for a step whose micro-batches feed the factors.
   void begin_feeding();
-  /// True if the micro-batch runs here, not on another replica.
+  /// Returns true if the micro-batch runs here, not on another replica.
   bool runs_here(int micro) const {
     return own_[static_cast<std::size_t>(micro) % own_.size()] != 0;
   }
-  /// Fetch number `fetch` of a micro-batch in work, once the device has done it: a float32 scalar,
-  /// or, in runs that do not train, its bytes, of which a short micro-batch has fewer.
+  /// Returns fetch number `fetch` of a micro-batch in flight; the device must have computed it.
+  /// fetched() returns a float32 scalar, and fetched_bytes() the bytes of any fetch in runs that
+  /// don't train. A short micro-batch has fewer bytes.
   double fetched(std::size_t fetch, int micro) const {
     float value = 0;
     std::memcpy(&value, fetched_bytes(fetch, micro), sizeof(value));
@@ -83,33 +86,35 @@ class Stage {
     return fetched_[fetch].data() +
            static_cast<std::int64_t>(context_.cell(micro)) * plan_->fetches[fetch].bytes;
   }
+  /// Returns the number of bytes that a fetch has for this micro-batch.
   std::int64_t bytes_fetched(std::size_t fetch, int micro) const;
-  /// Its bytes are not wanted in host memory any more.
+  /// Stops downloads of this fetch to host memory.
   void leave_there(std::size_t fetch) { left_.at(fetch) = 1; }
-  /// Throws InvalidArgument if a fetch of one of these micro-batches is not finite.
+  /// Throws InvalidArgument, in training, if a fetch of one of these micro-batches isn't finite.
   void check_fetches(int first_micro, int count) const;
 
   int updates() const { return updates_; }
-  /// The version after the newest is made, for the update to come.
+  /// Creates the weight version that the coming update changes.
   void begin_update();
-  /// A new sum of gradients begins after an update.
+  /// Starts new gradient sums after an update.
   void begin_sums();
 
-  /// Whether an update can leave all that is made of weights once per update as it is to be: it is
-  /// rounded copies of weights that it changes. rounded(): the one behind us has.
+  /// Returns true if the update can also write the rounded weights. This holds if every launch of
+  /// StagePlan::rounded makes a rounded copy of a weight that the update changes. rounded() notes
+  /// that the last update wrote them.
   bool rounds_in_update() const { return rounds_in_update_; }
   void rounded() { rounded_at_ = memory_.handed_out(); }
 
-  /// As in Stages.
+  /// As Stages::overwrites.
   void overwrites(const Instr& compute, std::vector<const void*>& addresses);
 
  private:
-  // What an instruction of a kind runs, and what comes before and after the function.
+  // A kind's function, with the member functions that run before and after it.
   struct Work {
     const Function* function = nullptr;
     void (Stage::*before)(int micro) = nullptr;
     void (Stage::*after)(int micro) = nullptr;
-    bool half = false;  // ids are those of half micro-batches
+    bool half = false;  // micro-batch ids are those of half micro-batches
   };
 
   Work& work(Kind kind) { return works_[static_cast<std::size_t>(kind)]; }
@@ -151,25 +156,27 @@ class Stage {
   StageMessages messages_;
   StageFunctions functions_;
   std::vector<Work> works_;                      // by kind
-  std::vector<std::vector<std::byte>> fetched_;  // by fetch: of each micro % micro_ids its bytes
-  std::vector<char> left_;                       // by fetch: it is not read
-  Device::Memory totals_;                        // of counts, float64
-  std::vector<double> counts_set_;               // may be read until the next counted()
-  std::vector<Queue::Mark> free_feeds_;          // by slot: nobody reads what it held
-  int backwards_ = 0;            // since the last update: gradients of how many micro-batches
+  std::vector<std::vector<std::byte>> fetched_;  // by fetch: the bytes of each micro % micro_ids
+  std::vector<char> left_;                       // by fetch: set by leave_there()
+  Device::Memory totals_;                        // sums of the counts, float64
+  std::vector<double> counts_set_;  // source of an upload: must not change until the next counted()
+  std::vector<Queue::Mark> free_feeds_;  // by slot: reached when its last readers are done
+  int backwards_ = 0;            // gradients of micro-batches computed since the last update
   std::vector<char> half_done_;  // by backward id % micro_ids: one of I and W is done
-  std::vector<char> inputs_done_, weights_done_;  // by micro % micro_ids: I and W, of halves too
+  // By micro % micro_ids: number of I and W done (two each with halves).
+  std::vector<char> inputs_done_, weights_done_;
   int replica_ = 0;
   int copies_ = 1;
-  std::vector<int> unread_;       // by micro-batch that feeds factors: pieces of it to come
-  std::vector<char> own_;         // by micro-batch, cyclic
-  std::vector<char> recomputed_;  // the same: its backward follows a recompute
-  bool is_rounded_ = false;       // the copies of weights that products read are today's
+  std::vector<int> unread_;  // by micro-batch that feeds factors: CURVATURE instructions to come
+  std::vector<char> own_;    // by micro-batch, cyclic: runs here
+  std::vector<char> recomputed_;  // by micro-batch, cyclic: its backward follows a recompute
+  bool is_rounded_ = false;       // rounded copies of weights are up to date
   bool rounds_in_update_ = false;
-  std::int64_t rounded_at_ = kNone;  // StageMemory::handed_out() when an update rounded them
-  int updates_ = 0;                  // in this run of a plan by version
-  int forwards_ = 0;                 // the next micro-batch's id is at least this
-  int validated_ = kNone;            // the micro-batch whose slots a validation forward still holds
+  // StageMemory::handed_out() when an update last rounded the weights.
+  std::int64_t rounded_at_ = kNone;
+  int updates_ = 0;        // updates of this run, for plans with weight versions
+  int forwards_ = 0;       // lower bound of the next micro-batch's id
+  int validated_ = kNone;  // micro-batch whose slots a validation forward still holds
 };
 
 }  // namespace hetu

@@ -1,3 +1,11 @@
+// Runs compiled functions launch by launch. Three cases need care:
+// Sums. The first gradient of a sum is written straight into the accumulator ("direct"). Later
+// gradients are computed elsewhere and added, unless the kernel itself adds to the sum.
+// Replays. A function that runs again with the same addresses and constants is replayed as one (a
+// CUDA graph). Its key holds everything that decides what is launched; step and sample offset
+// change from run to run and are read from device memory (RunCounters).
+// Short batches. A validation or prediction run may end with fewer samples. Kernels are then
+// prepared for that number of samples, and the last few such functions are kept.
 #include "executor/stage/stage_functions.h"
 
 #include <algorithm>
@@ -40,7 +48,8 @@ void StageFunctions::launch(const Launch& l, int micro, const RunContext& contex
     for (const void* address : from) inputs.push_back(at(address));
     for (void* address : to) outputs.push_back(at(address));
     RunContext now = context;
-    if (context.counters != nullptr && at.is_readable()) {  // kernels of the host do not read it
+    // Host kernels don't read the counters themselves.
+    if (context.counters != nullptr && at.is_readable()) {
       now.step = at(context.counters)->step;
       now.sample_offset = at(context.counters)->sample_offset;
     }
@@ -48,13 +57,13 @@ void StageFunctions::launch(const Launch& l, int micro, const RunContext& contex
   });
 }
 
-// The first micro-batch's gradient is written straight into the accumulator.
+// Launches a kernel. The first micro-batch's gradient is written straight into the accumulator.
 void StageFunctions::compute(const Launch& l, std::span<const Accumulate> accumulates, int micro,
                              const RunContext& run) {
   if (l.rows_of_use != kNone) return add_rows(l, micro);
   const auto is_direct = [this](const Accumulate& a) { return this->is_direct(a); };
   if (std::none_of(accumulates.begin(), accumulates.end(), is_direct)) return launch(l, micro, run);
-  Launch redirected = l;  // a handful of places; once per parameter and step
+  Launch redirected = l;  // a handful of locations, once per parameter and step
   for (const Accumulate& a : accumulates)
     if (is_direct(a)) redirected.outputs[a.output] = plan_.uses[a.use].accumulator;
   launch(redirected, micro, run);
@@ -64,8 +73,8 @@ bool StageFunctions::is_direct(const Accumulate& a) const {
   return a.output >= 0 && gradients_.is_fresh(a.use);
 }
 
-// A gradient by rows: the first one of a sum is added to zeros, others are made whole beside it, so
-// that its bits are those of the dense one.
+// Computes a gradient that is stored by rows. The first one of a sum is added to zeros. Later ones
+// are completed in the staging area first, so that the sum has the bits of the dense sum.
 void StageFunctions::add_rows(const Launch& l, int micro) {
   const StageUse& use = plan_.uses[l.rows_of_use];
   const bool first = gradients_.is_fresh(l.rows_of_use);
@@ -106,8 +115,9 @@ RunContext StageFunctions::context_of(int micro, bool half) const {
   return run;
 }
 
-// Not where something is waited for between kernels, or is different each time: gradients that are
-// final start their sums, and functions of short batches come and go.
+// Returns true if the function may be replayed. It may not if the host waits between kernels or the
+// launches differ each time: gradients that become final start their sums, and functions of short
+// batches are temporary.
 bool StageFunctions::may_repeat(const Function& function, const How& how) const {
   const bool timed = context_.training && how.timed && context_.block_times != nullptr;
   const bool taps = context_.feeds_factors && context_.training && !function.taps.empty();
@@ -115,7 +125,8 @@ bool StageFunctions::may_repeat(const Function& function, const How& how) const 
   return counters_ && !how.last && !timed && !taps && !logs && scratch_ == nullptr;
 }
 
-// All that decides what is launched with which addresses and constants.
+// Returns the key of a replay: everything that decides what is launched with which addresses and
+// constants.
 std::string StageFunctions::key_of(const Function& function, int micro, const How& how) const {
   std::string key;
   const auto add = [&key](const auto& value) {
@@ -142,6 +153,7 @@ void StageFunctions::run(const Function& function, int micro, How how) {
   const bool repeated = device_.queue().repeat(key_of(function, micro, how),
                                                [&] { run_launches(function, micro, how, run); });
   if (!repeated) return;
+  // A replay filled the accumulators without calling accumulate().
   for (const Accumulate& a : function.accumulates) gradients_.filled(a.use);
 }
 
@@ -172,13 +184,14 @@ void StageFunctions::run_launches(const Function& function, int micro, const How
   if (times != nullptr) times->end();
 }
 
-// Whether the batch runs what reads a packed weight: validation does not go back.
+// Returns true if the run reads this packed weight. Validation doesn't run the backward kernels.
 bool StageFunctions::is_read(const Launch& packing) const {
   return context_.training || graph_.nodes[packing.node].phase == Phase::Forward;
 }
 
-// Sums so far depend on which copy of the stage has which micro-batches, and how often a weight is
-// rounded on the plan.
+// Returns true if the results of the launch can be compared with those of a single process. Partial
+// sums depend on which copy of the stage has which micro-batches, and the plan decides how often a
+// weight is rounded.
 bool StageFunctions::is_comparable(const Launch& l) const {
   const Node& node = graph_.nodes[l.node];
   const bool of_weight = node.op == "cast" && is_leaf(graph_.producer(node.inputs[0]));
@@ -202,11 +215,11 @@ void StageFunctions::run_samples(const Function& function, int micro) {
   scratch_ = nullptr;
 }
 
-// Kernels for so many samples, made when they are wanted first.
+// Returns the function compiled for `samples` samples; compiles it on first use.
 const Function& StageFunctions::of_samples(const Function& function, std::int64_t samples) {
   const auto found = short_.find({&function, samples});
   if (found != short_.end()) return found->second;
-  device_.queue().record().wait();  // what is forgotten may still run
+  device_.queue().record().wait();  // functions to be deleted may still run
   if (short_.size() >= kKept) short_.clear();
   Function made = with_samples(graph_, plan_, function, samples);
   if (made.scratch_bytes > short_scratch_bytes_) {
@@ -219,7 +232,8 @@ const Function& StageFunctions::of_samples(const Function& function, std::int64_
   return short_.emplace(std::pair(&function, samples), std::move(made)).first->second;
 }
 
-// The results of the last launch, and of nodes that would only copy some, for whom it was made.
+// Logs the results of the last launch, and of nodes left out because they would only copy such a
+// result.
 void StageFunctions::log(const Launch& l, std::span<const Accumulate> accumulates, int micro,
                          int of_all) {
   if (is_comparable(l))

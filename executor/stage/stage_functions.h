@@ -1,5 +1,5 @@
-// The compiled functions of a stage, run on its device: kernels one after the other, gradients
-// added where they are summed. Used by stage.h, which knows what comes before and after a function.
+// Execution of a stage's compiled functions on its device: kernels run in order, and gradients are
+// added to their sums. Used by stage.h, which does the work before and after a function.
 #pragma once
 #include <algorithm>
 #include <cstdint>
@@ -18,32 +18,36 @@
 
 namespace hetu {
 
-/// What the stages of a worker have in common in a run. They refer to it.
+/// Run state that the stages of a worker share; each stage refers to it.
 struct StepContext {
   const Schedule* plan = nullptr;
   int pipeline = 0;
-  int micro_batches = 1;    ///< per pipeline and step
-  int per_update = 1;       ///< of them, those whose gradient one update applies
-  int micro_ids = 1;        ///< any two micro-batches in work differ by less; see SlotRing
-  bool by_version = false;  ///< weights go by version: the plan updates while it runs
+  int micro_batches = 1;  ///< per pipeline and step
+  int per_update = 1;     ///< micro-batches whose gradient one update applies
+  int micro_ids = 1;      ///< ids of any two micro-batches in flight differ by less; see SlotRing
+  /// The plan updates while it runs, so that forwards use weight versions.
+  bool by_version = false;
   std::uint64_t seed = 0;
   bool training = true;
-  float loss_scale = 1;                  ///< of every gradient, until the optimizer
-  bool feeds_factors = false;            ///< the step's micro-batches go into K-FAC's factors
-  std::vector<char> nodes = {};          ///< by node: whether this run needs it; empty: all
-  std::int64_t rows = kWhole;            ///< of this pipeline in the step, where it may be short
-  int step = 0;                          ///< the first of the run
-  BlockTimes* block_times = nullptr;     ///< where times of blocks are noted; null: nowhere
-  TensorLog* tensor_log = nullptr;       ///< where results of kernels are noted; null: nowhere
-  bool repeats = false;                  ///< functions are recorded, and run again as one
-  int live_halves = 0, most_halves = 0;  ///< gradients to come of micro-batches run forward
-  std::int64_t kept_bytes = 0, most_bytes = 0;  ///< of saved slots
+  float loss_scale = 1;               ///< factor of every gradient until the optimizer
+  bool feeds_factors = false;         ///< the step's micro-batches feed K-FAC's factors
+  std::vector<char> nodes = {};       ///< by node: this run needs it; empty: all nodes
+  std::int64_t rows = kWhole;         ///< rows of this pipeline in the step; kWhole: a full step
+  int step = 0;                       ///< first step of the run
+  BlockTimes* block_times = nullptr;  ///< where times of blocks are recorded; null: nowhere
+  TensorLog* tensor_log = nullptr;    ///< where results of kernels are recorded; null: nowhere
+  bool repeats = false;  ///< functions are recorded and replayed as one (Queue::repeat)
+  /// Input and weight gradients still to come for micro-batches whose forward has run; most_halves
+  /// is the maximum so far.
+  int live_halves = 0, most_halves = 0;
+  std::int64_t kept_bytes = 0, most_bytes = 0;  ///< of saved slots in use
 
   static constexpr std::int64_t kWhole = -1;
 
   bool needs(NodeId node) const { return nodes.empty() || nodes[node] != 0; }
+  /// Returns the number of rows of this pipeline in the step.
   std::int64_t rows_of(std::int64_t whole) const { return rows == kWhole ? whole : rows; }
-  /// Samples of a micro-batch of `whole`, of which a short step has fewer, or none.
+  /// Returns the samples of a micro-batch of `whole` samples; a short step may have fewer, or none.
   std::int64_t samples_of(int micro, std::int64_t whole) const {
     if (rows == kWhole) return whole;
     return std::clamp<std::int64_t>(rows - micro % micro_batches * whole, 0, whole);
@@ -52,28 +56,32 @@ struct StepContext {
   std::size_t cell(int micro) const { return static_cast<std::size_t>(micro % micro_ids); }
 };
 
+/// Runs the compiled functions of one stage.
 class StageFunctions {
  public:
-  /// All must outlive it.
+  /// All arguments must outlive the object.
   StageFunctions(const Graph& graph, const StagePlan& plan, const StepContext& context,
                  Device& device, StageMemory& memory, GradientBuckets& gradients);
 
-  /// How a function runs.
+  /// Options of a run.
   struct How {
-    bool half = false;  ///< the id is that of a half micro-batch
-    bool timed = true;  ///< it counts in the times of its block
-    bool last = false;  ///< the last gradient before an update: sums of parameters are then final
+    bool half = false;  ///< `micro` is the id of a half micro-batch
+    bool timed = true;  ///< record times of blocks, if the context asks for them
+    /// Last gradient before an update, after which the sums of parameters are final.
+    bool last = false;
   };
+  /// Runs a function on a micro-batch.
   void run(const Function& function, int micro, How how);
-  /// Forward or count of a micro-batch that may be short, or of no samples.
+  /// Runs forward or count on a micro-batch that may be short or have no samples.
   void run_samples(const Function& function, int micro);
-  /// After an error in run() or run_samples(): the next call starts afresh.
+  /// Resets state after an error in run() or run_samples().
   void recover() { scratch_ = nullptr; }
 
  private:
-  static constexpr std::size_t kKept = 16;  // functions of fewer samples
+  // Most functions kept that were compiled for fewer samples.
+  static constexpr std::size_t kKept = 16;
 
-  int number_of(int micro, bool half) const;  // among the micro-batches of all pipelines
+  int number_of(int micro, bool half) const;  // index among the micro-batches of all pipelines
   RunContext context_of(int micro, bool half) const;
   bool may_repeat(const Function& function, const How& how) const;
   std::string key_of(const Function& function, int micro, const How& how) const;
@@ -91,7 +99,7 @@ class StageFunctions {
   bool is_comparable(const Launch& launch) const;
   void log(const Launch& launch, std::span<const Accumulate> accumulates, int micro, int of_all);
   void log(NodeId node, std::vector<void*> results, int of_all);
-  /// Whether it is written into the accumulator.
+  /// Returns true if the launch writes the gradient straight into the accumulator.
   bool is_direct(const Accumulate& a) const;
 
   const Graph& graph_;
@@ -101,11 +109,11 @@ class StageFunctions {
   StageMemory& memory_;
   GradientBuckets& gradients_;
   std::map<std::pair<const Function*, std::int64_t>, Function> short_;  // by function and samples
-  Device::Memory short_scratch_;                                        // of their kernels
+  Device::Memory short_scratch_;  // scratch of the functions in short_
   std::int64_t short_scratch_bytes_ = 0;
-  Device::Memory counters_;          // of functions that are run again; null: none are
-  std::byte* scratch_ = nullptr;     // where the kernels of the function have it; null: as placed
-  std::vector<const void*> inputs_;  // of the launch
+  Device::Memory counters_;       // step and sample offset of replayed functions; null: no replays
+  std::byte* scratch_ = nullptr;  // overrides the kernels' scratch address; null: as compiled
+  std::vector<const void*> inputs_;  // of the current launch
   std::vector<void*> outputs_;
 };
 

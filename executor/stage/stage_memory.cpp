@@ -1,3 +1,8 @@
+// Rings and weight versions. A version's slot is changed in place when nobody needs its old
+// content: a synchronous plan has one slot, which each update changes. A plan that updates while
+// micro-batches are in flight keeps as many versions as the verifier counted. With two slots, for
+// example, an update while a micro-batch still holds version 0 copies it to the second slot, which
+// becomes version 1.
 #include "executor/stage/stage_memory.h"
 
 #include <algorithm>
@@ -44,6 +49,7 @@ void WeightVersions::drop_all() {
 }
 
 WeightVersions::Slot& WeightVersions::at(int version) {
+  // Returns the slot of a version. Throws Internal if the version isn't kept.
   for (Slot& s : slots_) {
     if (s.version == version) return s;
   }
@@ -67,6 +73,7 @@ void WeightVersions::restart() {
   slots_[slot].version = newest_ = 0;
 }
 
+// Unused versions below `wanted` are forgotten first, so that their slots are free.
 int WeightVersions::advance(int wanted) {
   for (Slot& s : slots_) {
     if (s.users == 0 && s.version < wanted && s.version != newest_) s.version = kNone;
@@ -107,6 +114,7 @@ void StageMemory::done_with_weights(int micro) {
   versions_.drop(version);
   version = kNone;
 }
+// Slots of kTapRing belong to several steps and stay.
 
 void StageMemory::release_all() {
   for (std::size_t r = 0; r < rings_.size(); ++r)

@@ -1,5 +1,5 @@
-// The memory of one compiled stage and who uses which slot of it. Slots of rings are handed out at
-// run time, in the order of the schedule, from lists of fixed length: nothing is allocated after
+// The memory of one compiled stage, and the users of its slots. Rings hand out their slots at run
+// time, in the order of the schedule, from lists of fixed length. Nothing is allocated after
 // construction.
 #pragma once
 #include <atomic>
@@ -16,8 +16,8 @@
 
 namespace hetu {
 
-/// Free slots of a ring, and which micro-batch has which. Ids may rise without end; any two that
-/// have a slot at the same time differ by less than `micros`.
+/// The free slots of a ring, and the slot of each micro-batch. Micro-batch ids may grow without
+/// bound. Any two ids that have a slot at the same time differ by less than `micros`.
 class SlotRing {
  public:
   SlotRing() = default;
@@ -26,42 +26,46 @@ class SlotRing {
   bool has_free() const { return !free_.empty(); }
   int used() const { return slots_ - static_cast<int>(free_.size()); }
   int slots() const { return slots_; }
-  /// kNone if it has none
+  /// Returns the micro-batch's slot, or kNone.
   int slot_of(int micro) const { return slot_of_[micro % static_cast<int>(slot_of_.size())]; }
-  /// The slot that the next take() will give. Throws Internal if there is none: the plan's copies
-  /// are too few.
+  /// Returns the slot that the next take() returns. Throws Internal if no slot is free, which means
+  /// that the plan has too few copies.
   int next() const;
+  /// Gives the micro-batch a free slot and returns it.
   int take(int micro);
-  /// Gives the micro-batch's slot back; nothing happens if it has none.
+  /// Frees the micro-batch's slot, if it has one.
   void release(int micro);
-  /// Gives all slots back.
+  /// Frees all slots.
   void release_all();
 
  private:
-  std::vector<int>
-      free_;  // a queue: the slot longest unused first, so that its send has had most time
+  // A queue with the slot that has been free longest first, so that its send has had most time.
+  std::vector<int> free_;
   std::vector<int> slot_of_;
   int slots_ = 0;
 };
 
-/// Which slots hold which weight versions of a stage, counted in updates since restart(), and how
-/// many micro-batches still need each. Slots are as many as the verifier found versions.
+/// The weight versions of a stage, their slots, and the number of micro-batches that still need
+/// each version. Versions count updates since restart(). There are as many slots as the verifier
+/// found versions.
 class WeightVersions {
  public:
   explicit WeightVersions(int slots) : slots_(slots) {}
 
-  /// The newest weights are version 0 from here on. Nobody may hold a version.
+  /// Makes the newest weights version 0. No micro-batch may hold a version.
   void restart();
   int newest() const { return newest_; }
   int newest_slot() const { return slot_of(newest_); }
+  /// Returns the slot of a version, or kNone.
   int slot_of(int version) const;
   void hold(int version) { ++at(version).users; }
   void drop(int version) { --at(version).users; }
-  /// No micro-batch needs any version any more.
+  /// Drops every version on behalf of all micro-batches.
   void drop_all();
-  /// Makes room for the version after the newest, which becomes it, and returns its slot: that of
-  /// the newest before if nobody holds it and no later micro-batch will use a version below
-  /// `wanted`, so that it may be changed in place. Throws Internal if there is no slot.
+  /// Creates the version after the newest and returns its slot. `wanted` is the oldest version that
+  /// a later micro-batch may use. If the previous newest version is older and no micro-batch holds
+  /// it, the new version reuses its slot and is changed in place. Throws Internal if no slot is
+  /// free.
   int advance(int wanted);
 
  private:
@@ -75,12 +79,13 @@ class WeightVersions {
   int newest_ = 0;
 };
 
-/// As a kernel can use them.
+/// Returns `rows` with addresses that a kernel can use.
 inline TouchedRows reached(TouchedRows rows, Reach at) {
   rows.bits = at(rows.bits);
   return rows;
 }
 
+/// Returns `call` with addresses that a kernel can use.
 inline SweepCall reached(SweepCall call, Reach at) {
   call.weight = at(call.weight);
   call.gradient = at(call.gradient);
@@ -90,14 +95,14 @@ inline SweepCall reached(SweepCall call, Reach at) {
   return call;
 }
 
-/// Arena and slots of one stage. All addresses are the device's.
+/// Arena and slots of one stage. All addresses are device addresses.
 class StageMemory {
  public:
-  /// Reserves and zeroes the arena. `micros`: see SlotRing. The device must outlive it.
-  /// Throws InvalidArgument if the device refuses the memory.
+  /// Allocates and zeroes the arena. See SlotRing for `micros`. The device must outlive the object.
+  /// Throws InvalidArgument if the device has not enough memory.
   StageMemory(const StagePlan& plan, int micros, Device& device);
 
-  /// Address of a place while `micro` runs.
+  /// Returns the address of a location for the running micro-batch.
   void* at(const Loc& loc, int micro) const {
     if (loc.of_whole)
       return base() + loc.offset + slot(loc.ring, micro / 2) * loc.stride + micro % 2 * loc.half;
@@ -109,40 +114,42 @@ class StageMemory {
   BFloat16* narrow(const Loc& loc) const {
     return reinterpret_cast<BFloat16*>(base() + loc.offset);
   }
-  /// The rows of a use that goes by them, with the bits at that place.
+  /// Returns the touched-row bits at `bits` for a use whose gradient is stored by rows.
   TouchedRows rows(const StageUse& use, const Loc& bits) const {
     return {reinterpret_cast<std::uint64_t*>(base() + bits.offset), use.rows, use.width};
   }
-  /// The newest version of a parameter.
+  /// Returns the newest version of a parameter.
   float* newest(const Loc& weight) const {
     ++handed_out_;
     return reinterpret_cast<float*>(base() + weight.offset +
                                     versions_.newest_slot() * weight.stride);
   }
 
-  /// The newest version of all parameters, one after the other with what pads them.
+  /// Returns the newest version of all parameters as one span, including the padding between them.
   DeviceSpan newest_weights() const {
     ++handed_out_;
     return weights_in(versions_.newest_slot());
   }
-  /// The versions from that one on, ascending. Throws Internal if it is not kept.
+  /// Returns the weights of each version from `version` on, in ascending order. Throws Internal if
+  /// the version isn't kept.
   std::vector<DeviceSpan> weights_from(int version) const;
 
-  /// From here on this micro-batch computes with that version, until done_with_weights.
+  /// Makes the micro-batch compute with this version until done_with_weights().
   void use_weights(int micro, int version);
   void done_with_weights(int micro);
-  /// Makes the newest version's successor, a copy to be updated in place; see
+  /// Creates the successor of the newest version, as a copy that the update changes in place; see
   /// WeightVersions::advance.
   void advance_weights(int wanted);
   void restart_versions() { versions_.restart(); }
-  /// After an error in a run: no micro-batch holds a slot or a version of weights any more. Taps of
-  /// K-FAC stay, which belong to several steps.
+  /// Frees all slots and weight versions, after an error in a run. K-FAC's taps stay, because they
+  /// belong to several steps.
   void release_all();
 
-  /// How often somebody was given the newest version, and might have changed it.
+  /// Returns the number of times that a caller received the newest version and might have changed
+  /// it.
   std::int64_t handed_out() const { return handed_out_; }
 
-  /// Appends what at() makes addresses of for that micro-batch.
+  /// Appends everything that determines the addresses of at() for this micro-batch.
   void append_slots(int micro, std::string& key) const;
 
   SlotRing& ring(int number) { return rings_[number]; }
@@ -168,7 +175,7 @@ class StageMemory {
   WeightVersions versions_;
   mutable std::atomic<std::int64_t> handed_out_ = 0;
   std::vector<int> version_of_;   // by micro-batch id, as in SlotRing
-  std::vector<int> weight_slot_;  // the same
+  std::vector<int> weight_slot_;  // by micro-batch id, as in SlotRing
   std::int64_t weights_begin_ = 0, weights_bytes_ = 0;
 };
 

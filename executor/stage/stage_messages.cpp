@@ -1,3 +1,7 @@
+// Messages of a stage. A message of one value may be sent from where the kernel wrote it
+// (Boundary::in_place). Otherwise its values are packed into the message's own slot. With mirrors,
+// a message is downloaded before it is sent, and uploaded after it is received. The event in a
+// Buffer states when its memory may be used.
 #include "executor/stage/stage_messages.h"
 
 #include "base/error.h"
@@ -53,7 +57,7 @@ void StageMessages::hand_out(bool backward, int micro) {
   }
 }
 
-// Values that have their place elsewhere, or are to leave the device.
+// Copies values into the message that aren't stored there already, or that leave the device.
 void StageMessages::pack(const Boundary& out, int micro) {
   Queue& queue = device_.queue();
   if (mirrored_) {
@@ -67,7 +71,7 @@ void StageMessages::pack(const Boundary& out, int micro) {
   }
 }
 
-// What a function has made for stages of this worker is theirs at once.
+// Copies what a function produced for a stage of this worker into that stage's slots.
 void StageMessages::hand_over(const Boundary& out, StageMessages& there, int micro) {
   const Boundary& in = there.boundary(true, out.backward, out.part);
   HETU_ASSERT(in.bytes == out.bytes);
@@ -78,8 +82,8 @@ void StageMessages::hand_over(const Boundary& out, StageMessages& there, int mic
   memory_.ring(out.ring).release(micro);
 }
 
-// The interpreter waits for earlier sends from these addresses before the instruction runs; what is
-// handed out next is what is about to be overwritten.
+// The interpreter waits for earlier sends from these addresses before the instruction runs. The
+// slots that are taken next are about to be overwritten.
 void StageMessages::overwrites(bool backward, std::vector<const void*>& addresses) const {
   for (const Boundary& b : plan_.boundaries) {
     if (b.incoming || b.backward != backward) continue;

@@ -1,5 +1,5 @@
-// The messages of a stage: what it hands to others and takes from them, on this worker or another.
-// Used by stage.h; the loop asks it for buffers.
+// The messages that a stage exchanges with other stages, on this worker or another. Used by
+// stage.h; the loop requests buffers here.
 #pragma once
 #include <cstddef>
 #include <optional>
@@ -12,31 +12,33 @@
 
 namespace hetu {
 
-/// One slot of a boundary's ring per message. Where the device's memory is not the host's, a
-/// message also has a place in host memory, its mirror, unless it goes from device to device.
+/// The message slots of a stage. Each message takes one slot of its boundary's ring. If the device
+/// has its own memory and messages don't go from device to device, each slot also has a mirror in
+/// host memory.
 class StageMessages {
  public:
-  /// All must outlive it.
+  /// All arguments must outlive the object.
   StageMessages(const StagePlan& plan, StageMemory& memory, Device& device, bool direct);
 
-  /// The messages of the stage at the other end of a local boundary that leaves here.
+  /// Connects a local boundary that leaves this stage to the messages of the stage at its other
+  /// end.
   void lead_to(std::size_t boundary, StageMessages& there) { neighbours_[boundary] = &there; }
 
-  /// Before a forward (or a gradient: `backward`): slots for what it makes for others.
+  /// Takes slots for the messages that a forward (or, with `backward`, a gradient) produces.
   void take_outgoing(bool backward, int micro);
-  /// After it: what it made is there for others.
+  /// Packs the messages that the function produced, and hands them to stages of this worker.
   void hand_out(bool backward, int micro);
-  /// What others made for it is needed no longer.
+  /// Frees the slots of the messages that the function received.
   void release_incoming(bool backward, int micro);
 
-  /// After an error in a run: forgets the events of its copies, which report that error.
+  /// Forgets the events of copies, after an error in a run: they would report that error again.
   void recover();
 
-  /// As in Stages.
+  /// These implement the functions of the same name in Stages.
   Buffer out_buffer(const Instr& send);
   std::optional<Buffer> in_buffer(const Instr& recv);
   void received(const Instr& recv);
-  /// Of a forward or a gradient.
+  /// As Stages::overwrites, for a forward or a gradient.
   void overwrites(bool backward, std::vector<const void*>& addresses) const;
 
  private:
@@ -52,8 +54,9 @@ class StageMessages {
   StageMemory& memory_;
   Device& device_;
   const bool mirrored_;
-  std::vector<StageMessages*> neighbours_;  // by boundary: where it leads to here, or null
-  // By boundary, slot after slot, and when the last message of a slot was copied to the device.
+  // by boundary: the local stage that it leads to, or null
+  std::vector<StageMessages*> neighbours_;
+  // By boundary: all slots, and the event of each slot's last copy to the device.
   std::vector<std::vector<std::byte>> mirrors_;
   std::vector<std::vector<Event>> uploaded_;
 };

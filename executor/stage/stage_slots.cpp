@@ -1,5 +1,7 @@
-// What a stage does before and after the function of an instruction: slots taken and given back,
-// messages made ready.
+// The work of a stage before and after the function of an instruction: it takes and releases slots
+// and prepares messages. A forward takes slots for its saved values and its messages. The last
+// gradient of the micro-batch releases the saved values, unless the forward itself does so because
+// a recompute follows. A message's slot is released when the message is sent.
 #include <algorithm>
 #include <utility>
 #include <vector>
@@ -21,11 +23,11 @@ void Stage::run(Kind kind, int micro) {
   (this->*w.after)(micro);
 }
 
-// Activations of a micro-batch are saved from here on, or no longer.
+// keep() and let_go() begin and end the time in which activations of a micro-batch are saved.
 void Stage::keep(int micro) {
   memory_.ring(kSavedRing).take(micro);
   context_.kept_bytes += plan_->memory.saved;
-  if (!context_.training) return;  // validation keeps to the slots, not to the order, of training
+  if (!context_.training) return;  // validation uses training's slots, but not its order
   context_.most_bytes = std::max(context_.most_bytes, context_.kept_bytes);
   context_.most_halves = std::max(context_.most_halves, context_.live_halves);
 }
@@ -37,8 +39,8 @@ void Stage::let_go(int micro) {
   context_.kept_bytes -= plan_->memory.saved;
 }
 
-// At the first forward of a step, whoever changed weights before it; unless the update did and
-// nobody was given them since.
+// Rounds the weights at the first forward of a step, since anyone may have changed them before.
+// Skips it if the update wrote the rounded weights and no caller received the weights since then.
 void Stage::round_weights(int micro) {
   if (is_rounded_) return;
   if (memory_.handed_out() != rounded_at_) functions_.run(plan_->rounded, micro, {});
@@ -89,7 +91,8 @@ void Stage::add_curvature(const Instr& instr) {
   if (--unread_[instr.micro] == 0) memory_.ring(kTapRing).release(instr.micro);
 }
 
-// In validation no backward gives slots back: a micro-batch's are free once the next one starts.
+// Releases the slots of the last validated micro-batch. Validation has no backward that would
+// release them, so they are free once the next micro-batch starts.
 void Stage::forget_validated() {
   if (validated_ == kNone) return;
   release_feeds(validated_);
@@ -98,7 +101,8 @@ void Stage::forget_validated() {
   validated_ = kNone;
 }
 
-// Forwards of a stage run in ascending order of micro-batch, so this order is that of one process.
+// Replaces buffers by their next values. Forwards of a stage run in ascending order of micro-batch,
+// so the result equals that of a single process.
 void Stage::replace_buffers(int micro) {
   std::vector<CopyCall> calls;
   for (const StageBuffer& b : plan_->buffers)
@@ -112,12 +116,13 @@ void Stage::replace_buffers(int micro) {
   });
 }
 
+// The first half of a recomputed micro-batch takes the slot of saved values for both halves.
 void Stage::before_recompute(int micro) {
   const int of = forward_micro(micro);
   if (memory_.ring(kSavedRing).slot_of(of) == kNone) keep(of);
 }
 
-// Input gradients go to the stages before.
+// Takes slots for the gradients that go to earlier stages, and for the values that I leaves for W.
 void Stage::before_gradient(int micro) {
   messages_.take_outgoing(true, micro);
   memory_.ring(kHeldRing).take(micro);
@@ -132,6 +137,9 @@ template void Stage::after_gradient<true, true>(int);
 template void Stage::after_gradient<true, false>(int);
 template void Stage::after_gradient<false, true>(int);
 
+// A micro-batch may run as two halves, and each half's gradient as I and W apart. Slots for
+// messages and held values are released when I and W of a half are done, the others when both
+// halves are.
 void Stage::end_gradient(int micro, bool input_done, bool weight_done) {
   const std::size_t of = context_.cell(forward_micro(micro));
   if (input_done && ++inputs_done_[of] == parts()) --context_.live_halves;
@@ -145,7 +153,8 @@ void Stage::end_gradient(int micro, bool input_done, bool weight_done) {
   if (++backwards_ == due()) gradients_.join_uses();
 }
 
-// What comes into its slot next need not wait for more than this.
+// Releases the fields of a micro-batch. The next content of the slot waits only for work up to
+// here.
 void Stage::release_feeds(int micro) {
   SlotRing& feeds = memory_.ring(kFeedRing);
   const int slot = feeds.slot_of(micro);
@@ -153,7 +162,7 @@ void Stage::release_feeds(int micro) {
   feeds.release(micro);
 }
 
-// A micro-batch is done.
+// Releases everything that belongs to a micro-batch whose gradients are done.
 void Stage::give_back(int micro) {
   release_feeds(micro);
   memory_.done_with_weights(micro);
@@ -161,7 +170,7 @@ void Stage::give_back(int micro) {
   messages_.release_incoming(false, micro);
 }
 
-// In validation the slots of the micro-batch before are free once the next forward is to come.
+// In validation, slots of the previous micro-batch become free when the next forward starts.
 void Stage::overwrites(const Instr& compute, std::vector<const void*>& addresses) {
   const Kind kind = compute.kind;
   if (kind != Kind::Forward && kind != Kind::Backward && kind != Kind::InputGrad) return;

@@ -1,3 +1,6 @@
+// Dense parameters are updated by one call for all (sweep_all), tables with touched rows one by
+// one. A table updated by rows gets no rounded copy here, and the stage then rounds at the next
+// forward.
 #include "executor/stage/stage_sweep.h"
 
 #include <vector>

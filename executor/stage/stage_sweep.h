@@ -1,4 +1,4 @@
-// An optimizer's update of one stage: all of its parameters at once. Read by train_stages.h.
+// The optimizer's update of all parameters of one stage. Used by train_stages.h.
 #pragma once
 #include <functional>
 
@@ -8,10 +8,10 @@
 
 namespace hetu {
 
-/// Changes the newest weights, but for tables on servers and K-FAC's factors, by their gradient
-/// sums; their rounded copies, too, where the stage rounds in updates. `call_of`: what the sweep of
-/// a parameter is called with, but for its tensors. Throws Unsupported if the device has no such
-/// optimizer.
+/// Updates the newest weights by their gradient sums, except tables on servers and K-FAC's factors.
+/// Also writes the rounded copies where the stage rounds in updates. `call_of` returns the
+/// arguments of a parameter's sweep, without its tensors. Throws Unsupported if the device has no
+/// such optimizer.
 void sweep_stage(const Graph& graph, Stage& stage, const OptimizerConfig& optimizer, Device& device,
                  const std::function<SweepCall(const StageParameter&)>& call_of);
 

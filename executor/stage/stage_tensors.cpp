@@ -1,3 +1,4 @@
+// StateTensor and DeviceSpan views of a stage's memory.
 #include "executor/stage/stage_tensors.h"
 
 #include "executor/stage/curvature.h"
@@ -25,7 +26,7 @@ std::vector<StateTensor> state_of(const Graph& graph, const Stage& stage,
     if (p.served) continue;
     const Parameter& parameter = graph.parameters[p.parameter];
     const Shape& shape = graph.values[parameter.value].type.shape;
-    // The inverse of a factor is a state of the weight that it belongs to.
+    // A factor's inverse is a state of the weight that the factor belongs to.
     const DeviceSpan values = span(memory.newest(p.weight), p.elements);
     if (is_factor(graph, p))
       out.push_back(

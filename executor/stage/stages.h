@@ -1,5 +1,5 @@
-// What the loop knows of the stages of a worker: they carry out instructions, and have messages and
-// gradient buckets. Implemented by training (train_stages.h) and by rehearsals.
+// The interface between the loop and the stages of a worker: instructions, messages and gradient
+// buckets. Implemented by training (train_stages.h), PyTorch modules and rehearsals.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -14,127 +14,130 @@
 
 namespace hetu {
 
-/// A message in host memory, owned by the stages; or, where DirectLinks carry it, in the device's.
+/// A message in host memory owned by the stages, or in device memory if DirectLinks carry it.
 struct Buffer {
   void* data = nullptr;
   std::size_t bytes = 0;
-  /// Of what is to be sent: before it, the bytes are not there. Of a place in the device's memory
-  /// to receive in: before it, kernels may still read it.
+  /// Event that must come first. Before it, the bytes of a message to send aren't complete, and
+  /// kernels may still read device memory that is to be received into.
   Event ready = {};
 };
 
-/// Elements of a bucket whose sums only one worker needs.
+/// The elements of a bucket whose sums only one worker needs.
 struct OwnedElements {
   int worker = 0;
   std::int64_t count = 0;
 };
 
-/// One gradient bucket where messages lie: `count` elements of `dtype`, summed in place over the
-/// group.
+/// A gradient bucket, stored where messages are: `count` elements of `dtype`, summed in place over
+/// the group.
 struct Bucket {
   DType dtype = DType::Float32;
   void* data = nullptr;
   std::int64_t count = 0;
   Event ready = {};
-  TouchedRows rows = {};  ///< with bits: a table of which these rows hold something
-  /// With entries: each worker of the group gets the sums of its own elements only. They lie one
-  /// after another, a worker's all together. Empty: all get all sums.
+  TouchedRows rows = {};  ///< with bits: a table in which only these rows may be nonzero
+  /// If not empty, each worker of the group receives the sums of its own elements only. The
+  /// elements of a worker are adjacent, in the order of this list. If empty, all workers receive
+  /// all sums.
   std::vector<OwnedElements> owners = {};
 };
 
-/// What one worker knows of a step: of a synchronous plan all of it, of another one what its own
-/// micro-batches came to.
+/// One worker's report on a step. With a synchronous plan it covers the whole step, else only the
+/// worker's own micro-batches.
 struct StepReport {
   int step = 0;
-  std::vector<double> fetches;  ///< of the graph, in its order; 0 where another stage has it
-  double squares = 0;           ///< of the gradient of the parameters that this worker counts
-  bool stop_asked = false;      ///< some worker had asked to stop when the step began
-  /// Of a run that does not train, by fetch of the graph: that of the whole step, as bytes of its
-  /// type, samples in the order of pipelines and rows; nothing of a float32 scalar, and of a fetch
-  /// that the run does not ask for.
+  std::vector<double> fetches;  ///< by fetch of the graph; 0 where another stage computes it
+  double squares = 0;  ///< squared norm of the gradient of the parameters that this worker counts
+  bool stop_asked = false;  ///< some worker had asked to stop when the step began
+  /// Results of a run that doesn't train, by fetch of the graph: the value for the whole step as
+  /// bytes of its type. Samples are in the order of pipelines and rows. Empty for float32 scalars
+  /// and for fetches that the run doesn't request.
   std::vector<std::vector<std::byte>> tensors = {};
 };
 
-/// A gradient that an UPDATE has ended, of a plan whose servers make the updates.
+/// A gradient that an UPDATE has completed, in plans whose servers make the updates.
 struct EndedGradient {
-  std::vector<float> values;  ///< of all parameters, as newest_weights() has them; clipped
-  double rate = 0;            ///< that the update is to go by
+  std::vector<float> values;  ///< all parameters in the layout of newest_weights(); clipped
+  double rate = 0;            ///< learning rate of the update
 };
 
-/// Where a parameter lies in newest_weights(), and what the optimizer keeps of it.
+/// A parameter's position in newest_weights() and its optimizer states.
 struct ParameterPlace {
-  int parameter = 0;  ///< of the graph
+  int parameter = 0;  ///< index into the graph's parameters
   std::int64_t begin = 0, elements = 0;
-  bool decays = true;  ///< l2 and weight_decay go for it
+  bool decays = true;  ///< l2 and weight_decay apply
   std::vector<DeviceSpan> states;
 };
 
-/// The rows of a table on parameter servers that a step looks up, on the device; see
+/// The rows of a table on parameter servers that a step looks up, on the device. See
 /// executor/compile/served_tables.h.
 struct TableWindow {
   int stage = 0;        ///< placement id
-  int parameter = 0;    ///< of the graph
+  int parameter = 0;    ///< index into the graph's parameters
   DeviceSpan rows;      ///< [window, width]
-  DeviceSpan gradient;  ///< the same: the sum of a step
+  DeviceSpan gradient;  ///< [window, width]: the gradient sum of a step
 };
 
-/// The stages of one worker. `stage` and `micro` of an instruction are placement id and global
+/// The stages of one worker. `stage` and `micro` of an instruction are a placement id and a global
 /// micro-batch id. All calls come from the thread that runs the interpreter.
 class Stages {
  public:
   virtual ~Stages() = default;
 
-  /// A run begins whose first step is `first_step`; `asks_to_stop`: this worker wants no other
-  /// after it.
+  /// Starts a run whose first step is `first_step`. With `asks_to_stop`, this worker requests that
+  /// no further run follows.
   virtual void begin_run(int /*first_step*/, bool /*asks_to_stop*/) {}
-  /// Carries out a compute instruction, an UPDATE or REDUCE_SCALARS, of which the last may block;
-  /// the event is its end. `step` counts up by one with each update of a stage in a run of several.
+  /// Runs a compute instruction, UPDATE or REDUCE_SCALARS, and returns the event of its end.
+  /// REDUCE_SCALARS may block. In a run of several steps, `step` increases by one with each update
+  /// of a stage.
   virtual Event run(const Instr& instr, int step) = 0;
-  /// Before the UPDATE itself: the version that it will change is made, and the step reported.
+  /// Creates the weight version that the coming UPDATE changes, and reports the step.
   virtual void begin_update(int /*stage*/, int /*step*/) {}
-  /// The newest weights of a stage, all of its parameters in one span.
+  /// Returns the newest weights of a stage, all parameters in one span.
   virtual DeviceSpan newest_weights(int stage) = 0;
-  /// The same of each kept version from `version` on, ascending: the first is that one.
+  /// Returns the weights of each kept version in ascending order, starting with `version`.
   virtual std::vector<DeviceSpan> weights_from(int stage, int /*version*/) {
     return {newest_weights(stage)};
   }
-  /// Of the stage's last UPDATE, once; only of such plans.
+  /// Returns the gradient of the stage's last UPDATE, once. Only for plans whose servers make the
+  /// updates.
   virtual EndedGradient take_gradient(int /*stage*/) { return {}; }
   virtual std::vector<ParameterPlace> parameter_places(int /*stage*/) { return {}; }
-  /// What copies of the stage must have alike between runs: weights, optimizer states, and, if
-  /// asked for, buffers.
+  /// Returns the tensors that copies of the stage must have in common between runs: weights,
+  /// optimizer states and, with `with_buffers`, buffers.
   virtual std::vector<DeviceSpan> persistent(int stage, bool with_buffers) = 0;
-  /// Reports since the last call, in the order of their steps.
+  /// Returns the reports since the last call, in the order of their steps.
   virtual std::vector<StepReport> take_reports() { return {}; }
 
-  /// What a SEND_F or SEND_B ships. Its producer was run; it stays unchanged until the send is
-  /// done, see `overwrites`.
+  /// Returns the message of a SEND_F or SEND_B. Its producer has run. The buffer stays unchanged
+  /// until the send is done; see `overwrites`.
   virtual Buffer out_buffer(const Instr& send) = 0;
-  /// Where a RECV_F or RECV_B lands, or nothing while that memory is still in use: receives are
-  /// posted ahead, in row order, as far as this allows. Called again until it gives a buffer; must
-  /// give one when the loop reaches the instruction. The buffer belongs to the message from then on
-  /// until `received`.
+  /// Returns the buffer for a RECV_F or RECV_B, or nullopt while that memory is still in use.
+  /// Receives are posted ahead, in row order, as far as this allows, and the call is repeated until
+  /// it returns a buffer. It must return a buffer when the loop reaches the instruction. From then
+  /// on the buffer belongs to the message until `received`.
   virtual std::optional<Buffer> in_buffer(const Instr& recv) = 0;
-  /// A receive is complete; arrival_ns is comm::now_ns() of the moment its last byte came.
+  /// Notes that a receive is complete. `arrival_ns` is comm::now_ns() when its last byte arrived.
   virtual void received(const Instr& /*recv*/, std::int64_t /*arrival_ns*/) {}
   /// Appends the addresses (Buffer::data) of earlier out_buffers that this compute instruction is
-  /// about to overwrite; the loop waits for their sends first, and for no others.
+  /// about to overwrite. The loop waits for their sends, and for no others.
   virtual void overwrites(const Instr& /*compute*/, std::vector<const void*>& /*addresses*/) {}
 
-  /// Buckets of a REDUCE_GRAD, SYNC or GATHER, numbered uniquely within the stage (below 2048) and
-  /// alike on every copy of it.
+  /// Returns the buckets of a REDUCE_GRAD, SYNC or GATHER. Bucket numbers are unique within the
+  /// stage, below 2048, and the same on every copy of it.
   virtual std::vector<int> buckets(const Instr& reduce) = 0;
   virtual Bucket bucket(int stage, int bucket) = 0;
-  /// What one of these, a PARTIAL_REDUCE or a PULL has begun is complete, where the buckets lie,
-  /// since done_ns. Returns the moment that the trace shows as its end.
+  /// Notes that the operation begun by a REDUCE_GRAD, SYNC, GATHER, PARTIAL_REDUCE or PULL is
+  /// complete in the memory of the buckets since done_ns. Returns the end time for the trace.
   virtual std::int64_t synchronised(const Instr& /*instr*/, std::int64_t done_ns) {
     return done_ns;
   }
 
-  /// Set by the loop at the start of a run. May be called during the last backward of a stage
-  /// before an update, once the bucket is final: where the plan has the sums of the stage directly
-  /// after that backward, its sum then starts at once, under the rest of it. Otherwise it starts at
-  /// the REDUCE_GRAD.
+  /// Set by the loop at the start of a run. Stages may call it during the last backward of a stage
+  /// before an update, once a bucket is final. If the plan places the stage's sums directly after
+  /// that backward, the bucket's sum starts at once and overlaps the rest of the backward.
+  /// Otherwise it starts at the REDUCE_GRAD.
   std::function<void(int stage, int bucket)> bucket_ready = [](int, int) {};
 };
 

@@ -1,5 +1,4 @@
-// Brings a worker's stages back to where they were before a run that failed. Part of
-// train_stages.h.
+// Restores a worker's stages after a run that failed. Part of train_stages.h.
 #pragma once
 #include <vector>
 
@@ -9,9 +8,10 @@
 
 namespace hetu {
 
+/// The state before a training step, to which an error returns.
 class StepUndo {
  public:
-  /// `stages`: those of this worker. All must outlive it.
+  /// `stages` are the stages of this worker. All arguments must outlive the object.
   StepUndo(std::vector<Stage*> stages, StepContext& context, Device& device, BufferMeans& buffers,
            FeedsAhead& ahead)
       : stages_(std::move(stages)),
@@ -20,21 +20,21 @@ class StepUndo {
         buffers_(buffers),
         ahead_(ahead) {}
 
-  /// Before a training step of a job of one worker: remembers what the step changes before its
-  /// update, which are buffers (running statistics).
+  /// Saves what a training step of a single-process job changes before its update: buffers (running
+  /// statistics).
   void prepare() {
     has_begun_update_ = false;
     buffers_.keep();
   }
-  /// From here on weights may change.
+  /// Notes that weights may change from here on.
   void begin_update() { has_begun_update_ = true; }
-  /// True if the step of the last prepare() has begun its update. Of a plan that makes one update
+  /// Returns true if the step of the last prepare() has begun its update. For plans with one update
   /// per step.
   bool has_begun_update() const { return has_begun_update_; }
 
-  /// After an error in a run: the next run starts as if that run had not been. Weights and
-  /// optimizer states stay as they are; `restores_buffers`: buffers become what prepare()
-  /// remembered. Throws what the device reports if it can't go on.
+  /// Resets the stages after an error in a run, so that the next run starts as if the failed run
+  /// had not been. Weights and optimizer states stay as they are. With `restores_buffers`, buffers
+  /// return to the state saved by prepare(). Throws the device's error if it can't continue.
   void recover(bool restores_buffers) {
     device_.uploads().recover();
     device_.queue().recover();

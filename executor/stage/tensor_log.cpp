@@ -1,3 +1,5 @@
+// Sketches of tensors. The sign of element i in sum s is bit s of a hash of i, so a sketch needs
+// one hash per element and is the same on every worker.
 #include "executor/stage/tensor_log.h"
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// The end of a training step: its scalars and gradient norm, the update, and the state after it.
+// The end of a training step: scalars, gradient norm and update; the state after it.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -11,6 +11,7 @@
 
 namespace hetu {
 
+// A fetch is a mean if it depends on a step_sum, the count by which losses are divided.
 void TrainStages::find_means() {
   std::vector<char> scaled(graph_.values.size(), 0);
   for (const Node& node : graph_.nodes) {
@@ -21,8 +22,9 @@ void TrainStages::find_means() {
   for (const auto& fetch : graph_.fetches) is_mean_.push_back(scaled[fetch.second]);
 }
 
-// Fetched scalars of one step of the run, summed over this worker's micro-batches; the device has
-// done it. What is scaled by the count of its update alone counts as one of several.
+// Returns the fetched scalars of a step of the run, summed over this worker's micro-batches. The
+// device must have computed them. A scalar divided by the count of its own update is one of several
+// means in the report, and is divided by their number.
 std::vector<double> TrainStages::fetch_sums(int step) const {
   std::vector<double> values(graph_.fetches.size(), 0);
   const int first = step * options_.micro_batches;
@@ -35,7 +37,7 @@ std::vector<double> TrainStages::fetch_sums(int step) const {
         continue;
       std::size_t at = 0;
       while (graph_.fetches[at].first != fetch.name) ++at;
-      if (graph_.producer(fetch.value).op == "step_sum") {  // already the sum of its update
+      if (graph_.producer(fetch.value).op == "step_sum") {  // already summed over its update
         const int together = context_.training ? context_.per_update : options_.micro_batches;
         for (int m = first; m < first + options_.micro_batches; m += together)
           if (speaks_for_all() && stage->runs_here(m)) values[at] += stage->fetched(f, m);
@@ -48,7 +50,8 @@ std::vector<double> TrainStages::fetch_sums(int step) const {
   return values;
 }
 
-// One wait for all that comes from the device: while the host waits, that has nothing to do.
+// Returns what this worker adds to the step's scalars. It waits for the device once, because the
+// device idles while the host waits.
 std::vector<double> TrainStages::step_scalars() {
   const std::size_t fetches = graph_.fetches.size();
   if (context_.training) {
@@ -75,8 +78,8 @@ std::vector<double> TrainStages::step_scalars() {
   return values;
 }
 
-// Of all parameters, as if the loss were not scaled. At a scale of 1 what is not finite ends the
-// job: no smaller one helps.
+// Returns the squared norm over all parameters, without the loss scale. With a scale of 1, a
+// gradient that isn't finite ends the job, since no smaller scale helps.
 double TrainStages::gradient_squares(const std::vector<double>& values, int step) const {
   const double scale = loss_scale_.scale();
   double sum = 0;
@@ -89,7 +92,7 @@ double TrainStages::gradient_squares(const std::vector<double>& values, int step
 void TrainStages::reduce_scalars(int step) {
   const bool training = context_.training;
   if (training) shared_->join_all();
-  if (training && gradients_whole_) gradients_whole_();  // they are what the optimizer gets
+  if (training && gradients_whole_) gradients_whole_();  // the sums that the optimizer uses
   std::vector<double> values = step_scalars();
   values.push_back(asks_to_stop_ ? 1 : 0);
   const comm::Group all = comm::everyone(transport_);
@@ -115,9 +118,10 @@ void TrainStages::reduce_scalars(int step) {
   reports_.push_back(std::move(report));
 }
 
-// Of a plan by version: what the stage knows without asking anyone. It is clipped by the norm of
-// its own gradient, and a tied parameter by its own, so that both its holders do the same. The
-// successor of the newest version is made, and the step reported.
+// Prepares an update of a plan with weight versions, from what the stage knows without messages.
+// The stage's gradient is clipped by its own norm. A tied parameter is clipped by its own, so that
+// both holders do the same. Then the successor of the newest version is created and the step
+// reported.
 void TrainStages::begin_update(int placement, int step) {
   if (!options_.by_version) return;
   Stage& stage = at(placement);
@@ -142,7 +146,7 @@ void TrainStages::begin_update(int placement, int step) {
   stage.begin_update();
 }
 
-// The gradient is read here, since the next backward may begin before it is pushed.
+// Reads the gradient here, because the next backward may start before it is pushed.
 void TrainStages::end_gradient(Stage& stage, std::int64_t number) {
   EndedGradient& ended = ended_.at(static_cast<std::size_t>(stage.placement()));
   ended.rate = optimizer_.rate.at(number);
@@ -162,7 +166,7 @@ void TrainStages::end_gradient(Stage& stage, std::int64_t number) {
 void TrainStages::update(Stage& stage) {
   if (loss_scale_.skips()) return;
   const int per_step = updates_per_step();
-  std::int64_t number = updates_;  // of the step, from 1
+  std::int64_t number = updates_;  // number of the step's update, from 1
   if (options_.by_version) number += (stage.updates() + per_step - 1) / per_step;
   if (run_updates_ > 0) number = std::min(number, updates_ + run_updates_);
   if (updates_at_servers(*options_.plan))
@@ -175,7 +179,7 @@ void TrainStages::update(Stage& stage) {
 
 void TrainStages::change_weights(Stage& stage, std::int64_t number) {
   const int per_step = updates_per_step();
-  // Of this one, from 1, also where rates count no further.
+  // Counts this stage's updates from 1, even where learning rates no longer advance.
   const std::int64_t counted =
       options_.by_version ? updates_ * per_step + stage.updates() : updates_;
   sweep_stage(graph_, stage, optimizer_, device_, [&](const StageParameter& p) {

@@ -1,3 +1,5 @@
+// TrainStages: construction, fields and counts of a batch, and the dispatch of instructions. The
+// end of a step is in train_scalars.cpp.
 #include "executor/stage/train_stages.h"
 
 #include <algorithm>
@@ -44,21 +46,21 @@ TrainStages::TrainStages(const Graph& graph, std::vector<std::unique_ptr<StagePl
   std::vector<std::int64_t> ahead;
   for (const FeedField& field : fields_)
     if (at(field.stage).plan().memory.ahead > 0) ahead.push_back(field.bytes);
-  ahead_ = std::make_unique<FeedsAhead>(ahead, device);  // last: of what is left
+  ahead_ = std::make_unique<FeedsAhead>(ahead, device);  // last: it takes memory that is left over
   undo_ = std::make_unique<StepUndo>(here(), context_, device, *buffers_, *ahead_);
 }
 
-// What the device has still to do, where an exception ends a run, refers to kernels and messages of
-// the stages.
+// Waits for the device. If an exception ended a run, pending work still refers to kernels and
+// messages of the stages.
 TrainStages::~TrainStages() {
   try {
     device_.queue().record().wait();
-  } catch (...) {  // it ended the run, or nobody reads it any more
+  } catch (...) {  // the error ended the run, or no caller is left to receive it
   }
 }
 
-// The stage at the other end of each local boundary, by the plan's placements; and whom the stage
-// tells of its buckets.
+// Connects local boundaries with the stages at their other ends, by the plan's placements, and the
+// stage's final buckets with the loop.
 void TrainStages::connect(Stage& stage) {
   const auto& boundaries = stage.plan().boundaries;
   for (std::size_t b = 0; b < boundaries.size(); ++b) {
@@ -121,15 +123,15 @@ void TrainStages::begin_run(int first_step, bool asks_to_stop) {
   for (Stage* stage : here()) stage->begin_run();
 }
 
-// The fields and counts of the next step, at its first forward. A replica reads the whole batch, so
-// that it counts without asking the others, and keeps its own micro-batches.
+// Reads the fields and counts of the next step, at its first forward. Every replica reads the whole
+// batch, so that it can count without messages, and keeps its own micro-batches.
 void TrainStages::begin_batch() {
   const int first = batches_++ * options_.micro_batches;
   for (Stage* stage : here()) stage->begin_batch(first);
   if (!fields_.empty()) {
     uploads_ = false;
     source_();
-    if (uploads_) device_.uploads().record().wait();  // what they came from may change
+    if (uploads_) device_.uploads().record().wait();  // the caller may change its memory afterwards
     if (context_.training) ahead_->end_batch();
   }
   for (Stage* stage : here()) {
@@ -139,9 +141,9 @@ void TrainStages::begin_batch() {
   }
 }
 
-// Counts (masked tokens, samples) of the micro-batches of one update, which are the whole step's
-// but for waves: known before the first forward, so that each micro-batch's loss is already scaled
-// and every reduction is a sum.
+// Sums the counts (masked tokens, samples) of the micro-batches of one update: those of a step, or
+// a single one under VersionRule::Wave. Counts are known before the first forward. So each
+// micro-batch's loss is already scaled, and every reduction is a plain sum.
 void TrainStages::count(Stage& stage, int first, int micros) {
   const auto& counts = stage.plan().counts;
   const auto is_needed = [&](const StageCount& c) {
@@ -154,7 +156,7 @@ void TrainStages::count(Stage& stage, int first, int micros) {
     const auto what = [&] {
       return fmt::format("the counts of stage {}, step {}", stage.plan().stage, step);
     };
-    // Every replica counts its pipeline's whole batch, so that only pipelines are to be added.
+    // Every replica counts its pipeline's whole batch, so only pipelines have to be added.
     comm::Group group;
     for (int d = 0; d < options_.pipelines; ++d)
       group.push_back(d * options_.workers_per_pipeline +

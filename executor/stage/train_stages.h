@@ -1,5 +1,5 @@
-// The stages of a worker in training: what the loop's instructions come to. Driven by the
-// interpreter; owns weights, optimizer state and activations.
+// The stages of a worker in training, which run the loop's instructions. Driven by the interpreter;
+// owns weights, optimizer state and activations.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -35,68 +35,75 @@ struct NamedScalar {
   double value = 0;
 };
 
+/// All stages that a worker trains.
 class TrainStages final : public Stages {
  public:
-  /// `plans` are indexed by placement id; null where the placement stands on another worker. Graph,
-  /// device and transport must outlive it.
+  /// `plans` is indexed by placement id; entries of other workers are null. Graph, device and
+  /// transport must outlive the object.
   TrainStages(const Graph& graph, std::vector<std::unique_ptr<StagePlan>> plans,
               const OptimizerConfig& optimizer, const StagesOptions& options, Device& device,
               comm::Transport& transport);
   ~TrainStages() override;
 
-  /// Called when the fields of the next step are needed: must call feed() for each of `fields()`.
+  /// Sets the function called when the fields of the next step are needed. It must call feed() for
+  /// each of `fields()`.
   void set_source(std::function<void()> source) { source_ = std::move(source); }
-  /// Fills a fed field for one step: micro_batches * micro_batch samples, which must stay until the
-  /// source returns.
+  /// A field that the source feeds once per step.
   struct FeedField {
     int stage = 0;
     const StageFeed* feed = nullptr;
     std::int64_t bytes = 0;  ///< of all micro-batches
   };
+  /// Returns the fields to feed. A field has micro_batches * micro_batch samples per step.
   const std::vector<FeedField>& fields() const { return fields_; }
-  /// `batch`: the number of the batch that it is of, which may have come ahead; 0: it has not.
+  /// Feeds a field for one step; `data` must stay valid until the source returns. `batch` is the
+  /// number of the batch, which may have been uploaded ahead; 0: it hasn't.
   void feed(int field, const void* data, std::uint64_t batch = 0);
-  /// By the numbers of fields(); what it is told of is uploaded in each training step of a
-  /// synchronous plan, once all else of the step is given to the device.
+  /// Returns the upload of the next batch, with fields numbered as in fields(). In each training
+  /// step of a synchronous plan, known fields are uploaded after all other work of the step is
+  /// given to the device.
   FeedsAhead& ahead() { return *ahead_; }
+  /// Returns the object that restores the stages after a failed step.
   StepUndo& undo() { return *undo_; }
-  /// What runs from here on report that do not train, none: all that is fetched. No more is
-  /// computed than that needs, nor by training what leads to nothing that it reports, and no more
-  /// is fed.
+  /// Sets the values that the following runs report. Runs that don't train report only these; an
+  /// empty list means all fetches. A run computes and feeds only what its reports need, and, in
+  /// training, the gradients.
   void set_fetches(const std::vector<ValueId>& values);
-  /// Rows of this pipeline in runs that do not train, 0 or more; until set_training() all of them.
+  /// Sets the rows of this pipeline (0 or more) for runs that don't train, until set_training().
+  /// Without it all rows of the step are used.
   void set_rows(std::int64_t rows) { context_.rows = rows; }
   std::int64_t rows(std::int64_t whole) const { return context_.rows_of(whole); }
-  /// Whether the run reports that fetch of the graph.
+  /// Returns true if the run reports this fetch of the graph.
   bool reports(std::size_t fetch) const {
     return context_.needs(graph_.values[graph_.fetches[fetch].second].producer);
   }
-  /// Whether the run reads it.
+  /// Returns true if the run reads the field.
   bool reads(const FeedField& field) const;
 
-  /// Where the time of blocks is noted, from here on; nullptr: nowhere.
+  /// Records times of blocks into `times` from here on; null disables the recording.
   void time_blocks(BlockTimes* times) { context_.block_times = times; }
-  /// Where the results of kernels are noted, from here on, in training and by whole micro-batches;
-  /// nullptr: nowhere.
+  /// Records results of kernels into `log` from here on, in training and for whole micro-batches;
+  /// null disables the recording.
   void log_tensors(TensorLog* log) { context_.tensor_log = log; }
-  /// Called in every training step of a synchronous plan when its gradient sums are whole, before
-  /// norm and update.
+  /// Sets a function called in every training step of a synchronous plan, when its gradient sums
+  /// are complete, before norm and update.
   void on_gradients(std::function<void()> whole) { gradients_whole_ = std::move(whole); }
 
-  /// The tables on parameter servers of this worker's stages, whose windows stay where they are.
+  /// Returns the windows of this worker's tables on parameter servers. Their addresses don't
+  /// change.
   std::vector<TableWindow> windows() const;
-  /// Called in each UPDATE of a stage when its gradients are whole: with the rate that its tables
-  /// on servers are to go by.
+  /// Sets a function called in each UPDATE of a stage when its gradients are complete, with the
+  /// learning rate for its tables on servers.
   void on_tables_update(std::function<void(int stage, double rate)> update) {
     tables_update_ = std::move(update);
   }
 
-  /// Training (dropout on, gradients follow) or validation, for the runs from here on.
+  /// Selects training (with dropout and gradients) or validation for the following runs.
   void set_training(bool training) {
     context_.training = training;
     context_.rows = StepContext::kWhole;
   }
-  /// Learning rates count at most so many updates of the run that begins; 0: all of them.
+  /// Limits the updates of the coming run that learning rates count; 0: no limit.
   void limit_rates(std::int64_t updates) { run_updates_ = updates; }
 
   void begin_run(int first_step, bool asks_to_stop) override;
@@ -132,35 +139,37 @@ class TrainStages final : public Stages {
   Bucket bucket(int stage, int bucket) override;
   std::int64_t synchronised(const Instr& instr, std::int64_t done_ns) override;
 
-  /// As BufferMeans: validation sees the mean and leaves no trace.
+  /// As BufferMeans::average(). Validation uses the mean and then restores the buffers.
   void average_buffers() { buffers_->average(context_.step); }
   std::vector<float> buffers() const { return buffers_->values(); }
   void set_buffers(const std::vector<float>& values) { buffers_->set(values); }
 
-  /// All weights, optimizer states and buffers of this worker, in model order; buffers last.
+  /// Returns all weights, optimizer states and buffers of this worker, in model order; buffers
+  /// last.
   std::vector<StateTensor> state() const;
-  /// The same of one placement of this worker.
+  /// As above, for one placement of this worker.
   std::vector<StateTensor> state(int placement) const {
     return state_of(graph_, *stages_[placement], optimizer_.kind, device_);
   }
-  /// Gradient sums of the last step, before clipping, in model order.
+  /// Returns the gradient sums of the last step, before clipping, in model order.
   std::vector<StateTensor> gradients() const;
   std::vector<StateTensor> gradients(int placement) const {
     return gradients_of(graph_, *stages_[placement]);
   }
-  /// The most that training has kept at once so far; equal to what the plan says.
+  /// Returns the most activations that training has kept at once so far. Equals the plan's
+  /// prediction.
   ActivationPeak measured_peak() const {
     return {context_.most_halves / (2.0 * options_.plan->chunks), context_.most_bytes};
   }
-  /// Updates applied so far; learning rates count them.
+  /// Sets the number of updates applied so far, which learning rates count.
   void set_updates(std::int64_t updates) { updates_ = updates; }
-  /// Of a plan with one update per step for all pipelines: each step's gradients are this much
-  /// larger, and where one is not finite no stage updates.
+  /// Sets the loss scale, for plans with one update per step over all pipelines. Each step's
+  /// gradients are multiplied by it, and no stage updates if a gradient isn't finite.
   void set_loss_scale(const LossScale& scale) { loss_scale_ = scale; }
   const LossScale& loss_scale() const { return loss_scale_; }
-  /// How much larger than it is the last step's gradient lies there.
+  /// Returns the factor by which the stored gradient of the last step is larger than the true one.
   double gradient_scale() const { return context_.loss_scale; }
-  /// Whether the step to come feeds K-FAC's factors.
+  /// Sets whether the next step feeds K-FAC's factors.
   void feed_factors(bool feeds) {
     context_.feeds_factors = feeds;
     if (feeds) curvatures_->begin_feeding();
@@ -170,26 +179,28 @@ class TrainStages final : public Stages {
  private:
   Stage& at(int placement);
   bool counts_for_all(const Stage& stage) const { return speaks_for_all() && stage.replica() == 0; }
-  // What all linked pipelines have alike counts once.
+  // Returns true if this pipeline contributes the values that all linked pipelines have in common,
+  // so that they count once.
   bool speaks_for_all() const {
     return options_.pipeline == 0 || options_.pipelines == 1 || alone();
   }
-  // This pipeline trains by itself: losses, norms and counts are its own.
+  // Returns true if this pipeline trains by itself, so that losses, norms and counts are its own.
   bool alone() const {
     const Lowering& how = options_.plan->lowering;
     return (how.average_weights || (how.servers && !in_rounds())) && context_.training;
   }
-  // Servers sum the gradients of all pipelines, so that each is one of a mean over all samples.
+  // Returns true if servers sum the gradients of all pipelines, so that each is a share of a mean
+  // over all samples.
   bool in_rounds() const {
     return updates_at_servers(*options_.plan) && options_.plan->lowering.staleness == 0;
   }
   int updates_per_step() const { return options_.micro_batches / context_.per_update; }
-  // How many means that each stand for one update are added into a step's report.
+  // Returns the number of means, one per update, that are added into a step's report.
   int means_per_step() const {
     const bool many = options_.plan->lowering.servers && !in_rounds();
     return updates_per_step() * (many ? options_.pipelines : 1);
   }
-  // What makes a gradient of one pipeline as large as that of its own samples alone.
+  // Returns the factor that scales a pipeline's gradient up to that of its own samples alone.
   double share() const { return in_rounds() ? options_.pipelines : 1; }
   void find_means();
   void begin_batch();
@@ -223,16 +234,18 @@ class TrainStages final : public Stages {
   std::function<void()> source_;
   std::unique_ptr<FeedsAhead> ahead_;
   std::unique_ptr<StepUndo> undo_;
-  bool uploads_ = false;  // fields of the batch that is fed did not come ahead
+  bool uploads_ = false;  // some field of the current batch wasn't uploaded ahead
   std::vector<StepReport> reports_;
-  std::vector<EndedGradient> ended_;  // by placement, of a plan whose servers make the updates
-  int batches_ = 0;                   // steps of the run whose fields are in
-  std::optional<std::pair<bool, std::vector<ValueId>>> reported_;  // what context_.nodes is for
+  std::vector<EndedGradient> ended_;  // by placement, for plans whose servers make the updates
+  int batches_ = 0;                   // steps of the run whose fields have been fed
+  // Fetches for which context_.nodes was computed.
+  std::optional<std::pair<bool, std::vector<ValueId>>> reported_;
   LossScale loss_scale_;
   double factor_ = 1;
-  double squares_ = 0;         // of this step's updates so far, of a plan by version
-  std::vector<char> is_mean_;  // by fetch: scaled by a count, so that over updates it is a mean
-  std::vector<double> tied_factors_;  // by parameter of the graph, of a plan by version
+  double squares_ = 0;  // sum over this step's updates so far, for plans with weight versions
+  // By fetch: scaled by a count, so that the report is a mean over updates.
+  std::vector<char> is_mean_;
+  std::vector<double> tied_factors_;  // by parameter of the graph, for plans with weight versions
   std::int64_t updates_ = 0;
   std::int64_t run_updates_ = 0;
 };
