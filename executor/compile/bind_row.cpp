@@ -1,3 +1,6 @@
+// Binds instructions to global workers, tags and groups. Tags must be equal at both ends: a message
+// uses the sender's placement, a sum the model stage, and a tied sum kTiedStage with the number of
+// its pair.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -10,7 +13,7 @@
 namespace hetu {
 namespace {
 
-constexpr int kTiedStage = 0x3fff;  // beyond any model stage that fits a tag
+constexpr int kTiedStage = 0x3fff;  // larger than any model stage that fits a tag
 
 class Binder {
  public:
@@ -54,7 +57,8 @@ class Binder {
   std::vector<int> group(const Instr& reduce) const {
     const int width = static_cast<int>(lowered_.workers.size());
     const bool alone = lowered_.lowering.average_weights;  // this pipeline shares no gradient
-    // Added in the order of pipelines, and of replicas within one: that of their micro-batches.
+    // Adds in the order of pipelines, and of replicas within a pipeline, which is the order of
+    // their micro-batches.
     std::vector<int> members = reductions_.members(reduce);
     std::sort(members.begin(), members.end());
     std::vector<int> group;
@@ -73,8 +77,8 @@ class Binder {
   Reductions reductions_;
 };
 
-// Two copies of a stage on one worker are summed with others once, by the last that asks: then both
-// gradients are whole.
+// Drops all but the last sum where two copies of a stage are on one worker. They are summed with
+// others once, when both gradients are complete.
 void drop_early_sums(std::vector<Action>& actions) {
   const auto doubled = [&](const Action& early) {
     const auto* const end = actions.data() + actions.size();
@@ -91,7 +95,7 @@ void drop_early_sums(std::vector<Action>& actions) {
   actions = std::move(kept);
 }
 
-// Marks the instructions after which their stage's sums follow at once. A body is followed by
+// Marks the instructions that their stage's sums follow directly. A repeated body is followed by
 // itself.
 void mark_last_gradients(std::vector<Action>& actions, bool repeats) {
   const std::size_t n = actions.size();
@@ -117,7 +121,7 @@ Row bind_row(const Schedule& lowered, int global_worker, int pipelines) {
   const int width = static_cast<int>(lowered.workers.size());
   require(pipelines >= 1 && global_worker >= 0 && global_worker < width * pipelines,
           "worker {} of a plan of {} workers x {} pipelines", global_worker, width, pipelines);
-  const int first = global_worker / width * width;  // the pipeline's first worker
+  const int first = global_worker / width * width;  // first worker of the pipeline
   const Binder binder(lowered, first, pipelines);
   const Program& program = lowered.workers[global_worker - first];
   Row row;
@@ -142,7 +146,7 @@ Row bind_row(const Schedule& lowered, int global_worker, int pipelines) {
     fail(Code::Plan,
          "the body of worker {} raises its micro-batches by {}, but its peers recur after {}",
          global_worker - first, row.shift, cycle);
-  // Half-micros have ids of their own; a synchronous plan is one step in any case.
+  // Half micro-batches have their own ids; a synchronous plan has a single step in any case.
   row.micros_per_step = lowered.steps > 1 ? lowered.micro_batches : 0;
   row.updates_per_step = lowered.micro_batches / micros_per_update(lowered);
   return row;

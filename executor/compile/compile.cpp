@@ -1,3 +1,12 @@
+// Compiles the functions of a stage. StagePlacement fixes the location of every value that several
+// functions use. Then each function is compiled by itself:
+// 1. list its nodes, leaving out copies that its sums don't need (CopiedGradients);
+// 2. compute the lifetime of every other value and of each kernel's scratch, in steps of the list;
+// 3. assign offsets, in spent saved values or in scratch, so that buffers in use at the same step
+// don't overlap (place_locals);
+// 4. prepare the kernels, and note the gradients that each launch adds to sums.
+// All functions share one scratch area as large as the largest needs, since a worker runs one
+// function at a time.
 #include <algorithm>
 #include <map>
 #include <set>
@@ -40,7 +49,7 @@ class StageCompiler {
  private:
   void compile_backward() {
     in_backward_ = true;
-    const bool spends = !options_.half_backward;  // a half leaves the other's values
+    const bool spends = !options_.half_backward;  // the second half still needs the values
     tapped_ = Tapped::Backward;
     spent_ = spends ? Spent::All : Spent::Nothing;
     plan_.backward = function(nodes_.backward, {});
@@ -65,7 +74,7 @@ class StageCompiler {
     spent_ = Spent::Nothing;
   }
 
-  // Each factor by itself, from what was kept for it.
+  // Compiles one function per factor, which reads the taps kept for it.
   void compile_curvature() {
     if (nodes_.factors.empty()) return;
     if (options_.half_backward)
@@ -88,7 +97,7 @@ class StageCompiler {
     fail(Code::Internal, "node '{}' makes no factor", graph_.nodes[factor].name);
   }
 
-  // Every function of the plan.
+  // Returns every function of the plan.
   std::vector<Function*> functions() {
     std::vector<Function*> all = {&plan_.rounded,    &plan_.count,    &plan_.forward,
                                   &plan_.recompute,  &plan_.backward, &plan_.input_grad,
@@ -98,7 +107,7 @@ class StageCompiler {
     return all;
   }
 
-  // Of forward, what saved values come from; nothing that only others read.
+  // Returns the nodes of forward that saved values depend on.
   std::vector<NodeId> recomputed_nodes() const {
     std::vector<char> needed(graph_.values.size(), 0);
     std::vector<NodeId> out;
@@ -114,19 +123,20 @@ class StageCompiler {
     return out;
   }
 
-  // A recompute writes what backward reads; the rest of what it makes is its own.
+  // Returns true if the value is stored outside the function. A recompute writes saved values; all
+  // its other results are local.
   bool has_place(ValueId v) const {
     return placement_.has(v) && (!recomputing_ || placement_.place(v).region == Region::Saved);
   }
 
-  // Lays out the values that live within one function only, and prepares its kernels.
+  // Lays out the values that only this function uses, and prepares its kernels.
   Function function(const std::vector<NodeId>& nodes, const std::map<ValueId, Loc>& held) {
     Function out;
     const CopiedGradients copied(graph_, nodes);
     const std::vector<NodeId>& list = copied.list;
     std::map<ValueId, Loc> local = held;
     std::vector<Lifetime> lifetimes;
-    std::vector<ValueId> values;   // of the lifetimes; kNone: a kernel's scratch
+    std::vector<ValueId> values;   // value of each lifetime; kNone: a kernel's scratch
     std::map<ValueId, int> index;  // value -> lifetime
     std::vector<int> kernel_index;
     const int steps = static_cast<int>(list.size());
@@ -162,9 +172,9 @@ class StageCompiler {
     return out;
   }
 
-  // The use whose gradient sum a node's kernel adds its output 0 to, so that this gradient has no
-  // place of its own: nothing but that sum reads it. Halves of micro-batches have kernels of two
-  // sizes, and one sum.
+  // Returns the use to whose sum the node's kernel adds its output 0, or kNone. Such a gradient
+  // needs no location of its own, since only the sum reads it. Not for half micro-batches, whose
+  // kernels have two sizes but share one sum.
   int summed_use(NodeId n) {
     const Node& node = graph_.nodes[n];
     if (!in_backward_ || options_.half_backward) return kNone;
@@ -176,6 +186,7 @@ class StageCompiler {
     return use_index(*std::find_if(all.begin(), all.end(), is_of));
   }
 
+  // Notes what must be copied for K-FAC, and after which launch.
   void add_taps(const std::vector<NodeId>& list, const std::map<ValueId, Loc>& local,
                 Function& out) const {
     if (tapped_ == Tapped::Nothing) return;
@@ -192,7 +203,7 @@ class StageCompiler {
               [](const Tap& a, const Tap& b) { return a.after_launch < b.after_launch; });
   }
 
-  // Inputs of step_sums are read after the count function has ended.
+  // Returns the inputs of step_sums, which are read after the count function has ended.
   std::set<ValueId> kept_to_end() const {
     std::set<ValueId> out;
     for (const ValueId v : nodes_.step_sums) out.insert(graph_.producer(v).inputs[0]);
@@ -209,6 +220,7 @@ class StageCompiler {
     return placement_.place(v);
   }
 
+  // Returns the location of a value as the current function uses it.
   Loc seen(ValueId v, const std::map<ValueId, Loc>& local) const {
     const Loc& loc = find(v, local);
     const bool halves = in_backward_ && options_.half_backward && local.count(v) == 0;
@@ -229,7 +241,8 @@ class StageCompiler {
     return out;
   }
 
-  // A weight that several micro-batches read unchanged is packed once for all of them.
+  // Makes the launch read a packed weight. A weight that several micro-batches read unchanged is
+  // packed once for all of them.
   void pack_weight(Launch& out) {
     const PreparedKernel::Packed& packed = out.kernel->packed;
     const bool repeats = options_.weights_rest && options_.micro_batches > 1;
@@ -244,6 +257,7 @@ class StageCompiler {
     if (fresh) plan_.rounded.launches.push_back(std::move(packs));
   }
 
+  // Marks a launch whose gradient is stored by rows.
   void add_rows(Launch& out, const GradientUse& g) const {
     const int use = use_index(g);
     if (plan_.uses[use].width == 0) return;
@@ -253,6 +267,8 @@ class StageCompiler {
     out.second_row_count = element_count(bind_batch(ids.shape, second_batch()));
   }
 
+  // Notes the gradients that the last launch adds to sums. A gradient is direct if one sum alone
+  // reads it and it has no other location.
   void add_accumulates(Function& out, NodeId n, const std::map<ValueId, Loc>& local,
                        const CopiedGradients& copied) {
     const Node& node = graph_.nodes[n];
@@ -297,7 +313,7 @@ class StageCompiler {
     return slot;
   }
 
-  // Samples of what the functions run, and, of half micro-batches, of the second half.
+  // Return the samples of a function's run and, for half micro-batches, of the second half.
   std::int64_t batch() const {
     return in_backward_ ? placement_.backward_batch() : options_.micro_batch;
   }
@@ -305,7 +321,7 @@ class StageCompiler {
     return in_backward_ && options_.half_backward ? options_.micro_batch - batch() : batch();
   }
 
-  // One scratch area for all functions: a worker runs one at a time.
+  // Places one scratch area for all functions: a worker runs one function at a time.
   void add_scratch() {
     for (const Function* f : functions()) {
       plan_.memory.scratch = std::max(plan_.memory.scratch, f->scratch_bytes);
@@ -329,7 +345,8 @@ class StageCompiler {
     add_counts(base);
   }
 
-  // Between functions K-FAC has it, for one layer at a time.
+  // Returns the scratch bytes of K-FAC, which uses the area between functions, for one layer at a
+  // time.
   std::int64_t factor_scratch() const {
     std::int64_t bytes = 0;
     std::map<int, std::pair<std::int64_t, std::int64_t>> sides;  // by layer: inputs, outputs
@@ -373,12 +390,12 @@ class StageCompiler {
   StagePlan& plan_;
   const StageNodes& nodes_;
   enum class Tapped : std::uint8_t { Nothing, Forward, Backward };
-  Tapped tapped_ = Tapped::Nothing;  // what of the function that is made is kept for K-FAC
+  Tapped tapped_ = Tapped::Nothing;  // the values that the current function keeps for K-FAC
   Spent spent_ = Spent::Nothing;
   bool recomputing_ = false;
-  bool in_backward_ = false;  // what runs once per backward: recompute too
+  bool in_backward_ = false;  // the current function runs once per backward, as a recompute does
   std::map<std::pair<NodeId, std::int64_t>, std::shared_ptr<const PreparedKernel>> kernels_;
-  std::map<NodeId, Loc> packed_;  // a packed weight, by the node that reads it
+  std::map<NodeId, Loc> packed_;  // packed weights, by the node that reads them
 };
 
 }  // namespace

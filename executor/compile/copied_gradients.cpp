@@ -1,3 +1,5 @@
+// A copy can be left out if the reshape's result goes only to a sum, its input goes only to the
+// reshape, and the input's producer is in the same function.
 #include "executor/compile/copied_gradients.h"
 
 #include <set>
@@ -5,7 +7,7 @@
 namespace hetu {
 namespace {
 
-/// How often values are read: by nodes, fetches and sums of gradients.
+/// The number of reads of each value by nodes, fetches and gradient sums.
 struct Reads {
   std::vector<int> by_nodes, by_fetches, by_sums;
 

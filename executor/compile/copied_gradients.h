@@ -7,15 +7,18 @@
 
 namespace hetu {
 
-/// What makes a gradient may be of another phase than weight gradients, as a batch norm's, which
-/// makes it beside its input's: a reshape copies it then, so that plans may run the two apart. In a
-/// function that has both nodes, sums take what would be copied where it is made.
+/// Finds copies that can be left out. A node of another phase than weight gradient may compute a
+/// parameter's gradient: batch norm's, for example, comes with its input gradient. A reshape in the
+/// weight gradient phase then copies it, so that plans may run both phases separately. In a
+/// function that has both nodes, the sum reads the gradient where it is computed, and the reshape
+/// is left out.
 struct CopiedGradients {
-  std::vector<NodeId> list;             ///< nodes without such copies
-  std::map<ValueId, NodeId> copied_by;  ///< of what would be copied, which nothing else reads
+  std::vector<NodeId> list;  ///< the function's nodes without such copies
+  /// By value: the node that would copy it and is its only reader.
+  std::map<ValueId, NodeId> copied_by;
 
   CopiedGradients(const Graph& graph, const std::vector<NodeId>& nodes);
-  /// kNone: a node of the list reads v, or none does.
+  /// Returns the node that would copy `v`, or kNone.
   NodeId by(ValueId v) const {
     const auto at = copied_by.find(v);
     return at == copied_by.end() ? kNone : at->second;

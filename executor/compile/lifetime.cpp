@@ -1,3 +1,5 @@
+// Greedy placement by size: each buffer takes the lowest offset that no buffer in use at the same
+// time occupies.
 #include "executor/compile/lifetime.h"
 
 #include <algorithm>
@@ -18,10 +20,10 @@ std::vector<int> largest_first(const std::vector<Lifetime>& lifetimes) {
   return order;
 }
 
-// The lowest offset that is free beside what is placed.
+// Returns the lowest offset at which the buffer overlaps no placed buffer in use at the same time.
 std::int64_t lowest_free(const Lifetime& life, const std::vector<Placed>& placed) {
-  std::vector<std::pair<std::int64_t, std::int64_t>>
-      taken;  // begin, end of what is alive beside it
+  // Begin and end of the ranges in use at the same time.
+  std::vector<std::pair<std::int64_t, std::int64_t>> taken;
   for (const Placed& p : placed)
     if (overlap(life, p.life)) taken.push_back({p.offset, p.offset + align_up(p.life.bytes)});
   std::sort(taken.begin(), taken.end());

@@ -1,3 +1,8 @@
+// A backward reads a saved value for the last time at some launch. From then on, the value's range
+// in the micro-batch's slot is free for buffers of later launches. The saved values with their last
+// reads are therefore fixed buffers, and the function's buffers are placed beside them in the same
+// slot. A few kernels may also write their result over an input that they read last
+// (OpDef::overwrites).
 #include "executor/compile/local_places.h"
 
 #include <algorithm>
@@ -12,8 +17,8 @@ namespace {
 
 constexpr int kForever = std::numeric_limits<int>::max();
 
-// Values of forward that somebody may read whenever he likes: messages on their way, fetches, and
-// what replaces buffers.
+// Returns the values of forward that may be read at any time: messages in flight, fetches, and the
+// next values of buffers.
 std::set<ValueId> seen_outside(const Graph& graph, const StagePlan& plan) {
   std::set<ValueId> out;
   for (const Boundary& b : plan.boundaries)
@@ -23,7 +28,7 @@ std::set<ValueId> seen_outside(const Graph& graph, const StagePlan& plan) {
   return out;
 }
 
-/// A saved value within a slot, until the launch that reads it last; -1: none does.
+/// A saved value in its slot, in use until the launch that reads it last; -1: no launch reads it.
 struct SavedLife {
   ValueId value;
   Placed at;
@@ -48,7 +53,8 @@ std::vector<SavedLife> saved_lives(const Graph& graph, const StagePlacement& pla
   return out;
 }
 
-// Where a value may be written over one that its node reads last; nullptr: nowhere.
+// Returns the saved value that `v` may be written over, because the node that computes `v` reads it
+// last. Returns nullptr if there is no such value.
 const Placed* written_over(const Graph& graph, const std::vector<SavedLife>& saved, ValueId v,
                            const Lifetime& life) {
   const Node& node = graph.producer(v);
@@ -61,7 +67,7 @@ const Placed* written_over(const Graph& graph, const std::vector<SavedLife>& sav
   return nullptr;
 }
 
-// Offsets within a slot; -1 of what has no room there.
+// Returns offsets within a slot; -1 for buffers that don't fit.
 std::vector<std::int64_t> within_saved(const Graph& graph, const std::vector<SavedLife>& saved,
                                        const std::vector<Lifetime>& lifetimes,
                                        const std::vector<ValueId>& values, std::int64_t slot) {

@@ -1,4 +1,5 @@
-// Where what lives within one function of a stage lies. Internal to the compiler (compile.cpp).
+// Locations of values that are used within one function of a stage. Internal to the compiler
+// (compile.cpp).
 #pragma once
 #include <vector>
 
@@ -7,20 +8,23 @@
 
 namespace hetu {
 
-/// Which values that forward has left a function may write over once it has read them.
+/// The saved values that a function may overwrite after its last read.
 enum class Spent : std::uint8_t {
   Nothing,
-  Inputs,  ///< all but what a later weight gradient reads: of I
-  All,     ///< of B and W
+  Inputs,  ///< all except those that a later weight gradient reads (for I)
+  All,     ///< for B and W
 };
 
+/// Locations of a function's local buffers.
 struct LocalPlaces {
-  std::vector<Loc> places;  ///< of scratch from offset 0 on, or in a slot of Region::Saved
+  std::vector<Loc> places;  ///< in scratch from offset 0 on, or in a slot of Region::Saved
   std::int64_t scratch_bytes = 0;
 };
 
-/// Places of buffers that live for some of a function's launches, `list`: in its micro-batch's slot
-/// of saved values where these are spent, so that backward frees as it goes, else in scratch.
+/// Returns the locations of buffers with the given lifetimes in a function with launches `list`.
+/// `values` holds the value of each buffer, or kNone. A buffer goes into the micro-batch's slot of
+/// saved values where these are no longer needed, so that a backward frees memory as it runs. The
+/// others go into scratch.
 LocalPlaces place_locals(const Graph& graph, const StagePlacement& placement,
                          const std::vector<NodeId>& list, const std::vector<Lifetime>& lifetimes,
                          const std::vector<ValueId>& values, Spent spent);

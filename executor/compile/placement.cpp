@@ -1,3 +1,7 @@
+// The arena of a stage is filled from offset 0 in this order: weights, optimizer states,
+// accumulators, rounded weights, buffers, feeds, boundaries, saved values, held values, taps,
+// fetches, next values of buffers. take() reserves each range. The compiler adds packed weights and
+// the scratch area at the end.
 #include "executor/compile/placement.h"
 
 #include <algorithm>
@@ -97,7 +101,7 @@ void StagePlacement::place_parameters() {
   }
   number_layers();
   plan.memory.weight_copies = options_.weight_copies;
-  if (options_.weight_copies > 1) {  // every version is one slot: the range of all parameters
+  if (options_.weight_copies > 1) {  // a version is one slot: the range of all parameters
     const std::int64_t stride = end_ - first;
     for (StageParameter& p : plan.parameters) {
       p.weight.ring = kWeightRing;
@@ -111,7 +115,7 @@ void StagePlacement::place_parameters() {
   place_accumulators();
 }
 
-// Casts of one parameter to one dtype, of forward and of backward, are one.
+// Merges casts of one parameter to one dtype, from forward and backward, into one.
 void StagePlacement::place_rounded() {
   std::map<std::pair<ValueId, DType>, Loc> made;
   std::vector<NodeId> once;
@@ -132,7 +136,7 @@ void StagePlacement::place_rounded() {
   nodes.rounded = std::move(once);
 }
 
-// In the order of their input factors.
+// Numbers the layers in the order of their input factors.
 void StagePlacement::number_layers() {
   int layers = 0;
   for (StageParameter& p : plan.parameters)
@@ -161,8 +165,8 @@ void StagePlacement::place_buffers() {
   }
 }
 
-// What replaces a buffer is copied there when forward has ended: validation computes it too, and a
-// recompute would.
+// The next value of a buffer is copied to the buffer after a training forward. It has its own
+// location, because validation and recomputes compute it, too, without changing the buffer.
 void StagePlacement::place_replacements() {
   for (StageBuffer& b : plan.buffers) {
     const ValueId v = graph_.buffers[b.buffer].next;
@@ -177,7 +181,7 @@ void StagePlacement::place_replacements() {
 void StagePlacement::place_state() {
   plan.state_dtype = options_.state_dtype;
   for (StageParameter& p : plan.parameters) {
-    // A factor's inverse is no weight of an optimizer's.
+    // An optimizer doesn't update the inverse of a factor, so that it has no states.
     if (p.served || p.role != Parameter::Role::Weight) continue;
     const std::int64_t size = align_up(p.elements * dtype_bytes(options_.state_dtype));
     for (int i = 0; i < options_.optimizer_states; ++i) {
@@ -187,8 +191,7 @@ void StagePlacement::place_state() {
   }
 }
 
-// Accumulators lie one after the other in model order, so that a bucket of an all-reduce is one
-// range.
+// Accumulators are adjacent in model order, so that a bucket of an all-reduce is one range.
 void StagePlacement::place_accumulators() {
   std::vector<std::pair<int, const GradientUse*>> by_rows;
   for (StageParameter& p : plan.parameters) {
@@ -215,7 +218,8 @@ void StagePlacement::place_accumulators() {
   for (const auto& [use, gradient] : by_rows) place_rows(plan.uses[use], *gradient);
 }
 
-// The gradient of a lookup, which nothing but the sum of its parameter's one use reads.
+// Returns true for the gradient of a lookup, if only the sum of its parameter's single use reads
+// it.
 bool StagePlacement::goes_by_rows(const GradientUse& use) const {
   if (options_.dense_tables || nodes.in_backward(use.gradient)) return false;
   return graph_.producer(use.gradient).op == "embedding_grad" &&
@@ -224,7 +228,7 @@ bool StagePlacement::goes_by_rows(const GradientUse& use) const {
          }) == 1;
 }
 
-// Of one micro-batch there is nothing to stage: its rows are added to zeros.
+// With one micro-batch per step no staging area is needed: the rows are added to zeros.
 void StagePlacement::place_rows(StageUse& use, const GradientUse& gradient) {
   const Shape& shape = graph_.values[gradient.gradient].type.shape;
   const std::int64_t bits = TouchedRows::words_of(shape[0]) * 8;
@@ -247,8 +251,8 @@ void StagePlacement::place_feeds() {
   for (const ValueId v : nodes.read_sources("placeholder")) {
     const TensorType& type = graph_.values[v].type;
     const TensorType bound = {type.dtype, bind_batch(type.shape, options_.micro_batch)};
-    // A micro-batch's rows follow each other without padding: the stride is the exact size, and
-    // kernels get what alignment that leaves.
+    // The rows of micro-batches are adjacent without padding: the stride is the exact size, and
+    // kernels must accept the resulting alignment.
     const std::int64_t stride = tensor_bytes(type, options_.micro_batch);
     const std::int64_t all = stride * plan.memory.feed_slots;
     const Loc loc = {Region::Feed, kFeedRing, take(all), stride};
@@ -276,8 +280,8 @@ void StagePlacement::place_boundaries() {
   }
 }
 
-// Forward inputs live until their backward is done; one more slot lets the next receive be posted
-// early. What goes to a stage of the same worker is there at once.
+// Forward inputs are kept until their backward is done; one more slot lets the next receive be
+// posted early. A message to a stage of the same worker is delivered at once and needs one slot.
 int StagePlacement::boundary_slots(Boundary& boundary) const {
   for (const LocalBoundary& l : options_.local) {
     if (l.from != boundary.from || l.to != boundary.to) continue;
@@ -312,7 +316,7 @@ void StagePlacement::add_boundary(int from, int to, bool backward, int part) {
   plan.boundaries.push_back(std::move(boundary));
 }
 
-// What forward leaves for backward.
+// Places the values that forward leaves for backward. All values of a micro-batch form one slot.
 void StagePlacement::place_saved() {
   for (const NodeId n : nodes.forward) {
     for (const ValueId v : graph_.nodes[n].outputs) {
@@ -330,7 +334,7 @@ void StagePlacement::place_saved() {
   }
 }
 
-// An outgoing value that nobody here reads again is written straight into the message.
+// An outgoing value that this stage doesn't read again is written straight into the message.
 void StagePlacement::place_outgoing() {
   for (Boundary& boundary : plan.boundaries) {
     if (boundary.incoming) continue;
@@ -344,6 +348,8 @@ void StagePlacement::place_outgoing() {
   }
 }
 
+// A fetch without a location gets one of its own. Counts and fields are leaves: the stage of their
+// block reports them.
 void StagePlacement::place_fetches() {
   for (const auto& [name, v] : graph_.fetches) {
     const Node& producer = graph_.producer(v);
@@ -361,7 +367,7 @@ void StagePlacement::place_fetches() {
   }
 }
 
-// What K-FAC reads of a micro-batch, whenever its plan lets it.
+// Places the values that K-FAC reads of a micro-batch, at any later time that the plan chooses.
 void StagePlacement::place_taps() {
   for (const NodeId n : nodes.factors) taps[graph_.nodes[n].inputs[0]] = {};
   for (const auto& [v, loc] : taps) plan.memory.taps += bytes(v);
@@ -373,8 +379,8 @@ void StagePlacement::place_taps() {
   }
 }
 
-// What I leaves for W. A gradient that goes to a peer too has its one place here, in B as well: its
-// message may be gone before W runs.
+// Places the values that I leaves for W. A gradient that is also sent to a peer is stored only
+// here, in B too, because its message may be overwritten before W runs.
 void StagePlacement::place_held() {
   std::set<ValueId> sent;
   for (const Boundary& boundary : plan.boundaries) {

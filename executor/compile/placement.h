@@ -1,6 +1,6 @@
-// Where every value of a stage lives that more than one of its functions sees: weights, gradients,
-// feeds, boundaries, saved and held activations. Internal to the compiler (compile.cpp), which lays
-// out the rest.
+// Locations of the values of a stage that more than one function uses: weights, gradients, feeds,
+// boundaries, saved and held activations. Internal to the compiler (compile.cpp), which lays out
+// the other values.
 #pragma once
 #include <cstdint>
 #include <map>
@@ -11,29 +11,35 @@
 
 namespace hetu {
 
+/// The memory layout of a stage.
 class StagePlacement {
  public:
-  /// Fills everything of the plan but functions, counts and scratch. Graph and options must outlive
-  /// it.
+  /// Fills the whole plan except functions, counts and scratch. Graph and options must outlive the
+  /// object.
   StagePlacement(const Graph& graph, const CompileOptions& options);
 
   StagePlan plan;
   StageNodes nodes;
-  std::vector<ValueId> saved;   ///< what forward leaves for backward, as it lies in a slot
-  std::map<ValueId, Loc> held;  ///< values of I that W reads, where the two run apart
-  std::map<ValueId, Loc> taps;  ///< where what K-FAC reads is kept
+  /// Values that forward leaves for backward, in their order in a slot.
+  std::vector<ValueId> saved;
+  /// Values that I computes and W reads, if both are separate functions.
+  std::map<ValueId, Loc> held;
+  std::map<ValueId, Loc> taps;  ///< copies of values for K-FAC
 
+  /// Returns true if the value has a location that all functions use.
   bool has(ValueId v) const { return placed_[v] != 0; }
   const Loc& place(ValueId v) const { return place_[v]; }
-  /// Aligned bytes of a value of one micro-batch, or of what backward makes of one at a time.
+  /// Returns the aligned bytes of a value for one micro-batch or, with `in_backward`, for one
+  /// backward.
   std::int64_t bytes(ValueId v, bool in_backward = false) const;
-  /// Samples of one backward.
+  /// Returns the samples of one backward: a micro-batch, or its first half.
   std::int64_t backward_batch() const;
-  /// A place of the whole micro-batch as the backward of one half sees it. Throws Unsupported where
-  /// the value does not fall into halves.
+  /// Returns the location `loc` of a whole micro-batch as a half micro-batch uses it. Throws
+  /// Unsupported if the value can't be divided into halves.
   Loc halved(ValueId v, Loc loc) const;
-  /// Reserves bytes of the arena; their offset.
+  /// Reserves bytes in the arena and returns their offset.
   std::int64_t take(std::int64_t size);
+  /// Returns the bytes reserved so far.
   std::int64_t end() const { return end_; }
 
  private:
@@ -60,7 +66,7 @@ class StagePlacement {
 
   const Graph& graph_;
   const CompileOptions& options_;
-  std::vector<Loc> place_;  // of values that have one place in all functions
+  std::vector<Loc> place_;  // by value: the location for all functions
   std::vector<char> placed_;
   std::int64_t end_ = 0;
 };

@@ -1,3 +1,4 @@
+// Look-up of boundaries, and the texts of memory plans.
 #include "executor/compile/plan.h"
 
 #include <fmt/format.h>

@@ -1,3 +1,4 @@
+// Preparation of kernels for a number of samples, packed weights, and functions for short batches.
 #include "executor/compile/prepared.h"
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// The kernel of a node. Internal to the compiler (compile.cpp).
+// Preparation of a node's kernel. Internal to the compiler (compile.cpp).
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -10,18 +10,19 @@
 
 namespace hetu {
 
-/// How kernels are made.
+/// The back end and the choice of kernels.
 struct Making {
   PrepareKernel prepare;
   KernelChoice kernels;
 };
 
-/// Of node `n` for so many samples. Throws as the back end's prepare.
+/// Returns the kernel of node `n` for `samples` samples. Throws the errors of the back end's
+/// prepare.
 std::shared_ptr<const PreparedKernel> prepared(const Graph& graph, NodeId n, std::int64_t samples,
                                                const Making& how);
 
-/// Makes a launch read the input that its kernel has a packed form of from `packed`. Returns what
-/// packs it, from where the launch read it.
+/// Makes a launch read its packable input from `packed`. Returns the launch that packs the input
+/// from its previous location.
 Launch read_packed(Launch& launch, const Loc& packed);
 
 }  // namespace hetu

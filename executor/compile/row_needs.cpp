@@ -1,3 +1,5 @@
+// Counts slots along a row. For example, on "F0 F1 B0 F2 B1 B2" the saved slots in use are 1, 2, 1,
+// 2, 1, 0, so the stage needs two.
 #include "executor/compile/row_needs.h"
 
 #include <algorithm>
@@ -11,7 +13,7 @@
 namespace hetu {
 namespace {
 
-using StageMicro = std::pair<int, int>;  // placement, micro-batch
+using StageMicro = std::pair<int, int>;  // placement and micro-batch
 
 struct Level {
   int now = 0;
@@ -19,8 +21,8 @@ struct Level {
   void raise() { most = std::max(most, ++now); }
 };
 
-// A worker's row, instruction by instruction. With half micro-batches a backward's ids are those of
-// halves, and what the forward left goes with the second half.
+// Walks through a worker's row instruction by instruction. With half micro-batches, the ids of a
+// backward are those of halves, and the forward's values are released with the second half.
 class RowWalk {
  public:
   RowWalk(const Schedule& lowered, int worker, std::vector<std::int64_t> saved_bytes)
@@ -101,7 +103,7 @@ class RowWalk {
     finish(i, inputs_done_);
   }
 
-  // One of the parts of a backward: input or weight gradient, of each half where there are halves.
+  // Completes a part of a backward: the input or weight gradient of a micro-batch or half.
   void finish(const Instr& i, std::map<StageMicro, int>& done) {
     const int micro = graph_.forward_micro(i.micro);
     const StageMicro at{i.stage, micro};
@@ -121,11 +123,12 @@ class RowWalk {
   const std::vector<Instr> row_;
   std::vector<std::int64_t> saved_bytes_;
   std::vector<Level> saved_;
-  std::map<std::pair<int, int>, Level> boundaries_;  // placements
+  std::map<std::pair<int, int>, Level> boundaries_;  // by placements (from, to)
   std::map<StageMicro, int> inputs_done_, weights_done_, parts_done_;
   std::set<StageMicro> recomputed_, kept_;
   std::int64_t bytes_ = 0, most_bytes_ = 0;
-  int live_halves_ = 0, most_halves_ = 0;  // of a micro-batch on one placement: gradients to come
+  // Input and weight gradients to come of micro-batches whose forward has run.
+  int live_halves_ = 0, most_halves_ = 0;
   int halves_;
 };
 

@@ -1,3 +1,6 @@
+// Segments of different cuts. For example, cuts {0, 4} and {0, 6} of 10 blocks give the segments
+// 0…3, 4…5 and 6…9; the second one belongs to stage 1 of the first pipeline and stage 0 of the
+// second.
 #include "executor/compile/segments.h"
 
 #include <algorithm>

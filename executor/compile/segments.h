@@ -1,5 +1,5 @@
-// Where pipelines that are cut each in its own way share weights: the parts of a model between any
-// two neighbouring cuts, each of which lies within one stage of every pipeline.
+// Weight sharing between pipelines with different cuts. A segment is the part of a model between
+// two neighbouring cuts of any pipelines. Each segment lies within one stage of every pipeline.
 #pragma once
 #include <vector>
 
@@ -7,24 +7,25 @@
 
 namespace hetu {
 
-/// Where a pipeline is cut: the first block of each of its stages.
+/// The cut of a pipeline: the first block of each of its stages.
 using Cut = std::vector<int>;
 
-/// Throws InvalidArgument, naming stage and block, unless a cut begins at block 0, ascends and
+/// Throws InvalidArgument, naming stage and block, unless the cut begins at block 0, ascends and
 /// stays within the model.
 void check_cut(const Graph& graph, const Cut& cut);
 
-/// A part of the model. Pipelines that are cut alike have their stages for segments.
+/// A part of the model. If all pipelines have the same cut, segments equal stages.
 struct Segment {
   int first_block = 0;
   int end_block = 0;
-  std::vector<int> stages;  ///< that hold it, by pipeline
+  std::vector<int> stages;  ///< by pipeline: the stage that holds the segment
 };
 
-/// The segments of these cuts, by pipeline, in model order; there is at least one cut.
+/// Returns the segments of the given cuts (one per pipeline, at least one), in model order.
 std::vector<Segment> segments_of(const std::vector<Cut>& cuts, int blocks);
 
-/// Index of the first segment that reads a parameter, or of the one that keeps a buffer.
+/// Return the index of the first segment that reads a parameter, or of the segment that updates a
+/// buffer.
 int segment_of_parameter(const Graph& graph, const std::vector<Segment>& segments, int parameter);
 int segment_of_buffer(const Graph& graph, const std::vector<Segment>& segments, int buffer);
 

@@ -1,3 +1,4 @@
+// Replaces tables on parameter servers by windows, and checks that the model permits it.
 #include "executor/compile/served_tables.h"
 
 #include <algorithm>
@@ -7,7 +8,7 @@
 namespace hetu {
 namespace {
 
-// The nodes that read a value.
+// Returns the nodes that read a value.
 std::vector<NodeId> readers_of(const Graph& graph, ValueId value) {
   std::vector<NodeId> readers;
   for (std::size_t n = 0; n < graph.nodes.size(); ++n) {
@@ -18,7 +19,8 @@ std::vector<NodeId> readers_of(const Graph& graph, ValueId value) {
   return readers;
 }
 
-// The one lookup that reads a table.
+// Returns the only lookup that reads a table. Throws InvalidArgument if the table has other
+// readers.
 const Node& lookup_of(const Graph& graph, const Parameter& table) {
   const std::vector<NodeId> readers = readers_of(graph, table.value);
   const bool one = readers.size() == 1 && graph.nodes[readers[0]].op == "embedding";
@@ -32,7 +34,7 @@ const Node& lookup_of(const Graph& graph, const Parameter& table) {
   return graph.nodes[readers[0]];
 }
 
-// Everything that reads the ids must mean rows of windows.
+// Checks that every reader of the ids accepts row numbers of windows.
 void check_ids(const Graph& graph, const Parameter& table, ValueId ids) {
   const Node& from = graph.producer(ids);
   require(

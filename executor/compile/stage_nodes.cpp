@@ -1,3 +1,4 @@
+// Assigns nodes to the functions of a stage by block and phase, and finds values that cross cuts.
 #include "executor/compile/stage_nodes.h"
 
 #include <algorithm>
@@ -60,7 +61,8 @@ void StageNodes::take_rounded() {
   }
 }
 
-// The rest of the model reads none of these but the step_sum (graph/passes/count.h).
+// Adds a node and the nodes it depends on. Only the step_sum reads their results
+// (graph/passes/count.h).
 void StageNodes::add_count(NodeId n, std::vector<char>& listed) {
   if (listed[n]) return;
   listed[n] = 1;
@@ -130,6 +132,7 @@ std::vector<ValueId> StageNodes::read_sources(const char* op) const {
   return {read.begin(), read.end()};
 }
 
+// Looks up the pair of stages in tied_stages().
 int StageNodes::tied_pair(const StageParameter& p) const {
   if (p.other_stages.size() > 1) {
     fail(Code::Unsupported,

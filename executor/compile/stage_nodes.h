@@ -1,4 +1,4 @@
-// Which nodes and values belong to a stage, and to which of its functions. Internal to the compiler
+// The nodes and values of a stage, and the functions that they belong to. Internal to the compiler
 // (compile.cpp).
 #pragma once
 #include <vector>
@@ -7,37 +7,38 @@
 
 namespace hetu {
 
-/// By node: whether it makes a factor of K-FAC.
+/// Returns for each node whether it computes a factor of K-FAC.
 std::vector<char> makes_factor(const Graph& graph);
 
-/// The graph as one stage sees it.
+/// The part of the graph that belongs to one stage.
 class StageNodes {
  public:
   StageNodes(const Graph& graph, const std::vector<int>& first_block, int stage, bool training);
 
-  std::vector<NodeId> count;  ///< Phase::Count, for the step_sums this stage reads
+  std::vector<NodeId> count;  ///< nodes of Phase::Count for the step_sums that this stage reads
   std::vector<NodeId> forward;
-  std::vector<NodeId> backward;    ///< InputGrad and WeightGrad in graph order, but for `factors`
-  std::vector<NodeId> factors;     ///< what sums K-FAC's factors, in graph order
-  std::vector<NodeId> rounded;     ///< taken out of the others by take_rounded
+  std::vector<NodeId> backward;    ///< InputGrad and WeightGrad in graph order, without `factors`
+  std::vector<NodeId> factors;     ///< nodes that compute K-FAC's factors, in graph order
+  std::vector<NodeId> rounded;     ///< casts of parameters, see take_rounded()
   std::vector<ValueId> step_sums;  ///< results of step_sum that this stage reads
 
-  /// Takes the casts of parameters out of `forward` and `backward`.
+  /// Moves the casts of parameters from `forward` and `backward` to `rounded`.
   void take_rounded();
 
   int stage_of_block(int block) const;
-  /// The stage whose nodes make a value; kNone for leaves and counts, which every
-  /// reader has itself.
+  /// Returns the stage whose nodes compute a value. Returns kNone for leaves and counts, which
+  /// every reader has itself.
   int stage_of(ValueId v) const;
   bool is(ValueId v, const char* op) const { return graph_.producer(v).op == op; }
   bool made_by(ValueId v, Phase phase) const;
-  bool in_backward(ValueId v) const;  ///< some backward node of this stage reads it
+  bool in_backward(ValueId v) const;  ///< a backward node of this stage reads it
   bool in_weight_grad(ValueId v) const;
-  /// Results of `op` that nodes of this stage read, or that are fetched here, ascending.
+  /// Returns the results of `op` that nodes of this stage read or that are fetched here, ascending.
   std::vector<ValueId> read_sources(const char* op) const;
-  /// Of a parameter of two stages, the index into tied_stages(). Throws Unsupported for more.
+  /// Returns the index into tied_stages() of a parameter of two stages. Throws Unsupported for more
+  /// stages.
   int tied_pair(const StageParameter& p) const;
-  /// Values that go from one stage to another in one direction, ascending.
+  /// Returns the values that go from one stage to another in one direction, ascending.
   std::vector<ValueId> crossing(int from, int to, bool backward) const;
 
  private:
