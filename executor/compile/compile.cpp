@@ -3,7 +3,7 @@
 // 1. list its nodes, leaving out copies that its sums don't need (CopiedGradients);
 // 2. compute the lifetime of every other value and of each kernel's scratch, in steps of the list;
 // 3. assign offsets, in spent saved values or in scratch, so that buffers in use at the same step
-// don't overlap (place_locals);
+//    don't overlap (place_locals);
 // 4. prepare the kernels, and note the gradients that each launch adds to sums.
 // All functions share one scratch area as large as the largest needs, since a worker runs one
 // function at a time.

@@ -1,3 +1,5 @@
+// Sums of buckets. The tag of a sum holds kind, stage, part, bucket and step, so that members of a
+// group may start their sums at different times.
 #include "executor/sync/all_reduce.h"
 
 #include <algorithm>
@@ -36,7 +38,7 @@ void AllReduce::follow(const Row& row) {
 
 void AllReduce::forget(const Row& row) { by_row_.erase(&row); }
 
-// What a run that has failed left under way is given up.
+// Sums that a failed run left unfinished are abandoned.
 void AllReduce::begin(const Row& row, int step, Note note) {
   note_ = std::move(note);
   step_ = step;
@@ -83,7 +85,7 @@ void AllReduce::start_sum(Reduction& reduction, std::size_t k) {
                            is_factor_exchange(action.instr.kind) ? DType::Float32 : how_.wire);
 }
 
-// The bucket belongs to the next REDUCE_GRAD of its stage that has it.
+// Starts the sum of a final bucket, which belongs to the stage's next REDUCE_GRAD with this bucket.
 void AllReduce::after_backward(const Action& at, int stage, int bucket) {
   if (!at.sums_follow) return;
   for (Reduction& r : *reductions_) {
@@ -114,14 +116,14 @@ std::int64_t AllReduce::finish(const Sum& sum, comm::What what) {
   return comm::now_ns();
 }
 
-// All that have been reached: an update waits for every sum that its worker has started (progress.h
-// says the same).
+// Waits for all reductions that were reached: an update waits for every sum that its worker has
+// started, as progress.h assumes.
 void AllReduce::wait(int /*stage*/) {
   for (const Started& s : started_) finish(s);
   started_.clear();
 }
 
-// And all that were reached before the last of them.
+// Waits for the last sum of a factor and all reductions reached before it.
 void AllReduce::wait_for_factors() {
   const auto is_factor = [](const Started& s) { return is_factor_sync(s.instr.kind); };
   const auto last = std::find_if(started_.rbegin(), started_.rend(), is_factor).base();

@@ -1,6 +1,6 @@
-// Gradients summed over all copies of a stage, before every update: REDUCE_GRAD; and K-FAC's
-// factors, before they are inverted: SYNC_A, SYNC_B; and its inverses, each a sum of one copy's and
-// zeros: GATHER.
+// Sums over all copies of a stage: gradients before every update (REDUCE_GRAD), K-FAC's factors
+// before they are inverted (SYNC_A, SYNC_B), and K-FAC's inverses (GATHER). A gathered inverse is
+// the sum of one copy's inverse and zeros.
 #pragma once
 #include <cstdint>
 #include <map>
@@ -16,20 +16,22 @@
 
 namespace hetu {
 
-/// Sums of buckets run beside compute from the moment a bucket is final or, where the plan says so,
-/// from the REDUCE_GRAD on.
+/// Sums buckets while compute goes on. A sum starts as soon as its bucket is final if the plan
+/// permits it (Action::sums_follow), else at the REDUCE_GRAD.
 class AllReduce final : public WeightSync {
  public:
+  /// Settings of the sums.
   struct How {
-    /// Of each bucket the first element alone is summed, in a run whose results mean nothing.
+    /// Sums only the first element of each bucket, for runs that measure time and whose results are
+    /// meaningless.
     bool one_element = false;
-    /// How gradients travel, see Reducer::start_sum; factors, inverses and tables by rows always as
-    /// they are.
+    /// Data type of gradients in messages, see Reducer::start_sum. Factors, inverses and tables
+    /// stored by rows are always sent in their own type.
     DType wire = DType::Float32;
-    /// What sums buckets in a device's memory, whole and in float32; null: the reducer.
+    /// Sums whole float32 buckets in the memory of devices; null: the reducer sums them.
     DirectLinks* direct = nullptr;
   };
-  /// All must outlive it.
+  /// All arguments must outlive the object.
   AllReduce(Stages& stages, comm::Transport& transport, comm::Reducer& reducer, const How& how)
       : stages_(stages), transport_(transport), reducer_(reducer), how_(how) {}
   AllReduce(Stages& stages, comm::Transport& transport, comm::Reducer& reducer)
@@ -48,7 +50,7 @@ class AllReduce final : public WeightSync {
   void end_of_run() override { wait(kAllStages); }
 
  private:
-  // Of a bucket: the whole of it, or its rows; or where it lies.
+  // The running sum of a bucket: of the whole bucket, of its rows, or in device memory.
   struct Sum {
     std::shared_ptr<comm::Sum> whole = nullptr;
     std::shared_ptr<RowSum> rows = nullptr;
@@ -56,16 +58,16 @@ class AllReduce final : public WeightSync {
     bool is_started() const { return whole || rows || direct; }
   };
 
-  // The sums of one REDUCE_GRAD of a row, time after time.
+  // The sums of one REDUCE_GRAD of a row, which run once per repetition.
   struct Reduction {
     const Action* action;
     std::vector<int> buckets;
-    int times = 0;  // reached in this run
-    // Of the next time: per bucket, none before its start, which may come before the loop does.
+    int times = 0;  // times that this run has reached the instruction
+    // Sums for the next time, by bucket. They may start before the loop reaches the instruction.
     std::vector<Sum> sums;
     std::int64_t start_ns = 0;
   };
-  struct Started {  // reached and not awaited
+  struct Started {  // a reduction that was reached and not yet awaited
     Instr instr;
     int step;
     std::vector<Sum> sums;
@@ -84,11 +86,12 @@ class AllReduce final : public WeightSync {
   comm::Reducer& reducer_;
   const How how_;
   Note note_;
-  int step_ = 0;  // the run's first
+  int step_ = 0;  // first step of the run
   std::map<const Row*, Reductions> by_row_;
-  Reductions* reductions_ = nullptr;  // of the row that runs
+  Reductions* reductions_ = nullptr;  // of the current row
   std::vector<Started> started_;
-  std::vector<std::shared_ptr<RowSum>> sending_;  // finished here, and not at every other member
+  // Finished here, but not yet at every other member.
+  std::vector<std::shared_ptr<RowSum>> sending_;
 };
 
 }  // namespace hetu

@@ -1,3 +1,14 @@
+// Averages weights while compute goes on. An average takes three steps:
+// 1. After an update, begin() requests a group from the coordinator and returns.
+// 2. When the answer comes, the averager's thread copies the weights and computes the mean with the
+//    other members, bucket by bucket.
+// 3. Before the next update, end() waits for the thread, and bring_into() writes the result into
+//    the weights.
+// A pipeline that asked doesn't update in between, so the mean replaces its weights (replaced_).
+// The passive partner of AD-PSGD didn't ask and may have updated after it gave its weights. It is
+// therefore moved by mean - given (moved_, shift_). For example, it gives 4, the mean is 3, and it
+// has reached 5 meanwhile: it becomes 4.
+// Source: Lian et al. 2018 (AD-PSGD); SD-PIPE for groups of those that are ready.
 #include "executor/sync/averager.h"
 
 #include <algorithm>
@@ -78,7 +89,7 @@ void Averager::begin_run(std::int64_t step, std::int64_t updates, const DeviceSp
       mean_there_ = weights.device->alloc(weights.bytes());
       require(mean_there_ != nullptr, "device {} has no {} bytes for an average",
               weights.device->name(), weights.bytes());
-      weights.device->queue().record().wait();  // its zeros are written there
+      weights.device->queue().record().wait();  // zeros are written by the queue
     }
   }
   {
@@ -115,7 +126,7 @@ std::string Averager::doing() const {
 std::int64_t Averager::end() {
   std::unique_lock lock(mutex_);
   const double timeout_s = members_.transport().options().timeout_s;
-  // The thread's own waits end first, and say more.
+  // The thread's own waits time out first and report more.
   const bool done = changed_.wait_for(lock, std::chrono::duration<double>(2 * timeout_s + 1),
                                       [&] { return error_ || done_ns_ != 0 || !open_; });
   if (error_) std::rethrow_exception(error_);
@@ -136,11 +147,11 @@ std::int64_t Averager::average_now(const DeviceSpan& weights) {
   return done_ns;
 }
 
-// The weights that this worker gives: with what averages have moved since the last update.
+// Copies the weights that this worker gives, including the shift of averages since the last update.
 void Averager::snapshot(float* to) {
   const std::lock_guard lock(weights_mutex_);
   weights_.read(to);
-  // A mean lies in host memory, because messages do.
+  // Means are computed in host memory, because messages are there.
   if (moved_) cpu_tensor_kernels().add(to, shift_.data(), elements_);
 }
 
@@ -178,8 +189,8 @@ GroupCounts Averager::take_counts() {
   return counts;
 }
 
-// Every element becomes the sum over the group divided by its size, bucket by bucket; where members
-// have a weight, the sum of each one's part.
+// Replaces every element by the sum over the group divided by its size, bucket by bucket. If
+// members have weights, it is the weighted sum.
 void Averager::mean_over(const comm::Group& group, const std::vector<Span>& spans, int kind,
                          std::int64_t number, comm::What what, std::optional<double> weight) {
   struct Piece {
@@ -192,7 +203,8 @@ void Averager::mean_over(const comm::Group& group, const std::vector<Span>& span
     for (std::int64_t at = 0; at < span.elements; at += most) {
       const Span part = {span.data + at, std::min(most, span.elements - at)};
       if (weight) cpu_tensor_kernels().scale(part.data, static_cast<float>(*weight), part.elements);
-      // All bits of the number: pieces of a sum that a death has broken may lie about for long.
+      // The tag contains all bits of the number, because messages of a sum that a death has broken
+      // may stay in the queues for long.
       const comm::Tag tag =
           comm::make_tag(kind, members_.place().stage, static_cast<int>(buckets.size()),
                          static_cast<int>(number >> 14), static_cast<int>(number & 0x3fff));
@@ -208,9 +220,9 @@ void Averager::mean_over(const comm::Group& group, const std::vector<Span>& span
   }
 }
 
-// The mean of a group takes the place of the weights of those who have asked, who wait for it. Who
-// was asked (the passive partner of AD-PSGD) may have updated meanwhile, and moves by what the mean
-// differs from what it gave.
+// Averages with a group. A pipeline that asked waits for the mean, which replaces its weights. An
+// invited one (the passive partner of AD-PSGD) may have updated meanwhile, and moves by the
+// difference between the mean and the weights that it gave.
 void Averager::meet(const ps::Answer& group, bool invited) {
   note(group);
   if (group.members.size() < 2) return;
@@ -231,7 +243,7 @@ void Averager::meet(const ps::Answer& group, bool invited) {
               group.serial, what, weight);
   } catch (const Error&) {
     if (!members_.is_broken(group.members)) throw;
-    return;  // each goes on with what it has
+    return;  // every member goes on with its own weights
   }
   if (options_.network_ns > 0)
     std::this_thread::sleep_for(std::chrono::nanoseconds(options_.network_ns));
@@ -260,7 +272,8 @@ void Averager::meet_direct(const ps::Answer& group, std::optional<double> weight
   replaced_ = true;
 }
 
-// Its arithmetic stays on this one thread: compute has the others.
+// The thread of the averager. Its arithmetic uses one thread only, because compute needs the
+// others.
 void Averager::serve() {
   set_threads(1);
   try {
@@ -291,7 +304,8 @@ void Averager::serve() {
   }
 }
 
-// An initiator is here only once its partner has given its weights: after the barrier nobody asks.
+// An initiator arrives here only after its partner has given its weights, so nobody asks after the
+// barrier.
 void Averager::end_run() {
   const auto what = [&] {
     return fmt::format("the end of run {} on stage {}", members_.runs(), members_.place().stage);
@@ -318,7 +332,7 @@ void Averager::consensus(const std::vector<DeviceSpan>& spans) {
     return fmt::format("the consensus of stage {} after run {}", members_.place().stage,
                        members_.runs());
   };
-  // A mean that may be broken by a death, and begun again, must not be made in place.
+  // A mean that a death may break, and that is then repeated, must not be computed in place.
   std::vector<std::vector<float>> means(spans.size());
   std::vector<Span> copies;
   const auto copy = [&](bool in_place) {

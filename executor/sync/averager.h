@@ -1,6 +1,6 @@
-// A worker's part in averaging the weights of its stage with other pipelines' copies of it: it asks
-// with whom, and carries the mean out beside compute, on a thread of its own. Driven by the runners
-// of training and of `hetu rehearse`; who is there is membership.h's.
+// Averaging of a stage's weights with its copies in other pipelines. The averager asks the
+// coordinator for a group and computes the mean on its own thread, while compute goes on. Used by
+// the runners of training and of `hetu rehearse`. membership.h tells which pipelines exist.
 #pragma once
 #include <condition_variable>
 #include <cstdint>
@@ -21,99 +21,106 @@
 
 namespace hetu {
 
-/// What a member of a group gives and gets: for tests and logs.
+/// A member's weights before and after an average, for tests and logs.
 struct Averaged {
   const ps::Answer& group;
-  const float* before;  ///< what this worker gave
-  const float* after;   ///< the mean, the same bits on every member
+  const float* before;  ///< weights that this worker contributed
+  const float* after;   ///< the mean, with the same bits on every member
   std::int64_t elements;
 };
 
+/// Settings of an averager.
 struct AverageOptions {
-  groups::Options policy;  ///< what the client's coordinator decides by
-  /// The answer and the mean are awaited before the next update, not at once.
+  groups::Options policy;  ///< policy of the client's coordinator
+  /// Waits for the answer and the mean only before the next update, instead of at once.
   bool overlap = true;
   std::int64_t bucket_bytes = 8 << 20;
-  /// What a mean of two and more takes besides: the network of a rehearsal.
+  /// Time added to each mean of two or more members: the simulated network of a rehearsal.
   std::int64_t network_ns = 0;
-  /// Called for each group of two and more, on the averager's thread.
+  /// Called for each group of two or more members, on the averager's thread.
   std::function<void(const Averaged&)> observe = {};
 };
 
-/// As a training has it: with P = 1 nobody goes on before the mean, whatever `overlap` says.
+/// Returns the options for training. With P = 1 every pipeline waits for the mean, whatever
+/// `overlap` says.
 AverageOptions average_options(const groups::Options& policy, bool overlap);
 
-/// How many pipelines met, counted by group size.
+/// The number of averages, counted by group size.
 struct GroupCounts {
   std::int64_t groups = 0;
   std::int64_t members = 0;
-  std::vector<std::int64_t> by_size;  ///< index: members of a group
+  std::vector<std::int64_t> by_size;  ///< index: number of members
   double mean() const {
     return groups > 0 ? static_cast<double>(members) / static_cast<double>(groups) : 0;
   }
 };
 
+/// Averages the weights of a worker's stage.
 class Averager {
  public:
-  /// Members and client must outlive it, and the client's place is the members'.
+  /// Members and client must outlive the object. The client must be for the members' stage and
+  /// pipeline.
   Averager(Membership& members, ps::GroupClient& client, AverageOptions options);
-  /// Averages still under way are given up.
+  /// Abandons averages that are still running.
   ~Averager();
   Averager(const Averager&) = delete;
   Averager& operator=(const Averager&) = delete;
 
-  /// Groups average from here on by `means`, between memories of devices; before the first run. Not
-  /// of AD-PSGD, whose partners give weights at any time, nor where pipelines may die one by one.
+  /// Makes groups average with `means`, between memories of devices. Call it before the first run.
+  /// Not for AD-PSGD, whose partners give weights at any time, nor where pipelines may die one by
+  /// one.
   void go_direct(std::unique_ptr<DirectMeans> means);
 
-  /// Updates that this pipeline has applied so far; between runs.
+  /// Sets the number of updates that this pipeline has applied so far. Call it between runs.
   void set_done(std::int64_t updates);
-  /// A run from `step` on, of about `updates` updates per pipeline, whose weights are now
-  /// `weights`.
+  /// Starts a run at `step` with about `updates` updates per pipeline. `weights` are the current
+  /// weights.
   void begin_run(std::int64_t step, std::int64_t updates, const DeviceSpan& weights);
 
-  /// Ends the run early, for all pipelines, at stops of which all of their stages can be told.
+  /// Ends the run early for all pipelines. Each pipeline stops at an update that all its stages can
+  /// still learn of in time.
   void stop_soon();
 
-  /// This pipeline has applied one more update: asks for a group and averages, beside what the
-  /// caller does next. The weights must stay as they are until end().
+  /// Starts the average after one more update of this pipeline: requests a group and averages while
+  /// the caller goes on. The weights must not change until end().
   void begin();
-  /// Sleeps until the average is done; returns comm::now_ns() of that moment. Throws Timeout and
-  /// Comm with the stage and the update; what the averager's thread met.
+  /// Waits until the average is done and returns comm::now_ns() of that moment. Throws Timeout and
+  /// Comm with stage and update, and the error of the averager's thread.
   std::int64_t end();
 
-  /// Both at once, for averages that do not overlap: no micro-batch has used `weights`, which the
-  /// update has just made; the mean takes their place. Returns as end().
+  /// Runs begin(), end() and bring_into(), for averages that don't overlap. The update has just
+  /// made `weights`, and no micro-batch has used them; the mean replaces them. Returns as end().
   std::int64_t average_now(const DeviceSpan& weights);
 
-  /// Keep this while weights change: a passive partner of AD-PSGD is asked at any time.
+  /// Returns a lock to hold while weights change, because a passive partner of AD-PSGD may read
+  /// them at any time.
   std::unique_lock<std::mutex> change() { return std::unique_lock(weights_mutex_); }
-  /// Within change(): the newest weights are `weights` from here on, a copy of those before. What
-  /// averages have changed since is brought into them.
+  /// Makes `weights` the newest weights, which are a copy of the previous ones, and writes the
+  /// results of averages since then into them. Call it while holding change().
   void bring_into(const DeviceSpan& weights);
 
-  /// Updates of this pipeline in this run: begun averages.
+  /// Returns the updates of this pipeline in this run, each of which has begun an average.
   std::int64_t updates() const { return updates_; }
-  /// Those of them whose average is done.
+  /// Returns the updates of this run whose average is done.
   std::int64_t answered() const { return answered_; }
-  /// The last update of this pipeline in this run, groups::kRunsOn while it is not known; counted
-  /// in the run. As of the last end().
+  /// Returns the last update of this pipeline in this run, counted within the run, or
+  /// groups::kRunsOn while it isn't known. As of the last end().
   std::int64_t stop_after() const { return stop_after_; }
-  /// Updates of all pipelines together in this run, as far as this worker has heard.
+  /// Returns the updates of all pipelines in this run, as far as this worker knows.
   std::int64_t updates_of_all() const;
 
-  /// Ends a run: every pipeline has stopped. Sleeps until no partner asks any more, then brings the
-  /// last averages into the weights. Every worker of the stage calls it.
+  /// Ends a run after every pipeline has stopped. Waits until no partner asks any more, then writes
+  /// the last averages into the weights. Collective over the workers of the stage.
   void end_run();
-  /// Every element becomes its mean over all pipelines, added in their order; the same bits on
-  /// each. Every worker of the stage calls it, with as many spans. Blocks. Where pipelines may die
-  /// it is the mean of those that live, and takes as much memory again as the spans, which
-  /// MemoryPlan::averages counts.
+  /// Sets every element to its mean over all pipelines, added in their order, with the same bits on
+  /// each. Collective over the workers of the stage, with the same number of spans. Blocks. Where
+  /// pipelines may die, the mean is over those that live. It then takes as much memory again as the
+  /// spans, which MemoryPlan::averages includes.
   void consensus(const std::vector<DeviceSpan>& spans);
 
-  /// Whose weights these are averaged with.
+  /// Returns the membership of the pipelines that average.
   const Membership& members() const { return members_; }
-  /// Of the groups since the last call.
+  /// Returns the counts of groups since the last call.
   GroupCounts take_counts();
   bool overlaps() const { return options_.overlap; }
 
@@ -140,29 +147,29 @@ class Averager {
   std::int64_t done_before_ = 0;  // updates of this pipeline before this run
   std::int64_t updates_ = 0, answered_ = 0;
   std::int64_t stop_after_ = groups::kRunsOn;
-  bool stops_soon_ = false;  // this run
+  bool stops_soon_ = false;  // stop_soon() was called in this run
 
-  std::mutex weights_mutex_;  // guards the weights, and what is to be brought into them
+  std::mutex weights_mutex_;  // guards the weights, and the results to write into them
   DeviceSpan weights_;
-  std::int64_t elements_ = 0;  // of them; the same all through a run
-  bool replaced_ = false;      // mean_ takes the place of the weights
-  bool moved_ = false;         // shift_ is added to them
-  std::vector<float> mean_;    // of the thread; the main thread's between end() and begin()
+  std::int64_t elements_ = 0;  // number of weights; constant within a run
+  bool replaced_ = false;      // mean_ replaces the weights
+  bool moved_ = false;         // shift_ is added to the weights
+  std::vector<float> mean_;    // used by the thread; by the main thread between end() and begin()
   std::vector<float> shift_, given_;
-  std::unique_ptr<DirectMeans> direct_;  // null: means are made in host memory
-  Device::Memory mean_there_;            // in mean_'s place
-  Queue::Mark updated_;                  // before it the weights are not there
+  std::unique_ptr<DirectMeans> direct_;  // null: means are computed in host memory
+  Device::Memory mean_there_;            // device memory for the mean, used instead of mean_
+  Queue::Mark updated_;                  // reached once the weights are written
 
-  mutable std::mutex mutex_;  // guards what follows
+  mutable std::mutex mutex_;  // guards the members below
   std::condition_variable changed_;
-  bool rung_ = false;
-  bool serving_ = false;  // the thread does something
+  bool rung_ = false;     // the client has news
+  bool serving_ = false;  // the thread is busy
   bool stop_ = false;
-  bool open_ = false;  // begun and not done
+  bool open_ = false;  // an average has begun and isn't done
   std::int64_t done_ns_ = 0;
-  std::optional<ps::Answer> answer_;  // of the average that is done
+  std::optional<ps::Answer> answer_;  // answer of the average that is done
   std::exception_ptr error_;
-  std::vector<std::int64_t> known_;  // updates of each pipeline over the training
+  std::vector<std::int64_t> known_;  // updates of each pipeline over the whole training
   std::vector<std::int64_t> known_before_;
   GroupCounts counts_;
   std::thread thread_;

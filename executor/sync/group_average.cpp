@@ -1,3 +1,4 @@
+// PARTIAL_REDUCE: the loop's calls, passed on to the averager.
 #include "executor/sync/group_average.h"
 
 #include <utility>
@@ -25,7 +26,7 @@ void GroupAverage::wait(int stage) {
   });
 }
 
-// A passive partner's weights are read at any time, but not while they change.
+// A passive partner's weights may be read at any time except while they change.
 void GroupAverage::before_update(int stage) {
   change_ = averager_.change();
   averager_.bring_into(stages_.newest_weights(stage));

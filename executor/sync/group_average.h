@@ -1,5 +1,5 @@
-// Weights averaged with other pipelines' copies of the stage, in the groups that the coordinator
-// names: PARTIAL_REDUCE.
+// PARTIAL_REDUCE: averages weights with other pipelines' copies of the stage, in groups chosen by
+// the coordinator.
 #pragma once
 #include <cstdint>
 #include <mutex>
@@ -11,9 +11,11 @@
 
 namespace hetu {
 
+/// Runs a stage's PARTIAL_REDUCE instructions through an Averager.
 class GroupAverage final : public WeightSync {
  public:
-  /// Both must outlive it. The averager is that of the worker's one stage, whose placement this is.
+  /// Both must outlive the object. `averager` belongs to the worker's only stage, whose placement
+  /// id is `placement`.
   GroupAverage(Stages& stages, int placement, Averager& averager)
       : stages_(stages), stage_(placement), averager_(averager) {}
 
@@ -24,11 +26,11 @@ class GroupAverage final : public WeightSync {
   void wait(int stage) override;
   void before_update(int stage) override;
   void after_update(int /*stage*/) override { change_.unlock(); }
-  /// Every pipeline has stopped: from here on all have one state, the mean of theirs.
+  /// All pipelines have stopped: gives all of them the mean of their states.
   void end_of_run() override;
 
  private:
-  struct Begun {  // and not awaited
+  struct Begun {  // begun and not yet awaited
     Instr instr;
     int step;
     std::int64_t start_ns;

@@ -1,6 +1,8 @@
-// Pipelines that may die one by one: what those that live do together. Each step ends with a
-// rendezvous at the coordinator, where all hear who has come and whether it has worked for
-// everyone; if not, somebody has died in it, and those who are left do it again.
+// Common work of pipelines that may die one by one. Each step ends with a rendezvous at the
+// coordinator, which tells all workers who has come and whether the step succeeded for everyone. If
+// it failed, a pipeline has died in it, and the remaining ones repeat it. For example, pipelines 0,
+// 1 and 2 start a consensus, and 1 dies: the sums of 0 and 2 fail, both report it at the
+// rendezvous, learn of the members {0, 2}, and repeat the consensus.
 #include "executor/sync/membership.h"
 
 #include <algorithm>
@@ -13,7 +15,7 @@
 namespace hetu {
 namespace {
 
-constexpr std::uint64_t kLongestText = 16 << 20;  // bytes, of an exchange
+constexpr std::uint64_t kLongestText = 16 << 20;  // bytes per text of an exchange
 
 std::string why_lost(int pipeline) { return fmt::format("pipeline {} is lost", pipeline); }
 
@@ -31,7 +33,8 @@ Membership::Membership(comm::Transport& transport, ps::GroupClient& client, Plac
 
 Membership::~Membership() { client_.on_lost({}); }
 
-// On the client's thread. Sums first: what starts after the links are broken must fail, too.
+// Runs on the client's thread. Sums are notified first: sums started after the links are broken
+// must fail, too.
 void Membership::lose(int pipeline) {
   {
     const std::lock_guard lock(mutex_);
@@ -94,7 +97,7 @@ void Membership::together(const std::string& name, const std::function<void()>& 
        place_.stage);
 }
 
-// Everyone sends to everyone: nobody needs a third one to be told.
+// Every worker sends to every other, so that no third worker has to forward a text.
 std::map<int, std::string> Membership::exchange(const std::string& mine) {
   require(mine.size() <= kLongestText, "a text of {} bytes for the other pipelines; at most {}",
           mine.size(), kLongestText);
@@ -107,7 +110,7 @@ std::map<int, std::string> Membership::exchange(const std::string& mine) {
     const comm::Tag body = comm::make_tag(kConsensusTag, place_.stage, 0x3fffe, high, number);
     const auto what = [&] { return fmt::format("what the copies of stage {} say", place_.stage); };
     const auto size = static_cast<std::uint64_t>(mine.size());
-    for (const int worker : workers_of(living_)) {  // a mesh copies at once; to the dead it fails
+    for (const int worker : workers_of(living_)) {  // a mesh copies at once; sends to the dead fail
       transport_.send(worker, head, &size, sizeof size);
       transport_.send(worker, body, mine.data(), mine.size());
     }

@@ -1,6 +1,5 @@
-// Who is there: the pipelines that hold copies of a worker's stage, which of them live, and what
-// those that live do together. Read by the averager, by training and by rehearsals; knows no
-// weight.
+// The pipelines that hold copies of a worker's stage: which of them live, and what the living ones
+// do together. Used by the averager, by training and by rehearsals. Independent of weights.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -15,10 +14,12 @@
 
 namespace hetu {
 
+/// The pipelines of a job as seen by one worker.
 class Membership {
  public:
-  /// Who stands where: `workers` hold the stage, one per pipeline; this one's is `pipeline`. Where
-  /// pipelines may die one by one, `mesh` is the transport and links the copies of the stage.
+  /// The worker's stage and pipeline, and the workers that hold the stage, one per pipeline. If
+  /// pipelines may die one by one, `mesh` is the transport that links the copies of the stage; else
+  /// it is null.
   struct Place {
     int stage = 0;
     int pipeline = 0;
@@ -26,7 +27,8 @@ class Membership {
     comm::Mesh* mesh = nullptr;
   };
 
-  /// Transport and client must outlive it. The client's stage and pipeline are the place's.
+  /// Transport and client must outlive the object. The client must have the stage and pipeline of
+  /// `place`.
   Membership(comm::Transport& transport, ps::GroupClient& client, Place place);
   ~Membership();
   Membership(const Membership&) = delete;
@@ -34,43 +36,49 @@ class Membership {
 
   const Place& place() const { return place_; }
   comm::Transport& transport() const { return transport_; }
+  /// Returns the workers of these pipelines that hold the stage.
   comm::Group workers_of(const std::vector<int>& pipelines) const;
 
-  /// Runs of the training begun so far: names the moment in errors.
+  /// Counts the runs of the training, which errors name.
   void begin_run() { ++runs_; }
   std::int64_t runs() const { return runs_; }
 
-  // Where pipelines may die one by one (Place::mesh). Any thread may call these.
+  // The following functions are for jobs whose pipelines may die one by one (Place::mesh). Any
+  // thread may call them.
 
   bool may_lose() const { return place_.mesh != nullptr; }
-  /// Sums with a pipeline that leaves, now and later, end before its links do, so that what starts
-  /// after those are broken fails, too. Until unfollow, which `sums` must see.
+  /// Registers sums that must fail when a pipeline leaves, now or later. Its sums end before its
+  /// links do, so that sums started after the links are broken fail, too. `sums` must exist until
+  /// unfollow().
   void follow(comm::Reducer& sums);
   void unfollow(comm::Reducer& sums);
-  /// Whether one of them is lost, which is why something with all of them has failed.
+  /// Returns true if one of these pipelines is lost, so that an operation with all of them has
+  /// failed.
   bool is_broken(const std::vector<int>& pipelines) const;
-  /// Whether all pipelines before this one are lost, as far as is known now.
+  /// Returns true if all pipelines before this one are known to be lost.
   bool is_first() const;
-  /// Pipelines that have left the job, as far as is known now.
+  /// Returns the pipelines that are known to have left the job.
   std::vector<ps::Lost> losses() const { return client_.lost_pipelines(); }
 
-  // The same, for the main thread. Every worker of every pipeline calls the same of the functions
-  // that block, in the same order; each hears of the same members.
+  // The following functions are for the main thread. Every worker of every pipeline calls the same
+  // blocking functions in the same order, and each learns of the same members.
 
-  /// Pipelines that took part in the last step together, ascending; before the first one all.
+  /// Returns the pipelines that took part in the last common step, ascending; before the first step
+  /// all.
   const std::vector<int>& living() const { return living_; }
-  /// Blocks until all that live have come.
+  /// Waits until all living pipelines have called it.
   ps::Rendezvous rendezvous(bool ok, bool flag);
-  /// Of those so far, the same on every worker of the job.
+  /// Returns the number of rendezvous so far, which is the same on every worker of the job.
   std::int64_t rendezvous_count() const { return rendezvous_; }
-  /// Does `work` in all that live: again, with those that are left, if one dies in it. `name` is
-  /// for errors.
+  /// Runs `work` in all living pipelines. If one dies during it, the remaining ones run it again.
+  /// `name` is for error messages.
   void together(const std::string& name, const std::function<void()>& work);
-  /// Whether any worker raises `flag`.
+  /// Returns true if any worker raises `flag`. Collective.
   bool any_raises(bool flag) { return rendezvous(true, flag).any_flag; }
-  /// The texts of this worker's copies, at most 16 MiB each, by pipeline.
+  /// Exchanges texts with the copies of this worker and returns them by pipeline; at most 16 MiB
+  /// each.
   std::map<int, std::string> exchange(const std::string& mine);
-  /// Does `work` in the workers of one living pipeline, the lowest: of another one if that dies.
+  /// Runs `work` in the workers of the lowest living pipeline; if that one dies, of the next.
   void in_one_pipeline(const std::function<void()>& work);
 
  private:
@@ -83,7 +91,7 @@ class Membership {
   std::vector<int> living_;
   std::int64_t rendezvous_ = 0;
 
-  mutable std::mutex mutex_;  // guards what follows; held while a reducer is told
+  mutable std::mutex mutex_;  // guards the members below; held while reducers are notified
   std::vector<bool> lost_;    // by pipeline
   std::vector<comm::Reducer*> reducers_;
 };

@@ -1,3 +1,6 @@
+// Sum of rows. Each member sends the number of its rows to every other member, and then their ids
+// and values. For example, members with rows {2, 7} and {7, 9} both end with {2, 7, 9}, and row 7
+// is the sum in group order.
 #include "executor/sync/row_sum.h"
 
 #include <algorithm>
@@ -59,8 +62,8 @@ void RowSum::pack() {
   }
 }
 
-// A member that waits here for another's rows has all that it sends under way already, so that
-// members may reach their sums in different orders.
+// Waits for the rows of all members and adds them. All sends have started before a member waits, so
+// that members may reach their sums in different orders.
 void RowSum::finish(comm::What what) {
   if (group_.size() == 1) return;
   std::vector<std::unique_ptr<comm::Request>> bodies(group_.size());

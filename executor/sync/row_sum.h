@@ -1,5 +1,5 @@
-// One sum over a group of copies of a gradient that goes by rows: each member sends the rows that
-// it has, so that messages cost by the rows touched and not by those of the table.
+// The sum of a gradient that is stored by rows, over a group of copies. Each member sends only the
+// rows that it has, so the cost depends on the touched rows, not on the size of the table.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -11,26 +11,27 @@
 
 namespace hetu {
 
-/// Of a bucket with `rows`, in host memory. Bits are those of Reducer's sum of the whole tensor:
-/// rows are added in the order of the group, on every member alike.
+/// The running sum of a bucket with `rows`, in host memory. It has the bits of Reducer's sum of the
+/// whole tensor: every member adds the rows in the order of the group.
 class RowSum {
  public:
-  /// Packs this worker's rows and starts to send them to the others; never blocks. The bucket and
-  /// the transport must outlive it.
+  /// Packs this worker's rows and starts to send them to the other members; never blocks. The
+  /// bucket and the transport must outlive the object.
   RowSum(comm::Transport& transport, comm::Group group, const Bucket& bucket, comm::Tag tag);
 
-  /// Sleeps until the rows of all members are here; then the bucket holds the sum, and its touched
-  /// rows are those of any member. Throws as Transport::wait, and Comm where a member sends what is
-  /// no rows of this table.
+  /// Waits for the rows of all members. Then the bucket holds the sum, and its touched rows are
+  /// those of any member. Throws the errors of Transport::wait, and Comm if a member sends rows
+  /// that the table doesn't have.
   void finish(comm::What what);
-  /// Whether the others have what this one sent; until then it must live.
+  /// Returns true if the other members have received this worker's rows. Until then the object must
+  /// exist.
   bool is_sent() const;
 
  private:
-  // Some rows of the table: their numbers, ascending, and their values one after the other.
+  // Rows of the table: their numbers, ascending, followed by their values.
   struct Packed {
     std::int64_t count = 0;
-    std::vector<std::byte> bytes;  // count numbers of 4 bytes, then count x width floats
+    std::vector<std::byte> bytes;  // `count` row numbers of 4 bytes, then `count` x `width` floats
     RowsOf rows() const;
   };
   void pack();
@@ -41,8 +42,8 @@ class RowSum {
   Bucket bucket_;
   comm::Tag tag_;
   std::vector<Packed> packed_;                          // by member
-  std::size_t own_ = 0;                                 // this worker's place in the group
-  std::vector<std::unique_ptr<comm::Request>> counts_;  // by member; null: this worker
+  std::size_t own_ = 0;                                 // index of this worker in the group
+  std::vector<std::unique_ptr<comm::Request>> counts_;  // by member; null for this worker
   std::vector<std::unique_ptr<comm::Request>> sends_;
 };
 

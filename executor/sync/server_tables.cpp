@@ -1,3 +1,5 @@
+// Tables on parameter servers: row numbers of windows, fetches through the cache, updates, and
+// access by blocks for checkpoints.
 #include "executor/sync/server_tables.h"
 
 #include <fmt/format.h>
@@ -13,7 +15,8 @@ namespace hetu {
 
 namespace {
 
-// Rows whose gradient is zero stay as they are, as on workers (OptimizerConfig::lazy_rows).
+// Returns the rows whose gradient isn't zero. Other rows keep weights and states, as on workers
+// (OptimizerConfig::lazy_rows).
 ps::Rows filled_rows(const std::vector<std::int64_t>& ids, const std::vector<float>& values) {
   ps::Rows rows;
   const std::size_t width = ids.empty() ? 0 : values.size() / ids.size();
@@ -33,7 +36,7 @@ struct ServerTables::Table {
   ServedTable about;
   TableWindow window;
   ps::SparseTable served;
-  int number = 0;          // of the client
+  int number = 0;          // of the client's table
   std::int64_t clock = 0;  // pushes of this worker
   std::unique_ptr<ps::RowCache> cache;
   std::vector<float> room;  // rows on their way to the window
@@ -43,7 +46,7 @@ struct ServerTables::Table {
   }
 };
 
-/// One plane of a table, by rows.
+/// Access to one plane of a table (weights or an optimizer state) by blocks of rows.
 class ServerTables::Blocks final : public StateBlocks {
  public:
   Blocks(ServerTables& tables, Table& table, int plane, std::int64_t updates)
@@ -129,7 +132,7 @@ std::int64_t ServerTables::updates_of(std::int64_t steps) const {
                                    : steps * static_cast<std::int64_t>(options_.copies.size());
 }
 
-// Each once and ascending, after a look at what tables have.
+// Makes `unique` the distinct ids in ascending order, and checks that the tables have these rows.
 void ServerTables::take(const std::string& field, const std::int32_t* ids, std::int64_t count,
                         std::vector<std::int64_t>& unique) const {
   unique.assign(ids, ids + count);
@@ -176,7 +179,8 @@ void ServerTables::fetch(bool training) {
   }
 }
 
-// Rows that the cache has are asked for at the lookup, since this step changes many of them.
+// Requests only rows that the cache doesn't have. Rows in the cache are requested at the lookup,
+// since this step changes many of them.
 void ServerTables::expect(const std::string& field, const std::int32_t* ids, std::int64_t count) {
   if (options_.cache.capacity == 0) return;
   std::vector<std::int64_t> unique, missing;
@@ -209,7 +213,7 @@ void ServerTables::update(int stage, double rate) {
   }
 }
 
-// In rounds a pull waits for all that was pushed.
+// With in_rounds(), every pull waits for all pushes, so that nothing is left to do.
 void ServerTables::settle() {
   if (!is_dirty_) return;
   is_dirty_ = false;

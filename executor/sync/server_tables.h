@@ -1,8 +1,8 @@
-// A worker's part in embedding tables that lie on parameter servers: before a step it fetches the
-// rows that the step looks up into the windows of its stages, through a cache, and at the update it
-// sends their gradients, which the servers' optimizer applies; or, where changes may be held back,
-// it changes its rows itself and sends what they have changed by. Driven by executor/job. Source of
-// the latter: Miao et al. 2021 (HET), section 3.
+// Embedding tables on parameter servers, as a worker uses them. Before a step, the rows that the
+// step looks up are fetched through a cache into the windows of the stages. At the update their
+// gradients are sent, and the servers' optimizer applies them. If changes may be held back, the
+// worker changes its rows itself and sends the changes (source: Miao et al. 2021 (HET), section 3).
+// Driven by executor/job.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -21,58 +21,62 @@
 
 namespace hetu {
 
-/// What tables on servers are trained with; all but `pipeline` is the same on every worker.
+/// Settings for training tables on servers. All but `pipeline` are the same on every worker.
 struct TablesOptions {
   int pipeline = 0;
-  comm::Group copies;  ///< workers in this one's place, by pipeline
+  comm::Group copies;  ///< this worker's counterparts, by pipeline
   Optimizer optimizer;
   std::uint64_t seed = 0;
   ps::CacheOptions cache;
 };
 
-/// Whether every step is one update of a table by the servers' optimizer, on the sum of all
-/// pipelines' gradients, as with an all-reduce: where nothing may be held back. Else each worker
-/// takes its own steps, by plain SGD, and servers add them.
+/// Returns true if every step is one update by the servers' optimizer, on the sum of all pipelines'
+/// gradients, as with an all-reduce. This holds if the cache may not hold back changes. Otherwise
+/// each worker takes its own steps by plain SGD, and the servers add them.
 bool in_rounds(const ps::CacheOptions& cache);
 
+/// The tables on servers that a worker's stages read.
 class ServerTables {
  public:
-  /// Opens the tables of `windows` and blocks until the servers have them. Graph, transport and
-  /// client must outlive it, and so must the windows' memory. `tables` are those of the whole
-  /// model. Throws what ParameterClient::open_rows throws.
+  /// Opens the tables of `windows` and waits until the servers have them. `tables` are those of the
+  /// whole model. Graph, transport, client and the windows' memory must outlive the object. Throws
+  /// the errors of ParameterClient::open_rows.
   ServerTables(const Graph& graph, const std::vector<ServedTable>& tables,
                const std::vector<TableWindow>& windows, comm::Transport& transport,
                ps::ParameterClient& client, const TablesOptions& options);
   ~ServerTables();
 
-  /// Whether the ids of a field are looked up in a table of this worker's.
+  /// Returns true if the ids of the field are looked up in a table of this worker.
   bool reads(const std::string& field) const { return lists_.count(field) > 0; }
-  /// The step's ids of such a field, as numbers of rows in the windows; they hold until the next
-  /// call for that field. Throws InvalidArgument, naming table and id, if a table has no such row.
+  /// Returns the step's ids of a field as row numbers of the windows. They are valid until the next
+  /// call for the field. Throws InvalidArgument, naming table and id, if a table has no such row.
   const std::int32_t* renumbered(const std::string& field, const std::int32_t* ids,
                                  std::int64_t count);
-  /// Fills the windows with the rows of those ids. Validation reads beside the cache. Blocks.
+  /// Fills the windows with the rows of the ids passed to renumbered(). Validation reads without
+  /// changing the cache. Blocks.
   void fetch(bool training);
-  /// The ids of the next step, where they are known: rows that the cache lacks are asked for beside
-  /// compute. Without a cache nothing is.
+  /// Announces the ids of the next step, if they are known. Rows missing in the cache are requested
+  /// while compute goes on. Does nothing without a cache.
   void expect(const std::string& field, const std::int32_t* ids, std::int64_t count);
-  /// The gradients of a stage's windows go to the servers. Does not block for the network.
+  /// Sends the gradients of a stage's windows to the servers. Does not wait for the network.
   void update(int stage, double rate);
-  /// Every change of every worker is on the servers. All workers of the job call it. Blocks.
+  /// Waits until the servers have every change of every worker. Collective over all workers of the
+  /// job.
   void settle();
 
-  /// Weights and optimizer states of a stage's tables, read and written a block of rows at a time;
-  /// for settled jobs. What is written counts `step` steps; one pipeline writes, before anyone
-  /// trains.
+  /// Returns weights and optimizer states of a stage's tables, which are read and written in blocks
+  /// of rows. Call it after settle(). Written values count as those after `step` steps. A single
+  /// pipeline writes, before training starts.
   std::vector<StateTensor> state(int stage, std::int64_t step);
 
-  /// Of all tables of this worker, by name.
+  /// Returns the cache counters of all tables of this worker, by name.
   std::vector<std::pair<std::string, ps::CacheCounters>> counters() const;
 
  private:
   struct Table;
   class Blocks;
-  // The ids of a field: in a step, each once and ascending; and as numbers in that list.
+  // The ids of a field in a step: each distinct id once, ascending; and the batch's ids as indices
+  // into that list.
   struct List {
     std::vector<std::int64_t> unique;
     std::vector<std::int32_t> numbers;
@@ -81,7 +85,7 @@ class ServerTables {
   void open(Table& table);
   void take(const std::string& field, const std::int32_t* ids, std::int64_t count,
             std::vector<std::int64_t>& unique) const;
-  // What a pull waits for: in rounds everyone's pushes so far.
+  // Returns the clock that a pull requires: with in_rounds(), the pushes of all pipelines so far.
   std::int64_t least(const Table& table) const;
   std::int64_t updates_of(std::int64_t steps) const;
 
@@ -91,8 +95,8 @@ class ServerTables {
   const TablesOptions options_;
   std::map<std::string, List> lists_;  // by field
   std::vector<std::unique_ptr<Table>> tables_;
-  int settled_ = 0;        // times
-  bool is_dirty_ = false;  // since then all have pushed
+  int settled_ = 0;        // number of settle() calls that had something to do
+  bool is_dirty_ = false;  // this worker has pushed since the last settle()
 };
 
 }  // namespace hetu

@@ -1,3 +1,9 @@
+// Weights on parameter servers. Let v be the version that was pushed and n the servers' answer,
+// which includes this push and others. The versions v, v', v'' are kept here, where v' and v'' are
+// later local updates. A PULL replaces them by n, v' + (n - v), v'' + (n - v), so that local
+// progress is kept (rebase). For example, with v = 10, v' = 11 and n = 14, the versions become 14
+// and 15.
+// Source: Park et al. 2020 (HetPipe), section 5.
 #include "executor/sync/server_weights.h"
 
 #include <fmt/format.h>
@@ -16,17 +22,17 @@ namespace hetu {
 
 namespace {
 
-// least_clock() of any staleness is the servers' word for a pull that waits for nobody.
+// least_clock() for an unbounded staleness equals the servers' value for a pull that doesn't wait.
 static_assert(ps::kAnyClock == std::numeric_limits<std::int64_t>::min());
 
-// Where a part lies among so many values of its stage.
+// Returns the ranges of a part among the `all` values of its stage.
 std::vector<SharedPart::Range> ranges_of(const SharedPart& part, std::size_t all) {
   if (!part.ranges.empty() || all == 0) return part.ranges;
   return {{0, static_cast<std::int64_t>(all)}};
 }
 
-// Weights are gone through in pieces that stay in a processor's cache from one use to the next: a
-// pass over memory costs more than what is done in it.
+// Weights are processed in chunks that stay in a processor's cache from one use to the next: a pass
+// over memory costs more than the arithmetic.
 constexpr std::int64_t kPiece = std::int64_t{1} << 16;
 
 template <class Visit>
@@ -35,7 +41,8 @@ void by_pieces(const SharedPart::Range& range, const Visit& visit) {
     visit(range.begin + done, std::min(kPiece, range.elements - done));
 }
 
-// Of the whole stage's values those of a part, one range after the other, and back.
+// Copies the values of a part out of the whole stage's values, range by range; set_part() copies
+// them back.
 std::vector<float> of_part(const SharedPart& part, const std::vector<float>& all) {
   std::vector<float> out;
   for (const SharedPart::Range& r : ranges_of(part, all.size()))
@@ -51,6 +58,7 @@ void set_part(const SharedPart& part, const std::vector<float>& values, std::vec
   }
 }
 
+// Returns true if both hold the same bits for this part.
 bool same(const SharedPart& part, const std::vector<float>& a, const std::vector<float>& b) {
   if (a.size() != b.size()) return false;
   const std::vector<SharedPart::Range> ranges = ranges_of(part, a.size());
@@ -113,8 +121,9 @@ std::string ServerWeights::doing(const Part& part) const {
                      options_.pipeline);
 }
 
-// Weights that were loaded between runs are the same on all copies of a part: they begin a table of
-// their own. A stage without parameters has nothing to share.
+// Opens tables for parts that have none, or whose weights were loaded between runs. Loaded weights
+// are the same on all copies of a part, and start a new table. A stage without parameters has
+// nothing to share.
 void ServerWeights::begin_run(std::int64_t step, std::int64_t /*updates*/) {
   ++run_;
   std::vector<float> before = std::move(known_);
@@ -161,6 +170,8 @@ void ServerWeights::reach(const Action& action, int step, std::int64_t now_ns) {
   note_(action.instr, step, now_ns, std::max(there_ns, comm::now_ns()));
 }
 
+// Each pull is requested before the push that it includes (`to_come` is 1), so that the servers
+// answer as soon as they have that push.
 void ServerWeights::push_all() {
   for (Part& part : parts_) {
     if (part.table < 0) continue;
@@ -177,7 +188,7 @@ void ServerWeights::push_all() {
   }
 }
 
-// Returns when the last has come.
+// Returns the time at which the last answer arrived.
 std::int64_t ServerWeights::pull_all() {
   std::int64_t arrival_ns = 0;
   for (Part& part : parts_) {
@@ -191,7 +202,8 @@ std::int64_t ServerWeights::pull_all() {
   return arrival_ns;
 }
 
-// No forward has used `version` yet, and none of those after it: it is what was pushed.
+// Replaces `version`, which was pushed, and moves the later ones. No forward has used any of them
+// yet.
 void ServerWeights::rebase(int version) {
   const std::vector<DeviceSpan> kept = stages_.weights_from(stage_, version);
   std::vector<float> moved(kept.size() > 1 ? kPiece : 0);
@@ -208,7 +220,7 @@ void ServerWeights::rebase(int version) {
   std::swap(known_, next_);
 }
 
-// Parts in their order, so that workers that share several meet in one order.
+// Pulls the parts in their order, so that workers that share several parts use the same order.
 void ServerWeights::end_of_run() {
   const auto is_open = [](const Part& part) { return part.table >= 0; };
   if (std::none_of(parts_.begin(), parts_.end(), is_open)) return;
@@ -221,7 +233,7 @@ void ServerWeights::end_of_run() {
   for (const Part& part : parts_) {
     if (!is_open(part)) continue;
     const auto what = [&] { return fmt::format("the end of run {} on {}", run_, part.what.name); };
-    // Nobody may push a wave of the next run before the last one has these weights.
+    // No worker may push a wave of the next run before the last worker has these weights.
     comm::barrier(transport_, part.what.copies,
                   {comm::make_tag(kConsensusTag, part.what.number, 0, 2, run_ & 0x3fff), what});
   }
@@ -250,7 +262,7 @@ void PushedWaves::agree_on_states() {
   const std::vector<ParameterPlace> places = stages().parameter_places(stage());
   for (const Part& part : parts()) {
     if (part.table < 0 || part.what.copies.size() < 2) continue;
-    int number = 0;  // of a piece, the same on every copy
+    int number = 0;  // counts chunks; the same on every copy
     for (const ParameterPlace& place : places) {
       if (!lies_in(part.what, place.begin)) continue;
       for (const DeviceSpan& state : place.states)
@@ -261,7 +273,7 @@ void PushedWaves::agree_on_states() {
   }
 }
 
-// Added in the order of pipelines, in double, so that all have the same bits.
+// Adds in float64 in the order of pipelines, so that all copies have the same bits.
 void PushedWaves::agree_on(const SharedPart& part, const DeviceSpan& piece, int number) {
   const auto what = [&] {
     return fmt::format("the optimizer states of {} at the end of run {}", part.name, run());
@@ -273,7 +285,7 @@ void PushedWaves::agree_on(const SharedPart& part, const DeviceSpan& piece, int 
       transport(), part.copies, std::vector<std::size_t>(copies, count * sizeof(float)),
       values.data(), all.data(),
       {comm::make_tag(kConsensusTag, part.number, number & 0x7ff, 1, run() & 0x3fff), what});
-  // Messages lie in host memory, and so does what is made of them.
+  // Messages are in host memory, so the mean is computed there, too.
   for (std::size_t k = 0; k < copies; ++k)
     cpu_tensor_kernels().add_wide(sums.data(), all.data() + k * count, piece.elements);
   cpu_tensor_kernels().mean(values.data(), sums.data(), static_cast<double>(copies),

@@ -1,4 +1,4 @@
-// Weights that all pipelines share over parameter servers: PUSH and PULL.
+// PUSH and PULL: weights that all pipelines share through parameter servers.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -14,64 +14,65 @@
 
 namespace hetu {
 
-/// A wave of a pipeline as it was pulled: for tests and logs.
+/// A pulled wave of a pipeline, for tests and logs.
 struct PulledWave {
   int pipeline = 0;
-  int part = 0;                             ///< see SharedPart
-  std::int64_t wave = 0;                    ///< since the trainer was made; the last of a run twice
+  int part = 0;  ///< SharedPart::number
+  /// Counted since the trainer was created; the last wave of a run occurs twice.
+  std::int64_t wave = 0;
   const std::vector<std::int64_t>& pushes;  ///< see ps::Pulled
 };
 
-/// What a stage has in common with one worker of each other pipeline: all of it, or, where
-/// pipelines are cut each in its own way, a segment of the model (executor/compile/segments.h). It
-/// is a table on the servers.
+/// The weights that a stage shares with one worker of each other pipeline: the whole stage or, if
+/// pipelines have different cuts, a segment of the model (executor/compile/segments.h). On the
+/// servers it is one table.
 struct SharedPart {
   struct Range {
     std::int64_t begin = 0, elements = 0;
   };
 
-  std::string name;    ///< "stage 2" or "segment 2"; the same for all who share it
-  int number = 0;      ///< the same
+  std::string name;    ///< "stage 2" or "segment 2"; the same on all workers that share it
+  int number = 0;      ///< number of the stage or segment
   comm::Group copies;  ///< workers that hold it, by pipeline
-  /// Where it lies in the stage's newest_weights(), ascending; as many elements on each copy.
-  /// Empty: everywhere.
+  /// Ranges within the stage's newest_weights(), ascending, with the same number of elements on
+  /// each copy. Empty: the whole stage.
   std::vector<Range> ranges = {};
 };
 
-/// What a stage of a pipeline shares, by number and without ranges: itself or, where there are
-/// segments, those that it holds. Of plans with one stage per worker.
+/// Returns the shared parts of a stage, by number and without ranges: the stage itself or, with
+/// segments, those that it holds. For plans with one stage per worker.
 std::vector<SharedPart> parts_of_stage(const Schedule& plan, const std::vector<Segment>& segments,
                                        int pipeline, int model_stage);
 
-/// Bytes of host memory that a worker has for them at most, beside the weights: what servers said
-/// last and say next, a change on its way and memory for the next one, and an answer in the
-/// transport's queue.
-/// Of parts that lie in several pieces (`in_pieces`), what comes of them, too. Where servers keep
-/// optimizer states, so many, a gradient is pushed, and tables are opened with the states, which
-/// are here and on their way then.
+/// Returns the most bytes of host memory that a worker needs for its shared parts, beside the
+/// weights. They hold the servers' last and next weights, a change being sent and one being
+/// computed, and an answer in the transport's queue. Parts in several ranges (`in_pieces`) need one
+/// more copy for the answer. If servers keep optimizer states, `states_there` is their number. Then
+/// gradients are pushed, and opening a table needs each state twice: here and in flight.
 std::int64_t shared_bytes(std::int64_t weight_bytes, bool in_pieces,
                           std::optional<int> states_there);
 
-/// Where the waves of a worker's stage go.
+/// Settings for sharing a worker's stage.
 struct WavesOptions {
   int pipeline = 0;
   int model_stage = 0;
-  std::vector<SharedPart> parts;  ///< of the stage, by number
-  int staleness = 0;              ///< see Lowering
-  /// Of servers that make the updates. None: what weights have changed by is added, also in
-  /// rehearsals of such plans.
+  std::vector<SharedPart> parts;  ///< parts of the stage, by number
+  int staleness = 0;              ///< see Lowering::staleness
+  /// The optimizer, if the servers make the updates. nullopt: servers add changes of weights; also
+  /// for rehearsals of plans with updates at servers.
   std::optional<Optimizer> optimizer = std::nullopt;
   std::function<void(const PulledWave&)> observe = {};
 };
 
-/// What goes out at PUSH is answered with the servers' weights, which are asked for at once; at
-/// PULL they take the place of the version after the push, and what local updates have added since
-/// stays on top: later versions move by what the others have changed. At the end of a run everyone
-/// waits for everyone's last push, and all have the servers' weights. What is pushed, and where
-/// optimizer states come from, is another class's: PushedWaves, PushedGradients.
+/// Shares a stage's weights through parameter servers. At PUSH the worker sends its contribution
+/// and requests the servers' weights. At PULL these replace the version that was pushed, and what
+/// local updates have added since then stays on top: each later version moves by the same
+/// difference. At the end of a run every worker waits for all last pushes and takes the servers'
+/// weights. Derived classes decide what is pushed and how optimizer states are shared: PushedWaves
+/// and PushedGradients.
 class ServerWeights : public WeightSync {
  public:
-  /// All must outlive it.
+  /// All references must outlive the object.
   ServerWeights(Stages& stages, int placement, comm::Transport& transport,
                 ps::ParameterClient& client, WavesOptions options);
 
@@ -79,33 +80,34 @@ class ServerWeights : public WeightSync {
   void begin_run(std::int64_t step, std::int64_t updates) override;
   void begin(const Row& row, int step, Note note) override;
   void reach(const Action& action, int step, std::int64_t now_ns) override;
-  void wait(int /*stage*/) override {}  // a PULL is whole when the row goes on
+  void wait(int /*stage*/) override {}  // a PULL completes in reach()
   void end_of_run() override;
 
  protected:
-  /// What goes out at a PUSH.
+  /// The content of a PUSH.
   struct Pushed {
     std::vector<float> values;
-    std::optional<double> rate = std::nullopt;  ///< of an update by the servers
+    std::optional<double> rate = std::nullopt;  ///< learning rate of an update by the servers
   };
-  /// A part on the servers.
+  /// A part and its table on the servers.
   struct Part {
     SharedPart what;
-    int table = -1;           ///< of the client; -1: not open, nothing to share
-    int tables = 0;           ///< made so far
+    int table = -1;           ///< number of the client's table; -1: not open
+    int tables = 0;           ///< tables opened so far
     std::int64_t clock = 0;   ///< waves pushed to the table
-    std::vector<float> room;  ///< for what a pull brings, unless it lies in one piece
+    std::vector<float> room;  ///< receives a pull, unless the part is one range
 
     bool is_whole() const { return what.ranges.empty(); }
     bool is_run() const { return what.ranges.size() <= 1; }
   };
 
-  /// Opens the table with these first weights.
+  /// Opens the table with these initial weights and returns its number.
   virtual int open(const ps::Table& table, const std::vector<float>& weights,
                    std::int64_t step) = 0;
-  /// A PUSH is reached: what the last updates come to, of this part.
+  /// Returns what a PUSH sends for this part.
   virtual Pushed push_of(const Part& part) = 0;
-  /// Everyone's last push is in the weights, and nobody goes on before this is done.
+  /// Makes optimizer states the same on all copies. Runs at the end of a run, when every last push
+  /// is in the weights and before any worker goes on.
   virtual void agree_on_states() = 0;
 
   Stages& stages() { return stages_; }
@@ -115,7 +117,7 @@ class ServerWeights : public WeightSync {
   const std::vector<Part>& parts() const { return parts_; }
   const WavesOptions& options() const { return options_; }
   int run() const { return run_; }
-  /// What the servers said last.
+  /// Returns the weights that the servers sent last.
   const std::vector<float>& known() const { return known_; }
 
  private:
@@ -135,15 +137,15 @@ class ServerWeights : public WeightSync {
   ps::ParameterClient& client_;
   const WavesOptions options_;
   Note note_;
-  int wave_ = 1;   // updates of one
+  int wave_ = 1;   // updates per wave
   int pulls_ = 0;  // in this run
   int run_ = 0;
   std::vector<Part> parts_;
-  std::vector<float> known_, next_;  // what the servers said last, and say next
+  std::vector<float> known_, next_;  // the servers' last and next weights
 };
 
-/// A wave of the pipeline's own updates: what its weights have changed by is added. Optimizer
-/// states, which servers do not know, become the mean over all pipelines at the end of a run.
+/// Pushes the change of the weights by a wave of the pipeline's own updates. The servers don't know
+/// the optimizer states, which become their mean over all pipelines at the end of a run.
 class PushedWaves final : public ServerWeights {
  public:
   using ServerWeights::ServerWeights;
@@ -155,9 +157,10 @@ class PushedWaves final : public ServerWeights {
   void agree_on(const SharedPart& part, const DeviceSpan& piece, int number);
 };
 
-/// The gradient of a step: the servers run the optimizer, at staleness 0 once per step on the sum
-/// of all pipelines' gradients, else push by push. Its states lie with them, and with the stage
-/// between runs. Pipelines are cut alike: there is one part, the whole stage.
+/// Pushes the gradient of a step; the servers run the optimizer. With staleness 0 they update once
+/// per step on the sum of all pipelines' gradients, else once per push. The optimizer states are on
+/// the servers, and between runs also on the stage. Pipelines have the same cut, so there is one
+/// part, the whole stage.
 class PushedGradients final : public ServerWeights {
  public:
   PushedGradients(Stages& stages, int placement, comm::Transport& transport,

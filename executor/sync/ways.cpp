@@ -1,3 +1,4 @@
+// The table of weight synchronisation strategies.
 #include "executor/sync/ways.h"
 
 #include "base/error.h"

@@ -1,5 +1,5 @@
-// The ways of weight synchronisation, one row each: the kind of instruction that drives it, and who
-// makes it. Training and rehearsals ask for those of their plan.
+// The strategies of weight synchronisation, one row each: the kind of instruction that the strategy
+// runs, and the function that creates it. Used by training and rehearsals.
 #pragma once
 #include <memory>
 #include <vector>
@@ -14,19 +14,19 @@
 
 namespace hetu {
 
-/// What a way may use on its worker; all must outlive it.
+/// The objects of a worker that a strategy may use; all must outlive it.
 struct SyncSeat {
   comm::Transport& transport;
   Stages& stages;
   comm::Reducer& reducer;
-  int placement = 0;                       ///< of the worker's stage whose weights are averaged
+  int placement = 0;                       ///< the worker's stage whose weights are averaged
   Averager* averager = nullptr;            ///< null unless the plan averages weights
-  ps::ParameterClient* servers = nullptr;  ///< null unless the plan pushes to them
-  WavesOptions waves = {};                 ///< to servers
+  ps::ParameterClient* servers = nullptr;  ///< null unless the plan pushes to servers
+  WavesOptions waves = {};                 ///< settings for sharing through servers
   AllReduce::How sums = {};
 };
 
-/// The ways that a lowered plan has instructions of.
+/// Creates the strategies whose instructions a lowered plan has.
 std::vector<std::unique_ptr<WeightSync>> ways_of(const Schedule& plan, const SyncSeat& seat);
 
 }  // namespace hetu
