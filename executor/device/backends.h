@@ -1,4 +1,4 @@
-// What open_device() opens and what prepares stages: one function per back end.
+// The functions behind open_device() and the preparation of kernels, for each back end.
 #pragma once
 #include <memory>
 

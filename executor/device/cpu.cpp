@@ -1,4 +1,4 @@
-// The CPU of this process: work is done at once, by the thread that gives it.
+// The CPU of this process. Work is done at once, by the thread that gives it.
 #include <chrono>
 #include <cstdlib>
 #include <cstring>

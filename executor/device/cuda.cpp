@@ -1,6 +1,6 @@
-// An NVIDIA GPU: memory by cudaMalloc, one stream that all kernels go through in order, events
-// that a thread waits for, so that their times are known and nobody polls. Uploads pass through
-// pinned pieces, so that they overlap with what runs.
+// An NVIDIA GPU. Memory comes from cudaMalloc, and all kernels run in order on one stream. A thread
+// per queue waits for events, so that their times are known without polling. Uploads pass through
+// pinned buffers and overlap with kernels.
 #include <cublasLt.h>
 #include <cuda_runtime_api.h>
 
@@ -32,7 +32,8 @@ using cuda::let_go;
 using cuda::make_event;
 using cuda::OwnedEvent;
 
-/// Of those that CUDA_VISIBLE_DEVICES shows: workers of a host take them in turn.
+/// Returns the number of this worker's GPU among those that CUDA_VISIBLE_DEVICES shows. Workers of
+/// a host take them in turn.
 int card_number() {
   static const int chosen = [] {
     int cards = 0;
@@ -51,8 +52,8 @@ void use_card() { check(cudaSetDevice(card_number()), "use of the card"); }
 
 class CudaQueue final : public Queue {
  public:
-  /// What it is for: all kernels; what comes from the host beside them; or messages, which go
-  /// first, and sums of them.
+  /// The use of a queue: all kernels; uploads beside them; or messages and their sums, which have
+  /// the highest priority.
   enum class Use { Compute, Uploads, Messages };
 
   explicit CudaQueue(Use use) : Queue(/*at_once=*/false) {
@@ -128,10 +129,10 @@ class CudaQueue final : public Queue {
   bool records() const override { return true; }
   std::int64_t repeated() const override { return graphs_.repeated(); }
 
-  /// Before its first product.
+  /// Enables TF32. Call it before the first product.
   void use_tf32() { bench_.tf32 = true; }
 
-  /// Zeroes what was allocated, behind what was given before.
+  /// Zeroes newly allocated memory, after earlier work.
   void clear(void* memory, std::size_t bytes) {
     const std::lock_guard lock(mutex_);
     check(cudaMemsetAsync(memory, 0, bytes, cuda_stream()), "clear");
@@ -142,7 +143,7 @@ class CudaQueue final : public Queue {
     OwnedEvent event;
     std::shared_ptr<Event::Coming> coming;
     std::vector<cuda::Downloads::Piece> downloads;
-    bool recovers = false;  // forgets the failure once it is reached
+    bool recovers = false;  // clears the failure once the event is reached
   };
 
   Event record(bool recovers) {
@@ -169,7 +170,8 @@ class CudaQueue final : public Queue {
     bench_.multiplier = multiplier;
   }
 
-  // Launched here and now, on whatever thread; kernels find stream and workspace in the bench.
+  // Launches the work immediately, on the calling thread. Kernels find stream and workspace in the
+  // bench.
   void push(std::function<void(Reach)> work) override {
     const std::lock_guard lock(mutex_);
     use_card();
@@ -183,8 +185,9 @@ class CudaQueue final : public Queue {
     cuda::set_bench(before);
   }
 
-  // To host memory that is not pinned, a copy by CUDA returns when the bytes are there: few bytes
-  // pass through pinned memory instead, but for what a graph would write again.
+  // A CUDA copy to host memory that isn't pinned returns only when the bytes have arrived. Small
+  // downloads therefore pass through pinned memory, except within repeat(): a replayed graph would
+  // write that memory again.
   void move(void* to, const void* from, std::int64_t bytes, Way way) override {
     const std::lock_guard lock(mutex_);
     use_card();
@@ -209,7 +212,7 @@ class CudaQueue final : public Queue {
     return event;
   }
 
-  // After a failure every event to come tells it.
+  // Completes events in order. After a failure, every later event reports it.
   void serve() {
     std::exception_ptr error;
     std::unique_lock lock(waiting_mutex_);
@@ -237,7 +240,8 @@ class CudaQueue final : public Queue {
     }
   }
 
-  // What the CPU's kernels refuse before they start.
+  // Throws the error of a kernel that found an index out of range. The CPU's kernels check indices
+  // before they start.
   void look_for_fault() const {
     if (fault_->taken == 0) return;
     fail(Code::InvalidArgument, "'{}': index {} at position {} is outside [0, {})", fault_->node,
@@ -245,12 +249,13 @@ class CudaQueue final : public Queue {
   }
 
   cuda::Bench bench_;
-  cuda::Fault* fault_ = nullptr;  // mapped: kernels write it
+  cuda::Fault* fault_ = nullptr;  // mapped host memory that kernels write to
   std::unique_ptr<cuda::Staging> staging_;
   std::unique_ptr<cuda::Downloads> downloads_;
-  bool repeats_ = false;        // within repeat()
-  std::recursive_mutex mutex_;  // of what is given: one piece of work after the other; repeat()
-                                // gives more while it holds it
+  bool repeats_ = false;  // within repeat()
+  // Serializes work given to the queue; recursive because repeat() gives work while it holds the
+  // mutex.
+  std::recursive_mutex mutex_;
   cuda::Graphs graphs_;
 
   std::mutex waiting_mutex_;
@@ -289,25 +294,25 @@ class Cuda final : public Device {
     void* memory = nullptr;
     const cudaError_t status = cudaMalloc(&memory, size);
     if (status == cudaErrorMemoryAllocation) {
-      let_go(cudaGetLastError());  // it is told by null
+      let_go(cudaGetLastError());  // reported by returning null
       return nullptr;
     }
     check(status, "memory");
     queue_.clear(memory, size);
     return static_cast<std::byte*>(memory);
   }
-  // cudaFree waits for what was given before.
+  // cudaFree waits for earlier work.
   void release(std::byte* memory) override { let_go(cudaFree(memory)); }
 
   CudaQueue queue_{CudaQueue::Use::Compute};
   CudaQueue uploads_{CudaQueue::Use::Uploads};
 };
 
-std::string in_words(int version) {  // as CUDA numbers its own: 13000 is 13.0
+std::string in_words(int version) {  // CUDA's version numbers: 13000 is 13.0
   return fmt::format("{}.{}", version / 1000, version % 1000 / 10);
 }
 
-/// Why this worker's card can't be used; "" if it can.
+/// Returns the reason why this worker's GPU can't be used; "" if it can.
 std::string ask_driver() {
   int cards = 0, driver = 0;
   const cudaError_t status = cudaGetDeviceCount(&cards);

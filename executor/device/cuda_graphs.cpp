@@ -1,3 +1,5 @@
+// Key states: first call runs directly; second call captures and launches the graph; later calls
+// launch it. A failed capture marks the key as refused, and it runs directly from then on.
 #include "executor/device/cuda_graphs.h"
 
 #include <utility>
@@ -27,7 +29,7 @@ bool Graphs::repeat(const std::string& key, const std::function<void()>& give,
   return repeats;
 }
 
-// Nothing runs while it is recorded.
+// Captures the work that `give` gives; nothing runs during the capture.
 bool Graphs::record(Recorded& to, const std::function<void()>& give, cudaStream_t stream) {
   check(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), "capture");
   std::string problem;
@@ -47,7 +49,7 @@ bool Graphs::record(Recorded& to, const std::function<void()>& give, cudaStream_
   if (captured != nullptr) static_cast<void>(cudaGraphDestroy(captured));
   to.graph.reset(graph);
   if (problem.empty()) return true;
-  static_cast<void>(cudaGetLastError());  // it is told here
+  static_cast<void>(cudaGetLastError());  // the error is reported here
   to.refused = true;
   refuse(problem);
   return false;

@@ -1,4 +1,4 @@
-// CUDA graphs by what they are graphs of: Queue::repeat of a GPU. Used by cuda.cpp.
+// Cache of CUDA graphs by key. Implements Queue::repeat for a GPU. Used by cuda.cpp.
 #pragma once
 #include <cuda_runtime_api.h>
 
@@ -11,19 +11,20 @@
 
 namespace hetu::cuda {
 
+/// Recorded CUDA graphs of one stream.
 class Graphs {
  public:
-  /// Queue::repeat on the stream, which the calls that `give` makes launch on; from one thread at a
-  /// time. The first call with a key runs as it is: libraries choose and prepare in it what a
-  /// capture must not hold. What a capture does not take, and keys beyond kMost, run as they are
-  /// each time, which is logged once.
+  /// Implements Queue::repeat. The calls in `give` launch on `stream`. May be called from one
+  /// thread at a time. The first call with a key runs directly, because libraries choose and
+  /// prepare things in it that a capture must not contain. Work that can't be captured, and keys
+  /// beyond kMost, run directly each time; this is logged once.
   bool repeat(const std::string& key, const std::function<void()>& give, cudaStream_t stream);
   std::int64_t repeated() const { return repeated_; }
-  /// Once the stream is idle.
+  /// Deletes all graphs. The stream must be idle.
   void clear() { recorded_.clear(); }
 
  private:
-  static constexpr std::size_t kMost = 512;  // each keeps memory of the driver
+  static constexpr std::size_t kMost = 512;  // each graph keeps memory of the driver
   struct Free {
     void operator()(cudaGraphExec_t graph) const { static_cast<void>(cudaGraphExecDestroy(graph)); }
   };

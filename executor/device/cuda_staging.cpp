@@ -1,3 +1,7 @@
+// cudaMemcpyAsync from pageable memory blocks and doesn't overlap with kernels. An upload is
+// therefore cut into chunks that are copied to pinned buffers in turn; a buffer is reused when the
+// event behind its last upload has come. Small downloads use one pinned area from its start, which
+// is reused when none is in flight.
 #include "executor/device/cuda_staging.h"
 
 #include <algorithm>
@@ -11,7 +15,7 @@ namespace hetu::cuda {
 
 OwnedEvent make_event() {
   cudaEvent_t event = nullptr;
-  // Whoever waits sleeps; times are the host's.
+  // Waiting threads sleep. Times are taken on the host.
   check(cudaEventCreateWithFlags(&event, cudaEventBlockingSync | cudaEventDisableTiming), "event");
   return OwnedEvent(event);
 }

@@ -1,4 +1,4 @@
-// Pinned memory that bytes between host and card pass through. Used by cuda.cpp.
+// Pinned host memory for copies between host and GPU. Used by cuda.cpp.
 #pragma once
 #include <cuda_runtime_api.h>
 
@@ -12,17 +12,19 @@
 
 namespace hetu::cuda {
 
-/// Destructors have nobody to tell, and the process may be ending with the driver gone.
+/// Ignores a status. Destructors can't report errors, and the driver may be gone when a process
+/// ends.
 inline void let_go(cudaError_t status) { static_cast<void>(status); }
 
 struct FreeEvent {
   void operator()(cudaEvent_t event) const { let_go(cudaEventDestroy(event)); }
 };
+/// An event that is destroyed with its owner.
 using OwnedEvent = std::unique_ptr<std::remove_pointer_t<cudaEvent_t>, FreeEvent>;
 
 OwnedEvent make_event();
 
-/// Pieces that uploads pass through, one after the other.
+/// A ring of pinned buffers that uploads pass through.
 class Staging {
  public:
   Staging();
@@ -30,7 +32,7 @@ class Staging {
   Staging(const Staging&) = delete;
   Staging& operator=(const Staging&) = delete;
 
-  /// `from` may be changed once it returns.
+  /// Enqueues an upload. `from` may be changed once the call returns.
   void upload(std::byte* to, const std::byte* from, std::int64_t bytes, cudaStream_t stream);
 
  private:
@@ -43,8 +45,8 @@ class Staging {
   std::size_t next_ = 0;
 };
 
-/// Few bytes on their way to the host, which whoever asks for them need not wait for: they are
-/// where they belong once they land, after an event behind them.
+/// Small downloads through pinned memory, so that the caller needn't wait for them. land() copies
+/// the bytes to their destinations after an event recorded behind them.
 class Downloads {
  public:
   struct Piece {
@@ -58,11 +60,13 @@ class Downloads {
   Downloads(const Downloads&) = delete;
   Downloads& operator=(const Downloads&) = delete;
 
-  /// Copies by the stream, unless there are more bytes than kMost or than there is room for.
+  /// Enqueues a download and returns true. Returns false if it has more than kMost bytes or the
+  /// pinned memory is full.
   bool take(std::byte* to, const void* from, std::size_t bytes, cudaStream_t stream);
-  /// What was taken since the last such call.
+  /// Returns the downloads taken since the last call.
   std::vector<Piece> taken();
-  /// Once an event behind them has happened; without `there` their room is free again and no more.
+  /// Completes downloads after an event behind them. With `there` false, it only frees their
+  /// memory.
   void land(const std::vector<Piece>& pieces, bool there);
 
  private:
@@ -70,7 +74,7 @@ class Downloads {
   std::byte* memory_ = nullptr;
   std::mutex mutex_;
   std::vector<Piece> taken_;
-  std::size_t used_ = 0, on_the_way_ = 0;  // bytes from the start on, and pieces among them
+  std::size_t used_ = 0, on_the_way_ = 0;  // bytes in use from the start on, and downloads in them
 };
 
 }  // namespace hetu::cuda

@@ -1,3 +1,4 @@
+// The table of back ends, events, default copies, and spans.
 #include "executor/device/device.h"
 
 #include <algorithm>

@@ -1,5 +1,5 @@
-// Where a stage lives: memory, copies, an in-order queue. What runs on a device reaches its memory
-// through the queue alone; host pointers into it occur in cpu.cpp and far.cpp, nowhere else.
+// Devices: memory, copies and an in-order queue. Device memory is accessed only through a queue.
+// Host pointers into it occur only in cpu.cpp and far.cpp.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -20,8 +20,8 @@ namespace hetu {
 
 class FarMemory;
 
-/// From an address on the device to one that a kernel can use while it runs. Only work that a queue
-/// runs is given one.
+/// Converts a device address to an address that a kernel can use while it runs. Only work run by a
+/// queue receives one.
 class Reach {
  public:
   explicit Reach(const FarMemory* far) : far_(far) {}
@@ -30,7 +30,7 @@ class Reach {
     if (far_ == nullptr || address == nullptr) return address;
     return static_cast<T*>(const_cast<void*>(reached(address)));
   }
-  /// Whether host code, too, can read there: of "far" alone.
+  /// Returns true if host code may read such addresses, too; only for "far".
   bool is_readable() const { return far_ != nullptr; }
 
  private:
@@ -39,14 +39,14 @@ class Reach {
   const FarMemory* far_;
 };
 
-/// Does what it is given, one after the other. Any thread may give it work; what it is given
-/// refers to memory that must stay until an event behind it.
+/// Runs work in the order in which it is given. Any thread may give work. Memory that the work
+/// refers to must stay valid until an event recorded behind it.
 class Queue {
  public:
   virtual ~Queue() = default;
 
-  /// `work(reach)`: a kernel with its arguments. All that it captures is copied unless the device
-  /// computes at once, on this thread.
+  /// Runs `work(reach)`, a kernel with its arguments. The work is copied with its captures, unless
+  /// the device computes at once on this thread.
   template <class Work>
   void run(const Work& work) {
     if (at_once_)
@@ -54,77 +54,84 @@ class Queue {
     else
       push(std::function<void(Reach)>(work));
   }
-  /// Whether work is done when the call that gives it returns.
+  /// Returns true if work is done when the call that gives it returns.
   bool at_once() const { return at_once_; }
-  /// From place to place on the device; equal places are left alone.
+  /// Copies within the device. Does nothing if both addresses are equal.
   void copy(void* to, const void* from, std::int64_t bytes);
-  /// From host memory and back; it must stay as it is until an event behind it.
+  /// Copy from and to host memory, which must stay valid and unchanged until an event recorded
+  /// behind the copy.
   void upload(void* to, const void* from_host, std::int64_t bytes);
   void download(void* to_host, const void* from, std::int64_t bytes);
-  /// The moment when all that it was given so far is done.
+  /// Returns the event at which all work given so far is done.
   virtual Event record() = 0;
-  /// How far it is given work, for another queue of its device; null: all of it is done.
+  /// A point in a queue that another queue of the same device can wait for; null: everything given
+  /// so far is done.
   using Mark = std::shared_ptr<void>;
   virtual Mark mark() { return nullptr; }
-  /// What it is given from here on begins once `mark` is reached. Not in what repeat() is given.
+  /// Makes work given from here on wait until `mark` is reached. Not allowed within repeat().
   virtual void after(const Mark& /*mark*/) {}
-  /// Waits until the queue is idle and forgets a failure, so that work given from here on runs
-  /// again. Without this call, each event after a failure reports that failure. A device that
-  /// failed for good reports it again at the next event.
+  /// Waits until the queue is idle and clears a failure, so that new work runs again. Without this
+  /// call, each event after a failure reports that failure. A device that failed permanently
+  /// reports its failure again at the next event.
   virtual void recover() {}
-  /// Gives it what `give` gives it, as one: the second call with a key records it, and later ones
-  /// run the record again and do not call `give`, which must give the same then but for what work
-  /// reads in the device's memory. Returns whether it was so. Where nothing is recorded, or this
-  /// cannot be, `give` is called. Nothing may be waited for, nor any moment recorded, in `give`.
+  /// Runs the work that `give` gives as one unit. The second call with a key records the work, and
+  /// later calls replay the record without calling `give`. So `give` must give the same work each
+  /// time, except for what the work reads in device memory. Returns true if a record was replayed.
+  /// A queue that can't record calls `give` each time. Within `give`, the caller must neither wait
+  /// nor record events.
   virtual bool repeat(const std::string& /*key*/, const std::function<void()>& give) {
     give();
     return false;
   }
-  /// Whether repeat() records; and how often it has run a record again.
+  /// Returns true if repeat() records work. repeated() returns the number of replays.
   virtual bool records() const { return false; }
   virtual std::int64_t repeated() const { return 0; }
-  /// What NCCL calls its stream: a cudaStream_t; null: not for NCCL. Of "far" the queue itself, for
-  /// what stands in for NCCL in tests.
+  /// Returns NCCL's stream, a cudaStream_t; null: not for NCCL. "far" returns the queue itself, for
+  /// the replacement of NCCL in tests.
   virtual void* stream() { return nullptr; }
-  /// What this thread asks CUDA's libraries for from here on goes to the queue's card.
+  /// Makes the calling thread use this queue's GPU in calls of CUDA's libraries.
   virtual void take_thread() {}
 
  protected:
   explicit Queue(bool at_once) : at_once_(at_once) {}
   virtual void push(std::function<void(Reach)> work) = 0;
-  /// Which of the two places is on the device.
+  /// Direction of a copy.
   enum class Way { Within, ToDevice, ToHost };
-  /// bytes > 0. Here: by host code, with what the queue can reach.
+  /// Copies bytes > 0. The default implementation copies with host code on addresses that the
+  /// queue's work can use.
   virtual void move(void* to, const void* from, std::int64_t bytes, Way way);
 
  private:
   const bool at_once_;
 };
 
+/// A device with its memory and queues.
 class Device {
  public:
   virtual ~Device() = default;
 
-  /// "cpu", "cuda", "far".
+  /// Returns "cpu", "cuda" or "far".
   virtual const char* name() const = 0;
-  /// True if host code may use its addresses once an event has come: messages and gradient sums
-  /// then lie where kernels leave them. False: they are copied to and from host memory.
+  /// Returns true if host code may use device addresses once an event has come. Messages and
+  /// gradient sums are then used where kernels leave them. If false, they are copied to and from
+  /// host memory.
   virtual bool in_host_memory() const = 0;
+  /// Returns the queue that all kernels run on.
   virtual Queue& queue() = 0;
-  /// For what comes from host memory beside queue(), with which marks keep it in order; that queue
-  /// itself where work is done at once.
+  /// Returns the queue for uploads beside queue(), ordered by marks. It is queue() itself if work
+  /// is done at once.
   virtual Queue& uploads() { return queue(); }
-  /// Arithmetic on whole tensors; runs on this device's queue.
+  /// Returns the arithmetic on whole tensors, to be run on this device's queue.
   virtual const TensorKernels& kernels() const = 0;
-  /// A queue of its own, in order in itself and beside queue(), for messages between memories of
-  /// devices; its addresses are this device's, which must outlive it. Null: none, its messages go
-  /// through host memory.
+  /// Opens another queue, independent of queue(), for messages between memories of devices. It uses
+  /// this device's addresses, and the device must outlive it. Returns null if messages go through
+  /// host memory.
   virtual std::unique_ptr<Queue> open_messages() { return nullptr; }
-  /// Names what it computes on among all processes, so that two that have one GPU know it; "" of
-  /// what no two can share.
+  /// Returns an identifier of the physical device that is the same in all processes, so that two
+  /// that share a GPU notice. Empty if the device can't be shared by mistake.
   virtual std::string card() const { return {}; }
-  /// Products of float32 may from now on round their operands to TF32 (11 bits), which a GPU's
-  /// matrix units multiply; of no meaning where there are none.
+  /// Allows products of float32 to round their operands to TF32 (11 bits), which a GPU's matrix
+  /// units multiply. No effect on other devices.
   virtual void use_tf32() {}
 
   struct Free {
@@ -132,7 +139,7 @@ class Device {
     void operator()(std::byte* memory) const { device->release(memory); }
   };
   using Memory = std::unique_ptr<std::byte, Free>;
-  /// Zeroed, aligned to 64 bytes; null if there is not so much.
+  /// Allocates zeroed memory aligned to 64 bytes; returns null if there isn't enough.
   Memory alloc(std::int64_t bytes) { return Memory(take(bytes), Free{this}); }
 
  protected:
@@ -140,58 +147,61 @@ class Device {
   virtual void release(std::byte* memory) = 0;
 };
 
-/// A kind of device. Stages are compiled for it before, and without, one being opened.
+/// A kind of device. Stages can be compiled for it without opening a device.
 struct Backend {
   const char* name;
   std::unique_ptr<Device> (*open)();
-  PrepareKernel prepare;                   ///< the kernels of a stage
-  FactorScratch factor_scratch = nullptr;  ///< of its TensorKernels; null: it has no such kernels
+  PrepareKernel prepare;                   ///< prepares the kernels of a stage
+  FactorScratch factor_scratch = nullptr;  ///< of its TensorKernels; null: K-FAC is not supported
   bool uploads = false;                    ///< its memory is not the host's
 };
 
-/// "cpu": this process's memory and threads; work is done when the call that gives it returns.
-/// "far": for tests of what runs on any device: its addresses mean nothing to the host (reading one
-/// is a segmentation fault), its queue is a thread, kernels are the CPU's. Work on it is done by as
-/// many threads as OpenMP would use where it is opened. "cuda": one NVIDIA GPU; work is launched by
-/// the call that gives it and done later. Throws InvalidArgument, naming the known.
+/// Returns the back end with this name.
+/// "cpu": memory and threads of this process. Work is done when the call that gives it returns.
+/// "cuda": one NVIDIA GPU. Work is launched by the call that gives it and completes later.
+/// "far": a device for tests of code that must run on any device. Its addresses mean nothing to the
+/// host (reading one is a segmentation fault), its queue is a thread, and its kernels are the
+/// CPU's. It uses the number of OpenMP threads at the time when it is opened.
+/// Throws InvalidArgument, listing the known names.
 const Backend& backend(std::string_view name);
 
-/// One of that kind. Throws Unsupported where cuda_problem() says why.
+/// Opens a device. Throws Unsupported with the reason given by cuda_problem().
 std::unique_ptr<Device> open_device(std::string_view name);
 
-/// Why this process can't compute on "cuda"; empty if it can. Asked of the driver once.
+/// Returns the reason why this process can't compute on "cuda", or "" if it can. The driver is
+/// queried once.
 std::string cuda_problem();
 
-/// The names of all back ends, built or not.
+/// Returns the names of all back ends, also of those that this build lacks.
 std::vector<const char*> device_names();
 
-/// A tensor on a device, dense: float32 at `data`; or bfloat16 at `narrow`, which is float32 to
-/// whoever reads it and is rounded to the nearest where it is written.
+/// A dense tensor on a device: float32 at `data`, or bfloat16 at `narrow`. A bfloat16 tensor is
+/// read as float32, and written values are rounded to the nearest.
 struct DeviceSpan {
   float* data = nullptr;
   std::int64_t elements = 0;
   Device* device = nullptr;
-  BFloat16* narrow = nullptr;  ///< not null: there is no `data`
+  BFloat16* narrow = nullptr;  ///< not null: bfloat16, and `data` is null
 
   DType dtype() const { return narrow != nullptr ? DType::BFloat16 : DType::Float32; }
   std::int64_t bytes() const { return elements * dtype_bytes(dtype()); }
-  /// `count` of its elements, from `begin` on.
+  /// Returns `count` elements starting at `begin`.
   DeviceSpan part(std::int64_t begin, std::int64_t count) const {
     if (narrow != nullptr) return {nullptr, count, device, narrow + begin};
     return {data + begin, count, device};
   }
-  /// Its values once all that the device was given is done. Blocks, like the next two.
+  /// Reads the values after all work given to the queue so far. Blocks, as do values() and write().
   void read(float* to) const;
   std::vector<float> values() const;
   void write(const float* from) const;
-  /// += `from`, in host memory. Of float32.
+  /// Adds `from`, in host memory, to a float32 tensor. Blocks.
   void add(const float* from) const;
-  /// Its values as host code can read them: in place, or else in `room`. The former hold until the
-  /// device is given work.
+  /// Returns the values for host code: in place if possible, else copied to `room`. An address in
+  /// place is valid until the device is given work.
   const float* host(std::vector<float>& room) const;
 };
 
-/// A tensor in this process's memory, which must outlive the span.
+/// Returns a span of memory in this process. The memory must outlive the span.
 DeviceSpan host_span(float* data, std::int64_t elements);
 
 }  // namespace hetu

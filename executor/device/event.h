@@ -1,4 +1,4 @@
-// A moment on a device's queue. Read by everything that must not go on before it.
+// A point in time on a device's queue.
 #pragma once
 #include <condition_variable>
 #include <cstdint>
@@ -10,14 +10,14 @@
 
 namespace hetu {
 
-/// What was enqueued before it has been done. A value: copies are the same moment.
+/// An event: all work enqueued before it is done. Copies refer to the same event.
 class Event {
  public:
-  /// A moment in the past.
+  /// Creates an event that has already happened.
   Event() = default;
   explicit Event(std::int64_t done_ns) : done_ns_(done_ns) {}
 
-  /// A moment that is still to come, and who makes it come.
+  /// A pending event, completed by the queue that owns it.
   class Coming {
    public:
     void happen(std::int64_t done_ns, std::exception_ptr error);
@@ -33,20 +33,21 @@ class Event {
   };
   explicit Event(std::shared_ptr<Coming> coming) : coming_(std::move(coming)) {}
 
-  /// True if it was in the past when it was made: of a device that computes at once.
+  /// Returns true if the event had already happened when it was created, as on a device that
+  /// computes at once.
   bool at_once() const { return !coming_; }
   bool done() const;
-  /// Sleeps until then; returns that moment in nanoseconds of the steady clock. Throws what a
-  /// kernel before it has thrown.
+  /// Waits for the event and returns its time in nanoseconds of the steady clock. Throws the error
+  /// of earlier work on the queue.
   std::int64_t wait() const;
-  /// Sleeps until then, or so long; whether it is done.
+  /// Waits for the event for at most `seconds`. Returns true if it has happened.
   bool wait_for(double seconds) const;
-  /// Calls it once it is done: at once, or else on the thread that makes it so, which is not to be
-  /// kept waiting.
+  /// Calls `call` once the event has happened: immediately, or on the thread that completes it,
+  /// which the call must not block.
   void then(std::function<void()> call) const;
 
  private:
-  std::shared_ptr<Coming> coming_;  // null: it was at done_ns_
+  std::shared_ptr<Coming> coming_;  // null: it happened at done_ns_
   std::int64_t done_ns_ = 0;
 };
 

@@ -1,5 +1,7 @@
-// A device for tests that keeps its users honest on a machine without an accelerator: addresses of
-// unmapped ranges, a queue that is a thread, events that really come later.
+// A device for tests on machines without an accelerator. It detects code that wouldn't work on a
+// GPU: its addresses are unmapped, its queue is a thread, and its events come later. Each
+// allocation has two ranges of the same size. The far one has no access rights, and its addresses
+// are handed out. The real one holds the data, and Reach translates to it.
 #include <sys/mman.h>
 
 #include <atomic>
@@ -40,14 +42,14 @@ class FarQueue final : public Queue {
   void* stream() override { return static_cast<Queue*>(this); }
 
   Mark mark() override { return std::make_shared<Event>(record()); }
-  // Not by push(): a record has no waits in it.
+  // Not by push(): waits must not become part of a record.
   void after(const Mark& mark) override {
     if (mark)
       give(
           {[reached = std::static_pointer_cast<Event>(mark)](Reach) { reached->wait(); }, nullptr});
   }
 
-  // As a CUDA graph: what the work was given when it was recorded stays with it.
+  // Behaves as a CUDA graph: a record keeps the arguments that the work had when it was recorded.
   bool repeat(const std::string& key, const std::function<void()>& give) override {
     const auto [at, first] = recorded_.try_emplace(key);
     Record& record = at->second;
@@ -81,8 +83,8 @@ class FarQueue final : public Queue {
  private:
   struct Task {
     std::function<void(Reach)> work;
-    std::shared_ptr<Event::Coming> event;  // in its place
-    bool recovers = false;                 // forgets the failure before the event
+    std::shared_ptr<Event::Coming> event;  // in place of work
+    bool recovers = false;                 // clears the failure before the event
   };
 
   void push(std::function<void(Reach)> work) override {
@@ -99,7 +101,8 @@ class FarQueue final : public Queue {
     changed_.notify_one();
   }
 
-  // After a failure nothing more is computed; every event to come tells it.
+  // Runs tasks in order. After a failure nothing more is computed, and every later event reports
+  // the failure.
   void serve() {
     std::exception_ptr error;
     std::unique_lock lock(mutex_);
@@ -128,7 +131,8 @@ class FarQueue final : public Queue {
   };
 
   const FarMemory& memory_;
-  std::map<std::string, Record> recorded_;  // the next four are of the thread that repeats
+  // Used by the thread that calls repeat(), as are the next three.
+  std::map<std::string, Record> recorded_;
   std::atomic<Record*> recording_ = nullptr;
   std::atomic<std::thread::id> recorder_;
   std::int64_t repeated_ = 0;
@@ -150,7 +154,7 @@ class Far final : public Device {
 
  private:
   std::byte* take(std::int64_t bytes) override { return memory_.take(bytes); }
-  // Work that was given before may still use it.
+  // Releases the memory after earlier work, which may still use it.
   void release(std::byte* address) override {
     queue_.run([this, address](Reach) { memory_.release(address); });
   }

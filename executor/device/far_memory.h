@@ -1,4 +1,4 @@
-// The addresses of the device "far", and what they stand for. Read by far.cpp and Reach alone.
+// The addresses of the device "far" and the memory behind them. Used by far.cpp and Reach only.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -7,7 +7,7 @@
 
 namespace hetu {
 
-/// Address ranges that no host code can read, each in the place of memory that kernels use.
+/// Maps address ranges that host code can't read to memory that kernels use.
 class FarMemory {
  public:
   FarMemory() = default;
@@ -15,10 +15,10 @@ class FarMemory {
   FarMemory(const FarMemory&) = delete;
   FarMemory& operator=(const FarMemory&) = delete;
 
-  /// Null if there is not so much.
+  /// Allocates a range; returns null if there isn't enough memory.
   std::byte* take(std::int64_t bytes);
   void release(std::byte* address);
-  /// What kernels use at that address. Throws Internal unless it is a far one.
+  /// Returns the address that kernels use for a far address. Throws Internal for other addresses.
   const void* reached(const void* address) const;
 
  private:

@@ -1,3 +1,5 @@
+// The gate counts the threads within a guard. fork() closes it, waits for the count to drop, and
+// opens it again in both processes.
 #include "executor/device/fork_gate.h"
 
 #include <dlfcn.h>
@@ -11,12 +13,12 @@
 namespace hetu {
 namespace {
 
-// Never destroyed: a thread may leave a guard while the process ends.
+// Never destroyed, because a thread may leave a guard while the process ends.
 struct Gate {
   std::mutex mutex;
   std::condition_variable changed;
   int inside = 0;           // threads within a guard
-  bool is_closing = false;  // a fork waits, and nobody new comes in
+  bool is_closing = false;  // a fork is waiting, so no other thread may enter
 };
 
 Gate& gate() {
@@ -24,18 +26,18 @@ Gate& gate() {
   return *one;
 }
 
-thread_local int depth = 0;  // guards of this thread
+thread_local int depth = 0;  // nesting depth of this thread's guards
 
-// Ends the threads of OpenMP, which a child would miss. Within a parallel region it does nothing.
+// Ends OpenMP's threads, which a child would lack. Has no effect within a parallel region.
 //
-// The function is one of OpenMP 5.0, and so of GCC 9's libgomp. PyTorch 2.6 brings a libgomp of
-// OpenMP 4.5, and the loader takes that one for the whole process if PyTorch is imported first. The
-// module must load there too, so watch_forks() looks the function up.
+// The function is part of OpenMP 5.0, and thus of GCC 9's libgomp. PyTorch 2.6 ships a libgomp of
+// OpenMP 4.5. If PyTorch is imported first, the loader uses that library for the whole process. The
+// module must load there, too, so watch_forks() looks the function up at run time.
 using EndThreads = int (*)(omp_pause_resource_t);
 EndThreads end_openmp_threads = nullptr;
 
-// The mutex stays locked over fork(), so that no other thread is within a guard meanwhile. A fork
-// within a guard of its own thread, in a callback, waits only for the others.
+// Keeps the mutex locked during fork(), so that no other thread is within a guard. A fork from a
+// callback, within a guard of its own thread, waits only for the other threads.
 void before_fork() {
   Gate& g = gate();
   const int own = depth > 0 ? 1 : 0;
@@ -57,7 +59,8 @@ void after_fork_in_parent() {
   gate().changed.notify_all();
 }
 
-// The condition variable may hold waiters that exist only in the parent: it starts anew.
+// The condition variable may hold waiters that exist only in the parent, so it is constructed
+// again.
 void after_fork_in_child() {
   new (&gate().changed) std::condition_variable;
   open_again();

@@ -1,4 +1,4 @@
-// A build without CUDA: the same functions as cuda.cpp, which refuse.
+// Replacement of cuda.cpp for builds without CUDA: functions that need a GPU throw Unsupported.
 #include "base/error.h"
 #include "executor/device/backends.h"
 #include "executor/device/device.h"

@@ -1,3 +1,4 @@
+// Thread counts and parallel copies by OpenMP.
 #include "executor/device/threads.h"
 
 #include <omp.h>
@@ -12,9 +13,9 @@ int threads() { return omp_get_max_threads(); }
 void set_threads(int count) { omp_set_num_threads(count); }
 
 void copy_by_threads(std::byte* to, const std::byte* from, std::int64_t bytes) {
-  constexpr std::int64_t kOfThread = std::int64_t{1} << 20;  // at least
+  constexpr std::int64_t kOfThread = std::int64_t{1} << 20;  // least bytes per thread
   constexpr int kMostThreads = 8;
-  if (bytes == 0) return;  // there may be no address
+  if (bytes == 0) return;  // the addresses may be null
   const int parts = static_cast<int>(
       std::clamp<std::int64_t>(bytes / kOfThread, 1, std::min(threads(), kMostThreads)));
   const std::int64_t each = ((bytes + parts - 1) / parts + 63) / 64 * 64;

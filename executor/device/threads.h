@@ -1,22 +1,23 @@
-// On how many threads the kernels of the calling thread are made and run, and copies by them.
-// Nothing above the devices knows whose threads these are.
+// The number of threads that kernels of the calling thread are prepared for and run on, and
+// parallel copies. Layers above the devices don't depend on the threading library.
 #pragma once
 #include <cstddef>
 #include <cstdint>
 
 namespace hetu {
 
-/// How many.
+/// Returns the number of threads that kernels of the calling thread may use.
 int threads();
 
-/// From now on so many, at least 1.
+/// Sets the number of threads, at least 1.
 void set_threads(int count);
 
-/// Bytes of host memory by some of those threads: one reads and writes it more slowly than a card
-/// takes what it writes.
+/// Copies host memory with up to 8 of these threads: a single thread can't keep up with a GPU's
+/// upload rate.
 void copy_by_threads(std::byte* to, const std::byte* from, std::int64_t bytes);
 
-/// While it lives, this thread computes on so many; 0: on as many as before.
+/// Scope guard that sets the calling thread's thread count and restores it on destruction. 0 leaves
+/// it unchanged.
 class Threads {
  public:
   explicit Threads(int now) : before_(threads()) {

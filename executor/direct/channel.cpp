@@ -1,3 +1,12 @@
+// A channel's protocol. NCCL requires that all workers start the operations of a communicator in
+// the same order, but workers reach them in different orders. Example with leader 0 and member 1,
+// operations a and b:
+//   1 -> 0  "b is ready"          (when 1's memory for b is ready)
+//   0 -> 1  "b is number 0", id   (once 0 is ready for b, too)
+//   0, 1    enqueue b
+// Operation a gets number 1 in the same manner. A member enqueues only the operation whose number
+// is next, so all use the order of the leader. Since the leader numbers an operation only when
+// every member is ready, no GPU waits for a worker that isn't.
 #include "executor/direct/channel.h"
 
 #include <algorithm>
@@ -9,9 +18,9 @@
 namespace hetu {
 namespace {
 
-// How long NCCL may take to send off what it still holds at the end.
+// Longest time at the end for NCCL to send what it still holds.
 constexpr double kPatience_s = 2;
-// Between looks at NCCL and the members while something is under way.
+// Interval between checks of NCCL and the members while an operation is in progress.
 constexpr auto kLook = std::chrono::milliseconds(20);
 
 bool all_done(const std::vector<std::unique_ptr<comm::Request>>& requests) {
@@ -67,16 +76,17 @@ Event Channel::give(Work work) {
 
 std::byte* Channel::room(std::int64_t bytes) {
   if (bytes <= room_bytes_) return room_.get();
-  queue_->record().wait();  // what was put before may still use it
+  queue_->record().wait();  // earlier operations may still use it
   room_.reset();
   room_ = device_.alloc(bytes);
   room_bytes_ = room_ ? bytes : 0;
   require(room_ != nullptr, "{}: device {} has no {} bytes for {}", name_, device_.name(), bytes,
           "pieces of the others");
-  device_.queue().record().wait();  // its zeros are written there
+  device_.queue().record().wait();  // zeros are written by that queue
   return room_.get();
 }
 
+// The channel's thread. It ends when the channel stops or an operation fails.
 void Channel::serve() {
   std::exception_ptr why;
   try {
@@ -91,7 +101,7 @@ void Channel::serve() {
 }
 
 void Channel::give_up_all(const std::exception_ptr& why) {
-  group_.reset();  // what stands on the queue ends
+  group_.reset();  // operations on the queue end
   {
     const std::lock_guard lock(mutex_);
     error_ = why;
@@ -101,6 +111,8 @@ void Channel::give_up_all(const std::exception_ptr& why) {
   for (Piece& piece : pending_) piece.coming->happen(comm::now_ns(), why);
 }
 
+// Reads the signal's count before it looks for work, so that news in between ends the next wait at
+// once.
 void Channel::work_until_stopped() {
   while (!stop_) {
     std::uint64_t seen = 0;
@@ -132,6 +144,7 @@ void Channel::wake_at(const Event& event) const {
   if (!event.done()) event.then([signal = signal_] { wake(*signal); });
 }
 
+// Requests the messages about an operation.
 void Channel::begin(Piece& piece) {
   wake_at(piece.work.ready);
   if (!leads()) {
@@ -150,7 +163,8 @@ void Channel::check(const std::vector<std::unique_ptr<comm::Request>>& requests)
   for (const auto& request : requests) transport_.check(*request, [&] { return name_; });
 }
 
-// Whether all are ready and it is the piece's turn; says what there is to say before.
+// Returns true if all members are ready and it is the operation's turn. Before that, tells the
+// leader when this member is ready.
 bool Channel::is_due(Piece& piece) {
   check(piece.words);
   check(piece.answers);
@@ -172,7 +186,7 @@ void Channel::put_all_due() {
       continue;
     }
     put(piece);
-    piece = pending_.begin();  // the next number may have come before this one
+    piece = pending_.begin();  // the next number may have arrived earlier
   }
 }
 

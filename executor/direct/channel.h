@@ -1,5 +1,5 @@
-// Work that a group of workers does together between memories of their devices, in one order that
-// one of them leads. Used by direct_links.h.
+// Operations that a group of workers performs between memories of their devices, in an order set by
+// one of them, the leader. Used by direct_links.h.
 #pragma once
 #include <atomic>
 #include <cstddef>
@@ -19,37 +19,40 @@
 
 namespace hetu {
 
+/// A group of workers with a communicator, a queue and a thread of its own.
 class Channel {
  public:
-  /// `members` ascend and have this worker and the leader; `name` is for errors. All must outlive
-  /// it. The communicator is made when the first work begins.
+  /// `members` is ascending and includes this worker and the leader; `name` is for error messages.
+  /// All references must outlive the object. The communicator is created when the first operation
+  /// starts.
   Channel(comm::Transport& transport, const comm::NcclLibrary& library, Device& device,
           comm::Group members, int leader, std::string name);
-  /// Work under way is given up.
+  /// Abandons operations in progress.
   ~Channel();
   Channel(const Channel&) = delete;
   Channel& operator=(const Channel&) = delete;
 
-  /// One piece, which every member gives once. Pieces of one tag are put in the order in which they
-  /// were given.
+  /// An operation, which every member gives once. Operations with the same tag run in the order in
+  /// which they were given.
   struct Work {
-    comm::Tag tag = 0;  ///< of two words between the members, in both phases
-    Event ready = {};   ///< before it, this member's memory is not there
-    /// Puts it on the queue, at its turn, on the channel's thread.
+    comm::Tag tag = 0;  ///< also the tag of the two messages that members exchange about it
+    Event ready = {};   ///< before it, this member's memory isn't ready
+    /// Enqueues the operation, at its turn, on the channel's thread.
     std::function<void(comm::NcclGroup& group, Queue& queue)> put;
   };
-  /// The moment when it is done here; waiting for it throws why it never will be. Never blocks.
+  /// Gives an operation and returns the event of its end on this worker. Waiting for the event
+  /// throws the error of an operation that fails. Never blocks.
   Event give(Work work);
 
-  /// Memory on the device for work of this channel, used by one piece after the other. From `put`
-  /// only. Throws InvalidArgument if there is not so much.
+  /// Returns device memory for operations of this channel, which use it one after another. Call it
+  /// only from `put`. Throws InvalidArgument if the device has not enough memory.
   std::byte* room(std::int64_t bytes);
 
  private:
-  // What the leader says to a piece of work.
+  // The leader's answer about an operation.
   struct Answer {
-    std::uint64_t number = 0;  // counts up from 0: the order
-    comm::NcclUniqueId id;     // of the communicator
+    std::uint64_t number = 0;  // counts up from 0: the order of operations
+    comm::NcclUniqueId id;     // id of the communicator
   };
   struct Piece {
     Work work;
@@ -57,9 +60,11 @@ class Channel {
     bool has_asked = false;
     char word = 0;
     Answer answer;
-    std::vector<std::unique_ptr<comm::Request>> words;    // of readiness: to the leader, or to it
-    std::vector<std::unique_ptr<comm::Request>> answers;  // from the leader, or from it
-    Event end;                                            // once it is put
+    // Readiness: sent to the leader, or received by it.
+    std::vector<std::unique_ptr<comm::Request>> words;
+    // Answers: received from the leader, or sent by it.
+    std::vector<std::unique_ptr<comm::Request>> answers;
+    Event end;  // set once the operation is enqueued
   };
 
   bool leads() const { return transport_.worker() == leader_; }
@@ -80,16 +85,17 @@ class Channel {
   const comm::Group members_;
   const int leader_;
   const std::string name_;
-  const std::shared_ptr<comm::Signal> signal_;  // events may come when the channel is gone
+  // Shared with events, which may come after the channel is destroyed.
+  const std::shared_ptr<comm::Signal> signal_;
   std::atomic<bool> stop_ = false;
 
-  std::mutex mutex_;  // guards the next two
+  std::mutex mutex_;  // guards the next two members
   std::list<Piece> given_;
   std::exception_ptr error_;
 
-  // The thread's own.
-  std::list<Piece> pending_;  // not put
-  std::deque<Piece> put_;     // in their order
+  // Used by the channel's thread only.
+  std::list<Piece> pending_;  // not yet enqueued
+  std::deque<Piece> put_;     // enqueued, in order
   std::uint64_t next_ = 0;
   comm::NcclUniqueId id_;
   Device::Memory room_;

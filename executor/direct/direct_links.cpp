@@ -1,3 +1,5 @@
+// A channel per direction of each pair of workers, led by the sender, and one per group of a sum,
+// led by the lowest worker.
 #include "executor/direct/direct_links.h"
 
 #include <algorithm>

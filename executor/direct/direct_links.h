@@ -1,5 +1,5 @@
-// Messages and gradient sums straight between memories of devices, in the place of the transport's.
-// Read by the loop and by executor/sync; a job makes one where its GPUs have NCCL.
+// Messages and gradient sums directly between memories of devices, instead of over the transport.
+// Used by the loop and by executor/sync. A job creates one if its GPUs have NCCL.
 #pragma once
 #include <map>
 #include <memory>
@@ -11,31 +11,34 @@
 
 namespace hetu {
 
+/// The direct links of a worker.
 class DirectLinks {
  public:
-  /// The device has open_messages(). All must outlive it.
+  /// The device must support open_messages(). All references must outlive the object.
   DirectLinks(comm::Transport& transport, const comm::NcclLibrary& library, Device& device);
-  /// Messages and sums under way are given up.
+  /// Abandons messages and sums in progress.
   ~DirectLinks();
   DirectLinks(const DirectLinks&) = delete;
   DirectLinks& operator=(const DirectLinks&) = delete;
 
-  /// Bytes in the device's memory to a peer, which receives as many under the same tag. They are
-  /// there after `ready` and stay until the event that it returns. As Transport's, messages of one
-  /// tag arrive in their order, and those of different tags never meet. None of these blocks.
+  /// Sends bytes in device memory to a peer, which must receive the same number with the same tag.
+  /// The bytes are valid after `ready` and must stay unchanged until the returned event. As with
+  /// Transport, messages with one tag arrive in order, and messages with different tags are
+  /// independent. send(), receive() and sum() never block.
   Event send(int peer, comm::Tag tag, void* data, std::size_t bytes, const Event& ready);
-  /// The memory may be written after `ready`.
+  /// Receives into memory that may be written after `ready`.
   Event receive(int peer, comm::Tag tag, void* data, std::size_t bytes, const Event& ready);
-  /// data[0..elements) = the sum over the group of their data, added in the order in which `group`
-  /// lists them, the same list on every member: the bits of Reducer::start_sum.
+  /// Computes data[0..elements) = the sum over the group of the members' data. Adds in the order of
+  /// `group`, which must be the same on every member. The result has the bits of
+  /// Reducer::start_sum.
   Event sum(const comm::Group& group, comm::Tag tag, float* data, std::int64_t elements,
             const Event& ready);
 
-  /// Means over groups that change, beside all that.
+  /// Creates an object for means over changing groups, independent of the other operations.
   std::unique_ptr<DirectMeans> means() const;
 
-  /// Sleeps until an event of these; returns its moment. Throws Timeout after the transport's
-  /// timeout, Comm with who died, both with `what`.
+  /// Waits for an event of these functions and returns its time. Throws Timeout after the
+  /// transport's timeout, and Comm naming the dead worker; both contain `what`.
   std::int64_t wait(const Event& event, comm::What what) const;
 
  private:

@@ -1,3 +1,5 @@
+// A mean is a copy, an all-reduce in chunks and a scale on a queue of its own, behind the update
+// whose weights it reads.
 #include "executor/direct/direct_means.h"
 
 #include <algorithm>
@@ -8,8 +10,8 @@
 namespace hetu {
 namespace {
 
-// Of groups: few of those that pipelines could make are drawn often, and each keeps memory of the
-// card.
+// Number of communicators kept. Only few of the possible groups occur often, and each communicator
+// keeps memory of the GPU.
 constexpr std::size_t kKept = 8;
 
 }  // namespace
@@ -25,13 +27,13 @@ DirectMeans::DirectMeans(comm::Transport& transport, const comm::NcclLibrary& li
 
 std::byte* DirectMeans::room(std::int64_t bytes) {
   if (bytes <= room_bytes_) return room_.get();
-  queue_->record().wait();  // what was put before may still use it
+  queue_->record().wait();  // earlier sums may still use it
   room_.reset();
   room_ = device_.alloc(bytes);
   room_bytes_ = room_ ? bytes : 0;
   require(room_ != nullptr, "device {} has no {} bytes for pieces of an average", device_.name(),
           bytes);
-  device_.queue().record().wait();  // its zeros are written there
+  device_.queue().record().wait();  // zeros are written by that queue
   return room_.get();
 }
 

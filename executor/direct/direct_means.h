@@ -1,5 +1,5 @@
-// Means of weights over groups of workers that change, straight between memories of devices: what
-// partial reduce does where each worker has a GPU of its own. Used by executor/sync.
+// Means of weights over changing groups of workers, directly between memories of devices. Partial
+// reduce uses them if each worker has a GPU of its own. Used by executor/sync.
 #pragma once
 #include <atomic>
 #include <cstdint>
@@ -11,26 +11,28 @@
 
 namespace hetu {
 
-/// Used by one thread, but for give_up().
+/// Computes means. Used by one thread, except give_up().
 class DirectMeans {
  public:
-  /// The device has open_messages(). All must outlive it.
+  /// The device must support open_messages(). All references must outlive the object.
   DirectMeans(comm::Transport& transport, const comm::NcclLibrary& library, Device& device);
 
+  /// A mean to compute.
   struct Mean {
     comm::Group group;            ///< ascending; the order of the additions
-    const float* from = nullptr;  ///< what this member gives, there at `ready`
-    float* to = nullptr;          ///< on every member the same bits
+    const float* from = nullptr;  ///< this member's values, valid at `ready`
+    float* to = nullptr;          ///< result, with the same bits on every member
     std::int64_t elements = 0;
-    std::optional<double> weight = {};  ///< of this member's; none: all count alike
-    Queue::Mark ready = {};             ///< on the device's queue
+    /// This member's weight; nullopt: all members count equally.
+    std::optional<double> weight = {};
+    Queue::Mark ready = {};  ///< mark of the device's queue
   };
-  /// Sleeps until it is there, in pieces of `piece_bytes`. Every member calls it. The bits are
-  /// those of comm::Reducer's sums and of TensorKernels::scale. Throws Comm, naming who has died,
-  /// and Timeout; InvalidArgument if the device has no memory for a piece.
+  /// Computes a mean in chunks of `piece_bytes`, and waits for it. Collective over the group. The
+  /// result has the bits of comm::Reducer's sums and of TensorKernels::scale. Throws Comm, naming
+  /// the dead worker, Timeout, and InvalidArgument if the device has no memory for a chunk.
   void make(const Mean& mean, std::int64_t piece_bytes, comm::What what);
 
-  /// What make() waits for ends, now and later. Any thread may call it.
+  /// Ends the waits of make(), now and later. Any thread may call it.
   void give_up() { given_up_ = true; }
 
  private:

@@ -1,3 +1,7 @@
+// A reduce-scatter followed by an all-gather, with a fixed order of additions. With three members,
+// the data is cut into shards 0, 1 and 2. Member 1 receives the others' shards 1 into `room`,
+// computes shard1(0) + shard1(1) + shard1(2) in this order, and sends the sum back. The bits are
+// therefore fixed, unlike those of NCCL's own all-reduce.
 #include "executor/direct/direct_sum.h"
 
 #include <algorithm>
@@ -24,7 +28,7 @@ std::int64_t own_place(const DirectSum& sum) {
   return std::find(sum.order.begin(), sum.order.end(), sum.worker) - sum.order.begin();
 }
 
-/// Each non-empty message, in the order of the members on both sides.
+/// Adds a message unless it is empty. Both sides list their messages in the order of the members.
 void add(std::vector<comm::NcclMove>& moves, bool is_send, int peer, const Part& part) {
   if (part.elements > 0) moves.push_back({is_send, peer, part.data, part.bytes()});
 }
@@ -42,7 +46,7 @@ void put_sum(const DirectSum& sum, const TensorKernels& kernels, std::byte* in,
   const std::int64_t me = own_place(sum);
   const Part own = part_of(sum, me);
   auto* const room = reinterpret_cast<float*>(in);
-  std::vector<float*> pieces(sum.order.size(), own.data);  // of my part, by member
+  std::vector<float*> pieces(sum.order.size(), own.data);  // my shard, by member
   std::vector<comm::NcclMove> there, back;
   for (std::int64_t p = 0; p < members; ++p) {
     if (p == me) continue;
@@ -54,7 +58,8 @@ void put_sum(const DirectSum& sum, const TensorKernels& kernels, std::byte* in,
     add(back, false, peer, part_of(sum, p));
   }
   group.exchange(there, queue.stream(), "pieces of a sum");
-  // Into the first member's piece, since it begins the sum; what is added to it is never it.
+  // Adds into the first member's shard, because the sum begins with it; every other shard is only
+  // read.
   if (own.elements > 0)
     queue.run([pieces, n = own.elements, add_to = kernels.add](Reach at) {
       for (std::size_t p = 1; p < pieces.size(); ++p) add_to(at(pieces[0]), at(pieces[p]), n);

@@ -1,4 +1,4 @@
-// An all-reduce between memories of devices. Used by direct_links.h.
+// An all-reduce between memories of devices. Used by direct_links.h and direct_means.h.
 #pragma once
 #include <cstdint>
 
@@ -7,20 +7,21 @@
 
 namespace hetu {
 
-/// What is summed with whom.
+/// A sum over a group of workers.
 struct DirectSum {
-  comm::Group order;  ///< the members, in the order of the additions
-  int worker = 0;     ///< this one
+  comm::Group order;  ///< members, in the order of the additions
+  int worker = 0;     ///< this worker
   float* data = nullptr;
   std::int64_t elements = 0;
 };
 
-/// Bytes in the device's memory that put_sum wants besides the data: a piece per other member.
+/// Returns the bytes of device memory that put_sum() needs besides the data: a shard from each
+/// other member.
 std::int64_t sum_room(const DirectSum& sum);
 
-/// Puts data[0..elements) = the sum of the members' on the queue: piece j of the data goes to
-/// member j, which adds them in that order and sends the sum to all. Moves 2 (g - 1) / g of the
-/// bytes. `room` may be used anew behind it.
+/// Enqueues data[0..elements) = the sum of all members' data. Shard j of the data goes to member j,
+/// which adds the shards in the order of the members and sends the sum to all. Each member sends 2
+/// (g - 1) / g of the bytes. `room` may be reused by work behind it on the queue.
 void put_sum(const DirectSum& sum, const TensorKernels& kernels, std::byte* room,
              comm::NcclGroup& group, Queue& queue);
 

@@ -1,3 +1,7 @@
+// NCCL doesn't report a dead peer: its kernels wait for ever. Each group therefore posts a receive
+// per member that no one answers (a watch). It fails when the transport notices the member's death,
+// and then the communicator is aborted. All calls are non-blocking, so that every wait can check
+// the watches, the deadline and given_up.
 #include "executor/direct/nccl.h"
 
 #include <algorithm>
@@ -11,12 +15,13 @@ namespace hetu::comm {
 namespace {
 
 constexpr std::int64_t kSecond = 1'000'000'000;
-// A worker that has done its part may leave before its last bytes are seen here.
+// A worker that has finished may leave before its last bytes arrive here.
 constexpr std::int64_t kGrace = kSecond;
 
 void pause() { std::this_thread::sleep_for(std::chrono::microseconds(50)); }
 
-/// Groups that share two workers keep their words apart.
+/// Returns the tag of a group's messages. It depends on the group, so that groups that share two
+/// workers don't mix up their messages.
 Tag group_tag(const Group& group, int part) {
   std::uint32_t mixed = 2166136261U;
   for (const int worker : group) mixed = (mixed ^ static_cast<std::uint32_t>(worker)) * 16777619U;
@@ -48,9 +53,11 @@ NcclGroup::NcclGroup(Transport& transport, const NcclLibrary& library, Group gro
 
 NcclGroup::~NcclGroup() { abort(); }
 
-// Not ncclCommDestroy: that waits for the other members, who may keep theirs for longer.
+// Not ncclCommDestroy(), which waits for the other members; they may keep their communicator for
+// longer.
 void NcclGroup::abort() {
-  if (comm_ != nullptr) static_cast<void>(library_.comm_abort(comm_));  // nobody is left to tell
+  // No caller could handle an error.
+  if (comm_ != nullptr) static_cast<void>(library_.comm_abort(comm_));
   comm_ = nullptr;
 }
 
@@ -72,7 +79,8 @@ const NcclGroup::Watch* NcclGroup::lost() const {
   return nullptr;
 }
 
-// NCCL says that a link has failed, the transport whose: a little later, where a worker died.
+// NCCL reports that a link has failed, and the transport reports whose. If a worker died, the
+// transport notices a little later.
 void NcclGroup::failed(int result, What what) {
   abort();
   const Options& options = transport_.options();
@@ -118,7 +126,7 @@ void NcclGroup::look(What what) {
   transport_.check(*watch->request, what);
 }
 
-// Its answer, like that of every call, may be that it goes on.
+// The result of ncclCommFinalize may be "in progress", as for every call.
 void NcclGroup::finish(double patience_s) {
   if (comm_ == nullptr) return;
   int result = library_.comm_finalize(comm_);
@@ -148,7 +156,7 @@ void NcclGroup::wait(const std::function<bool()>& done, What what) {
 
 void NcclGroup::exchange(const std::vector<NcclMove>& moves, void* stream, What what) {
   check_alive(what);
-  // Before anything is begun: NCCL has no way out of a group that lacks an end.
+  // Checked before the group starts: NCCL can't leave a group without ending it.
   for (const NcclMove& move : moves) {
     require(move.peer != transport_.worker(), "worker {}: a message to itself needs no NCCL",
             move.peer);
@@ -176,7 +184,7 @@ NcclGroups::NcclGroups(Transport& transport, const NcclLibrary& library, std::si
   require(most >= 1, "communicators of NCCL that are kept: 1 or more, not {}", most);
 }
 
-// A member that is there answers soon.
+// Waits for a message. A living member answers soon.
 void NcclGroups::wait(Request& request, What what) const {
   if (given_up_ == nullptr) return transport_.wait(request, what);
   const std::int64_t limit = now_ns() + static_cast<std::int64_t>(transport_.options().timeout_s *
@@ -190,6 +198,8 @@ void NcclGroups::wait(Request& request, What what) const {
   transport_.check(request, what);
 }
 
+// Decides whether all members still have the group's communicator. The first member collects the
+// answers and, if any lacks it, sends the id of a new one.
 NcclGroups::Answer NcclGroups::agree(const Group& group, bool lacks, What what) {
   Answer answer;
   char word = lacks ? 1 : 0;

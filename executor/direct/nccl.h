@@ -1,6 +1,6 @@
-// Messages straight between the memories of GPUs, over NCCL: communicators of groups of workers,
-// which find each other over the transport that there is and are given up when a worker dies. Read
-// by executor/direct.
+// Messages between memories of GPUs over NCCL. Communicators belong to groups of workers, which
+// find each other over the existing transport. They are aborted when a worker dies. Used by
+// executor/direct.
 #pragma once
 #include <atomic>
 #include <cstddef>
@@ -15,49 +15,49 @@
 
 namespace hetu::comm {
 
-/// One message of an exchange, in device memory.
+/// A message of an exchange, in device memory.
 struct NcclMove {
   bool is_send = false;
-  int peer = 0;  ///< a worker of the group, not this one
+  int peer = 0;  ///< another worker of the group
   void* data = nullptr;
   std::size_t bytes = 0;
 };
 
-/// What may end the waits of a group from outside.
+/// External conditions that end the waits of a group.
 struct NcclEnds {
-  Signal* lost = nullptr;  ///< told of when a member has died; outlives the group
-  const std::atomic<bool>* given_up = nullptr;  ///< once true, waits end; outlives the group
+  Signal* lost = nullptr;  ///< notified when a member has died; must outlive the group
+  const std::atomic<bool>* given_up = nullptr;  ///< once true, waits end; must outlive the group
 };
 
-/// A communicator of a group. Used by one thread at a time. After an Error it is dead.
+/// A communicator of a group. Used by one thread at a time. After an Error it can't be used.
 class NcclGroup {
  public:
-  /// Every member calls it with the same `id`; returns when all are there. Throws Comm, naming who
-  /// has died, and Timeout.
+  /// Collective: every member calls it with the same `id`. Returns when all have called it. Throws
+  /// Comm, naming the dead worker, and Timeout.
   NcclGroup(Transport& transport, const NcclLibrary& library, Group group, const NcclUniqueId& id,
             What what, NcclEnds ends = {});
-  /// Waits for nobody: what is still under way is lost.
+  /// Doesn't wait: operations in progress are lost.
   ~NcclGroup();
   NcclGroup(const NcclGroup&) = delete;
   NcclGroup& operator=(const NcclGroup&) = delete;
 
   const Group& members() const { return group_; }
 
-  /// Puts all moves on the stream as one group of NCCL's, so that two workers which send to each
-  /// other do not wait for each other. Returns when they are launched; messages between two workers
-  /// arrive in the order of the calls, those of one call in its order. Throws InvalidArgument on a
-  /// peer outside the group, Comm, and Timeout.
+  /// Enqueues all moves on the stream as one NCCL group, so that two workers that send to each
+  /// other don't deadlock. Returns when the moves are launched. Messages between two workers arrive
+  /// in the order of the calls, and within a call in its order. Throws InvalidArgument for a peer
+  /// outside the group, Comm, and Timeout.
   void exchange(const std::vector<NcclMove>& moves, void* stream, What what);
 
-  /// Polls until `done`, which asks whether the stream has come so far. Throws Comm if NCCL fails
-  /// or a member dies, whom it names, Timeout after options().timeout_s; the communicator is
-  /// aborted first, so that the stream's kernels end.
+  /// Polls until `done`, which tests whether the stream has reached a point. Throws Comm if NCCL
+  /// fails or a member dies, naming the member, and Timeout after options().timeout_s. The
+  /// communicator is aborted first, so that kernels on the stream end.
   void wait(const std::function<bool()>& done, What what);
-  /// Throws what wait() throws of NCCL and of members; for those who wait in another way, and look
-  /// now and then.
+  /// Throws the errors of NCCL and of members that wait() throws. Callers that wait by other means
+  /// call it from time to time.
   void look(What what);
-  /// All that was put on a stream is done: sends off what NCCL still holds of it. At most
-  /// `patience_s` long; nothing may be exchanged afterwards.
+  /// Sends what NCCL still holds, after all operations on streams are done. Takes at most
+  /// `patience_s` seconds. No exchange may follow.
   void finish(double patience_s);
 
  private:
@@ -79,22 +79,23 @@ class NcclGroup {
   const NcclLibrary& library_;
   const Group group_;
   const NcclEnds ends_;
-  std::list<Watch> watches_;  // receives that nothing answers: they fail when their peer does
-  std::int64_t lost_at_ = 0;  // when one was seen to
+  std::list<Watch> watches_;  // receives without a matching send: they fail when their peer does
+  std::int64_t lost_at_ = 0;  // time at which a failed watch was first seen
   NcclComm comm_ = nullptr;
 };
 
-/// Communicators by group, the latest used first: partial reduce draws its groups anew in each
-/// step, and a communicator keeps memory of the card.
+/// A cache of communicators by group, most recently used first. Partial reduce forms new groups in
+/// each step, and a communicator keeps memory of the GPU.
 class NcclGroups {
  public:
-  /// Keeps at most `most` >= 1 communicators. Once `given_up` is true, waits end; it outlives this.
+  /// Keeps at most `most` >= 1 communicators. Waits end once `*given_up` is true; the flag must
+  /// outlive the object.
   NcclGroups(Transport& transport, const NcclLibrary& library, std::size_t most,
              const std::atomic<bool>* given_up = nullptr);
 
-  /// The group's communicator, which holds until the next call; every member calls it. One round
-  /// trip to the first member, which says whether all still have it: if not, all make it anew. What
-  /// goes for it must have ended on its stream.
+  /// Returns the group's communicator, which is valid until the next call. Collective over the
+  /// group. In one round trip to the first member, all learn whether every member still has it; if
+  /// not, all create a new one. Its operations must have ended on their stream.
   NcclGroup& get(const Group& group, What what);
   std::size_t size() const { return kept_.size(); }
 

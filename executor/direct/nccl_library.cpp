@@ -1,3 +1,4 @@
+// Loads NCCL with dlopen.
 #include "executor/direct/nccl_library.h"
 
 #include <dlfcn.h>

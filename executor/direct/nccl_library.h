@@ -1,5 +1,5 @@
-// NCCL's entry points, of the library that is looked for when a process runs: no build needs it or
-// its header. Read by nccl.cpp.
+// NCCL's entry points, loaded at run time, so that no build needs the library or its header. Used
+// by nccl.cpp.
 #pragma once
 #include <array>
 #include <cstddef>
@@ -7,8 +7,8 @@
 
 namespace hetu::comm {
 
-// Their layout is NCCL's since 2.14, whose configuration later versions take by its version.
-// Source: NCCL User Guide, "NCCL API".
+// These types have the layout of NCCL 2.14. Later versions recognise its configuration by the
+// version number. Source: NCCL User Guide, "NCCL API".
 struct NcclUniqueId {
   std::array<char, 128> internal{};
 };
@@ -16,14 +16,15 @@ struct NcclConfig {
   std::size_t size = sizeof(NcclConfig);
   unsigned magic = 0xcafebeef;
   unsigned version = 21400;
-  int blocking = 0;  ///< calls return at once; ncclCommGetAsyncError says how they went
+  /// Non-blocking: calls return at once, and ncclCommGetAsyncError reports their result.
+  int blocking = 0;
 };
 using NcclComm = struct NcclCommOpaque*;
 inline constexpr int kNcclSuccess = 0;
 inline constexpr int kNcclInProgress = 7;
 inline constexpr int kNcclBytes = 0;  // ncclInt8
 
-/// Each returns an ncclResult_t.
+/// NCCL's functions; those that return int return an ncclResult_t.
 struct NcclLibrary {
   int (*get_unique_id)(NcclUniqueId*) = nullptr;
   int (*comm_init_rank_config)(NcclComm*, int ranks, NcclUniqueId, int rank, NcclConfig*) = nullptr;
@@ -37,8 +38,9 @@ struct NcclLibrary {
   const char* (*error_string)(int) = nullptr;
 };
 
-/// Loads it; stays as long as the process. Throws Unsupported, with the loader's words, where it is
-/// missing, and with the function that it lacks where it is older than 2.14.
+/// Loads the library, which stays loaded for the life of the process. Throws Unsupported with the
+/// loader's message if the library is missing, and with the name of the missing function if it is
+/// older than 2.14.
 NcclLibrary load_nccl(const std::string& file = "libnccl.so.2");
 
 }  // namespace hetu::comm
