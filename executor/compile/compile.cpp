@@ -267,7 +267,7 @@ class StageCompiler {
     out.second_row_count = element_count(bind_batch(ids.shape, second_batch()));
   }
 
-  // Notes the gradients that the last launch adds to sums. A gradient is direct if one sum alone
+  // Notes the gradients that the last launch adds to sums. A gradient is direct if only one sum
   // reads it and it has no other location.
   void add_accumulates(Function& out, NodeId n, const std::map<ValueId, Loc>& local,
                        const CopiedGradients& copied) {

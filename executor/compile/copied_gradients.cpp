@@ -1,5 +1,5 @@
-// A copy can be left out if the reshape's result goes only to a sum, its input goes only to the
-// reshape, and the input's producer is in the same function.
+// A copy can be left out under three conditions. Only a sum reads the reshape's result, only the
+// reshape reads its input, and the input's producer is in the same function.
 #include "executor/compile/copied_gradients.h"
 
 #include <set>

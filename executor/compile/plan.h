@@ -28,7 +28,7 @@ enum class Region : std::uint8_t {
   Saved,        ///< values kept from forward to backward
   Held,         ///< values kept from input gradient to weight gradient
   Tap,          ///< copies of layers' inputs and output gradients, until K-FAC has read them
-  Boundary,     ///< received or sent tensors; Loc::ring tells which boundary
+  Boundary,     ///< received or sent tensors; Loc::ring identifies the boundary
   Scratch,      ///< values used within one function
 };
 
@@ -43,7 +43,7 @@ enum Ring : int {
   kFirstBoundaryRing
 };
 
-/// A location in the worker's arena, at offset + slot(ring) * stride bytes.
+/// A location in the stage's arena, at offset + slot(ring) * stride bytes.
 struct Loc {
   Region region = Region::Scratch;
   int ring = kNoRing;
@@ -204,7 +204,8 @@ struct StageCount {
   Loc result;
 };
 
-/// Bytes that a worker needs, by purpose. peak() is the size of the arena.
+/// Bytes that a stage needs, by purpose. peak() is the least memory it runs with: the arena and, in
+/// host memory, `averages`.
 struct MemoryPlan {
   std::int64_t weights = 0;  ///< one version
   int weight_copies = 1;     ///< versions kept at once
@@ -241,8 +242,7 @@ struct StagePlan {
   std::int64_t micro_batch = 0;  ///< samples
   bool half_backward = false;
   /// Casts and packing of weights. They run once per update, unless the update itself writes the
-  /// casts.
-  /// Empty without CompileOptions::weights_rest.
+  /// casts. Empty without CompileOptions::weights_rest.
   Function rounded;
   Function count;
   Function forward;
@@ -326,7 +326,7 @@ Function with_samples(const Graph& graph, const StagePlan& plan, const Function&
 /// Returns one line of text with the bytes by purpose.
 std::string to_string(const MemoryPlan& memory);
 
-/// The memory of all stages of a worker, which is their sum.
+/// The memory of a worker's stages. The worker needs their sum.
 struct WorkerMemory {
   std::vector<std::pair<int, MemoryPlan>> stages;  ///< by model stage
   std::int64_t peak() const;

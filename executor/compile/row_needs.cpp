@@ -127,7 +127,7 @@ class RowWalk {
   std::map<StageMicro, int> inputs_done_, weights_done_, parts_done_;
   std::set<StageMicro> recomputed_, kept_;
   std::int64_t bytes_ = 0, most_bytes_ = 0;
-  // Input and weight gradients to come of micro-batches whose forward has run.
+  // Outstanding input and weight gradients of micro-batches whose forward has run.
   int live_halves_ = 0, most_halves_ = 0;
   int halves_;
 };

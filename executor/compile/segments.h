@@ -1,5 +1,5 @@
 // Weight sharing between pipelines with different cuts. A segment is the part of a model between
-// two neighbouring cuts of any pipelines. Each segment lies within one stage of every pipeline.
+// two neighbouring cuts of any pipelines. Each segment belongs to one stage of every pipeline.
 #pragma once
 #include <vector>
 

@@ -163,8 +163,8 @@ void Channel::check(const std::vector<std::unique_ptr<comm::Request>>& requests)
   for (const auto& request : requests) transport_.check(*request, [&] { return name_; });
 }
 
-// Returns true if all members are ready and it is the operation's turn. Before that, tells the
-// leader when this member is ready.
+// Returns true if all members are ready and it is the operation's turn. Also informs the leader
+// when this member becomes ready.
 bool Channel::is_due(Piece& piece) {
   check(piece.words);
   check(piece.answers);

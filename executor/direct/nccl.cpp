@@ -79,8 +79,8 @@ const NcclGroup::Watch* NcclGroup::lost() const {
   return nullptr;
 }
 
-// NCCL reports that a link has failed, and the transport reports whose. If a worker died, the
-// transport notices a little later.
+// NCCL reports that a link has failed, and the transport reports which worker died. The transport
+// may notice the death a little later.
 void NcclGroup::failed(int result, What what) {
   abort();
   const Options& options = transport_.options();

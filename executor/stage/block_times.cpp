@@ -141,14 +141,14 @@ std::vector<BlockCost> block_costs(const Graph& graph, const std::vector<std::st
     c.input_grad = typical_ms(samples, b, Phase::InputGrad);
     c.weight_grad = typical_ms(samples, b, Phase::WeightGrad);
     blocks[b].weight = weights[b];
-    // A stage of this block alone tells which results of its forward the gradients read.
+    // A stage of only this block has the forward results that its gradients read.
     const StageNodes alone(graph, each, b, /*training=*/true);
     for (const NodeId n : alone.forward) {
       for (const ValueId v : graph.nodes[n].outputs)
         if (alone.in_backward(v)) c.activation_bytes += bytes_of(graph, v, sizes.micro_batch);
     }
     if (b + 1 == graph.blocks) continue;
-    // A cut behind the block tells which values cross it.
+    // A cut behind the block has the values that cross it.
     const std::vector<int> halves = {0, b + 1};
     const StageNodes cut(graph, halves, 0, /*training=*/true);
     for (const ValueId v : cut.crossing(0, 1, /*backward=*/false))
@@ -157,7 +157,7 @@ std::vector<BlockCost> block_costs(const Graph& graph, const std::vector<std::st
   for (const Parameter& p : graph.parameters) {
     const double one = bytes_of(graph, p.value, 1);  // weights have no batch axis
     StageCost& c = blocks[graph.producer(p.value).block].cost;
-    // A weight has its gradient beside it; a factor its sum and its inverse.
+    // Two tensors: a weight and its gradient, or a factor's sum and its inverse.
     c.weight_bytes += 2 * one;
     if (p.role == Parameter::Role::Weight)
       c.weight_bytes += one / 4 * static_cast<double>(sizes.state_bytes);

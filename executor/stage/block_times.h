@@ -50,11 +50,11 @@ struct BlockSizes {
 
 /// Returns the costs of all blocks of a graph, in ms and bytes per micro-batch. `measured` holds
 /// the BlockTimes::json of each worker, and times are typical values over the samples of all
-/// workers. A recompute costs as much as a forward. Each block's cost also states the activation
-/// bytes that its gradients read, the bytes that a cut behind the block sends, the bytes of
-/// weights, gradients and optimizer state, the time of the gradient sum, and the operations by
-/// which cuts are balanced. Returns an empty vector if any block has no forward time. Throws Io if
-/// a text isn't the JSON of BlockTimes.
+/// workers. A recompute costs as much as a forward. The cost of a block also contains these
+/// figures: the activation bytes that its gradients read; the bytes that a cut behind the block
+/// sends; the bytes of weights, gradients and optimizer state; the time of the gradient sum; and
+/// the operations by which cuts are balanced. Returns an empty vector if any block has no forward
+/// time. Throws Io if a text isn't the JSON of BlockTimes.
 std::vector<BlockCost> block_costs(const Graph& graph, const std::vector<std::string>& measured,
                                    const BlockSizes& sizes);
 

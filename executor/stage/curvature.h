@@ -18,12 +18,12 @@ bool has_factors(const Graph& graph);
 /// Returns true if the parameter holds the inverse of a factor rather than a weight.
 bool is_factor(const Graph& graph, const StageParameter& parameter);
 
-/// The layers of a stage whose weights have factors. With n samples in the step that fed the
-/// factors, and sums over all rows, the input factor is A = sum x x^T / n and the gradient factor
-/// is B = n * sum dy dy^T, for a loss that is a mean over the step. With
-/// pi = sqrt((tr A / dim A) / (tr B / dim B)), the gradient dW becomes
-/// (B + sqrt(damping) / pi I)^-1 dW (A + pi sqrt(damping) I)^-1,
-/// and the gradient db of a bias becomes (B + sqrt(damping) / pi I)^-1 db.
+/// The layers of a stage whose weights have factors. Let n be the number of samples in the step
+/// that fed the factors, and let sums run over all rows. For a loss that is a mean over the step,
+/// the input factor is A = sum x x^T / n, and the gradient factor is B = n * sum dy dy^T.
+/// With pi = sqrt((tr A / dim A) / (tr B / dim B)), the gradients become
+///   dW: (B + sqrt(damping) / pi I)^-1 dW (A + pi sqrt(damping) I)^-1
+///   db: (B + sqrt(damping) / pi I)^-1 db, for the bias of a layer.
 /// Source: Martens, Grosse 2015, section 6.3; Osawa et al. 2023 (PipeFisher), section 2.
 class Curvature {
  public:

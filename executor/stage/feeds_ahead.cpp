@@ -1,5 +1,5 @@
-// The upload queue waits for the mark behind the readers of the previous batch, and queue() waits
-// for the upload only when a step first reads one of the fields.
+// The upload queue waits for the mark behind the readers of the previous batch. queue() waits for
+// the upload only when a step first reads one of the fields.
 #include "executor/stage/feeds_ahead.h"
 
 #include <exception>

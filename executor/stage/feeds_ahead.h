@@ -36,7 +36,7 @@ class FeedsAhead {
   /// of the previous batch out of this memory.
   void upload();
   /// Returns the device address of a field of batch `batch`, or null if it wasn't uploaded ahead.
-  /// Work given to queue() after this call sees the data there.
+  /// Work given to queue() after this call finds the data there.
   const std::byte* find(std::size_t field, std::uint64_t batch);
   /// Marks that all fields of a step have been given to the stages. Fields of the next step may
   /// then be uploaded.

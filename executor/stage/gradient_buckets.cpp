@@ -1,7 +1,7 @@
 // Buckets of gradient sums. For example, parameters p0 … p3 with tied p1 give the buckets {p3, p2},
-// {p1}, {p0}, if p3 alone is smaller than bucket_bytes. In the last backward, parameter_done()
-// counts down the missing parameters of a bucket. At zero the bucket is final, and its sum over the
-// copies may start while the backward goes on.
+// {p1}, {p0}, if p3 is smaller than bucket_bytes. In the last backward, parameter_done() counts
+// down the missing parameters of a bucket. At zero the bucket is final, and its sum over the copies
+// may start while the backward goes on.
 #include "executor/stage/gradient_buckets.h"
 
 #include <algorithm>

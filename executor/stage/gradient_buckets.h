@@ -15,9 +15,9 @@ namespace hetu {
 /// The gradient buckets of one stage.
 class GradientBuckets {
  public:
-  /// Plan, memory and device must outlive the object. Every bucket except the last has at least
-  /// `bucket_bytes`. With `direct`, buckets are summed in the device's memory, without a copy on
-  /// the host.
+  /// Plan, memory and device must outlive the object. Adjacent parameters form a bucket until it
+  /// has `bucket_bytes`. Tied parameters and tables stored by rows have buckets of their own. With
+  /// `direct`, buckets are summed in the device's memory, without a copy on the host.
   GradientBuckets(const StagePlan& plan, const StageMemory& memory, Device& device,
                   std::int64_t bucket_bytes, bool direct);
 

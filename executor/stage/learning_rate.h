@@ -39,7 +39,7 @@ struct LearningRate {
   double power = 1;         ///< Polynomial, Nvlamb
   double share = 0.1;       ///< BertLinear, Nvlamb: fraction of `total` that is warm-up
   double floor = 0;         ///< Cosine
-  /// MultiStep: ascending counts of updates after the warm-up
+  /// MultiStep: ascending counts of updates after the warm-up.
   std::vector<std::int64_t> milestones = {};
   double factor = 1;  ///< multiplies the rate; changed by schedules that follow a metric
 

@@ -9,7 +9,7 @@ namespace hetu {
 /// The value of --loss-scale: a fixed number, or "dynamic".
 struct LossScaling {
   bool dynamic = true;
-  /// initial scale; the default is Varuna's, which halves until the model fits
+  /// Initial scale. The default is Varuna's; each overflow halves it until gradients fit.
   double first = 1 << 20;
 };
 

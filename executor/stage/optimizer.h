@@ -14,7 +14,7 @@ struct Kfac {
   double damping = 0.01;       ///< lambda; each factor gets a damping of its square root
   std::int64_t every = 1;      ///< steps between two updates of the inverses, at least
   std::string fill = "after";  ///< where K-FAC's work runs: a FillRule of pipeline/fill/curvature.h
-  /// how several copies of a stage share inversions
+  /// Selects the copies of a stage that compute its inverses: a name of an InverseMakers.
   std::string inverses = inverse_makers_name(InverseMakers::Owners);
   std::string costs = {};  ///< a file of costs by which the work is placed; empty: FLOPs
   /// The drift between measured and assumed costs (pipeline/cost/drift.h) above which K-FAC's work
@@ -27,8 +27,8 @@ struct OptimizerConfig : Optimizer {
   LearningRate rate;
   double clip_norm = 0;  ///< gradients are scaled down to this global norm; 0: off
   /// Rows of an embedding table whose gradient is zero keep their weights and states, even where
-  /// the rule would change them (decaying momenta and moments, L2, weight decay). Not supported for
-  /// LAMB.
+  /// the rule would change them by decaying momenta and moments, L2 or weight decay. Not supported
+  /// for LAMB.
   bool lazy_rows = false;
   Kfac kfac = {};
 };

@@ -77,8 +77,8 @@ void Stage::initialize_tensors() {
 }
 
 // Finds the number of copies of the stage, the micro-batches that run here, and those that are
-// recomputed. With cyclic replicas, micro-batch m runs on replica m % copies_. Otherwise the row
-// tells.
+// recomputed. With cyclic replicas, micro-batch m runs on replica m % copies_. Otherwise the
+// worker's row determines them.
 void Stage::find_copies(const Placement& mine) {
   const Schedule& plan = *context_.plan;
   const auto each_of = [&](Kind kind, const auto& visit) {

@@ -167,8 +167,9 @@ class Stage {
   std::vector<char> inputs_done_, weights_done_;
   int replica_ = 0;
   int copies_ = 1;
-  std::vector<int> unread_;  // by micro-batch that feeds factors: CURVATURE instructions to come
-  std::vector<char> own_;    // by micro-batch, cyclic: runs here
+  // By micro-batch that feeds factors: number of outstanding CURVATURE instructions.
+  std::vector<int> unread_;
+  std::vector<char> own_;         // by micro-batch, cyclic: runs here
   std::vector<char> recomputed_;  // by micro-batch, cyclic: its backward follows a recompute
   bool is_rounded_ = false;       // rounded copies of weights are up to date
   bool rounds_in_update_ = false;

@@ -37,8 +37,8 @@ struct StepContext {
   BlockTimes* block_times = nullptr;  ///< where times of blocks are recorded; null: nowhere
   TensorLog* tensor_log = nullptr;    ///< where results of kernels are recorded; null: nowhere
   bool repeats = false;  ///< functions are recorded and replayed as one (Queue::repeat)
-  /// Input and weight gradients still to come for micro-batches whose forward has run; most_halves
-  /// is the maximum so far.
+  /// Outstanding input and weight gradients of micro-batches whose forward has run; most_halves is
+  /// the maximum so far.
   int live_halves = 0, most_halves = 0;
   std::int64_t kept_bytes = 0, most_bytes = 0;  ///< of saved slots in use
 
@@ -66,7 +66,7 @@ class StageFunctions {
   /// Options of a run.
   struct How {
     bool half = false;  ///< `micro` is the id of a half micro-batch
-    bool timed = true;  ///< record times of blocks, if the context asks for them
+    bool timed = true;  ///< record times of blocks, if the context has a BlockTimes
     /// Last gradient before an update, after which the sums of parameters are final.
     bool last = false;
   };

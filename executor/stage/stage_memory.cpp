@@ -1,5 +1,5 @@
-// Rings and weight versions. A version's slot is changed in place when nobody needs its old
-// content: a synchronous plan has one slot, which each update changes. A plan that updates while
+// Rings and weight versions. A version's slot is changed in place when its old content isn't
+// needed: a synchronous plan has one slot, which each update changes. A plan that updates while
 // micro-batches are in flight keeps as many versions as the verifier counted. With two slots, for
 // example, an update while a micro-batch still holds version 0 copies it to the second slot, which
 // becomes version 1.

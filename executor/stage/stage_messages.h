@@ -54,7 +54,7 @@ class StageMessages {
   StageMemory& memory_;
   Device& device_;
   const bool mirrored_;
-  // by boundary: the local stage that it leads to, or null
+  // By boundary: the local stage that it leads to, or null.
   std::vector<StageMessages*> neighbours_;
   // By boundary: all slots, and the event of each slot's last copy to the device.
   std::vector<std::vector<std::byte>> mirrors_;

@@ -15,7 +15,7 @@ struct StagesOptions {
   int pipeline = 0;
   int pipelines = 1;  ///< number of pipelines whose workers the transport links
   int workers_per_pipeline = 1;
-  /// segments, if the pipelines have different cuts; empty: all have the same cut
+  /// Segments, if the pipelines have different cuts. Empty: all have the same cut.
   std::vector<Segment> segments = {};
   int micro_batches = 1;         ///< per pipeline and step
   std::int64_t micro_batch = 1;  ///< samples

@@ -1,5 +1,5 @@
-// Sketches of tensors. The sign of element i in sum s is bit s of a hash of i, so a sketch needs
-// one hash per element and is the same on every worker.
+// Sketches of tensors. The sign of element i in sum s is bit s of a hash of i. So a sketch needs
+// one hash per element, and every worker uses the same signs.
 #include "executor/stage/tensor_log.h"
 
 #include <algorithm>

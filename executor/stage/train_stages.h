@@ -65,9 +65,9 @@ class TrainStages final : public Stages {
   FeedsAhead& ahead() { return *ahead_; }
   /// Returns the object that restores the stages after a failed step.
   StepUndo& undo() { return *undo_; }
-  /// Sets the values that the following runs report. Runs that don't train report only these; an
-  /// empty list means all fetches. A run computes and feeds only what its reports need, and, in
-  /// training, the gradients.
+  /// Sets the values that the following runs report if they don't train; empty: all fetches. Such a
+  /// run computes and feeds only what its reports need. A training run computes what gradients,
+  /// buffers and fetched float32 scalars need (needed_in_run).
   void set_fetches(const std::vector<ValueId>& values);
   /// Sets the rows of this pipeline (0 or more) for runs that don't train, until set_training().
   /// Without it all rows of the step are used.
@@ -200,7 +200,7 @@ class TrainStages final : public Stages {
     const bool many = options_.plan->lowering.servers && !in_rounds();
     return updates_per_step() * (many ? options_.pipelines : 1);
   }
-  // Returns the factor that scales a pipeline's gradient up to that of its own samples alone.
+  // Returns the factor that scales a pipeline's gradient up to that of only its own samples.
   double share() const { return in_rounds() ? options_.pipelines : 1; }
   void find_means();
   void begin_batch();

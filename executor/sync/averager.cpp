@@ -4,10 +4,10 @@
 //    other members, bucket by bucket.
 // 3. Before the next update, end() waits for the thread, and bring_into() writes the result into
 //    the weights.
-// A pipeline that asked doesn't update in between, so the mean replaces its weights (replaced_).
-// The passive partner of AD-PSGD didn't ask and may have updated after it gave its weights. It is
-// therefore moved by mean - given (moved_, shift_). For example, it gives 4, the mean is 3, and it
-// has reached 5 meanwhile: it becomes 4.
+// A pipeline that requested the group doesn't update in between, so the mean replaces its weights
+// (replaced_). The passive partner of AD-PSGD requested nothing and may have updated after it gave
+// its weights. It is therefore moved by mean - given (moved_, shift_). For example, it gives 4, the
+// mean is 3, and it has reached 5 meanwhile: it becomes 4.
 // Source: Lian et al. 2018 (AD-PSGD); SD-PIPE for groups of those that are ready.
 #include "executor/sync/averager.h"
 
@@ -220,9 +220,9 @@ void Averager::mean_over(const comm::Group& group, const std::vector<Span>& span
   }
 }
 
-// Averages with a group. A pipeline that asked waits for the mean, which replaces its weights. An
-// invited one (the passive partner of AD-PSGD) may have updated meanwhile, and moves by the
-// difference between the mean and the weights that it gave.
+// Averages with a group. A pipeline that requested the group waits for the mean, which replaces its
+// weights. An invited one (the passive partner of AD-PSGD) may have updated meanwhile, and moves by
+// the difference between the mean and the weights that it gave.
 void Averager::meet(const ps::Answer& group, bool invited) {
   note(group);
   if (group.members.size() < 2) return;
@@ -304,7 +304,7 @@ void Averager::serve() {
   }
 }
 
-// An initiator arrives here only after its partner has given its weights, so nobody asks after the
+// An initiator arrives here only after its partner has given its weights, so no request follows the
 // barrier.
 void Averager::end_run() {
   const auto what = [&] {

@@ -1,6 +1,6 @@
-// Averaging of a stage's weights with its copies in other pipelines. The averager asks the
-// coordinator for a group and computes the mean on its own thread, while compute goes on. Used by
-// the runners of training and of `hetu rehearse`. membership.h tells which pipelines exist.
+// Averaging of a stage's weights with its copies in other pipelines. The averager requests a group
+// from the coordinator and computes the mean on its own thread, while compute goes on. Used by the
+// runners of training and of `hetu rehearse`. membership.h knows which pipelines exist.
 #pragma once
 #include <condition_variable>
 #include <cstdint>
@@ -99,7 +99,7 @@ class Averager {
   /// results of averages since then into them. Call it while holding change().
   void bring_into(const DeviceSpan& weights);
 
-  /// Returns the updates of this pipeline in this run, each of which has begun an average.
+  /// Returns the updates of this pipeline in this run. Each has begun an average.
   std::int64_t updates() const { return updates_; }
   /// Returns the updates of this run whose average is done.
   std::int64_t answered() const { return answered_; }
@@ -109,8 +109,9 @@ class Averager {
   /// Returns the updates of all pipelines in this run, as far as this worker knows.
   std::int64_t updates_of_all() const;
 
-  /// Ends a run after every pipeline has stopped. Waits until no partner asks any more, then writes
-  /// the last averages into the weights. Collective over the workers of the stage.
+  /// Ends a run after every pipeline has stopped. Waits until no partner needs these weights any
+  /// more, then writes the last averages into the weights. Collective over the workers of the
+  /// stage.
   void end_run();
   /// Sets every element to its mean over all pipelines, added in their order, with the same bits on
   /// each. Collective over the workers of the stage, with the same number of spans. Blocks. Where

@@ -1,8 +1,8 @@
 // Common work of pipelines that may die one by one. Each step ends with a rendezvous at the
-// coordinator, which tells all workers who has come and whether the step succeeded for everyone. If
-// it failed, a pipeline has died in it, and the remaining ones repeat it. For example, pipelines 0,
-// 1 and 2 start a consensus, and 1 dies: the sums of 0 and 2 fail, both report it at the
-// rendezvous, learn of the members {0, 2}, and repeat the consensus.
+// coordinator, which reports to all workers which pipelines have come and whether the step
+// succeeded everywhere. If it failed, a pipeline has died in it, and the remaining ones repeat it.
+// For example, pipelines 0, 1 and 2 start a consensus, and 1 dies: the sums of 0 and 2 fail, both
+// report it at the rendezvous, learn of the members {0, 2}, and repeat the consensus.
 #include "executor/sync/membership.h"
 
 #include <algorithm>

@@ -78,7 +78,8 @@ class Membership {
   /// Exchanges texts with the copies of this worker and returns them by pipeline; at most 16 MiB
   /// each.
   std::map<int, std::string> exchange(const std::string& mine);
-  /// Runs `work` in the workers of the lowest living pipeline; if that one dies, of the next.
+  /// Runs `work` in the workers of the lowest living pipeline. If that pipeline dies, the next one
+  /// runs it.
   void in_one_pipeline(const std::function<void()>& work);
 
  private:

@@ -63,7 +63,7 @@ void RowSum::pack() {
 }
 
 // Waits for the rows of all members and adds them. All sends have started before a member waits, so
-// that members may reach their sums in different orders.
+// members may start their sums in different orders.
 void RowSum::finish(comm::What what) {
   if (group_.size() == 1) return;
   std::vector<std::unique_ptr<comm::Request>> bodies(group_.size());
