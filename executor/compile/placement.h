@@ -28,6 +28,7 @@ class StagePlacement {
 
   /// Returns true if the value has a location that all functions use.
   bool has(ValueId v) const { return placed_[v] != 0; }
+  /// Returns the location of a value for which has() is true.
   const Loc& place(ValueId v) const { return place_[v]; }
   /// Returns the aligned bytes of a value for one micro-batch or, with `in_backward`, for one
   /// backward.

@@ -13,6 +13,8 @@ std::vector<char> makes_factor(const Graph& graph);
 /// The part of the graph that belongs to one stage.
 class StageNodes {
  public:
+  /// `first_block` as in CompileOptions; it and the graph must outlive the object. Without
+  /// `training` there are no backward nodes.
   StageNodes(const Graph& graph, const std::vector<int>& first_block, int stage, bool training);
 
   std::vector<NodeId> count;  ///< nodes of Phase::Count for the step_sums that this stage reads
@@ -25,11 +27,14 @@ class StageNodes {
   /// Moves the casts of parameters from `forward` and `backward` to `rounded`.
   void take_rounded();
 
+  /// Returns the stage that contains a block.
   int stage_of_block(int block) const;
   /// Returns the stage whose nodes compute a value. Returns kNone for leaves and counts, which
   /// every reader has itself.
   int stage_of(ValueId v) const;
+  /// Returns true if `op` produces the value.
   bool is(ValueId v, const char* op) const { return graph_.producer(v).op == op; }
+  /// Returns true if a node of this phase, other than a leaf, produces the value.
   bool made_by(ValueId v, Phase phase) const;
   bool in_backward(ValueId v) const;  ///< a backward node of this stage reads it
   bool in_weight_grad(ValueId v) const;

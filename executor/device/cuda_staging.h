@@ -22,6 +22,7 @@ struct FreeEvent {
 /// An event that is destroyed with its owner.
 using OwnedEvent = std::unique_ptr<std::remove_pointer_t<cudaEvent_t>, FreeEvent>;
 
+/// Creates an event without a time stamp, whose waiting threads sleep.
 OwnedEvent make_event();
 
 /// A ring of pinned buffers that uploads pass through.

@@ -20,6 +20,8 @@ class Event {
   /// A pending event, completed by the queue that owns it.
   class Coming {
    public:
+    /// Completes the event: wakes waiting threads and runs the calls given to then(). With `error`,
+    /// waits throw it.
     void happen(std::int64_t done_ns, std::exception_ptr error);
 
    private:
@@ -36,6 +38,7 @@ class Event {
   /// Returns true if the event had already happened when it was created, as on a device that
   /// computes at once.
   bool at_once() const { return !coming_; }
+  /// Returns true if the event has happened.
   bool done() const;
   /// Waits for the event and returns its time in nanoseconds of the steady clock. Throws the error
   /// of earlier work on the queue.

@@ -17,6 +17,7 @@ class FarMemory {
 
   /// Allocates a range; returns null if there isn't enough memory.
   std::byte* take(std::int64_t bytes);
+  /// Frees a range; does nothing for other addresses.
   void release(std::byte* address);
   /// Returns the address that kernels use for a far address. Throws Internal for other addresses.
   const void* reached(const void* address) const;

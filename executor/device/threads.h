@@ -9,7 +9,7 @@ namespace hetu {
 /// Returns the number of threads that kernels of the calling thread may use.
 int threads();
 
-/// Sets the number of threads, at least 1.
+/// Sets the number of threads for the calling thread, at least 1.
 void set_threads(int count);
 
 /// Copies host memory with up to 8 of these threads: a single thread can't keep up with a GPU's

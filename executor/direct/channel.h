@@ -45,7 +45,7 @@ class Channel {
   Event give(Work work);
 
   /// Returns device memory for operations of this channel, which use it one after another. Call it
-  /// only from `put`. Throws InvalidArgument if the device has not enough memory.
+  /// only from `put`. Throws InvalidArgument if the device doesn't have enough memory.
   std::byte* room(std::int64_t bytes);
 
  private:

@@ -30,7 +30,9 @@ class GradientBuckets {
   void begin_factors();
   /// Notes that this worker, and no other copy of the stage, made the inverse of the factor.
   void inverted(int parameter);
+  /// Returns true if nothing has been added to the sum of the use in this step.
   bool is_fresh(int use) const { return fresh_[use] != 0; }
+  /// Notes that the sum of the use has a value.
   void filled(int use) { fresh_[use] = 0; }
   /// Sets all sums to zero if nothing was added to them, because no micro-batch ran here.
   void clear_if_unused();
@@ -40,6 +42,7 @@ class GradientBuckets {
   /// uses on this stage.
   void join_uses();
 
+  /// Returns the device address of the gradient sum of a parameter of the plan.
   float* sum_of(int parameter) const {
     return memory_.floats(plan_.uses[plan_.parameters[parameter].uses[0]].accumulator);
   }

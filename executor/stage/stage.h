@@ -42,6 +42,7 @@ class Stage {
 
   StageMessages& messages() { return messages_; }
 
+  /// Prepares for a run: empties the gradient sums and makes the newest weights version 0.
   void begin_run();
   /// Resets the stage after an error in a run. All slots are free again, and the next run starts as
   /// if the failed run had not been. Weights and optimizer states stay as they are. The device's
@@ -93,6 +94,7 @@ class Stage {
   /// Throws InvalidArgument, in training, if a fetch of one of these micro-batches isn't finite.
   void check_fetches(int first_micro, int count) const;
 
+  /// Returns the updates of the stage in this run, for plans with weight versions.
   int updates() const { return updates_; }
   /// Creates the weight version that the coming update changes.
   void begin_update();

@@ -44,6 +44,7 @@ struct StepContext {
 
   static constexpr std::int64_t kWhole = -1;
 
+  /// Returns true if this run computes the node.
   bool needs(NodeId node) const { return nodes.empty() || nodes[node] != 0; }
   /// Returns the number of rows of this pipeline in the step.
   std::int64_t rows_of(std::int64_t whole) const { return rows == kWhole ? whole : rows; }
@@ -52,7 +53,9 @@ struct StepContext {
     if (rows == kWhole) return whole;
     return std::clamp<std::int64_t>(rows - micro % micro_batches * whole, 0, whole);
   }
+  /// Returns the step of a micro-batch, counted from the start of the run.
   int step_of(int micro) const { return micro / micro_batches; }
+  /// Returns the index of a micro-batch in a table with micro_ids entries.
   std::size_t cell(int micro) const { return static_cast<std::size_t>(micro % micro_ids); }
 };
 

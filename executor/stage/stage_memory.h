@@ -58,6 +58,7 @@ class WeightVersions {
   int newest_slot() const { return slot_of(newest_); }
   /// Returns the slot of a version, or kNone.
   int slot_of(int version) const;
+  /// Adds or removes a micro-batch that needs the version.
   void hold(int version) { ++at(version).users; }
   void drop(int version) { --at(version).users; }
   /// Drops every version on behalf of all micro-batches.
@@ -99,7 +100,7 @@ inline SweepCall reached(SweepCall call, Reach at) {
 class StageMemory {
  public:
   /// Allocates and zeroes the arena. See SlotRing for `micros`. The device must outlive the object.
-  /// Throws InvalidArgument if the device has not enough memory.
+  /// Throws InvalidArgument if the device doesn't have enough memory.
   StageMemory(const StagePlan& plan, int micros, Device& device);
 
   /// Returns the address of a location for the running micro-batch.
@@ -108,8 +109,11 @@ class StageMemory {
       return base() + loc.offset + slot(loc.ring, micro / 2) * loc.stride + micro % 2 * loc.half;
     return base() + loc.offset + (loc.ring == kNoRing ? 0 : slot(loc.ring, micro) * loc.stride);
   }
+  /// As at(), for a float32 value.
   float* number(const Loc& loc, int micro) const { return static_cast<float*>(at(loc, micro)); }
+  /// Returns the address of a location in a given slot of its ring.
   void* in_slot(const Loc& loc, int slot) const { return base() + loc.offset + slot * loc.stride; }
+  /// Return the address of a location without a ring.
   float* floats(const Loc& loc) const { return reinterpret_cast<float*>(base() + loc.offset); }
   BFloat16* narrow(const Loc& loc) const {
     return reinterpret_cast<BFloat16*>(base() + loc.offset);

@@ -103,6 +103,7 @@ class Stages {
   /// Returns the gradient of the stage's last UPDATE, once. Only for plans whose servers make the
   /// updates.
   virtual EndedGradient take_gradient(int /*stage*/) { return {}; }
+  /// Returns the positions of the stage's parameters in newest_weights(), in that order.
   virtual std::vector<ParameterPlace> parameter_places(int /*stage*/) { return {}; }
   /// Returns the tensors that copies of the stage must have in common between runs: weights,
   /// optimizer states and, with `with_buffers`, buffers.
@@ -127,6 +128,7 @@ class Stages {
   /// Returns the buckets of a REDUCE_GRAD, SYNC or GATHER. Bucket numbers are unique within the
   /// stage, below 2048, and the same on every copy of it.
   virtual std::vector<int> buckets(const Instr& reduce) = 0;
+  /// Returns a bucket for its sum. Its gradients must be final.
   virtual Bucket bucket(int stage, int bucket) = 0;
   /// Notes that the operation begun by a REDUCE_GRAD, SYNC, GATHER, PARTIAL_REDUCE or PULL is
   /// complete in the memory of the buckets since done_ns. Returns the end time for the trace.

@@ -50,6 +50,7 @@ struct GroupCounts {
   std::int64_t groups = 0;
   std::int64_t members = 0;
   std::vector<std::int64_t> by_size;  ///< index: number of members
+  /// Returns the mean number of members per group.
   double mean() const {
     return groups > 0 ? static_cast<double>(members) / static_cast<double>(groups) : 0;
   }
@@ -123,6 +124,7 @@ class Averager {
   const Membership& members() const { return members_; }
   /// Returns the counts of groups since the last call.
   GroupCounts take_counts();
+  /// Returns true if averages overlap with compute (AverageOptions::overlap).
   bool overlaps() const { return options_.overlap; }
 
  private:

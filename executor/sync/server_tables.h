@@ -52,8 +52,8 @@ class ServerTables {
   /// call for the field. Throws InvalidArgument, naming table and id, if a table has no such row.
   const std::int32_t* renumbered(const std::string& field, const std::int32_t* ids,
                                  std::int64_t count);
-  /// Fills the windows with the rows of the ids passed to renumbered(). Validation reads without
-  /// changing the cache. Blocks.
+  /// Fills the windows with the rows of the ids passed to renumbered(). Validation bypasses the
+  /// cache. Blocks.
   void fetch(bool training);
   /// Announces the ids of the next step, if they are known. Rows missing in the cache are requested
   /// while compute goes on. Does nothing without a cache.
