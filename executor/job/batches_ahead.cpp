@@ -2,7 +2,8 @@
 
 namespace hetu {
 
-// Ids that tables on servers read are given other numbers when their step begins.
+// Fields that tables on servers read are not uploaded ahead, because their ids are renumbered when
+// their step begins.
 NextBatch::NextBatch(TrainStages& stages, const BatchesAhead& known, const ServerTables* tables)
     : ahead_(stages.ahead()) {
   ahead_.set_next(known.read, [&stages, &known, tables](std::size_t field) -> FeedsAhead::Next {

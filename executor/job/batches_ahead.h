@@ -1,4 +1,5 @@
-// Where a trainer's batches come from, and what it does with those to come.
+// The source of a trainer's batches, and the upload of the next batch while the current one
+// computes.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -9,33 +10,35 @@
 
 namespace hetu {
 
-/// A source of fed bytes: where the samples of a field lie, dense, in `bytes` bytes.
+/// Returns the address of a field's samples, stored densely in `bytes` bytes.
 using FieldLookup = std::function<const void*(const std::string& field, std::int64_t bytes)>;
 
-/// Reads the next batch of this pipeline, once per step; the lookup holds until the next call.
+/// Reads this pipeline's next batch. Called once per step. The lookup stays valid until the next
+/// call.
 using BatchSource = std::function<FieldLookup()>;
 
-/// What is known beside the batch that is read. Numbers tell batches apart; without functions
-/// nothing is known.
+/// Access to the batch after the current one. Batches are identified by numbers. A null function
+/// means that the information is not available.
 struct BatchesAhead {
-  /// Called once all of a step is given to the device, before `field` is asked: while that
-  /// computes, the next batch may be read.
+  /// Called when all work of a step has been queued on the device, before `field` is called. The
+  /// next batch may be read while the device computes.
   std::function<void()> read = nullptr;
-  /// Of the batch after the one that was read last: as FieldLookup, or nullptr. It holds until the
-  /// step that runs is over.
+  /// Looks up a field of the batch after the one that was read last, as FieldLookup, or returns
+  /// nullptr. The data stays valid until the running step ends.
   FieldLookup field = nullptr;
-  std::function<std::uint64_t()> number = nullptr;       ///< of that batch, from 1
-  std::function<std::uint64_t()> last_number = nullptr;  ///< of the one that was read last
+  std::function<std::uint64_t()> number = nullptr;  ///< number of the batch after the last, from 1
+  std::function<std::uint64_t()> last_number = nullptr;  ///< number of the batch that was read last
 
   const void* find(const std::string& name, std::int64_t bytes) const {
     return field ? field(name, bytes) : nullptr;
   }
-  /// 0: not known.
+  /// Returns the number of the batch that was read last; 0 if unknown.
   std::uint64_t last() const { return last_number ? last_number() : 0; }
 };
 
-/// While it lives, fields of the next batch that are known go to the device ahead, but for those
-/// that tables on servers read; once it ends, in whatever way, that batch may change.
+/// Scope guard. While it exists, known fields of the next batch are uploaded to the device ahead of
+/// their step, except fields that tables on servers read. After its destruction, also by an
+/// exception, the memory of that batch may change.
 class NextBatch {
  public:
   NextBatch(TrainStages& stages, const BatchesAhead& known, const ServerTables* tables);

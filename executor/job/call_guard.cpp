@@ -7,7 +7,8 @@
 
 namespace hetu {
 
-// A child must not wait for the lock: nobody may be left to release it.
+// A forked child must not wait for the lock, because the thread that would release it may not exist
+// there.
 std::unique_lock<std::recursive_mutex> CallGuard::enter() const {
   require(!process_.is_forked(),
           "this process was forked from process {}, and a training job can't be used in a forked "
@@ -52,14 +53,15 @@ void CallGuard::with_means(const std::function<void()>& look) {
     try {
       job_.stages.undo().recover(/*restores_buffers=*/false);
       job_.stages.set_buffers(own);
-    } catch (const std::exception&) {  // the device can't go on, and the first error says why
+    } catch (const std::exception&) {  // the device is unusable; the first error is reported
     }
     throw;
   }
   job_.stages.set_buffers(own);
 }
 
-// Empty if an error in a training step, or in a validation, can be undone.
+// Returns the reason why an error in a training step, or in a validation, can't be undone; empty if
+// it can.
 std::string CallGuard::cant_undo(bool training) const {
   if (limits_.others) return "other processes or threads took part";
   if (!training) return "";

@@ -1,6 +1,6 @@
-// A guard around each call of a trainer: one thread at a time, and after an error the state from
-// before the call. Where that can't be, every later call names the first failure. Used by
-// trainer.h.
+// A guard around each call of a trainer. It admits one thread at a time, and restores the state
+// from before the call after an error. Where that is impossible, every later call reports the first
+// failure. Used by trainer.h.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -13,38 +13,40 @@
 
 namespace hetu {
 
+/// Serializes the calls of a trainer and undoes calls that fail.
 class CallGuard {
  public:
-  /// The objects that a call changes. All must outlive the guard.
+  /// The objects that a call changes. All of them must outlive the guard.
   struct Job {
     TrainStages& stages;
     Run& run;
     Run& validation;
-    std::int64_t& run_left;  ///< steps of the run that are to come; an error in a step ends the run
+    std::int64_t& run_left;  ///< remaining steps of the run; an error in a step ends the run
   };
-  /// Why errors can't be undone.
+  /// The properties of a job that make it impossible to undo an error.
   struct Limits {
     bool others = false;        ///< other workers or servers take part in each call
     bool asynchronous = false;  ///< training steps overlap
-    bool kfac = false;          ///< factors are gathered over several training steps
+    bool kfac = false;          ///< factors are accumulated over several training steps
   };
-  /// `threads`: those of kernels, whichever thread calls; 0: as that thread has them.
+  /// `threads`: the number of kernel threads during a call, whichever thread calls; 0 keeps the
+  /// calling thread's setting.
   CallGuard(const Job& job, const Limits& limits, int threads)
       : job_(job), limits_(limits), threads_(threads) {}
 
-  /// Keeps other threads out while the lock is held; the holder may enter again. Throws the first
-  /// failure, if there is one. Throws InvalidArgument in a forked child, which has none of the
-  /// threads and links of its parent's job.
+  /// Locks out other threads while the lock is held. The holder may enter again. Throws the first
+  /// failure, if there is one. Throws InvalidArgument in a forked child, because it has neither the
+  /// threads nor the links of its parent's job.
   [[nodiscard]] std::unique_lock<std::recursive_mutex> enter() const;
 
-  /// Does a training step, or a validation after `step` steps. An error undoes it: weights, states,
-  /// buffers and `trace` (null: none) are as before, and the error goes on.
+  /// Runs a training step, or a validation after `step` steps. If `work` throws, the guard restores
+  /// weights, states, buffers and `trace` (null: not recording), and rethrows the error.
   StepReport train(std::int64_t step, TraceRecorder* trace,
                    const std::function<StepReport()>& work);
   StepReport validate(std::int64_t step, const std::function<StepReport()>& work);
 
-  /// Calls `look` while buffers are the mean over pipelines, and puts them back, also after an
-  /// error.
+  /// Calls `look` while buffers hold the mean over pipelines, and restores them afterwards, also
+  /// after an error.
   void with_means(const std::function<void()>& look);
 
  private:
@@ -56,7 +58,7 @@ class CallGuard {
   int threads_;
   OwnProcess process_;
   mutable std::recursive_mutex calls_;
-  std::string failure_;  // the first that could not be undone; empty: none
+  std::string failure_;  // the first failure that could not be undone; empty if there is none
   Code code_ = Code::Internal;
 };
 

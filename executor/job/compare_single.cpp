@@ -1,3 +1,12 @@
+// The comparison relies on one property: a synchronous step computes the same kernels on the same
+// micro-batches under every layout. Each worker logs a checksum and a small sketch of every tensor
+// that it computes (TensorLog). Worker 0 repeats the step with one stage and gathers the logs. It
+// looks up each record by kind, tensor and micro-batch, and reports the first difference in the
+// order of the single process.
+//
+// Only the order of additions in gradient sums may differ, with several pipelines or copies for
+// example. Then the sums are compared within a tolerance and replaced in the single process by
+// those of the run, so that the comparison of later steps stays bitwise.
 #include "executor/job/compare_single.h"
 
 #include <algorithm>
@@ -18,8 +27,8 @@ namespace {
 
 using What = TensorRecord::What;
 
-// The same training without a pipeline, and on another number of threads, which changes no bit: two
-// runs on as many would hide a kernel whose bits depend on it.
+// Returns options for the same training without a pipeline. The number of threads differs from the
+// run's, which must change no bit: equal numbers would hide a kernel whose bits depend on it.
 TrainerOptions alone(const TrainerOptions& run) {
   TrainerOptions one;
   one.micro_batches = run.micro_batches * run.pipelines;
@@ -65,9 +74,9 @@ bool adds_in_order(const Schedule& plan, int pipelines) {
   return true;
 }
 
-// A tensor of a worker that is not the one of the one process.
+// A tensor of a worker that differs from that of the single process.
 struct CompareSingle::Found {
-  std::size_t order = 0;  // its place in what the one process did
+  std::size_t order = 0;  // its position in the log of the single process
   int worker = 0;
   TensorRecord mine, wanted;
 };
@@ -97,7 +106,7 @@ CompareSingle::CompareSingle(const Graph& graph, Trainer& run, comm::Transport& 
     single_->log_tensors(single_log_.get());
     single_->on_gradients([this] { replace_sums(); });
   }
-  run_.log_tensors(&log_);  // last: nothing takes it back if this throws
+  run_.log_tensors(&log_);  // last, because nothing resets the log if a later statement throws
 }
 
 CompareSingle::~CompareSingle() { run_.log_tensors(nullptr); }
@@ -136,7 +145,7 @@ CompareSingle::Records CompareSingle::gather(std::int64_t step) {
   return all;
 }
 
-// The gradient sums of the run, each from the first worker that has it, on worker 0.
+// Sends the gradient sums of the run to worker 0, each from the first worker that has it.
 void CompareSingle::bring_sums(const Records& all, std::int64_t step) {
   const std::vector<Parameter>& parameters = run_.graph().parameters;
   const auto what = [&] { return fmt::format("the gradient sums of step {}", step); };
@@ -167,14 +176,14 @@ void CompareSingle::bring_sums(const Records& all, std::int64_t step) {
   }
 }
 
-// Within a step of the one process, before its update.
+// Called within a step of the single process, before its update.
 void CompareSingle::replace_sums() {
   single_->log_state(*single_log_, What::GradientSum);
   if (bitwise_) return;
   for (const StateTensor& t : single_->gradients()) t.values.write(sums_.at(t.name).data());
 }
 
-// Whether a tensor must agree.
+// Returns true if the tensor must agree.
 bool CompareSingle::counts(const TensorRecord& record) const {
   if (bitwise_ || record.what != What::Result) return true;
   const std::vector<StateBuffer>& buffers = run_.graph().buffers;

@@ -1,5 +1,6 @@
-// Pipelined = not pipelined, tested on a run of one's own: the same steps in one process beside it,
-// and the first tensor that differs. What `--compare-single` of the training scripts does.
+// Checks during a run that pipelined training equals training in one process. The same steps run in
+// one process along with the job, and the first tensor that differs is reported. Implements
+// `--compare-single` of the training scripts.
 #pragma once
 #include <map>
 #include <memory>
@@ -11,36 +12,42 @@
 
 namespace hetu {
 
-/// Made and called by every worker of a job; worker 0 holds the one process, which runs 1F1B with
-/// one stage on the micro-batches of all pipelines.
+/// Compares a job with the same training in one process. Collective: every worker of the job
+/// constructs it and calls its functions. Worker 0 also runs the single process, which uses 1F1B
+/// with one stage on the micro-batches of all pipelines.
 ///
-/// All results of kernels and all weights must have the same bits. So must the gradient sums, where
-/// each parameter has one replica that adds them in ascending order of micro-batch; else they may
-/// be kTolerance of their norm apart (of 1 where that is less), and the one process goes on with
-/// the sums of the run, so that what follows is compared bit for bit again. Not compared: backwards
-/// of half micro-batches, but by their sums; running statistics, of which every replica has its
-/// own.
+/// All kernel results and all weights must have the same bits. Gradient sums must have the same
+/// bits if each parameter has one replica that adds them in ascending order of micro-batches (see
+/// adds_in_order). Otherwise they may differ by kTolerance, relative to their norm or to 1,
+/// whichever is larger. The single process then continues with the gradient sums of the run, so
+/// that everything that follows is again compared bit for bit.
+///
+/// Not compared: backwards of half micro-batches, except through their sums; and running statistics
+/// where gradient sums are not bitwise equal, because every replica has its own.
 class CompareSingle {
  public:
   static constexpr double kTolerance = 1e-6;
 
-  /// `graph` as `run` was given it. Both it and the transport must outlive this. Throws
-  /// InvalidArgument if the run is asynchronous: one process has no such weights.
+  /// `graph` is the graph that `run` was constructed with. Graph and transport must outlive this
+  /// object. Throws InvalidArgument if the run is asynchronous, because a single process has no
+  /// weights to compare with. Throws InvalidArgument as well for a `wire` other than float32 and
+  /// for tables on parameter servers.
   CompareSingle(const Graph& graph, Trainer& run, comm::Transport& transport);
   ~CompareSingle();
 
-  /// The one process; null but on worker 0. Whoever resumes the run, or changes its rate, does the
-  /// same to it.
+  /// Returns the trainer of the single process; null except on worker 0. A caller that resumes the
+  /// run or changes its learning rate must do the same to this trainer.
   Trainer* single() { return single_.get(); }
 
-  /// Before the first step: compares the weights. Throws Internal on worker 0, naming the first
-  /// that differs; so does `check`.
+  /// Compares the weights before the first step. Throws Internal on worker 0, naming the first
+  /// tensor that differs.
   void begin();
-  /// After a step of the run. Worker 0 does it in one process, on `whole`: the batches of all
-  /// pipelines, one after the other.
+  /// Compares a step of the run. Worker 0 repeats the step in the single process on `whole`, which
+  /// holds the batches of all pipelines, one after the other. Throws as begin().
   void check(const StepResult& step, const FieldLookup& whole);
 
-  /// "equal in 4 steps, bit for bit (5120 tensors)"; of worker 0.
+  /// Returns a summary such as "equal in 4 steps, bit for bit (5120 tensors)". Meaningful on worker
+  /// 0.
   std::string summary() const;
 
  private:
@@ -63,14 +70,14 @@ class CompareSingle {
   int steps_ = 0;
   std::int64_t tensors_ = 0;
   double farthest_ = 0;
-  std::vector<std::unique_ptr<comm::Transport>> links_;  // of the one process
+  std::vector<std::unique_ptr<comm::Transport>> links_;  // of the single process
   std::unique_ptr<Trainer> single_;
   std::unique_ptr<TensorLog> single_log_;
-  std::map<std::string, std::vector<float>> sums_;  // of the run, by parameter
+  std::map<std::string, std::vector<float>> sums_;  // gradient sums of the run, by parameter name
 };
 
-/// Whether every parameter of a lowered plan stands once, and its gradients are added in ascending
-/// order of micro-batch: then any number of stages gives the bits of one process.
+/// Returns true if every parameter of a lowered plan has one copy and its gradients are added in
+/// ascending order of micro-batches. Any number of stages then gives the same bits as one process.
 bool adds_in_order(const Schedule& plan, int pipelines);
 
 }  // namespace hetu

@@ -1,3 +1,15 @@
+// K-FAC refreshes its factors and inverses once per cycle of several steps. The example has a cycle
+// of 3 steps that fills bubbles, and begins at step 0:
+//
+//   step    0       1  2  3    4  5  6    7 ...
+//   runs    whole   cycle      cycle      cycle ...
+//   number  -1      0  1  2    0  1  2    0
+//
+// Step `origin` runs `whole`, so that inverses exist before the first cycle ends. With
+// FillRule::After there is no `whole`: the number of a step is its remainder by the cycle's length.
+// A resumed job sets `origin` to its first step, and begins with `whole` again. It continues
+// without `whole` if no work wraps and the checkpoint was written between two cycles, counted as if
+// the job had begun at step 0. Source of the filling: Osawa et al. 2023 (PipeFisher), section 3.
 #include "executor/job/curvature_plan.h"
 
 #include <algorithm>
@@ -21,7 +33,7 @@ void note_needs(const VerifyReport& report, std::vector<int>& copies) {
     copies[i] = std::max(copies[i], report.stages[i].tap_copies);
 }
 
-// Finds the cycle by options and costs, and proves it.
+// Computes the cycle from options and costs, and verifies it.
 void place(const Schedule& lowered, CurvaturePlan& plan) {
   plan.cycle = with_curvature(lowered, plan.how, plan.costs);
   note_needs(verify(plan.cycle), plan.tap_copies);
@@ -29,9 +41,10 @@ void place(const Schedule& lowered, CurvaturePlan& plan) {
   if (plan.cycle.lowering.wraps) plan.first = steps_of(first_of(plan.cycle));
 }
 
-// Operations of the work that is not by sample, as flop_costs counts the rest by one: a Cholesky
-// factor, its inverse and their product take 2 n^3 together, in float64 and by short sums, so that
-// each counts as four; a gradient [o, i] meets two squares.
+// Adds the operations of the K-FAC work that does not depend on the number of samples, per sample
+// like all of flop_costs. A Cholesky factor, its inverse and their product take 2 n^3 together, in
+// float64 and in short sums, so that each operation counts as four. A gradient of shape [o, i] is
+// multiplied by two square matrices.
 Costs costs_by_flops(const Graph& graph, const std::vector<int>& first_block,
                      std::int64_t micro_batch) {
   constexpr double kInverse = 8;
@@ -80,7 +93,8 @@ std::vector<PlannedRun> runs_by_cycle(Trace& measured,
   std::set<int> there;
   for (const TraceEvent& e : measured.events) there.insert(e.step);
   std::vector<PlannedRun> runs;
-  std::map<int, int> raised;  // of the steps that have a plan: by how much their ids are
+  // by how much the micro-batch ids of a step are raised; steps without a plan are missing
+  std::map<int, int> raised;
   for (const int step : there) {
     const auto of = std::find_if(plans.rbegin(), plans.rend(),
                                  [&](const CurvaturePlan* p) { return p->since <= step; });

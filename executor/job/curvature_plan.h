@@ -1,4 +1,4 @@
-// K-FAC's work in a job's plan: which rows each step of the training runs. Part of train_plan.h.
+// K-FAC's work in a job's plan: the rows that each training step runs. Part of train_plan.h.
 #pragma once
 #include <cstdint>
 #include <vector>
@@ -13,58 +13,69 @@
 
 namespace hetu {
 
-/// Of a graph with factors. Where the work stands after the compute of a step, the first step of a
-/// cycle has all of it. In bubbles it takes several steps, so that a job, or what goes on from a
-/// checkpoint within a cycle, begins with a step that has all of it, and cycles follow. Where work
-/// wraps, the first of these has nothing of a cycle before, and a job goes on from no checkpoint
-/// but so: what is not inverted yet is in none.
+/// The K-FAC work of a graph with factors, as a cycle of steps.
+///
+/// With FillRule::After, the work follows the compute of a step, and the first step of a cycle
+/// contains all of it. With the other rules the work fills bubbles of several steps. A job then
+/// begins with one step that contains all of the work (`whole`), and cycles follow. The same holds
+/// for a job that resumes from a checkpoint within a cycle.
+///
+/// With FillRule::Wrap, part of a cycle's work runs in the next cycle. The first cycle therefore
+/// lacks the work of a previous one. Such a job always resumes with `whole`, because no checkpoint
+/// contains the factors that are not inverted yet.
 struct CurvaturePlan {
-  Schedule cycle;               ///< proved
-  std::vector<Schedule> steps;  ///< of the cycle, see steps_of()
-  std::vector<Schedule> whole;  ///< one step with all of the work; none where the cycle has that
-  std::vector<Schedule> first;  ///< steps of the cycle after `whole`; see first_of()
-  std::vector<int> tap_copies;  ///< by placement: most micro-batches kept
+  Schedule cycle;               ///< verified
+  std::vector<Schedule> steps;  ///< steps of the cycle, see steps_of()
+  std::vector<Schedule> whole;  ///< one step with all of the work; empty if the cycle has that
+  std::vector<Schedule> first;  ///< steps of the first cycle after `whole`, if work wraps; see
+                                ///< first_of()
+  std::vector<int> tap_copies;  ///< by placement: the most micro-batches whose taps are kept
 
   CurvatureOptions how;
-  Costs costs;  ///< by which the work is placed in bubbles
+  Costs costs;  ///< costs by which the work is placed in bubbles
 
-  std::int64_t origin = 0;  ///< where `whole` runs; cycles follow
-  std::int64_t since = 0;   ///< the first step that goes by it
+  std::int64_t origin = 0;  ///< step that runs `whole`; cycles follow
+  std::int64_t since = 0;   ///< first step that uses this plan
 
-  /// The training goes on after `done` steps.
+  /// Plans the steps of a training that continues after `done` steps.
   void begin_after(std::int64_t done);
-  /// Number of a step in its cycle; -1: `whole`.
+  /// Returns the index of a step in its cycle; -1 for a step that runs `whole`.
   int number_of(std::int64_t step) const;
-  /// Whether that step is in a first cycle, which lacks what the others have of the one before.
+  /// Returns true if the step belongs to a first cycle, which lacks the wrapped work of a previous
+  /// cycle.
   bool is_in_first(std::int64_t step) const {
     return cycle.lowering.wraps && step <= origin + static_cast<std::int64_t>(steps.size());
   }
+  /// Returns the rows that the step runs.
   const Schedule& rows_of(std::int64_t step) const {
     const int number = number_of(step);
     if (number < 0) return whole.front();
     return is_in_first(step) ? first[number] : steps[number];
   }
-  /// Whether that step feeds factors.
+  /// Returns true if the step of this number (see number_of) feeds the factors.
   bool feeds(int number) const;
-  /// Whether it is the last one of its cycle: of the work of all workers nothing is half done.
+  /// Returns true if the step is the last of its cycle, so that no worker has unfinished work.
   bool ends_at(std::int64_t step) const {
     return number_of(step) + 1 == static_cast<int>(steps.size());
   }
-  /// The same work placed by other costs, for the steps after a cycle that has ended with step
-  /// `done` - 1: there are inverses, so that cycles go on at once. It keeps no more micro-batches
-  /// than `whole`, which keeps all. Throws as plan_curvature.
+  /// Returns the same work placed by other costs, for the steps after a cycle that ended with step
+  /// `done` - 1. Inverses exist at that point, so that cycles continue without a `whole` step. The
+  /// new plan keeps no more micro-batches than `whole`, which keeps all of them. Throws as
+  /// plan_curvature.
   CurvaturePlan placed_anew(const Schedule& lowered, Costs by, std::int64_t done) const;
 };
 
-/// `lowered`: one step, proved; `first_block`: of each model stage; `micro_batch`: samples. Throws
-/// InvalidArgument, Config and Io (costs), Plan.
+/// Plans the K-FAC work of a job. `lowered` is the verified plan of one step, `first_block` has the
+/// first block of each model stage, and `micro_batch` is the number of samples in a micro-batch.
+/// Throws InvalidArgument, Config and Io (for a cost file), and Plan.
 CurvaturePlan plan_curvature(const Graph& graph, const Kfac& kfac, const Schedule& lowered,
                              const std::vector<int>& first_block, std::int64_t micro_batch);
 
-/// The runs of a trace of such a job: cycles that are there from their first step to their last,
-/// and steps with all of the work. Ids of micro-batches in its events become those of the cycles.
-/// What stands in part of a cycle, or in a first one where work wraps, has no plan to be laid over,
-/// and is left out. `plans`: one after the other, each from its first step on.
+/// Returns the runs in the trace of a job with K-FAC: cycles that were recorded from their first
+/// step to their last, and steps with all of the work. Ids of micro-batches in the events become
+/// those of the cycles. Removes the events of incomplete cycles and, where work wraps, of first
+/// cycles, because they have no plan to compare with. `plans`: consecutive plans, each valid from
+/// its step `since` on.
 std::vector<PlannedRun> runs_by_cycle(Trace& measured,
                                       const std::vector<const CurvaturePlan*>& plans);
 

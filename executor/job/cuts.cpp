@@ -1,3 +1,9 @@
+// A cut without a memory limit only balances costs (pipeline/cost/partition.h). With a limit,
+// LimitedCut repeats two steps until a cut fits: find the best balanced cut that is not ruled out,
+// then plan every worker of it and measure its bytes. A stage that needs too much rules out every
+// range of blocks that contains its own. For example, if stage 1 with blocks 3 to 6 is over the
+// limit, stage 1 with blocks 2 to 6 or 3 to 8 is never tried. Each repetition rules out at least
+// one more range, so the search ends.
 #include "executor/job/cuts.h"
 
 #include <algorithm>
@@ -22,7 +28,8 @@ void check_no_ties(const Graph& graph, const std::vector<Cut>& cuts) {
           tie.first, tie.second, d);
 }
 
-// Counts (masked tokens, samples) are summed over the same stage of all pipelines in validation.
+// Validation sums counts (masked tokens, samples) over the same stage of all pipelines, so that
+// stage must compute them in every pipeline.
 void check_counts(const Graph& graph, const std::vector<Cut>& cuts) {
   for (int s = 0; s < static_cast<int>(cuts[0].size()); ++s) {
     const StageNodes first(graph, cuts[0], s, true);
@@ -43,7 +50,7 @@ bool is_told(const TrainerOptions& o) {
          !o.speed.empty();
 }
 
-// What blocks cost, by what the partition goes by.
+// Returns the cost of each block by the partition's criterion.
 std::vector<double> block_weights(const Graph& graph, const TrainerOptions& o) {
   if (o.partition.by != Partition::By::Times) return block_flops(graph);
   require(
@@ -56,8 +63,8 @@ std::vector<double> block_weights(const Graph& graph, const TrainerOptions& o) {
   return o.block_times;
 }
 
-// Of one pipeline, such that each of its workers keeps to the limit; the others are cut like it as
-// far as its plans can tell. A stage over the limit rules out those that hold its blocks and more.
+// Finds the cut of one pipeline such that each of its workers keeps to the limit. The plans are
+// made with all pipelines cut like this one.
 class LimitedCut {
  public:
   LimitedCut(const NeedOf& need_of, TrainerOptions options, int pipeline)
@@ -114,7 +121,7 @@ class LimitedCut {
   const int pipeline_;
   std::vector<Range> over_;
   Cut nearest_;
-  std::int64_t least_ = 0;  // bytes of the worker that needs most of the nearest
+  std::int64_t least_ = 0;  // bytes of the worker that needs most in the nearest cut
 };
 
 }  // namespace
@@ -210,7 +217,7 @@ std::vector<SharedPart> shared_parts(const Graph& graph, const std::vector<Segme
         ranges.push_back({begin, end - begin});
     }
   }
-  // Without parameters there is nothing to share, and no ranges would mean all.
+  // A part without parameters shares nothing, and a part without ranges would mean the whole stage.
   std::erase_if(parts, [](const SharedPart& part) { return part.ranges.empty(); });
   return parts;
 }

@@ -1,5 +1,5 @@
-// Where a job's pipelines are cut into stages, and what pipelines that are cut each in its own way
-// have in common. Read by train_plan and trainer.
+// Cuts of a job's pipelines into stages, and the parts that differently cut pipelines share. Used
+// by train_plan and trainer.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -11,38 +11,38 @@
 
 namespace hetu {
 
-/// What a worker of a job with such cuts would need: its stage, and bytes at its peak.
+/// Memory that a worker would need with given cuts: its stage, and the bytes at its peak.
 struct PlannedNeed {
   int stage = 0;
   std::int64_t bytes = 0;
 };
 using NeedOf = std::function<PlannedNeed(const TrainerOptions& cut, int worker)>;
 
-/// The options with the cuts that their partition and speeds come to, and these told no more; as
-/// they are if none is told. With a limit of memory, each pipeline's slowest stage is as quick as
-/// workers that keep to it allow. Throws InvalidArgument: no cut keeps to the limit, and whatever
-/// else does not fit.
+/// Returns the options with the cuts that follow from their partition and speeds, and with these
+/// two cleared. Returns the options unchanged if they set neither. If they set a memory limit, each
+/// pipeline's slowest stage is as fast as possible among the cuts that keep to the limit. Throws
+/// InvalidArgument if no cut keeps to the limit, or for options that do not fit together.
 TrainerOptions partitioned(const Graph& graph, const TrainerOptions& options,
                            const NeedOf& need_of);
 
-/// Fills in o.first_block: the cut of that pipeline, of so many stages. Cuts that are alike leave
-/// o.cuts empty. Throws InvalidArgument: other numbers of stages or pipelines, blocks that the
-/// model does not have.
+/// Fills in o.first_block, the cut of `pipeline` into `stages` stages. Clears o.cuts if all cuts
+/// are equal. Throws InvalidArgument for other numbers of stages or pipelines, and for blocks that
+/// the model does not have.
 void cut_stages(const Graph& graph, int pipeline, int stages, TrainerOptions& o);
 
-/// Throws InvalidArgument unless pipelines that are cut each in its own way can train together:
-/// they share weights over servers, by the waves of this plan, none is tied over two stages, and
-/// the same stages count.
+/// Throws InvalidArgument unless differently cut pipelines can train together. They must share
+/// weights over servers by the waves of this plan, no parameter may be tied across two stages, and
+/// the same stages must compute the counts.
 void check_cuts(const Graph& graph, const TrainerOptions& o, const Schedule& plan, bool servers);
 
-/// The segments of the job's cuts; none where pipelines are cut alike.
+/// Returns the segments of the job's cuts; empty if all pipelines are cut alike.
 std::vector<Segment> segments_of(const Graph& graph, const TrainerOptions& o);
 
-/// Whether some segment's parameters do not follow each other in the weights of a stage.
+/// Returns true if the parameters of a segment are not contiguous in the weights of a stage.
 bool lies_in_pieces(const Graph& graph, const std::vector<Segment>& segments);
 
-/// Where the weights of a worker's stage lie that is to share them: `places` are those of its
-/// parameters, among so many elements in all.
+/// The weights of a worker's stage that are shared: `places` are the offsets of its parameters
+/// among `elements` elements in total.
 struct SharedStage {
   int pipeline = 0;
   int stage = 0;
@@ -50,7 +50,7 @@ struct SharedStage {
   std::int64_t elements = 0;
 };
 
-/// What a stage shares with other pipelines of this plan.
+/// Returns the parts of a stage that it shares with the other pipelines of this plan.
 std::vector<SharedPart> shared_parts(const Graph& graph, const std::vector<Segment>& segments,
                                      const Schedule& plan, const SharedStage& stage);
 

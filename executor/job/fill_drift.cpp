@@ -1,3 +1,9 @@
+// Work that fills bubbles fits only as long as the times of compute are those of the plan. After
+// each cycle the workers gather what its instructions took, and compare the shares of time per kind
+// of work and stage with those known before (pipeline/cost/drift.h). For example, if one of four
+// stages becomes twice as slow, the drift is 0.3. Above the threshold --replan, every worker places
+// the work again from the same gathered times, so that all workers make the same plan without
+// further messages.
 #include "executor/job/fill_drift.h"
 
 #include <utility>
@@ -12,7 +18,8 @@ namespace hetu {
 
 namespace {
 
-// As a cycle of fewer steps makes newer inverses, and times are measured.
+// Relative increase of the step time that a new plan may have. A cycle of fewer steps refreshes
+// inverses more often, and measured times vary.
 constexpr double kLonger = 0.01;
 
 double ms_per_step(const Schedule& cycle, const Costs& costs) {
@@ -21,7 +28,7 @@ double ms_per_step(const Schedule& cycle, const Costs& costs) {
 
 }  // namespace
 
-// Whether a whole cycle has been noted.
+// Appends the instructions of a step. Returns true if a whole cycle has been recorded.
 bool FillDrift::note(std::int64_t step, const TraceRecorder& recorder) {
   const CurvaturePlan& now = *plan_.curvature;
   const int number = now.number_of(step);

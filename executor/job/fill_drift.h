@@ -1,5 +1,5 @@
-// Whether K-FAC's work still fits the bubbles that it was placed in: measured after each cycle, and
-// placed anew where times have drifted. `--replan`; owned by Trainer.
+// Detects that K-FAC's work no longer fits the bubbles that it was placed in, and places it again.
+// Times are measured after each cycle. Implements `--replan`; owned by Trainer.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -11,21 +11,26 @@
 
 namespace hetu {
 
+/// Compares the times of each K-FAC cycle with those that its plan was made for.
 class FillDrift {
  public:
-  /// Of a job with a filled plan and Kfac::replan above 0. Both must outlive it.
+  /// For a job with a filled plan and Kfac::replan above 0. Plan and transport must outlive this
+  /// object.
   FillDrift(const TrainPlan& plan, comm::Transport& transport)
       : plan_(plan), transport_(transport), known_(plan.curvature->costs) {}
 
-  /// For steps of which no trace is recorded.
+  /// Returns the recorder for steps that no trace records.
   TraceRecorder& recorder() { return own_; }
 
-  /// Step `step` has ended, and its instructions stand last in `recorder`. After the last step of a
-  /// cycle, but for a first one where work wraps: the workers tell each other what it took. If more
-  /// than Kfac::replan of that lies elsewhere than planned, or than when this was found last
-  /// (pipeline/cost/drift.h), the work is placed anew by it, and unless steps are then predicted to
-  /// be over 1 % longer, all get that plan, the same and proved, for the steps to come; worker 0
-  /// says so in a line. Every worker calls it after every step. Throws Timeout and Comm.
+  /// Checks for drift after step `step`, whose instructions are the last ones in `recorder`. Every
+  /// worker calls it after every step.
+  ///
+  /// After the last step of a cycle (except a first cycle where work wraps), the workers exchange
+  /// the measured times. A new plan is considered if their drift (pipeline/cost/drift.h) exceeds
+  /// Kfac::replan. Drift is relative to the times that the plan was made for, or to those at the
+  /// previous detection. The work is then placed by the measured times. The new plan is returned
+  /// unless its steps are predicted to be more than 1 % longer. All workers get the same verified
+  /// plan for the following steps, and worker 0 logs one line. Throws Timeout and Comm.
   std::optional<CurvaturePlan> after(std::int64_t step, const TraceRecorder& recorder);
 
  private:
@@ -33,10 +38,11 @@ class FillDrift {
 
   const TrainPlan& plan_;
   comm::Transport& transport_;
-  Costs known_;  // what measured times are held against
+  Costs known_;  // costs that measured times are compared with
   TraceRecorder own_;
-  std::vector<TraceRecorder::Record> cycle_;  // what this worker did in its steps so far
-  std::size_t noted_ = 0;                     // steps
+  std::vector<TraceRecorder::Record> cycle_;  // what this worker did in the steps of the cycle so
+                                              // far
+  std::size_t noted_ = 0;                     // steps of the cycle so far
 };
 
 }  // namespace hetu

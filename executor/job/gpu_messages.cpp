@@ -45,7 +45,7 @@ std::vector<NcclSeat> gather_seats(const NcclSeat& mine, comm::Transport& transp
 }  // namespace
 
 std::string why_not_nccl(const std::vector<NcclSeat>& workers) {
-  std::map<std::string, std::size_t> first;  // worker of a card
+  std::map<std::string, std::size_t> first;  // the first worker of each GPU
   for (std::size_t w = 0; w < workers.size(); ++w) {
     if (!workers[w].problem.empty()) return fmt::format("worker {}: {}", w, workers[w].problem);
     if (workers[w].card.empty()) continue;

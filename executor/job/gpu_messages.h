@@ -1,5 +1,6 @@
-// How messages and gradient sums of a job's GPUs go: straight between their memories by NCCL, or
-// through host memory; chosen when the job begins, alike on all workers.
+// Chooses the route of messages and gradient sums between a job's GPUs: directly between their
+// memories by NCCL, or through host memory. The choice is made when the job begins, and is the same
+// on all workers.
 #pragma once
 #include <memory>
 #include <string>
@@ -12,26 +13,27 @@
 
 namespace hetu {
 
-/// What a worker has for NCCL.
+/// A worker's ability to use NCCL.
 struct NcclSeat {
-  std::string card;     ///< Device::card(); "": shared with nobody
-  std::string problem;  ///< why it has none; else ""
+  std::string card;     ///< Device::card(); "" if the device is not shared with other workers
+  std::string problem;  ///< why the worker can't use NCCL; "" if it can
 };
 
-/// Why these workers cannot use NCCL with each other, naming them; "" if they can. NCCL refuses two
-/// workers on one card.
+/// Returns the reason why these workers cannot use NCCL with each other, naming the workers; "" if
+/// they can. NCCL rejects two workers on one GPU.
 std::string why_not_nccl(const std::vector<NcclSeat>& workers);
 
-/// What of the options goes through host memory whatever the devices are; "" if nothing does.
+/// Returns the option that requires host memory regardless of the devices; "" if there is none.
 std::string why_by_host(const TrainerOptions& options);
 
-/// Whether means of weights go straight, too, where messages do: of partial reduce whose pipelines
-/// live and die together.
+/// Returns true if averages of weights also go directly between GPUs where messages do. This holds
+/// for partial reduce unless pipelines may be lost one by one.
 bool averages_go_direct(const Averaging& how);
 
-/// The links that --gpu-messages asks for, which it logs on worker 0; null: through host memory.
-/// The averager, if there is one, averages by them where averages_go_direct(). Every worker of the
-/// transport calls it. Throws Unsupported where nccl is asked for and cannot be.
+/// Returns the direct links that --gpu-messages asks for, or null if data goes through host memory.
+/// Logs the choice on worker 0. The averager, if not null, uses the links where
+/// averages_go_direct(). Collective: every worker of the transport calls it. Throws Unsupported if
+/// nccl is requested but not possible.
 std::unique_ptr<DirectLinks> open_direct(const TrainerOptions& options, comm::Transport& transport,
                                          Device& device, Averager* averager);
 

@@ -17,7 +17,7 @@ struct Sum {
   int workers = 0;
   std::int64_t needs = 0;
   std::int64_t machine = 0;
-  int most = 0;  // the worker that needs the most
+  int most = 0;  // the worker that needs most memory
 };
 
 }  // namespace

@@ -1,5 +1,5 @@
-// Whether the plans of all workers fit into the machines they run on: asked before anything large
-// is allocated. Read by trainer.cpp and train_groups.cpp.
+// Checks that the plans of all workers fit into the memory of their machines, before anything large
+// is allocated. Used by trainer.cpp and train_groups.cpp.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -9,23 +9,23 @@
 
 namespace hetu {
 
-/// What one worker's plan needs, in bytes, on a machine that has so many; 0: unknown.
+/// The bytes that one worker's plan needs, and the bytes that its machine has; 0 if unknown.
 struct WorkerNeed {
   std::string host;
   std::int64_t needs = 0;
   std::int64_t machine = 0;
 };
 
-/// The first host whose workers together need more than it has, in one line; "" if all fit. In the
-/// order of the workers' numbers.
+/// Returns one line about the first host whose workers together need more memory than it has; "" if
+/// all fit. Hosts are checked in the order of worker numbers.
 std::string overfull_host(const std::vector<WorkerNeed>& workers);
 
-/// What the workers of the transport need, in their order. Each calls it with its plan's bytes.
-/// Blocks.
+/// Returns the needs of all workers of the transport, in their order. Collective: each worker
+/// passes the bytes of its own plan. Blocks.
 std::vector<WorkerNeed> gather_needs(comm::Transport& transport, std::int64_t needs, comm::Tag tag);
 
-/// A line per worker, for those to whom there is no link, and back. needs_from throws Comm unless
-/// it is such a text.
+/// Converts needs to text, one line per worker, and back, for exchange with workers to which there
+/// is no link. needs_from throws Comm if the text is malformed.
 std::string to_text(const std::vector<WorkerNeed>& workers);
 std::vector<WorkerNeed> needs_from(const std::string& text);
 

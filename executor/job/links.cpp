@@ -12,7 +12,7 @@ namespace {
 
 constexpr const char* kSockets = "sockets";
 
-// Only who joins a job minds what the environment says of one.
+// Start variables in the environment are checked only by processes that join a job.
 void check_start() {
   if (!env().start_fault.empty()) fail(Code::Config, "{}", env().start_fault);
 }
@@ -48,7 +48,8 @@ std::shared_ptr<comm::Rendezvous> meet_others(const WhileWaiting& while_waiting)
   return comm::meet(place);
 }
 
-// Once per process: those who meet there go on from there.
+// Meets the other workers once per process. Later calls share the result, because a rendezvous
+// can't be repeated.
 std::shared_ptr<comm::Rendezvous> meeting(const WhileWaiting& while_waiting) {
   static const std::shared_ptr<comm::Rendezvous> met = meet_others(while_waiting);
   return met;

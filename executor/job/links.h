@@ -1,4 +1,4 @@
-// The links of this process to the others of its job, as its environment says.
+// The links of this process to the other workers of its job, as configured by the environment.
 #pragma once
 #include <functional>
 #include <memory>
@@ -9,27 +9,31 @@
 
 namespace hetu {
 
-/// Called some times a second while other workers are awaited; may throw, which ends the wait.
+/// Called a few times per second while the process waits for other workers. An exception ends the
+/// wait.
 using WhileWaiting = std::function<void()>;
 
-/// Who takes part in the job.
+/// The workers that take part in the job.
 struct StartedWorkers {
-  std::vector<HostWorkers> hosts;  ///< in the order of the workers' numbers; one that has workers
-                                   ///< apart from each other stands several times; empty: unknown
-  int local_workers = 1;           ///< on this host
+  /// Hosts in the order of worker numbers. A host whose workers are not consecutive occurs several
+  /// times. Empty if unknown.
+  std::vector<HostWorkers> hosts;
+  int local_workers = 1;  ///< workers on this host
 };
 
-/// The workers of this process's job. In a job started by hand the first call waits for all of
-/// them. Throws as comm::meet does.
+/// Returns the workers of this process's job. In a job started by hand, the first call waits for
+/// all of them. Throws as comm::meet does.
 StartedWorkers started_workers(const WhileWaiting& while_waiting = {});
 
-/// What the environment says of links. `number` is this worker's place in the grid where it is not
-/// its rank; -1: the rank. The only place where a transport's options come from the environment.
-/// Waits as started_workers does where the links are sockets.
+/// Returns the transport options that the environment sets. `number` is this worker's place in the
+/// grid if it differs from its rank; -1 means the rank. This is the only function that reads
+/// transport options from the environment. If the links are sockets, it waits as started_workers
+/// does.
 comm::Options link_options(int number = -1, const WhileWaiting& while_waiting = {});
 
-/// The transport that HETU_TRANSPORT names where this process was started as one of several
-/// workers, else a job of one. Once per process. Throws as comm::meet and comm::connect do.
+/// Opens the transport that HETU_TRANSPORT names if this process was started as one of several
+/// workers. Otherwise it opens a transport of one worker. Call it once per process. Throws as
+/// comm::meet and comm::connect do.
 std::unique_ptr<comm::Transport> open_links(int number = -1,
                                             const WhileWaiting& while_waiting = {});
 

@@ -1,3 +1,10 @@
+// Planning happens in this order: passes on the graph (fusion, layout, precision), the cut into
+// stages, the rows of the method, lowering, verification, K-FAC's work, compilation of this
+// worker's stages, and the memory check. Every check of options that must go together happens here,
+// so that `Trainer::check` finds all errors without links.
+//
+// A partition with a memory limit calls make_plan recursively: it tries cuts, and asks for the
+// memory of each worker under each of them (cuts.h).
 #include "executor/job/make_plan.h"
 
 #include <algorithm>
@@ -58,7 +65,8 @@ Lowering lowering_of(const TrainPlan& job) {
   return how;
 }
 
-// Whoever asks for it expects fewer bytes on their way.
+// Rejects --wire where gradients are not summed between workers: the user expects fewer bytes in
+// transit.
 void check_wire(const TrainPlan& job) {
   if (job.options.wire == "float32") return;
   const char* why = nullptr;
@@ -134,8 +142,8 @@ void check_servers(const TrainPlan& job) {
          tie.first, tie.second);
 }
 
-// An asynchronous plan must update once per step, so that steps count updates; but for waves, which
-// are steps.
+// Checks that an asynchronous plan updates once per step, so that steps count updates. With waves,
+// a step has one wave.
 void check_updates(const Schedule& plan, const VerifyReport& report) {
   for (const StageNeeds& needs : report.stages) {
     const int each = std::max(1, total_micros(plan) / std::max(1, needs.updates));
@@ -146,7 +154,8 @@ void check_updates(const Schedule& plan, const VerifyReport& report) {
   }
 }
 
-// Gradients are multiplied once they are whole, before their norm is known to all.
+// K-FAC multiplies gradients once they are complete and before their global norm is known. That
+// needs a flush in each step.
 void check_factors(const TrainPlan& job) {
   if (!has_factors(job.graph)) return;
   require(!job.asynchronous,
@@ -158,7 +167,8 @@ void check_factors(const TrainPlan& job) {
           "updates; use --sync-method allreduce");
 }
 
-// An update that is left out is left out by all, who must know before the first of them.
+// A skipped update must be skipped by all workers, which must know it before the first of them
+// updates.
 void check_loss_scale(const TrainPlan& job) {
   if (!wants_loss_scale(job.options.dtype)) return;
   const std::string& dtype = job.options.dtype;
@@ -172,11 +182,11 @@ void check_loss_scale(const TrainPlan& job) {
           dtype);
 }
 
-// The plan up to its proof.
+// Makes the plan up to and including its verification.
 VerifyReport plan_schedule(TrainPlan& job) {
   job.one_step = job.computes(1);
   const TrainerOptions& o = job.options;
-  if (o.plan) verify(job.one_step);  // as typed: messages then count steps in the user's own rows
+  if (o.plan) verify(job.one_step);  // as given: messages then count steps in the user's own rows
   job.asynchronous = is_asynchronous(job.one_step);
   cut_stages(job.graph, job.pipeline, model_stages(job.one_step), job.options);
   job.how = lowering_of(job);
@@ -200,8 +210,8 @@ VerifyReport plan_schedule(TrainPlan& job) {
   return report;
 }
 
-// As many messages of a boundary may be on their way as the plan needs to go on, and to go on at
-// once by its own order, and one more that is being made.
+// Returns the number of send slots per boundary: enough for the plan to make progress, enough to
+// run without waiting in its own order, and one more for the message that is being computed.
 int send_slots(const TrainPlan& job) {
   const Schedule& plan = job.lowered;
   int slots = least_send_slots(plan);
@@ -228,7 +238,8 @@ CompileOptions compile_options(const TrainPlan& job, const StageNeeds& needs,
   compile.local = slots.local;
   if (job.asynchronous) {
     compile.weight_copies = needs.weight_versions;
-    // Fields are read again by R, B and W: unlike what is saved they stay where R makes it anew.
+    // R, B and W read fed fields again. Saved activations are freed and recomputed by R, but fields
+    // stay in memory.
     compile.feed_slots = std::max(1, needs.live_copies) - 1 + o.micro_batches;
   }
   compile.weights_rest = !job.asynchronous && !o.averaging && !job.how.servers;
@@ -242,13 +253,14 @@ CompileOptions compile_options(const TrainPlan& job, const StageNeeds& needs,
   return compile;
 }
 
-// Means are made in float32, in place but for what is not.
+// Adds the memory of averages. Means are computed in float32. Tensors that are stored in float32
+// are averaged in place, others need a float32 copy.
 void add_averages(const Averaging& averaging, DType states, MemoryPlan& memory) {
   const bool passive = averaging.policy.method == groups::Method::AdPsgd;
   memory.averages = memory.weights * (passive ? 3 : 1);
   const std::int64_t widened = memory.optimizer * dtype_bytes(DType::Float32) / dtype_bytes(states);
   if (averaging.apart || states != DType::Float32) memory.averages += widened;
-  // Pipelines that may die agree in copies; see Averager::consensus.
+  // Pipelines that may be lost agree on a mean in copies; see Averager::consensus.
   if (averaging.apart) memory.averages += memory.weights + memory.buffers;
 }
 
@@ -269,7 +281,8 @@ void add_field(TrainPlan& job, const StageFeed& feed, std::int64_t micro_batch) 
   job.fields.push_back({feed.field, feed.type.dtype, {shape.begin() + 1, shape.end()}});
 }
 
-// The stages of this worker, by placement; the others' places stay empty.
+// Compiles the stages of this worker, indexed by placement. Entries of other workers' placements
+// stay null.
 void compile_stages(TrainPlan& job, const VerifyReport& report) {
   const int sends = send_slots(job);
   if (job.asynchronous) check_updates(job.lowered, report);
@@ -297,8 +310,9 @@ void compile_stages(TrainPlan& job, const VerifyReport& report) {
             [](const StageHere& a, const StageHere& b) { return a.stage < b.stage; });
 }
 
-// Where fields are uploaded, room for those of the step to come beside those of the one that runs;
-// none where that would go over the limit. An asynchronous plan's steps are fed while others run.
+// Adds memory for the fields of the next step, on devices to which fields are uploaded. Leaves it
+// out if it would exceed the limit. Asynchronous plans need none, because their steps are fed while
+// others run.
 void add_ahead(TrainPlan& job) {
   if (job.asynchronous || !backend(job.options.device).uploads) return;
   WorkerMemory with = job.memory;

@@ -1,4 +1,4 @@
-// From a graph, an optimizer and options to the proved and compiled plan of one worker.
+// Makes the verified and compiled plan of one worker from a graph, an optimizer and options.
 #pragma once
 #include <vector>
 
@@ -6,16 +6,16 @@
 
 namespace hetu {
 
-/// Plans, proves and compiles for one worker. Nothing else is asked: the same arguments give the
-/// same plan, except for scratch of kernels where options.threads leaves their number to OpenMP.
-/// Throws InvalidArgument (sizes that do not fit, stragglers and averages that do not fit the
-/// job, a plan over the memory limit), Unsupported, Plan.
+/// Plans, verifies and compiles for one worker. The result depends on the arguments only.
+/// Exception: the size of kernel scratch, if options.threads leaves the number of threads to
+/// OpenMP. Throws InvalidArgument (sizes, stragglers or averages that do not fit the job, a plan
+/// over the memory limit), Unsupported and Plan.
 TrainPlan make_plan(const Graph& graph, const OptimizerConfig& optimizer,
                     const TrainerOptions& options, const Seat& seat);
 
-/// First block of each of `stages` stages such that the most expensive stage is as cheap as
-/// possible, by FLOPs of forward and backward. Throws InvalidArgument, naming how many stages the
-/// cut-points allow, if there are fewer blocks than stages.
+/// Returns the first block of each of `stages` stages such that the most expensive stage is as
+/// cheap as possible, by FLOPs of forward and backward. Throws InvalidArgument if the model has
+/// fewer blocks than `stages`, naming both numbers.
 std::vector<int> balance_stages(const Graph& graph, int stages);
 
 }  // namespace hetu

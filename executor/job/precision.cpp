@@ -9,7 +9,7 @@ namespace hetu {
 
 Graph in_precision(const Graph& graph, const std::string& dtype, const std::string& device) {
   if (dtype == kDTypes[0]) return graph;
-  // A GPU has both types, whatever the processor has.
+  // A GPU supports both types, whatever the host processor supports.
   const bool on_gpu = device == "cuda";
   if (dtype == kTf32 && !on_gpu)
     fail(Code::Unsupported,
@@ -33,7 +33,7 @@ Graph in_precision(const Graph& graph, const std::string& dtype, const std::stri
           "--dtype {} does not go with K-FAC, whose factors and inverses are float32 throughout: "
           "use --dtype float32, or leave K-FAC out",
           dtype);
-  if (dtype == kTf32) return graph;  // Device::use_tf32
+  if (dtype == kTf32) return graph;  // Device::use_tf32 does the rest
   return mixed_precision(graph, op_set(),
                          wants_loss_scale(dtype) ? DType::Float16 : DType::BFloat16);
 }

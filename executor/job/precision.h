@@ -1,4 +1,4 @@
-// The dtype that a job computes in, asked before it starts. Read by train_plan.
+// The dtype of a job's compute: its names, and checks before the job starts. Used by train_plan.
 #pragma once
 #include <string>
 
@@ -6,9 +6,10 @@
 
 namespace hetu {
 
-/// What --dtype may say: "float32"; "tf32", the same with products whose operands a GPU rounds to
-/// 11 bits; "bf16" or "fp16", mixed precision by the device's own instructions; "bf16-emulated" or
-/// "fp16-emulated", the same where it has none, rounded at the same places and slower than float32.
+/// Values of --dtype. "float32" computes in single precision. "tf32" is the same, but a GPU rounds
+/// the operands of matrix products to 11 bits. "bf16" and "fp16" are mixed precision with the
+/// device's own instructions. "bf16-emulated" and "fp16-emulated" are for devices that lack these
+/// instructions: they round at the same places and are slower than float32.
 inline constexpr const char* kDTypes[] = {"float32",       "tf32", "bf16",
                                           "bf16-emulated", "fp16", "fp16-emulated"};
 inline constexpr const char* kTf32 = kDTypes[1];
@@ -16,15 +17,16 @@ inline constexpr const char* kTf32 = kDTypes[1];
 /// Returns true for "bf16-emulated" and "fp16-emulated".
 bool is_emulated(const std::string& dtype);
 
-/// Whether its range is so small that gradients want a loss scale: of the two of float16.
+/// Returns true if the range of the dtype is so small that gradients need a loss scale: for the two
+/// float16 types.
 bool wants_loss_scale(const std::string& dtype);
 
-/// The training graph with values of that dtype (graph/passes/mixed_precision.h), to be computed on
-/// that device. Throws Unsupported, with what the processor lacks, and InvalidArgument for what
-/// does not go with it.
+/// Returns the training graph with values of the given dtype (graph/passes/mixed_precision.h), for
+/// the given device. Throws Unsupported, naming what the processor lacks, and InvalidArgument for
+/// features that do not support the dtype.
 Graph in_precision(const Graph& graph, const std::string& dtype, const std::string& device);
 
-/// What --state-dtype says, "float32" or "bf16".
+/// Returns the dtype that --state-dtype names: "float32" or "bf16".
 DType state_dtype_of(const std::string& told);
 
 }  // namespace hetu

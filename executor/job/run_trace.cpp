@@ -29,7 +29,7 @@ namespace {
 
 constexpr const char* kMetadata = "a trace's metadata";  // in errors
 
-// The measured events with the plan's simulated ones, run after run.
+// Returns the measured events followed by the plan's simulated events, run after run.
 std::vector<TraceEvent> beside(const Trace& measured, const std::vector<PlannedRun>& runs,
                                const Costs& costs, Simulation& simulated) {
   std::vector<TraceEvent> events = measured.events;
@@ -38,7 +38,7 @@ std::vector<TraceEvent> beside(const Trace& measured, const std::vector<PlannedR
   SimulateOptions options;
   options.events = true;
   for (std::size_t i = 0; i < runs.size(); ++i) {
-    // Runs of one plan are simulated once.
+    // Consecutive runs of one plan are simulated once.
     const bool again = i > 0 && runs[i].plan == runs[i - 1].plan;
     if (!again) simulated = simulate(run_order(runs[i].plan, costs), costs, options);
     for (TraceEvent e : simulated.events) {
@@ -51,8 +51,9 @@ std::vector<TraceEvent> beside(const Trace& measured, const std::vector<PlannedR
   return events;
 }
 
-// Median over the edges of how long a message is on its way, ms; 0 where no receiver waited, or
-// where messages were there before their senders, short of a core, noted that they had gone.
+// Returns the median over the edges of the transit time of a message, in ms. Returns 0 if no
+// receiver waited, or if messages arrived before their senders, for lack of a core, recorded the
+// send.
 double link_latency(const Trace& both, const Schedule& plan) {
   std::vector<double> ways;
   for (const ComparedEdge& e : compare(both, plan, {.all = true}).edges)
@@ -74,7 +75,8 @@ StageCost sum_of(const std::vector<BlockCost>& blocks, std::size_t first, std::s
   return sum;
 }
 
-// What the blocks of a stage tell of it: of a B in one what its halves take, and its bytes.
+// Completes the costs of a stage with those of its blocks. An undivided backward is split into the
+// parts for input and weight gradients. Byte counts are taken from the blocks.
 void tell_stage(StageCost& stage, const StageCost& sum, double bytes_out, bool split) {
   const double backward = sum.input_grad + sum.weight_grad;
   if (!split && backward > 0) {
@@ -82,14 +84,15 @@ void tell_stage(StageCost& stage, const StageCost& sum, double bytes_out, bool s
     stage.input_grad = whole * sum.input_grad / backward;
     stage.weight_grad = whole * sum.weight_grad / backward;
   }
-  // The run's own sums, where its plan has any.
+  // The run's own measured sums take precedence if its plan has any.
   if (stage.reduce_grad == 0) stage.reduce_grad = sum.reduce_grad;
   stage.bytes_out = bytes_out;
   stage.activation_bytes = sum.activation_bytes;
   stage.weight_bytes = sum.weight_bytes;
 }
 
-// Each block takes its share of what its stage does, also between blocks.
+// Scales the times of a block so that the blocks of a stage add up to the stage's time, including
+// its work between blocks.
 void tell_block(StageCost& c, const StageCost& stage, const StageCost& sum) {
   const auto share = [](double of, double in) { return in > 0 ? of / in : 0; };
   const double forward = share(stage.forward, sum.forward);
@@ -102,8 +105,8 @@ void tell_block(StageCost& c, const StageCost& stage, const StageCost& sum) {
   c.reduce_grad = c.weight_bytes * share(stage.reduce_grad, sum.weight_bytes);
 }
 
-// A stage's times are those of its blocks and of what it does between them. Where pipelines are not
-// cut alike, blocks have what they took on the first.
+// Makes the costs of stages and blocks consistent. A stage's time covers its blocks and the work
+// between them. Where pipelines are not cut alike, blocks have the times of the first pipeline.
 void share_out(Costs& costs, const ModelBlocks& model, bool split) {
   costs.blocks = model.blocks;
   if (model.blocks.empty()) return;
@@ -126,9 +129,9 @@ Trace with_prediction(Trace measured, const std::vector<PlannedRun>& runs,
                       const ModelBlocks& model) {
   if (measured.events.empty() || runs.empty()) return measured;
   const Schedule& plan = runs.back().plan;
-  // The reader takes from the plan which model stage a placement is.
+  // The reader of the metadata takes the model stage of each placement from the plan.
   measured.metadata_json = fmt::format(R"({{"plan":{}}})", to_json(plan));
-  if (!model.cuts.empty())  // and from these which pipeline has which stages
+  if (!model.cuts.empty())  // the stages of each pipeline
     measured.metadata_json = fmt::format(R"({{"plan":{},"costs":{{"stages":[{{}}],"cuts":{}}}}})",
                                          to_json(plan), nlohmann::json(model.cuts).dump());
   Costs costs = parse_costs(trace_to_json(measured), "the run's trace");
@@ -138,7 +141,7 @@ Trace with_prediction(Trace measured, const std::vector<PlannedRun>& runs,
   both.events = beside(measured, runs, costs, simulated);
   costs.link.latency = is_lowered(plan) ? link_latency(both, plan) : 0;
   if (costs.link.latency > 0) both.events = beside(measured, runs, costs, simulated);
-  // In the order that is predicted.
+  // The plan in the order that the prediction assumes.
   const Schedule predicted = run_order(plan, costs);
   both.metadata_json = fmt::format(R"({{"plan":{},"costs":{},"simulated":{}}})", to_json(predicted),
                                    to_json(costs, predicted), to_json(simulated));

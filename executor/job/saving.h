@@ -1,4 +1,4 @@
-// What a training job writes while it may lose pipelines: one that lives writes for all.
+// Saving in a training job that may lose pipelines: one living pipeline writes for all.
 #pragma once
 #include <string>
 #include <vector>
@@ -8,9 +8,9 @@
 
 namespace hetu {
 
-/// Settles the trainer and calls write(saver) where something is to be written, by all workers that
-/// are to do it together; `saver` names them where others might write the same. Every worker calls
-/// it.
+/// Settles the trainer and calls write(saver) in all workers of the pipeline that writes. `saver`
+/// is a suffix that distinguishes pipelines that might write the same file; it is empty if
+/// pipelines can't be lost. Collective: every worker calls this function.
 template <class Write>
 void in_one_pipeline(Trainer& trainer, const Write& write) {
   trainer.settle();
@@ -19,8 +19,9 @@ void in_one_pipeline(Trainer& trainer, const Write& write) {
   members->in_one_pipeline([&] { write(fmt::format("-{}", trainer.pipeline())); });
 }
 
-/// Saves the part of `graph` that predicts these fetches, and its weights, for Predictor; the
-/// trainer was made of that graph. Every worker calls it. Throws as model_of and save_model.
+/// Saves the part of `graph` that predicts these fetches, and its weights, for Predictor. The
+/// trainer must have been made from `graph`. Every worker calls it. Throws as model_of and
+/// save_model.
 void save_model(Trainer& trainer, comm::Transport& transport, const Graph& graph,
                 const std::string& folder, const std::vector<std::string>& fetches);
 

@@ -1,3 +1,16 @@
+// Sharing of samples between the readers of a job. The drawing reader (readers[0], the worker with
+// the lowest stage) reads a global batch with all fields. It sends each other reader a header and
+// the fields of that reader, restricted to the slice of the reader's pipeline. For 2 pipelines of 2
+// stages, where stage 0 reads "x" and stage 1 reads "y":
+//
+//   worker 0 (pipeline 0, stage 0)  reads x, y of both pipelines
+//   worker 1 (pipeline 0, stage 1)  receives y, rows 0 to B-1
+//   worker 2 (pipeline 1, stage 0)  receives x, rows B to 2B-1
+//   worker 3 (pipeline 1, stage 1)  receives y, rows B to 2B-1
+//
+// A reader that is not the first waits for a worker of a lower stage, or of the same stage in an
+// earlier pipeline, never the other way round. That order rules out a deadlock with the messages of
+// the pipeline itself.
 #include "executor/job/shared_samples.h"
 
 #include <algorithm>
@@ -20,7 +33,8 @@ namespace {
 
 using Reader = Together::Reader;
 
-constexpr int kSingle = std::numeric_limits<int>::max();  // the stage of the one process
+// the stage number of the single process of CompareSingle
+constexpr int kSingle = std::numeric_limits<int>::max();
 constexpr int kSameData = 4;  // the part of check_same's tag; the constructor uses 1 to 3
 
 void add_missing(std::vector<std::string>& all, const std::vector<std::string>& some) {
@@ -32,13 +46,14 @@ std::int64_t sample_bytes(const FieldData& data) {
   return data.shape[0] == 0 ? 0 : static_cast<std::int64_t>(data.bytes.size()) / data.shape[0];
 }
 
-// What comes before the fields of a batch.
+// The message that precedes the fields of a batch.
 struct Header {
   std::int64_t epoch = 0;
-  std::int64_t index = 0;  // of its first sample, over all pipelines
-  std::int64_t rows = 0;   // over all slices; fewer at the end of data that are read once
+  std::int64_t index = 0;  // of the first sample, over all pipelines
+  std::int64_t rows = 0;   // over all slices; fewer at the end of data that is read once
 };
 
+// A row source that reads batches for all readers, or receives its part of them.
 class SharedSamples final : public RowSource {
  public:
   SharedSamples(std::unique_ptr<RowSource> data, const LoaderOptions& options, Together together)
@@ -47,9 +62,10 @@ class SharedSamples final : public RowSource {
         whole_(std::move(data), whole_options(options, together_)) {}
 
   const std::vector<Field>& fields() const override { return whole_.fields(); }
-  // Only who draws can know, and not before an epoch ends if it is a stream.
+  // Only the drawing reader could know the number, and for a stream not before an epoch ends.
   std::int64_t rows() const override { return kUnknown; }
-  // Others wait for what is drawn, or it is waited for.
+  // Reading ahead is not allowed: other readers wait for the drawing reader, or this reader waits
+  // for it.
   bool may_be_early() const override { return false; }
   std::string order() const override { return whole_.position().order; }
   void select(const std::vector<Field>& fields) override { own_ = fields; }
@@ -62,7 +78,7 @@ class SharedSamples final : public RowSource {
     return here_->epoch == wanted.epoch && here_->index == wanted.index;
   }
 
-  // What is here of a batch before was of other pipelines alone.
+  // A batch that is still held from before had rows of other pipelines only, so it is dropped.
   std::int64_t rows_from(std::int64_t epoch, std::int64_t first, std::int64_t /*most*/) override {
     const Header wanted = {epoch, first};
     if (here_ && (here_->epoch != epoch || here_->index != first)) here_.reset();
@@ -84,7 +100,7 @@ class SharedSamples final : public RowSource {
   }
 
  private:
-  // A batch on its way: it stays until all of it is sent.
+  // A batch in transit. Its memory is kept until all messages have been sent.
   struct Sent {
     Header header;
     std::shared_ptr<Batch> batch;
@@ -104,7 +120,7 @@ class SharedSamples final : public RowSource {
 
   bool draws() const { return together_.me == 0; }
 
-  // Of a batch here, those that are the reader's.
+  // Returns how many of a batch's rows belong to the reader.
   std::int64_t rows_of(const Reader& reader, std::int64_t rows) const {
     const int place = together_.one_pipeline ? 0 : reader.pipeline;
     return std::clamp<std::int64_t>(rows - place * options_.batch_size, 0, options_.batch_size);
@@ -119,7 +135,8 @@ class SharedSamples final : public RowSource {
     return comm::make_tag(kRowsTag, reader, 0, 0, together_.channel);
   }
 
-  // Nothing of what was drawn of the field is on its way to others.
+  // Returns true if no other reader takes the field, so that its memory can be swapped instead of
+  // copied.
   bool is_mine_alone(const FieldData& data) const {
     const auto& readers = together_.readers;
     return data.shape == drawn_->at(data.name).shape &&
@@ -129,7 +146,7 @@ class SharedSamples final : public RowSource {
            });
   }
 
-  // Of batches that are sent; one of them is filled again.
+  // Releases batches whose messages have been sent, and reuses one of them for the next batch.
   void forget_sent() {
     drawn_.reset();
     while (!sent_.empty()) {
@@ -214,9 +231,9 @@ class SharedSamples final : public RowSource {
 
   LoaderOptions options_;
   Together together_;
-  Loader whole_;  // of all slices and fields; asked by who draws alone
+  Loader whole_;  // reads all slices and fields; only the drawing reader reads from it
   std::vector<Field> own_;
-  std::optional<Header> here_;  // the batch that was drawn, or received, and is not read yet
+  std::optional<Header> here_;  // the batch that was read or received, until read() takes it
   std::shared_ptr<Batch> drawn_;
   Batch received_;
   std::deque<Sent> sent_;
@@ -255,8 +272,8 @@ Readers::Readers(const Trainer& trainer, comm::Transport& links,
     place >> pipeline >> stage;
     add(w, pipeline, stage, fields[w]);
   }
-  // Forwards go from lower stages to higher ones: whoever waits for the first stage's worker waits
-  // for one that does not wait for it.
+  // Forwards go from lower stages to higher ones. A worker that waits for the worker of the first
+  // stage therefore waits for one that does not wait for it.
   std::stable_sort(readers_.begin(), readers_.end(), [](const Reader& a, const Reader& b) {
     return std::tie(a.stage, a.worker) < std::tie(b.stage, b.worker);
   });
@@ -317,7 +334,7 @@ std::unique_ptr<Loader> open_loader(std::unique_ptr<RowSource> data, LoaderOptio
   options.fields = together.readers[static_cast<std::size_t>(together.me)].fields;
   if (!data->same_everywhere() && together.readers.size() > 1) {
     data = std::make_unique<SharedSamples>(std::move(data), options, together);
-    options.prefetch = 0;  // who draws reads ahead below, the others wait here
+    options.prefetch = 0;  // the drawing reader reads ahead in whole_, the others wait for messages
   }
   return std::make_unique<Loader>(std::move(data), std::move(options));
 }

@@ -1,6 +1,6 @@
-// Samples that one worker reads for all: a user's own data may come out differently in every
-// process (drawn without a seed, say), and the fields of a sample must not. Used by executor.h and
-// Python.
+// Samples that one worker reads for all. A user's own data source may return different rows in
+// every process (if it samples without a seed, for example), but all fields of a sample must belong
+// together. Used by executor.h and Python.
 #pragma once
 #include <cstddef>
 #include <memory>
@@ -15,40 +15,42 @@ namespace hetu {
 
 class Trainer;
 
-/// Who reads what of one set of samples.
+/// The readers of one set of samples, and the fields that each of them reads.
 struct Together {
   struct Reader {
     int worker = 0;
     int pipeline = 0;
-    int stage = 0;  ///< its lowest
+    int stage = 0;  ///< lowest stage of the worker
     std::vector<std::string> fields;
   };
   comm::Transport* links = nullptr;
-  std::vector<Reader> readers;  ///< the first one draws
-  int me = -1;                  ///< the place of this one among them; -1: it reads nothing
-  int channel = 0;              ///< of their messages
-  bool one_pipeline = false;    ///< all take the slice of one pipeline
+  std::vector<Reader> readers;  ///< the first one reads the source
+  int me = -1;                  ///< index of this worker among the readers; -1: it reads nothing
+  int channel = 0;              ///< number that distinguishes the messages of this set
+  bool one_pipeline = false;    ///< all readers take the slice of one pipeline
 };
 
-/// The readers of a job. They meet here: every worker of the transport makes one, at the same time,
-/// and asks the same of it, in the same order.
+/// The readers of a job. The constructor is collective: every worker of the transport constructs
+/// the object at the same time, and calls the same functions in the same order.
 class Readers {
  public:
-  /// `single`: what the one process beside the run reads on this worker, if it is here.
+  /// `single`: fields that the single process of CompareSingle reads on this worker; empty
+  /// elsewhere.
   Readers(const Trainer& trainer, comm::Transport& links,
           const std::vector<std::string>& single = {});
 
-  /// For a set that is opened now. `apart`: each pipeline draws for itself, at its own pace.
-  /// `compared`: the one process reads it too, each pipeline's slice through single().
-  /// `fields`: those that the runs read, of which each worker takes those of its stages; empty:
-  /// all.
+  /// Returns the readers of a set that is opened now. `apart`: each pipeline reads its own samples,
+  /// at its own pace. `compared`: the single process also reads the set, each pipeline's slice
+  /// through single(). `fields`: fields that the runs read, of which each worker takes those of its
+  /// stages; empty means all.
   Together open(bool apart, bool compared = false, const std::vector<std::string>& fields = {});
+  /// Returns `compared` with this worker's reader of the single process for `pipeline` selected.
   Together single(Together compared, int pipeline) const;
 
-  /// Checks that all workers that read opened the same data, in the same order. Collective: every
-  /// worker calls it, with its loader, or nullptr if it reads nothing. Compares order(),
-  /// not the rows, which a user's function may draw at random. Throws InvalidArgument on every
-  /// worker, naming two that differ.
+  /// Checks that all reading workers opened the same data in the same order. Collective: every
+  /// worker calls it with its loader, or with nullptr if it reads nothing. Compares order(), not
+  /// the rows, because a user's function may choose rows at random. Throws InvalidArgument on every
+  /// worker, naming two workers that differ.
   void check_same(const Loader* loader) const;
 
  private:
@@ -58,11 +60,14 @@ class Readers {
   int opened_ = 0;
 };
 
-/// The loader of one reader; null if it reads nothing. `options` are those of a loader by itself.
-/// If samples are the same everywhere, or there is one reader, it reads them itself. Else the first
-/// reader does, each sample once and all its fields, before its first forward of a step, and sends
-/// the others what they read; it warns where pipelines get the same samples. Every reader makes its
-/// own, and asks for the same batches. The transport must outlive it.
+/// Returns the loader of one reader; null if this worker reads nothing. `options` are the loader
+/// options for a single reader.
+///
+/// If samples are the same in every process, or there is only one reader, the loader reads them
+/// itself. Otherwise the first reader reads each sample once with all its fields, before its first
+/// forward of a step. It sends the other readers their fields, and warns if pipelines get the same
+/// samples. Every reader makes its own loader and requests the same batches. The transport must
+/// outlive the loader.
 std::unique_ptr<Loader> open_loader(std::unique_ptr<RowSource> data, LoaderOptions options,
                                     const Together& together);
 

@@ -9,8 +9,8 @@
 namespace hetu {
 namespace {
 
-constexpr int kRounds = 4;   // the first one touches the memory
-constexpr int kBuckets = 4;  // under way together, as in a step
+constexpr int kRounds = 4;   // the first round touches the memory and is not counted
+constexpr int kBuckets = 4;  // sums in progress at the same time, as in a step
 constexpr std::int64_t kElements = std::int64_t{2} << 20;
 
 double seconds_of_round(comm::Transport& transport, comm::Reducer& reducer,
@@ -39,7 +39,8 @@ double sum_ms_per_byte(comm::Transport& transport, comm::Reducer& reducer) {
     seconds.push_back(seconds_of_round(transport, reducer, data, round));
   seconds.erase(seconds.begin());
   std::sort(seconds.begin(), seconds.end());
-  // Of n members each moves 2 (n - 1) / n of the bytes, of two members all of them.
+  // In a sum over n members, each member moves 2 (n - 1) / n of the bytes. With two members that is
+  // all of them.
   const double n = transport.workers();
   const double moved = static_cast<double>(data.size() * sizeof(float)) * 2 * (n - 1) / n;
   return seconds[seconds.size() / 2] * 1e3 / moved;

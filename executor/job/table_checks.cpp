@@ -7,7 +7,7 @@
 namespace hetu {
 namespace {
 
-// Settings of a cache that nobody has, and why.
+// Rejects cache settings that have no effect, for the reason `why`.
 void refuse_cache(ps::CacheOptions told, const char* why) {
   ps::CacheOptions untold;
   const Fields words = fields(untold);

@@ -1,4 +1,4 @@
-// What tables on parameter servers go with, asked before a training job starts. Read by train_plan.
+// Checks of tables on parameter servers before a training job starts. Used by train_plan.
 #pragma once
 #include <vector>
 
@@ -9,7 +9,7 @@
 
 namespace hetu {
 
-/// A job's tables on servers, and what they are trained with.
+/// A job's tables on servers, and the plan and optimizer that they are trained with.
 struct TableUse {
   const Graph& graph;
   const std::vector<ServedTable>& tables;
@@ -17,8 +17,8 @@ struct TableUse {
   const OptimizerConfig& optimizer;
 };
 
-/// Throws InvalidArgument: a method, an optimizer or an option that tables on servers do not go
-/// with, or settings of their cache where there are none.
+/// Throws InvalidArgument for a method, an optimizer or an option that does not support tables on
+/// servers, and for cache settings in a job without such tables.
 void check_tables(const TableUse& use, const TrainerOptions& options);
 
 }  // namespace hetu

@@ -1,4 +1,5 @@
-// What a job's workers would need and refuse, before there is any: part of trainer.h.
+// The part of trainer.h that finds the memory and the errors of a job's workers before any worker
+// exists.
 #include <algorithm>
 
 #include "executor/job/cuts.h"
@@ -7,13 +8,14 @@
 
 namespace hetu {
 
-// Every pipeline is like the first, unless each is cut in its own way.
+// Plans the first pipeline only, because the others are like it, unless pipelines are cut
+// differently.
 std::vector<WorkerMemory> Trainer::memories(const Graph& graph, const OptimizerConfig& optimizer,
                                             const TrainerOptions& options) {
   const int width = std::max(1, width_of(options));
   Seat seat{0, std::max(1, linked_of(options)) * width};
   const TrainPlan first = make_plan(graph, optimizer, options, seat);
-  TrainerOptions cut = first.options;  // which is searched for once
+  TrainerOptions cut = first.options;  // the cut that is found once for all workers
   if (!cut.cuts.empty()) cut.first_block.clear();
   std::vector<WorkerMemory> all = {first.memory};
   const int workers = cut.cuts.empty() ? width : seat.workers;

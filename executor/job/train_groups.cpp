@@ -68,7 +68,8 @@ int TrainGroups::planned_steps() const {
   return known == groups::kRunsOn ? least_steps(plan_.lowered) : static_cast<int>(known);
 }
 
-// What has been heard comes in leaps; a run is `batches` of all pipelines long in any case.
+// Updates of other pipelines become known in leaps. Over a whole run the counts add up to the
+// batches of all pipelines.
 std::int64_t TrainGroups::new_batches() {
   const std::int64_t done = averager_->updates_of_all();
   return std::max<std::int64_t>(0, done - std::exchange(batches_before_, done));
@@ -85,7 +86,7 @@ std::int64_t TrainGroups::end_run() {
   return stop_asked_ ? std::min(run_end_, run_begin_ + mean_updates()) : run_end_;
 }
 
-// Over all workers of the job.
+// Sums a value over all workers of the job.
 double TrainGroups::sum(double value, int part, const char* what) {
   const int run = static_cast<int>(run_begin_ & 0x3fff);
   comm::sum_f64(
@@ -94,13 +95,14 @@ double TrainGroups::sum(double value, int part, const char* what) {
   return value;
 }
 
-// The same answer on every worker of the job.
+// Returns the same answer on every worker of the job.
 bool TrainGroups::any_asks_to_stop() {
   if (members_->may_lose()) return members_->any_raises(asks_to_stop_);
   return sum(asks_to_stop_ ? 1 : 0, 2, "whether a worker asks to stop") > 0;
 }
 
-// Of the pipelines in this run, rounded down; the same on every worker of the job.
+// Returns the mean over the pipelines in this run, rounded down; the same on every worker of the
+// job.
 std::int64_t TrainGroups::mean_updates() {
   const std::int64_t own = averager_->updates();
   if (members_->may_lose()) {

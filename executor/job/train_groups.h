@@ -1,5 +1,6 @@
-// A worker of a job whose pipelines average their weights: its line to the coordinator, and runs
-// whose length the pipeline learns while they go on. Owned by Trainer.
+// A worker's part in a job whose pipelines average their weights: its connection to the
+// coordinator, and runs whose length a pipeline learns while they are in progress. Owned by
+// Trainer.
 #pragma once
 #include <algorithm>
 #include <cstdint>
@@ -14,31 +15,34 @@
 
 namespace hetu {
 
+/// A worker's membership in the groups of a job whose pipelines average their weights.
 class TrainGroups {
  public:
-  /// Joins the job's groups; blocks until all workers do. `plan` and `links`, those of this worker,
-  /// must outlive it.
+  /// Joins the job's groups. Blocks until all workers have joined. `plan` and `links` belong to
+  /// this worker and must outlive the object.
   TrainGroups(const TrainPlan& plan, comm::Transport& links);
 
   Membership& membership() { return *members_; }
   Averager& averager() { return *averager_; }
-  /// What all workers of the job need, in the order of their numbers, from those of the links.
+  /// Returns the memory needs of all workers of the job, in the order of their numbers, given those
+  /// of the workers that the transport links. Every worker calls it.
   std::vector<WorkerNeed> of_all_pipelines(std::vector<WorkerNeed> own);
 
-  /// A run begins that leads from `step` to `step + steps`.
+  /// Begins a run that leads from `step` to `step + steps`.
   void begin_run(std::int64_t step, std::int64_t steps);
-  /// A length that a plan of this run may have: only a run that is known to be short needs a plan
+  /// Returns a length for the plan of this run. Only a run that is known to be short needs a plan
   /// of its own length.
   int planned_steps() const;
-  /// Updates of all pipelines since the last call or the begin of the run.
+  /// Returns the updates of all pipelines since the last call or the beginning of the run.
   std::int64_t new_batches();
-  /// By which update's rate a step counts: one no further than the run's nominal length.
+  /// Returns the update whose learning rate applies to a step: at most the run's nominal last one.
   std::int64_t nominal(std::int64_t update) const { return std::min(update, run_end_); }
+  /// Asks all workers to end the run early.
   void ask_to_stop();
-  /// All updates of the run are done, everywhere the same: the step that it has led to. Every
-  /// worker of the job calls it.
+  /// Ends a run after all of its updates are done, and returns the step that it has led to, the
+  /// same on every worker. Every worker of the job calls it.
   std::int64_t end_run();
-  /// Whether the last run was ended because a worker had asked.
+  /// Returns true if the last run ended early because a worker asked to stop.
   bool stop_asked() const { return stop_asked_; }
 
  private:
@@ -48,12 +52,13 @@ class TrainGroups {
 
   const TrainPlan& plan_;
   comm::Transport& links_;
-  std::unique_ptr<comm::Mesh> mesh_;  // null unless pipelines may die one by one
+  std::unique_ptr<comm::Mesh> mesh_;  // null unless pipelines may be lost one by one
   std::unique_ptr<ps::GroupClient> client_;
   std::unique_ptr<Membership> members_;
   std::unique_ptr<Averager> averager_;
   bool asks_to_stop_ = false, stop_asked_ = false;
-  std::int64_t batches_before_ = 0;  // of all pipelines, in this run
+  std::int64_t batches_before_ = 0;  // updates of all pipelines in this run that new_batches() has
+                                     // returned
   std::int64_t run_begin_ = 0, run_end_ = 0;
 };
 

@@ -11,7 +11,7 @@
 namespace hetu {
 namespace {
 
-// What is found at the start of a job first.
+// Choices of --device, starting with the ones that are resolved when a job starts.
 std::vector<const char*> device_choices() {
   std::vector<const char*> choices = {"auto", "cuda"};
   for (const char* name : device_names())
@@ -191,7 +191,8 @@ int model_stages_of(const TrainerOptions& o) {
 
 namespace {
 
-// A plan of the method that shows what it is; nothing if it is none, or has no such sizes.
+// Returns a small plan that shows the properties of a method. Returns nullopt for an unknown
+// method, and for a method that does not support these sizes.
 std::optional<Schedule> smallest_plan(const std::string& method) {
   Sizes sizes;
   sizes.stages = sizes.micro_batches = 2;

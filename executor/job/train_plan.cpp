@@ -13,7 +13,7 @@
 namespace hetu {
 namespace {
 
-// What a plan asks for that training does not do yet, or nullptr.
+// Returns the property of a plan that training does not support, or nullptr.
 const char* untrainable(const Schedule& plan) {
   if (!is_asynchronous(plan)) return nullptr;
   if (plan.placements.size() != plan.workers.size())
@@ -23,12 +23,13 @@ const char* untrainable(const Schedule& plan) {
   return nullptr;
 }
 
-// What is known of the model without a measurement; of fewer blocks than stages nothing.
+// Returns costs that are known without a measurement; default costs if there are fewer blocks than
+// stages.
 Costs costs_known(const Graph& graph, int stages) {
   return stages <= graph.blocks ? flop_costs(graph, stages) : Costs();
 }
 
-// The rows of the method, or the user's own, over at least so many steps.
+// Returns the rows of the method, or the user's own rows, over at least `steps` steps.
 Schedule generated(const Method* method, const TrainerOptions& o, const Graph& graph, int steps) {
   if (o.plan) {
     const Schedule own = without_lowering(*o.plan);
@@ -36,7 +37,7 @@ Schedule generated(const Method* method, const TrainerOptions& o, const Graph& g
   }
   Sizes sizes = o;
   sizes.steps = steps;
-  sizes.runtime_rule = false;  // what a run makes of the method's own rows is found while it runs
+  sizes.runtime_rule = false;  // a run applies the rule to the method's own rows while it runs
   Costs costs;
   if (method != nullptr && method->by_costs) {
     costs = costs_known(graph, o.stages * resolved(*method, sizes).chunks);
@@ -74,8 +75,9 @@ Schedule TrainPlan::computes(int steps) const {
   return compute;
 }
 
-// The same, of a method generated once for all lengths at which its rows have a body: shorter ones
-// are other rows. A user's own are not generated, and an error names the length that they have.
+// A method is generated once for all lengths at which its rows have a body, because shorter rows
+// differ. A user's own rows are not generated. They go through computes(), so that an error names
+// their actual length.
 Schedule TrainPlan::over_steps(int steps) const {
   const Schedule& many = many_steps;
   const bool repeats = !many.workers.empty() && run_grain(many) > 0;

@@ -1,5 +1,5 @@
-// Embedding tables on parameter servers in a training job: what must go together, and what a
-// trainer does with them beside its plan.
+// Embedding tables on parameter servers in a training job: opening them, and their counters for
+// traces.
 #pragma once
 #include <functional>
 #include <memory>
@@ -13,12 +13,13 @@
 
 namespace hetu {
 
-/// Those of this worker, opened; null if it has none. All must outlive it.
+/// Opens the tables of this worker; returns null if it has none. All arguments must outlive the
+/// result.
 std::unique_ptr<ServerTables> open_tables(const TrainPlan& job, TrainStages& stages,
                                           comm::Transport& transport, ps::ParameterClient* servers);
 
-/// What a worker's caches did, for traces: a list of objects with the worker, the table and its
-/// CacheCounters.
+/// Returns the counters of a worker's caches for traces: a JSON list of objects with the worker,
+/// the table and its CacheCounters.
 std::string counters_json(int worker,
                           const std::vector<std::pair<std::string, ps::CacheCounters>>& counters);
 

@@ -1,5 +1,5 @@
-// What is recorded of a training job on one worker, and the trace file of all workers that comes of
-// it. Owned by Trainer while it records.
+// Records a training job on one worker, and combines the records of all workers into a trace file.
+// Owned by Trainer while it records.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -14,25 +14,27 @@
 
 namespace hetu {
 
+/// The recorded events and block times of one worker.
 class TrainTrace {
  public:
-  /// `plan` must outlive it. Times count from `origin_ns` of comm::now_ns().
+  /// `plan` must outlive this object. Times count from `origin_ns` on the clock of comm::now_ns().
   TrainTrace(const TrainPlan& plan, std::int64_t origin_ns);
 
   TraceRecorder& recorder() { return recorder_; }
   BlockTimes& blocks() { return blocks_; }
 
-  /// A run without a flush begins, by a plan of at most its length; or has ended after so many.
+  /// Notes that a run without a flush begins, with a plan that is at most as long as the run.
+  /// end_run() notes that it has ended after `steps` steps.
   void begin_run(std::int64_t first_step, Schedule plan);
   void end_run(int steps);
 
-  /// Steps so far went by that plan of K-FAC's work, and those to come go by the job's new one.
+  /// Notes that the steps so far used `plan` for K-FAC's work. Later steps use the job's new plan.
   void was_planned_by(CurvaturePlan plan) { earlier_.push_back(std::move(plan)); }
 
-  /// Writes what all workers recorded, beside what the plan predicts from the typical ones of those
-  /// times, as one trace file, and forgets it. Every worker calls it; worker 0 writes if its
-  /// pipeline `speaks` for what the transport links. `tables`: counters_json of this worker. Throws
-  /// Io.
+  /// Writes the records of all workers as one trace file, together with the prediction that the
+  /// plan gives for the typical ones of the measured times. Then forgets the records. Every worker
+  /// calls it. Worker 0 writes the file if `speaks`, that is, if its pipeline represents the
+  /// workers that the transport links. `tables` is this worker's counters_json. Throws Io.
   void write(const std::string& path, comm::Transport& transport, comm::Reducer& reducer,
              bool speaks, const std::string& tables);
 
@@ -41,7 +43,7 @@ class TrainTrace {
   std::int64_t origin_ns_;
   TraceRecorder recorder_;
   BlockTimes blocks_;
-  std::vector<PlannedRun> runs_;  // asynchronous
+  std::vector<PlannedRun> runs_;  // runs of an asynchronous plan
   std::vector<CurvaturePlan> earlier_;
 };
 

@@ -39,8 +39,8 @@ Trainer::Trainer(const Graph& graph, const OptimizerConfig& optimizer,
   origin_ns_ = comm::now_ns();
 }
 
-// An average under way reads the weights at any time: its thread ends before they do, and after all
-// that holds it.
+// An average in progress may read the weights at any time. Its thread must end before the weights
+// are destroyed, and after every object that holds the averager.
 Trainer::~Trainer() {
   run_.reset();
   validation_.reset();
@@ -50,7 +50,7 @@ Trainer::~Trainer() {
   groups_.reset();
 }
 
-// The same answer on all workers of the job.
+// All workers of the job find the same answer, so that either all of them throw or no worker does.
 void Trainer::check_hosts() {
   std::vector<WorkerNeed> needs =
       gather_needs(transport_, plan_.memory.peak(), comm::make_tag(kStartTag, 0, 0, 1, 0));
@@ -59,7 +59,7 @@ void Trainer::check_hosts() {
   require(why.empty(), "{}", why);
 }
 
-// What runs the plan: memory, loops, and the links that they need.
+// Builds what runs the plan: memory, loops, and the links that they need.
 void Trainer::build() {
   if (is_asynchronous() && transport_.worker() == 0) warn_of_ties(plan_);
   const TrainerOptions& job = plan_.options;
@@ -150,7 +150,8 @@ void Trainer::settle() {
   if (tables_) tables_->settle();
 }
 
-// One pipeline brings the tables' rows to the servers, and the others begin after that.
+// Pipeline 0 sends the tables' rows to the servers. The other pipelines wait at the barrier until
+// the rows are there.
 void Trainer::load(const Manifest& manifest) {
   const auto entered = lock();
   load_checkpoint(manifest, stages_->state());
@@ -241,7 +242,7 @@ void Trainer::begin_run(std::int64_t steps) {
   if (is_asynchronous()) begin_asynchronous(static_cast<int>(steps));
 }
 
-// A plan without a flush at each step: one run for all of them.
+// Begins one run for all steps, because such a plan has no flush at the end of a step.
 void Trainer::begin_asynchronous(int steps) {
   stages_->set_training(true);
   stages_->set_fetches({});
@@ -299,7 +300,7 @@ std::optional<StepResult> Trainer::next(const BatchSource& batches) {
   return result_of(std::move(report));
 }
 
-// Drains, and knows how long the run has been.
+// Drains the pipeline. The length of an averaged run is only known afterwards.
 void Trainer::end_run() {
   while (run_->advance()) {
   }
@@ -380,7 +381,8 @@ void Trainer::record(bool on) {
 
 void Trainer::write_trace(const std::string& path) {
   require(trace_ != nullptr, "nothing was recorded: call record(true) before the steps");
-  // Where pipelines are apart, each has the events of its own workers, and the first one writes.
+  // Where pipelines have separate transports, each trace holds the events of one pipeline's
+  // workers, and the first pipeline writes.
   trace_->write(path, transport_, reducer_, plan_.linked > 1 || in_first_pipeline(),
                 counters_json(plan_.number(), table_counters()));
 }

@@ -1,4 +1,4 @@
-// What a trainer gives its parts, read off its plan.
+// Parts of a trainer, derived from its plan.
 #pragma once
 #include <memory>
 
@@ -11,21 +11,23 @@ namespace hetu {
 
 struct StepResult;
 
-/// Of the stages of this worker. `plan` must outlive them.
+/// Returns the options for the stages of this worker. `plan` must outlive the stages.
 StagesOptions stages_options(const TrainPlan& plan);
 
-/// To the servers, of the worker's only stage.
+/// Returns the options for the exchange of waves with the servers, for a worker with one stage.
 WavesOptions waves_of(const TrainPlan& plan, TrainStages& stages);
 
-/// Moves what a worker knows of a step's fetches into its result; `knows`: it has the scalars.
+/// Moves the fetches of a step from the report into the result. `knows` is true if this worker has
+/// the values of scalars; otherwise they become NaN.
 void report_fetches(const Graph& graph, const TrainStages& stages, bool knows, StepReport& report,
                     StepResult& result);
 
-/// Returns what makes this worker a straggler on purpose, or null. DEBUG_HETERO, SD-PIPE's
-/// variable, stands for --hetero where that is not given; `speaks`: this worker says so.
+/// Returns the injector that slows this worker down deliberately, or null. DEBUG_HETERO, a variable
+/// of SD-PIPE, replaces --hetero if that is not given; the worker with `speaks` logs it.
 std::unique_ptr<StragglerInjector> open_injector(const TrainPlan& plan, bool speaks);
 
-/// Where stages of an asynchronous plan wait for each other at each update.
+/// Warns of stages of an asynchronous plan that share a weight and therefore wait for each other at
+/// each update.
 void warn_of_ties(const TrainPlan& plan);
 
 }  // namespace hetu

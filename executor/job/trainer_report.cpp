@@ -1,4 +1,4 @@
-// What a trainer says of a step.
+// The report of a step: how a trainer turns sums and fetches into a StepResult.
 #include <cmath>
 #include <utility>
 

@@ -8,12 +8,12 @@
 namespace hetu {
 namespace {
 
-// Of a parameter or buffer. Throws where nothing of that name lies in a worker.
+// Returns the shape of a parameter or buffer. Throws if no worker holds a tensor of that name.
 Shape shape_of(const Graph& graph, const std::string& name, const char* asked) {
   std::string known;
   const auto add = [&](const std::string& one) { known += (known.empty() ? "" : ", ") + one; };
   for (const Parameter& p : graph.parameters) {
-    if (p.role != Parameter::Role::Weight) continue;  // a state of its weight
+    if (p.role != Parameter::Role::Weight) continue;  // a K-FAC factor: state of its weight
     add(p.name);
     if (p.name != name) continue;
     require(!p.served,
