@@ -1,4 +1,4 @@
-// Sharing of samples between the readers of a job. The drawing reader (readers[0], the worker with
+// Sharing of samples between the readers of a job. The first reader (readers[0], the worker with
 // the lowest stage) reads a global batch with all fields. It sends each other reader a header and
 // the fields of that reader, restricted to the slice of the reader's pipeline. For 2 pipelines of 2
 // stages, where stage 0 reads "x" and stage 1 reads "y":
@@ -62,9 +62,9 @@ class SharedSamples final : public RowSource {
         whole_(std::move(data), whole_options(options, together_)) {}
 
   const std::vector<Field>& fields() const override { return whole_.fields(); }
-  // Only the drawing reader could know the number, and for a stream not before an epoch ends.
+  // Only the first reader could know the number, and for a stream not before an epoch ends.
   std::int64_t rows() const override { return kUnknown; }
-  // Reading ahead is not allowed: other readers wait for the drawing reader, or this reader waits
+  // Reading ahead is not allowed: other readers wait for the first reader, or this reader waits
   // for it.
   bool may_be_early() const override { return false; }
   std::string order() const override { return whole_.position().order; }
@@ -231,7 +231,7 @@ class SharedSamples final : public RowSource {
 
   LoaderOptions options_;
   Together together_;
-  Loader whole_;  // reads all slices and fields; only the drawing reader reads from it
+  Loader whole_;  // reads all slices and fields; only the first reader reads from it
   std::vector<Field> own_;
   std::optional<Header> here_;  // the batch that was read or received, until read() takes it
   std::shared_ptr<Batch> drawn_;
@@ -334,7 +334,7 @@ std::unique_ptr<Loader> open_loader(std::unique_ptr<RowSource> data, LoaderOptio
   options.fields = together.readers[static_cast<std::size_t>(together.me)].fields;
   if (!data->same_everywhere() && together.readers.size() > 1) {
     data = std::make_unique<SharedSamples>(std::move(data), options, together);
-    options.prefetch = 0;  // the drawing reader reads ahead in whole_, the others wait for messages
+    options.prefetch = 0;  // the first reader reads ahead in whole_, the others wait for messages
   }
   return std::make_unique<Loader>(std::move(data), std::move(options));
 }

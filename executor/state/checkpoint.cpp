@@ -1,3 +1,12 @@
+// A save must never leave a moment without a whole checkpoint, even if a worker is killed while it
+// saves. It has three rounds, after each of which all workers know of any error:
+//
+//   0. Worker 0 locks the folder and creates .step-00000200.saving.
+//   1. Every worker writes its files there and returns their rows of the manifest.
+//   2. Worker 0 writes the manifest, renames the folder to step-00000200, and removes old steps.
+//
+// A reader considers only folders with a manifest whose name begins with "step-". A kill before the
+// rename leaves a .saving folder, which the next save removes.
 #include "executor/state/checkpoint.h"
 
 #include <fcntl.h>
@@ -30,8 +39,9 @@ namespace {
 namespace fs = std::filesystem;
 using nlohmann::json;
 
-constexpr int kFormat = 2;         // of a manifest that says dtypes
-constexpr int kFloat32Format = 1;  // of one that says none: still written, for what reads no other
+constexpr int kFormat = 2;  // format of a manifest with dtypes
+// format without dtypes; written if all are float32, for readers that support no other
+constexpr int kFloat32Format = 1;
 constexpr const char* kManifest = "manifest.json";
 constexpr const char* kPrefix = "step-";
 constexpr const char* kUnfinished = ".saving";
@@ -48,7 +58,7 @@ json tensor_json(const CheckpointTensor& t) {
   return row;
 }
 
-// A dtype is written by Hetu's name, or by the format's name if Hetu doesn't have it.
+// Parses a dtype, which is written by Hetu's name, or by the format's name if Hetu doesn't have it.
 void take_dtype(const std::string& name, CheckpointTensor& t) {
   DType known{};
   if (parse_format_dtype(name, known, t.foreign) != 0 && !t.foreign.empty()) return;
@@ -68,7 +78,8 @@ CheckpointTensor tensor_of(const json& j) {
   return t;
 }
 
-// Runs `work` on this worker, then makes every worker throw if any of them did.
+// Runs `work` on this worker, then makes every worker throw if it failed on any of them. Returns
+// the results of all workers.
 template <class Work>
 std::vector<json> together(std::int64_t step, int round, comm::Transport& transport, Work work) {
   json mine;
@@ -115,8 +126,8 @@ void write_manifest(const fs::path& folder, std::int64_t step, const std::string
   sync_directory(folder.string());
 }
 
-// What workers that were killed while they saved left behind. One of them may yet be dying: what it
-// writes in between is left to the next save.
+// Removes folders that workers left behind when they were killed during a save. Such a worker may
+// still be terminating: what it writes meanwhile is left to the next save.
 void remove_unfinished(const fs::path& folder) {
   std::vector<fs::path> found;
   for (const fs::directory_entry& entry : fs::directory_iterator(folder)) {
@@ -128,10 +139,10 @@ void remove_unfinished(const fs::path& folder) {
   for (const fs::path& path : found) fs::remove_all(path, ignored);
 }
 
-// Renames a step before it removes it, because a kill must not leave half a folder under the name
-// of a checkpoint. The name is not that of a save of the same step, which may be under way. A dying
-// saver may remove the same step at the same time. Returns why the step is still there, or no
-// error.
+// Renames a step before removing it, because a kill must not leave half a folder under the name of
+// a checkpoint. The new name differs from that of a save of the same step, which may be in
+// progress. Another saver that is terminating may remove the same step at the same time. Returns
+// the reason if the step still exists, otherwise no error.
 std::error_code remove_step(const fs::path& step) {
   const fs::path away =
       step.parent_path() / ("." + step.filename().string() + ".old" + kUnfinished);
@@ -142,12 +153,13 @@ std::error_code remove_step(const fs::path& step) {
   return fs::exists(step, ignored) ? error : std::error_code();
 }
 
-// Puts a step that is saved again in the place of the old one. Returns the folder's name. The old
-// one may be that of a dying saver, a moment old.
+// Renames a saved folder to its final name, replacing an existing step of the same number. The
+// existing one may have been written a moment ago by a saver that is terminating. Returns the final
+// path.
 //
-// The two are exchanged at once where the file system can do that. NFS can't; there the step
-// alternates between two names. `step-N+` sorts after `step-N`, so that a reader takes it as long
-// as both are there, and there is no moment without a whole one.
+// Old and new folder are exchanged atomically where the file system supports that. NFS doesn't.
+// There the step alternates between the names `step-N` and `step-N+`. The second sorts after the
+// first, so readers take it while both exist, and a whole one exists at every moment.
 fs::path put_in_place(const fs::path& beside, const fs::path& target) {
   const fs::path twin = target.string() + "+";
   std::error_code there, ignored;
@@ -156,19 +168,19 @@ fs::path put_in_place(const fs::path& beside, const fs::path& target) {
     if (fs::exists(twin, ignored)) remove_step(twin);
     return target;
   }
-  // Not compared with std::errc, whose numbers libstdc++ translates: PyTorch 2.6 brings a
-  // translation of its own, which differs.
+  // The error is compared by number, not with std::errc. libstdc++ translates std::errc by error
+  // categories, and PyTorch 2.6 brings its own translation, which differs.
   if (there.value() != ENOTEMPTY && there.value() != EEXIST)
     fail(Code::Io, "{}: cannot get its name: {}", target.string(), there.message());
   if (::renameat2(AT_FDCWD, beside.c_str(), AT_FDCWD, target.c_str(), RENAME_EXCHANGE) == 0) {
-    fs::remove_all(beside, ignored);  // what is left goes with the next save
+    fs::remove_all(beside, ignored);  // the next save removes what is left
     if (fs::exists(twin, ignored)) remove_step(twin);
     return target;
   }
   const int error = errno;
   const bool can_exchange = error != EINVAL && error != ENOSYS && error != ENOTSUP;
   const bool both = fs::exists(twin, ignored);
-  if (!can_exchange && both) remove_step(target);  // readers take its twin
+  if (!can_exchange && both) remove_step(target);  // readers take its twin meanwhile
   const fs::path& name = both ? target : twin;
   if (!can_exchange) fs::rename(beside, name, there);
   if (can_exchange || there) {
@@ -179,7 +191,7 @@ fs::path put_in_place(const fs::path& beside, const fs::path& target) {
   return name;
 }
 
-// Keeps the `keep` highest steps of a training.
+// Removes all but the `keep` highest steps of a training.
 void prune(const fs::path& folder, int keep) {
   const std::vector<std::string> all = list_checkpoints(folder.string());
   for (std::size_t i = 0; i + static_cast<std::size_t>(keep) < all.size(); ++i) {
@@ -188,9 +200,9 @@ void prune(const fs::path& folder, int keep) {
   }
 }
 
-// Removes every model but the new one. Readers take the highest step, so the highest goes last:
-// until then they see the old model, and from then on the new one. An old model that stays would be
-// read in place of the new one, so a failure is an error.
+// Removes every model except the new one. Readers take the highest step, so the highest is removed
+// last: until then they read the old model, and afterwards the new one. An old model that remains
+// would be read instead of the new one, so a failure is an error.
 void remove_other_models(const fs::path& folder, const fs::path& kept) {
   for (const std::string& step : list_checkpoints(folder.string())) {
     if (fs::path(step).filename() == kept.filename()) continue;
@@ -199,7 +211,7 @@ void remove_other_models(const fs::path& folder, const fs::path& kept) {
   }
 }
 
-// A model must not replace the checkpoints of a training, which are more than a model.
+// Throws if the folder holds checkpoints of a training, which a model must not replace.
 void refuse_checkpoints(const SavePlace& place) {
   for (const std::string& step : list_checkpoints(place.folder)) {
     if (!fs::exists(fs::path(step) / place.model_file))
@@ -239,7 +251,7 @@ std::vector<std::string> list_checkpoints(const std::string& folder) {
       out.push_back(entry.path().string());
     }
   }
-  std::sort(out.begin(), out.end(), natural_less);  // by step, whatever its number of digits
+  std::sort(out.begin(), out.end(), natural_less);  // by step, with any number of digits
   return out;
 }
 

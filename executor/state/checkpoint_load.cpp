@@ -1,4 +1,4 @@
-// Tensors of a checkpoint, read and brought into a worker: part of checkpoint.h.
+// Reading tensors of a checkpoint into a worker. Part of checkpoint.h.
 #include <algorithm>
 #include <cstring>
 #include <filesystem>
@@ -26,7 +26,7 @@ std::int64_t element_bytes(const CheckpointTensor& tensor) {
   return elements == 0 ? 0 : tensor.bytes() / elements;
 }
 
-// Reads a tensor piece by piece, of whole rows, and compares its checksum after the last one.
+// Reads a tensor in chunks of whole rows, and compares its checksum after the last one.
 void read_pieces(const SafetensorsFile& file, const Manifest& manifest,
                  const CheckpointTensor& tensor, const TakeBytes& take) {
   const std::string name = entry_name(tensor.name, tensor.state);
@@ -117,7 +117,7 @@ void load_checkpoint(const Manifest& manifest, const std::vector<StateTensor>& t
            entry_name(t.name, t.state), to_string(found->shape), to_string(t.shape));
     }
     if (t.blocks) {
-      if (found)  // what is not written is zero
+      if (found)  // blocks are zero unless written
         read_tensor_pieces(manifest, *found,
                            [&](std::int64_t begin, std::int64_t elements, const float* data) {
                              t.blocks->write(begin, elements, data);

@@ -1,4 +1,4 @@
-// What writing and reading a tensor of a checkpoint have in common: part of checkpoint.h.
+// Shared code of reading and writing tensors of a checkpoint. Part of checkpoint.h.
 #pragma once
 #include <algorithm>
 #include <cstdint>
@@ -12,9 +12,9 @@ namespace hetu {
 struct CheckpointTensor;
 struct SavePart;
 
-inline constexpr std::int64_t kPiece = 1 << 20;  // elements that are read or written at once
+inline constexpr std::int64_t kPiece = 1 << 20;  // elements that are read or written at a time
 
-// Its name in a file.
+// Returns the name of a tensor in a safetensors file.
 inline std::string entry_name(const std::string& name, const std::string& state) {
   return state.empty() ? name : name + "#" + state;
 }
@@ -22,7 +22,7 @@ inline std::string entry_name(const std::string& name, const std::string& state)
 // Writes one file of a save into `folder` and syncs it. Returns a row of the manifest per tensor.
 std::vector<CheckpointTensor> write_part(const std::string& folder, const SavePart& part);
 
-// Ranges of whole rows of a tensor, of about kPiece elements.
+// Calls `visit` with consecutive ranges of whole rows of a tensor, of about kPiece elements each.
 template <class Visit>
 void each_piece(const Shape& shape, const Visit& visit) {
   const std::int64_t elements = element_count(shape);

@@ -41,7 +41,7 @@ void add_facts(std::string& out, const std::string& name, const json& value) {
 }
 
 std::string files_text(const Manifest& manifest) {
-  std::map<std::string, int> files;  // tensors in each
+  std::map<std::string, int> files;  // number of tensors in each file
   for (const CheckpointTensor& t : manifest.tensors) ++files[t.file];
   std::string out;
   for (const auto& [name, tensors] : files) {
@@ -57,7 +57,7 @@ std::string files_text(const Manifest& manifest) {
   return out;
 }
 
-// One line per parameter, with the names of its optimizer states.
+// Returns one line per parameter, with the names of its optimizer states.
 std::string tensors_text(const Manifest& manifest) {
   std::size_t width = 0;
   for (const CheckpointTensor& t : manifest.tensors) width = std::max(width, t.name.size());
@@ -75,7 +75,7 @@ std::string tensors_text(const Manifest& manifest) {
   return out;
 }
 
-// The elements of a tensor, as numbers that two dtypes can be compared by.
+// The elements of a tensor, converted to double so that two dtypes can be compared.
 class Elements {
  public:
   Elements(CheckpointReader& reader, const CheckpointTensor& t)
@@ -118,8 +118,9 @@ class Elements {
   std::vector<char> bytes_;
 };
 
-// Elements of one dtype differ if their bits do, and elements of two dtypes if their values do. A
-// dtype that Hetu doesn't have is not converted: its largest difference is infinite.
+// Compares two tensors. Elements of equal dtypes differ if their bits do, and elements of different
+// dtypes if their values do. A dtype that Hetu doesn't have is not converted: the largest
+// difference is then infinite.
 TensorDifference compare(CheckpointReader& a, const CheckpointTensor& first, CheckpointReader& b,
                          const CheckpointTensor& second) {
   TensorDifference out;

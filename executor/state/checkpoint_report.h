@@ -1,5 +1,5 @@
-// What a checkpoint holds, and how two of them differ, as text for people: `hetu checkpoint show`
-// and `hetu checkpoint diff`.
+// The contents of a checkpoint and the differences of two checkpoints, as text. Implements `hetu
+// checkpoint show` and `hetu checkpoint diff`.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -9,11 +9,11 @@
 
 namespace hetu {
 
-/// Step, facts of the run, files and tensors of the newest checkpoint of `folder` (or of that
-/// step's folder). Throws Io.
+/// Returns the step, facts of the run, files and tensors of the newest checkpoint in `folder`,
+/// which may also be the folder of one step. Throws Io.
 std::string describe_checkpoint(const std::string& folder);
 
-/// How one tensor differs between two checkpoints.
+/// The difference of one tensor between two checkpoints.
 struct TensorDifference {
   enum class Kind { Equal, Differs, OtherShape, OnlyInFirst, OnlyInSecond };
   std::string name;
@@ -23,19 +23,20 @@ struct TensorDifference {
   Shape shape_second;
   std::string dtype_first = "float32";
   std::string dtype_second = "float32";
-  double largest = 0;         ///< |a - b|; infinite where one of the two is not a number
-  std::int64_t elements = 0;  ///< whose bits differ; whose values do, if the dtypes differ
+  double largest = 0;  ///< largest |a - b|; infinite if a or b is not a number
+  /// number of elements whose bits differ, or whose values differ if the dtypes do
+  std::int64_t elements = 0;
 };
 
-/// Every tensor of two checkpoints, weights and optimizer states, by name, then state. Throws Io,
-/// a damaged tensor too.
+/// Compares all tensors of two checkpoints, weights and optimizer states. The result is sorted by
+/// name, then state. Throws Io, also for a damaged tensor.
 std::vector<TensorDifference> compare_checkpoints(const std::string& first,
                                                   const std::string& second);
 
-/// True if every tensor is in both, in one dtype, bit for bit.
+/// Returns true if both checkpoints have the same tensors, with the same dtypes and bits.
 bool all_equal(const std::vector<TensorDifference>& differences);
 
-/// One line per tensor and one that sums up.
+/// Returns one line per tensor and a summary line.
 std::string to_string(const std::vector<TensorDifference>& differences);
 
 }  // namespace hetu

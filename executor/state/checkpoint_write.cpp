@@ -1,4 +1,4 @@
-// One file of a checkpoint, written with the checksum of each tensor: part of checkpoint.h.
+// Writing one file of a checkpoint, with the checksum of each tensor. Part of checkpoint.h.
 #include <algorithm>
 #include <filesystem>
 #include <vector>
@@ -12,7 +12,8 @@
 namespace hetu {
 namespace {
 
-// Values as they lie in a file. Values of a bfloat16 tensor are rounded already.
+// Converts values to their form in the file. Values of a bfloat16 tensor are already rounded, so
+// the conversion is exact.
 class AsInFile {
  public:
   const void* of(const float* values, std::int64_t elements, DType dtype) {
@@ -26,7 +27,8 @@ class AsInFile {
   std::vector<BFloat16> narrow_;
 };
 
-// Passes on the elements of a parameter or optimizer state, which may lie on a device or a server.
+// Passes the elements of a parameter or optimizer state to `take`. They may be stored on a device
+// or a server.
 void take_state(const StateTensor& t, const TensorSource::Take& take) {
   std::vector<float> host;
   const float* const data = t.blocks ? nullptr : t.values.host(host);
@@ -43,11 +45,11 @@ void take_state(const StateTensor& t, const TensorSource::Take& take) {
   });
 }
 
-// A tensor on its way into the file.
+// A tensor that is being written, and its row of the manifest.
 struct Outgoing {
   CheckpointTensor row;
   std::function<void(const TensorSource::Take& take)> pieces;
-  std::uint32_t sum = 0;  // of the bytes that have been written
+  std::uint32_t sum = 0;  // checksum of the bytes written so far
 };
 
 Outgoing outgoing(const StateTensor& t) {
@@ -93,7 +95,7 @@ std::vector<CheckpointTensor> write_part(const std::string& folder, const SavePa
   for (const RawTensor& t : part.raw) all.push_back(outgoing(t));
   std::vector<TensorSource> sources;
   for (Outgoing& t : all) sources.push_back(source_of(t));
-  // The widest elements first, so that each tensor is aligned to its elements.
+  // Tensors with the widest elements come first, so that each tensor is aligned to its elements.
   const auto width = [](const TensorSource& t) {
     DType known{};
     std::string name;

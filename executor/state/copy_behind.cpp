@@ -1,3 +1,6 @@
+// A plain copy of gigabytes slows down a training in three ways: it takes processor time, it evicts
+// the page cache, and its dirty pages block later writes. So the copying thread has low priority,
+// drops its pages from the cache, writes each chunk to disk at once, and sleeps most of the time.
 #include "executor/state/copy_behind.h"
 
 #include <fcntl.h>
@@ -19,8 +22,9 @@ namespace hetu {
 namespace {
 
 constexpr std::size_t kCopiedAtOnce = 1 << 20;
-constexpr int kRests = 20;  // as long as it has worked: 3 made steps beside it 10 % longer
-constexpr int kIdleOfDisk = 3 << 13;  // IOPRIO_CLASS_IDLE, which no header of the C library has
+// Sleep per time worked. With a factor of 3, concurrent training steps took 10 % longer.
+constexpr int kRests = 20;
+constexpr int kIdleOfDisk = 3 << 13;  // IOPRIO_CLASS_IDLE, which the C library's headers lack
 constexpr int kOfThread = 1;          // IOPRIO_WHO_PROCESS
 
 class OpenFile {
@@ -45,9 +49,10 @@ class OpenFile {
   const int number_;
 };
 
-// Not SCHED_IDLE: where all processors are busy all the time, an upload would hardly ever end. So
-// it has 15 parts of a processor where a step has 1024, and does not push in when it wakes. Errors
-// mean that the system has no such place behind the others: then it is a thread like any.
+// Lowers the priority of this thread. SCHED_IDLE is not suitable: where all processors are busy all
+// the time, an upload would hardly ever end. With nice 19 and SCHED_BATCH the thread has a weight
+// of 15 where a training step has 1024, and does not preempt others when it wakes up. Errors are
+// ignored: on a system without these priorities it is an ordinary thread.
 void stand_behind() {
   const sched_param none{};
   sched_setscheduler(0, SCHED_BATCH, &none);
@@ -55,6 +60,7 @@ void stand_behind() {
   syscall(SYS_ioprio_set, kOfThread, 0, kIdleOfDisk);
 }
 
+// Returns the processor time of this thread.
 std::chrono::nanoseconds worked() {
   timespec now{};
   clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
@@ -78,7 +84,8 @@ void copy_one(const std::string& from_path, const std::string& to_path) {
     from.check(n >= 0, "read");
     if (n == 0) break;
     write_all(to, piece.data(), static_cast<std::size_t>(n));
-    // Not all file systems know these, and fsync says what went wrong.
+    // Not all file systems support these calls. Their errors are ignored, because fsync reports
+    // write errors.
     sync_file_range(
         to.number(), at, n,
         SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WRITE | SYNC_FILE_RANGE_WAIT_AFTER);

@@ -1,4 +1,4 @@
-// Files copied behind whatever computes: for uploads in the background of a training.
+// Copies files with low priority, for uploads in the background of a training.
 #pragma once
 #include <string>
 #include <utility>
@@ -6,11 +6,13 @@
 
 namespace hetu {
 
-/// Copies files, each from its first path to its second, and syncs them; blocks until they stand.
-/// The work is a thread's that stands behind all others for processor and disk, goes in pieces that
-/// have left for the disk before the next one, rests in between twenty times as long as it works,
-/// and leaves nothing in the page cache: what goes on meanwhile loses hardly any processor or
-/// memory to it. Throws Io, naming the file.
+/// Copies files, each from its first path to its second, and syncs them. Blocks until all copies
+/// are on disk.
+///
+/// The work runs in a thread with the lowest priority for processor and disk. It copies in chunks,
+/// and waits until a chunk is on disk before it reads the next one. After each chunk it sleeps
+/// twenty times as long as it has worked, and it leaves nothing in the page cache. Concurrent
+/// compute therefore loses hardly any processor time or memory. Throws Io, naming the file.
 void copy_behind(const std::vector<std::pair<std::string, std::string>>& files);
 
 }  // namespace hetu

@@ -1,7 +1,8 @@
-// Locks of fcntl(2) belong to a process: a forked child doesn't inherit them, and a file server
-// passes them on. Two properties need care. A process gets a lock that it holds already, and it
-// loses a lock as soon as it closes any descriptor of the file. So a table of this process keeps
-// one descriptor per folder, and everybody who locks the folder again shares it.
+// Locks of fcntl(2) belong to a process: a forked child doesn't inherit them, and NFS forwards them
+// to the server. Two properties need care. A process succeeds in getting a lock that it already
+// holds, and it loses a lock as soon as it closes any descriptor of the file. Therefore a table of
+// this process keeps one descriptor per folder, which all lockers of the folder in this process
+// share.
 #include "executor/state/folder_lock.h"
 
 #include <fcntl.h>
@@ -28,7 +29,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr const char* kFile = ".hetu-lock";
-// Longest time to wait for the text of a process that has just got the lock.
+// Longest wait for the text of a process that has just acquired the lock.
 constexpr std::chrono::seconds kTextTime{2};
 
 std::string host_name() {
@@ -68,9 +69,9 @@ bool try_lock(int file) {
   return ::fcntl(file, F_SETLK, &whole) == 0;
 }
 
-// True if the text in the file may be older than the lock: there is none yet, or it names another
-// process than the one that holds the lock now. A holder writes its text after it has the lock, and
-// a killed holder leaves its text behind.
+// Returns true if the text in the file may be older than the lock: the file is empty, or it names
+// another process than the current holder. A holder writes its text after it gets the lock, and a
+// killed holder leaves its text behind.
 bool may_be_older(int file, const Holder& holder) {
   if (holder.process.empty()) return true;
   struct flock whole = whole_file();
@@ -85,7 +86,7 @@ bool is_linked(int file, const std::string& path) {
          open.st_ino == there.st_ino && open.st_dev == there.st_dev;
 }
 
-// Three lines: the job (or nothing), the host, the process.
+// Writes three lines: the job (or an empty line), the host, the process.
 void write_holder(int file, const std::string& folder, const std::string& job) {
   const std::string text = fmt::format("{}\n{}\n{}\n", job, host_name(), ::getpid());
   if (::ftruncate(file, 0) != 0 ||
@@ -93,10 +94,11 @@ void write_holder(int file, const std::string& folder, const std::string& job) {
     fail(Code::Io, "{}: nothing can be saved in this folder: {}", folder, std::strerror(errno));
 }
 
-// The locks that this process holds. One entry per folder, shared by all who lock the folder.
+// A lock that this process holds. There is one entry per folder, which all lockers of the folder
+// share.
 struct Held {
-  std::string path;  // of the lock file
-  int file = -1;     // -1: another process of this job holds the lock, or there are no locks
+  std::string path;  // path of the lock file
+  int file = -1;  // -1: another process of this job holds the lock, or the file system has no locks
   int users = 0;
   bool made_folder = false;
   pid_t process = 0;
@@ -107,7 +109,7 @@ std::mutex& table_mutex() {
   return one;
 }
 
-// By the path that the system gives a folder; guarded by table_mutex().
+// Locks by the canonical path of the folder; guarded by table_mutex().
 std::map<std::string, Held>& table() {
   static std::map<std::string, Held> all;
   return all;
@@ -124,7 +126,7 @@ std::map<std::string, Held>& table() {
   fail(Code::Io, "{}: {} saves there; wait for its end, or choose another folder", folder, who);
 }
 
-// Returns the locked file, or -1 where the folder is used without a lock.
+// Returns the locked file, or -1 if the folder is used without a lock.
 int lock_file(const std::string& path, const std::string& folder, const std::string& job) {
   const auto end = std::chrono::steady_clock::now() + kTextTime;
   for (;;) {
@@ -133,7 +135,7 @@ int lock_file(const std::string& path, const std::string& folder, const std::str
     if (file < 0) refuse_writing(folder, errno);
     if (try_lock(file)) {
       if (is_linked(file, path)) return file;
-      ::close(file);  // the holder before removed it in the moment between
+      ::close(file);  // the previous holder removed the file in between
       continue;
     }
     const int error = errno;
@@ -154,10 +156,11 @@ int lock_file(const std::string& path, const std::string& folder, const std::str
 
 void release(const Held& held, const std::string& folder) {
   if (held.file >= 0) {
-    ::unlink(held.path.c_str());  // before the lock ends: afterwards it may be another job's
+    // before the lock ends, because afterwards the file may belong to another job
+    ::unlink(held.path.c_str());
     ::close(held.file);
   }
-  if (held.made_folder) ::rmdir(folder.c_str());  // fails where something was saved
+  if (held.made_folder) ::rmdir(folder.c_str());  // fails if something was saved
 }
 
 }  // namespace
@@ -172,7 +175,8 @@ FolderLock::FolderLock(const std::string& folder, const std::string& job) {
   key_ = fs::canonical(folder).string();
   const std::lock_guard guard(table_mutex());
   Held& held = table()[key_];
-  if (held.process != ::getpid()) held = {};  // new, or a parent's, whose locks a child has not
+  // a new entry, or one of the parent process, whose locks a child doesn't have
+  if (held.process != ::getpid()) held = {};
   if (held.users++ > 0) return;
   held.path = key_ + "/" + kFile;
   held.made_folder = made_folder;
@@ -190,7 +194,7 @@ FolderLock::FolderLock(const std::string& folder, const std::string& job) {
 FolderLock::~FolderLock() {
   const std::lock_guard guard(table_mutex());
   const auto found = table().find(key_);
-  // A forked child must not remove what its parent holds.
+  // A forked child must not remove the parent's lock file.
   if (found == table().end() || found->second.process != ::getpid()) return;
   if (--found->second.users > 0) return;
   release(found->second, key_);

@@ -17,7 +17,7 @@ comm::Exchange exchange(int round, const char* what) {
   return {comm::make_tag(kLookTag, round, 0, 0, 0), what};
 }
 
-// As the check of what was asked for has it.
+// Formats the requested names for the comparison between workers.
 std::string listed(const std::vector<std::string>& names) {
   std::string text;
   for (const std::string& name : names) text += (text.empty() ? "" : ", ") + name;

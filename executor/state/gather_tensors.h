@@ -1,4 +1,4 @@
-// Tensors of all workers of a job by name, in every worker: what a person looks at between steps.
+// Gathers tensors of all workers of a job by name, in every worker, for inspection between steps.
 #pragma once
 #include <map>
 #include <string>
@@ -9,7 +9,7 @@
 
 namespace hetu {
 
-/// Float32 values in host memory, dense.
+/// Dense float32 values in host memory.
 struct HostTensor {
   Shape shape;
   std::vector<float> values;
@@ -17,18 +17,19 @@ struct HostTensor {
 
 using TensorsByName = std::map<std::string, HostTensor>;
 
-/// The tensors that all workers bring, each once in the job, in every worker; every worker calls
-/// it. A worker that was asked for other `names` than worker 0 makes all throw InvalidArgument.
-/// Blocks, and needs room for all of them twice.
+/// Gathers the tensors of all workers, each of which occurs once in the job, in every worker.
+/// Collective: every worker calls it. Throws InvalidArgument on all workers if a worker passes
+/// other `names` than worker 0. Blocks, and needs memory for twice the size of all tensors.
 TensorsByName gather_tensors(const std::vector<StateTensor>& mine,
                              const std::vector<std::string>& names, comm::Transport& transport);
 
-/// Euclidean norms of these tensors, each summed in float64 by the worker that brings it.
+/// As gather_tensors, for Euclidean norms. Each norm is summed in float64 by the worker that holds
+/// the tensor.
 std::map<std::string, double> gather_norms(const std::vector<StateTensor>& mine,
                                            comm::Transport& transport);
 
-/// Throws InvalidArgument on all workers, naming the first that differs, if not all give the same
-/// text. `what` is in the message: "set_weights".
+/// Throws InvalidArgument on all workers unless all pass the same text, naming the first worker
+/// that differs. `what` names the operation in the message, such as "set_weights".
 void check_alike(const std::string& mine, const std::string& what, comm::Transport& transport);
 
 }  // namespace hetu

@@ -20,7 +20,8 @@ namespace {
 
 using nlohmann::ordered_json;
 
-constexpr std::uint64_t kMostHeader = 100'000'000;  // the reference implementation's bound
+// bound of the reference implementation, in bytes
+constexpr std::uint64_t kMostHeader = 100'000'000;
 
 struct NameRow {
   DType dtype;
@@ -32,7 +33,7 @@ constexpr NameRow kNames[] = {{DType::Float32, "F32"},   {DType::Float64, "F64"}
                               {DType::Int32, "I32"},     {DType::Int64, "I64"},
                               {DType::Int8, "I8"},       {DType::Bool, "BOOL"}};
 
-// Dtypes of the format that Hetu has no use for; a file may hold them beside what is read.
+// Dtypes of the format that Hetu doesn't use. A file may contain them along with supported ones.
 struct SizeRow {
   const char* name;
   int bits;
@@ -43,7 +44,7 @@ constexpr SizeRow kForeign[] = {
     {"C64", 64},        {"F8_E5M2", 8}, {"F8_E4M3", 8}, {"F8_E8M0", 8}, {"F8_E4M3FNUZ", 8},
     {"F8_E5M2FNUZ", 8}, {"F6_E2M3", 6}, {"F6_E3M2", 6}, {"F4", 4}};
 
-// Bytes of a tensor; nullopt if 64 bits don't hold them or they are not whole.
+// Returns the bytes of a tensor; nullopt if they exceed 64 bits or are not a whole number.
 std::optional<std::int64_t> bytes_of(const Shape& shape, int bits) {
   std::int64_t count = 1;
   for (const std::int64_t dim : shape) {
@@ -54,7 +55,7 @@ std::optional<std::int64_t> bytes_of(const Shape& shape, int bits) {
   return count / 8;
 }
 
-// A whole number without a sign, a point or an exponent.
+// Returns a number that must be whole and without a sign, a point or an exponent.
 std::int64_t whole_number(const ordered_json& number, const std::string& name,
                           const std::string& path) {
   constexpr auto kMost = static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max());
@@ -97,7 +98,8 @@ void check_metadata(const ordered_json& metadata, const std::string& path) {
   if (!is_fine) fail(Code::Io, "{}: its __metadata__ must be a map from text to text", path);
 }
 
-// Refuses a key that stands twice in one object: parsers disagree on which of the two counts.
+// Rejects a key that occurs twice in one object, because parsers disagree on which of the two
+// counts.
 class DistinctKeys {
  public:
   explicit DistinctKeys(const std::string& path) : path_(path) {}
@@ -116,7 +118,7 @@ class DistinctKeys {
   std::vector<std::set<std::string>> open_;
 };
 
-// A file being written, closed in any case.
+// A file being written, which the destructor closes.
 class Writer {
  public:
   explicit Writer(const std::string& path) : path_(path), fd_(open_output(path)) {}
@@ -138,7 +140,7 @@ class Writer {
   }
 
   void finish() {
-    // Devices and FIFOs have nothing to sync.
+    // Devices and FIFOs can't be synced.
     if (::fsync(fd_) != 0 && errno != EINVAL && errno != EROFS && errno != ENOTSUP)
       fail(Code::Io, "{}: syncing failed: {}", path_, std::strerror(errno));
     const int fd = fd_;
@@ -166,7 +168,7 @@ void read_exactly(int fd, const std::string& path, std::int64_t at, void* to, st
   }
 }
 
-// Bytes of a tensor that is to be written.
+// Returns the bytes of a tensor that is to be written.
 std::int64_t source_bytes(const TensorSource& t) {
   if (t.foreign.empty()) return element_count(t.shape) * dtype_bytes(t.dtype);
   DType none{};
@@ -215,7 +217,7 @@ void write_safetensors(const std::string& path, const std::vector<TensorSource>&
     at += bytes;
   }
   std::string text = header.dump();
-  text.append((8 - text.size() % 8) % 8, ' ');  // tensors start aligned
+  text.append((8 - text.size() % 8) % 8, ' ');  // so that tensors start aligned
   const std::uint64_t length = text.size();
   Writer file(path);
   file.write(&length, sizeof length);
@@ -253,7 +255,7 @@ SafetensorsFile::SafetensorsFile(const std::string& path) : file_(path) {
 }
 
 void SafetensorsFile::parse_header(const std::string& header, std::int64_t data_bytes) {
-  // The parser skips a byte order mark and stops at a zero byte.
+  // Checked here because the parser skips a byte order mark and stops at a zero byte.
   if (header.empty() || header[0] != '{' || header.find('\0') != std::string::npos)
     fail(Code::Io, "{}: its header is not a JSON object; not a safetensors file, or damaged",
          path());
@@ -274,7 +276,7 @@ void SafetensorsFile::parse_header(const std::string& header, std::int64_t data_
   check_cover(data_bytes);
 }
 
-// Tensors in the order of their bytes follow each other from the first byte to the last.
+// Checks that the tensors, in the order of their bytes, cover the data without gaps.
 void SafetensorsFile::check_cover(std::int64_t data_bytes) const {
   std::vector<const TensorEntry*> in_order;
   for (const TensorEntry& t : tensors_) in_order.push_back(&t);

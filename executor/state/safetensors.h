@@ -1,4 +1,4 @@
-// The safetensors file format: eight bytes of header length, a JSON header, raw little-endian
+// The safetensors file format: eight bytes of header length, a JSON header, and raw little-endian
 // tensors. Source: Hugging Face, "safetensors", section Format.
 #pragma once
 #include <cstdint>
@@ -12,25 +12,25 @@
 
 namespace hetu {
 
-/// A tensor of a file. `begin` and `end` are bytes from the end of the header.
+/// A tensor of a file. `begin` and `end` are byte offsets from the end of the header.
 struct TensorEntry {
   std::string name;
   DType dtype = DType::Float32;
-  std::string foreign;  ///< the file's name of a dtype that Hetu doesn't have, in place of `dtype`
+  std::string foreign;  ///< the file's name of a dtype that Hetu doesn't support; replaces `dtype`
   Shape shape;
   std::int64_t begin = 0;
   std::int64_t end = 0;
 };
 
-/// Returns the name that the format gives a dtype: "F32", "BF16" …; `foreign`, if it is not empty.
+/// Returns the format's name of a dtype, such as "F32" or "BF16", or `foreign` if it is not empty.
 std::string format_dtype(DType dtype, const std::string& foreign);
 
-/// Sets `dtype` for a name of the format, or `foreign` if Hetu doesn't have the dtype. Returns the
-/// bits of an element, or 0 if the format doesn't have the name.
+/// Sets `dtype` for a dtype name of the format, or `foreign` if Hetu doesn't support the dtype.
+/// Returns the bits of an element, or 0 if the format doesn't have the name.
 int parse_format_dtype(const std::string& name, DType& dtype, std::string& foreign);
 
-/// A tensor to write; `data` is dense and row-major. Without it, `pieces` calls its argument with
-/// the bytes, piece by piece in their order.
+/// A tensor to write. `data` is dense and row-major. If it is null, `pieces` calls its argument
+/// with the bytes in order, chunk by chunk.
 struct TensorSource {
   using Take = std::function<void(const void* data, std::int64_t bytes)>;
   std::string name;
@@ -38,32 +38,35 @@ struct TensorSource {
   Shape shape;
   const void* data = nullptr;
   std::function<void(const Take& take)> pieces = nullptr;
-  std::string foreign = {};  ///< the format's name of a dtype that Hetu doesn't have
+  std::string foreign = {};  ///< the format's name of a dtype that Hetu doesn't support
 };
 
-/// Writes a whole file and syncs it to disk. `metadata` goes under "__metadata__". Throws Io with
-/// the reason (a full disk, say); the file may then be there in part, so write beside and rename.
+/// Writes a whole file and syncs it to disk. `metadata` is stored under "__metadata__". Throws Io
+/// with the reason, such as a full disk. The file may then be incomplete, so write a temporary file
+/// and rename it.
 void write_safetensors(const std::string& path, const std::vector<TensorSource>& tensors,
                        const std::vector<std::pair<std::string, std::string>>& metadata = {});
 
-/// An opened file: its header was read and checked against the file's size. The checks are at least
+/// An opened file, whose header has been checked against the file's size. The checks are at least
 /// as strict as those of the reference implementation, Hugging Face's `safetensors` crate: tensors
 /// cover the data without a gap, an overlap or a remainder, and shapes and offsets are whole
-/// numbers. In addition no name may stand twice, and the header begins with '{', as the format's
-/// text demands.
+/// numbers. In addition, names must be unique, and the header must begin with '{', as the format's
+/// specification demands.
 class SafetensorsFile {
  public:
-  /// Throws Io: missing, no regular file, truncated, not safetensors, damaged.
+  /// Throws Io if the file is missing, not a regular file, truncated, damaged or not a safetensors
+  /// file.
   explicit SafetensorsFile(const std::string& path);
 
   const std::vector<TensorEntry>& tensors() const { return tensors_; }
+  /// Returns the tensor of this name, or nullptr.
   const TensorEntry* find(const std::string& name) const;
-  /// Reads a tensor's bytes into `to`, which has room for end - begin of them. Throws Io, also for
-  /// a dtype that Hetu can't read.
+  /// Reads a tensor's bytes into `to`, which must have room for end - begin bytes. Throws Io, also
+  /// for a dtype that Hetu can't read.
   void read(const TensorEntry& tensor, void* to) const;
-  /// `bytes` of them from byte `begin` of the tensor on.
+  /// As above, for `bytes` bytes starting at byte `begin` of the tensor.
   void read(const TensorEntry& tensor, std::int64_t begin, std::int64_t bytes, void* to) const;
-  /// Reads bytes as `read` does, of any dtype of the format.
+  /// As above, for any dtype of the format.
   void read_bytes(const TensorEntry& tensor, std::int64_t begin, std::int64_t bytes,
                   void* to) const;
   const std::string& path() const { return file_.path(); }
@@ -77,10 +80,10 @@ class SafetensorsFile {
   std::vector<TensorEntry> tensors_;
 };
 
-/// Writes text and syncs it. Throws Io.
+/// Writes a text file and syncs it. Throws Io.
 void write_synced(const std::string& path, const std::string& text);
 
-/// Syncs a directory, so that what was made or renamed in it is there after a power cut. Throws Io.
+/// Syncs a directory, so that files created or renamed in it survive a power failure. Throws Io.
 void sync_directory(const std::string& path);
 
 }  // namespace hetu

@@ -16,7 +16,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// An empty file with a name of its own, removed with this object.
+// An empty file with a unique name, which the destructor removes.
 class Probe {
  public:
   explicit Probe(const std::string& folder) {
@@ -47,7 +47,7 @@ class Probe {
   std::string error_;
 };
 
-// The error of worker 0, if it has one, in every worker.
+// Throws the error of worker 0, if it has one, in every worker.
 void share_error(const std::string& error, comm::Transport& transport) {
   const std::vector<std::string> all =
       gather_texts(error, transport,

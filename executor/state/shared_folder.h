@@ -1,5 +1,5 @@
-// A folder that a training will save into, looked at before its first step: one worker locks it,
-// and all workers see it.
+// Checks a folder that a training will save into, before the first step: one worker locks it, and
+// all workers can see it.
 #pragma once
 #include <memory>
 #include <string>
@@ -9,14 +9,15 @@
 
 namespace hetu {
 
-/// Every worker calls it, with the same folder, which need not exist yet. Worker 0 puts an empty
-/// file beside or into it for a moment, where the job has several hosts. Throws Io on all of them,
-/// in the same words, if a worker does not see it. Blocks.
+/// Checks that all workers see the folder, which need not exist yet. Collective: every worker calls
+/// it with the same folder. If the job has several hosts, worker 0 creates an empty file for a
+/// moment, in the folder or in its nearest existing parent. Throws the same Io error on all workers
+/// if a worker does not see the file. Blocks.
 void check_shared_folder(const std::string& folder, comm::Transport& transport);
 
-/// Makes and locks the folder in worker 0, and checks that it can be written and that all workers
-/// see it. Every worker calls it. Returns the lock in worker 0 and null in the others. `job`: as in
-/// FolderLock. Throws Io on all workers, in the same words. Blocks.
+/// Creates and locks the folder in worker 0, and checks that it is writable and that all workers
+/// see it. Collective: every worker calls it. Returns the lock in worker 0 and null in the others.
+/// `job` is as in FolderLock. Throws the same Io error on all workers. Blocks.
 std::unique_ptr<FolderLock> claim_folder(const std::string& folder, const std::string& job,
                                          comm::Transport& transport);
 

@@ -1,4 +1,4 @@
-// A persistent tensor of a worker: what optimizers change and checkpoints keep.
+// A persistent tensor of a worker, which optimizers change and checkpoints keep.
 #pragma once
 #include <memory>
 #include <string>
@@ -8,22 +8,23 @@
 
 namespace hetu {
 
-/// Float32 values that lie elsewhere, on parameter servers, and may be more than a worker's memory
-/// holds: read and written a range of whole rows at a time.
+/// Float32 values that are stored on parameter servers and may exceed a worker's memory. They are
+/// read and written in ranges of whole rows.
 class StateBlocks {
  public:
   virtual ~StateBlocks() = default;
-  /// Elements begin <= i < begin + elements, which hold whole rows.
+  /// Reads the elements begin <= i < begin + elements, which are whole rows. write() writes them.
   virtual void read(std::int64_t begin, std::int64_t elements, float* to) = 0;
   virtual void write(std::int64_t begin, std::int64_t elements, const float* from) = 0;
 };
 
+/// A parameter, optimizer state or buffer of a worker, and the location of its values.
 struct StateTensor {
   std::string name;   ///< parameter name
   std::string state;  ///< "" for the weight, else e.g. "exp_avg"
   Shape shape;
-  DeviceSpan values;  ///< nothing of a tensor in blocks
-  bool owner = true;  ///< false: another stage of this pipeline writes it
+  DeviceSpan values;  ///< empty if the tensor is in blocks
+  bool owner = true;  ///< false if another stage of this pipeline writes it to checkpoints
   std::shared_ptr<StateBlocks> blocks = nullptr;
 };
 

@@ -25,12 +25,12 @@ constexpr const char* kWords = "bert.embeddings.word_embeddings.weight";
 constexpr const char* kDecoder = "cls.predictions.decoder.weight";
 constexpr const char* kBias = "cls.predictions.bias";
 constexpr const char* kDecoderBias = "cls.predictions.decoder.bias";
-// A count of torchvision's batch norms: int64 in files, a float32 buffer here.
+// Counts of torchvision's batch norms are int64 in files and float32 buffers in Hetu.
 constexpr const char* kCount = ".num_batches_tracked";
-constexpr std::int64_t kLargestCount = 1 << 24;  // the whole numbers that float32 holds
+constexpr std::int64_t kLargestCount = 1 << 24;  // up to here float32 represents all whole numbers
 
 struct Weight {
-  std::string in_file;  ///< its name there
+  std::string in_file;  ///< name in the file
   Shape shape;
   std::vector<float> data;
 };
@@ -39,16 +39,16 @@ bool ends_with(const std::string& text, const std::string& end) {
   return text.size() >= end.size() && text.compare(text.size() - end.size(), end.size(), end) == 0;
 }
 
-// Buffers of old files that models compute themselves: the causal masks of GPT-2, which are
-// [1, 1, N, N], and the frequencies of rotary positions. A layer called `attn` has a bias of one
-// axis.
+// Returns true for buffers of old files that models compute themselves: the causal masks of GPT-2,
+// which are [1, 1, N, N], and the frequencies of rotary positions. The rank distinguishes a mask
+// from the bias of a layer called `attn`, which has one axis.
 bool is_computed(const TensorEntry& tensor) {
   return (ends_with(tensor.name, ".attn.bias") && tensor.shape.size() == 4) ||
          ends_with(tensor.name, ".attn.masked_bias") ||
          ends_with(tensor.name, ".rotary_emb.inv_freq");
 }
 
-// The parameter that a tensor of a file is.
+// Returns the name of the parameter that a tensor of a file holds.
 std::string parameter_name(std::string name) {
   if (name == kDecoderBias) return kBias;
   const auto spelled = [&name](const std::string& old, const std::string& now) {
@@ -81,7 +81,8 @@ bool same(const Weight& a, const Weight& b) {
          std::memcmp(a.data.data(), b.data.data(), a.data.size() * sizeof(float)) == 0;
 }
 
-// By parameter, what is needed of a file; `dropped` counts the rest.
+// Reads the weights of a file by parameter name, and adds the number of tensors that are not needed
+// to `dropped`.
 std::map<std::string, Weight> read_weights(const std::string& path, int& dropped) {
   const WeightReader file(path);
   dropped += file.positions();
@@ -110,7 +111,7 @@ std::map<std::string, Weight> read_weights(const std::string& path, int& dropped
   return out;
 }
 
-// Throws Io unless a file has the tensors that the index says, and no others.
+// Throws Io unless the file has exactly the tensors that the index names.
 void check_names(const SafetensorsFile& file, const WeightShard& shard, const std::string& index) {
   std::vector<std::string> found, differ;
   for (const TensorEntry& tensor : file.tensors()) found.push_back(tensor.name);
@@ -183,7 +184,7 @@ std::vector<float> WeightReader::read(const Entry& entry) const {
 int export_weights(const std::string& folder, const std::string& path) {
   const Manifest manifest = read_manifest(folder);
   std::vector<std::vector<float>> data;
-  std::list<std::int64_t> counts;  // that stay where they are
+  std::list<std::int64_t> counts;  // a list, so that addresses stay valid
   std::vector<TensorSource> sources;
   for (const CheckpointTensor& t : manifest.tensors) {
     if (!t.state.empty()) continue;
