@@ -1,3 +1,11 @@
+// The loop follows a row in three parts: the prologue once, the body as often as the run needs it,
+// the drain once. Micro-batch ids of a repetition are those of the first one raised by `shift` per
+// repetition. For example, a body "F1 B0" with shift 1 runs F1 B0, F2 B1, F3 B2.
+//
+// Before each instruction the loop starts sends whose data is ready and posts further receives.
+// Only four things block it: a receive that has not arrived, a buffer that a send still reads,
+// weight synchronisation before an update, and REDUCE_SCALARS. Before the loop blocks, it starts
+// all of its own due sends, because another worker may need them to proceed.
 #include "executor/loop/interpreter.h"
 
 #include <algorithm>
@@ -16,8 +24,8 @@ Interpreter::Impl::Impl(Row bound, Stages& of_worker, const Links& with)
 }
 
 void Interpreter::Impl::begin(int of_step, bool asks_to_stop, TraceRecorder* recorder) {
-  // Anew at each run: another loop (validation) may run on the same stages and transport in
-  // between.
+  // Set again for each run, because another loop (validation) may use the same stages and transport
+  // in between.
   stages.bucket_ready = [this](int stage, int bucket) {
     const Action* at = position.load();
     if (at == nullptr) return;
@@ -44,7 +52,7 @@ void Interpreter::Impl::begin(int of_step, bool asks_to_stop, TraceRecorder* rec
   stages.begin_run(of_step, asks_to_stop);
 }
 
-// The step of a stage's next update, and of its last one.
+// Returns the step of a stage's next update. last_update_step() returns that of its last one.
 int Interpreter::Impl::count_update(int stage) {
   if (static_cast<int>(updates.size()) <= stage) updates.resize(stage + 1, 0);
   return step.load() + updates[stage]++ / row.updates_per_step;
@@ -67,7 +75,7 @@ void Interpreter::Impl::wait_for_syncs(int stage) {
   for (WeightSync* sync : links.syncs) sync->wait(stage);
 }
 
-// What an instruction waits for before it begins is no time of its own; an injected delay is.
+// The time of an instruction excludes its waits before it begins, but includes an injected delay.
 void Interpreter::Impl::run(const Action& action, int raised) {
   Instr instr = action.instr;
   if (instr.micro >= 0) instr.micro += raised;
@@ -93,7 +101,7 @@ void Interpreter::Impl::run(const Action& action, int raised) {
     const bool sleeps = kind == Kind::Push || kind == Kind::Pull;
     if (sleeps) messages.start_due_sends(true);
     sync_of(instr).reach(action, last_update_step(instr.stage), start);
-    return;  // noted when it is complete
+    return;  // recorded when it is complete
   }
   const bool injected = is_compute(kind) && links.injector != nullptr;
   if (injected) links.injector->before();
@@ -134,8 +142,8 @@ Event Interpreter::Impl::carry_out(const Action& action, const Instr& instr, int
   }
 }
 
-// Times of instructions that had not ended when they were noted: one begins where the one before it
-// on the device has ended.
+// Records the times of instructions that had not ended when they were added to the trace. On the
+// device an instruction begins when its predecessor has ended.
 void Interpreter::Impl::note_running() {
   std::int64_t free_ns = 0;
   for (const Running& r : running) {

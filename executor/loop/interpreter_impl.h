@@ -1,5 +1,5 @@
-// What the loop keeps while it runs, for the files that make it up: interpreter.cpp the loop,
-// interpreter_rule.cpp the run policy.
+// The state of the loop while it runs, for its source files: interpreter.cpp (the loop) and
+// interpreter_rule.cpp (the run policy).
 #pragma once
 #include <atomic>
 
@@ -9,7 +9,7 @@
 namespace hetu {
 
 struct Interpreter::Impl {
-  // An instruction whose end is still to come, and where the trace has it.
+  // An instruction that has not ended, and the index of its trace record.
   struct Running {
     std::size_t record;
     Event end;
@@ -42,11 +42,11 @@ struct Interpreter::Impl {
   RowMessages messages;
   TraceRecorder* trace = nullptr;
   std::atomic<const Action*> position{nullptr};
-  std::atomic<int> raised_at{0};  // what is added to the micro-batch id there
-  std::atomic<int> step{0};       // the run's first
-  int done = 0;                   // repetitions of the body
+  std::atomic<int> raised_at{0};  // added to the micro-batch id of the current instruction
+  std::atomic<int> step{0};       // first step of the run
+  int done = 0;                   // completed repetitions of the body
   std::vector<Running> running;   // in row order
-  std::vector<int> updates;       // of each stage in this run
+  std::vector<int> updates;       // updates of each stage in this run
 };
 
 }  // namespace hetu

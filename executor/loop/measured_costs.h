@@ -1,4 +1,5 @@
-// What a run of all workers took, as costs that every worker knows alike. Read by who plans anew.
+// The measured times of a run as costs, the same on every worker. Used where a plan is made again
+// during training.
 #pragma once
 #include <vector>
 
@@ -9,14 +10,15 @@
 
 namespace hetu {
 
-/// The records of every worker, by worker; every worker of the job calls it. Blocks.
+/// Returns the records of every worker, by worker. Collective: every worker of the job calls it.
+/// Blocks.
 std::vector<std::vector<TraceRecorder::Record>> gather_records(
     comm::Transport& transport, const std::vector<TraceRecorder::Record>& mine,
     const comm::Exchange& exchange);
 
-/// Milliseconds: the typical time of each kind and model stage in the records of all workers, and
-/// of links, bytes and whatever they do not tell what `planned` says. `plan`: of the records.
-/// Throws as costs_of_trace.
+/// Returns costs in milliseconds: the typical time of each kind and model stage in the records of
+/// all workers. Links, bytes and other values that records do not contain are taken from `planned`.
+/// `plan` is the plan of the records. Throws as costs_of_trace.
 Costs measured_costs(const std::vector<std::vector<TraceRecorder::Record>>& all,
                      const Schedule& plan, const Costs& planned);
 

@@ -33,7 +33,7 @@ void RowMessages::expect(int count, bool all) {
   all_expected_ = all;
 }
 
-// The first receive of the run in this direction that is not posted, as far as the run is known;
+// Returns the first receive of this direction that is not posted, within the known part of the run;
 // null if there is none.
 const Action* RowMessages::next_receive(Way& way, int& raised) const {
   Cursor& next = way.next;
@@ -55,8 +55,9 @@ const Action* RowMessages::next_receive(Way& way, int& raised) const {
   return nullptr;
 }
 
-// Posts receives of a direction in row order, up to the window, as far as the stages have room for
-// them. Neither direction waits for the other's room.
+// Posts receives of one direction in row order, up to the window, as far as the stages have buffers
+// for them. The directions are independent, so that a lack of buffers in one never delays the
+// other.
 void RowMessages::post_ahead(Way& way) {
   int raised = 0;
   while (way.posted.size() < window_) {
@@ -66,7 +67,7 @@ void RowMessages::post_ahead(Way& way) {
     instr.micro += raised;
     const std::optional<Buffer> buffer = stages_.in_buffer(instr);
     if (!buffer) return;
-    // Both ends name a message by the kind of its SEND.
+    // Both ends identify a message by the kind of its SEND.
     const Kind kind = instr.kind == Kind::RecvForward ? Kind::SendForward : Kind::SendBackward;
     const comm::Tag tag = comm::make_tag(static_cast<int>(kind), action->tag_stage, instr.micro,
                                          action->tag_part, step_);
@@ -90,7 +91,7 @@ void RowMessages::await_receive(const Instr& instr) {
   stages_.received(instr, wait(message, [&] { return describe(instr, step_of(instr)); }));
 }
 
-// The moment when it was done.
+// Returns the time at which the message was complete.
 std::int64_t RowMessages::wait(Message& message, comm::What what) {
   if (!message.request) return direct_->wait(message.end, what);
   transport_.wait(*message.request, what);

@@ -1,5 +1,5 @@
-// The messages of a row that is followed: receives posted ahead of it, sends under way behind it.
-// Part of interpreter.h, on whose thread all of it runs.
+// The messages of a running row: receives posted ahead of the current instruction, and sends in
+// progress behind it. Part of interpreter.h; all calls come from the interpreter's thread.
 #pragma once
 #include <cstddef>
 #include <deque>
@@ -13,51 +13,57 @@
 
 namespace hetu {
 
-/// The step of an instruction in a run whose first step is `first`.
+/// Returns the step of an instruction in a run whose first step is `first`.
 inline int step_of(const Row& row, int first, const Instr& instr) {
   return row.micros_per_step > 0 && instr.micro >= 0 ? first + instr.micro / row.micros_per_step
                                                      : first;
 }
 
+/// Posts, starts and awaits the messages of one worker's row.
 class RowMessages {
  public:
-  /// `direct`: what carries messages, where the stages' buffers lie in a device's memory; null: the
-  /// transport. `window`: receives posted ahead, in each direction. All must outlive it.
+  /// `direct` carries messages if the stages' buffers are in device memory; if null, the transport
+  /// does. `window` is the number of receives posted ahead in each direction. All arguments must
+  /// outlive the object.
   RowMessages(const Row& row, Stages& stages, comm::Transport& transport, DirectLinks* direct,
               int window);
 
-  /// A run begins whose first step is `step`; of it no repetition of the body is known yet.
+  /// Begins a run whose first step is `step`, with no known repetitions of the body.
   void begin(int step);
-  /// The body runs `count` times, or at least so often if not `all`.
+  /// Sets the repetitions of the body: exactly `count`, or at least `count` unless `all`.
   void expect(int count, bool all);
   int expected() const { return expected_; }
   bool all_expected() const { return all_expected_; }
-  /// What is added to micro-batch ids of the drain.
+  /// Returns the number that is added to micro-batch ids of the drain.
   int drain_raised() const { return (expected_ - row_.repeat) * row_.shift; }
 
-  /// Posts receives in row order, as far as window, stages and what is known of the run allow.
+  /// Posts receives in row order, as far as the window, the stages' buffers and the known part of
+  /// the run allow.
   void post_ahead() {
     for (Way& way : ways_) post_ahead(way);
   }
-  /// Whether the next `count` messages of that kind are there.
+  /// Returns true if the next `count` messages of that kind have arrived.
   bool arrived(Kind recv, std::size_t count);
+  /// Blocks until the message of a receive has arrived, and passes it to the stages.
   void await_receive(const Instr& instr);
 
+  /// Queues a send and starts it once its data is ready.
   void send(const Action& action, const Instr& instr);
-  /// Sends whose bytes are there; with `wait` all of them, before this worker waits for another
-  /// one: what stands before them on the device waits for nobody.
+  /// Starts queued sends whose data is ready. With `wait`, waits for the data and starts all of
+  /// them. Call it with `wait` before this worker waits for another one. The wait is safe, because
+  /// the device work before a queued send waits for no other worker.
   void start_due_sends(bool wait);
-  /// Whether what the instruction makes has a place from which nothing is being sent any more; and
-  /// sleeps until it has.
+  /// Returns true if no send still reads the buffers that the instruction will overwrite.
+  /// await_room() blocks until that holds.
   bool has_room(const Instr& compute);
   void await_room(const Instr& compute);
-  /// Sleeps until every send is done.
+  /// Blocks until every send is done.
   void finish();
 
  private:
-  // One that is under way.
+  // A message in progress.
   struct Message {
-    std::unique_ptr<comm::Request> request;  // null: it goes by direct_
+    std::unique_ptr<comm::Request> request;  // null: direct_ carries the message
     Event end = {};
     bool done() const { return request ? request->done() : end.done(); }
   };
@@ -67,23 +73,23 @@ class RowMessages {
     Instr instr;
     int step;
   };
-  // A send that was reached before what it ships was there.
+  // A send whose data was not ready when the loop came to it.
   struct Due {
     const Action* action;
     Instr instr;
     Buffer buffer;
   };
-  // A place in the run: prologue, body or drain; the repetition matters in the body.
+  // A position in the run: prologue, body or drain. The repetition applies to the body only.
   struct Cursor {
     int part = 0;
     int repetition = 0;
     std::size_t index = 0;
   };
-  // What comes in, in one direction.
+  // The incoming messages of one direction.
   struct Way {
-    std::vector<const Action*> receives[3];  // of each part
-    Cursor next;                             // of `receives`: the first not posted
-    std::deque<Message> posted;              // not yet awaited, in row order
+    std::vector<const Action*> receives[3];  // receives of each part
+    Cursor next;                             // the first receive that is not posted
+    std::deque<Message> posted;              // posted and not yet awaited, in row order
   };
 
   int step_of(const Instr& instr) const { return hetu::step_of(row_, step_, instr); }
@@ -101,11 +107,11 @@ class RowMessages {
   comm::Transport& transport_;
   DirectLinks* const direct_;
   const std::size_t window_;
-  int step_ = 0;      // the run's first
-  int expected_ = 0;  // repetitions of the body known so far
+  int step_ = 0;      // first step of the run
+  int expected_ = 0;  // known repetitions of the body
   bool all_expected_ = false;
   Way ways_[2];                 // forward, backward
-  std::vector<Sending> sends_;  // in order of their start
+  std::vector<Sending> sends_;  // in the order in which they were started
   std::deque<Due> due_;         // in row order
   std::vector<const void*> addresses_;
 };

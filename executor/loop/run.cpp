@@ -1,3 +1,13 @@
+// The length of an asynchronous run may become known only while it runs: a worker may ask to stop,
+// or averaging pipelines may stop at different updates. Therefore no worker runs a step that the
+// chief has not granted. The chief grants steps in advance, before any worker needs them:
+//
+//   steps     0 1 2 3 4 5 6 7 8 9 ...
+//   granted   - - - - - -|              at the start
+//   chief at 4: grants up to 9          `margin_` repetitions before the end
+//   worker at 5: has received the grant and continues without waiting
+//
+// A grant can be final. All workers then drain after the same step.
 #include "executor/loop/run.h"
 
 #include <algorithm>
@@ -27,7 +37,8 @@ Run::Bound Run::bind(const Schedule& plan) {
   return bound;
 }
 
-// Sends of another loop end before this one's kernels write what they read.
+// Waits for the sends of another plan's loop, before kernels of this one overwrite the buffers that
+// they read.
 void Run::start(const Schedule& plan, int first_step, TraceRecorder* trace) {
   Bound* next = &of_run_;
   if (by_step_) {
@@ -45,7 +56,7 @@ void Run::start(const Schedule& plan, int first_step, TraceRecorder* trace) {
   begun_ = drained_ = false;
 }
 
-// A step that has failed in between is over.
+// A step that failed in between is discarded.
 void Run::begin_step(const Schedule& plan, int step, TraceRecorder* trace) {
   HETU_ASSERT(plan.steps == 1);
   by_step_ = true;
@@ -89,12 +100,12 @@ void Run::begin_averaged(const Schedule& plan, int first_step, TraceRecorder* tr
   }
   require(run_grain(plan) == 1,
           "pipelines that stop one by one need a plan whose body is one step");
-  // As many steps as need no answer; see grant_averaged.
+  // These steps need no answer; see grant_averaged.
   channel_.begin(first_step, {std::numeric_limits<int>::max(), now_->ahead, 1});
 }
 
-// The stop of a pipeline is known with the answer after update u, early enough for step
-// u + steps_before_answer(): the first stage injects no later one before it
+// A pipeline learns its last update with the answer to update u, in time for step u +
+// steps_before_answer(). The first stage does not begin a later step before that answer
 // (groups::Policy::begin_run).
 void Run::grant_averaged() {
   const std::int64_t stop = averager_->stop_after();
@@ -111,7 +122,7 @@ int Run::repetitions() const {
   return now_->repeat + (channel_.granted() - now_->steps) / now_->steps_per_repeat;
 }
 
-// Learns, or decides in worker 0, how far the run goes.
+// Receives grants, or decides in worker 0 how far the run goes.
 void Run::look_ahead() {
   if (channel_.is_final()) return;
   const int before = channel_.granted();
@@ -174,7 +185,7 @@ void Run::take_reports() {
 }
 
 std::optional<StepReport> Run::next_report() {
-  // The last one is not given before it is known as the last.
+  // The last granted report is held back until it is known whether it is the last of the run.
   if (!channel_.is_final() && reported_ + 1 >= channel_.granted()) return std::nullopt;
   if (gives_own()) {
     if (own_.empty()) return std::nullopt;

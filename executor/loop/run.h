@@ -1,6 +1,6 @@
-// A run of a plan: from one drained pipeline to the next. Of a synchronous plan it is one step; of
-// an asynchronous one many, filled once, drained once, in between at the pace of the pipeline. One
-// per worker, driven by Trainer and by `hetu rehearse`; knows no method.
+// A run of a plan, from one drained pipeline to the next. For a synchronous plan a run is one step.
+// For an asynchronous plan it has many steps: the pipeline is filled once and drained once. Each
+// worker has one Run, driven by Trainer and by `hetu rehearse`; it knows no method.
 #pragma once
 #include <deque>
 #include <map>
@@ -14,49 +14,55 @@
 
 namespace hetu {
 
+/// Runs a worker's row step by step or over many steps, and collects the reports.
 class Run {
  public:
-  /// `fetches`: of a report. `group`: workers whose runs have one length and one report per step;
-  /// all, or, with an averager, those of this pipeline. Stages, links and averager must outlive it.
+  /// `fetches` is the number of fetches in a report. `group` has the workers whose runs have the
+  /// same length and one report per step: all workers or, with an averager, those of this pipeline.
+  /// Stages, links and averager must outlive the object.
   Run(Stages& stages, const Interpreter::Links& links, std::size_t fetches, comm::Group group,
       Averager* averager = nullptr);
 
-  /// Begins a run of one step by a lowered plan that reduces its scalars: one of few, each of which
-  /// is bound once and must outlive this.
+  /// Begins a run of one step by a lowered plan that reduces its scalars. The plan must be one of a
+  /// small number of plans, because each is bound once and kept. Plans must outlive this object.
   void begin_step(const Schedule& plan, int step, TraceRecorder* trace);
-  /// Plans given to begin_step() are no more: other ones follow. Sleeps until every send is done.
+  /// Forgets the plans given to begin_step(), before other ones follow. Blocks until every send is
+  /// done.
   void forget_steps();
   /// Begins a run of `steps` steps, the first of which is `first_step` of the training, by a
-  /// lowered plan of at most so many. If each of its rows has a body, the bodies repeat until
-  /// `steps` are done or all workers have heard that worker 0 was asked to stop; steps -
-  /// plan.steps must then be a multiple of run_grain(plan) (pipeline/ir/run_length.h).
+  /// lowered plan of at most `steps` steps. If every row has a body, the bodies repeat until
+  /// `steps` steps are done, or until worker 0 was asked to stop and all workers have been
+  /// notified. In that case steps - plan.steps must be a multiple of run_grain(plan)
+  /// (pipeline/ir/run_length.h).
   void begin(const Schedule& plan, int first_step, int steps, TraceRecorder* trace);
-  /// The same where pipelines average weights: this one's run ends where its averager says, which
-  /// may be more or fewer steps than `plan` has, but no fewer than steps_before_answer(plan).
+  /// As begin(), where pipelines average weights. The run ends where the averager decides. It may
+  /// have more or fewer steps than `plan`, but at least steps_before_answer(plan).
   void begin_averaged(const Schedule& plan, int first_step, TraceRecorder* trace);
 
-  /// Goes on by one repetition of the body, or by the drain; false if all is done. After a step
-  /// sends may still be under way: see finish().
+  /// Runs the prologue, one repetition of the body, or the drain. Returns false if the run is done.
+  /// After a step of begin_step(), sends may still be in progress: see finish().
   bool advance();
-  /// Sleeps until every send is done.
+  /// Blocks until every send is done.
   void finish();
-  /// After an error in a run of a job of one worker, which sends nothing: forgets that run.
+  /// Discards a run after an error, in a job of one worker, which sends nothing.
   void abandon();
-  /// Ends this run early: soon, at the same step on all workers. The next step reports that a
-  /// worker has asked, and of a longer run all that are left; the run after it begins anew.
+  /// Ends this run early, at the same step on all workers. The next step reports that a worker has
+  /// asked; in a run of several steps, all remaining ones do. The request does not affect the run
+  /// after it.
   void ask_to_stop() { asks_to_stop_ = true; }
 
-  /// The chief, or every worker after a step that reduces its scalars: the report of the next step
-  /// that all workers of the group have done; after the end of the run all are waited for. Others:
-  /// what they know themselves.
+  /// Returns the report of the next step. On the chief, and on every worker after a step that
+  /// reduces its scalars, it covers all workers of the group that have done the step. After the end
+  /// of the run it waits for all reports. Other workers get their own values only. Returns nullopt
+  /// if there is no report yet.
   std::optional<StepReport> next_report();
 
-  /// The first worker of the group, which has the results of all.
+  /// Returns true for the first worker of the group, which has the results of all.
   bool is_chief() const { return channel_.is_chief(); }
-  /// Steps of the run: known at its end.
+  /// Returns the number of steps of the run, which is final at its end.
   int steps() const { return channel_.granted(); }
   bool is_stopped() const { return channel_.is_final() && channel_.granted() < wanted_; }
-  /// True of the step after which the run ends.
+  /// Returns true for the step after which the run ends.
   bool is_last(int step) const {
     return channel_.is_final() && step - first_step_ + 1 == channel_.granted();
   }
@@ -74,29 +80,31 @@ class Run {
   void look_ahead();
   void grant_averaged();
   int repetitions() const;
-  // A worker's own reports are given as they are: where the step has reduced its scalars, so that
-  // they are everyone's, and on whom does not hear the others.
+  // Returns true if a worker's own reports are returned unchanged. That is the case if the step has
+  // reduced its scalars, so that every worker has the sums, and on workers that don't receive the
+  // others' reports.
   bool gives_own() const { return by_step_ || !channel_.is_chief(); }
 
   Stages& stages_;
   Interpreter::Links links_;
   RunChannel channel_;
   Averager* averager_ = nullptr;
-  std::map<const Schedule*, Bound> of_steps_;  // plans of one step
+  std::map<const Schedule*, Bound> of_steps_;  // plans of begin_step()
   Bound of_run_;
   Bound* now_ = nullptr;
   bool by_step_ = false;
-  std::deque<StepReport> own_;  // of this worker, where it needs no others'
+  std::deque<StepReport> own_;  // reports of this worker, where they are returned unchanged
   TraceRecorder* trace_ = nullptr;
   int wanted_ = 0;
   int first_step_ = 0;
-  int started_ = 0;  // repetitions
-  int margin_ = 0;   // repetitions before the end of what is granted at which more is
+  int started_ = 0;  // repetitions of the body
+  // Remaining granted repetitions at which the chief grants more.
+  int margin_ = 0;
   int reported_ = 0;
   bool begun_ = false;
   bool drained_ = true;
   bool asks_to_stop_ = false;
-  bool asked_in_step_ = false;  // the step under way has taken asks_to_stop_
+  bool asked_in_step_ = false;  // the current step has taken asks_to_stop_
 };
 
 }  // namespace hetu

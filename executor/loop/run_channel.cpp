@@ -71,7 +71,7 @@ void RunChannel::report(int step, std::vector<double> values) {
     incoming_[0].reports.push_back(std::move(values));
 }
 
-// Whether the worker's next report is in.
+// Returns true if the worker's next report has been received.
 bool RunChannel::take_report(std::size_t member, bool wait) {
   Incoming& in = incoming_[member];
   const int worker = group_[member];

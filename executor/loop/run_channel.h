@@ -1,5 +1,6 @@
-// What workers say beside a run that is not flushed at each step: results go to the chief, which
-// tells the others how long to go on. Nobody's compute waits for either.
+// The messages between workers about a run that has no flush at each step. Workers send their
+// results to the chief, which decides how long to continue. No worker's compute waits for these
+// messages.
 #pragma once
 #include <cstdint>
 #include <deque>
@@ -12,40 +13,48 @@
 
 namespace hetu {
 
+/// One worker's end of the channel.
 class RunChannel {
  public:
-  /// Reports have `values` numbers each. Every worker of `group` makes its own; its first is the
-  /// chief, which hears the reports and decides how long to go on.
+  /// Reports have `values` numbers each. Collective: every worker of `group` constructs its own
+  /// object. The first worker is the chief, which receives the reports and decides how long to
+  /// continue.
   RunChannel(comm::Transport& transport, comm::Group group, std::size_t values);
 
   bool is_chief() const { return transport_.worker() == group_.front(); }
 
-  /// How far a run may go: `steps` at most; the first `least` are granted at once, then `lead` more
-  /// (a multiple of the granularity of the plan's body) each time.
+  /// Bounds on the length of a run. It has at most `steps` steps. The first `least` steps are
+  /// granted at once. Each further grant adds `lead` steps, a multiple of the granularity of the
+  /// plan's body.
   struct Limits {
     int steps = 0;
     int least = 0;
     int lead = 1;
   };
-  /// A run whose first step is `first_step` of the training; the same on every worker.
+  /// Begins a run whose first step is `first_step` of the training. Arguments must be the same on
+  /// every worker.
   void begin(int first_step, const Limits& limits);
 
-  /// Steps that are sure to run, and whether none will come after them.
+  /// Returns the number of steps that are certain to run. is_final() returns true if no more will
+  /// be granted.
   int granted() const { return granted_; }
   bool is_final() const { return final_; }
-  /// Chief: grants more, or ends the run with what is granted.
+  /// Chief only: grants more steps, or ends the run with the steps granted so far.
   void grant(bool end);
-  /// Chief: grants up to `steps`, and ends the run there if `end`.
+  /// Chief only: grants steps up to `steps`, and ends the run there if `end`.
   void grant_to(int steps, bool end);
-  /// Other workers: takes in what the chief has granted since; `wait`: until it has granted more.
+  /// Other workers: receives the grants that the chief has sent; with `wait`, blocks until it has
+  /// granted more.
   void hear(bool wait);
 
-  /// This worker has done its part of `step` (of the run, from 0; each once, ascending).
+  /// Reports that this worker has done its part of `step`, counted from 0 in the run. Call it once
+  /// per step, in ascending order.
   void report(int step, std::vector<double> values);
-  /// Chief: the sums over all workers, added in their order, of the next step that all have
-  /// reported; nothing if there is none yet, or with `wait` only if the run is over.
+  /// Chief only: returns the sums over all workers, added in their order, for the next step that
+  /// all workers have reported. Returns nullopt if there is none yet. With `wait`, blocks for
+  /// reports, and returns nullopt only after the last granted step.
   std::optional<std::vector<double>> next_sums(bool wait);
-  /// Sleeps until what this worker has sent is gone.
+  /// Blocks until everything that this worker has sent is delivered.
   void finish();
 
  private:
@@ -53,10 +62,10 @@ class RunChannel {
     std::unique_ptr<comm::Request> request;
     std::vector<double> values;
   };
-  struct Incoming {  // chief, per worker of the group
+  struct Incoming {  // chief only, per worker of the group
     std::unique_ptr<comm::Request> request;
     std::vector<double> values;
-    int posted = 0;  // the step of the last receive + 1
+    int posted = 0;  // steps for which a receive was posted
     std::deque<std::vector<double>> reports;
   };
 
@@ -74,7 +83,7 @@ class RunChannel {
   int summed_ = 0;
   std::deque<Outgoing> outgoing_;
   std::vector<Incoming> incoming_;
-  std::vector<double> grant_;  // steps, and 1 if none come after them
+  std::vector<double> grant_;  // granted steps, and 1 if the grant is final
   std::unique_ptr<comm::Request> grant_request_;
 };
 

@@ -1,5 +1,5 @@
-// Stragglers on purpose: a worker of a real run that pauses or takes longer, drawn as the simulator
-// draws them. `--hetero` and `--slow` of training.
+// Artificial stragglers: a worker of a real run that pauses or takes longer, by the same random
+// rule as in the simulator. Implements `--hetero` and `--slow` of training.
 #pragma once
 #include <cstdint>
 
@@ -7,16 +7,18 @@
 
 namespace hetu {
 
-/// Times in Stragglers are seconds here, and counted from the making of the injector.
+/// Delays the compute of one worker. Times in Stragglers are in seconds, counted from the
+/// construction of the injector.
 class StragglerInjector {
  public:
-  /// Of one worker; `width` workers form a pipeline. Only hetero, slow and seed of the options
-  /// count.
+  /// For worker `worker`, where `width` workers form a pipeline. Only hetero, slow and seed of the
+  /// options are used.
   StragglerInjector(Stragglers options, int worker, int width);
 
-  /// Before a compute instruction: pauses, or does not.
+  /// Call before a compute instruction: sleeps if the instruction is one that pauses.
   void before();
-  /// After one that started at `start_ns` of comm::now_ns(): sleeps as long as it is slower.
+  /// Call after a compute instruction that started at `start_ns` of comm::now_ns(): sleeps for the
+  /// time by which a slowed worker takes longer.
   void after(std::int64_t start_ns);
 
  private:

@@ -36,7 +36,7 @@ ModuleAverage::ModuleAverage(const Averaging& how, comm::Transport& links, int p
   averager_ = std::make_unique<Averager>(*members_, *client_, options);
 }
 
-// The averager's thread may wait for the weights.
+// Unlocks the weights, because the averager's thread may be waiting for them.
 ModuleAverage::~ModuleAverage() {
   if (change_.owns_lock()) change_.unlock();
 }

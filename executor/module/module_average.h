@@ -1,6 +1,7 @@
-// Pipelines of a module that each make their own updates, and average weights in groups after them:
-// one worker's part. Whose the weights are at which moment is said here; who meets whom is the
-// coordinator's, and the mean is averager.h's. hetu.torch makes one per process.
+// One worker's part in averaging the weights of a module's pipelines, each of which makes its own
+// updates. This file defines when the weights belong to the owner and when to the averager. The
+// coordinator forms the groups, and averager.h computes the mean. hetu.torch makes one object per
+// process.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -16,43 +17,46 @@
 
 namespace hetu {
 
-/// Called in turns: begin_run(), then for each step computed() once its gradients stand, and
-/// updated() once the owner has made new weights of them; at the end end_run(). computed() and
-/// updated() on one thread.
+/// Call the functions in this order: begin_run(); for each step computed() when its gradients are
+/// ready and updated() when the owner has changed the weights; at the end end_run(). Call
+/// computed() and updated() on the same thread.
 class ModuleAverage {
  public:
-  /// The workers of `links` are `pipelines` times as many stages; both must outlive it. Blocks
-  /// until the coordinator has answered. Throws InvalidArgument for constants out of range and a
-  /// number of pipelines that cannot average; Unsupported where pipelines may die one by one.
+  /// The number of workers in `links` is `pipelines` times the number of stages. `links` and the
+  /// functions of `how` must outlive the object. Blocks until the coordinator has answered. Throws
+  /// InvalidArgument for constants out of range and for a number of pipelines that cannot average.
+  /// Throws Unsupported if pipelines may be lost one by one.
   ModuleAverage(const Averaging& how, comm::Transport& links, int pipelines);
-  /// An average under way is given up.
+  /// Cancels an average in progress.
   ~ModuleAverage();
   ModuleAverage(const ModuleAverage&) = delete;
   ModuleAverage& operator=(const ModuleAverage&) = delete;
 
-  /// A run from `step` on, of about `updates` per pipeline; together the pipelines make at least as
-  /// many as that comes to, and fewer than one more each. All have the same weights now, which lie
-  /// in `weights` until the end of the run. Every worker calls it.
+  /// Begins a run from `step` on, of about `updates` updates per pipeline. Together the pipelines
+  /// make at least `updates` times their number, and fewer than one more each. All pipelines must
+  /// have the same weights, which stay in `weights` until the end of the run. Every worker calls
+  /// it.
   void begin_run(std::int64_t step, std::int64_t updates, const DeviceSpan& weights);
-  /// Gradients stand: the average of the update before is brought in, which is slept for if need
-  /// be, and the weights are the owner's to change.
+  /// Call when gradients are ready. Waits for the average of the previous update and applies it.
+  /// Afterwards the owner may change the weights.
   void computed();
-  /// They are changed, and stay as they are until the next computed(): an average is asked for;
-  /// and awaited here unless it goes on beside what follows.
+  /// Call when the weights have been changed. They must stay unchanged until the next computed().
+  /// Requests an average, and waits for it unless averages overlap with compute.
   void updated();
-  /// The last update of this pipeline in the run, groups::kRunsOn while it is not known: in time
-  /// for the next step after each updated().
+  /// Returns the last update of this pipeline in the run, or groups::kRunsOn while it is not known.
+  /// After each updated() the value is current in time for the next step.
   std::int64_t stop_after() const { return averager_->stop_after(); }
-  /// Ends the run within a few updates, for all pipelines.
+  /// Ends the run of all pipelines within a few updates.
   void stop_soon() { averager_->stop_soon(); }
-  /// After the last updated(): sleeps until all pipelines are there, and makes weights and `states`
-  /// their means, the same bits on each. Every worker calls it, with as many states.
+  /// Call after the last updated(). Waits for all pipelines, and replaces weights and `states` by
+  /// their means, with the same bits on each. Every worker calls it, with the same number of
+  /// states.
   void end_run(std::vector<DeviceSpan> states);
 
-  /// The means of numbers over the pipelines; every worker of the stage calls it between runs, with
-  /// as many.
+  /// Returns the means of numbers over the pipelines. Every worker of the stage calls it between
+  /// runs, with the same number of values.
   std::vector<double> mean(std::vector<double> values);
-  /// Groups since the last call.
+  /// Returns the counts of groups since the last call.
   GroupCounts take_counts() { return averager_->take_counts(); }
 
  private:
@@ -61,8 +65,8 @@ class ModuleAverage {
   std::unique_ptr<Membership> members_;
   std::unique_ptr<Averager> averager_;
   DeviceSpan weights_;
-  bool open_ = false;                    // an average is under way
-  std::unique_lock<std::mutex> change_;  // held while the weights are the owner's
+  bool open_ = false;                    // an average is in progress
+  std::unique_lock<std::mutex> change_;  // held while the owner may change the weights
   int means_ = 0;
 };
 

@@ -35,12 +35,13 @@ Schedule checked(const Schedule& plan) {
   return without_lowering(plan);
 }
 
-// As training has it (train_plan.cpp): what the plan needs, and one more that is being made.
+// Returns the number of send slots as in training (make_plan.cpp): enough for the plan to proceed
+// without waiting, and one more for the message that is being computed.
 int send_slots(const Schedule& lowered) {
   return std::max(least_send_slots(lowered), ample_send_slots(lowered, Costs{})) + 1;
 }
 
-// All workers, or the own pipeline's, which are `width`.
+// Returns all workers, or the `width` workers of this pipeline.
 comm::Group crew_of(const comm::Transport& transport, int width, bool apart) {
   if (!apart) return comm::everyone(transport);
   comm::Group crew(static_cast<std::size_t>(width));
@@ -48,7 +49,8 @@ comm::Group crew_of(const comm::Transport& transport, int width, bool apart) {
   return crew;
 }
 
-// The row of a pipeline's worker, where its first one has the number `first`.
+// Returns the row with all workers renumbered, for a pipeline whose first worker has the number
+// `first`.
 Row moved(Row row, int first) {
   for (auto* part : {&row.prologue, &row.body, &row.drain}) {
     for (Action& action : *part) {
@@ -79,7 +81,8 @@ ModuleJob::ModuleJob(const Schedule& plan, const Lowering& how, comm::Transport&
   origin_ns_ = comm::now_ns();
 }
 
-// What was given for messages may be let go of by its owner alone, while the loop stands.
+// The loops are destroyed first, because the owner may release the memory of messages only while no
+// loop uses it.
 ModuleJob::~ModuleJob() {
   training_.reset();
   validation_.reset();
@@ -92,7 +95,7 @@ std::vector<int> ModuleJob::recomputed(int placement) const {
   return micros;
 }
 
-// The loop has looked up which parts each reduction sums, so the next step makes a new one.
+// A loop looks up the parts of each reduction once, so the next step makes a new loop.
 void ModuleJob::set_gradients(int placement, int model_stage,
                               std::vector<ModuleGradient> gradients) {
   training_.reset();

@@ -1,5 +1,5 @@
-// One worker of a job whose stages somebody else computes: a proved plan, the loop that follows it,
-// sums over copies, a trace. hetu.torch makes one per process.
+// One worker of a job whose stages are computed by an owner outside Hetu: a verified plan, the loop
+// that follows it, sums over copies, and a trace. hetu.torch makes one object per process.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -16,13 +16,17 @@
 
 namespace hetu {
 
+/// Runs the plan of one worker with callbacks for compute.
 class ModuleJob {
  public:
-  /// `plan`: compute only, of one step, of each of `how.pipelines` pipelines; `how` has the edges
-  /// and ties of the model. Lowers and proves it. Throws Plan, naming what is wrong; Unsupported
-  /// for plans that update by version or halve micro-batches; InvalidArgument where the job has
-  /// another number of workers. The transport must outlive it. `apart`: the workers make as many
-  /// pipelines as they come to, each a job of its own as `how` has it, with no sum over others.
+  /// `plan` has the compute of one step for each of `how.pipelines` pipelines. `how` has the edges
+  /// and ties of the model. The constructor lowers and verifies the plan. With `apart`, the workers
+  /// form as many pipelines as their number allows; each is a job of its own as described by `how`,
+  /// with no sums over pipelines. The transport must outlive the object.
+  ///
+  /// Throws Plan, naming the fault; Unsupported for plans that update by version, halve
+  /// micro-batches or replicate single stages; InvalidArgument if the job has another number of
+  /// workers.
   ModuleJob(const Schedule& plan, const Lowering& how, comm::Transport& transport,
             ModuleStages::Compute compute, bool apart = false);
   ~ModuleJob();
@@ -33,27 +37,30 @@ class ModuleJob {
   const Schedule& plan() const { return lowered_; }
   comm::Transport& transport() { return transport_; }
   int pipeline() const { return transport_.worker() / width(); }
-  /// This worker's place in its pipeline.
+  /// Returns this worker's number within its pipeline.
   int row() const { return transport_.worker() % width(); }
-  /// Micro-batches that a placement computes again before their gradients.
+  /// Returns the micro-batches that a placement recomputes before their gradients.
   std::vector<int> recomputed(int placement) const;
-  /// Whom steps and sums are with, ascending: all workers, or those of this pipeline.
+  /// Returns the workers that share steps and sums with this one, ascending: all workers, or those
+  /// of this pipeline.
   const comm::Group& crew() const { return crew_; }
-  /// Most activations that this worker keeps at once, in micro-batches of all its stages.
+  /// Returns the most activations that this worker keeps at once, in micro-batches of all its
+  /// stages.
   int peak_activations() const { return peak_activations_; }
 
-  /// Sets the gradient memory of a placement, which must exist until set again: between steps,
-  /// on all workers that hold a copy of the stage, as many parts of the same length on each.
+  /// Sets the gradient memory of a placement, which must exist until it is set again. Call it
+  /// between steps, on all workers that hold a copy of the stage, with the same number of parts of
+  /// the same lengths.
   void set_gradients(int placement, int model_stage, std::vector<ModuleGradient> gradients);
 
-  /// One step, or its forwards alone; `scalars` are this worker's numbers, which the calls may
-  /// change; returns everyone's sums.
+  /// Runs one step, or only its forwards unless `training`. `scalars` are this worker's numbers,
+  /// which the callbacks may change. Returns their sums over the workers of crew().
   std::vector<double> run(int step, std::vector<double> scalars, bool training);
 
-  /// Starts or stops noting the instructions of training steps; forgets what was noted.
+  /// Starts or stops recording the instructions of training steps; discards earlier records.
   void record(bool on);
-  /// What all workers noted, beside what the plan predicts of their typical times. Every worker
-  /// calls it, worker 0 writes. Throws Io.
+  /// Writes the records of all workers, together with what the plan predicts from their typical
+  /// times. Every worker calls it; worker 0 writes. Throws Io.
   void write_trace(const std::string& path);
 
  private:
@@ -73,13 +80,13 @@ class ModuleJob {
   std::int64_t origin_ns_ = 0;
 };
 
-/// Returns the texts of a group's workers, in their order. Each of them calls it, with the same
-/// number. `what` names the wait in errors.
+/// Returns the texts of a group's workers, in their order. Every worker of the group calls it with
+/// the same `number`. `what` names the wait in errors.
 std::vector<std::string> exchange_texts(comm::Transport& transport, const comm::Group& group,
                                         const std::string& mine, int number, comm::What what);
 
-/// Writes one trace of what the workers of one plan noted, as JSON each, beside what the plan
-/// predicts of their typical times. Throws Io.
+/// Writes one trace from the records of the workers of one plan, each as JSON, together with what
+/// the plan predicts from their typical times. Throws Io.
 void write_run(const std::string& path, const std::vector<std::string>& workers,
                const Schedule& plan);
 

@@ -57,7 +57,7 @@ Event ModuleStages::run(const Instr& instr, int step) {
     const auto what = [&] { return fmt::format("losses of step {}", step); };
     comm::sum_f64(transport_, crew_, scalars_.data(), scalars_.size(),
                   {comm::make_tag(kScalarTag, 0, 0, 0, step), what});
-  } else if (instr.kind != Kind::Update) {  // weights change when their owner changes them
+  } else if (instr.kind != Kind::Update) {  // the owner changes the weights
     fail(Code::Unsupported, "{}: stages of a module do not compute that", to_string(instr));
   }
   return Event(comm::now_ns());
@@ -70,7 +70,7 @@ DeviceSpan ModuleStages::newest_weights(int /*stage*/) {
 void ModuleStages::give(const Key& send, Message message) {
   const auto [kind, stage, part, micro] = send;
   std::deque<Sent>& edge = sent_[{kind, stage, part}];
-  if (edge.size() == slots_) edge.pop_front();  // the loop has waited for it: see overwrites
+  if (edge.size() == slots_) edge.pop_front();  // the loop has waited for its send: see overwrites
   edge.push_back({micro, std::move(message)});
 }
 
@@ -87,7 +87,8 @@ void ModuleStages::overwrites(const Instr& compute, std::vector<const void*>& ad
 Buffer ModuleStages::out_buffer(const Instr& send) {
   for (const Sent& sent : sent_[{send.kind, send.stage, send.part}])
     if (sent.micro == send.micro)
-      return {const_cast<void*>(sent.message.data), sent.message.bytes};  // NOLINT: it is read
+      // NOLINT: a send only reads it
+      return {const_cast<void*>(sent.message.data), sent.message.bytes};
   fail(Code::Internal, "{}: nothing was given for it", to_string(send));
 }
 
@@ -97,7 +98,7 @@ std::optional<Buffer> ModuleStages::in_buffer(const Instr& recv) {
     fail(Code::Internal, "{}: nobody has said how long it is", to_string(recv));
   Message& room = incoming_[key_of(recv)];
   room = room_of(known->second);
-  return Buffer{const_cast<void*>(room.data), room.bytes};  // NOLINT: it is ours
+  return Buffer{const_cast<void*>(room.data), room.bytes};  // NOLINT: this object owns the memory
 }
 
 ModuleStages::Message ModuleStages::take(const Key& recv) {
@@ -119,11 +120,13 @@ void ModuleStages::set_gradients(int placement, int model_stage,
   find_shared();
 }
 
-// A part is shared where another placement here has it too: each tied pair has a number of its own,
-// part 0 is that of the model stage. The lead is as in executor/stage/shared_gradients.cpp.
+// Finds the parts that several placements of this worker hold. Each tied pair has a number of its
+// own, and part 0 is identified by the model stage. The lead is chosen as in
+// executor/stage/shared_gradients.cpp.
 void ModuleStages::find_shared() {
   shared_.clear();
-  std::map<std::tuple<int, int, int>, std::vector<Holder>> holders;  // pair or stage, nth of it
+  // keys: pair or stage, and index within it
+  std::map<std::tuple<int, int, int>, std::vector<Holder>> holders;
   for (const auto& [placement, held] : gradients_) {
     std::map<int, int> count;  // of each part
     for (const ModuleGradient& g : held.second)
@@ -159,7 +162,7 @@ void ModuleStages::join(Shared& shared) {
   copy(shared.holders[shared.lead].gradient, first);
 }
 
-// Every holder has the sum.
+// Copies the sum to every holder.
 void ModuleStages::spread() {
   for (const Shared& shared : shared_)
     for (const Holder& holder : shared.holders)

@@ -1,5 +1,6 @@
-// Stages whose functions are their owner's: the loop's instructions become calls, messages are
-// bytes that the owner gives and takes, gradients lie in the owner's memory. Made by ModuleJob.
+// Stages whose functions belong to an owner outside Hetu. Instructions of the loop become
+// callbacks, messages are bytes that the owner gives and takes, and gradients are in the owner's
+// memory. Used by ModuleJob.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -18,8 +19,9 @@
 
 namespace hetu {
 
-/// A part of a stage's gradient, in the owner's memory: summed as one over the copies of the stage,
-/// or, part 1 + t, over the two stages of tied pair t. As many and alike on every copy.
+/// A part of a stage's gradient in the owner's memory. Part 0 is summed over the copies of the
+/// stage, and part 1 + t over the two stages of tied pair t. Every copy has the same parts, with
+/// the same types and lengths.
 struct ModuleGradient {
   int part = 0;
   DType dtype = DType::Float32;
@@ -28,38 +30,40 @@ struct ModuleGradient {
   std::vector<OwnedElements> owners = {};  ///< as in Bucket
 };
 
+/// The stages of one worker, as the loop calls them.
 class ModuleStages final : public Stages {
  public:
-  /// F, B, I, W or R of a placement of this worker. What it sends must be given before it returns.
+  /// Runs F, B, I, W or R of a placement of this worker. Messages that it sends must be given (see
+  /// give) before it returns.
   using Compute = std::function<void(const Instr& instr)>;
-  /// Memory that a message lies in; what keeps it there.
+  /// The memory of a message, and the object that keeps it allocated.
   struct Message {
     const void* data = nullptr;
     std::size_t bytes = 0;
     std::shared_ptr<void> owner;
   };
-  /// A SEND or RECV, named by kind, placement, part and micro-batch.
+  /// A SEND or RECV, identified by kind, placement, part and micro-batch.
   using Key = std::tuple<Kind, int, int, int>;
 
-  /// `slots`: messages of one edge that may be on their way. `crew`: whom scalars are summed with.
-  /// The transport must outlive it.
+  /// `slots` is the number of messages of one edge that may be in transit. `crew` has the workers
+  /// over which scalars are summed. The transport must outlive the object.
   ModuleStages(Compute compute, int slots, comm::Transport& transport, comm::Group crew);
 
-  /// How long the message of a RECV is, from here on.
+  /// Sets the length of a RECV's message, from this call on.
   void expect(const Key& recv, std::size_t bytes) { expected_[recv] = bytes; }
-  /// What a SEND that follows the instruction which runs will ship.
+  /// Sets the message of a SEND that follows the running instruction.
   void give(const Key& send, Message message);
-  /// What a RECV has brought, once.
+  /// Returns the message that a RECV has brought. Call it once per message.
   Message take(const Key& recv);
-  /// Messages that were sent are let go of, and what a run that failed has left.
+  /// Releases messages that were sent, and messages that a failed run has left.
   void clear();
 
-  /// The gradient of a placement, of `model_stage`. Throws Unsupported where a tied stage stands on
-  /// this worker more than once.
+  /// Sets the gradient of a placement of `model_stage`. Throws Unsupported if this worker holds
+  /// several copies of a stage with a tied parameter.
   void set_gradients(int placement, int model_stage, std::vector<ModuleGradient> gradients);
 
-  /// Numbers of a step, of which each is one worker's and 0 on all others; after REDUCE_SCALARS
-  /// everyone's.
+  /// Returns the numbers of a step. Each is set by one worker and 0 on all others; REDUCE_SCALARS
+  /// replaces them by the sums.
   std::vector<double>& scalars() { return scalars_; }
 
   Event run(const Instr& instr, int step) override;
@@ -77,7 +81,8 @@ class ModuleStages final : public Stages {
     int micro = 0;
     Message message;
   };
-  // One that several placements of this worker hold: replicas of a stage, or a tied pair.
+  // A gradient part that several placements of this worker hold: replicas of a stage, or a tied
+  // pair.
   struct Holder {
     int model_stage = 0;
     int placement = 0;
@@ -85,7 +90,7 @@ class ModuleStages final : public Stages {
   };
   struct Shared {
     std::vector<Holder> holders;  // in the order in which they are added
-    std::size_t lead = 0;         // the one that is summed with other workers (reduction.h)
+    std::size_t lead = 0;  // index of the holder that is summed with other workers (reduction.h)
     bool joined = false;
   };
 
