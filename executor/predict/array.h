@@ -1,4 +1,4 @@
-// Arrays in host memory, dense and row-major: what a Predictor takes and gives.
+// Dense row-major arrays in host memory: the inputs and outputs of a Predictor.
 #pragma once
 #include <cstddef>
 #include <vector>
@@ -9,19 +9,20 @@
 
 namespace hetu {
 
-/// Elements that lie elsewhere.
+/// An array whose elements belong to the caller.
 struct ArrayView {
   DType dtype = DType::Float32;
   Shape shape;
   const void* data = nullptr;
 };
 
+/// An array that owns its elements.
 struct Array {
   DType dtype = DType::Float32;
   Shape shape;
   std::vector<std::byte> bytes;
 
-  /// The elements as T, whose size must be that of one (asserted).
+  /// Returns the elements as T, whose size must be that of one element (asserted).
   template <class T>
   const T* as() const {
     HETU_ASSERT(static_cast<std::int64_t>(sizeof(T)) == dtype_bytes(dtype));

@@ -1,3 +1,10 @@
+// A generator has one or two graphs with the same weights. Graph `one` takes one token per row and
+// call, and graph `several` (the variant "prompt") takes `count` tokens. Both keep the keys and
+// values of earlier tokens as fields "keys.N" and "values.N", which Predictor::keep extends in
+// place. With a prompt of 10 tokens, count = 4 and 3 tokens to generate, the calls are
+//
+//   several   tokens 0-3, 4-7           then `one` takes over the keys and values
+//   one       tokens 8, 9, 10, 11       the outputs of 9, 10 and 11 are the new tokens
 #include "executor/predict/generator.h"
 
 #include <algorithm>
@@ -13,10 +20,10 @@
 #include "executor/predict/saved_model.h"
 
 namespace hetu {
-// Named: of anonymous types in a class GCC warns in a unity build.
+// The namespace is named because GCC warns of anonymous types in a class in a unity build.
 inline namespace generator_parts {
 
-constexpr const char* kPrompt = "prompt";  // the variant that takes several tokens at once
+constexpr const char* kPrompt = "prompt";  // name of the variant that takes several tokens at once
 
 const Shape* shape_of(const Graph& graph, const std::string& field) {
   for (const ValueId v : graph.placeholders)
@@ -24,13 +31,14 @@ const Shape* shape_of(const Graph& graph, const std::string& field) {
   return nullptr;
 }
 
-// Tokens [count, length], of which `given` per row stand there.
+// Tokens [count, length], of which the first `given` of each row are set.
 struct Rows {
   std::int32_t* ids;
   std::int64_t count, length, given;
 };
 
-// A model of some tokens per row behind those that it keeps.
+// A model that takes a fixed number of tokens per row and call, and keeps the keys and values of
+// earlier tokens.
 class Steps {
  public:
   Steps(SavedModel saved, const std::string& folder, const PredictorOptions& options)
@@ -57,7 +65,8 @@ class Steps {
   void reset() { model_.reset(); }
   void take(const Steps& other) { model_.take(other.model_); }
 
-  // Logits float32 [rows, count, words] of the tokens from `at` on, those before being kept.
+  // Returns float32 logits [rows, count, words] of the tokens from `at` on. Earlier tokens must be
+  // kept.
   Array logits(const Rows& of, std::int64_t at) {
     const std::int64_t rows = of.count;
     new_.resize(rows * count_);
@@ -87,8 +96,8 @@ class Steps {
   std::vector<std::int32_t> new_, places_, seen_;
 };
 
-// The likeliest, or one that is drawn: by Gumbel's noise, the largest of which is a draw of the
-// softmax.
+// Returns the likeliest token, or a sampled one. Sampling adds Gumbel noise to the scaled logits:
+// the index of the largest sum is distributed as softmax(logits / temperature).
 std::int32_t next_of(const float* logits, std::int64_t words, double temperature,
                      std::mt19937_64& random) {
   std::int32_t best = -1;
@@ -114,7 +123,7 @@ struct Generator::Impl {
   Impl(const std::string& folder, const PredictorOptions& options)
       : Impl(read_model(folder), folder, options) {}
 
-  // Both graphs come from one manifest, so that a save in between can't mix two models.
+  // Both graphs come from one manifest, so that a concurrent save can't mix two models.
   Impl(const SavedModel& saved, const std::string& folder, const PredictorOptions& options)
       : one({saved.graph, {}, saved.rows, saved.weights}, folder, options) {
     if (const auto prompt = saved.variants.find(kPrompt); prompt != saved.variants.end()) {
@@ -139,7 +148,7 @@ struct Generator::Impl {
     while (at + 1 < rows.length) step(one);
   }
 
-  // The token at place `at` of each row.
+  // Sets the token at position `at` of each row.
   void store(const Array& logits, const Rows& rows, std::int64_t at, double temperature,
              std::mt19937_64& random) const {
     const std::int64_t count = logits.shape[1];
@@ -149,7 +158,7 @@ struct Generator::Impl {
     }
   }
 
-  std::mutex mutex;  // a text goes on from the state of the call, which no other one may change
+  std::mutex mutex;  // held during a call, because a text depends on the kept state
   Steps one;
   std::unique_ptr<Steps> several;
 };

@@ -1,3 +1,12 @@
+// A predictor compiles the saved graph as one stage of a plan with one worker and one forward, and
+// runs it on up to `rows` samples at a time. Kernels and micro-batch size are those of training,
+// and so are the bits.
+//
+// Carried fields stay in the stage's memory between calls. After a forward, hand_on() copies an
+// output into the memory of its field: all of it (carry), or after the entries in use (keep). With
+// keep and outputs of 1 entry, a field of 4 entries goes from [a 0 0 0] to [a b 0 0]. A call that
+// fails must be repeatable, so the copy comes after the forward, and the number of entries in use
+// changes only after the device has finished.
 #include "executor/predict/predictor.h"
 
 #include <algorithm>
@@ -18,10 +27,10 @@
 #include "ops/registry.h"
 
 namespace hetu {
-// Named: of anonymous types in a class GCC warns in a unity build.
+// The namespace is named because GCC warns of anonymous types in a class in a unity build.
 inline namespace predictor_parts {
 
-// One worker's one forward.
+// Returns the plan of one worker with one forward.
 Schedule forward_plan() {
   Schedule plan;
   plan.method = "predict";
@@ -43,13 +52,16 @@ CompileOptions compile_options(std::int64_t rows, const PredictorOptions& option
   return compile;
 }
 
-// A field that is not given: what becomes of it after a call.
+// A carried field: where its value comes from, and where it is stored between calls.
 struct Carried {
-  std::size_t fetch = 0;  // whose value it is
-  bool is_kept = false;   // behind what is there, along axis 1, and not in place of it
-  std::int64_t step = 0, most = 0, places = 0;  // of those kept: that a call adds, of all, in use
-  std::vector<std::byte> start;                 // what it is at the next call, if it was not here
-  const void* held = nullptr;                   // where the call before left it
+  std::size_t fetch = 0;  // index of the output that provides the value
+  // True if outputs are appended along axis 1 (keep), false if they replace the value (carry).
+  bool is_kept = false;
+  // Entries along axis 1, for kept fields: appended per call, capacity, in use.
+  std::int64_t step = 0, most = 0, places = 0;
+  // Initial value for the next call, if the value is not yet in the stage's memory.
+  std::vector<std::byte> start;
+  const void* held = nullptr;  // address of the value after the previous call
 };
 
 }  // namespace predictor_parts
@@ -71,7 +83,7 @@ struct Predictor::Impl {
     load_checkpoint(model.weights, state_of(graph, *stage, OptimizerConfig::Kind::Sgd, *device));
   }
 
-  // Number of rows that all fields have.
+  // Checks the fields, and returns the number of rows that all of them have.
   std::int64_t check(const std::map<std::string, ArrayView>& fields) const {
     std::string known;
     for (const ValueId v : graph.placeholders)
@@ -130,19 +142,19 @@ struct Predictor::Impl {
     device->queue().record().wait();
     is_fresh = false;
     for (auto& [field, carried] : from_output) {
-      carried.start = {};  // kept until here: a call that fails is made again from it
+      carried.start = {};  // kept until here, because a failed call is repeated from it
       if (carried.is_kept) carried.places += carried.step;
     }
   }
 
-  // After an error in forward(): the next call finds the state from before.
+  // Restores the state from before a forward() that failed.
   void recover() {
     try {
       device->uploads().recover();
       device->queue().recover();
       context.kept_bytes = 0;
       stage->recover();
-    } catch (const std::exception&) {  // the device has failed for good, and the next call says so
+    } catch (const std::exception&) {  // the device has failed for good; the next call reports it
     }
   }
 
@@ -153,7 +165,7 @@ struct Predictor::Impl {
             process.id(), device->name());
   }
 
-  // Lets one caller in at a time.
+  // Runs `work` with exclusive access to the predictor.
   template <class Work>
   auto alone(const Work& work) {
     check_process();
@@ -163,7 +175,7 @@ struct Predictor::Impl {
     return work();
   }
 
-  // What an output was becomes the field's, all of it or behind what is kept.
+  // Copies an output into its field, replacing the value or appending to it.
   void hand_on(const StageFeed& feed, Carried& carried) {
     const StageFetch& from = stage->plan().fetches[carried.fetch];
     auto* const to = static_cast<std::byte*>(stage->memory().at(feed.loc, 0));
@@ -197,7 +209,7 @@ struct Predictor::Impl {
               "field '{}' is not carried there, of another type, or was itself taken and not used",
               field);
     }
-    std::map<std::string, std::vector<std::byte>> found;  // all of it, before anything changes
+    std::map<std::string, std::vector<std::byte>> found;  // all values, before anything changes
     for (const auto& [field, there] : other.from_output) {
       std::vector<std::byte>& bytes = found[field];
       bytes.resize(other.feed_of(field).loc.stride / other.rows * other.carried_rows);
@@ -213,7 +225,7 @@ struct Predictor::Impl {
     is_fresh = false;
   }
 
-  // `output` is what `field` is from now on.
+  // Makes `output` the value of `field` in the next call.
   void bind(const std::string& output, const std::string& field, bool is_kept) {
     const auto to = std::find_if(graph.placeholders.begin(), graph.placeholders.end(),
                                  [&](ValueId v) { return graph.producer(v).name == field; });
@@ -250,7 +262,8 @@ struct Predictor::Impl {
                        [fetch](const auto& carried) { return carried.second.fetch == fetch; });
   }
 
-  // The state is that of as many rows as the calls before had.
+  // Checks that a call has as many rows as the carried state, and that kept fields have space for
+  // it.
   void check_carried(std::int64_t count) {
     if (from_output.empty()) return;
     require(count <= rows,
@@ -276,8 +289,8 @@ struct Predictor::Impl {
   StepContext context;
   std::unique_ptr<Device> device;
   std::unique_ptr<Stage> stage;
-  std::map<std::string, Carried> from_output;  // by field
-  bool is_fresh = true;                        // nothing is carried yet
+  std::map<std::string, Carried> from_output;  // carried fields by name
+  bool is_fresh = true;                        // no state is carried yet
   std::int64_t carried_rows = 0;
 };
 

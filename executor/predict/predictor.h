@@ -1,5 +1,5 @@
-// A saved model in one process: arrays in, arrays out. For C++ programs; Python's Predictor stands
-// on it.
+// A saved model in one process, from arrays to arrays, for C++ programs. Python's Predictor is
+// built on it.
 #pragma once
 #include <cstdint>
 #include <map>
@@ -15,56 +15,63 @@ namespace hetu {
 
 struct SavedModel;
 
+/// Options of a Predictor.
 struct PredictorOptions {
   std::string device = "cpu";
   KernelChoice kernels = KernelChoice::Best;
-  /// Samples that are computed at once. 0: as many as a micro-batch of the job that saved the model
-  /// had; then the bits are those of its predictions, whatever the number of rows.
+  /// Samples that are computed at once. 0 means the micro-batch of the job that saved the model.
+  /// The bits are then those of the job's predictions, whatever the number of rows.
   std::int64_t rows = 0;
-  int threads = 0;  ///< of kernels; 0: as they are, at most those of machine_cores()
+  int threads = 0;  ///< kernel threads; 0: the current setting, at most machine_cores()
 };
 
-/// A saved model. Any number of threads may share one object: its calls run one after the other,
-/// each on PredictorOptions::threads threads. For calls side by side, load the model once per
-/// thread. A call that throws changes nothing: later calls give what they would have given without
-/// it.
+/// A saved model that computes predictions.
 ///
-/// A process may load a model, fork, and call predict() in its children (device "cpu"; elsewhere
-/// calls in a child throw). fork() waits until no call runs.
+/// Any number of threads may share one object. Its calls run one after the other, each on
+/// PredictorOptions::threads threads. For parallel calls, load the model once per thread. A call
+/// that throws changes nothing: later calls return what they would have returned without it.
+///
+/// A process may load a model, fork, and call predict() in its children with device "cpu". With
+/// other devices calls in a child throw. fork() waits until no call runs.
 class Predictor {
  public:
-  /// Throws as read_model and load_checkpoint (Io), and as compile_stage.
+  /// Loads the model in `folder`. Throws as read_model and load_checkpoint (Io), and as
+  /// compile_stage.
   explicit Predictor(const std::string& folder, const PredictorOptions& options = {});
-  /// Makes a predictor of a model that was read already (executor/predict/saved_model.h).
+  /// Makes a predictor from a model that was already read (executor/predict/saved_model.h).
   explicit Predictor(SavedModel model, const PredictorOptions& options = {});
   ~Predictor();
   Predictor(const Predictor&) = delete;
   Predictor& operator=(const Predictor&) = delete;
 
-  /// What the fetched values need and are: placeholders and fetches.
+  /// Returns the part of the graph that the fetches need, with its placeholders and fetches.
   const Graph& graph() const;
-  /// Samples that are computed at once.
+  /// Returns the number of samples that are computed at once.
   std::int64_t rows() const;
 
-  /// The fetches of as many rows as the fields have, by name: [rows, ...], or [k * rows, ...]. In
-  /// evaluation mode: no dropout, batch norms by their running statistics. Every field of the graph
-  /// is given, and no other, dense, along the batch axis of equal length.
-  /// Throws InvalidArgument, naming the field: unknown, missing, another type or shape.
+  /// Computes all fetches and returns them by name, as [rows, ...] or [k * rows, ...], where all
+  /// fields must have the same number of rows. Runs in evaluation mode: no dropout, and batch norms
+  /// use running statistics. `fields` must contain exactly the fields of the graph, dense, except
+  /// carried ones. Throws InvalidArgument, naming the field, if one is unknown or missing or has
+  /// another type or shape.
   std::map<std::string, Array> predict(const std::map<std::string, ArrayView>& fields);
 
-  /// From here on the field is not given: it is what the output was at the call before, zeros at
-  /// the first, and that output stays here. For models that go on from a state: the keys and values
-  /// of the tokens so far, say. Calls then have equally many rows, rows() at most. Throws
-  /// InvalidArgument: no such output or field, another type, a field carried already.
+  /// Feeds an output back: from this call on, `field` is not passed to predict(), but takes the
+  /// value of `output` from the previous call, or zeros in the first call. The output is no longer
+  /// returned. Use it for models with a state, such as the keys and values of earlier tokens. All
+  /// calls must then have the same number of rows, at most rows(). Throws InvalidArgument if there
+  /// is no such output or field, if their types differ, or if the field is already carried.
   void carry(const std::string& output, const std::string& field);
-  /// As carry, for a field [B, places, ...] that grows in place by an output [B, N, ...]: what each
-  /// call gives stands behind what the calls before gave, from place 0 on; the other places are
-  /// zeros. A call for which no place is left throws InvalidArgument, as do other shapes.
+  /// As carry(), for a field [B, places, ...] that an output [B, N, ...] extends in place. Each
+  /// call appends its output along axis 1 after those of earlier calls, starting at 0; unused
+  /// entries are zeros. A call for which no space is left throws InvalidArgument. Other shapes
+  /// throw InvalidArgument as well.
   void keep(const std::string& output, const std::string& field);
-  /// Carried and kept fields become what those of the same names are in `other`, which must carry
-  /// the same ones, of the same types, or InvalidArgument is thrown. Not of itself.
+  /// Copies the values of carried and kept fields from the fields of the same names in `other`.
+  /// Throws InvalidArgument unless `other` carries the same fields with the same types, and if
+  /// `other` is this object.
   void take(const Predictor& other);
-  /// Carried and kept fields are zeros again, of any number of rows.
+  /// Resets carried and kept fields to zeros. The number of rows may then change.
   void reset();
 
  private:

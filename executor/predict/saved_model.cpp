@@ -45,7 +45,7 @@ std::set<std::string> weights_of(const Graph& graph) {
   return names;
 }
 
-// Adds the graphs to the parts and saves them all as one model.
+// Adds the graphs to the parts, and saves everything as one model.
 void save_graphs(SavePlace place, std::int64_t step, const Graph& model,
                  const std::map<std::string, Graph>& variants, std::int64_t rows,
                  std::vector<SavePart> parts, comm::Transport& transport) {
@@ -69,7 +69,7 @@ void save_graphs(SavePlace place, std::int64_t step, const Graph& model,
 }
 
 // Reads a graph that the manifest names, and compares its checksum. Throws Io, and json::exception
-// where the entry is not one.
+// if the entry is malformed.
 Graph graph_of(const Manifest& weights, const json& entry) {
   const std::string path =
       (std::filesystem::path(weights.folder) / entry.at("graph").get<std::string>()).string();

@@ -19,7 +19,7 @@ Precedence::Precedence() {
   std::error_code gone;
   for (const auto& entry : std::filesystem::directory_iterator("/proc/self/task", gone)) {
     const auto thread = static_cast<pid_t>(std::atoi(entry.path().filename().c_str()));
-    // Whoever gave a thread another policy knows better.
+    // A thread that already has another policy was configured deliberately and is left unchanged.
     if (sched_getscheduler(thread) != SCHED_OTHER) continue;
     if (set_policy(thread, SCHED_RR, 1)) raised_.push_back(thread);
   }

@@ -1,4 +1,4 @@
-// Scheduling of a process that mostly sleeps and must wake on time. Read by rehearsals.
+// Scheduling of a process that mostly sleeps and must wake up on time. Used by rehearsals.
 #pragma once
 #include <sys/types.h>
 
@@ -6,10 +6,10 @@
 
 namespace hetu {
 
-/// While it lives, the threads that this process has now, and those that they start, run before the
-/// ordinary work of the machine (SCHED_RR), where the system allows it (CAP_SYS_NICE, or
-/// RLIMIT_RTPRIO); elsewhere nothing changes. Only for threads that sleep: others would keep the
-/// machine from its work.
+/// Scope guard that gives the threads of this process, and the threads that they start, precedence
+/// over the ordinary work of the machine (SCHED_RR). It needs CAP_SYS_NICE or RLIMIT_RTPRIO;
+/// otherwise nothing changes. Use it only for threads that mostly sleep, because others would block
+/// the rest of the machine.
 class Precedence {
  public:
   Precedence();
@@ -17,7 +17,7 @@ class Precedence {
   Precedence(const Precedence&) = delete;
   Precedence& operator=(const Precedence&) = delete;
 
-  /// Whether the system allowed it.
+  /// Returns true if the system granted the scheduling class.
   bool granted() const { return !raised_.empty(); }
 
  private:

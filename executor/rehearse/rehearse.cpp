@@ -26,7 +26,8 @@ namespace {
 
 using Record = TraceRecorder::Record;
 
-// Wakes of this thread come within a microsecond instead of the usual 50.
+// Scope guard that reduces the timer slack of this thread, so that it wakes up within a microsecond
+// instead of the usual 50.
 class SharpTimer {
  public:
   SharpTimer() : before_(prctl(PR_GET_TIMERSLACK)) { prctl(PR_SET_TIMERSLACK, 1UL); }
@@ -38,15 +39,17 @@ class SharpTimer {
   int before_;
 };
 
-// What a worker says of its step.
+// A worker's summary of its step.
 struct Summary {
   std::size_t records;
   double weight;
 };
 
+// Runs steps of a plan on one worker and gathers the measurements of all workers.
 class Rehearser {
  public:
-  // Without an averager each worker runs its row as it stands; `servers` of a plan that has them.
+  // Without an averager, the worker runs its row as planned. `servers` is required by plans with
+  // servers.
   Rehearser(const Schedule& plan, const Costs& costs, const Pace& pace, comm::Transport& transport,
             Averager* averager, const RehearsedServers* servers)
       : plan_(plan),
@@ -97,8 +100,8 @@ class Rehearser {
   }
 
  private:
-  // As training shares them: stages, or segments of the model where pipelines are not cut alike, of
-  // which the stage with the most has payload_bytes.
+  // Returns the parts that a stage shares, as in training: the stage, or segments of the model if
+  // pipelines are not cut alike. The stage with the most segments has payload_bytes in total.
   std::vector<SharedPart> parts_of(const Costs& costs, int stage) {
     const int pipeline = transport_.worker() / static_cast<int>(plan_.workers.size());
     if (costs.cuts.empty()) return parts_of_stage(plan_, {}, pipeline, stage);
@@ -116,8 +119,8 @@ class Rehearser {
     return parts;
   }
 
-  // A moment shortly ahead, the same for all workers that share a clock with worker 0; the others
-  // start when they hear.
+  // Returns a moment in the near future, the same for all workers that share a clock with worker 0.
+  // Other workers start when they receive it.
   std::int64_t common_start(int step) {
     comm::barrier(transport_, everyone_,
                   {comm::make_tag(kControlTag, 0, 0, 0, step), "the start of a rehearsed step"});
@@ -181,7 +184,7 @@ class Rehearser {
     return step;
   }
 
-  // As the simulator counts it.
+  // Computes the throughput as the simulator does.
   double group_throughput(const MeasuredStep& step) const {
     const int width = static_cast<int>(plan_.workers.size());
     std::vector<std::vector<double>> ends(plan_.lowering.pipelines);
@@ -192,8 +195,8 @@ class Rehearser {
     return steady_rate(ends, width, step.makespan);
   }
 
-  // Weights that average were the pipeline's number at first, those at servers 0, and each update
-  // adds 1.
+  // Compares the weights with the number of updates. Averaged weights start at the pipeline's
+  // number, weights on servers at 0, and each update adds 1.
   void add_updates(const std::vector<Summary>& summaries, MeasuredStep& step) const {
     const int width = static_cast<int>(plan_.workers.size()), pipelines = plan_.lowering.pipelines;
     std::vector<std::int64_t> updates(summaries.size(), 0);
@@ -215,8 +218,9 @@ class Rehearser {
     return (plan_.half_micros ? instr.micro / 2 : instr.micro) / plan_.micro_batches;
   }
 
-  // As Simulation::throughput: a synchronous step whole, an asynchronous run between the first and
-  // the last quarter of each pipeline's backwards on its first worker.
+  // Computes the throughput as in Simulation::throughput. A synchronous step counts as a whole. In
+  // an asynchronous run, each pipeline counts between the first and the last quarter of the
+  // backwards on its first worker.
   double throughput(const MeasuredStep& step) const {
     const int all = total_micros(plan_), pipelines = plan_.lowering.pipelines;
     if (!is_asynchronous(plan_)) return all * pipelines / step.step_time;
@@ -242,14 +246,15 @@ class Rehearser {
   comm::Group everyone_;
   TimedStages stages_;
   comm::Reducer reducer_;
-  std::unique_ptr<ps::ParameterClient> servers_;  // null unless the plan has them
+  std::unique_ptr<ps::ParameterClient> servers_;  // null unless the plan has servers
   std::vector<std::unique_ptr<WeightSync>> syncs_;
-  std::unique_ptr<Interpreter> loop_;  // one of the two
+  std::unique_ptr<Interpreter> loop_;  // null if groups_ is used
   std::unique_ptr<GroupRuns> groups_;
   TraceRecorder recorder_;
 };
 
-// A first step opens connections and touches memory; of a long run a short one does.
+// Returns the plan of the warm-up step, which opens connections and touches memory. For a long run
+// a short plan suffices.
 Schedule warm_up(const Schedule& plan) {
   const int least = least_steps(plan), grain = run_grain(plan);
   if (grain == 0 || plan.steps <= least) return plan;
@@ -268,7 +273,7 @@ void check_workers(const Schedule& lowered, int workers) {
 
 namespace {
 
-// The clock of a rehearsal counts nanoseconds in 64 bits, and nobody waits longer than a day.
+// Checks that a run takes at most a day. The clock of a rehearsal counts nanoseconds in 64 bits.
 void check_duration(const Simulation& predicted, const Pace& pace) {
   constexpr double kDay_ns = 86400e9;
   const double run_ns = predicted.makespan * pace.unit_ns;
@@ -285,7 +290,8 @@ Rehearsal rehearse_as_worker(const Schedule& lowered, const Costs& costs, const 
   check_workers(lowered, transport.workers());
   require(repeat >= 1, "repeat must be at least 1, got {}", repeat);
   Schedule plan = groups != nullptr ? by_updates(lowered) : lowered;
-  plan.run_policy = RunPolicy::AsPlanned;  // its rows are what the policy makes of these costs
+  // the rows already are what the policy makes of these costs
+  plan.run_policy = RunPolicy::AsPlanned;
   Rehearsal result;
   require(!plan.lowering.servers || at.servers != nullptr, "'{}' needs servers", plan.method);
   SimulateOptions options{pace.stragglers};
@@ -331,7 +337,7 @@ Rehearsal rehearse_in_threads(const Schedule& lowered, const Costs& costs, const
                               const RehearsedGroups* groups) {
   const int workers = static_cast<int>(lowered.workers.size()) * lowered.lowering.pipelines;
   auto transports = comm::make_inproc(workers, options);
-  const Precedence precedence;  // of the threads to come too
+  const Precedence precedence;  // also applies to the threads that are started below
   ps::LocalCoordinator coordinator;
   ps::LocalServers local(pace.servers);
   const RehearsedServers servers{[&](const ps::ParameterOptions& o) { return local.client(o); }};

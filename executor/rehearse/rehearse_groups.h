@@ -1,5 +1,5 @@
-// Rehearsals of pipelines that average in groups: a worker's runs, each as long as the coordinator
-// says. Read by rehearse.cpp.
+// Rehearsals of pipelines that average in groups: a worker's runs, whose length the coordinator
+// decides. Used by rehearse.cpp.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -14,22 +14,25 @@
 
 namespace hetu {
 
-/// How the pipelines of a rehearsal find together.
+/// The group formation of a rehearsal's pipelines.
 struct RehearsedGroups {
-  groups::Options policy;  ///< stages and pipelines are the plan's
-  std::string log = {};    ///< file of the group log, "" for none
-  /// A worker's line to the coordinator. Empty, in one process: it has a coordinator of its own.
+  groups::Options policy;  ///< without the numbers of stages and pipelines, which are the plan's
+  std::string log = {};    ///< path of the group log; "" for none
+  /// Opens a worker's connection to the coordinator. Empty for a rehearsal in one process, which
+  /// has its own coordinator.
   std::function<std::unique_ptr<ps::GroupClient>(const ps::ClientOptions&)> connect = {};
 };
 
-/// The plan with a step per update, as pipelines that average go on. Throws InvalidArgument unless
-/// it updates after every backward and is long enough for its body to repeat.
+/// Returns the plan with one step per update, as pipelines that average run it. Throws
+/// InvalidArgument unless the plan updates after every backward and is long enough for its body to
+/// repeat.
 Schedule by_updates(const Schedule& lowered);
 
-/// This worker's seat for the whole rehearsal.
+/// This worker's membership in the groups for the whole rehearsal.
 class GroupSeat {
  public:
-  /// Connects; every worker of the transport makes its own. The transport must outlive it.
+  /// Connects to the coordinator. Collective: every worker of the transport constructs its own
+  /// object. The transport must outlive it.
   GroupSeat(const Schedule& lowered, const Costs& costs, const Pace& pace,
             const RehearsedGroups& how, comm::Transport& transport);
   Averager& averager() { return *averager_; }
@@ -40,18 +43,18 @@ class GroupSeat {
   std::unique_ptr<Averager> averager_;
 };
 
-/// Runs of one plan.
+/// The runs of one plan on one worker.
 class GroupRuns {
  public:
-  /// `plan` is by_updates; all must outlive it.
+  /// `plan` must come from by_updates. All arguments must outlive the object.
   GroupRuns(const Schedule& plan, TimedStages& stages, const Interpreter::Links& links,
             Averager& averager);
-  /// Begins a run of the plan's length: before anyone starts.
+  /// Begins a run of the plan's length. Call it before any worker starts.
   void begin();
-  /// Goes through it, drains, and averages over all pipelines.
+  /// Runs all steps, drains, and averages over all pipelines.
   void run(int first_step, TraceRecorder& trace);
-  /// The mean of this worker's weights after it. They were the pipeline's number before, and each
-  /// update added 1.
+  /// Returns the mean of this worker's weights after the run. They start at the pipeline's number,
+  /// and each update adds 1.
   double weight() const { return weight_; }
 
  private:

@@ -1,4 +1,4 @@
-// A rehearsal as text, JSON and trace.
+// A rehearsal as text, JSON and a trace.
 #include <algorithm>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -11,7 +11,8 @@ namespace {
 
 using json = nlohmann::ordered_json;
 
-constexpr double kPredictedUnitUs = 1000;  // simulated events draw any unit as a millisecond
+// simulated events show one unit of any kind as a millisecond
+constexpr double kPredictedUnitUs = 1000;
 
 struct Total {
   int count = 0;
@@ -19,12 +20,12 @@ struct Total {
   double measured = 0;
 };
 
-// Compute, updates and collectives; messages have no predicted time of their own.
+// Returns true for compute, updates and collectives. Messages have no predicted time of their own.
 bool counted(const TraceEvent& event) {
   return event.kind.rfind("SEND", 0) != 0 && event.kind.rfind("RECV", 0) != 0;
 }
 
-// Sums per key of the events, predicted and measured.
+// Sums the durations of events per key, predicted and measured.
 template <class KeyOf>
 auto totals(const Rehearsal& r, const KeyOf& key_of) {
   std::map<decltype(key_of(TraceEvent{})), Total> sums;

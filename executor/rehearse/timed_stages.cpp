@@ -1,3 +1,10 @@
+// A rehearsal keeps a virtual device clock, `free_ns_`: the time at which the device would be free
+// if every instruction took exactly its cost. Each instruction advances the clock, then sleeps
+// until the real clock reaches it. If the thread wakes up 60 us late, the next instruction still
+// ends at its computed time.
+//
+// A message carries the time at which it left. The receiver advances `free_ns_` to that time plus
+// the link's cost, or to the real arrival if that is later.
 #include "executor/rehearse/timed_stages.h"
 
 #include <algorithm>
@@ -12,8 +19,8 @@ namespace {
 
 constexpr std::size_t kSlots = 4;  // output buffers per edge
 
-// In front of every payload: when it left. Lets the receiver add what is missing to the link's
-// time.
+// The send time at the beginning of every payload. From it the receiver computes the remaining time
+// of the link.
 struct Stamp {
   std::int64_t sent_ns;
 };
@@ -21,7 +28,7 @@ struct Stamp {
 }  // namespace
 
 void sleep_until(std::int64_t when_ns) {
-  // steady_clock is CLOCK_MONOTONIC.
+  // steady_clock is CLOCK_MONOTONIC
   const timespec when{when_ns / 1'000'000'000, when_ns % 1'000'000'000};
   while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &when, nullptr) == EINTR) {
   }
@@ -63,7 +70,8 @@ Event TimedStages::run(const Instr& instr, int step) {
   return Event(comm::now_ns());
 }
 
-// The time of an update comes before it: a partner may read the weights meanwhile.
+// The time of an update passes before the update itself, because a partner may read the weights
+// meanwhile.
 void TimedStages::begin_update(int stage, int /*step*/) {
   take(timing_.update({Kind::Update, false, 0, stage, -1}, worker_));
 }
@@ -81,7 +89,8 @@ DeviceSpan TimedStages::newest_weights(int /*stage*/) {
   return host_span(weights_.data(), static_cast<std::int64_t>(weights_.size()));
 }
 
-// The newest one has local updates on top of what was pushed, whose place a pull takes.
+// The newest version has local updates in addition to the pushed ones. A pull replaces the pushed
+// version.
 std::vector<DeviceSpan> TimedStages::weights_from(int stage, int /*version*/) {
   if (updates_at_servers(plan_)) return {newest_weights(stage)};
   return {host_span(pushed_.data(), static_cast<std::int64_t>(pushed_.size())),
@@ -118,7 +127,7 @@ Buffer TimedStages::out_buffer(const Instr& send) {
   return {slot.data(), slot.size()};
 }
 
-// What the instruction makes goes into the next slot of each edge that leaves its stage.
+// The result of the instruction goes into the next buffer of each edge that leaves its stage.
 void TimedStages::overwrites(const Instr& compute, std::vector<const void*>& addresses) {
   const bool forward = compute.kind == Kind::Forward;
   if (!forward && compute.kind != Kind::Backward && compute.kind != Kind::InputGrad) return;
@@ -149,7 +158,8 @@ void TimedStages::received(const Instr& recv, std::int64_t arrival_ns) {
   HETU_ASSERT(found != incoming_.end());
   const int peer = graph_.peer(recv);
   const int from = pipeline_ * static_cast<int>(plan_.workers.size()) + graph_.worker(peer);
-  // The real way is part of the link's time where both ends read one clock; else it comes on top.
+  // If both ends share a clock, the real transit time counts as part of the link's time. Otherwise
+  // the link's time is added to it.
   std::int64_t left_ns = arrival_ns;
   if (found->second.size() >= sizeof(Stamp) && transport_.same_clock(from)) {
     std::memcpy(&left_ns, found->second.data(), sizeof left_ns);
@@ -160,7 +170,8 @@ void TimedStages::received(const Instr& recv, std::int64_t arrival_ns) {
   const double link = timing_.message(made, recv.stage, from, worker_);
   const std::int64_t there_ns = left_ns + static_cast<std::int64_t>(link * pace_.unit_ns);
   free_ns_ = std::max({free_ns_, arrival_ns, there_ns});
-  if (there_ns > arrival_ns) sleep_until(free_ns_);  // so that the trace shows it on its way
+  // so that the trace shows the message in transit
+  if (there_ns > arrival_ns) sleep_until(free_ns_);
   spare_.push_back(std::move(found->second));
   incoming_.erase(found);
 }
@@ -177,7 +188,7 @@ std::int64_t TimedStages::synchronised(const Instr& instr, std::int64_t done_ns)
     return done_ns;
   }
   if (instr.kind == Kind::Pull) {
-    // The last push that it has waited for was on its way, and the answer is.
+    // The time from the last awaited push to the answer of its pull.
     const double time = timing_.answered(instr.stage, pace_.servers, pipeline_);
     free_ns_ = std::max(free_ns_, done_ns + static_cast<std::int64_t>(time * pace_.unit_ns));
     sleep_until(free_ns_);
