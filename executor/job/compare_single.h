@@ -22,8 +22,9 @@ namespace hetu {
 /// whichever is larger. The single process then continues with the gradient sums of the run, so
 /// that everything that follows is again compared bit for bit.
 ///
-/// Not compared: backwards of half micro-batches, except through their sums; and running statistics
-/// where gradient sums are not bitwise equal, because every replica has its own.
+/// Backwards of half micro-batches are compared only through their sums. Buffers (running
+/// statistics) are not compared, because every replica has its own. Kernel results that become
+/// buffers are compared only if gradient sums must have the same bits.
 class CompareSingle {
  public:
   static constexpr double kTolerance = 1e-6;

@@ -55,6 +55,7 @@ FieldLookup fields_of(Batch& batch) {
 }
 
 void look_ahead(Trainer& trainer, Loader* loader, const Batch& last) {
+  // A null loader means that this worker reads no field.
   const auto next = [loader] { return loader != nullptr ? loader->ahead() : nullptr; };
   BatchesAhead ahead;
   if (loader != nullptr) ahead.read = [loader] { loader->prepare(); };
@@ -73,6 +74,7 @@ void look_ahead(Trainer& trainer, Loader* loader, const Batch& last) {
 }
 
 FieldLookup joined_fields(const std::vector<Batch>& parts) {
+  // The joined bytes belong to the lookup, so that they exist until it is destroyed.
   auto joined = std::make_shared<std::map<std::string, std::vector<std::byte>>>();
   return [&parts, joined](const std::string& field, std::int64_t bytes) -> const void* {
     std::vector<std::byte>& all = (*joined)[field];
@@ -91,6 +93,7 @@ Executor::Executor(const Graph& graph, const OptimizerConfig& optimizer,
       links_(open_links()),
       trainer_(graph, optimizer, options, *links_),
       loader_(loader_for(trainer_, *links_, std::move(data))) {
+  // The trainer keeps a reference to batch_, which is a member for that reason.
   look_ahead(trainer_, loader_.get(), batch_);
 }
 

@@ -12,6 +12,7 @@ namespace hetu {
 namespace {
 
 const comm::NcclLibrary& nccl() {
+  // Loaded at the first use, because most jobs don't need NCCL. A failure to load throws Error.
   static const comm::NcclLibrary library = comm::load_nccl(env().nccl);
   return library;
 }
@@ -31,6 +32,7 @@ NcclSeat seat_of(const TrainerOptions& options, Device& device) {
   return seat;
 }
 
+// All workers evaluate the same gathered list, so that all of them choose the same route.
 std::vector<NcclSeat> gather_seats(const NcclSeat& mine, comm::Transport& transport) {
   std::vector<NcclSeat> all;
   for (const std::string& text :

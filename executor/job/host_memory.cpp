@@ -29,8 +29,11 @@ std::string overfull_host(const std::vector<WorkerNeed>& workers) {
     if (sum.workers == 0 || workers[w].needs > workers[sum.most].needs) sum.most = w;
     ++sum.workers;
     sum.needs += workers[w].needs;
+    // Workers of one host may see different limits, such as those of containers. The largest
+    // applies.
     sum.machine = std::max(sum.machine, workers[w].machine);
   }
+  // A machine of unknown size (0) is never reported.
   for (const WorkerNeed& worker : workers) {
     const Sum& sum = sums[worker.host];
     if (sum.machine == 0 || sum.needs <= sum.machine) continue;

@@ -48,8 +48,7 @@ std::shared_ptr<comm::Rendezvous> meet_others(const WhileWaiting& while_waiting)
   return comm::meet(place);
 }
 
-// Meets the other workers once per process. Later calls share the result, because a rendezvous
-// can't be repeated.
+// Meets the other workers once per process. Later calls use the same rendezvous.
 std::shared_ptr<comm::Rendezvous> meeting(const WhileWaiting& while_waiting) {
   static const std::shared_ptr<comm::Rendezvous> met = meet_others(while_waiting);
   return met;

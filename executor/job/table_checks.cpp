@@ -51,6 +51,8 @@ void check_tables(const TableUse& use, const TrainerOptions& o) {
           "table '{}' lies on parameter servers, and its gradient is in no norm: leave clip_norm "
           "out, or the table on the workers",
           name);
+  // With a push bound above 0, workers update their cached rows themselves. Only plain SGD can do
+  // that without optimizer state.
   const bool plain = use.optimizer.kind == Optimizer::Kind::Sgd && use.optimizer.l2 == 0;
   require(
       in_rounds(o.cache) || plain,

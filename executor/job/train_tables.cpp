@@ -20,6 +20,7 @@ std::unique_ptr<ServerTables> open_tables(const TrainPlan& job, TrainStages& sta
   how.cache = job.options.cache;
   auto tables =
       std::make_unique<ServerTables>(job.graph, job.tables, windows, transport, *servers, how);
+  // Gradients of a table's rows go to the servers within the UPDATE of the stage that reads them.
   stages.on_tables_update(
       [&tables = *tables](int stage, double rate) { tables.update(stage, rate); });
   return tables;

@@ -27,6 +27,7 @@ void TrainTrace::write(const std::string& path, comm::Transport& transport, comm
   const Trace mine{recorder_.events(transport.worker(), origin_ns_),
                    fmt::format(R"({{"blocks":{},"tables":{}}})", blocks_.json(), tables)};
   recorder_.clear();
+  // Collective: workers that don't write call it as well.
   const double sum_ms = sum_ms_per_byte(transport, reducer);
   const auto what = [] { return std::string("the traces of all workers"); };
   const std::vector<std::string> texts =
@@ -43,6 +44,8 @@ void TrainTrace::write(const std::string& path, comm::Transport& transport, comm
   std::vector<const CurvaturePlan*> cycles;
   for (const CurvaturePlan& plan : earlier_) cycles.push_back(&plan);
   if (plan_.curvature) cycles.push_back(&*plan_.curvature);
+  // Events are compared with the plan that produced them: whole runs of an asynchronous plan,
+  // cycles of K-FAC's work, or single steps.
   const std::vector<PlannedRun> runs = plan_.asynchronous ? std::exchange(runs_, {})
                                        : plan_.curvature  ? runs_by_cycle(all, cycles)
                                                           : runs_by_step(all, plan_.lowered);

@@ -33,8 +33,9 @@ class TrainTrace {
 
   /// Writes the records of all workers as one trace file, together with the prediction that the
   /// plan gives for the typical ones of the measured times. Then forgets the records. Every worker
-  /// calls it. Worker 0 writes the file if `speaks`, that is, if its pipeline represents the
-  /// workers that the transport links. `tables` is this worker's counters_json. Throws Io.
+  /// calls it. Worker 0 of the transport writes the file if `speaks`. Where each pipeline has its
+  /// own transport, `speaks` is true only in the first living pipeline. `tables` is this worker's
+  /// counters_json. Throws Io.
   void write(const std::string& path, comm::Transport& transport, comm::Reducer& reducer,
              bool speaks, const std::string& tables);
 

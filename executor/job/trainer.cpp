@@ -89,6 +89,7 @@ void Trainer::build() {
   seat.sums.one_element = ablation.sums;
   if (plan_.options.wire == "bf16") seat.sums.wire = DType::BFloat16;
   seat.sums.direct = direct_.get();
+  // An ablation sends one byte per message, so that the time that remains is compute and latency.
   if (ablation.sums) transport_.carry_one_byte(static_cast<int>(Kind::ReduceGrad));
   if (ablation.messages)
     for (const Kind kind : {Kind::SendForward, Kind::SendBackward})
@@ -126,6 +127,8 @@ void Trainer::feed(const FieldLookup& lookup, bool training) {
     const void* data = lookup(field, bytes);
     require(data != nullptr || bytes == 0, "the batch has no field '{}', which stage {} reads",
             field, plan_.stages_text());
+    // A table on servers is a window of the rows that the step reads. Its ids become row numbers of
+    // that window.
     if (tables_ && tables_->reads(field)) {
       ids[field] = bytes / std::int64_t{sizeof(std::int32_t)};
       data = tables_->renumbered(field, static_cast<const std::int32_t*>(data), ids[field]);
@@ -279,6 +282,7 @@ std::optional<StepReport> Trainer::next_report() {
 void Trainer::see_drift() {
   std::optional<CurvaturePlan> anew = drift_->after(step_, *recorder());
   if (!anew) return;
+  // The plans bound by the run are replaced below.
   run_->forget_steps();
   if (trace_) trace_->was_planned_by(std::move(*plan_.curvature));
   plan_.curvature = std::move(*anew);
@@ -313,6 +317,7 @@ void Trainer::end_run() {
 
 std::int64_t agree_on_rows(comm::Transport& links, std::int64_t step,
                            std::optional<std::int64_t> mine) {
+  // Workers that know the number agree on it, so the sum divided by their count is the number.
   double told[2] = {static_cast<double>(mine.value_or(0)), mine ? 1.0 : 0.0};
   const auto what = [&] { return fmt::format("how many rows the batch after step {} has", step); };
   comm::sum_f64(links, comm::everyone(links), told, 2,
@@ -334,6 +339,7 @@ StepResult Trainer::validate(const FieldLookup& lookup, const ValidateOptions& h
     stages_->set_training(false);
     stages_->set_fetches(fetched_values(plan_.graph, how.fetches));
     if (how.rows && *how.rows < whole)
+      // Pipelines before this one take their rows first.
       stages_->set_rows(std::clamp<std::int64_t>(*how.rows - before * each, 0, each));
     see_means([&] {
       if (how.asks_to_stop) validation_->ask_to_stop();

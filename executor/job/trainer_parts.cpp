@@ -37,6 +37,7 @@ WavesOptions waves_of(const TrainPlan& plan, TrainStages& stages) {
 
 std::unique_ptr<StragglerInjector> open_injector(const TrainPlan& plan, bool speaks) {
   Stragglers chosen = plan.options.stragglers;
+  // The variable of SD-PIPE applies only if --hetero was not given.
   if (chosen.hetero == 0 && env().debug_hetero > 0) {
     chosen.hetero = env().debug_hetero;
     if (speaks)

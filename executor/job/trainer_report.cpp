@@ -33,6 +33,8 @@ StepResult Trainer::result_of(StepReport report) const {
                             (run_->is_stopped() || (groups_ && groups_->stop_asked())));
   result.batches = plan_.options.pipelines;
   if (groups_) {
+    // A pipeline may make more updates than the run's nominal length; the rate then stays that of
+    // the last nominal one.
     result.batches = groups_->new_batches();
     result.learning_rate = optimizer_.rate.at(groups_->nominal(report.step + 1));
   }
@@ -49,6 +51,7 @@ void report_fetches(const Graph& graph, const TrainStages& stages, bool knows, S
     } else if (f < report.tensors.size() && stages.reports(f)) {
       NamedTensor tensor{fetches[f].first, type.dtype, type.shape, is_per_sample(type),
                          std::move(report.tensors[f])};
+      // The batch axis is symbolic: -1 stands for one row per sample, -k for k rows.
       if (tensor.per_sample) tensor.shape[0] *= -result.rows;
       result.tensors.push_back(std::move(tensor));
     }

@@ -66,6 +66,7 @@ TensorsByName gradients_of(const Trainer& trainer, const std::vector<std::string
   const auto whole = trainer.lock();
   check_step(trainer);
   TensorsByName out = gather_tensors(chosen(trainer.gradient_parts(), names), names, transport);
+  // With float16, the stored sums are multiplied by the loss scale.
   const auto scale = static_cast<float>(trainer.gradient_scale());
   for (auto& [name, tensor] : out)
     for (float& value : tensor.values) value /= scale;
@@ -90,6 +91,7 @@ void set_weights(const std::vector<Trainer*>& trainers, const TensorsByName& val
     const Shape shape = shape_of(first.graph(), name, "set_weights");
     require(shape == tensor.shape, "set_weights: '{}' is {}, given is {}", name, to_string(shape),
             to_string(tensor.shape));
+    // Workers compare checksums, not values, to find out whether all were given the same.
     const std::uint32_t sum = crc32c(tensor.values.data(), tensor.values.size() * sizeof(float));
     given += fmt::format("{}'{}' ({})", given.empty() ? "" : ", ", name, crc_text(sum));
   }

@@ -3,9 +3,10 @@
 // repetition. For example, a body "F1 B0" with shift 1 runs F1 B0, F2 B1, F3 B2.
 //
 // Before each instruction the loop starts sends whose data is ready and posts further receives.
-// Only four things block it: a receive that has not arrived, a buffer that a send still reads,
-// weight synchronisation before an update, and REDUCE_SCALARS. Before the loop blocks, it starts
-// all of its own due sends, because another worker may need them to proceed.
+// It blocks only for a receive that has not arrived, for a buffer that a send still reads, for
+// weight synchronisation (before an update or an inversion, and in PUSH and PULL), and in
+// REDUCE_SCALARS. Before the loop blocks, it starts all of its own due sends, because another
+// worker may need them to proceed.
 #include "executor/loop/interpreter.h"
 
 #include <algorithm>
@@ -31,6 +32,7 @@ void Interpreter::Impl::begin(int of_step, bool asks_to_stop, TraceRecorder* rec
     if (at == nullptr) return;
     for (WeightSync* sync : links.syncs) sync->after_backward(*at, stage, bucket);
   };
+  // The answer to a peer whose wait timed out and that asks for this worker's position.
   links.transport.set_reporter([this] {
     const Action* at = position.load();
     if (at == nullptr) return std::string("nothing");

@@ -22,6 +22,8 @@ struct Interpreter::Impl {
     stages.bucket_ready = [](int, int) {};
   }
 
+  // Runs an instruction whose micro-batch id is raised by `raised`: its waits, carry_out(), its
+  // record.
   void run(const Action& action, int raised);
   Event carry_out(const Action& action, const Instr& instr, int of_step);
   void run_all(const std::vector<Action>& actions, int raised) {
@@ -29,18 +31,24 @@ struct Interpreter::Impl {
   }
   void begin(int of_step, bool asks_to_stop, TraceRecorder* recorder);
   int step_of(const Instr& instr) const { return hetu::step_of(row, step.load(), instr); }
+  // Returns the synchronisation that carries out the instruction. Throws Plan if there is none.
   WeightSync& sync_of(const Instr& instr);
+  // Blocks until all synchronisation of the stage is complete.
   void wait_for_syncs(int stage);
   void note_running();
   int last_update_step(int stage) const;
   int count_update(int stage);
+  // Runs a step by RunPolicy::ForwardBeforeLateGradient.
   void run_by_rule();
 
   Row row;
   Stages& stages;
   Links links;
   RowMessages messages;
+  // Null while nothing is recorded.
   TraceRecorder* trace = nullptr;
+  // The current action; null before the first. Atomic, because the transport's reporter reads it
+  // from any thread.
   std::atomic<const Action*> position{nullptr};
   std::atomic<int> raised_at{0};  // added to the micro-batch id of the current instruction
   std::atomic<int> step{0};       // first step of the run

@@ -29,6 +29,8 @@ std::vector<std::vector<TraceRecorder::Record>> gather_records(
 
 Costs measured_costs(const std::vector<std::vector<TraceRecorder::Record>>& all,
                      const Schedule& plan, const Costs& planned) {
+  // The records become a trace, so that costs are computed by the same function as from a trace
+  // file.
   Trace trace;
   trace.metadata_json =
       fmt::format(R"({{"plan":{},"costs":{}}})", to_json(plan), to_json(planned, plan));

@@ -23,6 +23,7 @@ void RunChannel::begin(int first_step, const Limits& limits) {
 }
 
 void RunChannel::send(int worker, int kind, std::vector<double> values) {
+  // Frees the buffers of sends that are done.
   while (!outgoing_.empty() && outgoing_.front().request->done()) {
     transport_.wait(*outgoing_.front().request, "a report");
     outgoing_.pop_front();
@@ -75,8 +76,10 @@ void RunChannel::report(int step, std::vector<double> values) {
 bool RunChannel::take_report(std::size_t member, bool wait) {
   Incoming& in = incoming_[member];
   const int worker = group_[member];
+  // The chief's own reports (member 0) need no message.
   if (member == 0 || !in.reports.empty()) return !in.reports.empty();
   if (!in.request) {
+    // A receive is posted only for a granted step, because no report follows the last one.
     if (in.posted >= granted_) return false;
     in.values.assign(values_, 0);
     in.request = transport_.recv(worker, comm::make_tag(kReportTag, 0, 0, 0, first_step_),

@@ -24,6 +24,8 @@ StragglerInjector::StragglerInjector(Stragglers options, int worker, int width)
       origin_ns_(comm::now_ns()) {}
 
 void StragglerInjector::before() {
+  // The instruction's index selects the pause, as in the simulator, so that a run pauses where its
+  // prediction does.
   if (options_.hetero > 0 && pauses(options_.seed, worker_, computed_)) sleep_s(options_.hetero);
   ++computed_;
 }

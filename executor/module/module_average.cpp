@@ -18,6 +18,7 @@ ModuleAverage::ModuleAverage(const Averaging& how, comm::Transport& links, int p
           links.workers(), pipelines);
   const int width = links.workers() / pipelines;
   Averaging flushed = how;
+  // All stages of a module's pipeline update at once, behind a flush.
   flushed.policy.flushes = true;
   const int stage = links.worker() % width, pipeline = links.worker() / width;
   ps::ClientOptions client;
@@ -52,6 +53,7 @@ void ModuleAverage::computed() {
   HETU_ASSERT(!change_.owns_lock());
   if (std::exchange(open_, false)) averager_->end();
   change_ = averager_->change();
+  // Averages that changed the weights in the meantime are added before the owner changes them.
   averager_->bring_into(weights_);
 }
 

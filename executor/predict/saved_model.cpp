@@ -61,6 +61,7 @@ void save_graphs(SavePlace place, std::int64_t step, const Graph& model,
   run[kModel]["rows"] = rows;
   for (const auto& [name, variant] : variants)
     run[kModel][kVariants][name] = add(variant, name + ".graph.txt");
+  // The graphs are the same on all workers. Worker 0 writes them.
   if (transport.worker() == 0)
     parts.insert(parts.end(), std::make_move_iterator(graphs.begin()),
                  std::make_move_iterator(graphs.end()));

@@ -50,6 +50,7 @@ GroupSeat::GroupSeat(const Schedule& lowered, const Costs& costs, const Pace& pa
   AverageOptions options;
   options.policy = client.policy;
   options.overlap = client.policy.overlapped;
+  // The averager adds the time that the modelled network takes for an average.
   const double takes = Timing(lowered, costs, pace.stragglers).over_copies(client.stage);
   options.network_ns = static_cast<std::int64_t>(takes * pace.unit_ns);
   members_ = std::make_unique<Membership>(transport, *client_, place);
@@ -71,6 +72,8 @@ void GroupRuns::begin() {
 }
 
 void GroupRuns::run(int first_step, TraceRecorder& trace) {
+  // If the length is known, the plan has exactly that length. Otherwise a short plan suffices,
+  // whose body repeats until the averager ends the run.
   const bool known = averager_.stop_after() != groups::kRunsOn;
   run_.begin_averaged(known ? plan_ : with_steps(plan_, least_steps(plan_)), first_step, &trace);
   do {

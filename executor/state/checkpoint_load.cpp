@@ -107,6 +107,7 @@ void load_checkpoint(const Manifest& manifest, const std::vector<StateTensor>& t
   std::vector<float> values;
   for (const StateTensor& t : tensors) {
     const CheckpointTensor* found = manifest.find(t.name, t.state);
+    // Imported weights have no optimizer states. They start at zero.
     const bool is_new = !found && manifest.weights_only && !t.state.empty();
     if (!found && !is_new) {
       fail(Code::Io, "{}: has no '{}' {}; it is of another model or optimizer", manifest.folder,

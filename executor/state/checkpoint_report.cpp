@@ -141,11 +141,13 @@ TensorDifference compare(CheckpointReader& a, const CheckpointTensor& first, Che
   const Elements x(a, first), y(b, second);
   for (std::size_t i = 0; i < elements; ++i) {
     if (same_dtype && x.same_bits(y, i, width)) continue;
+    // Bits are compared so that equal NaNs count as equal, and 0 and -0 as different.
     if (!same_dtype && has_numbers &&
         std::bit_cast<std::uint64_t>(x[i]) == std::bit_cast<std::uint64_t>(y[i]))
       continue;
     ++out.elements;
     const double difference = has_numbers ? std::abs(x[i] - y[i]) : std::nan("");
+    // A NaN on one side makes the difference infinite.
     out.largest = std::isnan(difference) ? std::numeric_limits<double>::infinity()
                                          : std::max(out.largest, difference);
   }

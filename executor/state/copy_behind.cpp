@@ -1,6 +1,7 @@
-// A plain copy of gigabytes slows down a training in three ways: it takes processor time, it evicts
-// the page cache, and its dirty pages block later writes. So the copying thread has low priority,
-// drops its pages from the cache, writes each chunk to disk at once, and sleeps most of the time.
+// A plain copy of gigabytes slows down a training in three ways: it takes processor time, it
+// competes for the disk, and it fills the page cache. So the copying thread has low priority for
+// processor and disk, writes each chunk to disk at once, drops it from the cache, and sleeps most
+// of the time.
 #include "executor/state/copy_behind.h"
 
 #include <fcntl.h>

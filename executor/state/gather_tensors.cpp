@@ -62,6 +62,7 @@ TensorsByName gather_tensors(const std::vector<StateTensor>& mine,
   std::vector<float> all(total / sizeof(float));
   comm::all_gather_bytes(transport, comm::everyone(transport), bytes, own.data(), all.data(),
                          exchange(2, "tensors"));
+  // Values arrive in the order of workers, and of each worker's tensors.
   auto at = all.begin();
   for (HostTensor* tensor : order) {
     const auto end = at + static_cast<std::ptrdiff_t>(element_count(tensor->shape));

@@ -22,6 +22,7 @@ class Probe {
   explicit Probe(const std::string& folder) {
     fs::path place = fs::absolute(folder);
     std::error_code ignored;
+    // The folder may not exist yet. Its nearest existing parent is then tested.
     while (!fs::is_directory(place, ignored) && place.has_relative_path()) {
       place = place.parent_path();
     }
@@ -73,6 +74,7 @@ void check_shared_folder(const std::string& folder, comm::Transport& transport) 
   if (transport.worker() == 0) {
     const Probe probe(folder);
     const std::string& error = probe.error();
+    // The first character is + before a path and - before an error.
     gather(error.empty() ? "+" + probe.path() : "-" + error, 0);
     if (!error.empty()) fail(Code::Io, "{}", error);
     const std::vector<std::string> seen = gather("", 1);

@@ -34,6 +34,8 @@ WeightShards shards_of(const fs::path& index) {
   std::map<std::string, std::vector<std::string>> files;
   for (const auto& [tensor, file] : map->items()) {
     const std::string name = file.is_string() ? file.get<std::string>() : "";
+    // An index may name only files in its own folder, so that a downloaded index can't read
+    // elsewhere.
     if (name.empty() || fs::path(name).filename() != name || name == "." || name == "..") {
       fail(Code::Io, "{}: tensor '{}' is in {}, expected the name of a file beside the index",
            index.string(), tensor, file.dump(-1, ' ', false, json::error_handler_t::replace));

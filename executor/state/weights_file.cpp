@@ -176,6 +176,7 @@ std::vector<float> WeightReader::read(const Entry& entry) const {
   }
   std::vector<std::uint16_t> bits(out.size());
   file.read(tensor, bits.data());
+  // float16 and bfloat16 are widened exactly.
   const auto widen = tensor.dtype == DType::Float16 ? from_half : from_bfloat16;
   for (std::size_t i = 0; i < out.size(); ++i) out[i] = widen(bits[i]);
   return out;
