@@ -93,7 +93,7 @@ std::vector<PlannedRun> runs_by_cycle(Trace& measured,
   std::set<int> there;
   for (const TraceEvent& e : measured.events) there.insert(e.step);
   std::vector<PlannedRun> runs;
-  // by how much the micro-batch ids of a step are raised; steps without a plan are missing
+  // By step, the number that is added to its micro-batch ids. Steps without a plan are missing.
   std::map<int, int> raised;
   for (const int step : there) {
     const auto of = std::find_if(plans.rbegin(), plans.rend(),

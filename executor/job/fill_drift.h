@@ -40,8 +40,7 @@ class FillDrift {
   comm::Transport& transport_;
   Costs known_;  // costs that measured times are compared with
   TraceRecorder own_;
-  std::vector<TraceRecorder::Record> cycle_;  // what this worker did in the steps of the cycle so
-                                              // far
+  std::vector<TraceRecorder::Record> cycle_;  // this worker's records of the cycle so far
   std::size_t noted_ = 0;                     // steps of the cycle so far
 };
 

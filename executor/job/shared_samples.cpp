@@ -33,7 +33,7 @@ namespace {
 
 using Reader = Together::Reader;
 
-// the stage number of the single process of CompareSingle
+// The stage number of the single process of CompareSingle.
 constexpr int kSingle = std::numeric_limits<int>::max();
 constexpr int kSameData = 4;  // the part of check_same's tag; the constructor uses 1 to 3
 

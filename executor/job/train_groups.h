@@ -57,8 +57,7 @@ class TrainGroups {
   std::unique_ptr<Membership> members_;
   std::unique_ptr<Averager> averager_;
   bool asks_to_stop_ = false, stop_asked_ = false;
-  std::int64_t batches_before_ = 0;  // updates of all pipelines in this run that new_batches() has
-                                     // returned
+  std::int64_t batches_before_ = 0;  // updates in this run that new_batches() has returned
   std::int64_t run_begin_ = 0, run_end_ = 0;
 };
 

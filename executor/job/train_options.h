@@ -92,10 +92,10 @@ struct TrainerOptions : Sizes {
   std::int64_t limit_bytes = 0;  ///< memory limit per worker, in bytes; 0: none
   KernelChoice kernels = KernelChoice::Best;
   std::string dtype = "float32";  ///< see precision.h
-  /// dtype of optimizer states, float32 or bf16; see precision.h
+  /// Dtype of optimizer states, float32 or bf16; see precision.h.
   std::string state_dtype = "float32";
   std::string loss_scale = "dynamic";  ///< loss scaling of float16; see stage/loss_scale.h
-  /// dtype in which gradient sums travel, float32 or bf16; see AllReduce
+  /// Dtype in which gradient sums travel, float32 or bf16; see AllReduce.
   std::string wire = "float32";
   std::string cuda_graphs = "off";    ///< off or on; see Queue::repeat
   std::string gpu_messages = "auto";  ///< auto, nccl or host; see gpu_messages.h
@@ -103,16 +103,16 @@ struct TrainerOptions : Sizes {
   std::string pack_weights = "once";  ///< once or each; see CompileOptions
   bool dense_tables = false;          ///< see CompileOptions
   std::optional<Averaging> averaging = {};
-  /// allreduce, or ps: servers make the updates, see Lowering
+  /// "allreduce", or "ps": servers make the updates, see Lowering.
   std::string sync_method = "allreduce";
   /// Connection to the job's servers. Required if wants_servers(), and for tables on servers.
   std::optional<Servers> servers = {};
   int staleness = 0;       ///< with servers; see Lowering
   ps::CacheOptions cache;  ///< cache of tables on servers
-  /// content of messages and sums: whole or one-byte:…; see Ablation
+  /// Content of messages and sums: whole or one-byte:…; see Ablation.
   std::string payload = "whole";
   Stragglers stragglers = {};  ///< only hetero, slow and seed; see straggler_injector.h
-  /// names of the fields that were set explicitly; see refuse_foreign
+  /// Names of the fields that were set explicitly; see refuse_foreign.
   std::set<std::string> given = {};
 };
 

@@ -125,7 +125,7 @@ void ModuleStages::set_gradients(int placement, int model_stage,
 // executor/stage/shared_gradients.cpp.
 void ModuleStages::find_shared() {
   shared_.clear();
-  // keys: pair or stage, and index within it
+  // Keys: pair or stage, and index within it.
   std::map<std::tuple<int, int, int>, std::vector<Holder>> holders;
   for (const auto& [placement, held] : gradients_) {
     std::map<int, int> count;  // of each part

@@ -4,9 +4,8 @@
 //
 // Carried fields stay in the stage's memory between calls. After a forward, hand_on() copies an
 // output into the memory of its field: all of it (carry), or after the entries in use (keep). With
-// keep and outputs of 1 entry, a field of 4 entries goes from [a 0 0 0] to [a b 0 0]. A call that
-// fails must be repeatable, so the copy comes after the forward, and the number of entries in use
-// changes only after the device has finished.
+// keep and outputs of 1 entry, a field of 4 entries goes from [a 0 0 0] to [a b 0 0]. The number of
+// entries in use changes only after the device has finished, so that a failed call can be repeated.
 #include "executor/predict/predictor.h"
 
 #include <algorithm>

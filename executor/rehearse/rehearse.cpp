@@ -290,7 +290,7 @@ Rehearsal rehearse_as_worker(const Schedule& lowered, const Costs& costs, const 
   check_workers(lowered, transport.workers());
   require(repeat >= 1, "repeat must be at least 1, got {}", repeat);
   Schedule plan = groups != nullptr ? by_updates(lowered) : lowered;
-  // the rows already are what the policy makes of these costs
+  // The rows are already in the order in which the policy would run them with these costs.
   plan.run_policy = RunPolicy::AsPlanned;
   Rehearsal result;
   require(!plan.lowering.servers || at.servers != nullptr, "'{}' needs servers", plan.method);

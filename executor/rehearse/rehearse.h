@@ -37,7 +37,7 @@ struct MeasuredStep {
   /// of the servers' weights.
   std::vector<std::int64_t> updates;
   double mean_drift = 0;
-  /// by worker, in microseconds of real time since the step's start
+  /// By worker, in microseconds of real time since the step's start.
   std::vector<TraceEvent> events;
 };
 

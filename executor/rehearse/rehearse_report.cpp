@@ -11,7 +11,7 @@ namespace {
 
 using json = nlohmann::ordered_json;
 
-// simulated events show one unit of any kind as a millisecond
+// Simulated events show one unit of any kind as a millisecond.
 constexpr double kPredictedUnitUs = 1000;
 
 struct Total {

@@ -170,7 +170,7 @@ void TimedStages::received(const Instr& recv, std::int64_t arrival_ns) {
   const double link = timing_.message(made, recv.stage, from, worker_);
   const std::int64_t there_ns = left_ns + static_cast<std::int64_t>(link * pace_.unit_ns);
   free_ns_ = std::max({free_ns_, arrival_ns, there_ns});
-  // so that the trace shows the message in transit
+  // Sleeps so that the trace shows the message in transit.
   if (there_ns > arrival_ns) sleep_until(free_ns_);
   spare_.push_back(std::move(found->second));
   incoming_.erase(found);

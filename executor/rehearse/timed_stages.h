@@ -24,7 +24,7 @@ struct Pace {
   double unit_ns = 1e7;              ///< real nanoseconds per unit of the costs
   std::size_t payload_bytes = 4096;  ///< size of every message and every all-reduce
   int servers = 1;                   ///< number of servers that share each stage's weights
-  /// jitter, pauses and slow workers, by the same random rule as in the simulator
+  /// Jitter, pauses and slow workers, by the same random rule as in the simulator.
   Stragglers stragglers;
 };
 

@@ -5,8 +5,8 @@
 //   1. Every worker writes its files there and returns their rows of the manifest.
 //   2. Worker 0 writes the manifest, renames the folder to step-00000200, and removes old steps.
 //
-// A reader considers only folders with a manifest whose name begins with "step-". A kill before the
-// rename leaves a .saving folder, which the next save removes.
+// A reader considers only folders whose names begin with "step-" and that contain a manifest. A
+// kill before the rename leaves a .saving folder, which the next save removes.
 #include "executor/state/checkpoint.h"
 
 #include <fcntl.h>
@@ -40,7 +40,7 @@ namespace fs = std::filesystem;
 using nlohmann::json;
 
 constexpr int kFormat = 2;  // format of a manifest with dtypes
-// format without dtypes; written if all are float32, for readers that support no other
+// Format without dtypes; written if all are float32, for readers that support no other.
 constexpr int kFloat32Format = 1;
 constexpr const char* kManifest = "manifest.json";
 constexpr const char* kPrefix = "step-";

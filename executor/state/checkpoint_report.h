@@ -24,7 +24,7 @@ struct TensorDifference {
   std::string dtype_first = "float32";
   std::string dtype_second = "float32";
   double largest = 0;  ///< largest |a - b|; infinite if a or b is not a number
-  /// number of elements whose bits differ, or whose values differ if the dtypes do
+  /// Number of elements whose bits differ, or whose values differ if the dtypes do.
   std::int64_t elements = 0;
 };
 

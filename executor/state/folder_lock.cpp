@@ -156,7 +156,7 @@ int lock_file(const std::string& path, const std::string& folder, const std::str
 
 void release(const Held& held, const std::string& folder) {
   if (held.file >= 0) {
-    // before the lock ends, because afterwards the file may belong to another job
+    // The file is removed before the lock ends. Afterwards it may belong to another job.
     ::unlink(held.path.c_str());
     ::close(held.file);
   }
@@ -175,7 +175,7 @@ FolderLock::FolderLock(const std::string& folder, const std::string& job) {
   key_ = fs::canonical(folder).string();
   const std::lock_guard guard(table_mutex());
   Held& held = table()[key_];
-  // a new entry, or one of the parent process, whose locks a child doesn't have
+  // Resets a new entry, or an entry of the parent process, whose locks a child doesn't have.
   if (held.process != ::getpid()) held = {};
   if (held.users++ > 0) return;
   held.path = key_ + "/" + kFile;

@@ -20,7 +20,7 @@ namespace {
 
 using nlohmann::ordered_json;
 
-// bound of the reference implementation, in bytes
+// Bound of the reference implementation, in bytes.
 constexpr std::uint64_t kMostHeader = 100'000'000;
 
 struct NameRow {
