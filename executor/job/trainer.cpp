@@ -89,7 +89,6 @@ void Trainer::build() {
   seat.sums.one_element = ablation.sums;
   if (plan_.options.wire == "bf16") seat.sums.wire = DType::BFloat16;
   seat.sums.direct = direct_.get();
-  // An ablation sends one byte per message, so that the time that remains is compute and latency.
   if (ablation.sums) transport_.carry_one_byte(static_cast<int>(Kind::ReduceGrad));
   if (ablation.messages)
     for (const Kind kind : {Kind::SendForward, Kind::SendBackward})
@@ -127,8 +126,7 @@ void Trainer::feed(const FieldLookup& lookup, bool training) {
     const void* data = lookup(field, bytes);
     require(data != nullptr || bytes == 0, "the batch has no field '{}', which stage {} reads",
             field, plan_.stages_text());
-    // A table on servers is a window of the rows that the step reads. Its ids become row numbers of
-    // that window.
+    // Ids become row numbers of the table's window, which holds the rows that the step reads.
     if (tables_ && tables_->reads(field)) {
       ids[field] = bytes / std::int64_t{sizeof(std::int32_t)};
       data = tables_->renumbered(field, static_cast<const std::int32_t*>(data), ids[field]);
@@ -282,7 +280,6 @@ std::optional<StepReport> Trainer::next_report() {
 void Trainer::see_drift() {
   std::optional<CurvaturePlan> anew = drift_->after(step_, *recorder());
   if (!anew) return;
-  // The plans bound by the run are replaced below.
   run_->forget_steps();
   if (trace_) trace_->was_planned_by(std::move(*plan_.curvature));
   plan_.curvature = std::move(*anew);

@@ -72,6 +72,14 @@ struct StepResult {
 
 /// Makes the plan of one worker and runs it.
 ///
+/// A transport links pipelines * stages workers, where worker = pipeline * stages + stage; or one
+/// worker per replica, stage by stage; or the stages of one pipeline (see Apart).
+///
+/// Pipelines that average weights each run their own number of steps. Together they apply at least
+/// `steps` updates per pipeline of a run. Before the last result of the run is returned, all of
+/// them take the mean of their states, and step() becomes the step that `steps` more lead to. The
+/// first worker of each pipeline has that pipeline's results.
+///
 /// An error in a training step or a validation is undone: weights, states and step() are as before,
 /// and the call may be repeated. The rest of a run is cancelled. Where undoing is impossible
 /// (several workers, servers, asynchronous plans, K-FAC), every later call throws an error that
@@ -82,10 +90,8 @@ struct StepResult {
 class Trainer {
  public:
   /// Collective: every worker of `transport` constructs its own trainer with the same arguments.
-  /// The transport has pipelines * stages workers, where worker = pipeline * stages + stage; or one
-  /// per replica, stage by stage; or the stages of one pipeline (see Apart). It must outlive the
-  /// trainer. Throws as make_plan, and InvalidArgument if the workers of a machine together need
-  /// more memory than it has.
+  /// The transport must outlive it. Throws as make_plan, and InvalidArgument if the workers of a
+  /// machine together need more memory than it has.
   Trainer(const Graph& graph, const OptimizerConfig& optimizer, const TrainerOptions& options,
           comm::Transport& transport);
   ~Trainer();
@@ -121,34 +127,25 @@ class Trainer {
   /// from this function, once per step, in workers that read fields. In an asynchronous plan only
   /// worker 0 has scalars and norm (elsewhere they are NaN). A run that was asked to stop is
   /// shorter, and its last result has `stop_asked`.
-  ///
-  /// Pipelines that average weights each run their own number of steps. Together they apply at
-  /// least `steps` updates per pipeline. Before the last result of the run is returned, all of them
-  /// take the mean of their states, and step() becomes the step that `steps` more lead to. The
-  /// first worker of each pipeline has that pipeline's results.
   std::optional<StepResult> next(const BatchSource& batches);
-  /// Returns true in the worker that has results: worker 0, or the first worker of each pipeline
-  /// that averages.
+  /// Returns true in a worker with results: worker 0, or each averaging pipeline's first worker.
   bool is_reporter() const { return is_asynchronous() ? run_->is_chief() : true; }
   /// Returns null unless pipelines average weights; so does membership().
   Averager* averager() { return groups_ ? &groups_->averager() : nullptr; }
   Membership* membership() { return groups_ ? &groups_->membership() : nullptr; }
   /// Returns true for a plan whose weights have versions and whose steps end without a flush.
   bool is_asynchronous() const { return plan_.asynchronous; }
-  /// Runs a forward pass with dropout off, the newest weights, and buffers that are the mean over
-  /// pipelines. Counts and losses cover the whole batch of all pipelines that the transport links.
-  /// `lookup` is called for the bytes of this pipeline's rows, which are fewer if the batch is
-  /// short.
+  /// Runs a forward pass with dropout off, newest weights, and buffers averaged over pipelines.
+  /// Counts and losses cover the batches of all pipelines that the transport links. `lookup` is
+  /// called for the bytes of this pipeline's rows, which are fewer if the batch is short.
   StepResult validate(const FieldLookup& lookup, const ValidateOptions& how = {});
 
-  /// Sets the source of upcoming batches. Known fields are uploaded to the device, or requested
-  /// from servers, ahead of their step.
+  /// Sets the source of upcoming batches, whose fields are fetched ahead of their step.
   void look_ahead(BatchesAhead ahead) { ahead_ = std::move(ahead); }
   /// Returns the counters of this worker's tables on servers, by name: lookups and network traffic.
   std::vector<std::pair<std::string, ps::CacheCounters>> table_counters() const;
 
-  /// Asks all workers to stop together. The next train() reports it on every worker, and a run
-  /// ends.
+  /// Asks all workers to stop together. The next train() reports it everywhere; a run ends.
   void ask_to_stop();
 
   std::int64_t step() const { return step_; }
@@ -161,23 +158,19 @@ class Trainer {
   double gradient_scale() const { return stages_->gradient_scale(); }
   void resume_loss_scale(const LossScale::State& state);
 
-  /// Multiplies the learning rate of later updates; the same on every worker. Throws
-  /// InvalidArgument.
+  /// Multiplies the rate of later updates, the same on every worker. Throws InvalidArgument.
   void set_rate_factor(double factor);
 
   /// Prepares state() for saving: every pipeline continues from the mean of their buffers (running
   /// statistics), as a resumed job does. Every worker calls it.
   void settle();
-  /// Loads the state and the step of a checkpoint. Every worker calls it. Throws Io as
-  /// load_checkpoint.
+  /// Loads state and step of a checkpoint. Every worker calls it. Throws Io as load_checkpoint.
   void load(const Manifest& manifest);
 
-  /// Returns the state of this worker, without tables on servers, which are not stored here;
-  /// save_parts() has them.
+  /// Returns this worker's state, without tables on servers, which save_parts() includes.
   std::vector<StateTensor> state() const { return stages_->state(); }
   std::vector<StateTensor> gradients() const { return stages_->gradients(); }
-  /// Logs the results of kernels in training steps from this call on; nullptr ends logging. See
-  /// TensorLog.
+  /// Logs the results of kernels in training steps; nullptr ends logging. See TensorLog.
   void log_tensors(TensorLog* log) { stages_->log_tensors(log); }
   /// Logs the current gradient sums or weights.
   void log_state(TensorLog& log, TensorRecord::What what) const;
@@ -190,8 +183,7 @@ class Trainer {
   const WorkerMemory& memory() const { return plan_.memory; }
   /// Returns how often a function of a stage was replayed from a recording (--cuda-graphs).
   std::int64_t repeated() const { return device_->queue().repeated(); }
-  /// Returns the most activations that this worker keeps at once, according to the plan.
-  /// measured_peak() returns the most that it has kept so far.
+  /// Returns the most activations kept at once: as planned, or (measured_peak) in training so far.
   ActivationPeak planned_peak() const { return plan_.planned_peak(); }
   ActivationPeak measured_peak() const { return stages_->measured_peak(); }
   int pipeline() const { return plan_.pipeline; }
@@ -201,8 +193,7 @@ class Trainer {
   }
   /// Returns the lowest model stage of this worker; kNone if it has none.
   int stage() const { return plan_.stage(); }
-  /// Returns the parts of a checkpoint that this worker writes: the stages of which it has the
-  /// first copy.
+  /// Returns this worker's parts of a checkpoint: the stages of which it has the first copy.
   std::vector<SavePart> save_parts() const;
   /// Returns the gradient sums of the last step for the same stages, before clipping and multiplied
   /// by gradient_scale(). Each parameter occurs once in the job.
@@ -210,8 +201,7 @@ class Trainer {
   /// Throws InvalidArgument if state and gradients do not belong to the same step: in the middle of
   /// a run without a flush. `asked` names the request in the message.
   void check_drained(const char* asked) const;
-  /// Calls `look` while buffers hold the mean over pipelines, then restores them. All workers call
-  /// it.
+  /// Calls `look` while buffers hold the mean over pipelines; restores them. All workers call it.
   void see_means(const std::function<void()>& look);
 
   /// Starts or stops the recording of instructions.
@@ -253,8 +243,7 @@ class Trainer {
   std::vector<std::unique_ptr<WeightSync>> syncs_;
   Schedule forwards_;  // plan of a validation step
   std::unique_ptr<Run> run_, validation_;
-  // Remaining steps of the run. While pipelines that average run: 1.
-  std::int64_t run_left_ = 0;
+  std::int64_t run_left_ = 0;          // remaining steps of the run; while pipelines average: 1
   std::unique_ptr<TrainTrace> trace_;  // null while nothing is recorded
   std::unique_ptr<FillDrift> drift_;   // null unless filled work may be placed again
   std::int64_t origin_ns_ = 0;

@@ -33,8 +33,7 @@ StepResult Trainer::result_of(StepReport report) const {
                             (run_->is_stopped() || (groups_ && groups_->stop_asked())));
   result.batches = plan_.options.pipelines;
   if (groups_) {
-    // A pipeline may make more updates than the run's nominal length; the rate then stays that of
-    // the last nominal one.
+    // Updates beyond the run's nominal length use the rate of the last nominal one.
     result.batches = groups_->new_batches();
     result.learning_rate = optimizer_.rate.at(groups_->nominal(report.step + 1));
   }
