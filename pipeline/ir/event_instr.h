@@ -1,4 +1,4 @@
-// From an event of a trace back to the instruction that it shows.
+// Maps an event of a trace to the instruction that it shows.
 #pragma once
 #include <optional>
 
@@ -7,7 +7,7 @@
 
 namespace hetu {
 
-/// The instruction of an event; nothing for what no plan holds.
+/// Returns the instruction of an event, or nullopt if the event's kind is not a Kind of the IR.
 std::optional<Instr> instr_of(const TraceEvent& event);
 
 }  // namespace hetu

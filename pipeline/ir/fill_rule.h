@@ -1,5 +1,5 @@
-// Where K-FAC's work stands in a plan and who does it, and the options that say so: the same for
-// the tool and for training. Read by pipeline/fill, pipeline/options and executor/stage.
+// Where K-FAC's work stands in a plan, which copies do it, and the options for both. The tool and
+// training share these options. Read by pipeline/fill, pipeline/options and executor/stage.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -8,32 +8,35 @@
 
 namespace hetu {
 
-/// Where the work stands: directly before a step's all-reduces are waited for, behind all compute
-/// of the worker (after), in the bubbles of as many steps as that takes (best), or so that
-/// inversions may go into bubbles of the cycle after, before its own work is there (wrap).
+/// Position of K-FAC's work in the rows.
+/// - After: directly before the worker waits for a step's all-reduces, after all its compute.
+/// - Best: in the bubbles of as many steps as the work needs.
+/// - Wrap: as Best, but inversions may also go into bubbles of the next cycle, before that cycle's
+///   own work on the same factors.
 enum class FillRule : std::uint8_t { After, Best, Wrap };
 
-/// Who inverts the factors of a stage with several copies: each layer one of them, which gives its
-/// inverses to the others (owners), or every copy all of them (all).
+/// Copies that invert the factors of a stage with several copies.
+/// - Owners: one copy inverts each layer and gives its inverses to the other copies.
+/// - All: every copy inverts all layers.
 enum class InverseMakers : std::uint8_t { Owners, All };
 
-/// "after", "best", "wrap".
+/// Returns "after", "best" or "wrap".
 const char* fill_rule_name(FillRule rule);
-/// The inverse. Throws InvalidArgument naming the known ones.
+/// Parses a name of fill_rule_name(). Throws InvalidArgument with the known names.
 FillRule parse_fill_rule(const std::string& name);
 
-/// "owners", "all".
+/// Returns "owners" or "all".
 const char* inverse_makers_name(InverseMakers makers);
-/// The inverse. Throws InvalidArgument naming the known ones.
+/// Parses a name of inverse_makers_name(). Throws InvalidArgument with the known names.
 InverseMakers parse_inverse_makers(const std::string& name);
 
-/// `--fill`. An empty rule stands for a plan without the work.
+/// Returns the option `--fill`. An empty rule stands for a plan without K-FAC work.
 OptionField fill_field(std::string& rule);
-/// `--inverses`.
+/// Returns the option `--inverses`.
 OptionField inverses_field(std::string& makers);
-/// `--curvature-every`.
+/// Returns the option `--curvature-every`.
 OptionField every_field(std::int64_t& every);
-/// `--replan`.
+/// Returns the option `--replan`.
 OptionField replan_field(double& share);
 
 }  // namespace hetu

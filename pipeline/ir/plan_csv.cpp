@@ -11,7 +11,7 @@
 namespace hetu {
 namespace {
 
-constexpr std::size_t kMostLine = std::size_t{64} << 20;  // millions of cells
+constexpr std::size_t kMostLine = std::size_t{64} << 20;  // room for millions of cells
 constexpr std::string_view kPairEnd = ")OVERLAP_F_B";
 
 [[noreturn]] void wrong(const std::string& origin, const std::string& what) {
@@ -29,8 +29,9 @@ bool ends_with(std::string_view text, std::string_view end) {
   return text.size() >= end.size() && text.substr(text.size() - end.size()) == end;
 }
 
-// What torch writes of its own runtime: parameter sharding (`3UNSHARD`), and where it retires a
-// send or a reduction (`3WAIT_SEND_F0`). Nothing of that changes the order of compute and messages.
+// Returns true for the cells that torch writes for its own runtime: parameter sharding
+// (`3UNSHARD`), and waits for a send or a reduction (`3WAIT_SEND_F0`). They don't change the order
+// of compute and messages.
 bool is_bookkeeping(std::string_view cell) {
   const auto digits = cell.find_first_not_of("0123456789");
   if (digits == 0 || digits == std::string_view::npos) return false;
@@ -41,16 +42,16 @@ bool is_bookkeeping(std::string_view cell) {
   return name == "WAIT_SEND_F" || name == "WAIT_SEND_B";
 }
 
-// What a pass over all rows finds: ids, and whether there is communication.
+// Results of one pass over all rows: the ids that occur, and the kinds of communication.
 struct Census {
-  std::unordered_map<int, int> worker_of;  // stage id -> the first worker that has it
+  std::unordered_map<int, int> worker_of;  // stage id -> the first worker that has the stage
   std::unordered_map<int, int> parts_of;   // stage id -> number of reduction parts
   std::unordered_map<int, int> layers_of;  // stage id -> layers with factors
   std::int64_t highest_stage = -1;
   std::int64_t highest_micro = -1;
-  int highest_worker = -1;  // the first that has an instruction of it, which is `highest`
+  int highest_worker = -1;  // first worker that has the highest micro-batch, in `highest`
   Instr highest = {};
-  bool lowered = false;  // something beside compute and updates
+  bool lowered = false;  // instructions other than compute and updates
   bool scalars = false;
   bool averages = false;
   bool servers = false;
@@ -122,7 +123,8 @@ void place(Schedule& s, const Census& census, int replicas, const std::string& o
   s.chunks = std::max(1, model / static_cast<int>(s.workers.size()));
 }
 
-// Reductions that a lowered file has: as many buckets per model stage as it names, and scalars.
+// Derives Lowering from the rows: as many buckets per model stage as the reductions name, scalars,
+// and the kind of weight synchronisation.
 void infer_lowering(Schedule& s, const Census& census, const PlanFacts& facts) {
   if (census.lowered) s.lowering.pipelines = facts.pipelines;
   s.lowering.reduce_scalars = census.scalars;
@@ -184,7 +186,7 @@ bool ends_in_flush(const Schedule& s) {
     return !is_compute(i.kind) && i.kind != Kind::Update;
   };
   if (!holds(s, Kind::Update) || holds(s, Kind::Push) || !any_instr(s, is_added)) return false;
-  if (holds(s, Kind::Precondition)) return true;  // K-FAC's cycle of several steps
+  if (holds(s, Kind::Precondition)) return true;  // a K-FAC cycle has several steps
   for (const Program& p : s.workers) {
     bool updated = false;
     for (const Instr& i : unroll(p)) {

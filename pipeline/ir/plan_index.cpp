@@ -7,8 +7,8 @@
 namespace hetu {
 namespace {
 
-// Results of one stage and micro-batch. B makes both gradients. Four more per edge part, if
-// lowered.
+// Results of one stage and micro-batch. A B makes both gradients. A lowered plan has four more
+// results per part of an edge: the two sends and the two receives.
 enum Slot { kOutput, kInputGrad, kWeightGrad, kRecomputed, kMessages };
 
 std::int64_t row_length(const Program& p) {
@@ -43,7 +43,8 @@ PlanIndex::PlanIndex(const Schedule& schedule)
           schedule.steps);
   const std::int64_t total = static_cast<std::int64_t>(schedule.micro_batches) * schedule.steps;
   require(length < (std::int64_t{1} << 28), "a plan of {} instructions is too large", length);
-  // Each micro-batch needs an F on each model stage: fewer can be told before any table is made.
+  // Each micro-batch needs an F on each model stage. Plans with fewer instructions are refused
+  // here, before the tables are allocated.
   if (total > length || total * model_stages(schedule) > length)
     fail_too_short(schedule, total, length);
   total_ = static_cast<int>(total);
@@ -160,9 +161,9 @@ void PlanIndex::enter(int position) {
     case Kind::Gather:
     case Kind::Precondition:
       return step_level_.push_back(position);
-    case Kind::CurvatureA:  // several layers, and in any order
+    case Kind::CurvatureA:  // one per layer, in any order
     case Kind::CurvatureB:
-    case Kind::PartialReduce:  // whom it concerns is known at run time only
+    case Kind::PartialReduce:  // the members are known at run time only
     case Kind::Push:
     case Kind::Pull:
       return;

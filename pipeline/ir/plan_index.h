@@ -1,6 +1,6 @@
-// A schedule unrolled into one flat array of instructions, with constant-time lookup of where a
-// result is made. What verifier and simulator walk over; no maps, so that millions of instructions
-// are fine.
+// A schedule unrolled into one flat array of instructions, with constant-time lookup of the
+// instruction that makes a result. The verifier and the simulator iterate over it. It uses no maps,
+// so that it can hold millions of instructions.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -11,12 +11,12 @@
 
 namespace hetu {
 
-/// Rows, positions and results of a plan. A position is an index into all rows laid end to end.
+/// Rows, positions and results of a plan. A position is an index into all rows concatenated.
 class PlanIndex {
  public:
-  /// Throws Plan: an instruction of an unknown stage or micro-batch, on the wrong worker, or
-  /// doubled; a message between stages that need none; see also StageGraph. The schedule must
-  /// outlive it.
+  /// Unrolls the schedule, which must outlive the index. Throws Plan for an instruction of an
+  /// unknown stage or micro-batch, on the wrong worker, or repeated. Also throws Plan for a pair
+  /// that can't run as one, for a message between stages that need none, and as StageGraph does.
   explicit PlanIndex(const Schedule& schedule);
 
   const Schedule& schedule() const { return schedule_; }
@@ -32,21 +32,23 @@ class PlanIndex {
     return stage >= 0 ? graph_.worker(stage) : row_of(position);
   }
 
-  /// Index of a position in its worker's row, counted from 0.
+  /// Returns the index of a position in its worker's row, counted from 0.
   int step_of(int position) const { return position - row_begin_[worker_of(position)]; }
 
-  /// Where the result of this producer is made (InputGrad: its I or B); -1 if nowhere.
+  /// Returns the position that makes the result of this producer (InputGrad: its I or B), or -1 if
+  /// no instruction makes it.
   int find(const Instr& producer) const;
 
-  /// Ids that a forward (and with half-micros a backward) may have: 0…n-1.
+  /// Returns the number n of ids that forwards (or backwards) have: 0…n-1. Half micro-batches
+  /// double the number of backward ids.
   int forward_micros() const { return total_; }
   int backward_micros() const { return schedule_.half_micros ? 2 * total_ : total_; }
 
-  /// Where the rows stand that no result index covers: updates and reductions, in order of
-  /// position.
+  /// Returns the positions of updates, reductions and other instructions without a result in the
+  /// table, in ascending order. PARTIAL_REDUCE, PUSH, PULL and CURVATURE are not included.
   const std::vector<int>& step_level() const { return step_level_; }
 
-  /// "worker 1 at step 3: 1B0", for messages.
+  /// Returns a description for messages, such as "worker 1 at step 3: 1B0".
   std::string describe(int position) const;
 
  private:
@@ -62,10 +64,11 @@ class PlanIndex {
   bool lowered_;
   StageGraph graph_;
   int total_ = 0;
-  int micros_ = 0;  // ids per stage in the tables
+  int micros_ = 0;  // backward ids per stage in the table
   int slots_ = 0;   // results per stage and micro-batch in the table
   std::vector<Instr> instrs_;
   std::vector<int> row_begin_;
+  // Position of each result, or -1, by stage, micro-batch and result; see cell().
   std::vector<std::int32_t> where_;
   std::vector<int> step_level_;
 };

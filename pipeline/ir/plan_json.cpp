@@ -13,7 +13,7 @@ using json = nlohmann::ordered_json;
 // In the order of RunPolicy.
 const char* const kPolicyNames[] = {"as-planned", "forward-before-late-gradient"};
 
-// Instructions as cells; a pair that runs as one is one cell.
+// Returns the cells of a row. A pair that runs as one is one cell.
 json cells(const std::vector<Instr>& row) {
   json out = json::array();
   for (std::size_t k = 0; k < row.size(); ++k) {
@@ -29,7 +29,7 @@ json pairs(const std::vector<StagePair>& list) {
   return out;
 }
 
-// Reads one object of a plan file; every message names file and key.
+// Reader of one object of a plan file. Every error message names the file and the key.
 class Reader {
  public:
   Reader(const nlohmann::json& object, std::string at, const std::vector<const char*>& known)
@@ -128,7 +128,8 @@ void read_placements(const Reader& in, const std::string& origin, Schedule& s) {
     s.placements.push_back(
         {p.integers("workers"), p.integer("model_stage", 0, 0), p.integer("replica", 0, 0)});
   }
-  // Each (model stage, replica) once: neither can be as large as the list. Tables are made by them.
+  // Each (model stage, replica) occurs once, so both numbers are below the number of placements.
+  // The check comes before tables of these sizes are allocated.
   const int count = static_cast<int>(s.placements.size());
   for (const Placement& p : s.placements)
     if (p.model_stage >= count || p.replica >= count)
@@ -229,7 +230,8 @@ std::string to_json(const Schedule& s) {
     out["lowering"]["staleness"] = s.lowering.staleness;
   }
   out["workers"] = std::move(workers);
-  // A file's own name may hold any bytes; they are replaced, not refused.
+  // The method may be the name of a file and hold any bytes. Invalid UTF-8 is replaced, not
+  // refused.
   return out.dump(1, ' ', false, json::error_handler_t::replace) + "\n";
 }
 

@@ -1,4 +1,5 @@
-// What the two readers of plans share. Part of plan_file; nobody else includes it.
+// Functions that the CSV and the JSON reader share. Private to plan_csv.cpp, plan_json.cpp and
+// torch_csv.cpp.
 #pragma once
 #include <string>
 #include <string_view>
@@ -8,22 +9,23 @@
 
 namespace hetu {
 
-/// Appends the instructions of one cell: one, two for an overlap pair, none for what torch
-/// writes of its own runtime and for an empty cell. Throws InvalidArgument.
+/// Appends the instructions of one cell: one instruction, or two for an overlap pair. An empty cell
+/// and torch's runtime actions, such as UNSHARD, add no instruction. Throws InvalidArgument.
 void parse_cell(std::string_view cell, std::vector<Instr>& out);
 
-/// The cell of an instruction; of a pair when it runs as one with `next`.
+/// Returns the cell of an instruction, or of a pair if it runs as one with `next`.
 std::string to_cell(const Instr& instr, const Instr* next);
 
-/// Of rows that do not say (Lowering::flush): whether they hold what lowering adds, and no compute
-/// follows an update.
+/// Guesses Lowering::flush for a file that doesn't state it. Returns true if the rows hold updates
+/// and instructions that lowering adds, and no compute follows an update. Plans with PUSH have no
+/// flush. Plans with PRECONDITION always have one.
 bool ends_in_flush(const Schedule& schedule);
 
-/// Fills in what the rows and the facts tell: placements (if there are none), sizes, chunks, and
-/// what lowering must have been told. Throws Config.
+/// Fills in what follows from the rows and the facts: placements if there are none, sizes, chunks,
+/// and the options that lowering must have had. Throws Config.
 void complete_plan(Schedule& schedule, const PlanFacts& facts, const std::string& origin);
 
-/// Pairs as `PlanFacts::pair_semantics` tells. Throws Config.
+/// Applies PlanFacts::pair_semantics to the marked pairs. Throws Config.
 void set_pairs(Schedule& schedule, const std::string& semantics, const std::string& origin);
 
 Schedule parse_plan_csv(const std::string& text, const std::string& origin, const PlanFacts& facts);

@@ -27,7 +27,8 @@ Grid grid_of(const Schedule& s) {
     replicas = std::max(replicas, p.replica + 1);
   }
   const bool whole = s.replica_rule == ReplicaRule::Whole;
-  // Every placement is one cell, and no cell is left free: so the grid is as large as the table.
+  // Every placement is one cell of the grid and no cell stays empty. The grid is therefore at most
+  // as large as the list of placements, whatever numbers a file contains.
   plan_require(!whole || static_cast<std::int64_t>(stages) * replicas ==
                              static_cast<std::int64_t>(s.placements.size()),
                "{} placements do not make {} replicas of {} model stages", s.placements.size(),
@@ -55,7 +56,7 @@ Grid grid_of(const Schedule& s) {
   return grid;
 }
 
-// Micro-batches after which each stage is at its first replica again.
+// Returns the number of micro-batches after which all stages are at their first replica again.
 int cycle_of(const Schedule& s, const Grid& grid) {
   if (s.replica_rule == ReplicaRule::Whole) return 1;
   plan_require(!s.half_micros, "half-micros and cyclic replicas do not go together");

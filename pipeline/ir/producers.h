@@ -1,5 +1,5 @@
-// The dependency rule: what an instruction waits for. The only statement of it; lowering, verifier,
-// simulator and interpreter all ask here.
+// The dependency rule: the results that an instruction waits for. This is the only statement of the
+// rule. Lowering, the verifier, the simulator and the interpreter all use it.
 #pragma once
 #include <array>
 #include <vector>
@@ -9,56 +9,60 @@
 namespace hetu {
 
 /// An instruction whose result is needed. InputGrad stands for the I or the B of its stage and
-/// micro-batch, WeightGrad for the W or the B, whichever the plan has.
+/// micro-batch, whichever the plan has. WeightGrad stands for the W or the B.
 struct Producer {
   Instr instr;
-  bool if_present = false;  ///< needed only where the plan has one (R)
+  /// True if the result is needed only where the plan has the instruction (R).
+  bool if_present = false;
 
   bool operator==(const Producer&) const = default;
 };
 
-/// A value's way between two placements of one replica. part 0 is the chain s -> s + 1, part k + 1
-/// is extra edge k of the schedule's lowering.
+/// An edge along which a value goes between two placements of one replica. Part 0 is the chain s ->
+/// s + 1. Part k + 1 is extra edge k of the schedule's lowering.
 struct StageEdge {
   int from = 0;
   int to = 0;
   int part = 0;
-  bool crosses = false;  ///< the two stand on different workers
+  bool crosses = false;  ///< True if the two placements are on different workers.
 };
 
 /// The placements of a schedule and the edges between them, looked up in constant time.
 class StageGraph {
  public:
-  /// `lowered`: values cross workers by SEND and RECV only. Throws Plan: a placement without
-  /// exactly one worker, or on a worker that is not there; two placements with one (stage,
-  /// replica), or one missing; an extra edge or tie between stages that are not there.
+  /// `lowered` means that values cross workers by SEND and RECV only. Throws Plan for a placement
+  /// without exactly one worker or on an unknown worker. Also throws Plan if a (stage, replica) has
+  /// two placements or none, or if an extra edge or tie names an unknown stage.
   StageGraph(const Schedule& schedule, bool lowered);
 
   int stages() const { return static_cast<int>(worker_.size()); }
   int worker(int stage) const { return worker_[stage]; }
-  /// The edges of a placement that a micro-batch's values take.
+  /// Returns the edges by which the values of a micro-batch enter a placement; see outputs() for
+  /// the edges by which they leave it.
   const std::vector<StageEdge>& inputs(int stage, int micro) const {
     return inputs_[cell(stage, micro)];
   }
   const std::vector<StageEdge>& outputs(int stage, int micro) const {
     return outputs_[cell(stage, micro)];
   }
-  /// Micro-batches after which the same placements are peers again; 1 but for cyclic replicas.
+  /// Returns the number of micro-batches after which the same placements are peers again. It is 1
+  /// unless replicas are cyclic.
   int cycle() const { return cycle_; }
-  /// Copies of a placement's model stage in the plan.
+  /// Returns the number of copies of a placement's model stage in the plan.
   int replicas(int stage) const { return replicas_[stage]; }
 
-  /// The placement at the other end of a send or receive; -1 if no edge has its part.
+  /// Returns the placement at the other end of a send or receive, or -1 if no edge has its part.
   int peer(const Instr& message) const;
 
-  /// The micro-batch whose forward a backward's id belongs to: id / 2 with half-micros.
+  /// Returns the micro-batch whose forward a backward's id belongs to: id / 2 with half
+  /// micro-batches.
   int forward_micro(int backward_micro) const {
     return half_micros_ ? backward_micro / 2 : backward_micro;
   }
 
-  /// Calls visit(Producer) for everything that a compute, recompute, send or receive waits for
-  /// besides its place in the row. Reductions and updates wait by their place in the row, and for
-  /// the other members of their group (reduction.h).
+  /// Calls visit(Producer) for each result that a compute, curvature, send or receive instruction
+  /// waits for. The instructions before it in its row come in addition. Reductions and updates wait
+  /// only for their row and for the other members of their group (reduction.h).
   template <class Visit>
   void producers(const Instr& instr, Visit&& visit) const;
 
@@ -69,13 +73,14 @@ class StageGraph {
 
   std::vector<int> worker_;
   std::vector<int> replicas_;
-  int cycle_ = 1;  // micro-batches after which the peers of cyclic replicas recur
-  std::vector<std::vector<StageEdge>> inputs_, outputs_;  // by placement, by micro-batch % cycle
+  int cycle_ = 1;                                         // see cycle()
+  std::vector<std::vector<StageEdge>> inputs_, outputs_;  // indexed by cell()
   bool half_micros_ = false;
   bool lowered_ = false;
 };
 
-/// The producers of one instruction as a list. For loops over a plan use StageGraph.
+/// Returns the producers of one instruction as a list. It builds a StageGraph per call, so loops
+/// over a plan use StageGraph directly.
 std::vector<Producer> producers(const Instr& instr, const Schedule& schedule);
 
 template <class Visit>

@@ -85,7 +85,8 @@ Reductions::Reductions(const Schedule& schedule) : schedule_(schedule) {
             pair.second, n);
     const int part = buckets(pair.first) + static_cast<int>(t);
     const std::vector<int> all = members(placement_of(schedule, pair.first, 0), part);
-    if (static_cast<int>(all.size()) * sharers < 2) continue;  // added up on its one worker
+    // the only member adds both gradients itself
+    if (static_cast<int>(all.size()) * sharers < 2) continue;
     for (const int stage : all)
       parts_[stage].push_back(buckets(schedule.placements[stage].model_stage) +
                               static_cast<int>(t));
@@ -99,7 +100,8 @@ int Reductions::buckets(int model_stage) const {
 }
 
 std::vector<Instr> Reductions::in_order(const std::vector<int>& stages) const {
-  std::vector<std::pair<std::pair<int, int>, Instr>> sums;  // by stage from above, bucket or tie
+  // sorted by (-model stage, -1 for a bucket or else the tied pair)
+  std::vector<std::pair<std::pair<int, int>, Instr>> sums;
   for (const int stage : stages) {
     for (const int part : parts_[stage]) {
       const int s = schedule_.placements[stage].model_stage, tie = part - buckets(s);
@@ -129,7 +131,8 @@ std::int64_t Reductions::group(int stage, int part) const {
   return static_cast<std::int64_t>(s) * 1024 + part;
 }
 
-// Above all buckets, which are at most 1024 of a model stage.
+// Groups of factors and inverses lie above those of all buckets, of which a model stage has at most
+// 1024.
 std::int64_t Reductions::group(const Instr& sum) const {
   if (!is_factor_exchange(sum.kind)) return group(sum.stage, sum.part);
   constexpr std::int64_t kFactors = std::int64_t{1} << 48, kInverses = kFactors << 1;
@@ -204,8 +207,8 @@ std::vector<int> Reductions::members(int stage, int part) const {
     const StagePair& pair = schedule_.lowering.tied[tie];
     return model_stage == pair.first || model_stage == pair.second;
   };
-  // A worker that holds both stages of a tied pair adds them itself and takes part once, by its
-  // lowest stage, whose gradient is whole last.
+  // A worker that holds both stages of a tied pair adds their gradients itself. It takes part once,
+  // with its lowest stage, because the gradient of that stage is complete last.
   std::vector<int> of_worker(schedule_.workers.size(), -1);
   for (std::size_t i = 0; i < schedule_.placements.size(); ++i) {
     const Placement& p = schedule_.placements[i];

@@ -12,8 +12,9 @@ bool is_asynchronous(const Schedule& plan) {
   return !plan.lowering.flush && holds(plan, Kind::Update);
 }
 
-// The body begins with the second step: what pulls weights, or frees what the step before kept,
-// stands there in every repetition alike.
+// The first step is the prologue and the body begins with the second step. Instructions that pull
+// weights, or that free what the previous step kept, then stand at the same place in every
+// repetition.
 Schedule with_flushes(const Schedule& synchronous, int steps) {
   const char* found = is_lowered(synchronous) ? "is lowered already"
                       : synchronous.version_rule == VersionRule::Wave
@@ -53,28 +54,29 @@ int run_grain(const Schedule& plan) {
   return shift / plan.micro_batches;
 }
 
-// On P workers at most P steps are under way: so many fill the pipeline, as many drain it, and a
-// body is what recurs in two steps between.
+// On P workers at most P steps are in progress. P steps fill the pipeline and P steps drain it. A
+// body is what recurs in two steps between them.
 int least_steps(const Schedule& plan) {
   constexpr int kToRecur = 2;
   return 2 * static_cast<int>(plan.workers.size()) + kToRecur;
 }
 
-// The needs of a row are highest where it is full. The least length is fill and drain with hardly
-// anything between; a second one puts as much of the steady state there.
+// A row needs the most versions and copies while the pipeline is full. The least length consists of
+// fill and drain with hardly any steps between. Twice that length has as many steps of the steady
+// state.
 int proving_steps(const Schedule& plan) { return 2 * least_steps(plan); }
 
-// Of those kept, two that follow each other lie as far apart as the stage has replicas, at most P,
-// and results are read when their step of M is done. Twice that, as a backward in halves has two
-// ids; the rest is for pipelines of one or two workers.
+// Two consecutive micro-batches that a worker keeps differ by the replicas of the stage, at most P.
+// Results are read when their step of M micro-batches is done. The factor of 2 is for backwards in
+// halves, which have two ids per micro-batch. The constant covers pipelines of one or two workers.
 int micro_ids_in_work(const Schedule& plan, int live_copies) {
   constexpr int kHalves = 2, kShortPipeline = 16;
   return kHalves * plan.stages * (live_copies + plan.micro_batches) + kShortPipeline;
 }
 
-// Between the first forward of a step and its last update lie fewer than 2 P steps: with some more
-// for the message that is half of it, so that the others hear of the next grant before they could
-// have come to the end of this one.
+// Fewer than 2 P steps lie between the first forward of a step and its last update. Some steps are
+// added for the message that announces the next extension when half of this one is left. The other
+// workers then receive it before they can reach the end of this extension.
 int granted_at_once(const Schedule& plan) {
   constexpr int kForMessage = 4, kAnyLead = 64;
   const bool any = plan.lowering.staleness == kAnyStaleness;
@@ -84,8 +86,8 @@ int granted_at_once(const Schedule& plan) {
   return (wanted + grain - 1) / grain * grain;
 }
 
-// The first stage has P micro-batches under way when its update is asked about, and one more goes
-// in while the answer is on its way: groups::Policy tells a stop so early.
+// The first stage has P micro-batches in progress when its update is reported. One more may begin
+// while the answer is on its way. groups::Policy announces a stop this early.
 int steps_before_answer(const Schedule& plan) { return plan.stages + 1; }
 
 }  // namespace hetu

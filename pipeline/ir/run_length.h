@@ -1,43 +1,49 @@
-// Runs of an asynchronous plan: over many steps without a
-// flush. How long the plans of such runs must be, and what a run looks ahead. Read by lowering,
-// training and rehearsals.
+// Lengths of runs of an asynchronous plan, which go over many steps without a flush: how long the
+// plan of a run must be, and how far the run looks ahead. Read by lowering, training and
+// rehearsals.
 #pragma once
 #include "pipeline/ir/schedule.h"
 
 namespace hetu {
 
-/// True if a plan is asynchronous: its steps overlap and weights go by version. Other plans
-/// are synchronous: lowering adds their one update per step, and notes it (Lowering::flush), as the
-/// rows then no longer tell. How many versions a plan may keep says nothing of it.
+/// Returns true if a plan is asynchronous: its steps overlap and its rows hold the updates. All
+/// other plans are synchronous. Lowering adds one update per step to them and records this in
+/// Lowering::flush, because the rows don't show it afterwards. Schedule::most_versions is not
+/// considered.
 bool is_asynchronous(const Schedule& plan);
 
-/// A synchronous plan, without messages, as one of `steps` steps with their flushes in its rows:
-/// each stage has its UPDATE when the row's compute of a step is done. So asynchronous to others,
-/// who may be at another step; within, nothing overlaps. Throws InvalidArgument for a plan that has
-/// updates, backward ids of half micro-batches, or more than one copy of a stage.
+/// Returns a synchronous, unlowered plan as a plan of `steps` steps with the flushes in its rows:
+/// each stage has its UPDATE after the row's compute of a step. Towards other pipelines, which may
+/// be at another step, the plan is asynchronous. Within the pipeline no steps overlap. Throws
+/// InvalidArgument for a plan that is lowered, or that has updates, versions by waves or backward
+/// ids of half micro-batches. Also throws if the plan doesn't have exactly one stage per worker.
 Schedule with_flushes(const Schedule& synchronous, int steps);
 
-/// By how many steps runs of a plan differ in length, so that each row's body repeats whole times;
-/// 0 if a row has no body that repeats.
+/// Returns the number of steps by which the lengths of runs of a plan differ, so that each row's
+/// body repeats a whole number of times. Returns 0 if a row has no body that repeats.
 int run_grain(const Schedule& plan);
 
-/// A length at which each row of such a plan, on as many workers as `plan`, has its body. From
-/// there on with_steps() gives the rows that its method generates for any length.
+/// Returns a length, in steps, at which each row of such a plan, on as many workers as `plan`, has
+/// a body. From this length on, with_steps() gives the rows that the method generates for any
+/// length.
 int least_steps(const Schedule& plan);
 
-/// A length at which verify() sees every weight version and every copy that a run of any length
-/// needs.
+/// Returns a length, in steps, at which verify() meets every weight version and every copy that a
+/// run of any length needs.
 int proving_steps(const Schedule& plan);
 
-/// More than the ids of any two micro-batches in work differ by on a worker that keeps
-/// `live_copies` of them, in a run without a flush.
+/// Returns an upper bound for the difference of the ids of two micro-batches that are in progress
+/// on a worker at the same time. `live_copies` is the number of micro-batches whose results the
+/// worker keeps, in a run without a flush.
 int micro_ids_in_work(const Schedule& plan, int live_copies);
 
-/// Steps by which worker 0 lets a run of unknown length go on at a time; a multiple of run_grain().
-/// It says so half of them before the end of what it has granted.
+/// Returns the number of steps by which worker 0 extends a run of unknown length at a time, a
+/// multiple of run_grain(). Worker 0 announces the next extension when half of these steps are
+/// left.
 int granted_at_once(const Schedule& plan);
 
-/// Steps that a pipeline which averages weights may begin beyond the updates that were answered.
+/// Returns the number of steps that a pipeline that averages weights may begin beyond the updates
+/// that have been answered.
 int steps_before_answer(const Schedule& plan);
 
 }  // namespace hetu

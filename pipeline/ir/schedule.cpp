@@ -16,7 +16,7 @@ struct KindRow {
   bool has_micro;
 };
 
-// In the order of Kind, so that a kind indexes its row.
+// In the order of Kind, so that a kind is the index of its row.
 const KindRow kKinds[] = {
     {Kind::Forward, "F", true, true},
     {Kind::Backward, "B", true, true},
@@ -51,7 +51,8 @@ std::string known_kinds() {
   return names;
 }
 
-// Cells come from files: a long one is shortened, and one line, before it goes into a message.
+// Shortens a cell for an error message and puts it on one line. Cells come from files and may be
+// long.
 std::string shortened(std::string_view cell) {
   constexpr std::size_t kMost = 40;
   std::string text(cell.substr(0, kMost));
@@ -60,7 +61,7 @@ std::string shortened(std::string_view cell) {
   return cell.size() <= kMost ? text : text + "…";
 }
 
-// Takes digits off the front of rest; -1 if there is none.
+// Removes the digits at the front of `rest` and returns their number, or -1 if there are no digits.
 int take_number(std::string_view& rest, std::string_view cell) {
   int value = -1;
   const auto [end, error] = std::from_chars(rest.data(), rest.data() + rest.size(), value);

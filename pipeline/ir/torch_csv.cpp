@@ -43,7 +43,7 @@ void check(const Schedule& s, const std::vector<std::vector<Instr>>& rows) {
   require(messages, "{}: the plan has no messages; add --lowered", what);
 }
 
-// One row as cells, with receives in the order in which their messages are sent.
+// A writer of one row as cells. Receives stand in the order in which their messages are sent.
 class TorchRow {
  public:
   explicit TorchRow(const std::vector<Instr>& row) : row_(row) {
@@ -51,14 +51,15 @@ class TorchRow {
       if (i.kind == Kind::Backward || i.kind == Kind::WeightGrad) ++backwards_[i.stage];
   }
 
-  // `coming`: by sender, the receives of this row in the order of the sends. `sender`: of a
-  // receive.
+  // Returns the cells of the row. `coming` holds this row's receives by sender, in the order of the
+  // sends. `sender` maps a receive to its sending worker.
   template <typename Sender>
   std::string text(std::map<int, std::deque<Instr>> coming, const Sender& sender) {
     for (std::size_t k = 0; k < row_.size(); ++k) {
       const Instr& i = row_[k];
       if (is_dropped(i.kind)) continue;
-      if (!is_send(i.kind)) reduce();  // the message that others wait for goes first
+      // sends go before reductions because other workers wait for them
+      if (!is_send(i.kind)) reduce();
       if (is_recv(i.kind)) {
         take_until(i, coming[sender(i)]);
         continue;
@@ -78,7 +79,8 @@ class TorchRow {
   void add(const std::string& cell) { text_ += (text_.empty() ? "" : ",") + cell; }
 
   void take_until(const Instr& receive, std::deque<Instr>& coming) {
-    if (std::find(coming.begin(), coming.end(), receive) == coming.end()) return;  // stands earlier
+    // already written at an earlier place
+    if (std::find(coming.begin(), coming.end(), receive) == coming.end()) return;
     for (bool found = false; !found; coming.pop_front()) {
       found = coming.front() == receive;
       add(to_string(coming.front()));
@@ -100,7 +102,7 @@ class TorchRow {
   }
 
   const std::vector<Instr>& row_;
-  std::map<int, int> backwards_;                // by stage: weight gradients still to come
+  std::map<int, int> backwards_;                // by stage: weight gradients not yet computed
   std::vector<int> reduced_;                    // stages whose gradients are complete
   std::set<std::tuple<Kind, int, int>> sends_;  // not waited for yet
   std::string text_;
