@@ -1,3 +1,8 @@
+// Audits the rows in one pass per worker. For each placement the auditor keeps the position of its
+// last gradient, reduction, preconditioning, average and update. An update is correct if these
+// positions are in the right order and all lie after the previous update. Memory is counted in the
+// same pass: an F adds to the activations held, and a backward frees them. A weight version is kept
+// as long as a micro-batch between its F and the end of its backward uses it.
 #include "pipeline/verify/audit.h"
 
 #include <algorithm>
@@ -10,7 +15,7 @@
 namespace hetu {
 namespace {
 
-// Weight versions of one placement that some micro-batch between F and W still needs.
+// Weight versions of one placement that micro-batches between F and W still need.
 class VersionsInUse {
  public:
   void add(int version) { count(version)++; }
@@ -33,18 +38,18 @@ class VersionsInUse {
   std::vector<std::pair<int, int>> uses_;  // version, micro-batches
 };
 
-// What is known of a placement while its worker's row is walked.
+// State of a placement during the pass along its worker's row.
 struct StageState {
-  StageNeeds now;  // current counts, beside the largest in the report
+  StageNeeds now;  // current counts; the report holds their maxima
   VersionsInUse versions;
   int updates = 0;
-  int forwards = 0;        // highest micro-batch that had its forward, + 1
-  int backwards = 0;       // micro-batches whose backward is whole
+  int forwards = 0;        // highest micro-batch that has had its forward, + 1
+  int backwards = 0;       // micro-batches with a complete backward
   int last_gradient = -1;  // position of the last B or W
   int last_update = -1;
   int last_average = -1;
   int last_precondition = -1;
-  std::vector<int> last_reduction;  // per part of Reductions::parts
+  std::vector<int> last_reduction;  // position per part of Reductions::parts
 };
 
 class Auditor {
@@ -68,7 +73,8 @@ class Auditor {
     }
     sums_are_planned_ = sums;
     if (updates_) version_.assign(cells, 0);
-    // With one version and one step, one update is demanded anyway.
+    // With one version and one step, check_updates() requires exactly one update, which applies all
+    // micro-batches.
     if (updates_ && (schedule_.most_versions != 1 || schedule_.steps > 1))
       applied_by_.assign(index.forward_micros(), -1);
   }
@@ -79,7 +85,7 @@ class Auditor {
       scalars_at_ = gradient_at_ = update_at_ = -1;
       for (int p = index_.row_begin(w); p < index_.row_end(w); ++p) step(p);
       if (updates_ && scalars_at_ > update_at_ && has_stage(w)) unused(scalars_at_);
-      // Counted in halves of a chunk: an F adds two.
+      // Counted in halves of a chunk: an F adds 2.
       report_.peak_activations.push_back(most_held_ / (2.0 * schedule_.chunks));
     }
     if (updates_)
@@ -192,14 +198,14 @@ class Auditor {
     StageState& s = stages_[i.stage];
     s.last_reduction.resize(parts.size(), -1);
     const auto at = std::find(parts.begin(), parts.end(), i.part);
-    if (at == parts.end()) return;  // a sum over one member
+    if (at == parts.end()) return;  // a reduction with one member changes nothing
     int& last = s.last_reduction[at - parts.begin()];
     if (last > s.last_update) doubled(last, position);
     last = position;
     reduced_ = true;
   }
 
-  // Of whole gradients, before their norm is taken.
+  // Preconditioning takes complete gradients, before their norm is computed.
   void precondition(const Instr& i, int position) {
     StageState& s = stages_[i.stage];
     factors_.precondition(position, s.updates);
@@ -221,7 +227,7 @@ class Auditor {
 
   void update(const Instr& i, int position) {
     StageState& s = stages_[i.stage];
-    // A copy that has run nothing gets its gradient from the sum.
+    // A copy that has run no micro-batch gets its gradient from the reduction.
     if (s.last_gradient <= s.last_update && reductions_.parts(i.stage).empty())
       fail(Code::Plan, "{} has no gradient to apply:\n  {}", to_string(i),
            index_.describe(position));
@@ -256,8 +262,8 @@ class Auditor {
     s.last_average = position;
   }
 
-  // A rule that counts versions by micro-batches fixes how many of them an update applies, and so
-  // does a wave.
+  // A version rule by micro-batches fixes the number of micro-batches that an update applies. Waves
+  // fix it, too.
   void check_share(const Instr& i, int position) {
     if (schedule_.version_rule == VersionRule::Newest && !schedule_.lowering.servers) return;
     const int share = micros_per_update(schedule_);
@@ -269,7 +275,8 @@ class Auditor {
          updates_at_servers(schedule_) ? "step" : "version rule", share, index_.describe(position));
   }
 
-  // The first part of a stage's gradient that is not summed since it was last added to; -1 if none.
+  // Returns the first part of a stage's gradient that has not been reduced since the gradient last
+  // changed, or -1.
   int missing_sum(int stage) {
     const std::vector<int>& parts = reductions_.parts(stage);
     StageState& s = stages_[stage];
@@ -283,7 +290,7 @@ class Auditor {
     return to_string({Kind::ReduceGrad, false, static_cast<std::int16_t>(part), stage, -1});
   }
 
-  // One update means the same micro-batches on every stage.
+  // Checks that the n-th update of every stage applies the same micro-batches.
   void check_applied(const Instr& i, int position) {
     const int micro = index_.graph().forward_micro(i.micro), update = stages_[i.stage].updates;
     int& known = applied_by_[micro];
@@ -300,7 +307,7 @@ class Auditor {
          to_string(index_.at(second)), index_.describe(first), index_.describe(second));
   }
 
-  // A worker without a stage takes part in the scalars alone.
+  // A worker without a stage only takes part in the reduction of scalars.
   bool has_stage(int worker) const {
     for (int s = 0; s < index_.graph().stages(); ++s)
       if (index_.graph().worker(s) == worker) return true;
@@ -314,7 +321,7 @@ class Auditor {
 
   void check_versions(const Instr& i, int position) {
     StageState& s = stages_[i.stage];
-    // What the next forward wants is kept, and all versions after it.
+    // The version that the next forward uses is kept, and so are all later versions.
     const bool more = s.forwards < index_.forward_micros();
     const int wanted = more ? std::min(version_of(s.forwards, s.updates), s.updates) : s.updates;
     const int alive = s.versions.below(wanted) + s.updates - wanted + 1;
@@ -347,7 +354,7 @@ class Auditor {
     }
   }
 
-  // A plan that ends with its sums: whoever reads it applies them.
+  // Checks a plan that has reductions but no updates. The reader of such a plan applies the sums.
   void check_sums() {
     for (int stage = 0; stage < static_cast<int>(stages_.size()); ++stage) {
       const int part = missing_sum(stage);
@@ -366,12 +373,13 @@ class Auditor {
   std::vector<StageState> stages_;
   VerifyReport report_;
   bool updates_ = false, reduced_ = false;
-  // A compute-only plan of cyclic replicas is asynchronous; lowering adds the sums.
+  // A compute-only plan with cyclic replicas is asynchronous, and lowering adds its reductions.
   bool sums_are_planned_ = true;
-  std::vector<std::uint8_t> input_done_, weight_done_;  // per stage and forward micro-batch
-  std::vector<std::int32_t> version_;                   // the same: version its forward used
-  int held_ = 0, most_held_ = 0;                        // activations of the worker, half chunks
-  std::vector<std::int32_t> applied_by_;                // per micro-batch: number of its update
+  // halves done, per stage and forward micro-batch
+  std::vector<std::uint8_t> input_done_, weight_done_;
+  std::vector<std::int32_t> version_;     // version of each forward, with the same index
+  int held_ = 0, most_held_ = 0;          // activations of the worker, in half chunks
+  std::vector<std::int32_t> applied_by_;  // per micro-batch: number of the update that applies it
   // The worker's last REDUCE_SCALARS, gradient and UPDATE.
   int scalars_at_ = -1, gradient_at_ = -1, update_at_ = -1;
 };

@@ -1,3 +1,8 @@
+// Follows each factor of K-FAC through its cycle: empty, partly filled by CURVATURE, complete,
+// summed over the copies of its stage (SYNC), inverted (INVERT), gathered if the copies share the
+// inversions (GATHER), and empty again. A row with wrapped work inverts factors of the previous
+// cycle first. The pass therefore runs twice for such plans (repeat()), with the state of the
+// factors carried over.
 #include "pipeline/verify/factor_audit.h"
 
 #include <algorithm>
@@ -42,13 +47,15 @@ FactorAudit::Layer& FactorAudit::layer_at(int position) {
   return layer_of(position, index_.at(position).part);
 }
 
-// Rows are those of every pipeline, whose copies of the stage take other layers each.
+// All pipelines run the same rows, but their copies of the stage invert different layers. The
+// result holds the layers of all pipelines.
 std::vector<int> FactorAudit::inverted_layers(int position) const {
   const Instr& i = index_.at(position);
   std::vector<int> layers;
   for (int d = 0; d < schedule_.lowering.pipelines; ++d) {
     const int layer = reductions_.inverted_layer(i, d);
-    if (layer < 0 || (!layers.empty() && layers.back() == layer)) break;  // each has them, or none
+    // all pipelines invert the same layer, or this copy has no further layer
+    if (layer < 0 || (!layers.empty() && layers.back() == layer)) break;
     layers.push_back(layer);
   }
   return layers;
@@ -143,7 +150,8 @@ void FactorAudit::check_invertible(Layer& layer, int number, int position) const
          layer.b.step, index_.describe(position));
 }
 
-// An inversion or a gathering that wraps to before the first cycle.
+// Returns true for an inversion or a gather of the cycle before the first one, which does not
+// exist.
 bool FactorAudit::is_of_no_cycle(int position) const {
   const Instr& i = index_.at(position);
   if (!schedule_.lowering.wraps || steps_before_ > 0) return false;
@@ -159,7 +167,7 @@ void FactorAudit::inversion(int position, int updates) {
   const Instr& i = index_.at(position);
   const bool mine = is_of_inputs(i.kind);
   const std::vector<int> numbers = inverted_layers(position);
-  if (numbers.empty() && reductions_.sharers(i.stage) == 1) layer_at(position);  // refuses it
+  if (numbers.empty() && reductions_.sharers(i.stage) == 1) layer_at(position);  // throws Plan
   if (numbers.empty())
     fail(Code::Plan,
          "{} is of round {}, in which this copy has none of the {} layers of stage {} with "
@@ -177,8 +185,8 @@ void FactorAudit::inversion(int position, int updates) {
   }
 }
 
-// A copy of the stage posts it once its own inversions of the round are there, so that it ends once
-// all are.
+// A copy of the stage posts a GATHER after its own inversions of the round. The GATHER therefore
+// ends after the inversions of all copies.
 void FactorAudit::gather(int position, int updates) {
   if (is_of_no_cycle(position)) return;
   const Instr& i = index_.at(position);
@@ -203,7 +211,7 @@ void FactorAudit::gather(int position, int updates) {
   }
 }
 
-// Of a layer both of whose inverses are there: its factors are empty.
+// Enters new inverses of a layer and empties its two factors.
 void FactorAudit::renew(int position, int number, int updates) {
   const Instr& i = index_.at(position);
   Layer& layer = layer_of(position, number);
@@ -248,7 +256,8 @@ void FactorAudit::repeat() {
   }
 }
 
-// What wraps has been inverted by the second time that repeat() met the rows, or been refused.
+// Plans with wrapped work need no check here: the second pass of repeat() has already inverted
+// their factors or refused the plan.
 void FactorAudit::finish(VerifyReport& report) const {
   for (std::size_t s = 0; s < stages_.size(); ++s) {
     const Stage& stage = stages_[s];

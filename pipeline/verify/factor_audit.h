@@ -1,6 +1,10 @@
-// The part of the audit that concerns K-FAC: each factor gets every micro-batch of one step once,
-// is summed, inverted, by one copy of its stage and gathered by the others or by each, and then
-// empty; no gradient meets half of a refresh, and all copies use its inverses from one step on.
+// The part of the audit for K-FAC. It checks the life of every factor:
+// - The factor gets every micro-batch of one step exactly once.
+// - It is summed over the copies of its stage.
+// - It is inverted: by each copy, or by one copy from which the others gather the inverse. Then it
+//   is empty.
+// - No gradient is multiplied between the two inversions of a layer, and all copies of a stage use
+//   new inverses from the same step on.
 #pragma once
 #include <cstdint>
 #include <map>
@@ -14,10 +18,12 @@
 
 namespace hetu {
 
-/// Is told what a walk along the rows meets. Throws Plan, naming worker and place. Index and
-/// reductions must outlive it.
-/// Source: Osawa et al. 2023 (PipeFisher), section 3; the inverses of a layer's two factors are of
-/// one refresh, as the damping of each goes by both traces (Martens and Grosse 2015, section 6.3).
+/// Checks the events of a pass along the rows. All functions throw Plan with the worker and the
+/// position of an error. Index and reductions must outlive this object. The inverses of a layer's
+/// two factors must belong to the same refresh, because the damping of each depends on both traces.
+///
+/// Source: Osawa et al. 2023 (PipeFisher), section 3; Martens and Grosse 2015, section 6.3
+/// (damping).
 class FactorAudit {
  public:
   FactorAudit(const PlanIndex& index, const Reductions& reductions);
@@ -25,50 +31,54 @@ class FactorAudit {
   void forward(int position);
   void curvature(int position);
   void sync(int position);
-  /// Before the stage's update number `updates` (from 0), here and below.
+  /// `updates` is the number of updates of the stage before the event, here and in the functions
+  /// below.
   void inversion(int position, int updates);
   void gather(int position, int updates);
-  /// The stage's gradients are multiplied.
+  /// Checks a PRECONDITION, which multiplies the stage's gradients.
   void precondition(int position, int updates);
-  /// Of a plan whose work wraps: what has been met, once more, as the cycle after. The first cycle
-  /// has no factors to invert before its own; what holds for the second one holds for all after it,
-  /// which begin alike.
+  /// Repeats the pass over all rows as the next cycle, for a plan with Lowering::wraps. The first
+  /// cycle has no earlier factors to invert. A correct second cycle implies that all later cycles
+  /// are correct, because they begin in the same state.
   void repeat();
-  /// The end of the rows; enters copies and the age of inverses.
+  /// Checks that no factor is left uninverted, and enters the copies and the age of inverses.
   void finish(VerifyReport& report) const;
 
  private:
   struct Factor {
-    int step = -1;                 // whose micro-batches go in; -1: it is empty
-    int pieces = 0;                // of them so far
-    std::map<int, int> seen = {};  // by micro-batch: position
+    int step = -1;                 // step of the micro-batches in the factor; -1: it is empty
+    int pieces = 0;                // micro-batches so far
+    std::map<int, int> seen = {};  // position of each micro-batch
     bool synced = false;
-    bool inverted = false;  // and the layer's other one is not, or neither is gathered
-    int last = -1;          // position of the last piece
+    // inverted, but the layer's other factor is not, or the inverses are not gathered
+    bool inverted = false;
+    int last = -1;  // position of the last CURVATURE
   };
   struct Layer {
     Factor a, b;
-    int inverse_of = -1;  // step; -1: of a cycle before
+    int inverse_of = -1;  // step of the micro-batches in the inverse; -1: of an earlier cycle
     Factor& of(bool inputs) { return inputs ? a : b; }
     const Factor& of(bool inputs) const { return inputs ? a : b; }
   };
   struct Stage {
     std::vector<Layer> layers;
-    std::vector<int> missing;  // by micro-batch: pieces to come that read what it leaves
+    std::vector<int> missing;  // by micro-batch: CURVATUREs that are still to read it
     int kept = 0, most_kept = 0;
-    int oldest = 0;  // most steps between a factor's micro-batches and what its inverse multiplies
+    // most steps between a factor's micro-batches and a gradient that its inverse multiplies
+    int oldest = 0;
   };
 
-  // What all copies of a stage do at the same point of their rows: whose micro-batches a sum has,
-  // in which step an inverse is new.
+  // A check that all copies of a stage do the same at the same point of their rows: that a sum has
+  // micro-batches of the same step, and that an inverse becomes new in the same step.
   class Agreement {
    public:
-    // The value of that worker's next time; what another worker had there, else the same.
+    // Enters `value` for the worker's next occurrence of `key`. Returns the value that the first
+    // worker entered for this occurrence.
     int other(std::int64_t key, int worker, int value);
 
    private:
-    std::map<std::pair<std::int64_t, int>, int> times_;  // by key and worker
-    std::map<std::int64_t, std::vector<int>> values_;    // by key, in order
+    std::map<std::pair<std::int64_t, int>, int> times_;  // occurrences so far, by key and worker
+    std::map<std::int64_t, std::vector<int>> values_;  // values by key, in the order of occurrences
   };
 
   Layer& layer_at(int position);
@@ -85,9 +95,9 @@ class FactorAudit {
   const Schedule& schedule_;
   const Reductions& reductions_;
   std::vector<Stage> stages_;
-  int steps_before_ = 0;  // of the first cycle, once that is met
-  Agreement summed_;      // by sync group: the step whose micro-batches are summed
-  Agreement renewed_;     // by model stage and layer: the step from which on its inverses are new
+  int steps_before_ = 0;  // steps of the first cycle, once repeat() is called
+  Agreement summed_;      // by sync group: the step of the summed micro-batches
+  Agreement renewed_;     // by model stage and layer: the first step with the new inverses
 };
 
 }  // namespace hetu

@@ -1,3 +1,15 @@
+// Runs all rows with a work list, in time linear in the number of instructions and waits. A row
+// advances until it meets an instruction that waits for something that is not done. The row then
+// joins the list of waiters of that thing: state_ holds the first waiting row and next_waiter_
+// links the others. When the thing is done, finish() puts its waiters on the list of ready rows.
+// The run ends when no row is ready. If rows are left then, the plan deadlocks (deadlock.cpp). No
+// other order helps: the set of instructions that can run does not depend on the order in which
+// rows are tried.
+//
+// Example with unbounded slots:
+//   worker 0: 0F0 0SEND_F0 0RECV_B0 0B0     worker 1: 1RECV_F0 1F0 1B0 1SEND_B0
+// Worker 0 runs 0F0 and 0SEND_F0, and then waits for 1SEND_B0. Worker 1 runs its whole row. Its
+// last instruction makes worker 0 ready, which then finishes.
 #include "pipeline/verify/progress.h"
 
 #include <algorithm>
@@ -23,9 +35,9 @@ Progress::Progress(const PlanIndex& index, int send_slots, int pipelines)
 void Progress::find_collectives() {
   const Reductions reductions(index_.schedule());
   constexpr std::int64_t kScalars = INT64_MIN;
-  std::map<std::pair<std::int64_t, int>, int> posted;       // (group, worker) -> times so far
-  std::map<std::pair<std::int64_t, int>, int> collectives;  // (group, time) -> collective
-  std::vector<int> factor_sum(index_.workers(), -1);        // the last one posted
+  std::map<std::pair<std::int64_t, int>, int> posted;       // (group, worker) -> occurrences so far
+  std::map<std::pair<std::int64_t, int>, int> collectives;  // (group, occurrence) -> collective
+  std::vector<int> factor_sum(index_.workers(), -1);  // the last factor sum posted by each worker
   queues_.resize(index_.workers());
   for (const int position : index_.step_level()) {
     const Instr& i = index_.at(position);
@@ -82,7 +94,7 @@ void Progress::find_slots(int send_slots) {
 
 void Progress::find_needs() {
   needs_begin_.reserve(index_.size() + 1);
-  needs_.reserve(index_.size() + index_.size() / 2);  // an F needs one thing, a B two
+  needs_.reserve(index_.size() + index_.size() / 2);  // an F waits for one thing, a B for two
   for (int p = 0; p < index_.size(); ++p) {
     needs_begin_.push_back(static_cast<std::int32_t>(needs_.size()));
     waits(p, [&](const Wait& w) {
@@ -97,7 +109,7 @@ int Progress::collective_at(int position) const {
   return collective_of_[std::lower_bound(level.begin(), level.end(), position) - level.begin()];
 }
 
-// The reduction of scalars directly before a position in its row, or -1.
+// Returns the reduction of scalars directly before a position in its row, or -1.
 int Progress::scalars_before(int position) const {
   if (position == 0 || index_.at(position - 1).kind != Kind::ReduceScalars) return -1;
   if (index_.worker_of(position - 1) != index_.worker_of(position)) return -1;
@@ -127,7 +139,7 @@ void Progress::start() {
     for (std::size_t k = 1; k < queue.size(); ++k) ++collective_left_[queue[k]];
 }
 
-// Something that must be done before the instructions can run as one; -1 if they can.
+// Returns a thing that must be done before the instructions can run as one, or -1 if they can run.
 int Progress::blocker(int pipeline, int position, int count) const {
   for (int p = position; p < position + count; ++p) {
     for (const Need& need : needs(p)) {
@@ -138,7 +150,7 @@ int Progress::blocker(int pipeline, int position, int count) const {
   return -1;
 }
 
-// Marks it as done; the rows that wait for it go on.
+// Marks a thing as done and makes the rows that wait for it ready.
 void Progress::finish(int pipeline, int done) {
   for (int row = std::exchange(state_[cell(pipeline, done)], kDone); row >= 0;
        row = std::exchange(next_waiter_[row], kOpen))
@@ -146,7 +158,8 @@ void Progress::finish(int pipeline, int done) {
 }
 
 void Progress::post(int position, Listener& listener) {
-  // A collective that is done lets the next one of each member go on: a small work list.
+  // A finished collective lets the next one of each member proceed, which may be complete, too. The
+  // work list handles such chains.
   std::vector<int> done;
   const auto count_down = [&](int c) {
     if (--collective_left_[c] == 0) done.push_back(c);

@@ -1,4 +1,5 @@
-// Plans that may be left at run time: what a worker may do before its turn.
+// Checks and bounds for plans with a run policy, under which a worker may run instructions before
+// their turn.
 #pragma once
 #include <vector>
 
@@ -6,11 +7,12 @@
 
 namespace hetu {
 
-/// A worker's row in the order, of those that a run may come to, that keeps most: under a run
-/// policy all that may go before its first recompute does.
+/// Returns a worker's row in the order that keeps the most activations, of all orders that a run
+/// may take. Under a run policy all forwards then stand before the row's first recompute.
 std::vector<Instr> fullest_row(const Schedule& plan, int worker);
 
-/// Throws Plan, naming worker and instruction, unless the plan's run policy is defined for it.
+/// Checks that the plan's run policy is defined for it. Throws Plan with the worker and the
+/// instruction if it is not.
 void check_run_policy(const Schedule& plan);
 
 }  // namespace hetu

@@ -1,3 +1,8 @@
+// The proof runs in this order. Each part relies on the parts before it.
+// 1. PlanIndex: every instruction is known, on its worker, and occurs once.
+// 2. Contents: every micro-batch and every message is complete.
+// 3. Progress: everything can run, and every member of a reduction takes part.
+// 4. audit_rows: updates and weight versions are correct; memory is counted.
 #include "pipeline/verify/verify.h"
 
 #include <algorithm>
@@ -10,7 +15,8 @@
 namespace hetu {
 namespace {
 
-// Completeness: which replica runs each micro-batch, and that it runs all of it.
+// Check of completeness. It finds the replica of each micro-batch and checks that this replica, and
+// no other one, runs all of the micro-batch.
 class Contents {
  public:
   explicit Contents(const PlanIndex& index) : index_(index), schedule_(index.schedule()) {
@@ -34,12 +40,13 @@ class Contents {
  private:
   bool cyclic() const { return schedule_.replica_rule == ReplicaRule::Cyclic; }
 
-  // The replica of a placement's stage that runs a micro-batch.
+  // Returns the replica of a placement's stage that runs a micro-batch.
   int home(int s, int micro) const {
     return cyclic() ? micro % index_.graph().replicas(s) : home_[micro];
   }
 
-  // A micro-batch lives where its first F on the lowest stage stands, or else whatever there is.
+  // A micro-batch belongs to the replica of the lowest placement that has its F. If no placement
+  // has its F, the I decides, then the W.
   void find_homes() {
     for (const Kind kind : {Kind::Forward, Kind::InputGrad, Kind::WeightGrad}) {
       const int halves = schedule_.half_micros && kind != Kind::Forward ? 2 : 1;
@@ -130,7 +137,8 @@ class Contents {
          schedule_.placements[i.stage].replica, index_.describe(at));
   }
 
-  // Compute that its home lacks of a micro-batch: how much, and the first of it.
+  // Compute of one micro-batch that its replica lacks: the number of instructions and the first of
+  // them.
   struct Gaps {
     int micro = -1, lacking = 0, present = 0;
     Instr first = {}, last_present = {};
@@ -164,7 +172,8 @@ class Contents {
     return found;
   }
 
-  // Of the micro-batches that lack something and have something.
+  // Returns the micro-batches that lack the least and the most, among those that lack something and
+  // have a replica.
   std::pair<Gaps, Gaps> least_and_most() const {
     Gaps least, most;
     for (int m = 0; m < index_.forward_micros(); ++m) {
@@ -177,8 +186,9 @@ class Contents {
     return {least, most};
   }
 
-  // Of several micro-batches that lack something the one that lacks least is named: one wrong id,
-  // as 3F8 for 3F0 of 8, makes a further micro-batch of which nearly everything is missing.
+  // If several micro-batches are incomplete, the message names the one that lacks the least. A
+  // single wrong id makes another micro-batch that is almost empty: with 8 micro-batches, a 3F8 in
+  // place of 3F0 makes micro-batch 8, of which nearly everything is missing.
   [[noreturn]] void missing(Instr i) {
     std::string more;
     if (is_compute(i.kind)) {
@@ -203,7 +213,7 @@ class Silent : public Progress::Listener {
   void on_collective(int) override {}
 };
 
-// Only gradients that there are can be summed.
+// Checks that each reduction sums a part that its stage has.
 void check_parts(const PlanIndex& index) {
   const Reductions reductions(index.schedule());
   for (const int p : index.step_level()) {
@@ -214,7 +224,7 @@ void check_parts(const PlanIndex& index) {
   }
 }
 
-// Every member of a group posts each of its reductions.
+// Checks that every member of a group posts each of the group's reductions.
 void check_members(const Progress& progress) {
   const PlanIndex& index = progress.index();
   const Reductions reductions(index.schedule());
@@ -231,7 +241,8 @@ void check_members(const Progress& progress) {
   }
 }
 
-// What a run may hold more than the rows do: most before a worker's first R.
+// Raises the peaks to those of a run under the run policy, which may hold more than the rows do. A
+// worker then holds the most before its first R.
 void widen_for_policy(const PlanIndex& index, VerifyReport& report) {
   if (index.schedule().run_policy == RunPolicy::AsPlanned) return;
   check_run_policy(index.schedule());
@@ -242,7 +253,8 @@ void widen_for_policy(const PlanIndex& index, VerifyReport& report) {
     for (const Instr& i : fullest_row(index.schedule(), w)) {
       pulls = i.kind == Kind::Recompute;
       if (pulls) break;
-      // In quarters of a micro-batch, so that halves of a split half-micro count.
+      // Counted in quarters of a micro-batch, so that the halves of a split half micro-batch are
+      // whole numbers.
       const int quarters = i.kind == Kind::Forward        ? 4
                            : !is_compute(i.kind)          ? 0
                            : index.schedule().half_micros ? -1

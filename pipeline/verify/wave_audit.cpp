@@ -13,8 +13,9 @@ WaveAudit::WaveAudit(const PlanIndex& index)
       wave_(updates_per_wave(index.schedule())),
       stages_(index.graph().stages()) {}
 
-// Of the updates before a micro-batch its weights lack its own since their version, and of another
-// pipeline all but the waves that the last pull in that version was answered with at least.
+// The weights of a forward lack those updates of its own pipeline that came before its micro-batch
+// but after its version. Of another pipeline they lack all earlier updates, except the waves that
+// the last pull of that version is guaranteed to contain.
 void WaveAudit::forward(int position, int version) {
   if (!waves_) return;
   const Instr& i = index_.at(position);

@@ -1,5 +1,5 @@
-// The part of the audit that concerns servers: each wave of updates is pushed and pulled once, in
-// order, and no forward comes before a pull that its weights have in them.
+// The part of the audit for servers. Each wave of updates is pushed once and pulled once, in order.
+// No forward comes before a pull that its weight version contains.
 #pragma once
 #include <vector>
 
@@ -8,8 +8,9 @@
 
 namespace hetu {
 
-/// Is told what a walk along the rows meets; `updates` are those of the instruction's stage before
-/// it. Throws Plan, naming worker and place. The index must outlive it.
+/// Checks the events of a pass along the rows. `updates` is the number of updates of the
+/// instruction's stage before the event. All functions throw Plan with the worker and the position
+/// of an error. The index must outlive this object.
 class WaveAudit {
  public:
   explicit WaveAudit(const PlanIndex& index);
@@ -18,7 +19,7 @@ class WaveAudit {
   void update(int position, int updates);
   void push(int position, int updates);
   void pull(int position);
-  /// The end of the rows; enters the staleness.
+  /// Checks that all waves are pushed and pulled, and enters the staleness into the report.
   void finish(VerifyReport& report) const;
 
  private:
@@ -34,9 +35,9 @@ class WaveAudit {
   const PlanIndex& index_;
   const Lowering& how_;
   const bool waves_;
-  const int wave_;  // micro-batches, and updates
+  const int wave_;  // updates per wave
   std::vector<Stage> stages_;
-  int local_ = 0, global_ = 0;  // updates that some forward's weights lack
+  int local_ = 0, global_ = 0;  // most updates that a forward's weights lack
 };
 
 }  // namespace hetu
