@@ -97,7 +97,7 @@ bool RowRun::may_start(int r, const Instr& i) {
                                      : made + timing_.message(index_.at(need.done), i.stage,
                                                               base + need.worker, r));
   }
-  if (ready > now_) {  // a message is under way
+  if (ready > now_) {  // a message is in transit
     rows_[r].busy = true;
     push(ready, r, kRowIsFree);
     return false;
@@ -125,7 +125,7 @@ void RowRun::run(int r, int position) {
   push(until, r, kRowIsFree);
 }
 
-// Something without duration is done; neighbours may wait for it.
+// Runs an instruction without duration. Rows of the same pipeline may wait for it.
 void RowRun::pass(int r, int position) {
   const Instr& i = index_.at(position);
   const int pipeline = r / workers_;
@@ -142,7 +142,8 @@ void RowRun::pass(int r, int position) {
   }
 }
 
-// A sum begins when all members have posted it and have no other before it.
+// Begins sums. A sum begins when all members have posted it and each has begun all sums that it
+// posted before.
 void RowRun::post(int r, int position) {
   std::vector<int> open = {progress_.collective_at(position)};
   const int pipeline = r / workers_;

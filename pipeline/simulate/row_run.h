@@ -1,5 +1,6 @@
-// Rows of several pipelines in order of time: what the simulations share in which each pipeline
-// goes at its own pace. A kind of run says what holds a row up, and what its own instructions do.
+// Runs the rows of several pipelines in order of time. It is the base of the simulations in which
+// each pipeline goes at its own pace. A derived class decides what holds up a row and what its own
+// instructions do.
 #pragma once
 #include <cstdint>
 #include <queue>
@@ -11,6 +12,7 @@
 
 namespace hetu {
 
+/// A discrete-event simulation of rows. Compute, updates, messages and sums are simulated here.
 class RowRun {
  public:
   virtual ~RowRun() = default;
@@ -18,10 +20,10 @@ class RowRun {
   RowRun& operator=(const RowRun&) = delete;
 
  protected:
-  /// Something that is to happen; `what` is kRowIsFree, or a number of the kind of run's own.
+  /// A future event. `what` is kRowIsFree or a positive number that the derived class defines.
   struct Event {
     double at;
-    std::int64_t order;  // of equal times
+    std::int64_t order;  // order of events at equal times
     int row;
     int what;
     std::int64_t value;
@@ -29,27 +31,32 @@ class RowRun {
   };
   static constexpr int kRowIsFree = 0;
 
-  /// A row is pipeline * workers + worker. All but the stage graph's values must outlive it. Throws
-  /// InvalidArgument for bounded send slots and for pairs that run as one.
+  /// Prepares a run of all rows. A row is pipeline * workers + worker. The arguments must outlive
+  /// this object. Throws InvalidArgument for bounded send slots and for pairs that run as one.
   RowRun(const Progress& progress, const Costs& costs, const SimulateOptions& options);
 
-  /// Begins all rows, and goes on until nothing is to happen any more.
+  /// Starts all rows and processes events until there are no more.
   void run_rows();
 
-  /// An instruction that its row passes by.
+  /// Returns true if the row skips the instruction.
   virtual bool is_skipped(int /*row*/, const Instr& /*instr*/) { return false; }
-  /// Whether the row cannot begin it yet; advance() comes when it can.
+  /// Returns true if the row must not start the instruction yet. The derived class calls advance()
+  /// when it can.
   virtual bool is_held_up(int /*row*/, const Instr& /*instr*/) { return false; }
-  /// The row has come to an instruction that is neither computed nor a message nor a sum.
+  /// Called when the row arrives at an instruction that is not a computation, a message or a sum.
   virtual void reach(int row, const Instr& instr) = 0;
+  /// Called at the time of an event of the derived class.
   virtual void happen(const Event& event) = 0;
-  /// A compute instruction begins at `at`.
+  /// Called when a compute instruction starts at `at`.
   virtual void computed(int row, const Instr& instr, double at, double time) = 0;
-  /// Called before each event and at the end; true if it did something that comes before `next`.
+  /// Called before each event and at the end, with the time of the next event. Returns true if it
+  /// did something that comes before `next`.
   virtual bool goes_before(double /*next*/) { return false; }
 
-  /// Runs what the row can start now. Messages take no time of a worker's.
+  /// Runs the instructions that the row can start at this time. Messages take no time of the
+  /// worker.
   void advance(int row);
+  /// Adds an event at time `at`.
   void push(double at, int row, int what, std::int64_t value = 0);
   void add_event(int row, const Instr& instr, double at, double time, int step);
   int step_of(const Instr& instr) const;
@@ -66,7 +73,7 @@ class RowRun {
   const double unit_us_;
   const Timing timing_;
   double now_ = 0;
-  std::vector<double> network_free_;  // per row: when its last sum or mean ended
+  std::vector<double> network_free_;  // per row: end of its last sum or mean
   Simulation result_;
 
  private:
@@ -74,11 +81,12 @@ class RowRun {
 
   struct Row {
     int next = 0;               // position
-    bool busy = false;          // until an event says otherwise
-    std::int64_t computed = 0;  // instructions
-    std::size_t begun = 0;      // sums, of the worker's own in their order
+    bool busy = false;          // busy until its kRowIsFree event
+    std::int64_t computed = 0;  // compute instructions so far
+    std::size_t begun = 0;      // sums begun so far, in the order of the worker's queue
   };
 
+  // Returns the end time of a position, or of index.size() + a collective; kOpen if it is not done.
   double& end(int pipeline, int done) {
     return end_[static_cast<std::size_t>(pipeline) *
                     (index_.size() + progress_.collectives().size()) +
@@ -93,8 +101,8 @@ class RowRun {
 
   const SimulateOptions& options_;
   std::vector<Row> rows_;
-  std::vector<double> end_;               // per pipeline: of positions, then of collectives
-  std::vector<std::vector<int>> queues_;  // per worker: collectives in the order of its posts
+  std::vector<double> end_;               // end times per pipeline: positions, then collectives
+  std::vector<std::vector<int>> queues_;  // per worker: its collectives in the order of posting
   std::priority_queue<Event, std::vector<Event>, std::greater<>> events_;
   std::int64_t order_ = 0;
 };

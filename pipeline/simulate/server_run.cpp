@@ -28,7 +28,7 @@ class ServerRun : RowRun {
     find_meetings(costs.cuts);
   }
 
-  // True if every row came to its end.
+  // Returns true if every row has ended.
   bool operator()() {
     run_rows();
     for (std::size_t r = 0; r < waits_.size(); ++r)
@@ -44,17 +44,17 @@ class ServerRun : RowRun {
   }
 
  private:
-  // What an event is of; its value is the placement.
+  // Kinds of events. The value of an event is the placement.
   enum What { kPushArrives = 1, kPushIsServed, kPullArrives, kPullIsServed, kAnswerArrives };
 
   static constexpr int kNowhere = -1;
 
-  // A pipeline's copy of a stage, as it and the servers see it. One push and its pull are under way
-  // at most: the forwards between need the pull.
+  // State of a pipeline's copy of a stage, in its row and at the servers. At most one push and its
+  // pull are in transit, because the forwards after them need the pull.
   struct Copy {
-    int pushes = 0, pulls = 0;  // that its row came to
-    int served = 0;             // waves that the servers hold: its clock
-    int answers = 0;            // that are back
+    int pushes = 0, pulls = 0;  // pushes and pulls that the row has come to
+    int served = 0;             // clock: waves that the servers have applied
+    int answers = 0;            // answers that have arrived
     double push_at = 0, pull_at = 0;
   };
 
@@ -105,7 +105,7 @@ class ServerRun : RowRun {
     }
   }
 
-  // From a pull whose answer is back.
+  // Lets a row continue after a pull if the answer has arrived.
   void go_on(int r, Copy& c) {
     if (c.answers == c.pulls) return;
     note(r, Kind::Pull, waits_[r], c.pulls++, c.pull_at);
@@ -118,7 +118,8 @@ class ServerRun : RowRun {
     push(free_, e.row, then, e.value);
   }
 
-  // Whether two pipelines' stages have blocks in common.
+  // Returns true if stage s of a pipeline with cuts `a` and stage t of a pipeline with cuts `b`
+  // have blocks in common.
   static bool meet(const std::vector<int>& a, int s, const std::vector<int>& b, int t) {
     const auto begins_before_end = [](const std::vector<int>& x, int i, const std::vector<int>& y,
                                       int j) {
@@ -127,7 +128,8 @@ class ServerRun : RowRun {
     return begins_before_end(a, s, b, t) && begins_before_end(b, t, a, s);
   }
 
-  // Which stages share weights with each, in any two pipelines, and which copies a pull waits for.
+  // Fills met_ and pull_of_: the stages of any two pipelines that share weights, and the copies
+  // that a pull waits for.
   void find_meetings(const std::vector<std::vector<int>>& cuts) {
     const int stages = index_.graph().stages();
     for (int s = 0; s < stages; ++s) {
@@ -145,7 +147,8 @@ class ServerRun : RowRun {
     }
   }
 
-  // Waves that all have pushed of what the stage of a pull holds.
+  // Returns the number of waves that all pipelines have pushed of the weights in the stage of a
+  // pull.
   int slowest(const Event& pull) {
     int least = copy(pull).served;
     const auto stage = static_cast<std::size_t>(pull.value);
@@ -154,8 +157,8 @@ class ServerRun : RowRun {
     return least;
   }
 
-  // Serves the pulls of a stage that wait no longer, in the order in which they came. That of wave
-  // c wants its own pipeline's waves up to c, and those up to c - D of all.
+  // Answers the pulls of a stage that can be answered, in the order of their arrival. A pull of
+  // wave c needs its own pipeline's waves up to c, and the waves up to c - D of all pipelines.
   void answer(int stage) {
     std::vector<Event> waiting;
     waiting.swap(pulls_[stage]);
@@ -175,13 +178,14 @@ class ServerRun : RowRun {
 
   const double latency_;
   const int servers_, staleness_;
-  std::vector<int> waits_;                 // per row: the stage at whose pull it stands
-  std::vector<Copy> copies_;               // by stage and pipeline
-  std::vector<std::vector<Event>> pulls_;  // per stage: not answered yet
-  std::vector<std::vector<int>> pull_of_;  // per stage: whose pulls may wait for its pushes
+  std::vector<int> waits_;    // per row: stage of the pull at which the row waits, or kNowhere
+  std::vector<Copy> copies_;  // by stage and pipeline
+  std::vector<std::vector<Event>> pulls_;  // per stage: pulls not answered yet
+  // per stage: stages with pulls that may wait for its pushes
+  std::vector<std::vector<int>> pull_of_;
   std::vector<std::vector<std::pair<int, int>>>
-      met_;                         // as copies_: the copies that a pull waits for
-  double free_ = 0;                 // when the servers have done all that has come
+      met_;          // indexed as copies_: the copies that a pull waits for
+  double free_ = 0;  // time at which the servers have processed everything that has arrived
   std::vector<MiddleHalf> middle_;  // per pipeline
 };
 
@@ -195,7 +199,7 @@ Simulation simulate_servers(const Schedule& schedule, const Costs& costs,
   ServerRun run(progress, costs, options);
   const bool whole = run();
   if (options.partly) return run.finish();
-  if (!whole) verify(schedule);  // says what stops it
+  if (!whole) verify(schedule);  // throws with the reason
   HETU_ASSERT(whole);
   Simulation result = run.finish();
   describe(result, index, costs);

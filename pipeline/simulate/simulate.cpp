@@ -1,3 +1,10 @@
+// The simulator needs no queue of events. Progress reports each instruction after everything that
+// the instruction waits for. An instruction therefore starts at the latest of three times: the end
+// of its row's previous instruction, the ends of local results that it needs, and the arrivals of
+// its messages. Its end follows from the costs. One pass over the plan gives all times.
+//
+// This works because no choice depends on time. Runs in which it does, with servers or with
+// averages in groups, use RowRun.
 #include "pipeline/simulate/simulate.h"
 
 #include <algorithm>
@@ -87,18 +94,21 @@ class Simulator : public Progress::Listener {
     return static_cast<std::size_t>(pipeline) * index_.size() + position;
   }
 
-  // When an instruction of a worker may start as far as one thing it waits for is concerned.
+  // Returns the earliest start of an instruction of a worker, as far as one thing that it waits for
+  // is concerned.
   double ready_at(int pipeline, int worker, const Progress::Need& need, const Instr& user) const {
     if (need.worker < 0) return collective_end_[need.done - index_.size()];
     const double end = end_[cell(pipeline, need.done)];
     if (need.worker == worker || !(is_recv(user.kind) || is_compute(user.kind))) return end;
-    // From another worker comes nothing but a message: its send, or, if not lowered, its compute.
+    // A result of another worker arrives only by a message: by its send, or directly from its
+    // compute if the plan is not lowered.
     const int base = pipeline * workers_;
     return end +
            timing_.message(index_.at(need.done), user.stage, base + need.worker, base + worker);
   }
 
-  // A send holds up nobody; its event lasts as long as the message travels.
+  // Adds the event of a send. A send takes no time of its worker. Its event lasts as long as the
+  // message travels.
   void note_message(int pipeline, int row, int position, double at) {
     if (!options_.events) return;
     const Instr& i = index_.at(position);
@@ -107,7 +117,7 @@ class Simulator : public Progress::Listener {
     add_event(row, position, at, timing_.message(i, peer, row, to));
   }
 
-  // Books one instruction that starts at `at`; returns how long it takes.
+  // Records one instruction that starts at `at`, and returns its duration.
   double run_one(int pipeline, int row, int position, double at) {
     const Instr& i = index_.at(position);
     if (!is_compute(i.kind)) {
@@ -138,7 +148,8 @@ class Simulator : public Progress::Listener {
     return time;
   }
 
-  // By micro-batch, or in a plan of several steps with flushes by the updates before it.
+  // Returns the step of an instruction: by its micro-batch, or by the row's updates so far in a
+  // plan of several steps with flushes.
   int step_of(const Instr& i, int row) const {
     if (schedule_.lowering.flush && schedule_.steps > 1)
       return updates_[row] / std::max(1, stages_on_[row % workers_]);
@@ -154,7 +165,8 @@ class Simulator : public Progress::Listener {
                               i.part, step, at * us, time * us});
   }
 
-  // A synchronous step has its fill and drain in it; an asynchronous run only at its ends.
+  // The throughput of a synchronous step includes fill and drain. An asynchronous run has them only
+  // at its ends, so its throughput leaves them out.
   void finish_rates() {
     Simulation& r = result_;
     const int all = total_micros(schedule_);
@@ -172,14 +184,14 @@ class Simulator : public Progress::Listener {
   const SimulateOptions& options_;
   const int workers_;
   const Timing timing_;
-  std::vector<double> end_;  // per pipeline and position
+  std::vector<double> end_;  // end per pipeline and position
   // Per row:
   std::vector<double> free_, network_free_;
   std::vector<std::int64_t> computed_;
   std::vector<double> collective_end_;
-  std::vector<int> updates_;        // of a row so far
-  std::vector<int> stages_on_;      // by worker
-  std::vector<MiddleHalf> middle_;  // of worker 0 of each pipeline
+  std::vector<int> updates_;        // updates so far
+  std::vector<int> stages_on_;      // by worker: number of its placements
+  std::vector<MiddleHalf> middle_;  // for worker 0 of each pipeline
   Simulation result_;
 };
 
@@ -202,7 +214,8 @@ Simulation simulate(const Schedule& schedule, const Costs& costs, const Simulate
   return result;
 }
 
-// At servers each pipeline goes by itself; pushes and pulls take no slot.
+// With servers each pipeline runs by itself, so one pipeline is simulated. Pushes and pulls take no
+// slot.
 int ample_send_slots(const Schedule& lowered, const Costs& costs) {
   constexpr double kSame = 1 + 1e-9;
   const PlanIndex index(lowered);
@@ -218,7 +231,8 @@ int ample_send_slots(const Schedule& lowered, const Costs& costs) {
   const double most = makespan(kUnboundedSlots) * kSame;
   if (std::isinf(most)) verify(lowered);
   const auto ample = [&](int slots) { return makespan(slots) <= most; };
-  int low = least_send_slots(lowered), high = low;  // ample(high), soon
+  // Doubles `high` until ample(high) holds. The binary search below keeps ample(high) true.
+  int low = least_send_slots(lowered), high = low;
   while (!ample(high)) {
     low = high + 1;
     high *= 2;

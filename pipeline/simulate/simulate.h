@@ -1,5 +1,6 @@
-// Predicts a plan: when everything starts and ends under given costs. The events have the type of a
-// real run's, so that prediction and measurement can be compared and drawn alike.
+// Predicts the run of a plan: the start and end of everything under given costs. The events have
+// the same type as those of a real run. Predictions and measurements can therefore be compared, and
+// drawn in the same form.
 #pragma once
 #include <string>
 
@@ -10,19 +11,22 @@
 
 namespace hetu {
 
-/// Runs a compute-only or lowered plan on schedule.lowering.pipelines pipelines. Messages cost time
-/// whether the plan is lowered or not; reductions and updates only exist in a lowered one.
-/// Pipelines with lowering.servers go each at its own pace (server_run.h), the others together.
-/// Throws Plan if it cannot run or verify's audit refuses it, InvalidArgument if costs or options
-/// do not fit it. Incomplete plans are verify's to refuse.
+/// Simulates a compute-only or lowered plan on schedule.lowering.pipelines pipelines. Messages take
+/// time whether the plan is lowered or not. Reductions and updates exist only in a lowered plan.
+/// With lowering.servers each pipeline goes at its own pace (server_run.h). Otherwise the pipelines
+/// run together.
+///
+/// Throws Plan if the plan can't run or the audit of verify refuses it. Throws InvalidArgument if
+/// costs or options don't fit the plan. Completeness is not checked here; verify() does that.
 Simulation simulate(const Schedule& schedule, const Costs& costs,
                     const SimulateOptions& options = {});
 
-/// The least number of send slots, not below least_send_slots, with which a step of a lowered plan
-/// takes no longer by these costs than without a bound. Throws as simulate.
+/// Returns a number of send slots, at least least_send_slots(), with which a lowered plan has the
+/// same makespan under these costs as without a bound. It is the least such number if more slots
+/// never make a plan slower. Throws as simulate().
 int ample_send_slots(const Schedule& lowered, const Costs& costs);
 
-/// The JSON of the contract, one object.
+/// Returns the prediction as one JSON object, as `hetu simulate` prints it.
 std::string to_json(const Simulation& simulation);
 
 }  // namespace hetu

@@ -8,8 +8,9 @@
 namespace hetu {
 namespace {
 
-// What a compute instruction adds to the bytes that a micro-batch keeps on its stage, from its F to
-// the end of its backward. Where it is recomputed, F keeps the input only and R the rest.
+// Returns the change, by a compute instruction, of the bytes that a micro-batch keeps on its stage
+// from its F to the end of its backward. If the stage is recomputed, F keeps only the input and R
+// adds the remaining bytes.
 double kept_bytes(const Schedule& s, const Costs& costs, const Instr& i, bool recomputed,
                   int pipeline) {
   const double half = s.half_micros ? 0.5 : 1;
@@ -33,7 +34,7 @@ double kept_bytes(const Schedule& s, const Costs& costs, const Instr& i, bool re
   }
 }
 
-// Placements that a plan recomputes.
+// Returns a flag per placement: whether the plan recomputes it.
 std::vector<char> recomputed_stages(const Schedule& s) {
   std::vector<char> stages(s.placements.size(), 0);
   any_instr(s, [&](const Instr& i) {
@@ -43,8 +44,8 @@ std::vector<char> recomputed_stages(const Schedule& s) {
   return stages;
 }
 
-// Largest number of bytes held on each worker of a pipeline: weights in their versions, and what
-// each micro-batch keeps.
+// Returns the largest number of bytes held on each worker of a pipeline: weights in all their
+// versions, and the values that micro-batches keep.
 std::vector<double> peak_bytes(const PlanIndex& index, const Costs& costs, const VerifyReport& r,
                                int pipeline) {
   const Schedule& s = index.schedule();
@@ -120,7 +121,8 @@ void sort_events(Simulation& simulation) {
 void describe(Simulation& result, const PlanIndex& index, const Costs& costs) {
   const Schedule& schedule = index.schedule();
   const VerifyReport report = audit_rows(index);
-  std::vector<double> bytes;  // of a pipeline: all have the same, or each is cut in its own way
+  // peaks of one pipeline; pipelines differ only if each has its own cuts
+  std::vector<double> bytes;
   result.method = schedule.method;
   result.stages = schedule.stages;
   result.micro_batches = schedule.micro_batches;

@@ -1,3 +1,8 @@
+// Groups form in the order in which pipelines arrive at their PARTIAL_REDUCEs. The simulation
+// therefore runs in order of time (RowRun). It asks groups::Policy for decisions, as a coordinator
+// does. A pipeline stops at the update that its answers name. The fastest pipeline runs more
+// micro-batches than the plan has. The simulation therefore runs a longer plan, and repeats with
+// twice the length if that was too short.
 #include "pipeline/simulate/simulate_groups.h"
 
 #include <algorithm>
@@ -10,7 +15,8 @@
 namespace hetu {
 namespace {
 
-// A stage's next update waits for its average; a row holds one stage.
+// A run of pipelines in groups. A row holds one stage, and the stage's next update waits for its
+// average.
 class GroupRun : RowRun {
  public:
   GroupRun(const Progress& progress, const Costs& costs, const SimulateOptions& options,
@@ -23,7 +29,8 @@ class GroupRun : RowRun {
     for (Averages& a : averages_) a.stop = groups::known_stop(policy_.options(), updates);
   }
 
-  // False if the plan has too few micro-batches for the fastest pipeline, fill and drain apart.
+  // Returns false if the plan has too few micro-batches for the fastest pipeline, not counting fill
+  // and drain.
   bool operator()() {
     run_rows();
     bool enough = true, ended = true;
@@ -45,11 +52,11 @@ class GroupRun : RowRun {
   }
 
  private:
-  static constexpr int kAverage = 1;  // its value: the stop that the answer told
+  static constexpr int kAverage = 1;  // the value of the event is the stop that the answer names
 
   struct Averages {
     std::int64_t asked = 0, done = 0;
-    std::int64_t stop = groups::kRunsOn;  // as its answers say
+    std::int64_t stop = groups::kRunsOn;  // last update, as far as the answers have named it
   };
 
   std::int64_t us(double at) const { return std::llround(at * unit_us_); }
@@ -70,7 +77,7 @@ class GroupRun : RowRun {
     advance(e.row);
   }
 
-  // Of a micro-batch that this pipeline does not begin.
+  // Instructions after the pipeline's stop are skipped.
   bool is_skipped(int r, const Instr& i) override {
     const Averages& a = averages_[r];
     return i.micro >= a.stop || (i.micro < 0 && a.asked == a.stop);
@@ -163,7 +170,7 @@ GroupSimulation simulate_groups(const Schedule& schedule, const Costs& costs,
   sized.pipelines = pipelines;
   sized.seed = options.seed;
   const std::int64_t updates = total_micros(schedule);
-  // Twice as many, and room for fill and drain, do for all but a few fast pipelines among slow
+  // Twice the updates, plus fill and drain, suffice unless a few fast pipelines run among many slow
   // ones.
   for (std::int64_t micros = 2 * (updates + 2 * index.workers());; micros *= 2) {
     const std::int64_t steps = (micros + schedule.micro_batches - 1) / schedule.micro_batches;

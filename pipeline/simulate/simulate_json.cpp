@@ -42,7 +42,7 @@ json object_of(const Simulation& s) {
   return out;
 }
 
-// How large the groups are, and how long their members waited for each other.
+// Returns the sizes of the groups and the time that their members waited for each other.
 json figures_of(const std::vector<groups::Decision>& closed) {
   std::map<std::size_t, std::int64_t> sizes;
   std::int64_t members = 0;

@@ -1,4 +1,4 @@
-// What a prediction is told beside plan and costs. Part of simulate.h.
+// Options of a prediction in addition to the plan and the costs. Part of simulate.h.
 #pragma once
 #include "pipeline/cost/stragglers.h"
 #include "pipeline/verify/progress.h"
@@ -6,10 +6,13 @@
 namespace hetu {
 
 struct SimulateOptions : Stragglers {
-  int send_slots = kUnboundedSlots;  ///< matters for lowered plans only
-  int servers = 1;                   ///< that share each stage's weights evenly, where it has any
-  bool events = false;               ///< fill Simulation::events
-  bool partly = false;  ///< of a plan that stops or fails the audit, what runs; no peaks then
+  int send_slots = kUnboundedSlots;  ///< Send slots per ordered pair of workers, for lowered plans.
+  /// For plans with servers: number of servers, which share each stage's weights evenly.
+  int servers = 1;
+  bool events = false;  ///< True to fill Simulation::events.
+  /// True to simulate as much as runs of a plan that deadlocks or fails the audit. The result then
+  /// has no names, sizes, peaks and weight versions.
+  bool partly = false;
 };
 
 }  // namespace hetu

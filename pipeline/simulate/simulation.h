@@ -1,5 +1,5 @@
-// What a prediction says: the figures of a run and, if asked, its events. Names and meanings as in
-// the JSON of `hetu simulate`.
+// The result of a prediction: the figures of a run and, if requested, its events. Names and
+// meanings are those of the JSON of `hetu simulate`.
 #pragma once
 #include <string>
 #include <vector>
@@ -8,18 +8,19 @@
 
 namespace hetu {
 
-/// Of one worker; compute instructions only.
+/// Times of one worker. They cover compute instructions; `busy` and `end` also cover K-FAC's
+/// computations.
 struct WorkerTiming {
   double busy = 0;
   double start = 0;
   double end = 0;
-  double peak_activations = 0;  ///< in micro-batches, as in VerifyReport
-  double peak_bytes = 0;        ///< activations and weight versions, where the costs name bytes
+  double peak_activations = 0;  ///< In micro-batches, as in VerifyReport.
+  double peak_bytes = 0;        ///< Activations and weight versions, if the costs give bytes.
   int weight_versions = 1;
-  std::vector<int> stages;  ///< placement ids
+  std::vector<int> stages;  ///< Placement ids.
 };
 
-/// All times in the costs' unit. Names and meanings as in the JSON of `hetu simulate`.
+/// Figures of a run. All times are in the costs' unit.
 struct Simulation {
   std::string method;
   int stages = 0;
@@ -27,18 +28,22 @@ struct Simulation {
   int steps = 1;
   int pipelines = 1;
   std::string time_unit;
-  double makespan = 0;          ///< end of the last compute instruction
-  double step_time = 0;         ///< end of the last compute, update or collective
-  double ideal = 0;             ///< the largest busy
-  double bubble_fraction = 0;   ///< idle / (makespan * workers)
+  double makespan = 0;          ///< End of the last compute instruction or K-FAC computation.
+  double step_time = 0;         ///< End of the last instruction or collective.
+  double ideal = 0;             ///< The largest WorkerTiming::busy.
+  double bubble_fraction = 0;   ///< Idle time / (makespan * workers).
   double bubble_overhead = 0;   ///< (makespan - ideal) / ideal
-  double span = 0;              ///< the largest end - start
+  double span = 0;              ///< The largest end - start of a worker.
   double span_bubble_rate = 0;  ///< 1 - ideal / span
   bool asynchronous = false;
-  double steady_bubble = 0;  ///< if asynchronous: idle share of worker 0 in the middle half
-  double throughput = 0;     ///< micro-batches per time unit, all pipelines, without fill and drain
-  std::vector<WorkerTiming> workers;  ///< pipeline by pipeline
-  std::vector<TraceEvent> events;     ///< by worker and time
+  /// If asynchronous: idle share of worker 0 in the middle half of its micro-batches.
+  double steady_bubble = 0;
+  /// Micro-batches per time unit of all pipelines. An asynchronous run counts without fill and
+  /// drain.
+  double throughput = 0;
+  /// All workers of pipeline 0, then those of pipeline 1, and so on.
+  std::vector<WorkerTiming> workers;
+  std::vector<TraceEvent> events;  ///< Sorted by worker and time.
 };
 
 }  // namespace hetu
