@@ -15,7 +15,7 @@ namespace {
 
 using Row = std::vector<Instr>;
 
-// The receives that an instruction needs: its producers that are receives.
+// Adds the receives that must come before the instruction.
 void add_receives(const StageGraph& graph, const Instr& instr, Row& out) {
   if (!is_compute(instr.kind)) return;
   graph.producers(instr, [&](const Producer& p) {
@@ -36,8 +36,8 @@ void add_sends(const StageGraph& graph, const Instr& instr, Row& out) {
   }
 }
 
-// Messages around each instruction, or around each pair that runs as one. An update that the plan
-// has already (asynchronous methods) gets its reductions before it.
+// Returns the row with messages around each instruction, or around each pair that runs as one. An
+// update that is already in the plan (asynchronous methods) gets its reductions before it.
 Row with_messages(const StageGraph& graph, const Reductions& reductions, const Row& row,
                   bool averages) {
   Row out;
@@ -72,13 +72,14 @@ bool adds_gradient(const Instr& i, int stage) {
   return i.stage == stage && (i.kind == Kind::Backward || i.kind == Kind::WeightGrad);
 }
 
-// The whole row in the drain.
+// Moves the whole unrolled row into the drain.
 void flatten(Program& program) {
   program = {unroll(program), {}, 0, 0, {}};
   program.drain.swap(program.prologue);
 }
 
-// Index after the last instruction that adds to a stage's gradient, and after its messages.
+// Returns the index after the last instruction that adds to a stage's gradient, and after the sends
+// and the pair partner that follow it; 0 if there is no such instruction.
 std::size_t after_last_gradient(const Row& row, int stage) {
   for (std::size_t i = row.size(); i > 0; --i) {
     if (!adds_gradient(row[i - 1], stage)) continue;
@@ -88,8 +89,9 @@ std::size_t after_last_gradient(const Row& row, int stage) {
   return 0;
 }
 
-// The reductions of a worker's only stage where they may start at once. The row is one piece from
-// here on unless its last backward stands in the drain, where insertion changes nothing else.
+// Inserts the reductions of a worker's only stage at the earliest possible position. If that
+// position is in the body, the whole row moves into the drain, because the other repetitions of the
+// body must not change.
 void insert_eagerly(Program& program, const Row& block, int stage) {
   std::size_t at = after_last_gradient(program.drain, stage);
   const bool in_body =
@@ -108,10 +110,11 @@ void insert_eagerly(Program& program, const Row& block, int stage) {
   program.drain.insert(program.drain.begin() + at, block.begin(), block.end());
 }
 
-// The reductions of a worker with several stages: each where its gradient is whole, but none before
-// one that it follows in `sums`. From the first one that may not start early, all stand at the end.
+// Inserts the reductions of a worker with several stages. Each stands where its gradient is
+// complete, but not before a reduction that precedes it in `sums`. From the first reduction that
+// may not start early, all stand at the end.
 void insert_in_order(Program& program, const Row& sums, const std::vector<bool>& early) {
-  std::size_t k = 0, launched = 0;  // end of the last one in the row
+  std::size_t k = 0, launched = 0;  // launched: index after the last inserted reduction
   for (; k < sums.size() && early[sums[k].stage]; ++k) {
     if (k == 0) flatten(program);
     launched = std::max(launched, after_last_gradient(program.drain, sums[k].stage));
@@ -120,9 +123,10 @@ void insert_in_order(Program& program, const Row& sums, const std::vector<bool>&
   program.drain.insert(program.drain.end(), sums.begin() + k, sums.end());
 }
 
-// Per placement: its reduction may start before its worker's last compute. That pays where the
-// worker idles in between; one that waits makes those after it wait, since all members of a group
-// launch in one order.
+// Returns, for each placement, true if its reduction may start before its worker's last compute.
+// With EagerOpt this is so if the worker idles in between, as a simulation at F = I = W = 1 shows.
+// All members of a group launch reductions in one order, so a reduction that waits also delays
+// those after it.
 std::vector<bool> starts_early(const Schedule& s, const Reductions& reductions,
                                const std::vector<std::vector<int>>& stages) {
   std::vector<bool> early(s.placements.size(), s.lowering.sync == SyncPlace::Eager);
@@ -137,7 +141,8 @@ std::vector<bool> starts_early(const Schedule& s, const Reductions& reductions,
   SimulateOptions options;
   options.events = true;
   const Simulation run = simulate(one, Costs{}, options);
-  // Walked from the end of each row: the idle time after an event, and what ends there.
+  // The events are visited from the end of each row: `idle` is true if the worker idles between the
+  // event and its last event.
   std::vector<bool> seen(early.size(), false), hidden(early.size(), false);
   double next_start = 0;
   bool idle = false;

@@ -1,32 +1,39 @@
-// Lowering: from compute to everything a worker does. Adds messages, reductions and updates;
-// changes no order.
+// Lowering: turns a plan of computations into a plan of everything that a worker does. It adds
+// messages, reductions and updates, and keeps the order of the computations.
 #pragma once
 #include "base/fields.h"
 #include "pipeline/ir/schedule.h"
 
 namespace hetu {
 
-/// Where reductions stand unless told.
+/// Default position of reductions in a row.
 inline constexpr SyncPlace kSyncPlace = SyncPlace::EagerOpt;
 
-/// `--sync` of plans and of training.
+/// Returns the option `--sync` of plans and of training.
 OptionField sync_field(SyncPlace& sync);
 
-/// `--staleness` of plans and of training.
+/// Returns the option `--staleness` of plans and of training.
 OptionField staleness_field(int& staleness);
 
-/// The compute-only schedule with a RECV directly before its consumer and a SEND directly after its
-/// producer (none between stages on one worker); a REDUCE_GRAD per part of reduction.h before each
-/// update, where `how.sync` says and in descending model stage; before updates a REDUCE_SCALARS, if
-/// asked for; and, where the plan has no update yet (synchronous methods), one UPDATE per stage at
-/// the end of the row; with how.average_weights a PARTIAL_REDUCE after each UPDATE, with
-/// how.servers the PUSH and the PULL of each wave (waves.h). The body of a program stays a body.
-/// Throws InvalidArgument if the schedule is lowered already, Plan if its placements make no sense.
+/// Returns the lowered form of a compute-only schedule. Lowering adds:
+/// - a RECV directly before its consumer and a SEND directly after its producer, except between
+///   stages on one worker;
+/// - before each update, a REDUCE_GRAD per part (reduction.h), at the position that `how.sync`
+///   names and in the order of Reductions::in_order();
+/// - with how.reduce_scalars, a REDUCE_SCALARS before the updates;
+/// - for plans without updates (synchronous methods), one UPDATE per stage at the end of the row;
+/// - with how.average_weights, a PARTIAL_REDUCE after each UPDATE;
+/// - with how.servers, the PUSH and the PULL of each wave (waves.h).
+///
+/// The body of a program stays a body, unless reductions have to be inserted into it. Throws
+/// InvalidArgument if the schedule is lowered already, or as check_pipelines(). Throws Plan if its
+/// placements are invalid.
 Schedule lower(const Schedule& schedule, const Lowering& how = {});
 
-/// Returns what lower() made the plan from: the computes of each row in their order, and the
-/// updates of an asynchronous method. A plan that isn't lowered comes back as it is. So a plan of
-/// another tool with messages of its own can be lowered for the job at hand.
+/// Returns the compute-only plan from which lower() made a plan: the computations of each row in
+/// their order, and the updates of an asynchronous method. A plan that isn't lowered is returned
+/// unchanged. With this function, another tool's plan that has its own messages can be lowered
+/// again with other options.
 Schedule without_lowering(const Schedule& schedule);
 
 }  // namespace hetu

@@ -15,8 +15,8 @@ namespace {
 
 constexpr double kNever = std::numeric_limits<double>::infinity();
 
-// Starts one instruction after the other, always the one that starts first, so that whatever has
-// arrived by then is known.
+// Runs a plan in order of time: always starts the instruction that can start first. All arrivals up
+// to that time are then known, so the policy decides as a real worker would.
 class Runner {
  public:
   Runner(const PlanIndex& index, const Costs& costs, const Stragglers& stragglers)
@@ -47,7 +47,7 @@ class Runner {
   }
 
  private:
-  // When everything that an instruction needs from other workers is there.
+  // Returns the time at which the last result from another worker arrives for an instruction.
   double arrival(int position) const {
     const Instr& user = index_.at(position);
     const int to = index_.graph().worker(user.stage);
@@ -65,8 +65,9 @@ class Runner {
     return std::max(free_[worker], arrival(left_[worker].back()));
   }
 
-  // The rows stand in reverse. A recompute whose gradient is not there yet lets the next forward of
-  // the row go first, if that has its input.
+  // Starts the next instruction of a worker, whose row is stored in reverse. If it is a recompute
+  // and the gradient for its backward has not arrived, the next forward of the row runs first,
+  // provided that its input has arrived.
   void begin(int worker, double start) {
     std::vector<int>& row = left_[worker];
     auto next = row.end() - 1;
@@ -85,8 +86,8 @@ class Runner {
 
   const PlanIndex& index_;
   const Timing timing_;
-  std::vector<double> end_;             // per position; never: not begun
-  std::vector<std::vector<int>> left_;  // per worker: positions to come, the next one last
+  std::vector<double> end_;             // end per position; kNever: not started
+  std::vector<std::vector<int>> left_;  // per worker: remaining positions, the next one last
   std::vector<double> free_;
   std::vector<std::vector<int>> order_;
 };
@@ -107,7 +108,8 @@ Schedule run_order(const Schedule& plan, const Costs& costs, const Stragglers& s
     row = {};
     for (const int position : order[w]) row.prologue.push_back(index.at(position));
   }
-  // Rows that could not go on are left as they were; the proof names what they wait for.
+  // If a row could not finish, verify() throws for the original plan and names what its rows wait
+  // for.
   for (std::size_t w = 0; w < order.size(); ++w) {
     const int worker = static_cast<int>(w);
     if (static_cast<int>(order[w].size()) < index.row_end(worker) - index.row_begin(worker))

@@ -7,7 +7,7 @@ namespace {
 
 using Row = std::vector<Instr>;
 
-// Walks a worker's row. What it has counted is all that the places of pushes and pulls depend on.
+// A pass along a worker's row. The positions of pushes and pulls depend only on its counters.
 class Waves {
  public:
   explicit Waves(const Schedule& s)
@@ -16,12 +16,12 @@ class Waves {
         updates_(s.placements.size(), 0),
         pulls_(s.placements.size(), 0) {}
 
-  // A part of the row with what is added to it.
+  // Returns a part of the row with its pushes and pulls.
   Row walk(const Row& part) {
     Row out;
     out.reserve(part.size() + 2 * part.size() / schedule_.micro_batches + 2);
     for (std::size_t k = 0; k < part.size(); ++k) {
-      // Nothing may stand between two that run as one.
+      // Nothing may stand between two instructions that run as one.
       const bool second = k > 0 && part[k - 1].with_next;
       if (!second) add_pulls(part[k], out);
       if (part[k].with_next && k + 1 < part.size()) add_pulls(part[k + 1], out);
@@ -32,18 +32,20 @@ class Waves {
     return out;
   }
 
-  // Whether a walk from `before` to here, over a body of `shift` micro-batches, was one of whole
-  // waves, each with its push and its pull: then the next walk, with all ids raised, adds the same.
+  // Returns true if the pass from `before` to here, over a body of `shift` micro-batches, consisted
+  // of whole waves, each with its push and its pull. The next pass over the body, with all ids
+  // raised, then adds the same instructions.
   bool recurs(const Waves& before, int shift) const {
     for (std::size_t s = 0; s < updates_.size(); ++s) {
       const int updates = updates_[s] - before.updates_[s], pulls = pulls_[s] - before.pulls_[s];
-      if (updates == 0 && pulls == 0) continue;  // of another worker
+      if (updates == 0 && pulls == 0) continue;  // a stage of another worker
       if (updates * micros_per_update(schedule_) != shift || pulls * wave_ != updates) return false;
     }
     return true;
   }
 
-  // As after so many walks more that each count as much as from `before` to here.
+  // Sets the counters to their values after `times` further passes like the one from `before` to
+  // here.
   void repeat(const Waves& before, int times) {
     for (std::size_t s = 0; s < updates_.size(); ++s) {
       updates_[s] += times * (updates_[s] - before.updates_[s]);
@@ -69,7 +71,7 @@ class Waves {
   }
 
   const Schedule& schedule_;
-  const int wave_;                    // updates
+  const int wave_;                    // updates per wave
   std::vector<int> updates_, pulls_;  // per placement, so far
 };
 
