@@ -1,3 +1,13 @@
+// The automatic method searches the rules of list_order() on one or two placements:
+// 1. All other methods with the same sizes that fit memory are simulated. The best makespan becomes
+//    the bound of the goal.
+// 2. A grid of rules is tried: depths of the warm-up, W's that may delay the next instruction, and
+//    preferences of forwards.
+// 3. From the best rules, a coordinate descent changes one rule of one stage at a time.
+// 4. Random changes of several rules follow, with a fixed seed, so that the result is reproducible.
+//
+// The search ends after a fixed number of tries, or when makespan and span are at their lower
+// bounds. The best plan of all steps is the result.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -13,11 +23,11 @@
 namespace hetu {
 namespace {
 
-// What plans are judged by: first by how much longer than the best other method they are, then by
-// makespan and span together. A step with a flush after it takes the one, a step in a row of steps
-// without takes the other.
+// The measure of a plan: first the excess of its makespan over the best other method, then makespan
+// and span together. A step followed by a flush takes the makespan. A step in a row of steps
+// without a flush takes the span.
 struct Goal {
-  double makespan = std::numeric_limits<double>::infinity();  // of the best other method
+  double makespan = std::numeric_limits<double>::infinity();  // makespan of the best other method
 
   std::pair<double, double> loss(double plan_makespan, double plan_span) const {
     const double over = plan_makespan - makespan;
@@ -30,7 +40,8 @@ bool is_plain(const Schedule& s) {
          model_stages(s) == static_cast<int>(s.placements.size());
 }
 
-// The plan in one row per worker, without its R's: recomputing is for whoever asks for it.
+// Returns the plan without its R's, with changed rows unrolled. The caller decides about
+// recomputing.
 Schedule without_recompute(Schedule s) {
   for (Program& p : s.workers) {
     std::vector<Instr> row = unroll(p);
@@ -44,7 +55,8 @@ Schedule without_recompute(Schedule s) {
 
 using Found = std::vector<Candidate>;
 
-// The other methods with one replica and as many chunks that fit memory.
+// Returns the plans of the other methods with one replica and the same number of chunks that fit
+// memory.
 Found other_methods(const Sizes& sizes) {
   Found found;
   for (const Method& m : methods()) {
@@ -56,7 +68,7 @@ Found other_methods(const Sizes& sizes) {
   return found;
 }
 
-// Searches the rules of list_order on one placement.
+// A search over the rules of list_order on one placement.
 class Search {
  public:
   Search(const Schedule& placed, const Sizes& sizes, const Goal& goal)
@@ -65,7 +77,8 @@ class Search {
         sizes_(sizes),
         limits_(activation_limits(placed, sizes, kNoLimit)),
         times_(stage_times(placed, sizes)) {
-    // Enough for good orders of usual sizes in about a second; fewer tries where each takes longer.
+    // Enough tries for good orders of usual sizes in about a second, and fewer if each takes
+    // longer.
     const double work = 3.0 * sizes.micro_batches * placed.placements.size() * sizes.stages;
     find_least();
     tries_ = static_cast<int>(std::clamp(2e7 / work, 100.0, 1000.0));
@@ -87,7 +100,8 @@ class Search {
   }
 
  private:
-  // No worker begins before a micro-batch reaches it, and each has its work to do.
+  // Computes lower bounds. No worker begins before the first micro-batch can arrive, and each
+  // worker has to do all its work.
   void find_least() {
     std::vector<double> work(sizes_.stages, 0), begin(sizes_.stages, kNoLimit);
     double way = 0;
@@ -105,14 +119,15 @@ class Search {
     }
   }
 
-  // With which the first stage has as many underway as its worker may hold.
+  // Returns the hops with which the first stage has as many micro-batches in progress as its worker
+  // may hold.
   double hops_to_limit() const {
     const double further = placed_.placements.size() - 1.0;
     const double most = std::min<double>(limits_[0], sizes_.micro_batches);
     return (most - 1) * placed_.chunks / std::max(1.0, further);
   }
 
-  // `hops` more micro-batches underway for each worker further from the end.
+  // Returns depths with `hops` more micro-batches in progress for each worker further from the end.
   std::vector<int> depths(double hops) const {
     std::vector<int> depth;
     const int stages = static_cast<int>(placed_.placements.size());
@@ -129,7 +144,7 @@ class Search {
     ListOrder found = list_order(placed_, times_, limits_, sizes_.micro_batches, rules);
     const auto loss = goal_.loss(found.makespan, found.span);
     if (!best_.rows.empty() && loss >= loss_) return false;
-    // No plan takes less: the search is over.
+    // This plan meets the lower bounds; ends the search.
     if (found.makespan <= least_makespan_ && found.span <= least_span_) tries_ = 0;
     best_ = std::move(found);
     loss_ = loss;
@@ -137,7 +152,7 @@ class Search {
     return true;
   }
 
-  // One rule of one stage after the other, until none gets better.
+  // Changes one rule of one stage at a time until nothing improves.
   void descend() {
     for (bool better = true; better && tries_ > 0;) {
       better = false;
@@ -156,7 +171,7 @@ class Search {
     }
   }
 
-  // Several rules at once, by chance; always the same chance.
+  // Changes several rules at once at random. The seed is fixed, so the result is reproducible.
   void wander() {
     std::mt19937 random(1);
     const int patience = 30 * static_cast<int>(rules_.depth.size());
@@ -178,11 +193,11 @@ class Search {
   const Sizes& sizes_;
   const std::vector<double> limits_;
   const StageTimes times_;
-  double least_makespan_ = 0, least_span_ = 0;  // of any plan
+  double least_makespan_ = 0, least_span_ = 0;  // lower bounds for any plan
   int tries_ = 0;
   ListRules rules_;
   ListOrder best_;
-  std::pair<double, double> loss_;  // of best_
+  std::pair<double, double> loss_;  // loss of best_
 };
 
 }  // namespace
@@ -195,7 +210,7 @@ Schedule automatic(const Sizes& sizes) {
   if (sizes.chunks % 2 == 0) placements.push_back(waves("auto", sizes));
   for (const Schedule& placed : placements)
     if (auto best = Search(placed, sizes, goal).run()) found.push_back(std::move(*best));
-  HETU_ASSERT(!found.empty());  // the search keeps to the limits
+  HETU_ASSERT(!found.empty());  // the search respects the limits
   const auto best =
       std::min_element(found.begin(), found.end(), [&](const Candidate& a, const Candidate& b) {
         return goal.loss(a.makespan, a.span) < goal.loss(b.makespan, b.span);

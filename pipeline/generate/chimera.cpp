@@ -1,3 +1,13 @@
+// Chimera runs pipelines in both directions so that one fills the bubbles of the other. For D = 4
+// stages and one pair, replica 0 (ids 0-3) goes down with micro-batches 0 and 1. Replica 1 (ids
+// 4-7) goes up with micro-batches 2 and 3. In slots of F = B:
+//
+//   worker 0   0F0  .  0F1 7F2 7B2 7F3 7B3 0B0  .  0B1
+//   worker 1    .  1F0 6F2 1F1 6F3 6B2 1B0 6B3 1B1  .
+//   worker 2    .  5F2 2F0 5F3 2F1 2B0 5B2 2B1 5B3  .
+//   worker 3   4F2  .  4F3 3F0 3B0 3F1 3B1 4B2  .  4B3
+//
+// Source: Li and Hoefler 2021, section 3.1; the concatenation of units is section 3.5.
 #include <algorithm>
 
 #include "base/error.h"
@@ -15,11 +25,12 @@ struct Item {
   Instr instr;
 };
 
-// Units of base size after each other, each as soon as the slots of the one before let it. In a
-// unit a forward item is `group` micro-batches of one pipeline and a backward item 1/halves of one;
-// all items take a slot. The k-th forward item of a pipeline stands on stage s in slot s + 2k, its
-// k-th backward item in slot 2D - 1 - s + 2k, which collides with nothing on any worker. What does
-// not fill a unit of groups goes on in units of group 1, the last of them with gaps.
+// Lays units of base size one after the other, each as soon as the slots of the previous unit allow
+// it. All items take one slot. In a unit, a forward item is `group` micro-batches of one pipeline
+// and a backward item is 1/halves of a micro-batch. On stage s, the k-th forward item of a pipeline
+// is in slot s + 2k. Its k-th backward item is in slot 2D - 1 - s + 2k. These slots never collide
+// on a worker. Micro-batches that don't fill a unit of groups follow in units of group 1, of which
+// the last has gaps.
 Schedule in_units(const Sizes& sizes, int group, int halves) {
   Schedule s = bidirectional("chimera", sizes);
   s.half_micros = halves == 2;
@@ -53,7 +64,8 @@ Schedule in_units(const Sizes& sizes, int group, int halves) {
   return s;
 }
 
-// The shortest concatenation that fits memory under the costs; of equals, the first.
+// Returns the shortest concatenation that fits memory under the costs, or the first of equally
+// short ones.
 Schedule shortest(const Sizes& sizes) {
   std::optional<Candidate> best;
   for (const char* concat : {"direct", "doubling", "halving"}) {

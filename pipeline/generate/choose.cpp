@@ -33,7 +33,7 @@ std::vector<double> activation_limits(const Schedule& placed, const Sizes& sizes
   std::vector<double> limits;
   for (int w = 0; w < placed.stages; ++w) {
     double limit = sizes.memory_limit > 0 ? sizes.memory_limit : otherwise;
-    double weights = 0, one = 0, largest = 0;  // one: micro-batch through all stages of the worker
+    double weights = 0, one = 0, largest = 0;  // `one`: one micro-batch on all stages of the worker
     for (const Placement& p : placed.placements) {
       if (p.workers[0] != w) continue;
       const StageCost& c = stage_cost(costs, p.model_stage);

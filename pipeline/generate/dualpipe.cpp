@@ -1,3 +1,18 @@
+// DualPipe runs micro-batches from both ends of the pipeline at the same time, so that a forward of
+// one direction overlaps a backward of the other. Each worker has two stages, `near` and `far`, of
+// a path that is folded in its middle. For DualPipe, `near` is in the first half of one direction
+// and `far` in the second half of the other direction. For DualPipeV, one path goes down and up all
+// workers. The row has eight phases, numbered as in the publication:
+// 1. forwards of `near` fill the path up to the fold;
+// 2. forwards of both stages alternate;
+// 3. an I, its W and a forward of `far` in turn;
+// 4. the steady state: pairs of a forward and a backward of opposite stages;
+// 5. backwards of `far`, and the last forwards of `far` in pairs with backwards of `near`;
+// 6. backwards of both stages, the later ones as I's that postpone their W's;
+// 7. postponed W's, and the last I's of `near`;
+// 8. the remaining W's.
+//
+// Source: DeepSeek-AI 2024 (DeepSeek-V3), section 3.2.1, and its published code.
 #include <queue>
 #include <utility>
 
@@ -8,9 +23,10 @@
 namespace hetu {
 namespace {
 
-// A worker with two stages of one path that is folded in its middle, where `from_fold` workers
-// stand between this one and the fold, `from_start` before it. Micro-batches reach `near` on the
-// way in, `far` on the way back; each of the two runs `micros` >= twice the workers.
+// A worker with two stages of a path that is folded in its middle. `from_fold` workers stand
+// between this worker and the fold, and `from_start` workers before it. Micro-batches come to
+// `near` on the first half of the path and to `far` on the second half. Each stage runs `micros`
+// micro-batches, at least twice the number of workers of the path.
 struct Seat {
   int near;
   int far;
@@ -18,10 +34,10 @@ struct Seat {
   int from_fold;
 };
 
-// The eight phases of DualPipe, numbered as in its publication.
+// Appends the eight phases of DualPipe, numbered as in its publication.
 void dual_phases(const Seat& seat, int micros, bool atomic, OrderedRow& out) {
   const auto [near, far, start, fold] = seat;
-  std::queue<std::pair<int, int>> late;  // weight gradients put off, in order
+  std::queue<std::pair<int, int>> late;  // postponed weight gradients, in order
   const auto input_grad = [&](int stage) {
     late.push({stage, out.backwards(stage)});
     out.input_grad(stage);

@@ -18,7 +18,7 @@ Schedule hanayo(const Sizes& sizes) {
       if (done.forward_ready(stage) && (stage > 0 || may_enter)) return forward_of(stage, 0);
     return std::nullopt;
   });
-  // Steady, the same comes again with the next P micro-batches.
+  // In the steady state, the same instructions recur with the next P micro-batches.
   const int period = 2 * sizes.chunks * sizes.stages;
   for (Program& p : s.workers) p = folded(p.prologue, period, sizes.stages);
   return s;

@@ -1,3 +1,8 @@
+// Schedules by repeatedly placing the instruction that starts first over all workers. Each worker
+// proposes one instruction: its earliest F or I, by the rules, or a W if it would otherwise wait
+// long enough. After an instruction is placed, only the workers of its stage and of the
+// neighbouring stages decide again. No later placement can start earlier than an earlier one, so
+// times are final once placed.
 #include "pipeline/generate/list_order.h"
 
 #include <algorithm>
@@ -51,7 +56,7 @@ class Scheduler {
       if (first->start == kNever) break;
       const Next now = *first;
       place(now);
-      // Only the neighbours of a stage can hear of what it has done.
+      // Only the stage and its neighbours depend on the new result.
       for (int s = std::max(0, now.stage - 1); s <= std::min(last_, now.stage + 1); ++s)
         next[stages_[s].worker] = decide(stages_[s].worker);
     }
@@ -74,13 +79,14 @@ class Scheduler {
     int inputs() const { return static_cast<int>(input_end.size()); }
   };
   struct Worker {
-    std::vector<int> stages;  // ascending
+    std::vector<int> stages;  // in ascending order
     int limit = 0, held = 0;  // in halves of a chunk's activations
     double begin = -1, free = 0;
     std::vector<Instr> row;
   };
 
-  // When the input of the stage's next forward is there; never: nobody has begun to make it.
+  // Returns the time at which the input of the stage's next forward arrives, or kNever if its
+  // producer has not been placed.
   double forward_at(int s) const {
     const int m = stages_[s].forwards();
     if (m == micros_) return kNever;
@@ -98,7 +104,7 @@ class Scheduler {
   }
 
   bool may_forward(const Worker& worker, std::size_t chunk) const {
-    const int to_come = static_cast<int>(worker.stages.size() - chunk);  // this one included
+    const int to_come = static_cast<int>(worker.stages.size() - chunk);  // including this chunk
     const int s = worker.stages[chunk];
     return worker.held + 2 * to_come <= worker.limit &&
            stages_[s].forwards() - stages_[s].inputs() < rules_.depth[s];
@@ -112,7 +118,7 @@ class Scheduler {
       if (stages_[s].weights < stages_[s].inputs() && weight.stage < 0)
         weight = {worker.free, Kind::WeightGrad, s};
       const double in = std::max(worker.free, input_at(s));
-      if (in <= input.start) input = {in, Kind::InputGrad, s};  // of equals the deepest
+      if (in <= input.start) input = {in, Kind::InputGrad, s};  // the deepest stage wins ties
       if (!may_forward(worker, c)) continue;
       const double at = std::max(worker.free, forward_at(s));
       if (at < forward.start || (at == forward.start && rules_.deep_first))

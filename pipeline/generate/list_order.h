@@ -1,5 +1,6 @@
-// A list scheduler: places F, I and W of a plan with one replica in order of time, each worker
-// taking what its rules prefer of what it has. What the automatic method searches with.
+// A list scheduler: places the F's, I's and W's of a plan with one replica in order of time. Each
+// worker takes, of its ready instructions, the one that its rules prefer. The automatic method
+// searches with it.
 #pragma once
 #include <vector>
 
@@ -7,23 +8,26 @@
 
 namespace hetu {
 
-/// What an order is chosen by, beside costs and memory.
+/// Rules that choose an order in addition to costs and memory.
 struct ListRules {
-  std::vector<int> depth;      ///< per placement: most micro-batches between F and I, at least 1
-  double overfill = 0;         ///< a W may end this share of itself after what it makes wait
-  bool forward_first = false;  ///< where F and I are ready: F
-  bool deep_first = true;      ///< where F's of several chunks are ready: the deepest
+  std::vector<int> depth;      ///< Per placement: most micro-batches between F and I, at least 1.
+  double overfill = 0;         ///< Share of a W by which it may delay the next instruction.
+  bool forward_first = false;  ///< True if F goes first when F and I are ready.
+  /// True if the deepest chunk goes first when F's of several chunks are ready.
+  bool deep_first = true;
 };
 
+/// An order with its predicted times.
 struct ListOrder {
   std::vector<std::vector<Instr>> rows;
   double makespan = 0;
-  double span = 0;  ///< the largest end - start of a worker
+  double span = 0;  ///< The largest end - start of a worker.
 };
 
-/// Orders `micros` micro-batches on the placements. `limits` per worker: activations in
-/// micro-batches, at least 1. Always comes to an end: a forward leaves room for the chunks that its
-/// micro-batch still has to pass on the worker, so that the oldest one can go on.
+/// Orders `micros` micro-batches on the placements. `limits` holds, per worker, the most
+/// activations in micro-batches, at least 1. The scheduler always finishes. A forward starts only
+/// if memory remains for all chunks that its micro-batch still has to pass on the worker, so that
+/// the oldest micro-batch can proceed.
 ListOrder list_order(const Schedule& placed, const StageTimes& times,
                      const std::vector<double>& limits, int micros, const ListRules& rules);
 

@@ -7,11 +7,11 @@
 namespace hetu {
 namespace {
 
-// Far enough for every rule that depends on P, V and M alone; a limit because some rules have no
-// legal value below.
+// Distance of the search for legal values. It covers every rule that depends on P, V and M only.
+// The search needs a limit because some rules have no legal value.
 constexpr int kSearch = 4096;
 
-// The legal values next to the given one, below and above, as "6 or 8"; change one field by ref.
+// Returns the nearest legal values below and above the given one, as "6 or 8".
 std::string nearest(const Sizes& sizes, int Sizes::*field, bool (*legal)(const Sizes&)) {
   const int wanted = sizes.*field;
   std::string found;
@@ -50,7 +50,7 @@ std::vector<Instr> recomputed(const std::vector<Instr>& row, const Schedule& sch
     const bool back = i.kind == Kind::Backward || i.kind == Kind::InputGrad;
     if (back && schedule.placements[i.stage].model_stage != last) {
       const Instr r{.kind = Kind::Recompute, .stage = i.stage, .micro = i.micro};
-      // The second half of an atomic pair recomputes before the pair.
+      // The R of the second half of an atomic pair stands before the pair.
       const bool paired = !out.empty() && out.back().with_next;
       out.insert(paired ? out.end() - 1 : out.end(), r);
     }
@@ -59,7 +59,7 @@ std::vector<Instr> recomputed(const std::vector<Instr>& row, const Schedule& sch
   return out;
 }
 
-// What generators compare with their own words only.
+// Checks the options that generators compare only with words that they know.
 void check_words(Sizes s) { check_fields(only(fields(s), {"concat", "pair_semantics"})); }
 
 void check_replicas(const Method& m, const Sizes& s) {
@@ -145,7 +145,7 @@ Schedule generate(std::string_view name, const Sizes& wanted) {
     fail(Code::InvalidArgument, "{} takes {} micro-batches, got M = {}; nearest legal: {}", m->name,
          m->micros_rule, sizes.micro_batches,
          nearest(sizes, &Sizes::micro_batches, m->legal_micros));
-  // Two instructions per stage and micro-batch, 16 bytes each: past this nothing else fits either.
+  // Each cell has two instructions of 16 bytes. Larger plans don't fit in memory anyway.
   constexpr std::int64_t kMost = std::int64_t{1} << 28;
   const double cells = 1.0 * sizes.stages * sizes.micro_batches * sizes.chunks * sizes.steps;
   require(cells <= static_cast<double>(kMost),

@@ -8,8 +8,8 @@
 namespace hetu {
 namespace {
 
-// How many micro-batches are underway, and how many an update applies and a body holds; the body
-// begins behind the forward of micro-batch `behind`.
+// Sizes of a plan without a flush: the micro-batches in progress, those that an update applies, and
+// those of a body. The body begins after the forward of micro-batch `behind`.
 struct Rhythm {
   int in_flight = 1;
   int per_update = 1;
@@ -17,7 +17,7 @@ struct Rhythm {
   int behind = -1;
 };
 
-// Index in a row of what follows the forward of a micro-batch; 0 for -1.
+// Returns the index after the forward of a micro-batch, or 0 for -1.
 int behind_forward(const std::vector<Instr>& row, int micro) {
   if (micro < 0) return 0;
   const auto at = std::find_if(row.begin(), row.end(), [&](const Instr& i) {
@@ -26,9 +26,11 @@ int behind_forward(const std::vector<Instr>& row, int micro) {
   return static_cast<int>(at - row.begin()) + 1;
 }
 
-// 1F1B over all steps without a flush. In slots of F = B micro-batch n enters at slot 2n,
-// later by a round trip where that many are underway; it is forward on worker w w slots later and
-// backward 2P - 1 - w slots later, which collides with nothing.
+// Returns 1F1B over all steps without a flush. Time is counted in slots of F = B. With P
+// micro-batches in progress, micro-batch n enters in slot 2n. With fewer, each group of `in_flight`
+// micro-batches enters one round trip of 2P slots after the previous group. Worker w runs the
+// forward w slots after the entry and the backward 2P - 1 - w slots after it. The two never
+// collide: one falls on slots with the parity of w, the other on slots of the opposite parity.
 Schedule without_flush(const char* method, const Sizes& sizes, const Rhythm& rhythm) {
   Schedule s = one_stage_per_worker(method, sizes);
   s.steps = sizes.steps;
@@ -70,8 +72,9 @@ Schedule pipedream_2bw(const Sizes& sizes) {
 }
 
 Schedule hetpipe(const Sizes& sizes) {
-  // A body is a wave, so that its push and its pull can stand in it. The forward that waits for the
-  // first pull is the last one of the second wave: that of the first wave stands before all bodies.
+  // A body is a whole wave, so that it can contain the wave's push and pull. The first pull comes
+  // before the last forward of the second wave. The body begins after the last forward of the first
+  // wave, so that this point recurs in every repetition.
   const int wave = sizes.micro_batches;
   Schedule s =
       without_flush("hetpipe", sizes, {.in_flight = wave, .per_body = wave, .behind = wave - 1});

@@ -1,28 +1,30 @@
-// Where model stages stand: the tables that families of methods share. Each returns a schedule with
-// sizes and placements filled in and empty rows. Replica r of model stage s has the id
-// r * (P * V) + s.
+// Placements of model stages on workers, shared by families of methods. Each function returns a
+// schedule with its sizes and placements filled in and empty rows. Replica r of model stage s has
+// the id r * (P * V) + s.
 #pragma once
 #include "pipeline/generate/generate.h"
 
 namespace hetu {
 
-/// P stages, stage s on worker s.
+/// Returns P stages, stage s on worker s.
 Schedule one_stage_per_worker(const char* method, const Sizes& sizes);
 
-/// Stage s on sizes.replicas[s] workers of its own, one after the other, replicas cyclic.
+/// Returns stages with replicas of their own: stage s has sizes.replicas[s] consecutive workers,
+/// used cyclically.
 Schedule cyclic_stages(const char* method, const Sizes& sizes);
 
-/// P * V stages in V rounds over the workers: worker w holds jP + w.
+/// Returns P * V stages in V rounds over the workers: worker w holds the stages jP + w.
 /// Source: Narayanan et al. 2021 (Megatron-LM), section 2.2.2.
 Schedule looped(const char* method, const Sizes& sizes);
 
-/// P * V stages, V even, that go down and up the workers in turn; with V = 2 a V: worker w holds w
-/// and 2P - 1 - w.
+/// Returns P * V stages, V even, that go down and up the workers in turn. With V = 2 they form a V:
+/// worker w holds the stages w and 2P - 1 - w.
 /// Source: Liu et al. 2023 (Hanayo), section 3; Qi et al. 2024 (Zero Bubble), section 6.
 Schedule waves(const char* method, const Sizes& sizes);
 
-/// `sizes.pairs` pipelines down (stage s of the i-th on worker s + iP/pairs mod P), then as many up
-/// (P - 1 - s + iP/pairs mod P), each a replica of all P stages.
+/// Returns `sizes.pairs` pipelines down and as many up, each a replica of all P stages. Stage s of
+/// the i-th pipeline down is on worker (s + iP/pairs) mod P. Stage s of the i-th pipeline up is on
+/// worker (P - 1 - s + iP/pairs) mod P.
 /// Source: Li and Hoefler 2021 (Chimera), sections 3.1 and 3.6.
 Schedule bidirectional(const char* method, const Sizes& sizes);
 

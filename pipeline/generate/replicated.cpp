@@ -8,13 +8,14 @@
 namespace hetu {
 namespace {
 
-// Micro-batches of replica `replica` of `degree` among 0…all-1: how many.
+// Returns the number of micro-batches among 0…all-1 that replica `replica` of `degree` runs.
 int own_of(int all, int replica, int degree) {
   return all / degree + (all % degree > replica ? 1 : 0);
 }
 
-// A row that begins with `ahead` forwards of its own micro-batches and then does a backward before
-// each further forward; an update after each `period` backwards, 0: none.
+// Returns a row that begins with `ahead` forwards of the replica's own micro-batches and then runs
+// a backward before each further forward. An UPDATE follows every `period` backwards; 0: no
+// updates.
 std::vector<Instr> row_of(int stage, int own, int first, int degree, int ahead, int period) {
   std::vector<Instr> row;
   for (int forward = 0, backward = 0; backward < own;) {
@@ -43,11 +44,13 @@ Schedule replicated(const char* method, const Sizes& sizes, Order order) {
     const auto from = sizes.replicas.begin() + p.model_stage;
     const int workers = std::accumulate(from, sizes.replicas.end(), 0);
     const int own = own_of(all, p.replica, degree), id = static_cast<int>(i);
-    // As many underway as workers from here on, shared by the copies of this stage.
+    // As many micro-batches in progress as there are workers from this stage on, shared by the
+    // copies of this stage.
     const int ahead = order == Order::AllForwardsFirst ? own : (workers + degree - 1) / degree;
     const int period = runs_on ? micros / degree : 0;
     const std::vector<Instr> row = row_of(id, own, p.replica, degree, ahead, period);
-    // A body raises its micro-batches by whole cycles, so that it has the same peers each time.
+    // A body raises its micro-batch ids by whole cycles, so that it has the same peers in each
+    // repetition.
     s.workers[p.workers[0]] = order == Order::AllForwardsFirst ? Program{row, {}, 0, 0, {}}
                               : runs_on                        ? folded(row, 2 * period + 1, micros)
                                         : folded(row, 2 * cycle / degree, cycle);

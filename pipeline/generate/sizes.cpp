@@ -1,4 +1,4 @@
-// What a user may tell of the sizes of a plan.
+// The options for the sizes of a plan.
 #include "pipeline/generate/generate.h"
 
 namespace hetu {

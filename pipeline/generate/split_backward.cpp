@@ -1,4 +1,10 @@
-// Weight gradients as what fills bubbles: of any plan with a flush.
+// Splits the backwards of any plan with a flush and moves the weight gradients into its bubbles.
+// The plan's rows run in order of time, with each backward reduced to its input gradient. Weight
+// gradients collect in a queue per worker. When the worker would wait for its next instruction, it
+// takes W's that fit into the wait. Before a forward that would exceed the plan's peak of
+// activations, it takes W's to free memory. The W's left at the end close the row.
+//
+// Several settings of how far a W may exceed a wait are tried, and the shortest plan wins.
 #include <algorithm>
 #include <deque>
 #include <limits>
@@ -32,8 +38,8 @@ void check(const Schedule& plan) {
           plan.method, found);
 }
 
-// Most activations that a worker of a row keeps, in halves: a forward makes two, each gradient
-// frees one.
+// Returns the activations that a kind frees, in halves. A forward makes two halves, and each
+// gradient frees one.
 int freed_by(Kind kind) {
   return kind == Kind::Backward ? 2 : kind == Kind::InputGrad || kind == Kind::WeightGrad ? 1 : 0;
 }
@@ -47,11 +53,10 @@ int peak_of(const Row& row) {
   return most;
 }
 
-// Runs the plan's rows in order of time, each backward as its input gradient alone; weight
-// gradients are taken up, the oldest first, where a worker would idle.
+// One run of the algorithm above, with one setting of `overfill`.
 class Splitting {
  public:
-  // A weight gradient may end `overfill` of itself after what it makes wait.
+  // `overfill` is the share of a W by which it may delay the next instruction.
   Splitting(const Schedule& plan, const Costs& costs, double overfill)
       : plan_(plan),
         overfill_(overfill),
@@ -77,7 +82,7 @@ class Splitting {
  private:
   struct Worker {
     Row row, made;
-    std::deque<Instr> late;  // weight gradients whose input gradients are made
+    std::deque<Instr> late;  // W's whose input gradients are done
     std::size_t at = 0;
     double free = 0;
     int kept = 0;  // halves of activations
@@ -87,14 +92,15 @@ class Splitting {
     double ready, start;
   };
 
-  // When what it needs is there; none: that is not planned yet.
+  // Returns the time at which everything that the instruction needs has arrived, or nullopt if a
+  // producer has not been planned yet.
   std::optional<double> ready_at(const Instr& instr, std::size_t w) const {
     double at = 0;
     bool known = true;
     graph_.producers(instr, [&](const Producer& p) {
       const auto end = ends_.find({p.instr.kind, p.instr.stage, p.instr.micro});
       if (end == ends_.end()) {
-        known = known && p.if_present;  // an R stands before its B in the row
+        known = known && p.if_present;  // an R stands before its B in the same row
         return;
       }
       const int from = graph_.worker(p.instr.stage), to = static_cast<int>(w);
@@ -162,7 +168,7 @@ class Splitting {
   const Stragglers none_ = {};
   const Timing timing_;
   std::vector<Worker> workers_;
-  int most_kept_ = 0;  // halves of activations, of the worker that keeps most
+  int most_kept_ = 0;  // in halves of activations: the peak of the worker that keeps the most
   std::map<std::tuple<Kind, int, int>, double> ends_;
 };
 

@@ -1,4 +1,4 @@
-// Times per placement as methods that choose by costs see them: speeds, links and chunks applied.
+// Times per placement for methods that choose by costs, with speeds, links and chunks applied.
 #pragma once
 #include <vector>
 
@@ -6,14 +6,18 @@
 
 namespace hetu {
 
-/// One entry per placement of a plan with one replica, whose ids are its model stages.
+/// Times with one entry per placement of a plan with one replica, where placement ids are model
+/// stages.
 struct StageTimes {
-  std::vector<double> forward, input_grad, weight_grad;  ///< input_grad with its recompute, if any
-  std::vector<double> forward_hop;   ///< from the stage before; 0 on one worker and for the first
-  std::vector<double> backward_hop;  ///< from the stage after; 0 on one worker and for the last
+  /// Times of the instructions; `input_grad` includes the recompute, if any.
+  std::vector<double> forward, input_grad, weight_grad;
+  /// From the previous stage; 0 on one worker and for the first stage.
+  std::vector<double> forward_hop;
+  /// From the next stage; 0 on one worker and for the last stage.
+  std::vector<double> backward_hop;
 };
 
-/// Throws InvalidArgument if the sizes' costs do not fit the placements.
+/// Returns the times of the placements. Throws InvalidArgument if the sizes' costs don't fit them.
 StageTimes stage_times(const Schedule& placed, const Sizes& sizes);
 
 }  // namespace hetu

@@ -1,4 +1,4 @@
-// The table of methods: one row each, in the order of `--help`.
+// The table of methods, one row per method in the order of `--help`.
 #include <algorithm>
 
 #include "pipeline/generate/families.h"

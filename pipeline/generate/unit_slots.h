@@ -1,6 +1,6 @@
-// Orders that come from running a plan with every instruction one slot long: what a worker does
-// next is chosen slot by slot from what is done. For methods whose publication gives a rule or a
-// repeating block, not an order.
+// Orders that result from running a plan in which every instruction takes one slot. In each slot, a
+// rule chooses the next instruction of each worker from the work done so far. For methods that are
+// published as a rule or a repeating block, not as an order.
 #pragma once
 #include <optional>
 #include <vector>
@@ -9,7 +9,7 @@
 
 namespace hetu {
 
-/// How many micro-batches each stage of one replica has behind it; each kind runs in ascending
+/// Micro-batches that each stage of one replica has finished, by kind. Each kind runs in ascending
 /// order.
 struct Done {
   int micros = 0;
@@ -25,9 +25,9 @@ struct Done {
   bool weight_ready(int stage) const { return weights[stage] < backwards[stage]; }
 };
 
-/// Fills the rows, as prologue, until no worker has anything to do. `pick(done, worker)` gives the
-/// kind and stage of what the worker does in the next slot (an instruction without its micro-batch)
-/// or nothing; `done` is as before the slot, for all workers alike.
+/// Fills the rows, as prologue, until no worker has anything to do. `pick(done, worker)` returns
+/// the kind and stage of the worker's instruction in the next slot, without its micro-batch, or
+/// nullopt. `done` is the state before the slot for all workers.
 template <class Pick>
 void fill_in_unit_slots(Schedule& s, Pick&& pick) {
   const std::size_t stages = s.placements.size();

@@ -1,3 +1,17 @@
+// V-Half and V-Min repeat one block of six instructions every six slots. On a V placement, worker i
+// has stage i of the downward path and stage 2P - 1 - i of the upward path. The block of a
+// micro-batch has an F and an I for each of the two stages in fixed slots. A stage holds a
+// micro-batch from its F to its W, so shorter distances between F and I need less memory. The two
+// W's of a micro-batch fill the slots that are left.
+//
+// Example: V-Half for P = 3, slots of micro-batch 0 (micro-batch m comes 6m slots later).
+//              F down  F up  I up  I down    modulo 6
+//   worker 0      0      7     8     16      0 1 2 4
+//   worker 1      2      6    10     15      2 0 4 3
+//   worker 2      4      5    12     14      4 5 0 2
+// No two slots of a worker are equal modulo 6, so the blocks of all micro-batches interleave.
+//
+// Source: Qi et al. 2024 (Pipeline Parallelism with Controllable Memory), section 3.
 #include <algorithm>
 #include <array>
 #include <queue>
@@ -10,23 +24,24 @@
 namespace hetu {
 namespace {
 
-// The slots of micro-batch 0 on one worker: F of its stage down, F of its stage up, I up, I down.
-// Micro-batch m comes 6m slots later.
+// Slots of micro-batch 0 on one worker: F of its stage down, F of its stage up, I up, I down. The
+// slots of micro-batch m are 6m later.
 using Block = std::array<int, 4>;
 constexpr int kPeriod = 6;
 
-// One worker of a V placement while its row grows. Memory counts in half chunks: an F takes two, an
-// I and a W give one back each.
+// A worker of a V placement while its row grows. Memory is counted in half chunks: an F takes two,
+// and an I and a W return one each.
 struct BlockWorker {
   Block block;
-  std::array<int, 4> stage;      // per line of the block
-  int free;                      // half chunks below the limit
-  std::array<int, 4> next = {};  // micro-batch that each line comes to
-  std::queue<int> late = {};     // stages whose W is to come, in order
+  std::array<int, 4> stage;      // stage of each line of the block
+  int free;                      // free half chunks
+  std::array<int, 4> next = {};  // next micro-batch of each line
+  std::queue<int> late = {};     // stages of pending W's, in order
 
   static bool is_forward(int line) { return line < 2; }
 
-  // The line whose next instruction comes first in the blocks; -1 at the end of all lines.
+  // Returns the line with the next instruction in the order of the blocks, or -1 if all lines have
+  // ended.
   int first_line(const std::array<int, 4>& at, int micros) const {
     int first = -1;
     for (int line = 0; line < 4; ++line) {
@@ -37,11 +52,13 @@ struct BlockWorker {
     return first;
   }
 
-  // The line that may go on: the first one; with `early` also a later one that is ready, as long as
-  // memory is left for what it overtakes.
+  // Returns the line that may run next: the first line in the order of the blocks if it is ready.
+  // With `early` it may be a later line that is ready, if memory remains for the instructions that
+  // it overtakes. Returns -1 if no line may run.
   int choose(const Done& done, bool early) const {
     std::array<int, 4> at = next;
-    int room = free + static_cast<int>(late.size()), least = room;  // once all W's are done
+    // free half chunks once all pending W's are done
+    int room = free + static_cast<int>(late.size()), least = room;
     int unseen = 4;
     for (int line; unseen > 0 && (line = first_line(at, done.micros)) >= 0;) {
       if (at[line] == next[line]) {
@@ -75,7 +92,8 @@ struct BlockWorker {
   }
 };
 
-// Rows from one block per worker, `limit` micro-batches of memory each; W's fill what is left.
+// Fills the rows from one block per worker, with `limit` micro-batches of memory each. W's take the
+// slots that are left.
 template <class BlockOf>
 void fill_blocks(Schedule& s, int limit, bool early, BlockOf&& block_of) {
   std::vector<BlockWorker> workers;
@@ -89,8 +107,8 @@ void fill_blocks(Schedule& s, int limit, bool early, BlockOf&& block_of) {
 
 }  // namespace
 
-// Where P is even here, and a multiple of 3 in v_min, two instructions of a block would share a
-// slot modulo 6. Later I's make room; running early takes the time back.
+// If P is even (V-Half) or a multiple of 3 (V-Min), two instructions of a block would have the same
+// slot modulo 6. Later I's avoid the collision, and running instructions early regains the time.
 Schedule v_half(const Sizes& sizes) {
   Schedule s = waves("v-half", sizes);
   const int p = sizes.stages, late = p % 2 == 0 ? 3 : 0;

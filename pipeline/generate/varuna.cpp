@@ -9,8 +9,7 @@
 namespace hetu {
 namespace {
 
-// What a stage has ready, by the order in which it takes it: second halves of a backward, first
-// halves, recomputes, forwards.
+// Kinds of tasks in the order in which a stage prefers them.
 enum Task { kSecondHalf, kFirstHalf, kRecompute, kForward, kTasks };
 using Queues = std::deque<int>[kTasks];
 
@@ -20,7 +19,7 @@ struct Ready {
   int micro;
 };
 
-// What the end of a task makes ready, on which stage.
+// Adds the tasks that become ready, and their stages, when a task ends.
 void add_ready(Task task, int stage, int micro, int last, std::vector<Ready>& out) {
   if (task == kForward && stage < last) out.push_back({stage + 1, kForward, micro});
   if (task == kForward && stage == last) out.push_back({stage, kFirstHalf, micro});
@@ -42,7 +41,7 @@ Schedule varuna(const Sizes& sizes) {
   std::vector<std::vector<Instr>> rows(sizes.stages);
   std::vector<Queues> queues(sizes.stages);
   for (int m = 0; m < sizes.micro_batches; ++m) queues[0][kForward].push_back(m);
-  // Ticks of one forward, one recompute or half a backward, on all stages at once.
+  // All stages advance in ticks. A tick is one forward, one recompute or half a backward.
   for (int left = sizes.micro_batches; left > 0;) {
     std::vector<Ready> ready;
     for (int stage = 0; stage < sizes.stages; ++stage) {

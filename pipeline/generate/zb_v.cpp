@@ -7,8 +7,9 @@
 namespace hetu {
 namespace {
 
-// The row of one worker with `micros` >= 2P - 1: `down` is its stage on the way down, `up` on the
-// way up.
+// Returns the row of one worker for `micros` >= 2P - 1. `down` is its stage of the downward path
+// and `up` its stage of the upward path. The row follows the published order: forwards fill the V,
+// then a forward and a split backward alternate. The W's of the last I's run at the end.
 std::vector<Instr> zb_v_row(int stages, int worker, int micros) {
   const int down = worker, up = 2 * stages - 1 - worker;
   OrderedRow out;
@@ -37,7 +38,8 @@ std::vector<Instr> zb_v_row(int stages, int worker, int micros) {
 
 Schedule zb_v(const Sizes& sizes) {
   Schedule s = waves("zb-v", sizes);
-  // Fewer micro-batches than fill the pipeline: the row of 2P - 1 without those beyond M.
+  // If M is too small to fill the pipeline, the row is that of 2P - 1 micro-batches without the ids
+  // beyond M.
   const int micros = std::max(2 * sizes.stages - 1, sizes.micro_batches);
   for (int w = 0; w < sizes.stages; ++w) {
     std::vector<Instr> row = zb_v_row(sizes.stages, w, micros);

@@ -8,8 +8,14 @@
 namespace hetu {
 namespace {
 
-// `hops` more warm-up forwards, and as much more delay between an I and its W, for each worker
-// further from the end: F's of the warm-up, then F I, then F I W, then I W, then W.
+// Fills the rows of ZB-H1 (hops = 1) and ZB-H2 (hops = 2). Each worker runs F's alone (warm-up),
+// then F I, then F I W, then I W, then W. Worker w has `hops` more warm-up forwards for each worker
+// after it. Its W's follow their I's later by `hops` rounds for each worker before it. The W's of a
+// worker therefore don't delay the I's that earlier workers wait for.
+//
+// Example: ZB-H1 for P = 2, M = 3 (F0 I0 … are of the worker's own stage).
+//   worker 0   F0 F1 I0 W0 F2 I1 W1 I2 W2
+//   worker 1   F0 I0 F1 I1 W0 F2 I2 W1 W2
 void fill(Schedule& s, const Sizes& sizes, int hops) {
   const Rounds rounds(sizes);
   const int stages = sizes.stages, all = sizes.micro_batches * sizes.chunks;

@@ -1,3 +1,12 @@
+// Builds zero-bubble plans for given costs by the heuristic of Qi et al. 2024, section 3.1:
+// 1. Warm-up: each stage runs as many forwards before its first I as memory and time allow.
+// 2. Steady state: rounds of one F and one I per stage. If a stage would wait for its next F or I,
+//    W's that fit fill the wait. One more W runs if the remaining wait would give this stage the
+//    largest bubble. If memory is full before a forward, W's run first.
+// 3. End: the W's that are left.
+//
+// The effect of three decisions on the result is hard to predict (Choice). All eight combinations
+// are tried, and the plan with the shortest span wins.
 #include <algorithm>
 
 #include "base/error.h"
@@ -10,11 +19,11 @@
 namespace hetu {
 namespace {
 
-// Small decisions that no order of magnitude settles; all of them are tried.
+// Decisions for which no simple rule is always best. All combinations are tried.
 struct Choice {
-  bool wait_for_first;  // warm-up forwards end before the first I arrives, though a gap be left
-  bool overfill;        // a W that does not fit a short wait stands in it all the same
-  bool hold_back;       // a forward that the next stage can do without waits for a later round
+  bool wait_for_first;  // warm-up forwards end before the first I arrives, even if a gap is left
+  bool overfill;        // a W goes into a wait that is too short for it
+  bool hold_back;       // a forward that the next stage does not need yet moves to a later round
 };
 
 class Greedy {
@@ -29,7 +38,7 @@ class Greedy {
     }
   }
 
-  // The rows; nothing if memory does not suffice on this way.
+  // Returns the rows, or an empty list if memory does not suffice with this choice.
   std::vector<std::vector<Instr>> run() {
     const int last = static_cast<int>(stages_.size()) - 1;
     for (int s = 0; s <= last; ++s) forward(s);
@@ -47,7 +56,7 @@ class Greedy {
       }
       for (int s = last; s >= 0; --s) {
         fill_until(s, input_arrival(s));
-        // After its last forward nobody waits for the first stage.
+        // After the last forward of the first stage, no other worker waits for this stage.
         while (s == 0 && stages_[s].forwards() == micros_ && weight_grad(s)) {
         }
         input_grad(s);
@@ -113,8 +122,8 @@ class Greedy {
     stage.end += wait + time;
   }
 
-  // Forwards beyond the first before the first I: as memory and time allow, fewer from stage to
-  // stage.
+  // Runs further forwards before the first I, as memory and time allow. Each stage runs fewer than
+  // the previous one.
   void warm_up() {
     const int last = static_cast<int>(stages_.size()) - 1;
     std::vector<int> more(stages_.size(), 0);
@@ -138,8 +147,9 @@ class Greedy {
     }
   }
 
-  // How many first stages run no forward in this round: all before the last one that would rather
-  // wait for its I. Such a stage is ahead of the next, so nobody waits for its forward.
+  // Returns the number of first stages that run no forward in this round: all up to the last one
+  // that prefers to wait for its I. Such a stage is ahead of the next stage, so no other stage
+  // waits for its forward.
   int stages_held_back() const {
     int count = 0;
     for (int s = 0; s + 1 < static_cast<int>(stages_.size()); ++s)
@@ -147,8 +157,8 @@ class Greedy {
     return count;
   }
 
-  // Whether the next I is there before another forward (and the W's that make room for it) would
-  // end, at a wait that does not make this stage the worst.
+  // Returns true if the next I arrives before another forward, with the W's that make room for it,
+  // would end. The wait must not make this stage the one with the largest bubble.
   bool rather_waits(int s) const {
     const Stage &stage = stages_[s], &next = stages_[s + 1];
     if (stage.forwards() < next.forwards() + 2) return false;
@@ -167,8 +177,8 @@ class Greedy {
     return worst;
   }
 
-  // W's that fit into the wait, and one more where the wait is longer than what this stage may
-  // still lose without being the worst.
+  // Runs the W's that fit into the wait. Runs one more if the wait is longer than this stage may
+  // still idle without having the largest bubble.
   void fill_until(int s, double arrival) {
     Stage& stage = stages_[s];
     while (stage.weights < stage.inputs() && stage.end + times_.weight_grad[s] <= arrival)
