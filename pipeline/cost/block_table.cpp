@@ -68,7 +68,8 @@ Costs costs_of_table(const std::string& text, const std::string& origin, const B
     c.input_grad = c.weight_grad = row["time_b"] * blocks / 2;
     c.activation_bytes = row["mem_act"] * blocks * kMiB;
     c.weight_bytes = row["mem_param"] * blocks * kMiB;
-    c.working_bytes = row["mem_peak_err"] * kMiB;  // of one block after another
+    // blocks run one after the other, so only one needs it
+    c.working_bytes = row["mem_peak_err"] * kMiB;
     c.curvature = {.factors = row["time_kron"] * blocks,
                    .inversion = row["time_inv"] * blocks,
                    .precondition = row["time_prec"] * blocks,

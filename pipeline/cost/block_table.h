@@ -10,8 +10,8 @@ namespace hetu {
 /// is "bs".
 bool is_block_table(const std::string& text);
 
-/// Costs of a stage from a CSV that begins with "bs,": one row per batch size with the times (ms)
-/// and memory (MiB) of one block. Throws Config.
+/// Returns the costs of a stage from a CSV that begins with "bs,". Each row holds, for one batch
+/// size, the times (ms) and memory (MiB) of one block. Throws Config.
 Costs costs_of_table(const std::string& text, const std::string& origin, const BlockTable& table);
 
 }  // namespace hetu

@@ -11,16 +11,16 @@ namespace hetu {
 namespace {
 
 struct Collective {
-  int stage = -1;  // of the model
+  int stage = -1;  // model stage
   int step = 0;
   std::vector<const TraceEvent*> members;
   double end_us = 0;
 };
 
-// In the order of their ends.
+// Returns the collectives of one kind in the order of their ends.
 std::vector<Collective> collectives(const Trace& trace, TraceSource source, Kind kind,
                                     const std::vector<int>& model_stage) {
-  std::map<std::tuple<int, int, int>, Collective> found;  // by step, stage, part
+  std::map<std::tuple<int, int, int>, Collective> found;  // by step, model stage and part
   for (const TraceEvent& e : trace.events) {
     if (e.source != source || e.kind != kind_name(kind)) continue;
     if (kind == Kind::ReduceGrad && e.stage < 0) continue;
@@ -45,8 +45,9 @@ CollectiveTimes collective_times(const Trace& trace, TraceSource source,
   CollectiveTimes times;
   const int stages =
       model_stage.empty() ? 0 : 1 + *std::max_element(model_stage.begin(), model_stage.end());
-  std::vector<std::map<int, double>> of_step(stages);  // by model stage
-  std::map<int, double> free_us;                       // by worker: one collective at a time
+  std::vector<std::map<int, double>> of_step(stages);  // by model stage: time of each step
+  // by worker: end of its last collective; a worker runs one at a time
+  std::map<int, double> free_us;
   for (const Collective& c : collectives(trace, source, Kind::ReduceGrad, model_stage)) {
     double begin_us = 0;
     for (const TraceEvent* e : c.members)

@@ -11,7 +11,8 @@
 namespace hetu {
 namespace {
 
-// Costs of a file may be scaled beyond kLargestNumber, by the samples of a micro-batch say.
+// The bound is above kLargestNumber, because the costs of a file may be scaled, for example by the
+// samples of a micro-batch.
 void check_number(double value, const char* what) {
   constexpr double kMost = 1e30;
   require(std::isfinite(value) && value >= 0, "{} must be a finite number >= 0, got {}", what,
@@ -44,8 +45,8 @@ void check_link(const LinkCost& l) {
           kLeastBandwidth, l.bandwidth);
 }
 
-// One per worker of one pipeline or of all of them; nothing; or, for limits and speeds, one for
-// all.
+// Checks a number of values: one per worker of one pipeline or of all pipelines, one for all, or no
+// value.
 void check_count(std::size_t count, const Schedule& s, int pipelines, const char* what) {
   const std::size_t workers = s.workers.size();
   require(count == 0 || count == 1 || count == workers || count == workers * pipelines,
@@ -74,7 +75,8 @@ void add(StageCost& sum, const StageCost& part, double share) {
   sum.activation_bytes += part.activation_bytes * share;
   sum.weight_bytes += part.weight_bytes * share;
   sum.reduce_grad += part.reduce_grad * share;
-  sum.working_bytes = std::max(sum.working_bytes, part.working_bytes);  // one block after another
+  // blocks run one after the other
+  sum.working_bytes = std::max(sum.working_bytes, part.working_bytes);
   sum.curvature.factors += part.curvature.factors * share;
   sum.curvature.inversion += part.curvature.inversion * share;
   sum.curvature.precondition += part.curvature.precondition * share;
@@ -105,7 +107,7 @@ std::vector<double> weights_of(const Costs& costs, Partition::By by) {
   return weights;
 }
 
-// Stage i of n is the part [i / n, (i + 1) / n) of the model.
+// Splits uniform stages evenly: stage i of n is the part [i / n, (i + 1) / n) of the model.
 std::vector<StageCost> even_stages(const std::vector<StageCost>& stages, int wanted) {
   const auto there = static_cast<std::int64_t>(stages.size());
   std::vector<StageCost> sums(wanted, kNothing);
@@ -168,7 +170,7 @@ Costs recut(const Costs& costs, const Partition& partition, const PipelineDevice
 
 namespace {
 
-// Each factor takes as long as any other.
+// Returns the number of factors of a placement's stage. All factors count as equally expensive.
 double factors_of(const Schedule& schedule, int placement) {
   const auto& layers = schedule.lowering.factor_layers;
   return layers.empty() ? 2 : 2.0 * std::max(1, layers[schedule.placements[placement].model_stage]);

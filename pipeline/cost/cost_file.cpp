@@ -1,4 +1,4 @@
-// Readers of cost files: JSON, tables of measured blocks, traces.
+// Readers of cost files: JSON, tables of measured blocks, and traces.
 #include <algorithm>
 #include <cmath>
 #include <fstream>
@@ -25,7 +25,7 @@ using nlohmann::json;
   fail(Code::Config, "{}: {}", origin, what);
 }
 
-// Refuses keys that nobody reads: a misspelt one would be ignored silently.
+// Refuses unknown keys, because a misspelt key would have no effect.
 void check_keys(const json& object, const std::vector<const char*>& known, const std::string& at) {
   if (!object.is_object()) wrong(at, "expected an object {…}");
   for (const auto& [key, value] : object.items()) {
@@ -63,7 +63,7 @@ const json& list(const json& object, const char* key, const std::string& origin)
   return v;
 }
 
-// Milliseconds per unit of the file.
+// Returns the milliseconds per unit of the file.
 double unit_of(const json& in, const std::string& origin) {
   if (!in.contains("unit")) return 1;
   static const std::map<std::string, double> kUnits = {{"us", 1e-3}, {"ms", 1}, {"s", 1e3}};
@@ -103,7 +103,7 @@ StageCost stage_from(const json& s, double ms, const std::string& at, bool block
   return c;
 }
 
-// Bandwidth in a file is bytes per unit of time.
+// The bandwidth in a file is in bytes per unit of time of the file.
 LinkCost link_from(const json& l, double ms, const std::string& at) {
   LinkCost link;
   link.latency = number(l, "latency", 0, at) * ms;
@@ -132,7 +132,8 @@ void read_links(const json& in, double ms, const std::string& origin, Costs& cos
   }
 }
 
-// First block of each stage, by pipeline: each ascends from 0, as long as the first.
+// Reads the first block of each stage, by pipeline. Each list ascends from 0 and has the length of
+// the first list.
 std::vector<std::vector<int>> cuts_from(const json& in, const std::string& origin) {
   std::vector<std::vector<int>> cuts;
   for (const json& one : in) {
@@ -193,8 +194,8 @@ Costs from_json(const json& in, const std::string& origin) {
   return costs;
 }
 
-// Placement id -> model stage, from the plan in a trace's metadata; ids are model stages without
-// it.
+// Returns the model stage of each placement id, from the plan in a trace's metadata. Without a
+// plan, ids are model stages.
 std::vector<int> model_stages_of(const json& metadata, int stages) {
   std::vector<int> of(stages);
   for (int i = 0; i < stages; ++i) of[i] = i;
@@ -206,14 +207,14 @@ std::vector<int> model_stages_of(const json& metadata, int stages) {
   return of;
 }
 
-// What times of instructions do not tell: links, bytes, blocks, limits, and, where every backward
-// was a B, what its halves take.
+// Adds the costs that times of instructions don't give: links, bytes, blocks and limits. If every
+// backward was a B, the metadata also give the shares of its two halves.
 void add_metadata(const json& metadata, const std::string& origin, bool split, Costs& costs) {
   if (!metadata.is_object() || !metadata.contains("costs")) return;
   const Costs told = from_json(metadata["costs"], origin + ": costs");
   costs.blocks = told.blocks;
   costs.link = told.link;
-  // A link without any time was not told.
+  // A link without any time was not set by the user.
   costs.has_link = told.link.latency > 0 || told.link.bandwidth > 0 || !told.pairs.empty();
   costs.pairs = told.pairs;
   costs.allreduce = told.allreduce;
@@ -240,15 +241,15 @@ std::vector<std::vector<int>> cuts_in(const json& metadata, const std::string& o
   return cuts_from(metadata["costs"]["cuts"], origin + ": costs");
 }
 
-// The step that warms up; -1: none does.
+// Returns the step that is a warm-up, or -1 if no step is.
 int warm_up_step(const Trace& trace) {
   std::set<int> steps;
   for (const TraceEvent& e : trace.events) steps.insert(e.step);
   return first_warms_up(steps.size()) ? *steps.begin() : -1;
 }
 
-// Each of a stage's factors has its own size, so that sums count: over a micro-batch's pieces, over
-// all inversions, whichever copies of the stage make them.
+// Adds K-FAC's times. Each factor of a stage has its own size, so sums are used: over the
+// CURVATUREs of a micro-batch, and over all inversions, whichever copies of the stage run them.
 void add_curvature(std::map<std::string, std::vector<double>>& times, CurvatureCost& c) {
   const auto sum = [&](const char* a, const char* b, double parts) {
     double total = 0;
@@ -289,7 +290,7 @@ Costs costs_of_trace(const Trace& trace, const std::string& origin, bool warms_u
   for (const int s : model)
     if (s < 0 || s >= ids) wrong(origin, "the plan in the metadata has stages without events");
   const int stages = ids == 0 ? 0 : *std::max_element(model.begin(), model.end()) + 1;
-  // Pipelines that are not cut alike have a worker per stage, and stages of their own.
+  // Pipelines with different cuts have one worker per stage, and stages of their own.
   const int pipelines = std::max(1, static_cast<int>(cuts.size()));
   for (const std::vector<int>& cut : cuts)
     if (static_cast<int>(cut.size()) != stages)

@@ -1,4 +1,4 @@
-// Costs as JSON, which cost_file.cpp reads. Part of cost.h.
+// Writer of costs as JSON; cost_file.cpp reads it. Part of cost.h.
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"

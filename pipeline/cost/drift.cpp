@@ -7,7 +7,7 @@
 namespace hetu {
 namespace {
 
-// By kind and model stage.
+// Time by kind and model stage.
 using Busy = std::map<std::pair<Kind, int>, double>;
 
 Busy busy_times(const Schedule& plan, const Costs& costs) {

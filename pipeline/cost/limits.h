@@ -1,5 +1,5 @@
-// Bounds of speeds and bandwidths: what times and bytes are divided by stays away from 0, so that
-// quotients stay finite. Other numbers have kLargestNumber (base/limits.h).
+// Bounds of speeds and bandwidths. They are divisors of times and bytes, so they must not be near 0
+// if quotients are to be finite. Other numbers are bounded by kLargestNumber (base/limits.h).
 #pragma once
 #include <cmath>
 

@@ -17,7 +17,9 @@ std::vector<int> balance_blocks(const std::vector<double>& block_costs, int stag
   return *balance_blocks(block_costs, stages, {});
 }
 
-// best[s][b]: least possible cost of the most expensive of s stages over the first b blocks.
+// Dynamic programming over prefixes of the chain. best[s][b] is the least possible cost of the most
+// expensive of s stages over the first b blocks. cut[s][b] is the first block of the last of these
+// stages.
 std::optional<std::vector<int>> balance_blocks(const std::vector<double>& block_costs, int stages,
                                                const StageDevices& devices) {
   const int blocks = static_cast<int>(block_costs.size());

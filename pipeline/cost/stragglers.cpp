@@ -9,7 +9,7 @@
 namespace hetu {
 namespace {
 
-// Uniform in (0, 1); `stream` tells draws of one instruction apart.
+// Returns a random number in (0, 1). `stream` separates the numbers of one instruction.
 double uniform(std::uint64_t seed, int worker, std::int64_t index, std::uint64_t stream) {
   const std::uint64_t bits =
       mix(mix(mix(seed) ^ static_cast<std::uint64_t>(worker)) ^ static_cast<std::uint64_t>(index)) ^

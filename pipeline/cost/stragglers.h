@@ -1,5 +1,6 @@
-// Stragglers injected on purpose, as pure functions, so that the simulator, a rehearsal and a
-// training draw the same ones. Workers are global (pipeline * workers + worker).
+// Stragglers that are injected on purpose. They are pure functions, so that the simulator, a
+// rehearsal and a training run have the same ones. Workers are global (pipeline * workers +
+// worker).
 #pragma once
 #include <cstdint>
 #include <limits>
@@ -9,49 +10,52 @@
 
 namespace hetu {
 
-/// Factor of one instruction's time: 1 + strength * |N(0, 1)|. A function of its arguments alone;
-/// `index` counts the compute instructions (F, B, I, W, R) before it in its row, so that lowering
-/// changes no draw.
+/// Returns the factor of one instruction's time: 1 + strength * |N(0, 1)|. It depends on its
+/// arguments only. `index` counts the compute instructions (F, B, I, W, R) before it in its row, so
+/// that lowering changes no factor.
 double jitter_factor(std::uint64_t seed, int worker, std::int64_t index, double strength);
 
-/// True with probability 0.1: whether this instruction first pauses (`--hetero`). Arguments as
-/// above.
+/// Returns true, with probability 0.1, if the instruction pauses before it starts (`--hetero`). The
+/// arguments are those of jitter_factor().
 bool pauses(std::uint64_t seed, int worker, std::int64_t index);
 
-/// A worker, or all workers of a pipeline, that takes `factor` times as long, and `least` at least,
-/// for what it starts in [from, to).
+/// A slowdown of a worker, or of all workers of a pipeline. Instructions that start in [from, to)
+/// take `factor` times as long, and at least `least`.
 struct Slowdown {
   int pipeline = -1;
   int worker = -1;
   double factor = 1;
   double least =
-      0;  ///< and nothing takes less: a device whose speed no other load on the machine moves
+      /// Least time of an instruction. It models a device with a speed that other load on the
+      /// machine doesn't change.
+      0;
   double from = 0;
   double to = std::numeric_limits<double>::infinity();
 };
 
-/// What may be told of a slowdown: the keys of --slow.
+/// Returns the keys of --slow.
 Fields fields(Slowdown& slow);
 
-/// What `time` becomes of what `worker` of `pipeline` starts at `at`: times the factors of all that
-/// meet it, and the longest of their least times.
+/// Returns the slowed time of an instruction that `worker` of `pipeline` starts at `at` and that
+/// takes `time` otherwise. The factors of all slowdowns that apply are multiplied. The result is at
+/// least the longest of their least times.
 double slowed_time(const std::vector<Slowdown>& slow, int pipeline, int worker, double at,
                    double time);
 
-/// What is injected into a run.
+/// The stragglers of a run.
 struct Stragglers {
-  double jitter = 0;  ///< strength, see jitter_factor
+  double jitter = 0;  ///< Strength; see jitter_factor().
   std::uint64_t seed = 0;
-  double hetero = 0;  ///< pause of this length before one compute instruction in ten
+  double hetero = 0;  ///< Length of a pause before one compute instruction in ten.
   std::vector<Slowdown> slow = {};
 };
 
-/// What may be told of stragglers. `slow` takes one slowdown at a time, and refuses one that names
-/// neither factor nor least, or neither or both of pipeline and worker.
+/// Returns the options for stragglers. `slow` takes one slowdown at a time. It refuses a slowdown
+/// without factor and least, or with neither or both of pipeline and worker.
 Fields fields(Stragglers& stragglers);
 
-/// Throws InvalidArgument: stragglers of nothing that is there, or by no number. `workers` counts
-/// those of all pipelines.
+/// Checks stragglers. Throws InvalidArgument for pipelines or workers that don't exist, and for
+/// numbers out of range. `workers` is the number of workers of all pipelines.
 void check_stragglers(const Stragglers& stragglers, int pipelines, int workers);
 
 }  // namespace hetu

@@ -66,15 +66,16 @@ double Timing::answered(int placement, int servers, int pipeline) const {
 double Timing::collective(const Instr& instr) const {
   if (instr.kind == Kind::ReduceScalars) return costs_.reduce_scalars;
   if (is_factor_sync(instr.kind)) return factor_sum(instr.stage);
-  if (instr.kind == Kind::Gather) {  // both inverses of each layer, as large as its factors
+  // both inverses of each layer, of the same sizes as its factors
+  if (instr.kind == Kind::Gather) {
     const auto [first, end] = reductions_.layers_of(instr.stage, instr.part);
     return 2 * factor_sum(instr.stage) * std::max(0, end - first);
   }
   return over_copies(instr.stage) / std::max<std::size_t>(1, reductions_.parts(instr.stage).size());
 }
 
-// An all-reduce moves what it sums twice. Where the costs name no bytes or no bandwidth, all
-// factors take as long as all gradients.
+// An all-reduce moves each byte twice. If the costs have no bytes or no bandwidth, all factors
+// together take the time of all gradients.
 double Timing::factor_sum(int placement) const {
   const int stage = schedule_.placements[placement].model_stage;
   const double bytes = stage_cost(costs_, stage).curvature.factor_bytes;
@@ -90,7 +91,7 @@ double Timing::message(const Instr& made, int user_stage, int from_row, int to_r
     if (own != pairs_.end()) link = &own->second;
   }
   const bool forward = made.kind == Kind::Forward || made.kind == Kind::SendForward;
-  // Both directions of an edge carry as much: the output of its earlier stage.
+  // Both directions of an edge carry the same number of bytes: the output of its earlier stage.
   const int earlier = schedule_.placements[forward ? made.stage : user_stage].model_stage;
   const double bytes = stage_cost(costs_, earlier, pipeline_of(from_row)).bytes_out *
                        (!forward && schedule_.half_micros ? 0.5 : 1.0);

@@ -1,5 +1,5 @@
-// How long instructions, messages and collectives take under given costs and stragglers. The
-// simulator and a rehearsal both ask here, so that they disagree only where reality does.
+// Durations of instructions, messages and collectives under given costs and stragglers. The
+// simulator and a rehearsal both use them, so that they differ only where reality does.
 #pragma once
 #include <cstdint>
 #include <unordered_map>
@@ -12,36 +12,39 @@
 
 namespace hetu {
 
-/// Times in the costs' unit. Rows are global workers: pipeline * workers + worker. Schedule, costs
-/// and stragglers must outlive it.
+/// Durations in the costs' unit. Rows are global workers: pipeline * workers + worker. Schedule,
+/// costs and stragglers must outlive this object.
 class Timing {
  public:
   Timing(const Schedule& schedule, const Costs& costs, const Stragglers& stragglers);
 
-  /// F, B, I, W or R that starts at `at`; `index` counts the compute instructions before it in its
-  /// row.
+  /// Returns the time of an F, B, I, W or R that starts at `at`. `index` counts the compute
+  /// instructions before it in its row.
   double compute(const Instr& instr, int row, std::int64_t index, double at) const;
-  /// On the worker: none where servers make the updates.
+  /// Returns the time of an update on the worker: 0 if servers make the updates.
   double update(const Instr& instr, int row) const;
-  /// A CURVATURE, INVERT or PRECONDITION of K-FAC.
+  /// Returns the time of a CURVATURE, INVERT or PRECONDITION of K-FAC.
   double second_order(const Instr& instr, int row) const;
-  /// The sum of a placement's whole gradient over the copies of its stage, or the mean of its
-  /// weights over some of them. Where pipelines are not cut alike, of that pipeline's stage, here
-  /// and below.
+  /// Returns the time to sum a placement's whole gradient over the copies of its stage, or to
+  /// average its weights over some of the copies. `pipeline` selects the stage if pipelines have
+  /// different cuts, here and below.
   double over_copies(int placement, int pipeline = 0) const;
-  /// REDUCE_GRAD, REDUCE_SCALARS, SYNC_A, SYNC_B or GATHER, from the last member's post.
+  /// Returns the time of a REDUCE_GRAD, REDUCE_SCALARS, SYNC_A, SYNC_B or GATHER, from the last
+  /// member's post.
   double collective(const Instr& instr) const;
-  /// How long each of `servers` that share a placement's weights evenly is busy with them, one way:
-  /// bytes / bandwidth of the common link. Where the costs name no bytes or no bandwidth half of
-  /// over_copies, since an all-reduce moves as many bytes as a push and a pull.
+  /// Returns the time that each of `servers`, which share a placement's weights evenly, is busy
+  /// with their transfer in one direction: bytes / bandwidth of the common link. If the costs have
+  /// no bytes or no bandwidth, this is half of over_copies(), because an all-reduce moves as many
+  /// bytes as a push and a pull.
   double served(int placement, int servers, int pipeline) const;
-  /// How long each of the servers is busy with the update of a push: none where workers make them.
+  /// Returns the time that each of the servers is busy with the update of a push: 0 if workers make
+  /// the updates.
   double applied(int placement, int servers, int pipeline) const;
-  /// From a push to the answer of its pull where nobody else is before them: twice latency and
-  /// served, and applied.
+  /// Returns the time from a push to the answer of its pull if no other transfer is before them:
+  /// twice latency and served(), plus applied().
   double answered(int placement, int servers, int pipeline) const;
-  /// From the end of `made` (an F or B, or its SEND) on one row to where `user` needs it on
-  /// another.
+  /// Returns the time from the end of `made` (an F or B, or its SEND) on one row to its arrival at
+  /// `user_stage` on another row.
   double message(const Instr& made, int user_stage, int from_row, int to_row) const;
 
  private:
@@ -53,7 +56,7 @@ class Timing {
   const Stragglers& stragglers_;
   Reductions reductions_;
   std::int64_t rows_;
-  std::vector<double> slowness_;                      // per row: 1 / speed
+  std::vector<double> slowness_;                      // 1 / speed per row
   std::unordered_map<std::int64_t, LinkCost> pairs_;  // by from * rows + to
 };
 
