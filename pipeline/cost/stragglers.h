@@ -25,10 +25,9 @@ struct Slowdown {
   int pipeline = -1;
   int worker = -1;
   double factor = 1;
-  double least =
-      /// Least time of an instruction. It models a device with a speed that other load on the
-      /// machine doesn't change.
-      0;
+  /// Least time of an instruction. It models a device with a speed that other load on the machine
+  /// doesn't change.
+  double least = 0;
   double from = 0;
   double to = std::numeric_limits<double>::infinity();
 };

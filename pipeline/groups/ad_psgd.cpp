@@ -8,13 +8,14 @@
 namespace hetu::groups {
 namespace {
 
-// A draw is a function of its arguments, not of the order of events.
+// Returns random bits. They depend only on the arguments, not on the order of events.
 std::uint64_t draw(std::uint64_t seed, std::uint64_t a, std::uint64_t b, std::uint64_t c) {
   return mix(mix(mix(mix(seed) ^ a) ^ b) ^ c);
 }
 
-// Active pipelines have even numbers, passive ones odd: only an active one initiates, so that no
-// two can wait for each other. If one side is dead, the survivors are divided anew by their order.
+// The rule of AD-PSGD. Active pipelines have even numbers and passive pipelines odd numbers. Only
+// active pipelines initiate, so two pipelines never wait for each other. If all pipelines of one
+// side are dead, the survivors are divided again in their order.
 // Source: Lian, Zhang, Zhang, Liu 2018, "Asynchronous Decentralized Parallel Stochastic Gradient
 // Descent", section 3 and the deadlock remark there.
 class AdPsgd : public Rule {
@@ -63,8 +64,9 @@ class AdPsgd : public Rule {
   std::vector<bool> active_;
 };
 
-// The pairs of one update are the same in all stages and known to all: whoever comes first waits.
-// All stages meet them in the order of updates, so no two can wait for each other.
+// The rule of lockstep pairs. The pairs of an update are the same in all stages and can be computed
+// in advance. The first pipeline of a pair to arrive waits for the other. All stages take the pairs
+// in the order of updates, so waits never form a cycle.
 class Lockstep : public Rule {
  public:
   explicit Lockstep(Board& board) : board_(board) {}
@@ -97,7 +99,8 @@ class Lockstep : public Rule {
   std::optional<std::int64_t> wakes_at_us() const override { return std::nullopt; }
 
  private:
-  // Who is with whom at an update; -1: alone, as one of an odd number is.
+  // Returns the partner of each pipeline at an update; -1: no partner, as for one of an odd number
+  // of pipelines.
   const std::vector<int>& partners(std::int64_t update) {
     const auto [it, fresh] = partners_.try_emplace(update);
     if (!fresh) return it->second;
@@ -117,7 +120,7 @@ class Lockstep : public Rule {
     return it->second;
   }
 
-  // Drops what every stage of every pipeline has behind it.
+  // Drops the pairs that every stage of every pipeline has passed.
   void forget() {
     std::int64_t least = kRunsOn;
     for (int s = 0; s < board_.stages(); ++s) {

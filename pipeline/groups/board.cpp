@@ -45,10 +45,10 @@ void Board::begin_run(const std::vector<std::int64_t>& done, std::int64_t update
   }
   for (Seat& s : seats_) {
     s.answered = 0;
-    s.seen = false;  // the pause between two runs is no interval
+    s.seen = false;  // the pause between two runs is not an interval
   }
   done_ = done;
-  std::fill(newest_.begin(), newest_.end(), 0);  // all copies are equal now
+  std::fill(newest_.begin(), newest_.end(), 0);  // all copies are equal at the start
   std::fill(counts_.begin(), counts_.end(), 0);
   target_ = updates * std::count(alive_.begin(), alive_.end(), true);
   const std::int64_t known = known_stop(options_, updates);
@@ -79,8 +79,8 @@ void Board::arrive(const Request& r, std::int64_t now_us) {
   s.arrived_us = now_us_;
 }
 
-// With averaging beside compute a wait costs the pipeline nothing unless it is longer than its next
-// update takes; then the time between two requests says nothing about the pipeline.
+// With overlapped averaging, a wait costs the pipeline nothing unless it is longer than its next
+// update takes. After such a long wait, the time between two requests doesn't measure the pipeline.
 void Board::measure(Seat& s) const {
   if (!s.seen) return;
   const auto held = static_cast<double>(s.released_us - s.arrived_us);
@@ -104,7 +104,7 @@ std::int64_t Board::predicted_us(int stage, int pipeline) const {
 
 void Board::remove(int pipeline) {
   alive_[pipeline] = false;
-  std::int64_t least = kRunsOn;  // what all of its stages have done still counts
+  std::int64_t least = kRunsOn;  // updates that all of its stages have done still count
   for (int s = 0; s < stages(); ++s) {
     Seat& seat = seats_[at(s, pipeline)];
     seat.open = false;
@@ -126,16 +126,18 @@ void Board::answer(int stage, int pipeline) {
       std::max(underway_[pipeline], s.answered + updates_before_answer(stages(), stage));
 }
 
-// Stage s may start forward u + n - s + 1 as soon as it has this answer to its request u, and would
-// wait for ever for one that no stage before it starts. So the earliest stop of which a pipeline
-// can be told in time is the largest u + n - s + 1. A decision raises it by at most 1 per member:
-// the sum over all pipelines meets the target, or passes it by less than one group.
+// Stage s may start forward u + n - s + 1 as soon as it has the answer to its request u. It would
+// wait forever for a forward that no earlier stage starts. The earliest stop that a pipeline can
+// learn in time is therefore the largest u + n - s + 1. A decision raises it by at most 1 per
+// member. The sum over all pipelines therefore meets the target, or exceeds it by less than one
+// group.
 void Board::stop_if_due() {
   const std::int64_t sum = std::accumulate(underway_.begin(), underway_.end(), std::int64_t{0});
   if (sum >= target_) stop_soon();
 }
 
-// Requests that are open now are not yet the last ones, so that nobody waits for news of this.
+// Every stop lies beyond the requests that are open at this time. Each pipeline therefore learns
+// its stop from an answer before it gets there.
 void Board::stop_soon() {
   if (due_) return;
   due_ = true;

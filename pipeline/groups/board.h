@@ -1,5 +1,5 @@
-// The requests of all stages, what has been answered, and where the run stops: what every rule of
-// grouping shares. A rule looks at the board and closes groups on it.
+// The state that all rules of grouping share: the requests of all stages, the answers so far, and
+// the point where the run stops. A rule inspects the board and closes groups on it.
 #pragma once
 #include <algorithm>
 #include <cstdint>
@@ -10,17 +10,19 @@
 
 namespace hetu::groups {
 
+/// Requests and answers of all stages and pipelines.
 class Board {
  public:
-  /// One pipeline's place at one stage. Counts are those of the run.
+  /// State of one pipeline at one stage. Counts are those of the run.
   struct Seat {
-    bool open = false;             ///< a request waits for its answer
-    std::int64_t answered = 0;     ///< updates
-    std::int64_t arrived_us = 0;   ///< of the last request
-    std::int64_t released_us = 0;  ///< of the last answer
-    double interval_us = 0;        ///< smoothed time between requests, waiting apart; 0: none seen
-    double spread_us = 0;          ///< smoothed distance of an interval from the smoothed one
-    bool seen = false;             ///< has had an answer in this run
+    bool open = false;             ///< True if a request waits for its answer.
+    std::int64_t answered = 0;     ///< Updates that have been answered.
+    std::int64_t arrived_us = 0;   ///< Arrival of the last request.
+    std::int64_t released_us = 0;  ///< Time of the last answer.
+    /// Smoothed time between requests, without waiting; 0: not measured yet.
+    double interval_us = 0;
+    double spread_us = 0;  ///< Smoothed deviation of an interval from interval_us.
+    bool seen = false;     ///< True if it has had an answer in this run.
   };
 
   explicit Board(const Options& options);
@@ -31,38 +33,47 @@ class Board {
   std::int64_t now_us() const { return now_us_; }
   const Seat& seat(int stage, int pipeline) const { return seats_[at(stage, pipeline)]; }
   bool is_alive(int pipeline) const { return alive_[pipeline]; }
-  /// Alive, and with requests of this stage still to come or to be answered in this run.
+  /// Returns true if the pipeline is alive and has requests of this stage that are not answered yet
+  /// or still to be sent in this run.
   bool is_expected(int stage, int pipeline) const {
     return alive_[pipeline] && seat(stage, pipeline).answered < stop_[pipeline];
   }
-  /// Its request is open and the last one of this run: nothing of its pipeline waits behind it.
+  /// Returns true if its request is open and is the last one of this run, so that no further work
+  /// of its pipeline waits for the answer.
   bool is_last(int stage, int pipeline) const {
     const Seat& s = seat(stage, pipeline);
     return s.open && s.answered + 1 == stop_[pipeline];
   }
-  /// When its next request is expected, from what the ones before took. Needs an interval.
+  /// Returns the time at which its next request is expected, from the intervals of earlier
+  /// requests. Requires a measured interval.
   std::int64_t predicted_us(int stage, int pipeline) const;
-  /// The update that its next or open request is about, over the whole training.
+  /// Returns the update of its next or open request, counted over the whole training.
   std::int64_t next_update(int stage, int pipeline) const {
     return done_[pipeline] + seat(stage, pipeline).answered + 1;
   }
-  /// Pipelines with open requests, ascending.
+  /// Returns the pipelines with open requests, in ascending order.
   std::vector<int> pending(int stage) const;
+  /// Returns the number of pipelines for which is_expected() holds.
   int expected(int stage) const;
-  /// Updates that the stage's groups have had in this run.
+  /// Returns the number of updates that the stage's groups have had in this run.
   std::int64_t count(int stage) const { return counts_[stage]; }
 
+  /// Starts a run; see Policy::begin_run().
   void begin_run(const std::vector<std::int64_t>& done, std::int64_t updates);
-  /// Throws as Policy::arrive.
+  /// Opens a request. Throws as Policy::arrive().
   void arrive(const Request& request, std::int64_t now_us);
   void pass_time(std::int64_t now_us) { now_us_ = std::max(now_us_, now_us); }
+  /// Marks a pipeline as dead and drops its open requests.
   void remove(int pipeline);
+  /// Fixes the stop of every pipeline at the earliest possible update.
   void stop_soon();
 
-  /// Closes a group of open requests; with a passive partner (AD-PSGD) of the one open request.
+  /// Closes a group of open requests. close_pair() closes the one open request of `active` with a
+  /// passive partner (AD-PSGD).
   void close(int stage, std::vector<int> members, Reason reason);
   void close_pair(int stage, int active, int passive);
 
+  /// Returns the decisions since the last call.
   std::vector<Decision> take() { return std::exchange(decisions_, {}); }
 
  private:
@@ -78,11 +89,11 @@ class Board {
   const Options options_;
   std::vector<Seat> seats_;
   std::vector<bool> alive_;
-  std::vector<std::int64_t> newest_;  // as seats_: updates in the newest weights of a copy
+  std::vector<std::int64_t> newest_;  // indexed as seats_: updates in the newest weights of a copy
   std::vector<std::int64_t> counts_, serials_;  // per stage
   std::vector<std::int64_t> done_, stop_;       // per pipeline
-  std::vector<std::int64_t> underway_;  // per pipeline: the earliest stop it can be told in time
-  std::int64_t target_ = 0;             // N * M
+  std::vector<std::int64_t> underway_;  // per pipeline: the earliest stop that it can learn in time
+  std::int64_t target_ = 0;             // N * M updates, with the N that are alive
   bool due_ = false;
   std::int64_t now_us_ = 0;
   std::vector<Decision> decisions_;

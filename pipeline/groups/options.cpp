@@ -129,7 +129,7 @@ Options with_defaults(Options o) {
   if (o.min_group == 0)
     o.min_group = std::clamp((2 * o.pipelines + period - 1) / period, 2, std::max(2, o.max_group));
   if (period == 1) o.min_group = o.max_group = std::max(2, o.pipelines);
-  // A wait beside compute costs nothing until it is as long as the interval.
+  // A wait that overlaps compute costs nothing until it is as long as the interval.
   if (o.wait < 0)
     o.wait = o.overlapped ? std::clamp(1.1 - 0.1 * period, 0.1, 0.9)
                           : std::clamp(0.35 - 0.03 * period, 0.1, 0.3);

@@ -1,3 +1,21 @@
+// Partial reduce, the policy of SD-PIPE. Per stage, a spanning tree of the newest common groups
+// (recency_tree.h) gives the age of the synchronisation graph: the updates since two parts of the
+// pipelines were last joined. The invariant is that every window of P N + N updates of a stage
+// joins all N pipelines. docs/partial-reduce.md lists the rules.
+//
+// A stage decides by its age:
+// - below `soft`: a group closes as soon as no further arrival is near;
+// - from `soft` on: the tree is cut at its oldest edge, and the smaller part waits for the larger
+//   part for at most `patience` intervals;
+// - from `hard` on, or if a group would leave too little time for the other old edges: only groups
+//   that join the two parts close, and all other requests are held without a deadline.
+//
+// Held requests could block each other across stages, because a pipeline that is held at one stage
+// soon sends no requests at other stages. free_stuck() detects this and releases one request.
+//
+// Example with N = 4, P = 10: after {0,1} and {2,3} have met only among themselves for a while, the
+// oldest edge joins {0,1} and {2,3}. Once its age is above 0.6 * 40 = 24 updates, a request of
+// pipeline 0 waits for pipeline 2 or 3.
 #include <algorithm>
 #include <cmath>
 #include <optional>
@@ -11,20 +29,20 @@ namespace {
 
 using Time = std::int64_t;
 
-// Everyone is joined by what came before a run's first update.
+// Stamp before a run's first update, at which all pipelines are joined.
 constexpr std::int64_t kBeforeAll = -1;
 
-// What waits at a stage. The last request of a pipeline holds up nothing behind it: it is kept as a
-// partner for those that still run.
+// Requests that wait at a stage. The last request of a pipeline delays no further work of its
+// pipeline. It is kept as a partner for pipelines that still run.
 struct Here {
   std::vector<int> running, last;
-  int oldest = -1;  // of the running ones
+  int oldest = -1;  // the running pipeline that has waited the longest
   int size() const { return static_cast<int>(running.size() + last.size()); }
 };
 
-// The graph cut at its oldest edge: the smaller part waits for the larger.
+// The graph, cut at its oldest edge. The smaller part waits for the larger part.
 struct Cut {
-  std::vector<char> in_smaller;  // per pipeline
+  std::vector<char> in_smaller;  // 1 for pipelines of the smaller part
   bool is_joined_by(const std::vector<int>& x, const std::vector<int>& y) const {
     bool seen[2] = {false, false};
     for (const auto* list : {&x, &y})
@@ -75,10 +93,10 @@ class PartialReduce : public Rule {
 
  private:
   struct State {
-    RecencyTree tree;  // over the pipelines that are still expected in this run
+    RecencyTree tree;  // over the pipelines that are expected in this run
     std::optional<Time> wakes;
-    std::vector<int> held;       // waiting without a deadline for someone who joins the parts,
-    std::vector<int> waits_for;  // any one of these
+    std::vector<int> held;       // requests held without a deadline,
+    std::vector<int> waits_for;  // and the pipelines of which one must arrive
   };
 
   void set_limits(int pipelines) {
@@ -88,8 +106,8 @@ class PartialReduce : public Rule {
     hard_ = std::max(o_.hard * static_cast<double>(window_), pipelines + 1.0);
   }
 
-  // Whether this group leaves time to renew every edge within its window, the oldest first, by a
-  // pair each.
+  // Returns true if this group leaves enough updates to renew every edge within its window. The
+  // renewal takes a pair per edge, the oldest edge first.
   bool leaves_time(int stage, const std::vector<int>& group) const {
     const auto size = static_cast<std::int64_t>(group.size());
     const auto pairs = static_cast<std::int64_t>(states_[stage].tree.edges().size());
@@ -121,7 +139,8 @@ class PartialReduce : public Rule {
     }
   }
 
-  // Closes one group if one is to be closed now; else notes what is waited for.
+  // Closes a group if one must be closed at this time, and returns true. Otherwise records what the
+  // stage waits for.
   bool step(int stage) {
     State& state = states_[stage];
     state.wakes.reset();
@@ -143,8 +162,8 @@ class PartialReduce : public Rule {
     return edges.empty() ? 0 : board_.count(stage) - edges.back().stamp;
   }
 
-  // Whether everyone may be one group. The last of all requests always are: all weights are
-  // averaged after a run.
+  // Returns true if all expected pipelines may form one group. The last requests of all pipelines
+  // always may, because all weights are averaged after a run.
   bool may_be_one(int stage, const Here& here) const {
     if (o_.sync_period == 1 || here.running.empty()) return true;
     return here.size() <= o_.max_group && is_in_time(stage, here.size());
@@ -155,15 +174,15 @@ class PartialReduce : public Rule {
     all.insert(all.end(), here.last.begin(), here.last.end());
     if (all.size() == 1) return close(stage, all, Reason::Last);
     if (o_.sync_period > 1 && !is_in_time(stage, here.size()))
-      return close(stage, all, Reason::Joins, 2);  // two that are joined first cost the fewest
+      return close(stage, all, Reason::Joins, 2);  // a pair uses the fewest updates
     return close(stage, all, Reason::All, here.size());
   }
 
-  // Whether a group of this size renews the oldest edge within the window.
+  // Returns true if a group of this size renews the oldest edge within the window.
   bool is_in_time(int stage, int size) const { return age(stage) + size - 1 <= window_; }
 
-  // The parts of the graph seek each other: the smaller one waits for the larger, and in the end
-  // everyone waits for those who join them.
+  // Joins the two parts of the graph, or waits for it. The smaller part waits for the larger one;
+  // with `hard`, all requests wait for a partner from the other part.
   bool seek(int stage, const Here& here, bool hard) {
     State& state = states_[stage];
     const Cut cut = cut_of(stage);
@@ -199,7 +218,7 @@ class PartialReduce : public Rule {
       ++size[side];
       slowest[side] = std::max(slowest[side], board_.seat(stage, p).interval_us);
     }
-    // Of two equal parts the slower one waits: the faster one's next request is near.
+    // If the parts are equal, the slower one waits, because the faster one's next request is near.
     if (size[1] > size[0] || (size[1] == size[0] && slowest[1] < slowest[0]))
       for (char& side : cut.in_smaller) side = side == 0 ? 1 : 0;
     return cut;
@@ -207,20 +226,20 @@ class PartialReduce : public Rule {
 
   bool join(int stage, const Here& here, const Cut& cut) {
     std::vector<int> group = here.running;
-    int kept = -1;  // a last request of the other part
+    int kept = -1;  // a last request from the other part
     if (!cut.is_joined_by(group, {})) {
       for (const int p : here.last)
         if (cut.is_joined_by(group, {p})) kept = p;
       group.insert(group.end(), here.last.begin(), here.last.end());
     }
-    // A wide group takes its members' updates out of what is left for other old edges.
+    // A wide group uses updates, one per member, that other old edges may need.
     const bool spare = static_cast<int>(group.size()) <= o_.max_group && leaves_time(stage, group);
     if (kept >= 0 && !spare) group = {here.oldest, kept};
     return close(stage, group, Reason::Joins, spare ? o_.max_group : 2);
   }
 
-  // Step 9 and 10 of the policy's page: a group that is wide enough waits for whoever is very near,
-  // a smaller one for whoever is near.
+  // Rule 2 of docs/partial-reduce.md: a group that is wide enough waits only for arrivals that are
+  // very near. A smaller group also waits for arrivals that are less near.
   bool close_if_nobody_is_near(int stage, const Here& here) {
     const int size = static_cast<int>(here.running.size());
     const bool wide = size >= o_.min_group;
@@ -233,7 +252,8 @@ class PartialReduce : public Rule {
     return close(stage, here.running, wide ? Reason::Wide : Reason::Alone);
   }
 
-  // When the next arrival that is predicted up to `before` counts as not coming.
+  // Returns the earliest time at which one of the arrivals predicted up to `before` counts as not
+  // coming; nullopt if there is no such arrival.
   std::optional<Time> next_arrival(int stage, Time before) const {
     std::optional<Time> first;
     for (int p = 0; p < board_.pipelines(); ++p) {
@@ -254,7 +274,8 @@ class PartialReduce : public Rule {
     return static_cast<Time>(std::llround(seat.interval_us * intervals));
   }
 
-  // These, or, if they are more than `most`, the two longest apart and the first of the rest.
+  // Returns the group, or, if it has more than `most` members, the two that were joined the longest
+  // ago and the earliest of the others.
   std::vector<int> narrowed(int stage, std::vector<int> group, int most) const {
     if (static_cast<int>(group.size()) <= most) return group;
     const auto [a, b] = states_[stage].tree.longest_apart(group);
@@ -277,9 +298,9 @@ class PartialReduce : public Rule {
     return true;
   }
 
-  // Stages may wait for each other's pipelines: whoever is held at one stage soon comes to no
-  // other. If nobody that a stage waits for can ever come, the one with the youngest graph lets one
-  // request go, which is what the windows are left with room for.
+  // Stages may wait for each other's pipelines, because a pipeline that is held at one stage soon
+  // arrives at no other stage. If no pipeline that a stage waits for can ever arrive, the stage
+  // with the youngest graph releases one request. The windows leave room for such releases.
   void free_stuck() {
     for (int s = youngest_stuck(); s >= 0; s = youngest_stuck()) {
       close(s, {states_[s].held.front()}, Reason::Frees);
@@ -305,11 +326,12 @@ class PartialReduce : public Rule {
     return youngest == stuck.end() ? -1 : *youngest;
   }
 
-  // Whether a pipeline asks at `stage` again although these stages hold its requests there. What is
-  // held at stage t after u updates lets the stages before it reach update u, those behind it one
-  // more for each stage between: in PipeDream's order backward u + 1 of stage t stands behind its
-  // forward u + n - t, and backward v of stage s behind its forward v + n - s - 1. Behind a flush
-  // all reach u, and one more if stage t still computes that one.
+  // Returns true if a pipeline can send its next request at `stage` although the stages in
+  // `holding` hold its requests. Let u be the update of the request held at stage t. In PipeDream's
+  // order, the stages before t can still come to update u, and a stage s after t to update u + s -
+  // t. This holds because of two positions in the rows: backward u + 1 of stage t stands after its
+  // forward u + n - t. Backward v of stage s stands after its forward v + n - s - 1. With a flush,
+  // all stages come to u, and to u + 1 if stage t still computes that update.
   bool comes(int stage, int pipeline, const std::vector<int>& holding) const {
     const std::int64_t next = board_.seat(stage, pipeline).answered + 1;
     return std::all_of(holding.begin(), holding.end(), [&](int t) {

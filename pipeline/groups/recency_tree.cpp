@@ -36,7 +36,8 @@ void RecencyTree::join(const std::vector<int>& group, std::int64_t stamp) {
 }
 
 void RecencyTree::remove(int member) {
-  // Its newest neighbour takes its place: what came to it over an older edge goes on from there.
+  // Its newest neighbour takes its place: the older edges of the member continue from that
+  // neighbour.
   int heir = -1;
   std::vector<Edge> kept;
   kept.reserve(edges_.size());
@@ -69,10 +70,11 @@ std::vector<char> RecencyTree::cut() const {
 std::pair<int, int> RecencyTree::longest_apart(const std::vector<int>& candidates) const {
   HETU_ASSERT(candidates.size() >= 2);
   separate();
-  std::vector<int> here(parent_.size(), -1);  // per part: one candidate of it
+  std::vector<int> here(parent_.size(), -1);  // per part: one candidate in it, or -1
   for (const int c : candidates) here[c] = c;
   std::pair<int, int> last{candidates[0], candidates[1]};
-  for (const Edge& e : edges_) {  // the last edge that joins parts with candidates is the oldest
+  // the last edge that joins parts with candidates is the oldest one
+  for (const Edge& e : edges_) {
     const int a = root(e.a), b = root(e.b);
     if (here[a] >= 0 && here[b] >= 0) last = {here[a], here[b]};
     parent_[a] = b;

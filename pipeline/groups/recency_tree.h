@@ -1,6 +1,12 @@
-// How long ago the pipelines of a stage were last joined: the spanning tree of the newest common
-// groups. Whatever two parts of the pipelines one looks at, the newest group that joined them is an
-// edge of it, so its oldest edge says how old the graph is.
+// The time since the pipelines of a stage were last joined, as the spanning tree of the newest
+// common groups. For any division of the pipelines into two parts, the newest group that joined the
+// parts is an edge of the tree. The oldest edge is therefore the age of the graph.
+//
+// It is a maximum spanning tree by stamp, kept by Kruskal's algorithm with the newest edges first.
+// Example with three pipelines that start joined (stamp -1), as edge@stamp:
+//   group {0,1} at stamp 0   0-1@0  0-2@-1
+//   group {1,2} at stamp 2   1-2@2  0-1@0
+//   group {0,2} at stamp 4   0-2@4  1-2@2
 #pragma once
 #include <cstdint>
 #include <utility>
@@ -8,28 +14,30 @@
 
 namespace hetu::groups {
 
+/// The spanning tree of one stage.
 class RecencyTree {
  public:
+  /// An edge between two members of a common group.
   struct Edge {
     int a = 0, b = 0;
-    std::int64_t stamp = 0;  ///< the stage's count before the group
+    std::int64_t stamp = 0;  ///< The stage's count before the group.
   };
 
   RecencyTree() = default;
-  /// All of them joined at `stamp`; members < vertices.
+  /// Creates a tree with all members joined at `stamp`. Members are below `vertices`.
   RecencyTree(int vertices, const std::vector<int>& members, std::int64_t stamp);
 
-  /// A group whose stamp is no older than any before it.
+  /// Enters a group. Its stamp is not older than any earlier one.
   void join(const std::vector<int>& group, std::int64_t stamp);
-  /// Takes one out; what it joined stays joined through it.
+  /// Removes a member. The members that it joined stay joined.
   void remove(int member);
 
-  /// Newest first; one less than there are members.
+  /// Returns the edges, newest first. There is one edge less than there are members.
   const std::vector<Edge>& edges() const { return edges_; }
-  /// Which part a vertex is in if the oldest edge is cut: 1 beside its `a`, 0 beside its `b` (and
-  /// whoever is no member). Needs an edge.
+  /// Returns the part of each vertex if the oldest edge is cut: 1 for the part of its `a`, 0 for
+  /// the part of its `b` and for vertices that are not members. Requires at least one edge.
   std::vector<char> cut() const;
-  /// The two of `candidates` (members, at least two) that were joined longest ago.
+  /// Returns the two of `candidates` (members, at least two) that were joined the longest ago.
   std::pair<int, int> longest_apart(const std::vector<int>& candidates) const;
 
  private:
@@ -37,7 +45,7 @@ class RecencyTree {
   void separate() const;
 
   std::vector<Edge> edges_;
-  mutable std::vector<int> parent_;  // of a union-find that each question fills anew
+  mutable std::vector<int> parent_;  // union-find, refilled by each query
 };
 
 }  // namespace hetu::groups

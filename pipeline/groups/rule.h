@@ -1,4 +1,4 @@
-// A rule of grouping: looks at the board when something has happened and closes groups on it.
+// A rule of grouping: inspects the board when something has changed, and closes groups on it.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -8,19 +8,22 @@
 
 namespace hetu::groups {
 
+/// The interface of a method of grouping.
 class Rule {
  public:
   virtual ~Rule() = default;
   virtual void begin_run() = 0;
-  /// The request of a pipeline has been opened.
+  /// Called after the request of a pipeline was opened.
   virtual void on_arrival(int stage, int pipeline) = 0;
+  /// Called when time has passed.
   virtual void on_time() = 0;
-  /// A pipeline is gone from the board.
+  /// Called after a pipeline was removed from the board.
   virtual void on_death(int pipeline) = 0;
+  /// Returns the time at which on_time() must be called, if any.
   virtual std::optional<std::int64_t> wakes_at_us() const = 0;
 };
 
-/// The board must outlive the rule.
+/// Creates the rule of a method. The board must outlive it.
 std::unique_ptr<Rule> partial_reduce(Board& board);
 std::unique_ptr<Rule> ad_psgd(Board& board);
 std::unique_ptr<Rule> ad_psgd_lockstep(Board& board);
