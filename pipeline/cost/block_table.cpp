@@ -42,6 +42,9 @@ bool is_block_table(const std::string& text) {
   return first != std::string::npos && text.compare(first, 3, "bs,") == 0;
 }
 
+// The columns of the table: bs (batch size), time_f, time_b, time_kron, time_inv and time_prec in
+// ms, and mem_act, mem_param, mem_peak_err, mem_save_err and mem_kron in MiB. A backward is split
+// evenly into its two gradients, because the table has only their sum.
 Costs costs_of_table(const std::string& text, const std::string& origin, const BlockTable& table) {
   if (table.micro_batch_size < 1 || table.blocks_per_stage < 1)
     wrong(origin,

@@ -40,6 +40,9 @@ std::vector<Collective> collectives(const Trace& trace, TraceSource source, Kind
 
 }  // namespace
 
+// The events of a collective last from each member's own arrival, so waits for late members are
+// part of them. The time of the collective itself begins at the latest arrival. It also begins
+// after the previous collective of each member, because a worker runs one at a time.
 CollectiveTimes collective_times(const Trace& trace, TraceSource source,
                                  const std::vector<int>& model_stage) {
   CollectiveTimes times;

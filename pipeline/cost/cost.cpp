@@ -66,6 +66,8 @@ const StageCost& stage_cost(const Costs& costs, int model_stage, int pipeline) {
 
 namespace {
 
+// Adds a share of a stage's or block's cost to a sum. bytes_out is left to the caller, because it
+// is that of the last part.
 void add(StageCost& sum, const StageCost& part, double share) {
   sum.forward += part.forward * share;
   sum.input_grad += part.input_grad * share;
@@ -86,6 +88,7 @@ void add(StageCost& sum, const StageCost& part, double share) {
 
 constexpr StageCost kNothing{.forward = 0, .input_grad = 0, .weight_grad = 0};
 
+// Sums the blocks of each stage. `first` holds the first block of each stage.
 std::vector<StageCost> stages_of_blocks(const std::vector<BlockCost>& blocks,
                                         const std::vector<int>& first) {
   const int stages = static_cast<int>(first.size());
@@ -98,6 +101,7 @@ std::vector<StageCost> stages_of_blocks(const std::vector<BlockCost>& blocks,
   return sums;
 }
 
+// Returns the weights by which blocks are cut: measured times, or the weights of training.
 std::vector<double> weights_of(const Costs& costs, Partition::By by) {
   std::vector<double> weights;
   for (const BlockCost& b : costs.blocks)

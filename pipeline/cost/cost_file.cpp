@@ -267,6 +267,9 @@ void add_curvature(std::map<std::string, std::vector<double>>& times, CurvatureC
 
 }  // namespace
 
+// Durations are collected by (pipeline, model stage) and kind. Measured events take precedence over
+// predicted ones. A trace without I or W has whole backwards, which are split evenly unless the
+// metadata give other shares.
 Costs costs_of_trace(const Trace& trace, const std::string& origin, bool warms_up) {
   const bool measured =
       std::any_of(trace.events.begin(), trace.events.end(),

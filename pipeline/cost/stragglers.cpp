@@ -19,6 +19,7 @@ double uniform(std::uint64_t seed, int worker, std::int64_t index, std::uint64_t
 
 }  // namespace
 
+// Box-Muller: two uniform numbers give one of a normal distribution.
 double jitter_factor(std::uint64_t seed, int worker, std::int64_t index, double strength) {
   if (strength == 0) return 1;
   constexpr double kTau = 6.283185307179586;

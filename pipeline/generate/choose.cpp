@@ -10,6 +10,8 @@ namespace {
 
 constexpr double kMib = 1 << 20;
 
+// Returns the limit of a worker in bytes: the smaller of the one for all workers and its own, or 0
+// if neither is set.
 double byte_limit(const Sizes& sizes, int worker) {
   const std::vector<double>& of = costs_to_choose_by(sizes).memory_limit;
   const double own = of.empty() ? 0 : of[worker % of.size()];
@@ -47,6 +49,8 @@ std::vector<double> activation_limits(const Schedule& placed, const Sizes& sizes
               "memory limit of {:.1f} MiB is below the least possible on worker {}, {:.1f} MiB for "
               "weights and one micro-batch",
               bytes / kMib, w, (weights + one) / kMib);
+      // The number of micro-batches that fit in addition to the weights, by the largest of the
+      // worker's stages.
       const double fit = (bytes - weights) / (largest * placed.chunks);
       if (largest > 0) limit = std::min(limit, std::max(1.0, fit));
     }

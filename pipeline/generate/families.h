@@ -100,7 +100,7 @@ Schedule hanayo(const Sizes& sizes);
 Schedule zb_v(const Sizes& sizes);
 
 /// Returns V-Half: a V placement with at most floor((P + 2) / 2) activations. For F = B = W the
-/// bubble is (3P - 7) / 2 for even P (1/2 for P = 2) and (3P - 4) / 2 for odd P.
+/// bubble is (3P - 7) / 2 for even P and (3P - 4) / 2 for odd P. For P = 2 it is 1/2.
 /// Source: Qi et al. 2024 (Pipeline Parallelism with Controllable Memory), section 3.
 Schedule v_half(const Sizes& sizes);
 

@@ -8,6 +8,7 @@
 
 namespace hetu {
 
+/// Returns an instruction of one kind; the functions below do the same for other kinds.
 constexpr Instr forward_of(int stage, int micro) { return {.stage = stage, .micro = micro}; }
 constexpr Instr backward_of(int stage, int micro) {
   return {.kind = Kind::Backward, .stage = stage, .micro = micro};
@@ -23,6 +24,8 @@ constexpr Instr weight_grad_of(int stage, int micro) {
 /// names only kinds and stages.
 class OrderedRow {
  public:
+  /// Appends the next instruction of a kind for the stage. weight_grad() takes the micro-batch from
+  /// the caller.
   void forward(int stage) { row_.push_back(forward_of(stage, next_[stage].forward++)); }
   void backward(int stage) { row_.push_back(backward_of(stage, next_[stage].backward++)); }
   void input_grad(int stage) { row_.push_back(input_grad_of(stage, next_[stage].backward++)); }

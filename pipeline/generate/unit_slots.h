@@ -15,6 +15,8 @@ struct Done {
   int micros = 0;
   std::vector<int> forwards, backwards, weights;
 
+  /// Returns true if the input of the stage's next forward exists; backward_ready() and
+  /// weight_ready() are the same for their kinds.
   bool forward_ready(int stage) const {
     return forwards[stage] < (stage == 0 ? micros : forwards[stage - 1]);
   }

@@ -25,6 +25,7 @@ class Board {
     bool seen = false;     ///< True if it has had an answer in this run.
   };
 
+  /// Creates a board with all pipelines alive and no run begun.
   explicit Board(const Options& options);
 
   const Options& options() const { return options_; }
@@ -62,6 +63,7 @@ class Board {
   void begin_run(const std::vector<std::int64_t>& done, std::int64_t updates);
   /// Opens a request. Throws as Policy::arrive().
   void arrive(const Request& request, std::int64_t now_us);
+  /// Sets the time; a time before the present one has no effect.
   void pass_time(std::int64_t now_us) { now_us_ = std::max(now_us_, now_us); }
   /// Marks a pipeline as dead and drops its open requests.
   void remove(int pipeline);

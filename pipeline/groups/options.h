@@ -24,8 +24,8 @@ enum class Method : std::uint8_t { PartialReduce, AdPsgd, AdPsgdLockstep };
 enum class Weights : std::uint8_t { Uniform, Staleness };
 
 /// Sizes, and the constants of the policy. with_defaults() chooses `min_group` and `max_group` if
-/// they are 0, and `wait` and `horizon` if they are below 0. All but `horizon` depend on P or on the
-/// number of pipelines.
+/// they are 0, and `wait` and `horizon` if they are below 0. All but `horizon` depend on P or on
+/// the number of pipelines.
 struct Options {
   Method method = Method::PartialReduce;
   int stages = 1;     ///< Stages of one pipeline, n.

@@ -6,6 +6,8 @@
 
 namespace hetu::groups {
 
+// The policy is a board and the rule of its method. Each call first updates the board, then lets
+// the rule close groups.
 class Policy::Impl {
  public:
   explicit Impl(const Options& options) : board(with_defaults(options)) {

@@ -12,6 +12,7 @@ namespace hetu::groups {
 class Rule {
  public:
   virtual ~Rule() = default;
+  /// Called at the start of a run, after Board::begin_run().
   virtual void begin_run() = 0;
   /// Called after the request of a pipeline was opened.
   virtual void on_arrival(int stage, int pipeline) = 0;

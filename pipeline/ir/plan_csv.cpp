@@ -1,3 +1,9 @@
+// Plans as CSV, and the checks that both file forms share. A CSV file has one line per worker with
+// the worker's unrolled row, for example for GPipe on 2 workers with 1 micro-batch:
+//   0F0,0SEND_F0,0RECV_B0,0B0,0UPDATE
+//   1RECV_F0,1F0,1B0,1SEND_B0,1UPDATE
+// The file has no header. Sizes, placements and lowering options are derived from the cells
+// (Census) and from PlanFacts.
 #include <algorithm>
 #include <unordered_map>
 

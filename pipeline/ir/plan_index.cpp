@@ -1,3 +1,7 @@
+// The index is one flat table. where_[cell(slot, stage, micro)] is the position that makes a
+// result, where a slot is a kind of result: output, input gradient, weight gradient, recomputed
+// activations, and for lowered plans the sends and receives of each edge. A lookup is one
+// multiplication and one access. A repeated instruction shows as a cell that is already filled.
 #include "pipeline/ir/plan_index.h"
 
 #include <algorithm>

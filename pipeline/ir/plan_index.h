@@ -21,12 +21,15 @@ class PlanIndex {
 
   const Schedule& schedule() const { return schedule_; }
   const StageGraph& graph() const { return graph_; }
+  /// Returns true if the plan holds messages; see is_lowered().
   bool lowered() const { return lowered_; }
   int workers() const { return static_cast<int>(row_begin_.size()) - 1; }
   int size() const { return static_cast<int>(instrs_.size()); }
+  /// Returns the first position of a worker's row; row_end() is the position after its last one.
   int row_begin(int worker) const { return row_begin_[worker]; }
   int row_end(int worker) const { return row_begin_[worker + 1]; }
   const Instr& at(int position) const { return instrs_[position]; }
+  /// Returns the worker with the row that holds a position.
   int worker_of(int position) const {
     const int stage = instrs_[position].stage;
     return stage >= 0 ? graph_.worker(stage) : row_of(position);

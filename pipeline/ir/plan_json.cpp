@@ -1,3 +1,10 @@
+// Plans as JSON. The file is an object with the fields of Schedule. `placements` has the fields of
+// Placement and an `id`. `workers` has the parts of Program, with instructions in their text form,
+// for example:
+//   {"method": "dp", "stages": 1, "micro_batches": 2,
+//    "placements": [{"id": 0, "workers": [0], "model_stage": 0, "replica": 0}],
+//    "workers": [{"prologue": [], "body": ["0F0", "0B0"], "repeat": 2, "shift": 1, "drain": []}]}
+// Unknown keys are errors. Most missing keys have defaults or are derived from the rows.
 #include <algorithm>
 #include <nlohmann/json.hpp>
 

@@ -28,6 +28,7 @@ void complete_plan(Schedule& schedule, const PlanFacts& facts, const std::string
 /// Applies PlanFacts::pair_semantics to the marked pairs. Throws Config.
 void set_pairs(Schedule& schedule, const std::string& semantics, const std::string& origin);
 
+/// Parses a plan in one of the two forms. Both throw Config, as read_plan().
 Schedule parse_plan_csv(const std::string& text, const std::string& origin, const PlanFacts& facts);
 Schedule parse_plan_json(const std::string& text, const std::string& origin,
                          const PlanFacts& facts);

@@ -1,3 +1,8 @@
+// Builds the graph of placements. With whole replicas, the edges of a placement are the same for
+// all micro-batches. With cyclic replicas, micro-batch g uses replica g mod D of each stage, so the
+// edges repeat after the least common multiple of all D (cycle()). For replica counts 1, 2, 1, for
+// example, the first stage sends even micro-batches to replica 0 of the second stage and odd ones
+// to replica 1; the cycle is 2.
 #include "pipeline/ir/producers.h"
 
 #include <algorithm>

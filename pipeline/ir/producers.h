@@ -35,7 +35,9 @@ class StageGraph {
   /// two placements or none, or if an extra edge or tie names an unknown stage.
   StageGraph(const Schedule& schedule, bool lowered);
 
+  /// Returns the number of placements, whose ids the functions below call stages.
   int stages() const { return static_cast<int>(worker_.size()); }
+  /// Returns the worker of a placement.
   int worker(int stage) const { return worker_[stage]; }
   /// Returns the edges by which the values of a micro-batch enter a placement; see outputs() for
   /// the edges by which they leave it.

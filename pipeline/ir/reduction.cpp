@@ -1,3 +1,11 @@
+// A reduction waits for the reductions that each member launched before it. If one worker launched
+// reductions a, b and another one b, a, both would wait forever. in_order() therefore sorts by a
+// key that depends only on the group of a reduction and not on the worker: descending model stage,
+// then the buckets of the stage, then the tied pairs for which the stage is the lower one.
+//
+// Example for 3 model stages on one worker, with two pipelines and the pair (0, 2) tied:
+//   2REDUCE_GRAD, 1REDUCE_GRAD, 0REDUCE_GRAD, 0REDUCE_GRAD:1
+// The tied pair comes last because the gradient of stage 0, which it contains, is complete last.
 #include "pipeline/ir/reduction.h"
 
 #include <algorithm>

@@ -76,7 +76,7 @@ int micro_ids_in_work(const Schedule& plan, int live_copies) {
 
 // Fewer than 2 P steps lie between the first forward of a step and its last update. Some steps are
 // added for the message that announces the next extension when half of this one is left. The other
-// workers then receive it before they can reach the end of this extension.
+// workers then receive it before they come to the end of this extension.
 int granted_at_once(const Schedule& plan) {
   constexpr int kForMessage = 4, kAnyLead = 64;
   const bool any = plan.lowering.staleness == kAnyStaleness;
@@ -87,7 +87,7 @@ int granted_at_once(const Schedule& plan) {
 }
 
 // The first stage has P micro-batches in progress when its update is reported. One more may begin
-// while the answer is on its way. groups::Policy announces a stop this early.
+// while the answer travels. groups::Policy announces a stop this early.
 int steps_before_answer(const Schedule& plan) { return plan.stages + 1; }
 
 }  // namespace hetu

@@ -1,3 +1,8 @@
+// PyTorch matches the messages between two workers by their order, without tags. A row may
+// therefore receive messages only in the order in which their sender sends them. If worker 0 sends
+// F0 and then F1, and worker 1 receives F1 and then F0, the receive of F0 moves before that of F1.
+// TorchRow does this with a queue of expected messages per sender: at a receive it writes all
+// receives of the queue up to that one.
 #include "pipeline/ir/torch_csv.h"
 
 #include <algorithm>

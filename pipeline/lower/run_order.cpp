@@ -65,9 +65,9 @@ class Runner {
     return std::max(free_[worker], arrival(left_[worker].back()));
   }
 
-  // Starts the next instruction of a worker, whose row is stored in reverse. If it is a recompute
-  // and the gradient for its backward has not arrived, the next forward of the row runs first,
-  // provided that its input has arrived.
+  // Starts the next instruction of a worker. The row is stored in reverse. A recompute yields to
+  // the next forward of the row if the gradient for its backward has not arrived and the input of
+  // that forward has.
   void begin(int worker, double start) {
     std::vector<int>& row = left_[worker];
     auto next = row.end() - 1;

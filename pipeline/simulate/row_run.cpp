@@ -1,3 +1,8 @@
+// A row stops for one of two reasons. If an instruction waits for something without a known end,
+// the row stops without an event. advance() is called when another row does something that may
+// release it. If the end is known but the message arrives later, the row is busy until a kRowIsFree
+// event at the arrival. Events at equal times are processed in the order in which they were added,
+// so that a run is reproducible.
 #include "pipeline/simulate/row_run.h"
 
 #include <algorithm>

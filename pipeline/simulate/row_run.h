@@ -58,6 +58,7 @@ class RowRun {
   void advance(int row);
   /// Adds an event at time `at`.
   void push(double at, int row, int what, std::int64_t value = 0);
+  /// Adds an event to the result, if events are requested. Times are in the costs' unit.
   void add_event(int row, const Instr& instr, double at, double time, int step);
   int step_of(const Instr& instr) const;
 

@@ -5,6 +5,7 @@
 
 namespace hetu {
 
+/// Options of simulate() and simulate_groups(), with the stragglers to inject.
 struct SimulateOptions : Stragglers {
   int send_slots = kUnboundedSlots;  ///< Send slots per ordered pair of workers, for lowered plans.
   /// For plans with servers: number of servers, which share each stage's weights evenly.

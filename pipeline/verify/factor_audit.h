@@ -26,14 +26,18 @@ namespace hetu {
 /// (damping).
 class FactorAudit {
  public:
+  /// Starts with all factors empty.
   FactorAudit(const PlanIndex& index, const Reductions& reductions);
 
   void forward(int position);
+  /// Checks a CURVATURE and adds its micro-batch to the factor.
   void curvature(int position);
+  /// Checks a SYNC: the factor must be complete, and not summed yet.
   void sync(int position);
   /// `updates` is the number of updates of the stage before the event, here and in the functions
   /// below.
   void inversion(int position, int updates);
+  /// Checks a GATHER: this copy's inversions of the round must be done.
   void gather(int position, int updates);
   /// Checks a PRECONDITION, which multiplies the stage's gradients.
   void precondition(int position, int updates);

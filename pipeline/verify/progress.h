@@ -81,6 +81,7 @@ class Progress {
 
   const PlanIndex& index() const { return index_; }
   int pipelines() const { return pipelines_; }
+  /// Returns all collectives; their indices are the collective numbers used here.
   const std::vector<Collective>& collectives() const { return collectives_; }
 
   /// Returns the collective that the position posts, or the last collective that it waits for; -1
@@ -94,6 +95,7 @@ class Progress {
   }
   /// Returns, after run(), the first collective that the worker has not finished, or -1.
   int collective_ahead(int worker) const;
+  /// Returns, after run(), true if a thing (see Wait::done) is done in the pipeline.
   bool is_done(int pipeline, int done) const { return state_[cell(pipeline, done)] == kDone; }
 
  private:

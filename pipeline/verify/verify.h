@@ -7,6 +7,7 @@
 
 namespace hetu {
 
+/// Options of a proof.
 struct VerifyOptions {
   /// Send slots per ordered pair of workers; 0 means rendezvous.
   int send_slots = kUnboundedSlots;

@@ -15,9 +15,13 @@ class WaveAudit {
  public:
   explicit WaveAudit(const PlanIndex& index);
 
+  /// Checks that the pulls of its version precede a forward, and records its staleness.
   void forward(int position, int version);
+  /// Checks that the previous wave is pushed before an update of the next one.
   void update(int position, int updates);
+  /// Checks that a push follows the last update of its wave.
   void push(int position, int updates);
+  /// Checks that a pull follows the push of its wave.
   void pull(int position);
   /// Checks that all waves are pushed and pulled, and enters the staleness into the report.
   void finish(VerifyReport& report) const;
