@@ -6,8 +6,8 @@
 // 3. From the best rules, a coordinate descent changes one rule of one stage at a time.
 // 4. Random changes of several rules follow, with a fixed seed, so that the result is reproducible.
 //
-// The search ends after a fixed number of tries, or when makespan and span are at their lower
-// bounds. The best plan of all steps is the result.
+// The search ends after a number of tries that depends only on the sizes, or when makespan and span
+// are at their lower bounds. The best plan of all steps is the result.
 #include <algorithm>
 #include <cmath>
 #include <limits>

@@ -52,9 +52,9 @@ struct BlockWorker {
     return first;
   }
 
-  // Returns the line that may run next: the first line in the order of the blocks if it is ready.
-  // With `early` it may be a later line that is ready, if memory remains for the instructions that
-  // it overtakes. Returns -1 if no line may run.
+  // Returns the line that may run next: the first line in the order of the blocks if it is ready
+  // and, for an F, fits memory. With `early` it may be a later line that is ready, if memory
+  // remains for the instructions that it overtakes. Returns -1 if no line may run.
   int choose(const Done& done, bool early) const {
     std::array<int, 4> at = next;
     // free half chunks once all pending W's are done

@@ -27,7 +27,7 @@ enum class Reason : std::uint8_t {
   /// The request would have waited forever, because stages waited for each other's pipelines.
   Frees,
   Last,  ///< No other pipeline sends a request in this run.
-  Drawn  ///< A random pair of AD-PSGD, or its passive member.
+  Drawn  ///< A random pair of AD-PSGD, or a passive pipeline's own request, which closes alone.
 };
 
 /// Returns "all", "wide", …

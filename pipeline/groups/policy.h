@@ -46,7 +46,7 @@ class Policy {
   /// exist, or if the pipeline is dead or has stopped. Also throws InvalidArgument if its last
   /// request is still open, or if the update is not its next one.
   void arrive(const Request& request, std::int64_t now_us);
-  /// Tells the policy the time. Call it at the time of wakes_at_us(); calls at other times are
+  /// Passes the time to the policy. Call it at the time of wakes_at_us(); calls at other times are
   /// harmless.
   void tick(std::int64_t now_us);
   /// Removes a dead pipeline: its open requests are dropped, and other pipelines stop waiting for

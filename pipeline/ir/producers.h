@@ -32,7 +32,8 @@ class StageGraph {
  public:
   /// `lowered` means that values cross workers by SEND and RECV only. Throws Plan for a placement
   /// without exactly one worker or on an unknown worker. Also throws Plan if a (stage, replica) has
-  /// two placements or none, or if an extra edge or tie names an unknown stage.
+  /// two placements or is missing, or if an extra edge or tie is not an ascending pair of known
+  /// stages.
   StageGraph(const Schedule& schedule, bool lowered);
 
   /// Returns the number of placements, whose ids the functions below call stages.

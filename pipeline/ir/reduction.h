@@ -70,6 +70,7 @@ class Reductions {
   struct Layers {
     int first = 0, end = 0;
   };
+  /// Returns the layers of a round of the placement's inversions.
   Layers layers_of(int stage, int round) const;
   /// Returns the layer that an INVERT_A or INVERT_B inverts in this pipeline, or -1 if the copy has
   /// no layer in this round and idles.

@@ -6,8 +6,8 @@
 
 namespace hetu {
 
-/// Returns true if a plan is asynchronous: its steps overlap and its rows hold the updates. All
-/// other plans are synchronous. Lowering adds one update per step to them and records this in
+/// Returns true if a plan is asynchronous: its rows hold updates of the method's own. All other
+/// plans are synchronous. Lowering adds one update per step to them and records this in
 /// Lowering::flush, because the rows don't show it afterwards. Schedule::most_versions is not
 /// considered.
 bool is_asynchronous(const Schedule& plan);
@@ -32,9 +32,9 @@ int least_steps(const Schedule& plan);
 /// run of any length needs.
 int proving_steps(const Schedule& plan);
 
-/// Returns an upper bound for the difference of the ids of two micro-batches that are in progress
-/// on a worker at the same time. `live_copies` is the number of micro-batches whose results the
-/// worker keeps, in a run without a flush.
+/// Returns a number above the difference of the ids of any two micro-batches that are in progress
+/// on a worker at the same time. `live_copies` is the number of micro-batches for which the worker
+/// keeps results, in a run without a flush.
 int micro_ids_in_work(const Schedule& plan, int live_copies);
 
 /// Returns the number of steps by which worker 0 extends a run of unknown length at a time, a

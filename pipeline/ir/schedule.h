@@ -105,6 +105,8 @@ constexpr bool is_of_inputs(Kind kind) {
   return kind == Kind::CurvatureA || kind == Kind::SyncA || kind == Kind::InvertA;
 }
 
+/// Returns true if the kind is an operation over several workers that is posted and completes
+/// later.
 constexpr bool is_collective(Kind kind) {
   return kind == Kind::ReduceGrad || kind == Kind::ReduceScalars || is_factor_exchange(kind);
 }
@@ -291,7 +293,8 @@ int total_micros(const Schedule& schedule);
 int forward_version(const Schedule& schedule, int micro, int updates);
 
 /// Returns the number of micro-batches whose gradient one update applies: 1 with VersionRule::Wave,
-/// otherwise those of a step.
+/// otherwise those of a step. Not for plans without servers that update after each backward and
+/// have VersionRule::Newest, such as pipedream.
 int micros_per_update(const Schedule& schedule);
 
 /// Returns the number of updates that go to servers together as a wave: the updates of a step.
