@@ -1,4 +1,4 @@
-// What a client sends and hears.
+// Sending and receiving.
 
 #include "ps/client/client_state.h"
 
@@ -6,8 +6,8 @@ namespace hetu::ps::client {
 
 namespace {
 
-/// Values of a pull that the server is told to have come, so that it need not keep them; it keeps
-/// fewer until the next pull.
+/// Size from which a client confirms the values of a pull, so that the server need not keep them.
+/// Smaller values stay at the server until the next pull.
 constexpr std::size_t kManyBytes = std::size_t{64} << 10;
 
 }  // namespace
@@ -47,8 +47,8 @@ void ClientState::receive(int server, const Bytes& header, const server::Payload
   changed_.notify_all();
 }
 
-// The table of a message from a server; nullptr if it is none of this client's, or not that
-// server's part.
+// Returns the table that a server's message is about. Returns nullptr if this client has no such
+// table, or if the part is not on that server.
 OpenTable* ClientState::known_table(int server, int number, int part) {
   if (static_cast<std::size_t>(number) >= tables_.size()) return nullptr;
   OpenTable& found = tables_[static_cast<std::size_t>(number)];

@@ -1,4 +1,4 @@
-// Sparse tables: what a client sends of rows and what comes back.
+// Sparse tables: pushes and pulls of rows.
 #include <algorithm>
 #include <chrono>
 #include <cmath>
@@ -38,7 +38,7 @@ void check_push(const OpenTable& to, const Rows& rows, double rate) {
   to.check_ids(rows.ids.data(), static_cast<std::int64_t>(rows.ids.size()));
 }
 
-/// The rows in ascending order.
+/// Checks the arguments of set_rows and returns the rows in ascending order.
 Rows checked_set(const OpenTable& to, const Rows& rows, int plane, std::int64_t updates) {
   require(plane >= 0 && plane < to.about.update_rule().planes(),
           "table \"{}\" has tensors 0 to {}; there is no {}", to.about.name,

@@ -255,7 +255,8 @@ OptimizerStates ClientState::states(int number, float* values) {
   return found;
 }
 
-// Asks the server of the first part that is missing; a second is plenty for one that lives.
+// Asks the server of the first missing part which members it waits for. Waits a second for the
+// answer, which is plenty for a server that is alive.
 std::string ClientState::whom_it_waits_for(std::unique_lock<std::mutex>& lock, int number) {
   OpenTable& from = table(number);
   const auto [server, part] = from.first_missing();
@@ -316,7 +317,7 @@ void ClientState::leave() {
   }
   ring();
   std::unique_lock lock(mutex_);
-  // Without an answer the servers hear the silence: nothing more can be done here.
+  // Without an answer, the servers notice this worker's silence. Nothing more can be done here.
   changed_.wait_for(lock, seconds(std::min(options_.timeout_s, kDeadAfterS)),
                     [&] { return dead_ || leaving_ == 0; });
 }

@@ -1,6 +1,6 @@
-// What a client of the parameter servers keeps, whatever carries its messages: what is on its way
-// to each server, and the pulls that are open. Base of the clients over ZeroMQ and within a
-// process; tests put a transport beneath it that loses and repeats.
+// The state of a client of the parameter servers, independent of its transport: messages on their
+// way to each server, and open pulls. Base class of the clients over ZeroMQ and within a process.
+// Tests use it with a transport that loses and repeats messages.
 #pragma once
 #include <condition_variable>
 #include <deque>
@@ -13,13 +13,14 @@
 
 namespace hetu::ps::client {
 
-/// Throws InvalidArgument where a table or a member of it cannot be.
+/// Checks the description of a table and of a member. Throws InvalidArgument.
 void check_table(const Table& about, int member);
 
-/// A ParameterClient without its transport: take() gives what is to be sent, receive() brings in.
+/// A ParameterClient without its transport. take() returns messages to send; receive() processes
+/// messages that arrive.
 ///
-/// Everything that wants an acknowledgement is kept until it has come, and sent again when its line
-/// begins anew; the servers take it once.
+/// The client keeps every message that needs an acknowledgement until it is acknowledged. It sends
+/// the message again when its line begins anew; the servers apply it once.
 class ClientState : public ParameterClient {
  public:
   using Outgoing = client::Outgoing;
@@ -39,30 +40,32 @@ class ClientState : public ParameterClient {
   void flush() override;
   void leave() override;
 
-  /// Messages to send now, in order. Call it after each of the functions below and when ring() is
-  /// called; from one thread at a time.
+  /// Returns the messages to send, in order. Call it after each of the functions below and after
+  /// ring(), from one thread at a time.
   std::vector<Outgoing> take();
-  /// Takes a message that has come. One that no server sends ends the client.
+  /// Processes a message. A message that no server sends ends the client.
   void receive(int server, const Bytes& header, const server::Payload& payload);
-  /// To be called every kHeartbeatS.
+  /// Makes heartbeats due. Call it every kHeartbeatS.
   void beat();
-  /// The connection to a server is lost; what was on it may be, too.
+  /// Reports that the connection to a server is lost. Messages on it may be lost, too.
   void line_lost(int server);
-  /// The client is dead; every later call throws.
+  /// Ends the client with an error, which every later call throws.
   void die(Code code, const std::string& text);
   bool has_ended() const;
-  /// Whether everything that was sent has been acknowledged and every pull answered.
+  /// Returns true if every message is acknowledged and every pull answered.
   bool is_idle() const;
 
  protected:
-  /// `servers`: how messages name them.
+  /// Creates a client. `servers` are the names of the servers for error texts.
   ClientState(ParameterOptions options, std::vector<std::string> servers);
 
-  /// Something is to be sent. Called without the lock, by the thread of the worker.
+  /// Tells the transport that there are messages to send. Called without the lock, by the worker's
+  /// thread.
   virtual void ring() = 0;
-  /// Sleeps until every server has answered. Throws Timeout, and what a server refuses.
+  /// Blocks until every server has answered. Throws Timeout, and the error of a server that
+  /// refuses.
   void greet();
-  /// Whether a server has ever answered.
+  /// Returns true if a server has ever answered.
   bool is_known(int server) const;
   const std::string& name(int server) const {
     return lines_[static_cast<std::size_t>(server)].name();
@@ -94,8 +97,8 @@ class ClientState : public ParameterClient {
   std::condition_variable changed_;
   std::vector<Line> lines_;
   std::deque<OpenTable> tables_;  ///< by number
-  int unacknowledged_ = 0;        ///< updates of parts
-  int leaving_ = 0;               ///< servers that have not said Left
+  int unacknowledged_ = 0;        ///< pushes of parts and pieces of rows
+  int leaving_ = 0;               ///< servers that have not sent Left
   bool left_ = false;
   bool dead_ = false;
   Code code_ = Code::Comm;

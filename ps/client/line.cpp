@@ -1,3 +1,12 @@
+// Items of a line stay in order until they are settled, and next_ separates sent from unsent ones:
+//
+//   items_   Push 7 | Push 8 | Pull 3 | Push 9
+//            sent, in flight | next_: not sent
+//
+// Beginning anew sets next_ to 0, so that all unsettled items are sent again after Hello. Both ends
+// count messages since then. A heartbeat carries the count, and a difference shows that one is
+// lost.
+
 #include "ps/client/line.h"
 
 #include <chrono>
@@ -6,11 +15,11 @@
 namespace hetu::ps::client {
 
 namespace {
-/// Payload that may be on its way to one server without an acknowledgement, so that signs of life
-/// are never far behind it.
+/// Most bytes of unacknowledged payload per server. The limit keeps heartbeats from waiting behind
+/// more than this.
 constexpr std::int64_t kWindowBytes = std::int64_t{32} << 20;
 
-/// Whether a message of a server acknowledges one that was sent to it.
+/// Returns true if a server's message acknowledges `sent`.
 struct Acknowledges {
   const server::FromClient& sent;
 

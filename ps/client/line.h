@@ -1,4 +1,4 @@
-// A client's line to one server: what is on its way there, and what is kept until it is
+// A client's line to one server: the messages in flight, and the messages kept until they are
 // acknowledged. Read by client_state.h.
 #pragma once
 #include <cstdint>
@@ -11,7 +11,7 @@
 
 namespace hetu::ps::client {
 
-/// Now, as comm::now_ns().
+/// Returns the current time of the clock of comm::now_ns().
 std::int64_t now_ns();
 
 /// A message to send.
@@ -21,36 +21,38 @@ struct Outgoing {
   server::Payload payload;
 };
 
-/// A line that has lost a message, as its signs of life tell, or its connection, begins anew:
-/// hello, and then everything again that is not acknowledged.
+/// The sending side of a connection to one server. When heartbeats show that a message is lost, or
+/// when the connection is lost, the line begins anew: it sends Hello, and then again everything
+/// that is not acknowledged.
 class Line {
  public:
-  /// `name`: of the server, for people. `hello`: what it hears first.
+  /// Creates a line. `name` is the server's name for people; `hello` is the first message.
   Line(std::string name, server::Hello hello) : name_(std::move(name)), hello_(hello) {}
 
   const std::string& name() const { return name_; }
-  /// Has been welcomed by this server, ever.
+  /// Returns true if this server has ever sent Welcome.
   bool is_known() const { return hello_.known; }
-  /// Nothing waits for an acknowledgement.
+  /// Returns true if no message waits for an acknowledgement.
   bool is_idle() const { return items_.empty(); }
   std::int64_t updates() const { return updates_; }
 
-  /// A message that stays until it is settled.
+  /// Queues a message that is kept until it is settled.
   void put(server::FromClient message, server::Payload payload = {});
-  /// The same, of an update: counted.
+  /// As above, for an update, which is counted.
   void put_update(server::FromClient message, server::Payload payload);
-  /// A message that nobody keeps.
+  /// Queues a message that is sent once and not kept.
   void put_once(const server::FromClient& message) { once_.push_back(message); }
-  /// Removes what a message of the server acknowledges; returns how many messages that were.
+  /// Removes the messages that a server's message acknowledges. Returns their number.
   int settle(const server::FromServer& message);
-  /// Removes others that nobody waits for any more.
+  /// Removes other messages that need no answer any more.
   int settle(const std::function<bool(const server::FromClient&)>& is_settled);
 
-  /// Appends what is to be sent now.
+  /// Appends the messages to send.
   void take(std::vector<Outgoing>& to);
-  /// A message has come. False: it is of an earlier beginning, or the line's own.
+  /// Processes the frame of a message. Returns false if the message is from an earlier attempt or
+  /// concerns only the line itself.
   bool hear(const server::Framed<server::FromServer>& framed);
-  /// A sign of life is due.
+  /// Makes a heartbeat due, or a Hello if the server has not sent Welcome.
   void beat() { (welcome_ ? beat_due_ : hello_due_) = true; }
   void begin_anew();
 
@@ -69,9 +71,9 @@ class Line {
   std::int64_t sent_ = 0;
   server::Received received_;
   std::deque<Item> items_;
-  std::size_t next_ = 0;           ///< first of items that is not sent
-  std::int64_t bytes_on_way_ = 0;  ///< payload of those that are
-  std::int64_t updates_ = 0;       ///< of parts, ever
+  std::size_t next_ = 0;           ///< first of items_ that is not sent
+  std::int64_t bytes_on_way_ = 0;  ///< payload of the sent items
+  std::int64_t updates_ = 0;       ///< updates since the line exists
   std::vector<server::FromClient> once_;
 };
 

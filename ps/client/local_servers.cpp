@@ -17,16 +17,16 @@ std::vector<std::string> names(int servers) {
 }
 }  // namespace
 
-/// The stores and the clients. Its lock is taken before a client's, never the other way round.
+/// The stores and the clients. Lock order: this mutex first, then a client's mutex.
 struct LocalServers::Shared {
   Shared(int servers, const std::function<void(const server::Applied&)>& on_applied) {
     for (int s = 0; s < servers; ++s) {
-      // Threads of one process do not fall silent alone.
+      // Threads of one process don't fall silent alone.
       stores.emplace_back(server::StoreOptions{
           .server = s, .servers = servers, .dead_after_s = 0, .on_applied = on_applied});
     }
   }
-  /// Carries messages until there are none. With the lock.
+  /// Delivers messages until there are none. The caller holds the mutex.
   void carry();
 
   std::mutex mutex;
@@ -49,7 +49,7 @@ class LocalServers::Client : public client::ClientState {
     if (std::uncaught_exceptions() == exceptions_) leave();
     const std::lock_guard lock(shared_->mutex);
     shared_->clients.erase(peer_);
-    for (server::Store& store : shared_->stores) {  // of no effect where it has left
+    for (server::Store& store : shared_->stores) {  // no effect on a client that has left
       store.peer_died(peer_, "has ended by an exception");
     }
     shared_->carry();

@@ -1,5 +1,5 @@
-// Parameter servers for workers that are threads of one process: the same rules (ps/server/store.h)
-// under a mutex. Read by executor/ for runs without processes, and by tests.
+// Parameter servers for workers that are threads of one process. They follow the rules of
+// ps/server/store.h under a mutex. Read by executor/ for runs without processes, and by tests.
 #pragma once
 #include <functional>
 #include <memory>
@@ -13,19 +13,19 @@ namespace hetu::ps {
 /// The servers of one job. Their clients keep them alive.
 class LocalServers {
  public:
-  /// `on_applied`, if any, hears of each update of a part in the order in which it is added, from
-  /// any thread, one call at a time.
+  /// Creates the servers. `on_applied`, if set, is called with each update of a part, in the order
+  /// of application, from any thread, one call at a time.
   explicit LocalServers(int servers,
                         const std::function<void(const server::Applied&)>& on_applied = nullptr);
   ~LocalServers();
   LocalServers(const LocalServers&) = delete;
   LocalServers& operator=(const LocalServers&) = delete;
 
-  /// A worker's client. One that is destroyed by an exception counts as dead.
+  /// Returns a worker's client. A client that is destroyed by an exception counts as dead.
   std::unique_ptr<ParameterClient> client(const ParameterOptions& options);
 
-  /// Declares a worker dead, as a silent one would be: whoever waits for it hears "worker N
-  /// REASON".
+  /// Declares a worker dead, as if it had been silent. Members that wait for it get the error
+  /// "worker N REASON".
   void worker_died(int worker, const std::string& reason);
 
  private:

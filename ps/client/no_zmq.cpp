@@ -1,4 +1,4 @@
-// For builds without ZeroMQ: the same function as zmq_client.cpp.
+// The functions of zmq_client.cpp and zmq_ask_status.cpp, for builds without ZeroMQ.
 #include "base/error.h"
 #include "ps/client/ask_status.h"
 #include "ps/client/parameter_client.h"

@@ -1,4 +1,4 @@
-// Sparse tables: what is asked for and what comes back.
+// Sparse tables: messages that a client sends, and answers that it receives.
 #include <algorithm>
 #include <cstring>
 #include <utility>
@@ -18,7 +18,8 @@ std::byte* write(std::byte* to, const void* from, std::size_t bytes) {
   return to + bytes;
 }
 
-/// Local ids, counts if there are some, and vectors of the rows at some places, as one payload.
+/// Encodes rows as a payload: local ids, counts if present, and vectors. `places` are indices in
+/// `rows`.
 server::Payload payload_of(const Rows& rows, const std::size_t* places, std::size_t count,
                            std::size_t width, int servers) {
   const bool counted = !rows.counts.empty();
@@ -38,7 +39,7 @@ server::Payload payload_of(const Rows& rows, const std::size_t* places, std::siz
   return {bytes->data(), bytes->size(), bytes};
 }
 
-/// Ids and, where only newer rows are wanted, the versions that are here.
+/// Encodes the local ids of a chunk, followed by the cached versions if only newer rows are wanted.
 server::Payload asked_of(const OpenTable& of, const OpenTable::RowChunk& chunk,
                          const RowPull& rows) {
   const std::size_t count = chunk.places.size();
@@ -54,7 +55,8 @@ server::Payload asked_of(const OpenTable& of, const OpenTable::RowChunk& chunk,
   return {asked->data(), asked->size(), asked};
 }
 
-/// From every server at least one, so that each has everyone's clock when the pull is done.
+/// Splits a pull into chunks. Every server gets at least one, so that every server confirms the
+/// clock of all members before the pull ends.
 std::vector<OpenTable::RowChunk> chunks_of(const OpenTable& of, const RowPull& rows) {
   std::vector<OpenTable::RowChunk> all;
   std::vector<OpenTable::RowChunk> filling(static_cast<std::size_t>(of.servers));

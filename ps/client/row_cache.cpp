@@ -1,3 +1,12 @@
+// The cache of HET (source in row_cache.h) with per-row version numbers. Every lookup sends the
+// cached versions, and servers return only rows that are too old. An example with pull_bound = 2: a
+// cached row has version 5, and the server has version 7. The row is still valid. At version 8 the
+// server sends it again.
+//
+// A row's `data` is the server's value plus, without an optimizer on the servers, this worker's
+// pending changes. With an optimizer, pending gradients don't change `data`, because only servers
+// apply them.
+
 #include "ps/client/row_cache.h"
 
 #include <algorithm>
@@ -16,9 +25,9 @@ constexpr const char* kNames[] = {"lru", "lfu", "lfuopt"};
 
 std::int64_t as_count(std::size_t n) { return static_cast<std::int64_t>(n); }
 
-// Bytes of a row on its way, beside its vector.
+// Bytes per row in messages, besides its vector.
 constexpr std::int64_t kAsked = 16;     // id, version
-constexpr std::int64_t kAnswered = 12;  // place, version
+constexpr std::int64_t kAnswered = 12;  // index, version
 constexpr std::int64_t kPushed = 12;    // id, count
 constexpr std::int64_t kPlain = 8;      // id
 
@@ -120,7 +129,7 @@ RowCache::RowCache(ParameterClient& client, int table, const SparseTable& about,
 
 RowCache::~RowCache() {
   try {
-    // What is on its way is written to memory of this object.
+    // A pull in flight writes to memory of this object.
     arrive();
     if (std::uncaught_exceptions() == exceptions_) flush();
   } catch (const Error& error) {
@@ -128,7 +137,7 @@ RowCache::~RowCache() {
   }
 }
 
-// Each row once, in the order in which they first stand there, with what the cache knows of them.
+// Returns the distinct rows in order of first appearance, with their versions in the cache.
 RowCache::Batch RowCache::batch_of(const std::int64_t* ids, std::int64_t count) const {
   Batch batch;
   for (std::int64_t i = 0; i < count; ++i) {
@@ -184,9 +193,9 @@ void RowCache::arrive() {
   count_answer(*prefetched_);
 }
 
-// What the prefetch has brought stands in for what the cache does not know or knows less newly. A
-// row that this worker has pushed meanwhile is asked for again: whether its push is in the answer
-// is not known.
+// Uses prefetched rows where the cache has no copy or an older one. Skips rows that this worker has
+// pushed since, because it is unknown whether the answer contains the push. The lookup asks for
+// these rows again.
 void RowCache::take_prefetched(Batch& batch) {
   if (!prefetched_) return;
   arrive();
@@ -237,7 +246,7 @@ void RowCache::lookup(const std::int64_t* ids, std::int64_t count, float* into,
   if (!out.ids.empty()) send(std::move(out), false);
 }
 
-// Changes that no server has stay on top of what servers have, and are sent.
+// Pending changes stay on top of the server's values, and are sent.
 void RowCache::refresh(Row& row, const Batch& batch, std::size_t place, Rows& out) {
   row.data.assign(&batch.values[place * width_], &batch.values[place * width_] + width_);
   row.version = batch.versions[place];
@@ -265,8 +274,8 @@ void RowCache::keep(const Batch& batch, std::size_t place, Rows& out) {
   rows_.emplace(id, std::move(row));
 }
 
-// Moves a row's changes to those that are sent. Without an optimizer the row has them already, and
-// its version counts them.
+// Moves a row's pending changes to the rows to send. Without an optimizer the cached data contains
+// them already, so the version must count them, too.
 void RowCache::take_pending(std::int64_t id, Row& row, Rows& out) {
   if (row.updates == 0) return;
   out.ids.push_back(id);

@@ -1,7 +1,7 @@
-// A worker's cache of rows of a sparse table: what it looks up again and again it keeps, and what
-// it changes it sends now and then. Read by whoever trains embeddings. Source: Miao et al. 2021,
-// "HET: Scaling out Huge Embedding Model Training via Cache-enabled Distributed Framework",
-// sections 3 and 4.
+// A worker's cache of rows of a sparse table. It keeps rows that are looked up repeatedly, and
+// collects changes of rows before it sends them. Read by code that trains embeddings. Source: Miao
+// et al. 2021, "HET: Scaling out Huge Embedding Model Training via Cache-enabled Distributed
+// Framework", sections 3 and 4.
 #pragma once
 #include <cstdint>
 #include <list>
@@ -17,44 +17,45 @@
 
 namespace hetu::ps {
 
-/// Which row makes room for a new one.
+/// The rule that chooses the row to evict.
 enum class CachePolicy : std::uint8_t {
-  Lru,     ///< that whose last lookup is oldest
-  Lfu,     ///< that with the fewest lookups since it came; of several, the oldest by last lookup
-  LfuOpt,  ///< as Lfu, but counts end at 10, and a row that has got there stays for good
+  Lru,  ///< evicts the row with the oldest last lookup
+  /// evicts the row with the fewest lookups since it was cached; on a tie the oldest last lookup
+  Lfu,
+  LfuOpt,  ///< as Lfu, but a row that reaches 10 lookups stays for good
 };
 
-/// "lru", "lfu", "lfuopt".
+/// Returns "lru", "lfu" or "lfuopt".
 const char* cache_policy_name(CachePolicy policy);
-/// The inverse; "LRU" and the like are taken, too. Throws InvalidArgument, naming the known ones.
+/// Parses a name, in upper or lower case. Throws InvalidArgument, with the known names.
 CachePolicy parse_cache_policy(std::string_view name);
 
 struct CacheOptions {
   CachePolicy policy = CachePolicy::Lru;
-  std::int64_t capacity = 0;  ///< rows of each table; 0: nothing is kept
-  /// A row that is looked up is fetched anew once it lacks more than so many updates of others, and
-  /// with a server's optimizer of this worker, too.
+  std::int64_t capacity = 0;  ///< rows of each table; 0: nothing is cached
+  /// A lookup fetches a row again once the cached copy lacks more than this number of updates. With
+  /// an optimizer on the servers all updates count, otherwise only those of other workers.
   std::int64_t pull_bound = 0;
-  /// A row's changes are sent once they are more than so many updates, when the row is sent anew,
-  /// and when it goes. 0 for tables of rounds.
+  /// A row's changes are sent once they are more than this number of updates, when the row is
+  /// fetched again, and when it is evicted. Must be 0 for tables with rounds.
   std::int64_t push_bound = 0;
 };
 
-/// What may be told of caches in a training job.
+/// Returns the options of caches that a training job accepts.
 Fields fields(CacheOptions& options);
 
 struct CacheCounters {
-  std::int64_t lookups = 0;      ///< rows, each once per batch
-  std::int64_t misses = 0;       ///< of them: not in the cache
-  std::int64_t stale = 0;        ///< of them: in it, and sent anew
-  std::int64_t rows_pulled = 0;  ///< vectors that servers sent, for prefetches too
+  std::int64_t lookups = 0;      ///< rows looked up, each once per batch
+  std::int64_t misses = 0;       ///< lookups of rows that were not in the cache
+  std::int64_t stale = 0;        ///< lookups of cached rows that were fetched again
+  std::int64_t rows_pulled = 0;  ///< vectors sent by servers, including prefetches
   std::int64_t rows_pushed = 0;
   std::int64_t evictions = 0;
-  std::int64_t bytes = 0;           ///< of rows, both ways: ids, versions, counts, vectors
-  std::int64_t bytes_uncached = 0;  ///< the same without a cache, for the same calls
+  std::int64_t bytes = 0;           ///< both directions: ids, versions, counts, vectors
+  std::int64_t bytes_uncached = 0;  ///< bytes that the same calls would need without a cache
 
   std::int64_t bytes_saved() const { return bytes_uncached - bytes; }
-  /// Each of the counts with its name.
+  /// Calls `visit` with each count and its name.
   template <class Visit>
   void each(const Visit& visit) const {
     visit("lookups", lookups);
@@ -68,22 +69,22 @@ struct CacheCounters {
   }
 };
 
-/// Which row goes next. A row's level is 0 for LRU, else the number of its lookups.
+/// The eviction order. A row's level is 0 for LRU; otherwise it is the number of its lookups.
 class EvictionOrder {
  public:
-  static constexpr int kLevels = 10;  ///< of LfuOpt; who is on the last one stays
+  static constexpr int kLevels = 10;  ///< for LfuOpt: rows on the last level stay
 
   struct Place {
     std::int64_t level = 0;
-    std::list<std::int64_t>::iterator at;  ///< of no meaning for a row that stays for good
+    std::list<std::int64_t>::iterator at;  ///< invalid for a row that stays for good
   };
   explicit EvictionOrder(CachePolicy policy) : policy_(policy) {}
 
   Place add(std::int64_t id);
-  /// A lookup of a row.
+  /// Records a lookup of a row.
   void touch(Place& place);
   void remove(const Place& place);
-  /// Nothing if all rows stay for good.
+  /// Returns the row to evict next, or nullopt if all rows stay for good.
   std::optional<std::int64_t> next() const;
 
  private:
@@ -91,38 +92,39 @@ class EvictionOrder {
     return policy_ == CachePolicy::LfuOpt && level >= kLevels;
   }
   CachePolicy policy_;
-  std::map<std::int64_t, std::list<std::int64_t>> levels_;  ///< each by last lookup
+  /// by level, each ordered by last lookup
+  std::map<std::int64_t, std::list<std::int64_t>> levels_;
 };
 
-/// One table of one worker. With bounds of 0 every lookup gives, bit for bit, what pull_rows gives,
-/// and the servers hold what push_rows makes of the same updates. One thread calls it, and nothing
-/// else of this worker pulls the table or pushes to it.
+/// The cache of one table in one worker. With bounds of 0 every lookup returns, bit for bit, the
+/// result of pull_rows, and the servers hold the result of push_rows with the same updates. Use it
+/// from one thread. Nothing else in this worker may pull the table or push to it.
 class RowCache {
  public:
-  /// `client` must outlive it; `table` is the number that open_rows gave. Throws InvalidArgument
-  /// for options that are out of range.
+  /// Creates an empty cache. `client` must outlive it; `table` is the number that open_rows
+  /// returned. Throws InvalidArgument for options out of range.
   RowCache(ParameterClient& client, int table, const SparseTable& about,
            const CacheOptions& options);
-  /// Sends what has not been sent, unless an exception passes.
+  /// Sends pending changes, unless an exception is in flight.
   ~RowCache();
   RowCache(const RowCache&) = delete;
   RowCache& operator=(const RowCache&) = delete;
 
-  /// into[i] = row ids[i], of a batch; ids may repeat. `least` as for pulls. Blocks. Throws what
-  /// wait() throws.
+  /// Copies the rows of a batch: into[i] = row ids[i]. Ids may repeat. `least` as in pull().
+  /// Blocks. Throws what wait() throws.
   void lookup(const std::int64_t* ids, std::int64_t count, float* into,
               std::int64_t least = kAnyClock);
-  /// Asks for those rows of the next batch that are not here or too old, and comes back at once.
-  /// The next lookup waits for them, and asks again for what has changed since.
+  /// Requests the rows of the next batch that are missing or too old, and returns immediately. The
+  /// next lookup waits for them, and fetches again the rows that this worker has pushed since.
   void prefetch(const std::int64_t* ids, std::int64_t count, std::int64_t least = kAnyClock);
-  /// Waits for what prefetch() has asked for, which stays for the next lookup: the table may then
-  /// be pulled by others of this worker.
+  /// Waits for the rows that prefetch() requested and keeps them for the next lookup. Other code of
+  /// this worker may then pull the table.
   void arrive();
-  /// Changes of rows, which are added to what is here, too; or, with a server's optimizer, their
-  /// gradients and the rate. This member's clock rises by one. Gradients that are sent later go
-  /// with the newest rate.
+  /// Takes changes of rows and adds them to the cached copies, too. With an optimizer on the
+  /// servers, takes gradients and the rate instead. Increases this member's clock by one. Gradients
+  /// that are sent later use the newest rate.
   void update(Rows rows, double rate = 0);
-  /// Sends what has not been sent; the clock stays.
+  /// Sends pending changes; the clock stays.
   void flush();
 
   const CacheCounters& counters() const { return counters_; }
@@ -131,17 +133,17 @@ class RowCache {
 
  private:
   struct Row {
-    std::int64_t version = -1;   ///< updates that `data` has, this worker's pushes included
-    std::uint32_t updates = 0;   ///< that `pending` stands for
+    std::int64_t version = -1;   ///< updates that `data` contains, this worker's pushes included
+    std::uint32_t updates = 0;   ///< updates that `pending` stands for
     std::vector<float> data;     ///< the row as this worker sees it
     std::vector<float> pending;  ///< changes that no server has
     EvictionOrder::Place place;
   };
-  /// Rows that are asked for, each once, and what is known of them.
+  /// The distinct rows of a request, and their versions.
   struct Batch {
     std::vector<std::int64_t> ids;
-    std::vector<std::int64_t> had;  ///< versions before
-    bool is_plain = false;          ///< asked without versions: nothing of it is here or is kept
+    std::vector<std::int64_t> had;  ///< versions before the request
+    bool is_plain = false;          ///< asked without versions: nothing is cached
     std::vector<std::int64_t> versions;
     std::vector<float> values;
     std::unordered_map<std::int64_t, std::size_t> places;
@@ -165,9 +167,9 @@ class RowCache {
   const int exceptions_;
   std::unordered_map<std::int64_t, Row> rows_;
   EvictionOrder order_;
-  std::optional<Batch> prefetched_;           ///< for the next lookup
-  bool is_under_way_ = false;                 ///< it has not been waited for
-  std::unordered_set<std::int64_t> changed_;  ///< pushed since the prefetch was asked for
+  std::optional<Batch> prefetched_;           ///< rows for the next lookup
+  bool is_under_way_ = false;                 ///< prefetched_ has not been waited for
+  std::unordered_set<std::int64_t> changed_;  ///< rows pushed since the prefetch was requested
   double rate_ = 0;
   CacheCounters counters_;
 };

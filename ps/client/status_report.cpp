@@ -15,7 +15,7 @@ using server::ServerStatus;
 using server::TableStatus;
 using server::WaitStatus;
 
-constexpr std::size_t kNamed = 8;  // members that one line names
+constexpr std::size_t kNamed = 8;  // most members named in a line
 
 std::int64_t count_of(const ServerStatus& status, Presence presence) {
   return status.count[static_cast<std::size_t>(presence)];
@@ -83,7 +83,7 @@ std::string describe(const WholeTable& table) {
   return text;
 }
 
-/// Samples by metric, as the format wants them together.
+/// Samples grouped by metric, as the Prometheus text format requires.
 class Metrics {
  public:
   void declare(const std::string& name, const char* type, const char* help) {

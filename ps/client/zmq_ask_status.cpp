@@ -9,10 +9,10 @@ namespace hetu::ps {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-constexpr std::chrono::seconds kAgain{1};  // between questions that are not answered
-constexpr long kLook_ms = 100;             // between looks at a connection's events
+constexpr std::chrono::seconds kAgain{1};  // time until an unanswered question is repeated
+constexpr long kLook_ms = 100;             // milliseconds between checks of a connection's events
 
-/// Asks one server for page after page.
+/// Asks one server for page after page of its status.
 class Question {
  public:
   Question(zmq::context_t& context, const Place& place, std::size_t number)
@@ -23,7 +23,7 @@ class Question {
 
   bool is_open() const { return !whole_ && asked_.failure.empty(); }
   void* socket() { return connection_.socket().handle(); }
-  /// Asks if it is time to, and takes what has come.
+  /// Sends a question if it is due, and takes the answers that have arrived.
   void go_on() {
     while (is_open() && curve::receive_all(connection_.socket(), parts_)) {
       if (take()) again_ = Clock::now();
@@ -50,7 +50,7 @@ class Question {
     socket.send(zmq::message_t(), zmq::send_flags::dontwait);
   }
 
-  /// Whether it is the page that was asked for.
+  /// Takes an answer. Returns true if it is the page that was asked for.
   bool take() {
     if (parts_.size() != 2) return false;
     try {

@@ -35,12 +35,13 @@ std::vector<std::string> names_of(const std::vector<Place>& places) {
   return names;
 }
 
-// ZeroMQ's threads encrypt: with one per line several servers are not waited for in turn.
+// ZeroMQ's threads encrypt. With a thread per line, lines to several servers don't wait for each
+// other.
 int io_threads(std::size_t lines) {
   return static_cast<int>(std::min(lines, static_cast<std::size_t>(machine_cores())));
 }
 
-/// All lines of a worker and their one thread.
+/// The lines of a worker, and the thread that serves them.
 class ZmqClient : public client::ClientState {
  public:
   ZmqClient(const std::vector<Place>& places, const ParameterOptions& options)
@@ -68,7 +69,7 @@ class ZmqClient : public client::ClientState {
  protected:
   void ring() override {
     const std::uint64_t one = 1;
-    // It fails only when the counter is full, and then the thread is awake.
+    // Fails only if the counter is full, in which case the thread is awake.
     [[maybe_unused]] const ssize_t written = write(bell_, &one, sizeof one);
   }
 
@@ -80,7 +81,7 @@ class ZmqClient : public client::ClientState {
     close(bell_);
   }
 
-  /// The thread: it alone touches the sockets.
+  /// Runs the thread. Only this thread uses the sockets.
   void serve() {
     try {
       heard_.assign(places_.size(), Clock::now());
@@ -144,7 +145,7 @@ class ZmqClient : public client::ClientState {
     if ((events & ZMQ_EVENT_HANDSHAKE_FAILED_AUTH) != 0) {
       die(Code::Comm, fmt::format("{} refuses this worker's key", name(number)));
     } else if ((events & ZMQ_EVENT_DISCONNECTED) != 0) {
-      take_frames(server);  // why, perhaps
+      take_frames(server);  // a refusal may explain the disconnection
       connections_[server]->forget();
       connections_[server] = connect(server);
       line_lost(number);
@@ -159,7 +160,8 @@ class ZmqClient : public client::ClientState {
     std::vector<zmq::message_t> parts;
     while (curve::receive_all(connections_[server]->socket(), parts)) {
       any = true;
-      if (parts.size() != 2) continue;  // counted by nobody: the line begins anew
+      // an invalid message: the line notices the gap and begins anew
+      if (parts.size() != 2) continue;
       const auto* header = parts[0].data<std::byte>();
       receive(static_cast<int>(server), Bytes(header, header + parts[0].size()),
               {parts[1].data<std::byte>(), parts[1].size()});

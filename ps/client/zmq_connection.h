@@ -1,4 +1,4 @@
-// A connection to one parameter server; for the ZeroMQ sources of ps/client.
+// A connection to one parameter server, for the ZeroMQ sources of ps/client.
 #pragma once
 #include <cstdint>
 #include <cstring>
@@ -14,13 +14,13 @@ namespace hetu::ps {
 
 inline constexpr int kWatched = ZMQ_EVENT_DISCONNECTED | ZMQ_EVENT_HANDSHAKE_FAILED_AUTH;
 
-/// Where one server is.
+/// The endpoint and keys of one server.
 struct Place {
   std::string endpoint;
   Address address;
 };
 
-/// Those of an address as heturun writes it. Throws Config.
+/// Parses an address in the format that heturun writes. Throws Config.
 inline std::vector<Place> places_of(const std::string& address) {
   std::vector<Place> places;
   for (const Address& each : parse_addresses(address, "HETU_SERVERS")) {
@@ -29,8 +29,8 @@ inline std::vector<Place> places_of(const std::string& address) {
   return places;
 }
 
-/// A DEALER to one server, and what it tells of its connection. A new one is made when the
-/// connection is lost, so that nothing that was queued for the old one is sent.
+/// A DEALER socket to one server, and the events of its connection. A lost connection gets a new
+/// object, so that nothing queued for the old one is sent.
 class Connection {
  public:
   Connection(zmq::context_t& context, const Place& place, const std::string& name)
@@ -42,7 +42,7 @@ class Connection {
       curve::set_key(socket_, ZMQ_CURVE_SECRETKEY, place.address.secret_key);
     }
     socket_.set(zmq::sockopt::maxmsgsize, server::kLongestFrame);
-    socket_.set(zmq::sockopt::sndhwm, 0);  // the client counts what is on its way
+    socket_.set(zmq::sockopt::sndhwm, 0);  // the client limits what is in flight
     socket_.set(zmq::sockopt::rcvhwm, 0);
     if (zmq_socket_monitor(socket_.handle(), name.c_str(), kWatched) != 0) throw zmq::error_t();
     monitor_.connect(name);
@@ -55,15 +55,16 @@ class Connection {
 
   zmq::socket_t& socket() { return socket_; }
   zmq::socket_t& monitor() { return monitor_; }
-  /// Nothing that is still queued is to be sent.
+  /// Discards what is still queued when the socket closes.
   void forget() { socket_.set(zmq::sockopt::linger, 0); }
 
-  /// Which of kWatched have happened since the last call.
+  /// Returns the events of kWatched since the last call, as bits.
   int events() {
     int all = 0;
     zmq::message_t event;
     while (monitor_.recv(event, zmq::recv_flags::dontwait)) {
-      if (!event.more() || event.size() < sizeof(std::uint16_t)) continue;  // second part: where
+      // second part: the endpoint
+      if (!event.more() || event.size() < sizeof(std::uint16_t)) continue;
       std::uint16_t number = 0;
       std::memcpy(&number, event.data(), sizeof number);
       all |= number;

@@ -9,10 +9,10 @@ namespace {
 
 constexpr int kDropsLogged = 5;
 constexpr std::int64_t kStrangersUnread = std::int64_t{1} << 20;  // bytes
-constexpr std::int64_t kOfMessage = 256;  // what keeping one takes beside it
-constexpr std::size_t kSweep = 1024;      // connections
+constexpr std::int64_t kOfMessage = 256;  // memory overhead of a queued message
+constexpr std::size_t kSweep = 1024;      // new connections between two sweeps of unread_
 
-/// Counts a message until it has left.
+/// Adds a message's bytes to an unread count, and subtracts them when the message has left.
 class Receipt {
  public:
   Receipt(std::shared_ptr<std::atomic<std::int64_t>> of, std::int64_t bytes)
@@ -35,7 +35,7 @@ std::int64_t bytes_of(const Bytes& header, const Payload& payload) {
 }  // namespace
 
 void Answers::send(Seat& seat, const FromServer& message, const Payload& payload) {
-  if (seat.peer == 0) return;  // it will ask again
+  if (seat.peer == 0) return;  // the client will ask again
   const bool has_place = !std::holds_alternative<Welcome>(message) &&
                          !std::holds_alternative<BeatBack>(message) &&
                          !std::holds_alternative<Refusal>(message);
@@ -59,8 +59,9 @@ std::int64_t Answers::unread(const Seat& seat) const {
   return found == unread_.end() ? 0 : found->second->load();
 }
 
-// Of a dense table a worker pulls every part at once: that is right, and costs little as long as
-// nobody changes them.
+// A worker pulls all parts of its dense tables at once. That is legitimate, and cheap as long as
+// nobody changes them, because the answers share the tables' memory. The limit therefore allows one
+// copy of each dense table in addition.
 bool Answers::may_send(Seat& seat, std::int64_t bytes) {
   const std::int64_t all = unread(seat) + bytes;
   if (all <= most_unread_) return true;

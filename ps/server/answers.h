@@ -1,4 +1,4 @@
-// What a store answers while it takes a message. Read by the store's own sources alone.
+// Answers that a store collects while it processes a message. Read by the store's own sources only.
 #pragma once
 #include <atomic>
 #include <cstdint>
@@ -18,37 +18,41 @@ struct Outgoing {
   Peer to = 0;
   Bytes header;
   Payload payload;
-  /// To be kept until the message has left: until then its receiver has not read it.
+  /// Keeps the message's bytes in the unread count until the transport drops the message. Until
+  /// then the receiver has not read it.
   std::shared_ptr<const void> receipt = nullptr;
 };
 
-/// Messages to send, and whether the one that is being taken changes the store.
+/// Collects the messages to send. Records whether the message being processed changes the store.
 class Answers {
  public:
-  /// `server`: its number, for people.
-  /// `most_unread`: as StoreOptions'.
+  /// Creates an empty collection. `server` is this server's number, for error texts. `most_unread`
+  /// is StoreOptions::most_unread.
   Answers(int server, std::int64_t most_unread) : server_(server), most_unread_(most_unread) {}
 
-  /// To whoever sits there; numbered, but for what begins and checks a line.
+  /// Sends a message to the seat's connection. The message gets the next serial number, except
+  /// Welcome, BeatBack and Refusal. Sends nothing to a seat that has not reconnected.
   void send(Seat& seat, const FromServer& message, const Payload& payload = {});
-  /// To a connection without a seat; dropped where more than a little waits for its reader.
+  /// Sends a message to a connection without a seat. Drops it if more than 1 MiB of answers already
+  /// wait for this reader.
   void send_to(Peer peer, Bytes header, Payload payload = {});
   std::vector<Outgoing> take();
 
-  /// Bytes that were sent to it and have not left.
+  /// Returns the bytes sent to the seat that have not left this process.
   std::int64_t unread(const Seat& seat) const;
-  /// Something is kept back until it has read more.
+  /// Marks a seat that gets more rows only after it has read more.
   void hold_back(Seat& seat) { held_back_.insert(&seat); }
   std::set<Seat*> take_held_back() { return std::exchange(held_back_, {}); }
-  /// A seat that is no more.
+  /// Forgets a seat that is about to be destroyed.
   void forget(Seat* seat) { held_back_.erase(seat); }
   bool holds_back() const { return !held_back_.empty(); }
-  /// Who reads too little: nothing more is sent there.
+  /// Returns, once, the seats that read too little. They get no further messages.
   std::vector<Seat*> take_overfull() { return std::exchange(overfull_, {}); }
 
-  /// The client can do nothing more here; its message has changed nothing.
+  /// Refuses the message and ends the client's work with this server. The message has not changed
+  /// the store.
   void refuse(Seat& seat, Code code, const std::string& text);
-  /// The message is none that a worker of this job sends: counted, and nothing has changed.
+  /// Drops and counts a message that no worker of this job sends. The store has not changed.
   void drop(const std::string& why);
   void count_dropped() { ++dropped_; }
 
@@ -56,7 +60,8 @@ class Answers {
   std::int64_t dropped() const { return dropped_; }
   std::int64_t sent_bytes() const { return sent_bytes_; }
 
-  /// Set by whoever takes the message; the log keeps those that change something.
+  /// True if the current message changes the store. The code that processes the message sets it;
+  /// the log records messages for which it is true.
   bool changes = false;
 
  private:
@@ -67,7 +72,7 @@ class Answers {
   const int server_;
   const std::int64_t most_unread_;
   std::map<Peer, std::shared_ptr<Unread>> unread_;
-  std::size_t swept_ = 0;  ///< connections that were left when unread_ was swept
+  std::size_t swept_ = 0;  ///< connections left after the last sweep of unread_
   std::set<Seat*> held_back_;
   std::vector<Seat*> overfull_;
   std::vector<Outgoing> outgoing_;

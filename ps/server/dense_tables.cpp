@@ -57,7 +57,7 @@ void DenseTables::take(Seat& seat, const Init& init, const Payload& payload) {
   answers_.send(seat, Initialised{init.table, init.part, init.plane});
 }
 
-// A plane of a part that has no values yet; false: it is there.
+// Takes a plane of a part that has no values yet. Returns false if the plane is there already.
 bool DenseTables::take_first(TableState& table, const Init& init, const Payload& payload) const {
   FirstPlanes& first = table.arriving[init.part];
   if (first.planes.empty()) {

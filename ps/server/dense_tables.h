@@ -1,4 +1,4 @@
-// Dense tables: first values, pushes and pulls of parts. Read by the store's own sources alone.
+// Dense tables: initial values, pushes and pulls of parts. Read by the store's own sources only.
 #pragma once
 #include <functional>
 #include <memory>
@@ -9,10 +9,10 @@
 
 namespace hetu::ps::server {
 
-/// Takes messages about parts of tables.
+/// Processes messages about parts of dense tables.
 class DenseTables {
  public:
-  /// All must outlive it.
+  /// Keeps references to all arguments, which must outlive this object.
   DenseTables(Answers& answers, const StoreOptions& options, std::shared_ptr<Room> room)
       : answers_(answers), options_(options), pool_(std::make_shared<BlockPool>(std::move(room))) {}
 
@@ -20,11 +20,11 @@ class DenseTables {
   void take(Seat& seat, const Push& push, const Payload& payload);
   void take(Seat& seat, const Pull& pull);
   void take(Seat& seat, const Got& got);
-  /// Where a message about a part leads; nullptr, and the message dropped, if no worker of ours
-  /// sends it. `payload`, unless it is null: must have as many values as the part.
+  /// Returns the seat's place in the table, or nullptr after dropping a message that no worker of
+  /// this job sends. A non-null `payload` must have as many values as the part.
   Place* place_of(Seat& seat, int table, int part, const Payload* payload = nullptr);
 
-  /// Applies the rounds of a part that are whole, and answers the pulls that need wait no longer.
+  /// Applies the complete rounds of a part and answers the pulls whose clocks are reached.
   void answer(TableState& table, int part);
 
   Part& make_part(TableState& table, int part, FirstPlanes first) const;

@@ -1,3 +1,15 @@
+// The log is a state-machine log with snapshots: a store is a function of its changes, so replaying
+// them through the same code rebuilds it. Files are numbered by generation. When a snapshot begins,
+// the changes before it are in generations up to G - 1, and new changes go to log G:
+//
+//   server-0.log.3        changes before the snapshot   -> spare once snapshot 4 is complete
+//   server-0.unfinished   snapshot 4, written in steps  -> renamed to server-0.snapshot.4
+//   server-0.log.4        changes since then
+//
+// After a kill at any moment, the newest complete snapshot and the logs from its generation on hold
+// the whole state. A file that has an overwritten spare beneath it says so in its first record,
+// which makes the reader accept zeros in place of a head as the end (see record_file.h).
+
 #include "ps/server/log.h"
 
 #include <fcntl.h>
@@ -14,10 +26,10 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// What a record is: a change by its Of, or this.
+/// Kind of a record: a value of Change::Of, or one of these.
 constexpr std::uint8_t kPiece = 16, kEnd = 17, kBeginning = 18;
 constexpr std::uint8_t kLogVersion = 2;
-constexpr std::size_t kHeadBytes = 1 + 8 + 4;  // what it is, who, bytes of the words
+constexpr std::size_t kHeadBytes = 1 + 8 + 4;  // kind, `who`, bytes of `words`
 
 void add(RecordWriter& to, std::uint8_t what, std::uint64_t who, const Payload& words,
          const Payload& values) {
@@ -31,7 +43,7 @@ void add(RecordWriter& to, std::uint8_t what, std::uint64_t who, const Payload& 
 
 Payload of(const Bytes& bytes) { return {bytes.data(), bytes.size()}; }
 
-/// A record, taken apart; it keeps nothing.
+/// A record split into its fields, which point into the record.
 struct Parts {
   std::uint8_t what = 0;
   std::uint64_t who = 0;
@@ -51,7 +63,7 @@ std::optional<Parts> take_apart(const Bytes& record) {
   return parts;
 }
 
-/// The files "PREFIX.G" of a folder, by G.
+/// Returns the files "PREFIX.G" of a folder, by G.
 std::map<int, std::string> files(const std::string& folder, const std::string& prefix) {
   std::map<int, std::string> found;
   std::error_code error;
@@ -109,8 +121,8 @@ void Log::find_sources() {
   }
 }
 
-// A file of its own kind begins with what it is of. One that is written over a spare has its name
-// once that is in it.
+// Every file begins with a record that names its job, server and generation. A file that overwrites
+// a spare gets its name only once this record is written.
 std::unique_ptr<RecordWriter> Log::begin(const std::string& path, const char* kind,
                                          int generation) {
   const std::string old = spare(kind);
@@ -258,7 +270,7 @@ void Log::save(Store& store, std::int64_t bytes) {
   if (pieces_.empty()) finish_snapshot();
 }
 
-// What follows goes to the next part of the log: the snapshot holds all before it.
+// The snapshot holds everything up to now, so the changes that follow go to the next log.
 void Log::begin_snapshot(Store& store) {
   commit();
   before_ += changes_->bytes();
@@ -282,7 +294,7 @@ void Log::finish_snapshot() {
     fail(Code::Io, "cannot rename {}: {}", unfinished(), std::strerror(errno));
   }
   if (options_.sync) sync_folder();
-  std::error_code ignored;  // a part that stays is not read again
+  std::error_code ignored;  // a file that can't be removed is not read again
   for (const char* kind : {"log", "snapshot"}) {
     const std::string prefix = fmt::format("server-{}.{}.", options_.server, kind);
     for (const auto& [generation, name] : files(options_.folder, prefix)) {

@@ -1,5 +1,6 @@
-// What a parameter server keeps on disk: every change of its store before anybody hears of it, and
-// from time to time the whole store in place of the changes before it. Read by serve.h and tests.
+// The log that a parameter server keeps on disk. It holds every change of the store before the
+// change is answered. A snapshot of the whole store replaces older changes from time to time. Read
+// by serve.h and tests.
 #pragma once
 #include <cstdint>
 #include <deque>
@@ -14,48 +15,51 @@
 namespace hetu::ps::server {
 
 struct LogOptions {
-  std::string folder;  ///< that is there; files of other servers may stand in it, too
-  std::string job;     ///< whose log it is; no other job's is read
-  int server = 0;      ///< of servers
+  std::string folder;  ///< an existing folder; logs of other servers may be in it, too
+  std::string job;     ///< id of the job that owns the log; a log of another job is refused
+  int server = 0;      ///< number of this server, from 0
   int servers = 1;
-  /// Whether commit() waits for the disk. Without, a log outlives its process, killed in whatever
-  /// way, but a loss of power may take the last seconds with it.
+  /// True if commit() waits for the disk. If false, the log survives any kill of the process, but a
+  /// power loss may remove the last seconds.
   bool sync = false;
-  /// A snapshot is written when the changes have grown to so many times the bytes of the last one,
-  /// and to the bytes below.
+  /// A snapshot begins once the changes exceed both `snapshot_after` times the bytes of the last
+  /// snapshot, and `least_bytes`.
   double snapshot_after = 2;
   std::int64_t least_bytes = std::int64_t{16} << 20;
 };
 
-/// The log of one server: "server-K.log.G", changes after the snapshot "server-K.snapshot.G" (or
-/// from the beginning, G = 0), and then those of G + 1, while the next snapshot is being written.
-/// What a snapshot replaces becomes a spare, "server-K.spare-log" or "-snapshot", which the next
-/// file of its kind is written over (but with sync). At most about 2 + 2 snapshot_after times the
-/// bytes of the tables.
+/// The log of one server. The file "server-K.log.G" holds the changes after the snapshot
+/// "server-K.snapshot.G" (from the beginning if G = 0). While the next snapshot is being written,
+/// changes go to the log of generation G + 1.
 ///
-/// recover() first, to its end. Then append() and commit(), in this order, before an answer leaves.
-/// Everything throws Io, in one line, which names the file and, where something is wrong with what
-/// is in it, the byte: what cannot be written or read, what is damaged, the log of another job, of
-/// another server, of another number of servers.
+/// Files that a snapshot replaces become spares: "server-K.spare-log" and
+/// "server-K.spare-snapshot". The next file of the same kind overwrites the spare, except with
+/// `sync`. All files together take at most about 2 + 2 snapshot_after times the bytes of the
+/// tables.
+///
+/// Call recover() until it returns true. Then call append() and commit(), in this order, before an
+/// answer leaves. All functions throw Io, with one line that names the file and, for damaged
+/// content, the byte. Reasons are: a file can't be read or written, a file is damaged, or the log
+/// belongs to another job, another server or another number of servers.
 class Log {
  public:
   explicit Log(LogOptions options);
 
-  /// Brings what is kept into a store that has seen nothing, about so many bytes (> 0) at a call;
-  /// true once all is there. A record that a kill has cut off is removed: nobody has heard of it.
+  /// Loads about `bytes` bytes (> 0) of the log into a fresh store. Returns true once everything is
+  /// loaded. Removes a last record that a kill cut off: its change was never answered.
   bool recover(Store& store, std::int64_t bytes);
-  /// Changes and pieces that were recovered.
+  /// Returns the number of changes and snapshot pieces recovered.
   std::int64_t recovered() const { return recovered_; }
 
-  /// Keeps a change; large values go to the system at once, small ones at commit().
+  /// Appends a change. Large values go to the operating system immediately, small ones at commit().
   void append(const Change& change);
-  /// Nothing that was appended is lost from now on if this process ends.
+  /// Makes everything appended so far survive the end of this process (with `sync`, a power loss).
   void commit();
-  /// Begins a snapshot if one is due, and writes about so many bytes of it: a round's worth, so
-  /// that nobody waits for all. The store goes on changing meanwhile; what it changes is copied
-  /// first.
+  /// Begins a snapshot if one is due, and writes about `bytes` bytes of it. A call is short, so
+  /// that no client waits for the whole snapshot. The store may change meanwhile: it copies the
+  /// values before it changes them.
   void save(Store& store, std::int64_t bytes);
-  /// Whether a snapshot is being written.
+  /// Returns true while a snapshot is being written.
   bool is_saving() const { return next_ != nullptr; }
 
  private:
@@ -77,18 +81,18 @@ class Log {
   void sync_folder() const;
 
   const LogOptions options_;
-  std::deque<Source> sources_;  ///< that are still to be read
+  std::deque<Source> sources_;  ///< files that are still to be read
   std::unique_ptr<RecordReader> reader_;
-  bool begun_ = false;  ///< the first record of reader_ was right
-  bool ended_ = false;  ///< the end of a snapshot was read
+  bool begun_ = false;  ///< the first record of reader_ is valid
+  bool ended_ = false;  ///< the end record of a snapshot was read
   std::int64_t recovered_ = 0;
   int generation_ = 0;
   std::unique_ptr<RecordWriter> changes_;
   std::int64_t synced_ = 0;
-  std::int64_t before_ = 0;      ///< bytes of changes in older files, since the last snapshot
-  std::int64_t last_bytes_ = 0;  ///< of the last snapshot
-  std::unique_ptr<RecordWriter> next_;  ///< the snapshot that is being written
-  std::deque<Piece> pieces_;            ///< what is still to be written of it
+  std::int64_t before_ = 0;             ///< bytes of changes in older files since the last snapshot
+  std::int64_t last_bytes_ = 0;         ///< bytes of the last snapshot
+  std::unique_ptr<RecordWriter> next_;  ///< the snapshot being written
+  std::deque<Piece> pieces_;            ///< pieces of the snapshot still to be written
 };
 
 }  // namespace hetu::ps::server

@@ -9,17 +9,17 @@ namespace {
 
 constexpr std::uint8_t kVersion = 2;
 constexpr int kMostWorkers = 1 << 20;
-constexpr int kMostParts = 1 << 19;  // more than kMostElements gives
+constexpr int kMostParts = 1 << 19;  // above the number of parts of kMostElements
 constexpr std::uint8_t kFirstOfServer = 64;
 
-// The kind of a message is its place in its variant; the two directions share no number.
+// Returns a message's kind: its index in its variant. The two directions share no number.
 template <class Variant>
 std::uint8_t kind_of(const Variant& message) {
   const auto place = static_cast<std::uint8_t>(message.index());
   return std::is_same_v<Variant, FromServer> ? kFirstOfServer + place : place;
 }
 
-/// Writes and reads a message by the same list of its fields, each with its range.
+/// Writes or reads a message with one list of its fields, each with its range.
 class Fields {
  public:
   explicit Fields(ByteWriter& to) : to_(&to) {}
@@ -36,7 +36,7 @@ class Fields {
   Fields& count(std::int64_t& value, const char* name) {
     return number<std::int64_t>(value, 0, kMost, name);
   }
-  /// Updates that a table has seen before: its own are counted on from there.
+  /// Updates that a table has received before. The limit leaves room to count its own.
   Fields& before(std::int64_t& updates) {
     return number<std::int64_t>(updates, 0, kMost / 2, "number of updates");
   }

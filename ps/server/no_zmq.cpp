@@ -1,4 +1,4 @@
-// For builds without ZeroMQ: the same functions as zmq_server.cpp.
+// The functions of zmq_server.cpp, for builds without ZeroMQ.
 #include "base/error.h"
 #include "ps/server/serve.h"
 

@@ -9,7 +9,7 @@ namespace {
 
 const TensorKernels& kernels() { return cpu_tensor_kernels(); }
 
-/// Floats that stand where floats may: in place, or in a copy from the pool.
+/// Floats at an aligned address: the given bytes, or an aligned copy from the pool.
 class Aligned {
  public:
   Aligned(const std::byte* values, std::int64_t elements, BlockPool& pool) {
@@ -28,7 +28,8 @@ class Aligned {
   const float* data_ = nullptr;
 };
 
-/// `within`, cut where `undecayed` begins and ends, in order.
+/// Calls `act` for the stretches of `within`, cut at the ends of the `undecayed` ranges, in
+/// ascending order. The second argument is true where weights decay.
 template <class Do>
 void for_each_stretch(const std::vector<Span>& undecayed, Span within, const Do& act) {
   std::int64_t at = within.begin;
@@ -86,7 +87,7 @@ void PartState::apply_rounds(std::int64_t slowest,
   if (rule_.rule == Rule::Each) return;
   while (counts_.rounds < slowest) {
     const Round round = take_round();
-    if (round.members.empty()) return;  // all have left
+    if (round.members.empty()) return;  // all members have left
     ++counts_.rounds;
     ++counts_.updates;
     const auto parts = static_cast<std::int64_t>(round.members.size());
@@ -112,7 +113,7 @@ std::shared_ptr<float> PartState::copy_of(const void* values) {
 PartState::Round PartState::take_round() {
   Round round;
   for (std::size_t m = 0; m < kept_.size(); ++m) {
-    if (kept_[m].empty()) continue;  // has left
+    if (kept_[m].empty()) continue;  // the member has left
     Kept next = std::move(kept_[m].front());
     kept_[m].pop_front();
     if (round.members.empty()) {

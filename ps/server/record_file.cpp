@@ -17,8 +17,9 @@ namespace hetu::ps::server {
 
 namespace {
 
-constexpr std::size_t kGathered = std::size_t{1} << 20;  // bytes that wait at most
-constexpr std::size_t kLarge = std::size_t{1} << 16;     // a piece that is not copied
+constexpr std::size_t kGathered = std::size_t{1} << 20;  // most pending bytes
+// a piece of this size is written without a copy
+constexpr std::size_t kLarge = std::size_t{1} << 16;
 using Head = std::array<std::uint32_t, 3>;
 
 Head head_of(std::size_t bytes, std::uint32_t checksum) {
@@ -78,7 +79,7 @@ void RecordWriter::add(std::initializer_list<Payload> pieces) {
   HETU_ASSERT(bytes <= std::numeric_limits<std::uint32_t>::max());
   const Head head = head_of(bytes, checksum);
   append(pending_, head.data(), sizeof head);
-  std::vector<Payload> rest;  // from the first large one on
+  std::vector<Payload> rest;  // the pieces from the first large one on
   for (const Payload& piece : pieces) {
     if (rest.empty() && piece.bytes < kLarge)
       append(pending_, piece.data, piece.bytes);
@@ -91,10 +92,12 @@ void RecordWriter::add(std::initializer_list<Payload> pieces) {
 
 void RecordWriter::flush() { write({}); }
 
-// What is pending, and after it what is too large to wait with it: whole records.
+// Writes the pending records and then `more`, the large pieces of the last record. Together they
+// are complete records. In a file that overwrites an old one, the first head is written last, in a
+// second call: until then the zeros of the previous write mark the end.
 void RecordWriter::write(const std::vector<Payload>& more) {
   if (pending_.empty()) return;
-  if (error_ != 0) {  // half a record may be there
+  if (error_ != 0) {  // half a record may have been written
     errno = error_;
     fail_to("write", written_);
   }
@@ -155,8 +158,8 @@ bool RecordReader::is_zero_from(std::int64_t byte) {
   return std::all_of(std::istreambuf_iterator<char>(in_), {}, [](char c) { return c == 0; });
 }
 
-// Of a file that was written over an old one: no head has been written there, or a kill came
-// between the two pages that it lies in.
+// Returns true if a file that overwrote an old one ends here. Either no head was written, or a kill
+// interrupted the write of a head that crosses the border of two pages.
 bool RecordReader::is_end(const std::byte* head) {
   constexpr std::int64_t kPage = 4096;
   const std::int64_t to_next_page = kPage - bytes_ % kPage;

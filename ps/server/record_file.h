@@ -1,5 +1,5 @@
-// Files of records that are only ever added to: each record with its length and checksums, so that
-// a reader knows one that was cut off by a kill from one that is damaged. Read by log.h.
+// Append-only files of records. Each record has a length and checksums, so that a reader can
+// distinguish a record that a kill cut off from a damaged record. Read by log.h.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -12,39 +12,41 @@
 
 namespace hetu::ps::server {
 
-/// Writes records to a file: bytes of the record (u32), CRC-32C of them (u32), CRC-32C of these
-/// eight bytes (u32), the bytes. What flush() has handed over survives the end of the process.
+/// Writes records to a file. The format of a record is: its length in bytes (u32), the CRC-32C of
+/// its bytes (u32), the CRC-32C of these eight bytes (u32), then the bytes. Data that flush() has
+/// written survives the end of the process.
 class RecordWriter {
  public:
-  /// Marks the constructor that writes over an old file.
+  /// Tag of the constructor that overwrites an old file.
   struct Over {};
 
-  /// Goes on after the first `bytes` bytes of a file, which is made if it is not there; the rest is
-  /// cut off. Throws Io: the file cannot be opened.
+  /// Opens a file to append after its first `bytes` bytes, and cuts off everything after them.
+  /// Creates a missing file. Throws Io if the file can't be opened.
   RecordWriter(std::string path, std::int64_t bytes);
-  /// Writes from the beginning of a file that is there, over the records that it holds: the system
-  /// has memory for it already, and memory that is fresh costs many times what filling it does. Of
-  /// what is written at once the first head comes last, and behind it stand zeros in place of a
-  /// head: wherever a kill comes, a reader that was told ends_at_zeros() sees whole records, and
-  /// none of the old ones. A loss of power may mix old and new.
+  /// Opens an existing file and overwrites its records from the beginning. This reuses memory that
+  /// the system holds for the file already: getting fresh pages costs many times the copy itself.
+  ///
+  /// A write puts zeros after its records in place of the next head, and writes its own first head
+  /// last. Whenever a kill comes, a reader with ends_at_zeros() sees complete new records and no
+  /// old ones. A power loss may mix old and new records.
   RecordWriter(std::string path, Over over);
   ~RecordWriter();
   RecordWriter(const RecordWriter&) = delete;
   RecordWriter& operator=(const RecordWriter&) = delete;
 
-  /// Adds a record that consists of these, one after the other. Small ones wait for flush(). Throws
-  /// Io as flush does.
+  /// Appends one record that consists of `pieces`, one after the other. Small records wait for
+  /// flush(). Throws Io as flush() does.
   void add(std::initializer_list<Payload> pieces);
-  /// Hands everything to the system. Throws Io, which says what the system said and how far it
-  /// came.
+  /// Writes everything pending to the operating system. Throws Io, with the system's error and the
+  /// number of bytes written.
   void flush();
-  /// Sleeps until the disk has what was flushed. Throws Io.
+  /// Waits until the disk holds what was flushed. Throws Io.
   void sync();
   /// Renames the file. Throws Io.
   void move_to(const std::string& path);
-  /// Cuts off what an old file had behind the last record. Throws Io.
+  /// Removes what an overwritten file still holds after the last record. Throws Io.
   void cut();
-  /// Of all records so far.
+  /// Returns the bytes of all records so far.
   std::int64_t bytes() const { return bytes_; }
   const std::string& path() const { return path_; }
 
@@ -56,27 +58,28 @@ class RecordWriter {
   std::string path_;
   const bool is_over_;
   int fd_ = -1;
-  int error_ = 0;  ///< of the write that failed: there are no others
+  int error_ = 0;  ///< errno of the write that failed; no writes follow it
   Bytes pending_;
   std::int64_t bytes_ = 0;
   std::int64_t written_ = 0;
 };
 
-/// Reads what RecordWriter has written, in its order.
+/// Reads records in the order in which RecordWriter wrote them.
 class RecordReader {
  public:
-  /// Throws Io: the file cannot be read.
+  /// Opens the file. Throws Io if it can't be read.
   explicit RecordReader(std::string path);
 
-  /// Says that the file was written over an old one: it ends where zeros stand in place of a head.
+  /// Declares that the file overwrote an old one, so that it ends where zeros stand in place of a
+  /// head.
   void ends_at_zeros() { ends_at_zeros_ = true; }
 
   enum class Found { Record, End, Torn };
-  /// The next record. Torn: the file ends within one, or there are zeros up to its end, as a loss
-  /// of power may leave them. Throws Io, naming file and byte: a record that is not what was
-  /// written.
+  /// Reads the next record. Returns Torn if the file ends within a record, or holds only zeros up
+  /// to its end, as a power loss may leave them. Throws Io, with file and byte, if the bytes don't
+  /// match their checksums.
   Found next(Bytes& record);
-  /// Where the last record ended.
+  /// Returns the offset of the end of the last record.
   std::int64_t bytes() const { return bytes_; }
   const std::string& path() const { return path_; }
   [[noreturn]] void fail_at(std::int64_t byte, const std::string& what) const;

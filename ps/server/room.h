@@ -1,5 +1,5 @@
-// The memory that clients may make a store take, and how much of it they have taken. Read by the
-// store's own sources alone.
+// The limit on memory that clients may make a store use, and the memory in use. Read by the store's
+// own sources only.
 #pragma once
 #include <atomic>
 #include <cstdint>
@@ -9,16 +9,15 @@
 
 namespace hetu::ps::server {
 
-/// Counts bytes of tables, of what optimizers keep beside them and of updates that wait for their
-/// rounds. Whoever is about to take some asks before anything has changed; what the rules then need
-/// in passing (a copy of values that are still being sent) is counted, and never refused. Shares
-/// are given back by any thread.
+/// Counts the bytes of tables, of optimizer states and of updates that wait for their rounds. A
+/// caller checks the limit before it changes anything. Temporary memory (such as a copy of values
+/// that are still being sent) is counted but never refused. Shares may be released by any thread.
 class Room {
  public:
-  /// `most`: bytes; 0: no limit.
+  /// Creates the counter. `most` is the limit in bytes; 0 means no limit.
   Room(int server, std::int64_t most) : server_(server), most_(most) {}
 
-  /// Taken bytes, given back at its end.
+  /// Bytes in use, released on destruction.
   class Share {
    public:
     Share() = default;
@@ -31,7 +30,7 @@ class Room {
       return *this;
     }
     ~Share() { grow(-bytes_); }
-    /// By fewer than none: gives back.
+    /// Takes `bytes` more. A negative number releases bytes.
     void grow(std::int64_t bytes) {
       bytes_ += bytes;
       if (room_ != nullptr) room_->taken_ += bytes;
@@ -45,10 +44,10 @@ class Room {
   bool has(std::int64_t more) const {
     return most_ == 0 || is_unlimited_ || taken_ + more <= most_;
   }
-  /// Why a worker may not make the server take so many bytes more for a table; "" if it may.
+  /// Returns why a worker may not take `more` bytes for a table, or "" if it may.
   std::string refusal(int worker, std::int64_t more, const std::string& table) const;
   std::int64_t taken() const { return taken_; }
-  /// While a log is replayed: what was taken once is taken again.
+  /// Disables the limit during the replay of a log: memory that was granted once is granted again.
   void set_unlimited(bool is_unlimited) { is_unlimited_ = is_unlimited; }
 
  private:

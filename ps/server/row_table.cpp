@@ -1,3 +1,12 @@
+// Rows are stored in blocks of a power of two of rows, about 16 KiB each. A record holds all planes
+// of a row and its version: value | states | version (int64 in two floats). A block is created on
+// the first access to one of its rows, with initial values that depend only on seed, name and
+// position. Memory thus grows with the rows in use, and a row that was never changed needs no place
+// in a snapshot: the same values can be computed again.
+//
+// Updates run over batches that fit into the first-level cache. Records of later rows are
+// prefetched, because the rows of an update are scattered in memory.
+
 #include "ps/server/row_table.h"
 
 #include <algorithm>
@@ -10,11 +19,13 @@ namespace hetu::ps::server {
 
 namespace {
 
-constexpr std::int64_t kBlockFloats = std::int64_t{1} << 12;  // what a first touch makes
-constexpr std::int64_t kBatchFloats = 1 << 12;  // of a tensor: a batch stays in the nearest cache
+// floats of a block, which the first access creates
+constexpr std::int64_t kBlockFloats = std::int64_t{1} << 12;
+// floats of one plane of a batch: fits into L1 cache
+constexpr std::int64_t kBatchFloats = 1 << 12;
 constexpr std::int64_t kBatchRows = 64;
-constexpr std::int64_t kAhead = 8;          // rows whose memory is asked for before its turn
-constexpr std::int64_t kVersionFloats = 2;  // an int64
+constexpr std::int64_t kAhead = 8;          // rows that are prefetched ahead
+constexpr std::int64_t kVersionFloats = 2;  // an int64 takes two floats
 
 std::size_t bytes_of(std::int64_t floats) { return static_cast<std::size_t>(floats) * 4; }
 
@@ -111,7 +122,7 @@ std::int64_t RowTable::bytes_of_read(const std::byte* ids, std::int64_t count) c
 }
 
 std::int64_t RowTable::bytes_of_update(const RowsView& rows) const {
-  // Vectors that wait may take twice their size while more of them come.
+  // Vectors of kept updates may take twice their size, because a growing vector doubles.
   if (rule_.rule != Rule::Each) return 2 * kept_bytes(rows.count, about_.width);
   return bytes_of_read(rows.ids, rows.count);
 }
@@ -120,7 +131,8 @@ const float* RowTable::look_at(std::int64_t row) {
   return block_of(row).records.get() + (row & (block_rows_ - 1)) * stride_;
 }
 
-// The record, to be changed in place until blocks are lent again.
+// Returns the record, which may be changed in place until blocks are lent again. Copies the block
+// first if a snapshot still reads it.
 float* RowTable::change(std::int64_t row) {
   Block& block = block_of(row);
   if (block.is_lent && block.records.use_count() > 1) {
@@ -233,7 +245,7 @@ void RowTable::apply_rounds(std::int64_t slowest,
     Kept sum;
     std::vector<int> members;
     for (std::size_t m = 0; m < kept_.size(); ++m) {
-      if (kept_[m].empty()) continue;  // has left
+      if (kept_[m].empty()) continue;  // the member has left
       if (members.empty()) sum.rate = kept_[m].front().rate;
       append(sum.rows, kept_[m].front().rows);
       share_.grow(
@@ -241,7 +253,7 @@ void RowTable::apply_rounds(std::int64_t slowest,
       kept_[m].pop_front();
       members.push_back(static_cast<int>(m));
     }
-    if (members.empty()) return;  // all have left
+    if (members.empty()) return;  // all members have left
     sum.rows = merge_rows(std::move(sum.rows), about_.width);
     const auto parts = static_cast<std::int64_t>(members.size());
     const double factor = rule_.rule == Rule::RoundMean ? 1.0 / static_cast<double>(parts) : 1.0;
@@ -304,8 +316,8 @@ void RowTable::add(float* const* records, const RowsView& rows, std::int64_t fir
   }
 }
 
-// One sweep over a batch of rows: gathered, changed, put back. The gradient stands behind the
-// tensors in the scratch memory.
+// Sweeps over a batch of rows: gathers them in scratch memory, changes them, and writes them back.
+// The gradient follows the planes in the scratch memory.
 void RowTable::sweep(float* const* records, const SweepCall& constants, std::int64_t count) {
   const std::int64_t width = about_.width;
   const std::int64_t plane = count * width;

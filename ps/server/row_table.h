@@ -1,5 +1,5 @@
-// The rows of a sparse table that one server has: values, what an optimizer keeps and a version
-// beside each, made when they are first asked for. Read by store.h.
+// The rows of a sparse table on one server. A row has values, optimizer states and a version; its
+// block is created when one of its rows is first used. Read by store.h.
 #pragma once
 #include <cstdint>
 #include <deque>
@@ -17,9 +17,9 @@
 
 namespace hetu::ps::server {
 
-/// A function of the messages in the order in which they are taken, of nothing else. An update
-/// changes the rows that it names and their states alone; Adam's bias correction counts the updates
-/// of the whole table, so that it does not depend on the number of servers.
+/// The rows of a table. They depend only on the messages, in the order in which they are taken. An
+/// update changes only the rows that it names, and their states. Adam's bias correction counts the
+/// updates of the whole table, so that results don't depend on the number of servers.
 class RowTable {
  public:
   struct About {
@@ -29,46 +29,51 @@ class RowTable {
     int width = 1;
     RowsInit first;
   };
-  /// `rule` must outlive it. `room`: of which rows and what is kept take their share.
+  /// Creates the table without any rows in memory. `rule` must outlive it. Rows and kept updates
+  /// take their memory from `room`.
   RowTable(const UpdateRule& rule, About about, int members, std::shared_ptr<Room> room);
 
   int width() const { return about_.width; }
   std::int64_t rows() const { return about_.split.rows_of(about_.server); }
   int planes() const { return planes_; }
-  /// Whether the ids ascend within this server's rows.
+  /// Returns true if the ids ascend and lie within this server's rows.
   bool fits(const RowsView& rows) const;
 
-  /// What a table takes before it has rows.
+  /// Returns the bytes that a table takes before it has rows.
   static std::int64_t overhead(const UpdateRule& rule, const About& about, int members);
-  /// Bytes that take() of such a piece, or a read of `count` rows, would add to the room's.
+  /// Returns the bytes by which take() of such a piece, or a read of `count` rows, would increase
+  /// the memory in use.
   std::int64_t bytes_of_update(const RowsView& rows) const;
   std::int64_t bytes_of_read(const std::byte* ids, std::int64_t count) const;
-  /// A bound of both that is had at once, for a message of so many bytes.
+  /// Returns an upper bound of both in constant time, for `count` rows in a message of `message`
+  /// bytes.
   std::int64_t most_bytes(std::int64_t count, std::int64_t message) const {
     const std::int64_t block = block_rows_ * stride_ * static_cast<std::int64_t>(sizeof(float));
     return count * (block + Blocks::kShelfBytes) + 2 * message;
   }
 
-  /// A piece of a member's update: applied at once, or kept for its round. Throws bad_alloc, and
-  /// then nothing has changed.
+  /// Takes a piece of a member's update: applies it, or keeps it for its round. Throws bad_alloc,
+  /// in which case nothing has changed.
   void take(int member, const RowsView& rows, double rate);
-  /// The member's update is whole.
+  /// Marks the member's update as complete.
   void complete(int member);
-  /// As PartState's.
+  /// Applies complete rounds, as PartState::apply_rounds does.
   void apply_rounds(std::int64_t slowest,
                     const std::function<void(int member, std::int64_t round)>& heard);
   std::size_t kept(int member) const { return kept_[static_cast<std::size_t>(member)].size(); }
-  /// Replaces values (plane 0) or a state; `updates`: those that the table has seen.
+  /// Replaces values (plane 0) or an optimizer state. `updates` is the number of updates that the
+  /// table has received.
   void set(const RowsView& rows, int plane, std::int64_t updates);
 
-  /// One plane of `count` rows, in the order of their local ids.
+  /// Returns one plane of `count` rows, given and ordered by their local ids.
   Payload read(const std::byte* ids, std::int64_t count, int plane);
-  /// Of `count` rows with the versions that somebody has of them (below 0: none): those that have
-  /// seen more than `bound` updates since, each as place (uint32), version (int64) and values.
+  /// Compares `count` rows with the versions that the caller has of them (negative: none). Returns
+  /// the rows that have had more than `bound` updates since. Each entry holds the index (uint32),
+  /// the version (int64) and the values.
   Payload read_newer(const std::byte* ids, const std::byte* versions, std::int64_t count,
                      std::int64_t bound);
 
-  /// Memory of the rows that have been touched.
+  /// Returns the memory of the rows that exist.
   std::int64_t bytes() const {
     std::int64_t floats = 0;
     blocks_.for_each([&](std::int64_t number, const Block&) { floats += floats_of(number); });
@@ -76,20 +81,20 @@ class RowTable {
   }
   const UpdateCounts& counts() const { return counts_; }
 
-  /// For snapshots: the blocks of rows that messages have changed, by number. They are lent:
-  /// whoever has one sees no change. Rows of other blocks are as they began.
+  /// Returns, for a snapshot, the blocks that messages have changed, with their numbers. A holder
+  /// of a block never sees it change. Rows of other blocks have their initial values.
   std::vector<std::pair<std::int64_t, Payload>> lend_blocks();
-  /// A piece of an update that is kept, as take() takes it again, with counts.
+  /// A piece of a kept update, with counts, in the form that take() accepts.
   struct KeptPiece {
     int member = 0;
     double rate = 0;
-    bool last = false;  ///< complete() is to follow
+    bool last = false;  ///< complete() follows
     Payload rows;
   };
   std::vector<KeptPiece> kept_pieces() const;
-  /// From a snapshot; false: there is no such block of that length.
+  /// Restores a block from a snapshot. Returns false if no such block of that length exists.
   bool restore_block(std::int64_t block, const Payload& records);
-  /// Likewise, in the order of kept_pieces().
+  /// Restores a kept piece. Call it in the order of kept_pieces(). Returns false if it doesn't fit.
   bool restore_kept(const KeptPiece& piece);
   void restore(const UpdateCounts& counts) { counts_ = counts; }
 
@@ -98,14 +103,14 @@ class RowTable {
     double rate = 0;
     Rows rows;
   };
-  /// Rows side by side.
+  /// Rows stored one after the other.
   struct Block {
     std::shared_ptr<float[]> records = nullptr;
     bool is_changed = false;
     bool is_lent = false;
   };
-  /// By number. Of a table that is hardly touched hardly any are there, so they stand on shelves,
-  /// each made when the first of its blocks is asked for.
+  /// Blocks by number. A sparsely used table has few blocks, so they live on shelves of 256. A
+  /// shelf is created when one of its blocks is first used.
   class Blocks {
    public:
     static constexpr std::int64_t kShelf = 256;
@@ -127,7 +132,7 @@ class RowTable {
       if (!shelf) shelf = std::make_unique<Block[]>(kShelf);
       return shelf[static_cast<std::size_t>(number % kShelf)];
     }
-    /// Those that have records, in the order of their numbers.
+    /// Calls `what` for each block that has records, in ascending order of numbers.
     template <class Do>
     void for_each(const Do& what) const {
       for (std::size_t s = 0; s < shelves_.size(); ++s) {
@@ -156,15 +161,15 @@ class RowTable {
   const About about_;
   Room::Share share_;
   const int planes_;
-  const std::int64_t stride_;      ///< floats of a record: planes x width, and a version
-  const std::int64_t block_rows_;  ///< a power of two, of which
-  const int block_shift_;          ///< this is the logarithm
+  const std::int64_t stride_;      ///< floats of a record: planes x width, plus the version
+  const std::int64_t block_rows_;  ///< a power of two
+  const int block_shift_;          ///< log2 of block_rows_
   const Sweep sweep_;              ///< nullptr: updates are added
   Blocks blocks_;
-  std::vector<std::deque<Kept>> kept_;  ///< by member: whole updates of the rounds to come
-  std::vector<Kept> open_;              ///< by member: the one that is not whole
-  std::vector<float> scratch_;          ///< tensors of a batch of rows, side by side
-  std::vector<float*> records_;         ///< of the rows of the update that is applied
+  std::vector<std::deque<Kept>> kept_;  ///< by member: complete updates of later rounds
+  std::vector<Kept> open_;              ///< by member: the incomplete update
+  std::vector<float> scratch_;          ///< planes of a batch of rows, one after the other
+  std::vector<float*> records_;         ///< records of the rows of the current update
   UpdateCounts counts_;
 };
 

@@ -1,5 +1,5 @@
-// Rows of sparse tables: which server has one, how messages carry them, and the sum of those that
-// stand twice. Workers and servers share it. Read by row_table.h and by ps/client.
+// Rows of sparse tables: their distribution over servers, their form in messages, and the sum of
+// rows with equal ids. Shared by workers and servers. Read by row_table.h and by ps/client.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -12,34 +12,37 @@
 
 namespace hetu::ps {
 
-inline constexpr int kMostWidth = 1 << 16;  ///< elements of a row
+inline constexpr int kMostWidth = 1 << 16;  ///< most elements of a row
 
-/// How the rows of a sparse table begin: each element a function of the seed, the table's name and
-/// its place in the table, as a worker's parameter of that name and shape would (ops/initialize.h).
+/// Initial values of a sparse table. Each element is a function of the seed, the table's name and
+/// its position in the table. A worker's parameter of that name and shape starts with the same
+/// values (ops/initialize.h).
 struct RowsInit {
   Initializer values;
   std::uint64_t seed = 0;
   bool operator==(const RowsInit&) const = default;
 };
 
-/// Vectors of a sparse table, `ids.size()` x width.
+/// Vectors of a sparse table, of shape `ids.size()` x width.
 struct Rows {
   std::vector<std::int64_t> ids;
-  std::vector<std::uint32_t> counts;  ///< updates that each stands for; empty: one
+  std::vector<std::uint32_t> counts;  ///< updates that each row stands for; empty: one each
   std::vector<float> values;
 };
 
-/// The same rows with ascending ids, each once: the sum of the vectors that had its id, added in
-/// the order in which they stand there, float32. So the bits depend on nothing but `rows`.
+/// Sorts rows by id and sums the vectors of equal ids in float32, in their order in `rows`. The
+/// resulting bits depend only on `rows`.
 Rows merge_rows(Rows rows, int width);
 
-/// What is wrong with a sparse table of so many elements in rows of `width`; "" if nothing is.
+/// Returns what is wrong with a sparse table of `elements` elements in rows of `width`, or "" if
+/// nothing is.
 std::string fault_of_rows(std::int64_t elements, int width, const UpdateRule& rule);
 
 namespace server {
 
-/// Row r is row r / servers of server r % servers: neighbours lie on different servers, so that
-/// tables sorted by frequency, as vocabularies are, load all servers alike; ranges would not.
+/// Maps rows to servers: row r is local row r / servers of server r % servers. Neighbouring rows
+/// are on different servers. Tables sorted by frequency, as vocabularies are, therefore load all
+/// servers evenly, which contiguous ranges would not.
 struct RowSplit {
   std::int64_t rows = 0;
   int servers = 1;
@@ -50,7 +53,8 @@ struct RowSplit {
   std::int64_t rows_of(int server) const { return (rows - server + servers - 1) / servers; }
 };
 
-/// Most rows of one message, with what may stand beside each: it is no longer than a part.
+/// Returns the most rows of one message, including ids and versions: the message is no longer than
+/// a part.
 inline std::int64_t most_rows(int width) {
   return kPartElements * 4 / (2 * static_cast<std::int64_t>(sizeof(std::int64_t)) + 4 * width);
 }

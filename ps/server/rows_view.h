@@ -1,4 +1,4 @@
-// Rows as messages carry them, and as they are kept in between. Read by row_table.h.
+// Rows as messages carry them, and as servers keep them in between. Read by row_table.h.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -9,7 +9,7 @@
 
 namespace hetu::ps::server {
 
-/// Number i of some that lie anywhere.
+/// Returns element i of an array of any alignment.
 template <class T>
 T number_at(const std::byte* numbers, std::int64_t i) {
   T value;
@@ -17,7 +17,7 @@ T number_at(const std::byte* numbers, std::int64_t i) {
   return value;
 }
 
-/// Rows as a message carries them: local ids, counts if there are some, vectors; of any alignment.
+/// A view of the rows of a message: local ids, optional counts, and vectors, of any alignment.
 struct RowsView {
   std::int64_t count = 0;
   const std::byte* ids = nullptr;
@@ -28,16 +28,17 @@ struct RowsView {
   std::uint32_t updates(std::int64_t i) const;
 };
 
-/// The rows in a payload; false: its length fits none.
+/// Views a payload as rows. Returns false if no number of rows has the payload's length.
 bool view_rows(const Payload& payload, int width, bool counted, RowsView& rows);
 
-/// Kept rows as a message would have them.
+/// Returns a view of kept rows, as if they came in a message.
 RowsView view_of(const Rows& rows);
 
-/// Rows `begin` to `end` as a message carries them, with counts.
+/// Encodes rows `begin` to `end` as a message carries them, with counts.
 Payload payload_of(const Rows& rows, std::size_t begin, std::size_t end, int width);
 
-/// Appends rows, each with the number of its updates; all or, without memory (bad_alloc), none.
+/// Appends rows, each with the number of its updates. Throws bad_alloc, in which case nothing has
+/// been appended.
 void append(Rows& to, const RowsView& rows, int width);
 void append(Rows& to, const Rows& rows);
 

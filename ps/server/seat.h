@@ -1,5 +1,5 @@
-// A client of a store, and its part in tables. Read by the store's own sources alone. What is added
-// here is to be saved, too: store_saved.cpp does not compile before it says how.
+// A client of a store, and its memberships in tables. Read by the store's own sources only. New
+// fields must be saved, too: store_saved.h doesn't compile until they are listed there.
 #pragma once
 #include <cstdint>
 #include <map>
@@ -11,30 +11,30 @@
 
 namespace hetu::ps::server {
 
-/// The transport's name of a connection.
+/// The transport's id of a connection.
 using Peer = std::uint64_t;
 
 struct TableState;
 
-/// A worker's part in a table.
+/// A worker's membership in a table.
 struct Place {
   std::shared_ptr<TableState> table;
   int member = 0;
 };
 
-/// One client.
+/// The state of one client.
 struct Seat {
   std::uint64_t session = 0;
   int worker = 0;
-  Peer peer = 0;              ///< 0: has not come again since this store was made from its log
-  std::uint32_t attempt = 0;  ///< the newest beginning of its line
-  Received received;          ///< since then
-  std::int64_t sent = 0;      ///< messages with a place, since then
+  Peer peer = 0;              ///< 0: has not reconnected since the store was rebuilt from its log
+  std::uint32_t attempt = 0;  ///< newest attempt of the client's line
+  Received received;          ///< messages received since then
+  std::int64_t sent = 0;      ///< messages with a serial number sent since then
   std::int64_t heard_us = 0;
-  std::int64_t pushes = 0;  ///< added to parts here, over all tables
+  std::int64_t pushes = 0;  ///< pushes added to parts here, over all tables
   bool left = false;
-  std::string death;            ///< "is silent for 8 s"; "" while it lives
-  std::map<int, Place> places;  ///< by its own numbers of tables
+  std::string death;            ///< "is silent for 8 s"; "" while the client is alive
+  std::map<int, Place> places;  ///< by the client's own table numbers
 
   bool gone() const { return left || !death.empty(); }
   Presence presence() const {

@@ -8,14 +8,14 @@ namespace hetu::ps::server {
 
 namespace {
 
-// Of a member's pull that waits: bytes, of which a message counts at least so many.
+// Most bytes of a member's waiting pull, and the least that one message counts.
 constexpr std::size_t kMostAsked = std::size_t{1} << 28;
 constexpr std::size_t kLeastAsked = std::size_t{1} << 16;
 
 }  // namespace
 
-// Where a message about rows leads; nullptr, and the message dropped, if no worker of ours sends
-// it.
+// Returns the seat's place in a sparse table, or nullptr after dropping a message that no worker of
+// this job sends.
 Place* SparseTables::place_of(Seat& seat, int table) {
   const auto found = seat.places.find(table);
   if (found == seat.places.end() || found->second.table->rows == nullptr) {
@@ -96,9 +96,10 @@ void SparseTables::take(Seat& seat, const SetRows& set, const Payload& payload) 
   if (is_next) answer(table);
 }
 
-// Nothing of it outlives the store: rows that it makes would be made alike again, whoever waits
-// asks again, and an answer is not kept. With rounds it would be the same until the member pushes
-// again; without, no order is promised, and RowValues tells which updates it has.
+// A pull is not a change to be logged: rows that it creates would be created identically again,
+// waiting clients ask again after a restart, and an answer is not kept. With rounds, a repeated
+// pull gets the same answer until the member pushes again. Without rounds no order is promised, and
+// RowValues says which updates it holds.
 void SparseTables::take(Seat& seat, const PullRows& pull, const Payload& payload) {
   answers_.changes = false;
   const Place* place = place_of(seat, pull.table);
@@ -182,7 +183,8 @@ void SparseTables::send_rows(Seat& seat, TableState& table, const PullRows& pull
   if (!room_->has(rows.state.most_bytes(count, 0))) {
     const std::string full =
         room_->refusal(seat.worker, rows.state.bytes_of_read(ids, count), table.name);
-    // Perhaps it is another's message that is being taken: that has changed what it has changed.
+    // A pull that waited may be answered while another client's message is processed. That message
+    // has changed the store, so only the reader is refused.
     if (!full.empty()) return answers_.send(seat, Refusal{Code::Io, full});
   }
   try {

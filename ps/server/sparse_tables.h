@@ -1,4 +1,4 @@
-// Sparse tables: pushes and pulls of rows. Read by the store's own sources alone.
+// Sparse tables: pushes and pulls of rows. Read by the store's own sources only.
 #pragma once
 #include "ps/server/answers.h"
 #include "ps/server/store_options.h"
@@ -6,10 +6,10 @@
 
 namespace hetu::ps::server {
 
-/// Takes messages about rows of tables.
+/// Processes messages about rows of sparse tables.
 class SparseTables {
  public:
-  /// All must outlive it.
+  /// Keeps references to all arguments, which must outlive this object.
   SparseTables(Answers& answers, const StoreOptions& options, std::shared_ptr<Room> room)
       : answers_(answers), options_(options), room_(std::move(room)) {}
 
@@ -17,12 +17,13 @@ class SparseTables {
   void take(Seat& seat, const SetRows& set, const Payload& payload);
   void take(Seat& seat, const PullRows& pull, const Payload& payload);
 
-  /// Applies the rounds that are whole, and answers the pulls that need wait no longer.
+  /// Applies the complete rounds and answers the pulls whose clocks are reached.
   void answer(TableState& table);
 
  private:
   Place* place_of(Seat& seat, int table);
-  /// Why there is no room for what a message of `seat` adds; "" if there is.
+  /// Returns why there is no memory for a message of `message` bytes from `seat`, or "" if there
+  /// is.
   std::string refusal(const Seat& seat, const TableState& table, const RowsView& rows,
                       std::size_t message) const;
   void send_rows(Seat& seat, TableState& table, const PullRows& pull, const Bytes& asked);

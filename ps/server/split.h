@@ -1,32 +1,33 @@
-// How a table is cut into parts and the parts dealt to servers: the one rule that workers and
-// servers share. Read by store.h and by ps/client.
+// The rule by which a table is cut into parts and parts are assigned to servers. Workers and
+// servers share it. Read by store.h and by ps/client.
 #pragma once
 #include <algorithm>
 #include <cstdint>
 
 namespace hetu::ps::server {
 
-/// Most elements of a part: 4 MiB. A message holds one part, so that nobody's signs of life stand
-/// behind more than that.
+/// Most elements of a part: 4 MiB of float32. A message holds one part, so that a heartbeat never
+/// waits behind more than that.
 inline constexpr std::int64_t kPartElements = std::int64_t{1} << 20;
 inline constexpr std::int64_t kMostElements = std::int64_t{1} << 38;  ///< of a table: 1 TiB
 inline constexpr int kMostServers = 256;
 
-/// The parts of a table: even ranges in the order of its elements, as many for each server, a
-/// server's parts side by side. Fewer elements than servers: one each, for as many as there are.
+/// The parts of a table: equal ranges in the order of its elements. Each server has the same number
+/// of parts, which are contiguous. A table with fewer elements than servers has one element per
+/// part.
 class Split {
  public:
-  /// elements and servers at least 1 and at most as above.
+  /// Cuts a table. `elements` is 1 to kMostElements and `servers` is 1 to kMostServers.
   Split(std::int64_t elements, int servers)
       : elements_(elements),
         servers_(servers),
         parts_(static_cast<int>(std::min(elements, servers * rounds(elements, servers)))) {}
 
   int parts() const { return parts_; }
-  /// First element of a part; that of parts() is the end of the table.
+  /// Returns the first element of a part. begin(parts()) is the end of the table.
   std::int64_t begin(int part) const { return elements_ * part / parts_; }
   std::int64_t elements(int part) const { return begin(part + 1) - begin(part); }
-  /// First part of a server; that of the number of servers is parts().
+  /// Returns the first part of a server. first(servers) is parts().
   int first(int server) const {
     const std::int64_t product = static_cast<std::int64_t>(server) * parts_;
     return static_cast<int>((product + servers_ - 1) / servers_);

@@ -13,7 +13,7 @@ constexpr std::uint8_t kKind = 0;
 constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max();
 constexpr std::int64_t kLeast = std::numeric_limits<std::int64_t>::min();
 
-/// Writes or reads by one list of fields, each with its range.
+/// Writes or reads a status with one list of fields, each with its range.
 class Fields {
  public:
   explicit Fields(ByteWriter& to) : to_(&to) {}
@@ -38,7 +38,7 @@ class Fields {
     number<std::uint8_t>(place, 0, kPresences - 1, "presence");
     value = static_cast<Presence>(place);
   }
-  /// A list of things that take at least `bytes` each: no more than the message can hold.
+  /// A list whose elements take at least `bytes` each. Refuses more than the message can hold.
   template <class T, class Each>
   void list(std::vector<T>& all, std::size_t most, std::size_t bytes, const Each& each) {
     auto size = static_cast<std::uint32_t>(all.size());

@@ -1,3 +1,13 @@
+// The store processes one message at a time, in the order of arrival, and is deterministic: the
+// same messages and deaths give the same state. receive() is the only function that records
+// messages, so that the log and its replay see the same sequence.
+//
+// Updates are applied exactly once. A client numbers the messages of a line; an attempt of the line
+// ends at the first gap. The client then says Hello again with the next attempt number and repeats
+// all that is unacknowledged, in order. A part accepts only a member's next update number, so that
+// repeats do no harm. For example, after updates 1, 2 and a lost 3, the server ignores 4, reports
+// the gap in BeatBack, and gets 3 and 4 in the next attempt.
+
 #include "ps/server/store.h"
 
 #include <algorithm>
@@ -50,7 +60,7 @@ void Store::take(Peer from, const Bytes& header, const Payload& payload, std::in
   const auto found = seat_of_.find(from);
   if (found == seat_of_.end()) return answers_.drop("its sender has not said hello");
   Seat& seat = *found->second;
-  if (framed.attempt != seat.attempt) return;  // from before the line was lost
+  if (framed.attempt != seat.attempt) return;  // from an earlier attempt of the line
   seat.heard_us = now_us;
   if (!seat.death.empty()) {
     return answers_.send(
@@ -61,10 +71,11 @@ void Store::take(Peer from, const Bytes& header, const Payload& payload, std::in
     return answers_.send(seat, BeatBack{seat.received.all(beat->sent), seat.sent});
   }
   seat.received.take(framed.serial);
-  // All that is missing comes again, in order: a pull before the push whose values it asks for.
+  // After a gap everything comes again, in order. Taking later messages now could answer a pull
+  // before the push that it depends on.
   if (seat.received.missed) return;
   if (seat.left && !std::holds_alternative<Leave>(framed.message)) return;
-  // Here alone a message is recorded: every kind, unless it is known to have changed nothing.
+  // Only here is a message recorded: every kind, unless it is known to have changed nothing.
   answers_.changes = !std::holds_alternative<Who>(framed.message);
   take_message(seat, framed.message, payload);
   if (answers_.changes) {
@@ -154,7 +165,7 @@ void Store::take_message(Seat& seat, const FromClient& message, const Payload& p
   if (const auto* leave = std::get_if<Leave>(&message)) take_leave(seat, *leave);
 }
 
-// `is_reserved`: what the table takes is granted already, and was when the log was written.
+// `is_reserved`: the table's memory is granted already, and was when the log was written.
 void Store::take_join(Seat& seat, const Join& join, bool is_reserved) {
   const auto refuse = [&](const std::string& text) {
     answers_.changes = false;
@@ -199,7 +210,7 @@ void Store::take_join(Seat& seat, const Join& join, bool is_reserved) {
   answers_.send(seat, Joined{join.table, !table->has_values(options_.server)});
 }
 
-// Its table is still that of the training before.
+// Keeps the join until the older table of the same name ends.
 void Store::hold_early(Seat& seat, const Join& join) {
   const bool is_held = std::any_of(
       state_->early.begin(), state_->early.end(),
@@ -231,7 +242,7 @@ void Store::take_who(Seat& seat, const Who& who) {
 
 void Store::take_leave(Seat& seat, const Leave& leave) {
   answers_.changes = leave.pushes == seat.pushes && !seat.left;
-  if (leave.pushes != seat.pushes) return;  // an update is on its way again
+  if (leave.pushes != seat.pushes) return;  // an update is being sent again
   answers_.send(seat, Left{});
   if (!answers_.changes) return;
   seat.left = true;

@@ -1,6 +1,6 @@
-// A parameter server's rules without its socket and clock: tables, clocks, who waits and who is
-// alive. Messages in, messages out. Driven by serve_parameters (ZeroMQ), by ps/client's
-// local_servers.h, and by tests.
+// A parameter server's rules, without its socket and clock: tables, clocks, waiting pulls, and
+// which clients are alive. Messages go in and messages come out. Driven by serve_parameters
+// (ZeroMQ), by ps/client's local_servers.h, and by tests.
 #pragma once
 #include <cstdint>
 #include <map>
@@ -16,8 +16,8 @@
 
 namespace hetu::ps::server {
 
-/// The answer to a message that comes while a store is made from its log: to a Hello that somebody
-/// lives here, to all else none.
+/// Returns the answer to a message that arrives while a store is being rebuilt from its log. A
+/// Hello gets a BeatBack, which shows that the server is alive. Other messages get no answer.
 std::optional<Bytes> while_it_recovers(const std::byte* header, std::size_t bytes);
 
 class DenseTables;
@@ -27,13 +27,14 @@ struct StoreState;
 
 /// The parts of all tables that one server holds. Times are microseconds of one monotonic clock.
 ///
-/// A part adds each member's updates in the order of their numbers, whatever is lost, repeated or
-/// reordered on the way: one that it has is acknowledged again, one that comes too early is not
-/// taken. What adding means is the table's UpdateRule. A pull is answered at the moment at which
-/// every member's clock has reached what it asks for. A member that left in order counts as
-/// infinitely far; one that died fails whoever waits for it. When all members of a table have left
-/// or died the table is forgotten, and its name is free for the next training, whose members wait
-/// until then.
+/// A part applies each member's updates in the order of their numbers, even if messages are lost,
+/// repeated or reordered. It acknowledges a repeated update again and ignores an update that comes
+/// too early. The table's UpdateRule defines how an update is applied.
+///
+/// A pull is answered as soon as every member's clock has reached the requested value. A member
+/// that left in order counts as infinitely far ahead. A dead member fails every pull that waits for
+/// it. When all members of a table have left or died, the store forgets the table. Members of the
+/// next training with the same table name wait until then.
 class Store {
  public:
   using Peer = server::Peer;
@@ -44,42 +45,44 @@ class Store {
   Store(const Store&) = delete;
   Store& operator=(const Store&) = delete;
 
-  /// Takes a message, header and payload. What no worker of this job would send is dropped and
-  /// counted.
+  /// Processes a message. Drops and counts a message that no worker of this job would send.
   void receive(Peer from, const Bytes& header, const Payload& payload, std::int64_t now_us);
-  /// Looks for silent workers; call it at wakes_at_us().
+  /// Checks for silent workers. Call it at wakes_at_us().
   void tick(std::int64_t now_us);
   std::optional<std::int64_t> wakes_at_us() const;
 
-  /// A worker is known to be dead, by its number (heturun sees it end); as if it had been silent.
+  /// Marks a worker as dead by its number, because heturun saw it end. The effect is that of
+  /// silence.
   void worker_died(int worker, const std::string& reason);
-  /// The same by its connection.
+  /// As above, for the worker on a connection.
   void peer_died(Peer peer, const std::string& reason);
 
-  /// Rows that somebody is to get once it has read what it was sent; call go_on() by and by.
+  /// Returns true if rows are held back until their receiver has read earlier answers. Call go_on()
+  /// regularly while it is true.
   bool holds_back() const { return answers_.holds_back(); }
   void go_on();
 
-  /// Messages to send since the last call, in order.
+  /// Returns the messages to send since the last call, in order.
   std::vector<Outgoing> take() { return answers_.take(); }
 
-  /// Takes a change of a store that is no more, as that one did, but answers nobody. Throws Comm:
-  /// what no store has told.
+  /// Applies a logged change of an earlier store without sending answers. Throws Comm if no store
+  /// records such a change.
   void replay(const Change& change);
-  /// Whatever makes up this store now, but for connections; values are lent.
+  /// Returns the whole state except connections, as pieces of a snapshot. Their values are shared
+  /// with the store, which copies them before it changes them.
   std::vector<Piece> save();
-  /// Takes the pieces that another store saved, in their order, before anything else. Throws Comm:
-  /// not such a piece.
+  /// Loads one piece of another store's snapshot. Pieces come in their order, before anything else.
+  /// Throws Comm for an invalid piece.
   void load(const Bytes& words, const Payload& values);
-  /// After replay() and load(): whoever was there may be heard again from now on.
+  /// Ends recovery, after replay() and load(): the silence of clients is counted from `now_us`.
   void resume(std::int64_t now_us);
 
-  /// True once someone has come and everyone who came has left or died.
+  /// Returns true once at least one client has come and every client has left or died.
   bool finished() const;
   std::int64_t dropped_frames() const { return answers_.dropped(); }
-  /// Without its tables.
+  /// Returns the server's status without its tables.
   ServerStatus status(std::int64_t now_us) const;
-  /// A frame was dropped before it came here.
+  /// Counts a frame that was dropped before receive().
   void count_dropped() { answers_.count_dropped(); }
 
  private:
@@ -110,7 +113,7 @@ class Store {
   std::unique_ptr<SparseTables> sparse_;
   std::map<Peer, Seat*> seat_of_;
   std::int64_t received_bytes_ = 0;
-  std::int64_t status_second_us_ = 0;  ///< begin of the second in which so many were told
+  std::int64_t status_second_us_ = 0;  ///< begin of the second in which status requests are counted
   int statuses_told_ = 0;
   std::int64_t looked_us_ = 0;
 };

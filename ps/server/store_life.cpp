@@ -1,4 +1,4 @@
-// Who is alive, and what ends with those who are not.
+// Which clients are alive, and the effects of a death.
 #include <algorithm>
 
 #include "base/log.h"
@@ -10,8 +10,10 @@ namespace hetu::ps::server {
 
 namespace {
 constexpr std::int64_t kCheck_us = kSecond_us;
-constexpr std::int64_t kStopped_us = 3 * kSecond_us;  // then this process itself stood still
-constexpr int kSilentNamed = 5;  // at a time: whoever comes under ever new names fills no disk
+// no tick for this long: the process itself was stopped
+constexpr std::int64_t kStopped_us = 3 * kSecond_us;
+// silent workers logged per tick, so that new names can't fill the disk
+constexpr int kSilentNamed = 5;
 }  // namespace
 
 void Store::go_on() {
@@ -23,7 +25,8 @@ void Store::go_on() {
   end_overfull();
 }
 
-// Their memory is given back when their connections end.
+// Ends the sessions of clients that don't read their answers. Their memory is released when their
+// connections end.
 void Store::end_overfull() {
   for (std::vector<Seat*> seats = answers_.take_overfull(); !seats.empty();
        seats = answers_.take_overfull()) {
@@ -74,7 +77,7 @@ Payload payload_of(const std::string& text) {
 }
 }  // namespace
 
-// Whoever says it has said it to people, too; and says it again to a server that is started again.
+// Callers have already reported this death to people, and repeat it to a server that restarts.
 void Store::worker_died(int worker, const std::string& reason) {
   if (state_->died_before.count(worker) > 0) return;
   end_worker(worker, reason);
@@ -108,7 +111,7 @@ void Store::answer_all(Seat& seat) {
   for (const auto& [number, place] : seat.places) {
     for (auto& [part, state] : place.table->parts) {
       std::erase_if(state.answered, [member = place.member](const Answered& one) {
-        return one.member == member;  // asks no more
+        return one.member == member;  // it asks no more
       });
       dense_->answer(*place.table, part);
     }
@@ -116,7 +119,8 @@ void Store::answer_all(Seat& seat) {
   }
 }
 
-// Of whom no table knows any more: whoever comes again hears that nothing is held of its training.
+// Forgets ended seats that no table refers to. If such a client returns, it is refused because this
+// server holds nothing of its training.
 void Store::forget_seats_that_ended() {
   std::erase_if(state_->seats, [&](const auto& one) {
     Seat* seat = one.second.get();

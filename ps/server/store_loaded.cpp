@@ -1,4 +1,4 @@
-// A store from what its log has kept: the pieces of a snapshot, and the changes after it.
+// Rebuilding a store from its log: the pieces of a snapshot, and the changes after it.
 #include "base/error.h"
 #include "ps/server/store.h"
 #include "ps/server/store_saved.h"
@@ -158,7 +158,7 @@ void Saved::load_kept(const Target& store) {
   loaded.state.take(member, rate, values_.data);
 }
 
-// Without values of its own it has those of the part.
+// An answer without values of its own has those of the part.
 void Saved::load_answered(const Target& store) {
   Part& part = load_part_of(store);
   Answered loaded;
@@ -267,7 +267,7 @@ std::optional<Bytes> while_it_recovers(const std::byte* header, std::size_t byte
   try {
     const Framed<FromClient> framed = decode_from_client(header, bytes);
     if (std::holds_alternative<Hello>(framed.message)) return encode(framed.attempt, BeatBack{});
-  } catch (const Error&) {  // counted by the store, when there is one
+  } catch (const Error&) {  // the store counts it once it exists
   }
   return std::nullopt;
 }

@@ -1,4 +1,4 @@
-// What a store is told when it is made, and what it tells of its changes.
+// Options of a store, and the changes that it reports.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -8,26 +8,26 @@
 
 namespace hetu::ps::server {
 
-/// An update that was applied to a part; each once, in the order of applications to that part, and
-/// the pushes of a round in the order in which they are added up.
+/// An update that was applied to a part. Reported once, in the order of application to that part.
+/// Pushes of a round come in the order in which they are summed.
 struct Applied {
   const std::string& table;
   int part = 0;
   int member = 0;
-  std::int64_t number = 0;  ///< the member's, from 1
+  std::int64_t number = 0;  ///< the member's update number, from 1
 };
 
-/// What has changed a store: a message that it has taken, or a death. All that its log keeps; a
-/// store is a function of its changes.
+/// A change of a store: a message that it has taken, or a death. The log consists of changes, and a
+/// store's state is a function of its changes.
 struct Change {
   enum class Of : std::uint8_t { Message, Session, Worker };
   Of of = Of::Message;
-  std::uint64_t who = 0;  ///< a session, or the number of a worker
-  Payload words;          ///< the header of the message, or how who died
-  Payload values;         ///< of the message
+  std::uint64_t who = 0;  ///< a session, or a worker's number
+  Payload words;          ///< the header of the message, or the reason of the death
+  Payload values;         ///< payload of the message
 };
 
-/// A piece of a store's whole state: what it is of, and values of a part.
+/// A piece of a store's whole state: a description, and values.
 struct Piece {
   Bytes words;
   Payload values;
@@ -37,15 +37,16 @@ inline constexpr std::int64_t kSecond_us = 1'000'000;
 inline constexpr std::int64_t kMostUnread = std::int64_t{256} << 20;
 
 struct StoreOptions {
-  int server = 0;  ///< of servers
+  int server = 0;  ///< number of this server, from 0
   int servers = 1;
-  double dead_after_s = kDeadAfterS;  ///< silence of a worker that means death; 0 = never
-  std::int64_t memory = 0;  ///< bytes of tables and of updates that wait for rounds; 0: no limit
-  /// Bytes of answers that a worker has not read, beside one of each dense table that it has: more
-  /// mean its death. Rows of sparse tables wait for their reader from a quarter of it on.
+  double dead_after_s = kDeadAfterS;  ///< seconds of silence after which a worker is dead; 0: never
+  std::int64_t memory = 0;  ///< limit in bytes for tables and waiting updates; 0: no limit
+  /// Most bytes of unread answers per worker, in addition to one copy of each of its dense tables.
+  /// A worker that exceeds it is declared dead. Rows of sparse tables are held back from a quarter
+  /// of it on.
   std::int64_t most_unread = kMostUnread;
   std::function<void(const Applied&)> on_applied = nullptr;
-  /// Hears of each change before take() gives an answer to it. Its memory is the caller's.
+  /// Called with each change before take() returns an answer to it. The callee must copy the bytes.
   std::function<void(const Change&)> on_change = nullptr;
 };
 

@@ -1,4 +1,4 @@
-// A store as the pieces of a snapshot.
+// Saving a store as the pieces of a snapshot.
 #include "ps/server/store_saved.h"
 
 #include "ps/server/store.h"
@@ -6,13 +6,14 @@
 namespace hetu::ps::server {
 
 namespace {
-// A header may be longer than a text: an optimizer's ranges.
+// A join is saved as a message header, which may be longer than a text because of an optimizer's
+// ranges.
 Payload header_of(const Join& join) {
   const auto bytes = std::make_shared<Bytes>(encode(1, join));
   return {bytes->data(), bytes->size(), bytes};
 }
 
-/// Makes pieces, in the order in which they are loaded.
+/// Collects pieces in the order in which they are loaded.
 class Saving {
  public:
   using Of = Saved::Of;

@@ -1,4 +1,4 @@
-// The pieces that a store is saved in: what each tells, in what order. Read by store_saved.cpp and
+// The pieces in which a store is saved, with their content and order. Read by store_saved.cpp and
 // store_loaded.cpp.
 #pragma once
 #include <algorithm>
@@ -12,11 +12,11 @@
 
 namespace hetu::ps::server {
 
-/// All of a store but its connections; values are lent.
+/// Returns the whole store except its connections. Values are shared with the store.
 std::vector<Piece> save(StoreState& store);
 
-/// Writes and reads pieces by the same lists of fields. The bindings name every member, so that a
-/// new one is not forgotten.
+/// Writes and reads pieces with the same lists of fields. Each function binds every member of its
+/// struct, so that the code doesn't compile if a new member is forgotten.
 class Saved {
  public:
   enum class Of : std::uint8_t {
@@ -42,7 +42,7 @@ class Saved {
   }
 
   Piece take(Payload values = {}) { return {to_->take(), std::move(values)}; }
-  /// The store that pieces make.
+  /// The store that pieces are loaded into.
   struct Target {
     StoreState& state;
     const DenseTables& dense;
@@ -50,26 +50,27 @@ class Saved {
   };
   void load_into(const Target& store);
 
-  // What is of a table or a part begins with its name and number.
-  // Lines begin anew.
+  // Pieces of a table or part begin with its name and number. Connection state is not saved,
+  // because lines begin anew.
   Saved& seat(Seat& seat) {
     auto& [session, worker, peer, attempt, received, sent, heard_us, pushes, left, death, places] =
         seat;
     return number(session).number(worker).number(pushes).flag(left).text(death);
   }
-  // A table as the message that opens it. What it holds, and the places of its members, are pieces
-  // of their own.
+  // Returns a table as the message that opens it. Its content and its members are pieces of their
+  // own.
   static Join opening(const TableState& table) {
     const auto& [name, elements, split, rule, members, arriving, parts, width, first, rows, share] =
         table;
     return {0, name, elements, static_cast<int>(members.size()), 0, rule, width, first};
   }
-  // One tensor of a part that is not whole; the values stand beside.
+  // One plane of an incomplete part. The values are the piece's payload.
   Saved& arriving(int& plane, FirstPlanes& first) {
     auto& [expected, updates, planes] = first;
     return number(plane).number(expected).number(updates);
   }
-  // The values stand beside; states, kept pushes and answers are pieces of their own.
+  // Counts, clocks and waiting pulls. The values are the payload; states, kept pushes and answers
+  // are pieces of their own.
   Saved& part(UpdateCounts& counted, Part& part) {
     auto& [state, clocks, waiting, answered] = part;
     counts(counted).all(clocks);
@@ -85,12 +86,13 @@ class Saved {
     number(member).number(of_pull).number(plane);
     return number(pushes).number(updates);
   }
-  // Rows and kept updates are pieces of their own; whoever waits asks again.
+  // Rows and kept updates are pieces of their own. Waiting pulls aren't saved, because clients ask
+  // again.
   Saved& rows(UpdateCounts& counted, RowsState& rows) {
     auto& [state, taken, clocks, waiting] = rows;
     return counts(counted).all(taken).all(clocks);
   }
-  // The rows stand beside.
+  // The rows are the piece's payload.
   Saved& kept_rows(RowTable::KeptPiece& piece) {
     auto& [member, rate, last, rows] = piece;
     return number(member).number(rate).flag(last);

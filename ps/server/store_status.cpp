@@ -1,5 +1,5 @@
-// What a store says of itself to whoever asks. Whoever asks takes no part: no seat, no clock, and
-// finished() knows nothing of it.
+// The status of a store. A client that asks for it takes no part: it gets no seat and no clock, and
+// finished() ignores it.
 #include <algorithm>
 
 #include "ps/server/status.h"
@@ -9,7 +9,7 @@
 namespace hetu::ps::server {
 
 namespace {
-constexpr int kAnswersPerSecond = 100;  // whoever does not read them fills no memory
+constexpr int kAnswersPerSecond = 100;  // limit, so that unread answers can't fill the memory
 }  // namespace
 
 ServerStatus Store::status(std::int64_t now_us) const {
@@ -34,7 +34,7 @@ ServerStatus Store::status(std::int64_t now_us) const {
   return status;
 }
 
-// The page of tables from number `first` on.
+// Answers with the page of tables from number `first` on.
 void Store::tell_status(Peer to, std::uint32_t attempt, const Status& asked, std::int64_t now_us) {
   if (now_us - status_second_us_ >= kSecond_us) {
     status_second_us_ = now_us;

@@ -6,7 +6,7 @@
 namespace hetu::ps::server {
 
 namespace {
-constexpr std::size_t kMostKept = 32;  // updates of a member that wait for their rounds
+constexpr std::size_t kMostKept = 32;  // most updates of a member that wait for their rounds
 }  // namespace
 
 Horizon TableState::horizon(const std::vector<std::int64_t>& clocks) const {
@@ -127,7 +127,7 @@ RowTable::About about_rows(const Join& join, int server, int servers) {
           .first = join.first};
 }
 
-// Beside parts and rows.
+// Returns the bytes of a table besides its parts and rows.
 std::int64_t own_bytes(const Join& join) {
   constexpr std::size_t kMember = 64;
   const std::size_t spans = join.rule.optimizer ? join.rule.optimizer->undecayed.size() : 0;

@@ -1,5 +1,5 @@
-// What a store knows of its workers and tables. Read by the store's own sources alone. What is
-// added here is to be saved, too: store_saved.cpp does not compile before it says how.
+// A store's knowledge of its workers and tables. Read by the store's own sources only. New fields
+// must be saved, too: store_saved.h doesn't compile until they are listed there.
 #pragma once
 #include <map>
 #include <memory>
@@ -16,18 +16,18 @@
 
 namespace hetu::ps::server {
 
-/// Who is slowest of a table, and for whom nobody should wait.
+/// The slowest member of a table, and the slowest dead member, for whom waiting is useless.
 struct Horizon {
-  std::int64_t slowest = 0;     ///< clock
-  std::int64_t dead_clock = 0;  ///< of the slowest who died
+  std::int64_t slowest = 0;     ///< smallest clock of the members that have not left
+  std::int64_t dead_clock = 0;  ///< clock of the slowest dead member
   const Seat* dead = nullptr;
 };
 
-/// The answer to a member's newest pull of a part, until it is known to have it or asks for more:
-/// asked again, it hears the same, whatever was added meanwhile.
+/// The answer to a member's newest pull of a part. It is kept until the member confirms it or asks
+/// for more. A repeated request gets the same answer, whatever was added meanwhile.
 struct Answered {
   int member = 0;
-  std::int64_t number = 0;  ///< of the pull
+  std::int64_t number = 0;  ///< number of the pull
   int plane = 0;
   std::int64_t pushes = 0;
   std::int64_t updates = 0;
@@ -42,20 +42,20 @@ struct Part {
   PartState state;
   std::vector<std::int64_t> clocks;  ///< per member: its updates that were taken
   std::vector<Waiting> waiting;      ///< at most one per member
-  std::vector<Answered> answered;    ///< likewise
+  std::vector<Answered> answered;    ///< at most one per member
 };
 
-/// A sparse table's rows here, and who has pushed and waits.
+/// The rows of a sparse table on this server, the members' progress, and the waiting pulls.
 struct RowsState {
   struct Waiting {
     int member = 0;
     PullRows pull;
-    Bytes asked;  ///< ids, versions
+    Bytes asked;  ///< ids, and versions if the pull has a bound
   };
   RowTable state;
-  std::vector<std::int64_t> taken;   ///< per member: pieces
-  std::vector<std::int64_t> clocks;  ///< per member: whole updates
-  std::vector<Waiting> waiting;      ///< of each member's newest pull alone
+  std::vector<std::int64_t> taken;   ///< per member: pieces taken
+  std::vector<std::int64_t> clocks;  ///< per member: complete updates
+  std::vector<Waiting> waiting;      ///< only chunks of each member's newest pull
 };
 
 struct TableState {
@@ -64,56 +64,56 @@ struct TableState {
   Split split;
   UpdateRule rule;
   std::vector<Seat*> members;           ///< nullptr: has not joined
-  std::map<int, FirstPlanes> arriving;  ///< parts whose values are on their way
-  std::map<int, Part> parts;            ///< those that have values
+  std::map<int, FirstPlanes> arriving;  ///< parts whose initial planes are incomplete
+  std::map<int, Part> parts;            ///< parts that have values
 
   int width = 0;
   RowsInit first;
-  std::unique_ptr<RowsState> rows;  ///< of a sparse table
-  Room::Share share;                ///< beside parts and rows
+  std::unique_ptr<RowsState> rows;  ///< only of a sparse table
+  Room::Share share;                ///< memory besides parts and rows
 
   bool has_values(int server) const {
     return rows != nullptr ||
            static_cast<int>(parts.size()) == split.first(server + 1) - split.first(server);
   }
-  /// Bytes of the values of a dense table on a server.
+  /// Returns the bytes of one plane of a dense table on a server.
   std::int64_t bytes_of_plane(int server) const {
     return (split.begin(split.first(server + 1)) - split.begin(split.first(server))) *
            static_cast<std::int64_t>(sizeof(float));
   }
-  /// By the clocks of a part, or of the rows.
+  /// Returns the horizon for the clocks of a part, or of the rows.
   Horizon horizon(const std::vector<std::int64_t>& clocks) const;
-  /// Why a member that waits for clock `least` waits in vain.
+  /// Returns why a member that waits for clock `least` waits in vain.
   std::string death(const Seat& waits, const Horizon& horizon, std::int64_t least) const;
-  /// Whom a pull waits for, named; "" if nobody.
+  /// Returns the names of the members that a pull waits for, or "" if there are none.
   std::string missing(const std::vector<std::int64_t>& clocks, std::int64_t least) const;
-  /// Why a member that has so many updates waiting for their rounds is not to push more; "" if it
-  /// may.
+  /// Returns why a member with `kept` updates waiting for their rounds may not push more, or "" if
+  /// it may.
   std::string too_far(const Seat& member, std::size_t kept) const;
-  /// What a member says of it and what it is; "" if that is the same.
+  /// Returns how a member's description of the table differs from the table, or "" if they agree.
   std::string disagreement(const Join& join) const;
   TableStatus status() const;
 };
 
-/// Bytes that making it takes.
+/// Returns the bytes that creating the table takes.
 std::int64_t table_bytes(const Join& join, int server, int servers);
 std::shared_ptr<TableState> make_table(const Join& join, int server, int servers,
                                        const std::shared_ptr<Room>& room);
 
-/// A join that waits for the end of a table of the same name.
+/// A join that waits until an older table of the same name ends.
 struct EarlyJoin {
   Seat* seat = nullptr;
   Join join;
-  Room::Share share;  ///< of the table
+  Room::Share share;  ///< memory reserved for the table
 };
 
-/// All that a store is made of, but for its connections.
+/// The whole state of a store except its connections.
 struct StoreState {
   std::shared_ptr<Room> room;
   std::map<std::uint64_t, std::unique_ptr<Seat>> seats;  ///< by session
   std::map<std::string, std::shared_ptr<TableState>> tables;
-  std::vector<EarlyJoin> early;            ///< for the next training of a name
-  std::map<int, std::string> died_before;  ///< workers that never came, and how they died
+  std::vector<EarlyJoin> early;            ///< joins for the next training that uses a table's name
+  std::map<int, std::string> died_before;  ///< dead workers without a client here, with the reason
 };
 
 }  // namespace hetu::ps::server

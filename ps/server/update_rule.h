@@ -1,6 +1,6 @@
-// What a server does with what it is pushed: adds it, or takes it for a gradient and lets an
-// optimizer apply it, push by push or round by round. Told by whoever opens a table; the same on
-// all members. Read by store.h and by ps/client.
+// The effect of a push on a table: it is added, or it is a gradient that an optimizer applies.
+// Pushes apply one by one or round by round. The workers that open a table give the rule, and all
+// members give the same one. Read by store.h and by ps/client.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -13,12 +13,12 @@ namespace hetu::ps {
 
 /// When pushes become an update.
 enum class Rule : std::uint8_t {
-  /// Each push is one, in the order in which they come (ASP, SSP, waves).
+  /// Each push is an update, in order of arrival (ASP, SSP, waves).
   Each,
-  /// Push number k of every member together are update k, once all have come: their mean, added in
-  /// the order of the members whatever order they came in, float32. Who has left counts as none.
+  /// Push number k of all members together is update k, applied once all have arrived. The update
+  /// is their float32 mean, summed in the order of the members. Members that have left don't count.
   RoundMean,
-  /// The same with their sum: what an all-reduce applies.
+  /// As RoundMean, but with the sum, as after an all-reduce.
   RoundSum,
 };
 inline constexpr int kRules = static_cast<int>(Rule::RoundSum) + 1;
@@ -33,34 +33,35 @@ struct Span {
 /// An optimizer that servers run. One step of Adam's bias correction is one update of the table.
 struct ServerOptimizer {
   Optimizer settings;
-  std::vector<Span> undecayed;  ///< ascending: neither l2 nor weight_decay (biases, norms)
+  std::vector<Span> undecayed;  ///< ascending ranges without l2 and weight_decay (biases, norms)
   bool operator==(const ServerOptimizer&) const = default;
 };
 
 struct UpdateRule {
   Rule rule = Rule::Each;
-  std::optional<ServerOptimizer> optimizer;  ///< without one, updates are added
+  std::optional<ServerOptimizer> optimizer;  ///< without an optimizer, updates are added
   bool operator==(const UpdateRule&) const = default;
 
-  /// Tensors of a part: values, and what the optimizer keeps.
+  /// Returns the number of planes of a part: values, and the optimizer's states.
   int planes() const { return optimizer ? 1 + optimizer_states(optimizer->settings.kind) : 1; }
 };
 
-/// How far values that servers change have come.
+/// Counts of the changes that the values have seen.
 struct UpdateCounts {
-  std::int64_t pushes = 0;   ///< that were applied, of all members together
-  std::int64_t rounds = 0;   ///< likewise
-  std::int64_t updates = 0;  ///< since the values were new, those before this table included
+  std::int64_t pushes = 0;   ///< pushes applied, of all members
+  std::int64_t rounds = 0;   ///< rounds applied
+  std::int64_t updates = 0;  ///< updates of the values, including those before this table
 };
 
 inline constexpr std::size_t kMostSpans = 3000;
-/// What planes() can be.
+/// Largest possible planes().
 inline constexpr int kMostPlanes = 1 + kMostStates;
 
-/// "adam, rounds by mean"; "adds".
+/// Describes a rule for people: "adam, rounds by mean" or "adds".
 std::string describe(const UpdateRule& rule);
 
-/// What is wrong with a rule for a table of so many elements, in one sentence; "" if nothing is.
+/// Returns what is wrong with a rule for a table of `elements` elements, in one sentence, or "" if
+/// nothing is.
 std::string fault_of(const UpdateRule& rule, std::int64_t elements);
 
 }  // namespace hetu::ps

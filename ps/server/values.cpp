@@ -7,10 +7,11 @@ namespace hetu::ps::server {
 
 namespace {
 
-constexpr std::size_t kKept = 16;                       // free blocks
-constexpr std::int64_t kRound = std::int64_t{1} << 10;  // sizes that differ by less share blocks
+constexpr std::size_t kKept = 16;  // most free blocks
+// elements: sizes are rounded up to this, so that blocks can be reused
+constexpr std::int64_t kRound = std::int64_t{1} << 10;
 
-// A frame begins where ZeroMQ has put it, so its floats may stand at any byte.
+// ZeroMQ may place a frame at any byte, so its floats may be unaligned.
 float at(const std::byte* floats, std::int64_t i) {
   float value;
   std::memcpy(&value, floats + i * static_cast<std::int64_t>(sizeof(float)), sizeof value);

@@ -1,5 +1,4 @@
-// The values of one part: added to, and lent to whoever sends them while they go on changing. Read
-// by store.h.
+// The values of one part. They can be sent while they change. Read by store.h.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -12,15 +11,16 @@
 
 namespace hetu::ps::server {
 
-/// Memory of parts that nobody reads any more, to be used again. Blocks may outlive the store and
-/// are given back by any thread.
+/// Recycles the memory of parts that have no readers. Blocks may outlive the store, and any thread
+/// may return them.
 class BlockPool : public std::enable_shared_from_this<BlockPool> {
  public:
-  /// `room`: of which blocks take their share.
+  /// Creates a pool whose blocks count in `room`.
   explicit BlockPool(std::shared_ptr<Room> room) : room_(std::move(room)) {}
 
   const std::shared_ptr<Room>& room() const { return room_; }
-  /// Unset values, at least so many; they return to the pool with the last who holds them.
+  /// Returns uninitialized memory for at least `elements` floats. It returns to the pool with its
+  /// last owner.
   std::shared_ptr<float> take(std::int64_t elements);
 
  private:
@@ -35,19 +35,20 @@ class BlockPool : public std::enable_shared_from_this<BlockPool> {
   std::vector<Free> free_;
 };
 
-/// Float32 values. Lending costs nothing; the first addition after it writes its sums elsewhere.
+/// Float32 values with copy-on-write. lend() costs nothing; the first change after it writes to
+/// another block.
 class PartValues {
  public:
   /// Copies 4 x elements bytes, of any alignment.
   PartValues(const std::byte* values, std::int64_t elements, std::shared_ptr<BlockPool> pool);
-  /// Zeros.
+  /// Creates zeros.
   PartValues(std::int64_t elements, std::shared_ptr<BlockPool> pool);
 
-  /// values[i] += delta[i]; 4 bytes per element, of any alignment.
+  /// Adds delta to the values: values[i] += delta[i], with 4 bytes per element, of any alignment.
   void add(const std::byte* delta);
-  /// The values, to be changed in place until the next call of lend().
+  /// Returns the values, which may be changed in place until the next call of lend().
   float* writable();
-  /// The values as they are now.
+  /// Returns the current values. They stay unchanged while the payload's owner exists.
   Payload lend();
   std::int64_t elements() const { return elements_; }
 

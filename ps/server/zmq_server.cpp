@@ -21,15 +21,16 @@ namespace hetu::ps {
 
 namespace {
 
-constexpr int kFramesAtOnce = 64;  // taken before heturun is listened to
-// Messages of a connection that wait here; behind them its sender is made to wait, so that whoever
-// sends faster than it is served fills no memory.
+constexpr int kFramesAtOnce = 64;  // frames taken before the control line is read
+// Messages of a connection that may queue here. Beyond them ZeroMQ makes the sender wait, so that a
+// fast sender can't fill the memory.
 constexpr int kQueuedMessages = 32;
-constexpr long kReader_ms = 1;  // until somebody may have read more, and gets more rows
-// Between two looks at the sockets: what is read of a log, what is written of a snapshot.
+constexpr long kReader_ms = 1;  // milliseconds until clients are checked for having read more
+// Bytes per turn of the loop: of a log that is read, and of a snapshot that is written.
 constexpr std::int64_t kReadAtOnce = std::int64_t{64} << 20;
 constexpr std::int64_t kSavedAtOnce = std::int64_t{8} << 20;
-constexpr std::int64_t kHeldBack = std::int64_t{1} << 20;  // bytes of messages without an answer
+// bytes of messages whose answers wait for the log
+constexpr std::int64_t kHeldBack = std::int64_t{1} << 20;
 
 std::int64_t now_us() {
   return std::chrono::duration_cast<std::chrono::microseconds>(
@@ -37,14 +38,15 @@ std::int64_t now_us() {
       .count();
 }
 
-// ZeroMQ deals connections to these; each encrypts its own, which is most of a dense push's cost,
-// so that several workers are served by several cores. More than a few wait for the loop.
+// ZeroMQ assigns connections to these threads. Each encrypts its own connections, which is most of
+// a dense push's cost, so that several workers use several cores. The single event loop can't keep
+// more than a few of them busy.
 int io_threads() {
   constexpr int kMost = 4;
   return std::min(machine_cores(), kMost);
 }
 
-/// Sockets and the loop around them.
+/// The sockets and the event loop.
 class Server {
  public:
   explicit Server(const ServeParameters& options)
@@ -61,7 +63,7 @@ class Server {
     if (!curve::is_private(options.endpoint))
       curve::serve_encrypted(router_, options.server_secret);
     router_.set(zmq::sockopt::maxmsgsize, server::kLongestFrame);
-    router_.set(zmq::sockopt::sndhwm, 0);  // the store counts what is not read
+    router_.set(zmq::sockopt::sndhwm, 0);  // the store limits unread answers itself
     router_.set(zmq::sockopt::rcvhwm, kQueuedMessages);
     if (options.listener_fd >= 0) router_.set(zmq::sockopt::use_fd, options.listener_fd);
     router_.bind(options.endpoint);
@@ -105,7 +107,8 @@ class Server {
     return std::max<long>(0, static_cast<long>((*wake - now_us() + 999) / 1000));
   }
 
-  /// Goes on where the log ends. Who comes meanwhile hears that this server lives, and no more.
+  /// Rebuilds the store from the log. Clients that say hello meanwhile learn only that this server
+  /// is alive.
   void recover() {
     while (!log_->recover(store_, kReadAtOnce)) {
       zmq_pollitem_t items[] = {{router_.handle(), 0, ZMQ_POLLIN, 0},
@@ -135,7 +138,7 @@ class Server {
     std::vector<zmq::message_t> parts;
     for (int i = 0; i < kFramesAtOnce && curve::receive_all(router_, parts); ++i) {
       const server::Store::Peer peer = peer_of(parts[0]);
-      // No worker of ours speaks otherwise.
+      // no worker of this job sends other frames
       if (peer == 0 || parts.size() != 3 || parts[1].size() > server::kLongestHeader) {
         store_.count_dropped();
         continue;
@@ -147,22 +150,22 @@ class Server {
     }
   }
 
-  /// Answers what was said, once the log has it.
+  /// Sends the answers, after the log has the messages that they answer.
   void settle() {
     if (log_) log_->commit();
     held_back_ = 0;
     for (server::Store::Outgoing& sent : store_.take()) send(std::move(sent));
     if (has_added_ && !has_reported_ && options_.report_fd >= 0) {
       has_reported_ = true;
-      // Whoever does not read it any more needs no report.
+      // No reader, no report: a failed write is ignored.
       [[maybe_unused]] const ssize_t written = write(options_.report_fd, "serves\n", 7);
     }
   }
 
-  // Kept until it has left, and with it its receipt.
+  // The message, and with it its receipt, is kept until all frames have left.
   void send(server::Store::Outgoing sent) {
     const auto kept = std::make_shared<const server::Store::Outgoing>(std::move(sent));
-    // A peer that is gone loses its frames: it asks again, or its silence tells.
+    // Frames to a vanished peer are lost. It asks again, or its silence shows that it is dead.
     router_.send(identity_of(kept->to), zmq::send_flags::sndmore | zmq::send_flags::dontwait);
     router_.send(frame_of(kept->header.data(), kept->header.size(), kept),
                  zmq::send_flags::sndmore | zmq::send_flags::dontwait);
@@ -182,7 +185,7 @@ class Server {
   server::Store store_;
   std::optional<server::Log> log_;
   std::int64_t held_back_ = 0;
-  bool has_added_ = false;  ///< an update, since it serves
+  bool has_added_ = false;  ///< an update was applied since the server began to serve
   bool has_reported_ = false;
   ControlLines control_{[this](const std::string& line) { obey(line); }};
   zmq::context_t context_{io_threads()};
