@@ -135,8 +135,8 @@ void ClientState::leave() {
   }
   post(encode(FromWorker(Leave{})));
   std::unique_lock lock(mutex_);
-  // The worker may come again at once, on another line, and nothing else orders the two. Without an
-  // answer the coordinator hears the silence.
+  // The worker may return immediately over another connection, and nothing else orders the two.
+  // Without an answer, the coordinator notices this worker's silence.
   const std::chrono::duration<double> limit(std::min(options_.timeout_s, kDeadAfterS));
   changed_.wait_for(lock, limit, [&] { return dead_ || leave_ended_; });
 }

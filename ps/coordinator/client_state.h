@@ -1,5 +1,5 @@
-// What a client keeps, whatever carries its messages: the open request, the answer, the failure.
-// Base of the clients over ZeroMQ and within a process.
+// The state of a client of the coordinator, independent of its transport: the open request, the
+// answer, and the failure. Base class of the clients over ZeroMQ and within a process.
 #pragma once
 #include <condition_variable>
 #include <deque>
@@ -9,7 +9,7 @@
 
 namespace hetu::ps {
 
-/// A GroupClient without its transport: `post` takes frames out, `take` brings them in.
+/// A GroupClient without its transport. It sends frames with post() and receives them with take().
 class ClientState : public GroupClient {
  public:
   void begin_run(const RunStart& run) override;
@@ -28,18 +28,18 @@ class ClientState : public GroupClient {
  protected:
   explicit ClientState(ClientOptions options);
 
-  /// Sends a frame; never blocks. Called without the lock.
+  /// Sends a frame without blocking. Called without the lock.
   virtual void post(Bytes frame) = 0;
 
-  /// Says hello and sleeps until the coordinator has answered. Throws as connect_coordinator.
+  /// Sends Hello and blocks until the coordinator has answered. Throws as connect_coordinator().
   void greet();
-  /// Takes a frame that has come. A frame that no coordinator sends is a failure.
+  /// Processes a frame. A frame that no coordinator sends ends the client.
   void take(const std::byte* data, std::size_t bytes);
-  /// The connection or the coordinator is dead; every later call throws.
+  /// Ends the client with an error, which every later call throws.
   void die(Code code, const std::string& text);
   bool welcome() const;
   bool has_left() const;
-  /// The coordinator has heard that this worker has left, or nobody will: leave() waits no longer.
+  /// Ends the wait of leave(): the coordinator has received Leave, or never will.
   void stop_leaving();
 
   const ClientOptions options_;

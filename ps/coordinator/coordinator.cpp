@@ -1,3 +1,8 @@
+// The coordinator is deterministic: the same frames at the same times give the same decisions. All
+// decisions about groups are made by groups::Policy; this file checks messages and distributes the
+// decisions. A run begins only after every living worker has sent BeginRun; a faster worker's first
+// request waits in Seat::early until then.
+
 #include "ps/coordinator/coordinator.h"
 
 #include <algorithm>
@@ -125,7 +130,8 @@ void Coordinator::take_message(Seat& seat, const FromWorker& message, std::int64
   }
 }
 
-// All stages at once, so that those of one pipeline hear the same, whoever dies in between.
+// Releases all stages at once, so that the workers of one pipeline get the same members even if a
+// pipeline dies in between.
 void Coordinator::release_if_all_have_come() {
   Rendezvous rendezvous;
   for (const Seat& seat : job_->seats) {
@@ -142,7 +148,8 @@ void Coordinator::release_if_all_have_come() {
   }
 }
 
-// Whoever goes on has ended its last average: what the others gave has reached it.
+// A worker that sends its next message has completed its last average. The other members' weights
+// have therefore reached it.
 void Coordinator::confirm_average(Seat& seat) {
   for (std::size_t i = 0; i < seat.group.size(); ++i) {
     std::int64_t& averaged = job_->seat(seat.group[i], seat.stage).averaged;
@@ -260,7 +267,7 @@ void Coordinator::hand_out() {
                              decision.stop_after[i], decision.initiator, decision.weights});
     }
   }
-  job_->log.flush();  // before a worker hears of them, and saves
+  job_->log.flush();  // before a worker learns of the groups and saves its state
 }
 
 }  // namespace hetu::ps

@@ -1,6 +1,6 @@
-// The coordinator's rules without its sockets and clocks: who sits where, who is alive, and the
-// policy's decisions as messages. Driven by serve_coordinator (ZeroMQ), by local_coordinator.h, and
-// by fuzz tests.
+// The coordinator's rules, without its sockets and clocks: the workers' slots, which workers are
+// alive, and the policy's decisions as messages. Driven by serve_coordinator (ZeroMQ), by
+// local_coordinator.h, and by fuzz tests.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -15,17 +15,17 @@
 
 namespace hetu::ps {
 
-/// What a coordinator needs to know before anyone speaks. Times in seconds.
+/// Options of a coordinator. Times are in seconds.
 struct CoordinatorOptions {
-  double dead_after_s = kDeadAfterS;  ///< silence of a worker that means death; 0 = never
-  /// Is told of each pipeline that the job goes on without, and why.
+  double dead_after_s = kDeadAfterS;  ///< silence after which a worker is dead; 0: never
+  /// Called for each pipeline that the job continues without, with the reason.
   std::function<void(int pipeline, const std::string& reason)> on_loss = nullptr;
 };
 
-/// Events in, frames out. Times are microseconds of one monotonic clock.
+/// A state machine: events in, frames out. Times are microseconds of one monotonic clock.
 class Coordinator {
  public:
-  /// The transport's name of a connection.
+  /// The transport's id of a connection.
   using Peer = std::uint64_t;
   struct Outgoing {
     Peer to = 0;
@@ -37,23 +37,24 @@ class Coordinator {
   Coordinator(const Coordinator&) = delete;
   Coordinator& operator=(const Coordinator&) = delete;
 
-  /// Takes a frame. What no worker of this job would send is dropped and counted.
+  /// Processes a frame. Drops and counts a frame that no worker of this job would send.
   void receive(Peer from, const std::byte* data, std::size_t bytes, std::int64_t now_us);
-  /// Looks after what depends on time alone; call it at wakes_at_us().
+  /// Handles timeouts of the policy and silent workers. Call it at wakes_at_us().
   void tick(std::int64_t now_us);
   std::optional<std::int64_t> wakes_at_us() const;
 
-  /// A worker is known to be dead, by its number (heturun sees it end); as if it had been silent.
+  /// Marks a worker as dead by its number, because heturun saw it end. The effect is that of
+  /// silence.
   void worker_died(int worker, const std::string& reason, std::int64_t now_us);
-  /// A pipeline is known to be dead.
+  /// Marks a pipeline as dead.
   void pipeline_died(int pipeline, const std::string& reason, std::int64_t now_us);
 
-  /// Frames to send since the last call, in order.
+  /// Returns the frames to send since the last call, in order.
   std::vector<Outgoing> take();
 
-  /// True once someone has come and everyone who came and lives has left.
+  /// Returns true once at least one worker has come and every worker that is alive has left.
   bool finished() const;
-  /// Why the job cannot go on; "" while it can.
+  /// Returns why the job can't continue, or "" if it can.
   const std::string& failure() const { return failure_; }
   std::int64_t dropped_frames() const { return dropped_; }
 
@@ -80,16 +81,16 @@ class Coordinator {
   void drop(const std::string& why);
 
   CoordinatorOptions options_;
-  /// Pipelines that died before the first Hello of a training, and how.
+  /// pipelines that died before the first Hello of a training, with the reason
   std::map<int, std::string> died_before_;
-  std::unique_ptr<Job> job_;  ///< none before the first Hello
+  std::unique_ptr<Job> job_;  ///< null before the first Hello
   std::map<Peer, Seat*> seat_of_;
-  std::vector<std::pair<Peer, Hello>> early_;  ///< who wants the next job before this one is over
+  std::vector<std::pair<Peer, Hello>> early_;  ///< hellos for the next training while this one runs
   std::vector<Outgoing> outgoing_;
   std::string failure_;
   Code failure_code_ = Code::Comm;
   std::int64_t dropped_ = 0;
-  std::int64_t looked_us_ = 0;  ///< last check for silence
+  std::int64_t looked_us_ = 0;  ///< time of the last check for silent workers
 };
 
 }  // namespace hetu::ps

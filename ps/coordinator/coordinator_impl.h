@@ -1,5 +1,5 @@
-// What the coordinator knows of one training: its seats and the state of each. Read by
-// coordinator.cpp and coordinator_life.cpp alone.
+// The coordinator's state of one training: its slots, and the state of each. Read only by
+// coordinator.cpp and coordinator_life.cpp.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -11,7 +11,7 @@
 
 namespace hetu::ps {
 
-/// The place of one worker: one stage of one pipeline.
+/// The slot of one worker: one stage of one pipeline.
 struct Coordinator::Seat {
   int pipeline = 0;
   int stage = 0;
@@ -19,15 +19,16 @@ struct Coordinator::Seat {
   Peer peer = 0;
   bool taken = false;
   bool left = false;
-  bool open = false;  ///< a request without an answer, or an early one
+  bool open = false;  ///< an unanswered request, or an early one
   std::int64_t heard_us = 0;
   std::string endpoint;
-  std::optional<Arrive> arrived;  ///< has come to where all meet
-  std::int64_t asked = 0;         ///< the newest update that it has asked a group for
-  std::int64_t averaged = 0;      ///< the newest one that is known to have reached another
-  std::vector<int> group;         ///< of its last answer, until its average is known as done
+  std::optional<Arrive> arrived;  ///< has arrived at the rendezvous
+  std::int64_t asked = 0;         ///< newest update for which it has requested a group
+  std::int64_t averaged = 0;      ///< newest update that is known to have reached another pipeline
+  /// members of its last answer, until its average is known to be complete
+  std::vector<int> group;
   std::vector<std::int64_t> group_updates;
-  std::optional<RunStart> next;       ///< has begun a run that others have not
+  std::optional<RunStart> next;       ///< has begun a run that other workers have not begun
   std::optional<std::int64_t> early;  ///< its request of that run
 
   std::string describe() const {
@@ -35,7 +36,7 @@ struct Coordinator::Seat {
   }
 };
 
-/// What the first Hello brings, and all that follows from it.
+/// The state of a training. The first Hello creates it.
 struct Coordinator::Job {
   explicit Job(const ClientOptions& agreed)
       : options(agreed),
@@ -60,10 +61,10 @@ struct Coordinator::Job {
   std::vector<Seat> seats;
   std::vector<bool> introduced;      ///< per stage
   std::vector<bool> lost;            ///< per pipeline
-  std::vector<std::string> lost_by;  ///< per pipeline: why
+  std::vector<std::string> lost_by;  ///< per pipeline: the reason
   std::vector<std::int64_t> done;    ///< per pipeline: updates before the run
   bool running = false;
-  bool stops_soon = false;  ///< the run that is to begin
+  bool stops_soon = false;  ///< applies to the next run
   std::int64_t first_begin_us = -1;
   GroupLog log;
 };

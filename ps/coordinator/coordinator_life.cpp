@@ -1,5 +1,5 @@
-// What time brings, and who lives: heartbeats, deaths, what is lost with a pipeline, and the end of
-// a training, after which the next may begin.
+// Timeouts and deaths: heartbeats, dead workers, the loss of a pipeline, and the end of a training,
+// after which the next one may begin.
 #include <algorithm>
 
 #include "base/log.h"
@@ -10,9 +10,9 @@ namespace hetu::ps {
 
 namespace {
 constexpr std::int64_t kSecond_us = 1000000;
-constexpr std::int64_t kCheck_us = kSecond_us;  // between looks for silence
+constexpr std::int64_t kCheck_us = kSecond_us;  // time between checks for silent workers
 constexpr std::int64_t kStopped_us =
-    2 * kSecond_us;  // a longer gap: this process itself stood still
+    2 * kSecond_us;  // a longer gap means that this process itself was stopped
 }  // namespace
 
 void Coordinator::tick(std::int64_t now_us) {
@@ -42,7 +42,7 @@ void Coordinator::check_heartbeats(std::int64_t now_us) {
   looked_us_ = now_us;
   if (options_.dead_after_s <= 0) return;
   const auto limit_us = static_cast<std::int64_t>(options_.dead_after_s * kSecond_us);
-  std::vector<int> silent;  // a death may end the job, and its seats with it
+  std::vector<int> silent;  // a death may end the job and destroy its slots
   for (Seat& seat : job_->seats) {
     if (!seat.taken || seat.left || job_->lost[seat.pipeline]) continue;
     if (stood_still) seat.heard_us = now_us;
@@ -87,7 +87,7 @@ void Coordinator::lose(int pipeline, const std::string& reason, std::int64_t now
   job_->log.write_lost(pipeline, job_->first_begin_us < 0 ? 0 : now_us - job_->first_begin_us);
   job_->log.flush();
   const Lost lost = loss_of(pipeline, reason);
-  for (Seat& seat : job_->seats) {  // an average that this death may have broken
+  for (Seat& seat : job_->seats) {  // its average may be incomplete because of this death
     if (std::find(seat.group.begin(), seat.group.end(), pipeline) != seat.group.end())
       seat.group.clear();
   }
@@ -130,8 +130,9 @@ Lost Coordinator::loss_of(int pipeline, const std::string& reason) {
   return lost;
 }
 
-// A worker that comes for the next training; others may still be in this one. By its number, for
-// the next one may place it elsewhere.
+// Returns true if the worker has left this training, so that its Hello is for the next one. Other
+// workers may still be in this one. The check is by worker number, because the next training may
+// give the worker another slot.
 bool Coordinator::is_done_with_it(int worker) const {
   return finished() || std::any_of(job_->seats.begin(), job_->seats.end(), [&](const Seat& seat) {
            return seat.taken && seat.left && seat.worker == worker;

@@ -18,9 +18,9 @@ std::int64_t now_us() {
 }
 }  // namespace
 
-/// The rules, the clients, and the thread that sleeps until the rules want to be woken.
+/// The rules, the clients, and a thread that calls tick() when the rules ask for it.
 struct LocalCoordinator::Shared {
-  // Threads of one process do not fall silent alone.
+  // Threads of one process don't fall silent alone.
   Shared() : rules({.dead_after_s = 0}), timer([this] { sleep_and_tick(); }) {}
   ~Shared() {
     {
@@ -48,11 +48,11 @@ struct LocalCoordinator::Shared {
   std::map<Coordinator::Peer, Client*> clients;
   Coordinator::Peer next_peer = 1;
   bool over = false;
-  std::thread timer;  // last: it uses all the others
+  std::thread timer;  // last member: the thread uses all others
 };
 
-/// Hands frames over by a function call. What comes back is taken under the lock of Shared, never
-/// the other way round.
+/// Delivers frames by function calls. Lock order: the mutex of Shared first, then the client's
+/// mutex.
 class LocalCoordinator::Client : public ClientState {
  public:
   Client(std::shared_ptr<Shared> shared, const ClientOptions& options)

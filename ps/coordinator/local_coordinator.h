@@ -1,5 +1,5 @@
-// The coordinator for workers that are threads of one process: the same rules (coordinator.h) under
-// a mutex. Read by executor/ for runs without processes, and by tests.
+// The coordinator for workers that are threads of one process. It follows the rules of
+// coordinator.h under a mutex. Read by executor/ for runs without processes, and by tests.
 #pragma once
 #include <memory>
 
@@ -7,7 +7,7 @@
 
 namespace hetu::ps {
 
-/// One job's coordinator, of its trainings one after the other. Its clients keep it alive.
+/// The coordinator of one job, for one training after the other. Its clients keep it alive.
 class LocalCoordinator {
  public:
   LocalCoordinator();
@@ -15,12 +15,13 @@ class LocalCoordinator {
   LocalCoordinator(const LocalCoordinator&) = delete;
   LocalCoordinator& operator=(const LocalCoordinator&) = delete;
 
-  /// A worker's client. Whoever has left begins the next training: it waits here until all others
-  /// have left, too. Throws InvalidArgument if options differ from those of this training's clients
-  /// before, or name a place that is taken or does not exist; Timeout.
+  /// Returns a worker's client. If the worker has left the current training, the client is for the
+  /// next one: the call blocks until all other workers have left, too. Throws InvalidArgument if
+  /// options differ from those of earlier clients of this training, or name a slot that is taken or
+  /// doesn't exist; Timeout.
   std::unique_ptr<GroupClient> client(const ClientOptions& options);
 
-  /// Declares a pipeline dead, as a silent worker would be.
+  /// Declares a pipeline dead, as if a worker had been silent.
   void lose(int pipeline, const std::string& reason);
 
  private:

@@ -8,7 +8,7 @@ constexpr std::uint8_t kVersion = 4;
 constexpr std::size_t kLongestEndpoint = 120;
 constexpr int kMostWorkers = 1 << 20;
 
-// First byte of a frame, after the version. The two directions share no number.
+// First byte of a frame after the version. The two directions share no number.
 enum Kind : std::uint8_t {
   kHello = 1,
   kBegin,
@@ -76,7 +76,7 @@ groups::Options read_policy(Reader& from) {
   }
   return o;
 }
-// A constant that is added to the policy must travel too.
+// A field that is added to the policy must be sent, too.
 static_assert(sizeof(groups::Options) == 136);
 
 void write_agreed(Writer& to, const ClientOptions& options) {

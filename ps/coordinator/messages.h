@@ -1,5 +1,6 @@
-// What workers and the coordinator say to each other: one message per frame, little-endian, every
-// length and count checked before anything is allocated. Read by coordinator.h and client_state.h.
+// Messages between workers and the coordinator: one little-endian message per frame. Decoding
+// checks every length and count before it allocates anything. Read by coordinator.h and
+// client_state.h.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -13,13 +14,13 @@
 
 namespace hetu::ps {
 
-inline constexpr std::size_t kLongestMessage = 1 << 17;  ///< bytes of a frame
+inline constexpr std::size_t kLongestMessage = 1 << 17;  ///< most bytes of a frame
 inline constexpr int kMostPipelines = 4096;
-inline constexpr int kMostSeats = 1 << 16;  ///< stages x pipelines
+inline constexpr int kMostSeats = 1 << 16;  ///< most stages x pipelines
 
-// From a worker.
+// Messages from a worker.
 
-/// The first message of a connection: who speaks, and what its job agrees upon.
+/// The first message of a connection: the client's identity, and the options that its job shares.
 struct Hello {
   ClientOptions options;
 };
@@ -29,30 +30,31 @@ struct BeginRun {
 struct Ask {
   std::int64_t update = 0;
 };
-/// The run is to end early.
+/// Asks to end the run early.
 struct StopSoon {};
-/// A sign of life; the coordinator answers with the same.
+/// A heartbeat. The coordinator answers with the same message.
 struct Heartbeat {};
-/// This worker has come to a point where all workers meet.
+/// Reports that this worker has arrived at a rendezvous.
 struct Arrive {
   bool ok = true;
   bool flag = false;
 };
-/// The worker has ended in order.
+/// Reports that the worker has ended in order.
 struct Leave {};
 
-// From the coordinator.
+// Messages from the coordinator.
 
-/// Hello was accepted.
+/// Accepts a Hello.
 struct Welcome {};
-/// Leave was heard: what its worker says from now on, on whatever line, comes after it.
+/// Confirms Leave. Messages that the worker sends from then on, over any connection, are processed
+/// after it.
 struct Left {};
-/// The job cannot go on, or this worker cannot take part.
+/// Reports that the job can't continue, or that this worker can't take part.
 struct Refusal {
   Code code = Code::Comm;
   std::string text;
 };
-/// Where the copies of a stage are reached, by pipeline.
+/// The endpoints of a stage's copies, by pipeline.
 struct Endpoints {
   std::vector<std::string> by_pipeline;
 };
@@ -61,15 +63,16 @@ using FromWorker = std::variant<Hello, BeginRun, Ask, Heartbeat, Leave, Arrive, 
 using FromCoordinator =
     std::variant<Welcome, Answer, Heartbeat, Refusal, Lost, Endpoints, Rendezvous, Left>;
 
-/// What all workers of a job must give alike (policy, log, failure), as bytes to compare.
+/// Encodes the options that all workers of a job must share (policy, log, failure mode), to compare
+/// them.
 Bytes agreed_part(const ClientOptions& options);
 
-/// One message as a frame. Texts are cut to 4096 bytes.
+/// Encodes a message as a frame. Texts are cut to 4096 bytes.
 Bytes encode(const FromWorker& message);
 Bytes encode(const FromCoordinator& message);
 
-/// The message in a frame. Throws Comm, naming what is wrong with it: unknown kind, another
-/// version, too short, too long, a count or a value out of its range.
+/// Decodes a frame. Throws Comm, with the reason: unknown kind, another version, too short, too
+/// long, or a count or value out of range.
 FromWorker decode_from_worker(const std::byte* data, std::size_t bytes);
 FromCoordinator decode_from_coordinator(const std::byte* data, std::size_t bytes);
 

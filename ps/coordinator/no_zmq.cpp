@@ -1,4 +1,4 @@
-// For builds without ZeroMQ: the same functions as zmq_client.cpp and zmq_server.cpp.
+// The functions of zmq_client.cpp and zmq_server.cpp, for builds without ZeroMQ.
 #include "ps/coordinator/group_client.h"
 #include "ps/coordinator/serve.h"
 

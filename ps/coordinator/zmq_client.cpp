@@ -26,7 +26,7 @@ constexpr auto kDeadAfter =
 constexpr int kWatched = ZMQ_EVENT_DISCONNECTED | ZMQ_EVENT_HANDSHAKE_FAILED_AUTH;
 const char kMonitor[] = "inproc://monitor";
 
-/// A DEALER with a thread of its own, which also says every second that this worker lives.
+/// A DEALER socket with its own thread, which also sends a heartbeat every second.
 class ZmqClient : public ClientState {
  public:
   ZmqClient(const std::string& endpoint, const Address& address, const ClientOptions& options)
@@ -69,7 +69,7 @@ class ZmqClient : public ClientState {
  private:
   void ring_bell() const {
     const std::uint64_t one = 1;
-    // It fails only when the counter is full, and then the thread is awake.
+    // Fails only if the counter is full, in which case the thread is awake.
     [[maybe_unused]] const ssize_t written = write(bell_, &one, sizeof one);
   }
 
@@ -80,7 +80,7 @@ class ZmqClient : public ClientState {
     close(bell_);
   }
 
-  /// The thread: it alone touches the sockets.
+  /// Runs the thread. Only this thread uses the sockets.
   void serve() {
     try {
       Clock::time_point heard = Clock::now();
@@ -145,15 +145,16 @@ class ZmqClient : public ClientState {
     zmq::message_t event;
     while (monitor_.recv(event, zmq::recv_flags::dontwait)) {
       if (!event.more() || event.size() < sizeof(std::uint16_t))
-        continue;  // the second part: where
+        continue;  // second part: the endpoint
       std::uint16_t number = 0;
       std::memcpy(&number, event.data(), sizeof number);
       if (number == ZMQ_EVENT_HANDSHAKE_FAILED_AUTH) {
         die(Code::Comm, fmt::format("the coordinator at {} refuses this worker's key", endpoint_));
-      } else if (!welcome() && !over_) {  // the hello may have gone with it; heturun starts another
+        // the Hello may be lost with the connection; heturun restarts the coordinator
+      } else if (!welcome() && !over_) {
         post(encode(FromWorker(Hello{options_})));
       } else if (!over_) {
-        take_frames();  // why, perhaps
+        take_frames();  // a refusal may explain the disconnection
         gone("has closed the line: it has ended, or its host is lost");
       }
     }

@@ -18,9 +18,9 @@ namespace hetu::ps {
 
 namespace {
 
-constexpr int kFramesAtOnce = 256;   // taken before answers go out
+constexpr int kFramesAtOnce = 256;   // frames taken before answers are sent
 constexpr int kQueuedFrames = 1000;  // per connection
-constexpr double kFarewell_s = 10;   // time for workers to hear why the job failed
+constexpr double kFarewell_s = 10;   // time for workers to receive the reason of a failure
 
 std::int64_t now_us() {
   return std::chrono::duration_cast<std::chrono::microseconds>(
@@ -28,7 +28,7 @@ std::int64_t now_us() {
       .count();
 }
 
-/// Sockets and the loop around them.
+/// The sockets and the event loop.
 class Server {
  public:
   explicit Server(const ServeOptions& options)
@@ -72,8 +72,7 @@ class Server {
   }
 
  private:
-  /// Milliseconds that the loop may sleep: at least as long as the rules want, so that it never
-  /// spins.
+  /// Returns the milliseconds that the loop may sleep. Rounded up, so that the loop never spins.
   long patience_ms() const {
     if (failed_us_ > 0) return 1000;
     const std::optional<std::int64_t> wake = rules_.wakes_at_us();
@@ -85,14 +84,14 @@ class Server {
     std::vector<zmq::message_t> parts;
     for (int i = 0; i < kFramesAtOnce && curve::receive_all(router_, parts); ++i) {
       const Coordinator::Peer peer = peer_of(parts[0]);
-      if (peer == 0 || parts.size() != 2) continue;  // no worker of ours speaks like that
+      if (peer == 0 || parts.size() != 2) continue;  // no worker of this job sends other frames
       rules_.receive(peer, parts[1].data<std::byte>(), parts[1].size(), now_us());
     }
   }
 
   void send_frames() {
     for (const Coordinator::Outgoing& frame : rules_.take()) {
-      // A peer that is gone, or does not listen, loses its frames: silence then tells.
+      // Frames to a vanished or slow peer are lost. Its silence shows that it is dead.
       zmq::message_t identity = identity_of(frame.to);
       router_.send(identity, zmq::send_flags::sndmore | zmq::send_flags::dontwait);
       router_.send(zmq::buffer(frame.bytes), zmq::send_flags::dontwait);
@@ -109,7 +108,7 @@ class Server {
     }
   }
 
-  // Whoever does not listen is told nothing: its end is seen by control_fd.
+  // Write errors are ignored: if nobody reads reports, control_fd ends soon.
   void report(int pipeline, const std::string& reason) const {
     if (options_.report_fd < 0) return;
     const std::string line = fmt::format("pipeline {} died: {}\n", pipeline, reason);

@@ -153,7 +153,7 @@ void Store::forget_tables_that_ended() {
   for (const EarlyJoin& early : std::exchange(state_->early, {})) {
     if (!early.seat->gone()) take_join(*early.seat, early.join, true);
   }
-  answers_.changes = true;  // whatever became of the joins
+  answers_.changes = true;  // even if no join succeeded
 }
 
 bool Store::finished() const {
