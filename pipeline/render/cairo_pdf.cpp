@@ -1,4 +1,4 @@
-// PDF through cairo: the picture that the SVG shows, block by block.
+// Writes a figure as PDF with cairo: the same figure as the SVG.
 #include <cairo-pdf.h>
 
 #include <cmath>
@@ -59,22 +59,23 @@ PdfWriter::PdfWriter(const Picture& picture)
       context_(cairo_create(surface_.get()), cairo_destroy),
       c_(context_.get()) {
   check(cairo_status(c_), "opening a page");
-  // What every viewer reads, and no library version packs differently: 1.18 puts objects into
-  // streams from 1.5 on.
+  // Version 1.4 can be read by every viewer. It also makes the output independent of cairo's
+  // version: from PDF 1.5 on, cairo 1.18 packs objects into streams.
   cairo_pdf_surface_restrict_to_version(surface_.get(), CAIRO_PDF_VERSION_1_4);
-  // The same input gives the same bytes: no date.
+  // No creation date, so that the same input gives the same bytes.
   cairo_pdf_surface_set_metadata(surface_.get(), CAIRO_PDF_METADATA_CREATE_DATE, nullptr);
   cairo_scale(c_, kPointsPerPixel, kPointsPerPixel);
 }
 
-/// What a viewer calls the file, and what a search finds: the words on the page are glyphs.
+/// Sets the document's title, which viewers show and searches find. The text on the page is drawn
+/// as glyphs.
 void PdfWriter::set_title(const std::string& title) {
   if (title.empty()) return;
   cairo_pdf_surface_set_metadata(surface_.get(), CAIRO_PDF_METADATA_TITLE,
                                  printable(title).c_str());
 }
 
-/// Lines at 45 degrees on one grid of the page, as a pattern's would be.
+/// Draws lines at 45 degrees. All lines are on one grid of the page, like those of an SVG pattern.
 void PdfWriter::hatch(double x, double y, double width, double height, double opacity) {
   cairo_save(c_);
   cairo_rectangle(c_, x, y, width, height);

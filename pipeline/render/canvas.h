@@ -1,4 +1,4 @@
-// Characters and backgrounds of one text row, and the lines around a text grid. Read by the text
+// Characters and backgrounds of a text row, and the lines around a text grid. Read by the text
 // renderers only.
 #pragma once
 #include <string>
@@ -14,13 +14,13 @@ namespace hetu {
 class Canvas {
  public:
   Canvas(int columns, char blank) : text_(columns, blank), looks_(columns, nullptr) {}
-  /// Puts a character; outside the row it is dropped. A null look has no background.
+  /// Writes a character. Ignores columns outside the row. A null look has no background.
   void put(int column, char c, const KindLook* look);
-  /// Writes `cell` into [from, to), filled up with dashes; one blank column ends it where there is
-  /// room. Cells longer than their place shrink to the part behind the stage, then to the kind's
-  /// letter.
+  /// Writes `cell` into columns [from, to) and fills the remainder with dashes. If there is space,
+  /// a blank column ends the block. A cell that is too long loses its stage, and then shrinks to
+  /// the kind's letter.
   void block(int from, int to, std::string_view cell, const KindLook& look);
-  /// The row; with ANSI backgrounds if `color`, in which case dashes become spaces.
+  /// Returns the row. With `color` it has ANSI backgrounds, and dashes become spaces.
   std::string text(bool color) const;
 
  private:
@@ -28,20 +28,21 @@ class Canvas {
   std::vector<const KindLook*> looks_;
 };
 
-/// Joins the pieces by ", ", breaking lines before a piece that would pass `columns`. Ends with a
-/// newline.
+/// Joins the pieces with ", " and breaks the line before a piece that would exceed `columns`. Ends
+/// with a newline.
 std::string folded(const std::vector<std::string>& pieces, int columns);
 
-/// A line that points up at [from, to) with carets and a number behind them, within `columns`.
+/// Returns a line with carets under columns [from, to), followed by a number, within `columns`.
 std::string pointer_line(int from, int to, std::size_t number, int columns);
 
-/// The numbered texts of marks, one line each.
+/// Returns the numbered texts of marks, one line each.
 std::string mark_texts(const std::vector<Mark>& marks);
 
-/// "w3 ", as wide for every worker.
+/// Returns the row prefix "w3 ", padded to the same width for all workers.
 std::string prefix_of(int worker, int workers);
 
-/// Throws InvalidArgument: fewer than 20 columns, a mark on a worker that is not there.
+/// Checks the options. Throws InvalidArgument for fewer than 20 columns, or a mark on a worker that
+/// doesn't exist.
 void check_grid(const GridOptions& options, int workers);
 
 }  // namespace hetu

@@ -10,7 +10,8 @@
 namespace hetu {
 namespace {
 
-/// Events by what they ran; a run of several steps has each instruction several times.
+/// Index of events by the instruction that they ran. A run of several steps has each instruction
+/// several times.
 class EventIndex {
  public:
   EventIndex(const std::vector<TraceEvent>& events, int workers)
@@ -21,7 +22,8 @@ class EventIndex {
     }
   }
 
-  /// The event that made a result for `consumer`: of the same step, else the last one before it.
+  /// Returns the event that produced an input of `consumer`: the one of the same step, or else the
+  /// last one that started before it. Returns -1 if there is none.
   int find(const TraceEvent& consumer, const Instr& wanted) const {
     std::vector<Kind> kinds = {wanted.kind};
     const bool gradient = wanted.kind == Kind::InputGrad || wanted.kind == Kind::WeightGrad;
@@ -43,7 +45,7 @@ class EventIndex {
   }
 
  private:
-  // Pipeline, kind, stage, micro, part: a stage id means one worker of a pipeline.
+  // Pipeline, kind, stage, micro-batch, part. Within a pipeline a stage id identifies the worker.
   using Key = std::tuple<int, Kind, int, int, int>;
   Key key(int worker, const Instr& i) const {
     return {worker / workers_, i.kind, i.stage, i.micro, i.part};
@@ -73,7 +75,7 @@ void add_inputs(TimelineRowSet& set, const Schedule& plan) {
         const int made = index.find(e, p.instr);
         if (made >= 0)
           set.inputs[i].push_back({made, cell_of(set.events[made], true)});
-        else if (is_recv(p.instr.kind))  // a prediction has no receives: the send is what is drawn
+        else if (is_recv(p.instr.kind))  // a prediction has no receives; its sends are drawn
           self(self, p.instr);
         else if (!p.if_present)
           set.inputs[i].push_back({-1, to_string(p.instr)});

@@ -26,7 +26,7 @@ struct ReasonLook {
   const char* meaning;
 };
 
-// Dark to light: what binds most to what binds least.
+// From dark to light: from the reason that binds pipelines most to the one that binds least.
 constexpr ReasonLook kReasons[] = {{Reason::All, 0x1d3557, "all"},
                                    {Reason::Joins, 0xc1440e, "joins what was longest apart"},
                                    {Reason::Wide, 0x3a7ca5, "wide enough, nobody near"},
@@ -189,8 +189,9 @@ struct StageFigures {
   double waited_us = 0;
 };
 
-// The most updates between two common groups of any two parts of the pipelines, the members of both
-// groups counted but one.
+// Computes the figures of a stage. `apart` measures how long two parts of the pipelines stay
+// unjoined: the most updates between two groups that join them. It counts the members of both
+// groups, minus one.
 StageFigures figures_of(const std::vector<Decision>& log, int stage, int pipelines) {
   std::vector<int> everyone(pipelines);
   std::iota(everyone.begin(), everyone.end(), 0);

@@ -1,4 +1,4 @@
-// Who was averaged with whom and when: a group log as a picture and in words.
+// Figures and tables of a group log: which pipelines were averaged, and when.
 #pragma once
 #include <string>
 #include <vector>
@@ -8,26 +8,27 @@
 
 namespace hetu {
 
-/// What is drawn of a log. Times are microseconds of the log; to < from: from its middle, a dozen
-/// updates of a pipeline.
+/// The part of a log to draw. Times are microseconds of the log. If to < from, the window is the
+/// middle of the log and spans a dozen updates of a pipeline.
 struct GroupsWindow {
   std::int64_t from_us = 0, to_us = -1;
   std::vector<int> stages = {};  ///< empty: all
   std::string title;
-  int width = 900;  ///< of the picture, in pixels
+  int width = 900;  ///< width of the figure, in pixels
 };
 
-/// One panel per stage, a row per pipeline: a group is a line between dots on its members' rows, a
-/// thin bar before a dot is the member's waiting, a pale dot one that closed alone. Throws
-/// InvalidArgument: nothing to draw.
+/// Lays out one panel per stage with a row per pipeline. A group is a line between dots on its
+/// members' rows. A thin bar before a dot shows how long the member waited. A pale dot is a
+/// pipeline that closed a group of its own. Throws InvalidArgument if there is nothing to draw.
 Picture lay_out_groups(const std::vector<groups::Decision>& log, const GroupsWindow& window);
 
-/// The picture as SVG; as PDF (Unsupported in a build without cairo).
+/// Returns the figure as SVG, or as PDF (Unsupported in a build without cairo).
 std::string groups_svg(const std::vector<groups::Decision>& log, const GroupsWindow& window);
 std::string groups_pdf(const std::vector<groups::Decision>& log, const GroupsWindow& window);
 
-/// A table of the stages (groups, mean size, mean wait, and how many updates it took at most until
-/// all pipelines were joined again), the sizes, and how often each two met.
+/// Returns tables as text. They show per stage the number of groups, their mean size, the mean
+/// wait, and the most updates until all pipelines were joined again. They also show the group
+/// sizes, and how often each two pipelines met.
 std::string groups_table(const std::vector<groups::Decision>& log);
 
 }  // namespace hetu

@@ -1,5 +1,5 @@
-// How each kind of instruction looks: one table, read by every renderer. Colours form a ladder of
-// lightness, so that kinds stay apart in grey; light kinds that must not be taken for another carry
+// The look of each kind of instruction, in one table that every renderer reads. Colours differ in
+// lightness, so that kinds remain distinguishable in grey. Light kinds that could be confused carry
 // a hatch.
 #pragma once
 #include <cstdint>
@@ -8,35 +8,35 @@
 
 namespace hetu {
 
-/// Where in a worker's row a kind is drawn: the full height, or a thin lane below it.
+/// Position of a kind in a worker's row: the full height, or a thin lane below it.
 enum class Lane : std::uint8_t { Main, Collective, Send, Receive };
 
 struct KindLook {
   std::string_view
-      kind;  ///< text form of the instruction; "" is the look of all that are not in the table
-  std::string_view css;   ///< class in SVG, a name in PDF
-  char letter;            ///< in a text grid, where a whole cell does not fit
-  std::string_view name;  ///< in the key
+      kind;  ///< text form of the instruction; "" for all kinds that are not in the table
+  std::string_view css;   ///< class in SVG, name in PDF
+  char letter;            ///< in a text grid where a whole cell doesn't fit
+  std::string_view name;  ///< in the legend
   std::uint32_t rgb;
-  bool hatched;     ///< thin diagonal lines in `ink` over the colour
-  bool light_text;  ///< white labels, else dark ones
+  bool hatched;     ///< thin diagonal lines in kInk over the colour
+  bool light_text;  ///< white labels instead of dark ones
   Lane lane;
-  bool compute;  ///< counts as busy
-  int ansi;      ///< background in a terminal of 256 colours
+  bool compute;  ///< counts as busy time
+  int ansi;      ///< background colour in a 256-colour terminal
   double opacity = 1;
 };
 
-constexpr std::uint32_t kInk = 0x1b2430;     ///< text, axis, hatches
+constexpr std::uint32_t kInk = 0x1b2430;     ///< text, axis and hatches
 constexpr std::uint32_t kBubble = 0xeef0f3;  ///< idle time
 constexpr std::uint32_t kWrong = 0xd0021b;   ///< marks
 
-/// The table, in the order of the key.
+/// Returns the table, in the order of the legend.
 const std::vector<KindLook>& kind_looks();
 
-/// The look of a kind; the table's last row, if it is not in the table.
+/// Returns the look of a kind, or the table's last row for an unknown kind.
 const KindLook& look_of(std::string_view kind);
 
-/// CIE lightness L* of an sRGB colour, 0 (black) to 100 (white).
+/// Returns the CIE lightness L* of an sRGB colour, 0 (black) to 100 (white).
 double lightness(std::uint32_t rgb);
 
 }  // namespace hetu

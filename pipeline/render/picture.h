@@ -1,5 +1,5 @@
-// A timeline laid out on a page, before it has a file format: blocks, lines and words with
-// coordinates. The SVG and PDF writers read it.
+// A timeline laid out on a page, independent of a file format: blocks, lines and text with
+// coordinates in pixels. The SVG and PDF writers read it.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -13,7 +13,7 @@ namespace hetu {
 enum class Anchor : std::uint8_t { Start, Middle, End };
 
 struct Word {
-  double x = 0, y = 0;  ///< of the baseline
+  double x = 0, y = 0;  ///< position of the baseline
   double size = 11;
   Anchor anchor = Anchor::Start;
   bool bold = false;
@@ -21,8 +21,7 @@ struct Word {
   std::string text;
 };
 
-/// A filled rectangle, in the look of a kind or in one colour; or, where `outline` > 0, only its
-/// border.
+/// A filled rectangle in the look of a kind or in one colour. With `outline` > 0, only its border.
 struct Area {
   double x = 0, y = 0, width = 0, height = 0;
   const KindLook* look = nullptr;
@@ -37,14 +36,14 @@ struct Stroke {
   bool dashed = false;
 };
 
-/// One event on its worker's row. x from the left end of the row, y from its top.
+/// One event in its worker's row. x is relative to the row's left end, y to its top.
 struct Block {
   const TraceEvent* event = nullptr;
   const KindLook* look = nullptr;
   double x = 0, width = 0, y = 0, height = 0;
-  double accent_y =
-      -1;  ///< a thin bar there tells which of the worker's stages it is; -1: it has one
-  bool emphasis = false;  ///< an index micro-batch of a picture too dense for labels
+  /// position of a thin bar that identifies the stage, on a worker with several stages; -1: none
+  double accent_y = -1;
+  bool emphasis = false;  ///< the micro-batch is emphasized as an index, because labels don't fit
   std::string label;
 };
 
@@ -55,12 +54,12 @@ struct BlockRow {
 
 struct Picture {
   double width = 0, height = 0;
-  double label_size = 11;                              ///< of the labels in blocks
-  double accent_height = 2;                            ///< of the accent bars
-  const std::vector<KindLook>* looks = &kind_looks();  ///< the table of all looks in it
-  TimeUnit unit;                                       ///< resolved
+  double label_size = 11;                              ///< font size of labels in blocks
+  double accent_height = 2;                            ///< height of the accent bars
+  const std::vector<KindLook>* looks = &kind_looks();  ///< table of all looks in the figure
+  TimeUnit unit;                                       ///< resolved unit
   double origin_us = 0;                                ///< time 0 of the axis
-  std::vector<Area> back;                              ///< below the blocks, in this order
+  std::vector<Area> back;                              ///< below the blocks, in drawing order
   std::vector<Stroke> grid;                            ///< above `back`
   std::vector<BlockRow> rows;
   std::vector<Area> front;  ///< above the blocks
@@ -68,15 +67,15 @@ struct Picture {
   std::vector<Word> words;
 };
 
-/// Lays out the row sets in the style of the options. The picture points into `sets`. Throws as
+/// Lays out row sets in the style of the options. The figure keeps pointers into `sets`. Throws as
 /// render_svg.
 Picture lay_out(const std::vector<TimelineRowSet>& sets, const SvgOptions& options);
 
-/// A picture as one SVG; as one PDF page (Unsupported in a build without cairo).
+/// Writes a figure as SVG, or as one PDF page (Unsupported in a build without cairo).
 std::string svg_of(const Picture& picture);
 std::string pdf_of(const Picture& picture);
 
-/// A safe estimate of a text's width at that font size, for sans-serif fonts.
+/// Returns an upper estimate of a text's width at a font size, for sans-serif fonts.
 double text_width(const std::string& text, double size);
 
 }  // namespace hetu

@@ -9,11 +9,11 @@
 namespace hetu {
 namespace {
 
-/// Flows entries of a key from left to right and into the next line where the page ends.
+/// Places legend entries from left to right, and on a new line where the page ends.
 class Flow {
  public:
   Flow(double left, double right, double y) : left_(left), right_(right), x_(left), y_(y) {}
-  /// Room for an entry of that width; returns its left end.
+  /// Reserves space for an entry of the given width and returns its left end.
   double place(double width) {
     if (x_ > left_ && x_ + width > right_) {
       x_ = left_;
@@ -75,7 +75,7 @@ void Layout::add_steps(std::size_t s) {
     }
   }
   if (begin.size() < 2) return;
-  // The slivers of steps that the window's edges cut get no name.
+  // Short remainders of steps that the window cuts get no name.
   double free_from = 0;
   for (auto it = begin.begin(); it != begin.end(); ++it) {
     const std::string text = fmt::format("step {}", it->first);
@@ -99,7 +99,7 @@ void Layout::add_index_words(std::size_t s) {
   const bool several_steps =
       std::any_of(sets_[s].events.begin(), sets_[s].events.end(),
                   [&](const TraceEvent& e) { return e.step != sets_[s].events.front().step; });
-  if (several_steps) return;  // the strip belongs to the steps' names
+  if (several_steps) return;  // the strip holds the names of the steps
   double free_from = 0;
   for (const auto& [micro, start] : first) {
     const std::string text = std::to_string(micro);
@@ -166,7 +166,7 @@ Area Layout::block_place(const Mark& mark) const {
   const auto box = [&](const Block& b) {
     return Area{row.x + b.x, row.y + b.y, b.width, b.height, nullptr, kWrong, 2};
   };
-  // Blocks of the main lane stand first, in order.
+  // Blocks of the main lane come first, in order.
   if (mark.index >= 0) {
     require(mark.index < static_cast<int>(main.size()),
             "mark: instruction {} of worker {}; it has {} in the picture, counted from 0",

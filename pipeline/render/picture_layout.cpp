@@ -71,7 +71,8 @@ void Layout::choose_width() {
   names = std::max(names, text_width("stage", 9.5));
   left_ = kMargin + text_width("worker", 9.5) + 12 + names + 10;
   const double right = (has_peaks() ? 122 : 92) + kMargin;
-  // The typical compute event gets room for its label, as far as the page is wide.
+  // Chooses a width at which a typical compute event has space for its label, within the limits of
+  // a page.
   std::vector<double> lengths;
   for (const TimelineRowSet& set : sets_) {
     for (const TraceEvent& e : set.events) {

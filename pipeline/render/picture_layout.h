@@ -1,5 +1,5 @@
-// The layout of a timeline on a page, step by step: rows in picture_layout.cpp, what stands
-// around them in picture_key.cpp. Read by the pictures of this folder only.
+// The layout of a timeline on a page, step by step. picture_layout.cpp has the rows,
+// picture_key.cpp the axis, names, legend and marks. Read by the figures of this folder only.
 #pragma once
 #include <string>
 #include <utility>
@@ -15,13 +15,14 @@ constexpr std::uint32_t kGrey = 0x5b6570;
 constexpr std::uint32_t kRule = 0xd3d8de;
 constexpr std::uint32_t kBar = 0x7d8794;
 
-/// The smallest of 1, 2, 5 times a power of ten that cuts `span` into at most `most` steps.
+/// Returns the smallest step of the form 1, 2 or 5 times a power of ten that divides `span` into at
+/// most `most` steps.
 double nice_step(double span, double most);
 
-/// The picture of PictureStyle::Profile.
+/// Lays out a figure of PictureStyle::Profile.
 Picture lay_out_profile(const std::vector<TimelineRowSet>& sets, const SvgOptions& options);
 
-/// How a word is set.
+/// Font size, anchor, colour and weight of a text.
 struct Type {
   double size = 11;
   Anchor anchor = Anchor::Start;
@@ -61,15 +62,15 @@ class Layout {
   const std::vector<TimelineRowSet>& sets_;
   const SvgOptions& options_;
   std::vector<SetFacts> facts_;
-  std::vector<std::vector<std::size_t>> row_at_;  // set, worker -> index in out_.rows
+  std::vector<std::vector<std::size_t>> row_at_;  // by set and worker: index in out_.rows
   RowMetrics metrics_;
   Picture out_;
   double span_us_ = 0;
   double pitch_ = 28;
   double left_ = 0, plot_ = 0;
-  double y_ = 0;           // where the next thing goes
-  double panel_top_ = 0;   // of the rows of the set at work
-  double name_size_ = 11;  // of worker names
+  double y_ = 0;           // top of the next element
+  double panel_top_ = 0;   // top of the rows of the current set
+  double name_size_ = 11;  // font size of worker names
   int name_every_ = 1;
 };
 

@@ -6,7 +6,7 @@
 namespace hetu {
 namespace {
 
-// Pixels; events without length stay visible.
+// Minimum widths in pixels, so that events without length stay visible.
 constexpr double kThinnest = 0.7;
 constexpr double kThinnestMessage = 1.6;
 
@@ -15,12 +15,12 @@ std::string label_at(const TraceEvent& e, int level) {
   return cell_of(e, level == 0);
 }
 
-/// The longest text, from the picture's level on, that fits; empty if none does.
+/// Returns the longest label, from the figure's level on, that fits; "" if none fits.
 std::string fitted_label(const TraceEvent& e, double width, const RowMetrics& metrics) {
   const auto fits = [&](const std::string& text) {
     return text_width(text, metrics.label_size) <= width - 3;
   };
-  if (e.micro < 0) {  // an update or the like: a word, or its initial
+  if (e.micro < 0) {  // an update or similar: its name or its initial
     const std::string initial(1, look_of(e.kind).letter);
     return fits(e.kind) ? e.kind : fits(initial) ? initial : "";
   }
@@ -30,7 +30,7 @@ std::string fitted_label(const TraceEvent& e, double width, const RowMetrics& me
   return "";
 }
 
-/// Widths that compute events' labels would need at size 1, paired with the microseconds they have.
+/// The width of a compute event's label at font size 1, and the event's duration.
 struct LabelNeed {
   double at_size_one;
   double duration_us;
@@ -70,7 +70,7 @@ Block lane_block(const TraceEvent& e, const KindLook& look, const RowMetrics& me
   block.x = (e.start_us - metrics.origin_us) * metrics.scale;
   block.width = std::max(e.duration_us * metrics.scale,
                          look.lane == Lane::Main ? kThinnest : kThinnestMessage);
-  const double gap = 1;  // keeps the lanes apart
+  const double gap = 1;  // separates the lanes
   switch (look.lane) {
     case Lane::Main:
       block.height = metrics.height;
@@ -89,15 +89,15 @@ Block lane_block(const TraceEvent& e, const KindLook& look, const RowMetrics& me
   return block;
 }
 
-/// True if two neighbours in time overlap by half of the shorter: an overlapped forward and
-/// backward.
+/// Returns true if two neighbours in time overlap by at least half of the shorter one, as an
+/// overlapped forward and backward do.
 bool run_at_once(const TraceEvent& x, const TraceEvent& y) {
   const double overlap = std::min(x.start_us + x.duration_us, y.start_us + y.duration_us) -
                          std::max(x.start_us, y.start_us);
   return overlap > 0 && overlap * 2 >= std::min(x.duration_us, y.duration_us);
 }
 
-/// Main events that run at once share the height.
+/// Halves the height of main events that run at the same time and draws them one above the other.
 void share_height(std::vector<Block>& main) {
   for (std::size_t i = 1; i < main.size(); ++i) {
     Block& a = main[i - 1];
@@ -109,7 +109,7 @@ void share_height(std::vector<Block>& main) {
   }
 }
 
-/// A hair's breadth of background between neighbours, where there is room for it.
+/// Leaves a small gap between neighbours that are wide enough.
 void part_neighbours(std::vector<Block>& main) {
   for (Block& b : main) {
     if (b.width >= 4)
@@ -133,7 +133,7 @@ double text_width(const std::string& text, double size) {
   double em = 0;
   for (const char c : text) {
     const auto u = static_cast<unsigned char>(c);
-    if ((u & 0xc0) == 0x80) continue;  // a later byte of a UTF-8 character
+    if ((u & 0xc0) == 0x80) continue;  // a continuation byte of a UTF-8 character
     if (c == ' ' || c == '.' || c == ',' || c == ':' || c == 'i' || c == 'l')
       em += 0.32;
     else if (c == 'm' || c == 'w' || c == 'W' || c == 'M' || c == '%')
@@ -150,7 +150,7 @@ bool runs_up(const std::vector<Placement>& placements, int id) {
   if (id < 0 || id >= static_cast<int>(placements.size())) return false;
   const Placement& me = placements[id];
   const auto worker = [](const Placement& p) { return p.workers.empty() ? 0 : p.workers.front(); };
-  int mine = 0;   // model stages of this replica on my worker
+  int mine = 0;   // model stages of this replica on this worker
   int whole = 0;  // model stages of this replica
   for (const Placement& p : placements) {
     if (p.replica != me.replica) continue;

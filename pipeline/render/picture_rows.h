@@ -1,5 +1,5 @@
-// The inside of a timeline's rows: which events become which blocks, what is written in them. Read
-// by picture_layout.cpp and render_html.cpp only.
+// The content of a timeline's rows: events as blocks, and their labels. Read by picture_layout.cpp
+// and render_html.cpp only.
 #pragma once
 #include <string>
 #include <vector>
@@ -9,40 +9,43 @@
 
 namespace hetu {
 
-/// What the layout knows about one row set.
+/// Properties of one row set that the layout needs.
 struct SetFacts {
   Usage usage;
-  bool paired = false;                         ///< some events of a worker run at once
-  std::vector<std::vector<std::size_t>> main;  ///< main_rows
+  bool paired = false;  ///< true if a worker runs some events at the same time
+  std::vector<std::vector<std::size_t>> main;  ///< result of main_rows
   std::vector<std::vector<int>>
-      stages;  ///< per worker, in the order of their accents: down before up, then ascending
+      /// per worker, in the order of accents: stages that run down before those that run up, then
+      /// ascending
+      stages;
 };
 
-/// Sizes common to all rows of a picture; pixels.
+/// Sizes common to all rows of a figure, in pixels.
 struct RowMetrics {
   double scale = 1;  ///< pixels per microsecond
   double origin_us = 0;
-  double height = 24;     ///< of the main lane
-  double collective = 0;  ///< height of the lane below; 0: there is none
-  double message = 0;     ///< height of each of the send and receive lanes; 0: there are none
+  double height = 24;     ///< height of the main lane
+  double collective = 0;  ///< height of the collective lane below; 0: no such lane
+  double message = 0;     ///< height of each of the send and receive lanes; 0: no such lanes
   double label_size = 11;
-  int label_level = 3;  ///< 0: "2F0", 1: "F0", 2: "0", 3: none
-  int index_every = 0;  ///< > 0: every so many micro-batches one is emphasised
+  int label_level = 3;  ///< 0: "2F0", 1: "F0", 2: "0", 3: no labels
+  int index_every = 0;  ///< > 0: every index_every-th micro-batch is emphasized
   double total() const { return height + collective + 2 * message; }
 };
 
-/// True if the placement's chunk runs from higher to lower workers.
+/// Returns true if the placement's chunk runs from higher to lower workers.
 bool runs_up(const std::vector<Placement>& placements, int id);
 
-/// Facts about one row set; placements may be empty.
+/// Computes the properties of a row set. Placements may be empty.
 SetFacts facts_of(const TimelineRowSet& set, const SvgOptions& options);
 
-/// Picks label level and size (or index micro-batches) so that nearly all compute blocks can carry
-/// their label.
+/// Chooses the label level and size so that nearly all compute blocks can show their label. If none
+/// fits, chooses index micro-batches.
 void choose_labels(const std::vector<TimelineRowSet>& sets, const std::vector<SetFacts>& facts,
                    RowMetrics& metrics);
 
-/// The blocks of every worker of a set; x from `origin_us`, BlockRow's own x and y are left 0.
+/// Returns the blocks of every worker of a set. x is relative to `origin_us`; BlockRow's own x and
+/// y are 0.
 std::vector<BlockRow> block_rows(const TimelineRowSet& set, const SetFacts& facts,
                                  const RowMetrics& metrics);
 

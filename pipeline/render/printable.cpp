@@ -5,7 +5,7 @@
 namespace hetu {
 namespace {
 
-/// Bytes of the well-formed UTF-8 character at `at`, or 0.
+/// Returns the length in bytes of the well-formed UTF-8 character at `at`, or 0.
 std::size_t utf8_length(const std::string& text, std::size_t at) {
   const auto byte = [&](std::size_t i) {
     return i < text.size() ? static_cast<unsigned char>(text[i]) : 0U;

@@ -1,4 +1,4 @@
-// Text from files on its way into a picture: titles and kinds may hold anything.
+// Preparation of text from files for figures. Titles and kinds may contain any bytes.
 #pragma once
 #include <string>
 #include <utility>
@@ -6,15 +6,15 @@
 
 namespace hetu {
 
-/// The text with control characters and broken UTF-8, which no page format can hold, replaced by
-/// '?'.
+/// Replaces control characters and malformed UTF-8, which no page format accepts, by '?'.
 std::string printable(const std::string& text);
 
-/// The printable text with each of these characters replaced by what a page format writes for it.
+/// Returns the printable text with each of the given characters replaced by its escape.
 std::string escaped(const std::string& text,
                     const std::vector<std::pair<char, const char*>>& escapes);
 
-/// The printable text as it stands between tags, or in quotes, of SVG and HTML.
+/// Returns the printable text in the form for element content and quoted attributes of SVG and
+/// HTML.
 std::string xml_text(const std::string& text);
 
 }  // namespace hetu

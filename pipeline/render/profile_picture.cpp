@@ -1,6 +1,6 @@
-// The profiling picture of Chimera's scripts: one row per worker, colours by what runs, red lines
-// where the first worker begins an iteration, the use of the first iteration in the title.
-// Source: Chimera's repository, `bert_prof/*.pdf`; colours are matplotlib's C0 to C9.
+// The profiling figure of Chimera's scripts. It has one row per worker, colours by kind, and red
+// lines where the first worker begins an iteration. The title shows the utilization of the first
+// iteration. Source: Chimera's repository, `bert_prof/*.pdf`; colours are matplotlib's C0 to C9.
 #include <algorithm>
 #include <cmath>
 #include <map>
@@ -45,16 +45,17 @@ const KindLook& profile_look(const std::string& kind) {
 
 bool drawn(const TraceEvent& e) { return !profile_look(e.kind).kind.empty(); }
 
-/// What the picture says of one row set.
+/// Properties of one row set that the figure shows.
 struct Facts {
   int workers = 0;
-  double origin = 0, end = 0;  ///< of the first worker's first forward; of what is drawn
-  std::vector<double> begin;   ///< per iteration: where the first worker begins it
-  double use = 0;              ///< of the first iteration: mean over workers of covered time
-  double summed = 0;           ///< the same from summed durations, as the original has it
+  /// start of the first worker's first forward; end of the drawn events
+  double origin = 0, end = 0;
+  std::vector<double> begin;  ///< per iteration: its begin on the first worker
+  double use = 0;             ///< first iteration: covered share of time, mean over workers
+  double summed = 0;          ///< the same from summed durations, as in the original scripts
 };
 
-/// Covered and summed time of a worker's coloured events that end in [from, to].
+/// Returns the covered and the summed time of a worker's events that end in [from, to].
 std::pair<double, double> times_of(std::vector<const TraceEvent*> events, double from, double to) {
   std::sort(events.begin(), events.end(),
             [](const TraceEvent* a, const TraceEvent* b) { return a->start_us < b->start_us; });
@@ -121,7 +122,8 @@ class ProfileLayout {
 void ProfileLayout::add_rows(const TimelineRowSet& set, const Facts& facts, double pitch) {
   const double thick = pitch * 0.72;
   std::vector<BlockRow> rows(facts.workers);
-  for (const bool compute : {false, true}) {  // gradient sync below what runs meanwhile
+  // gradient sync lies below the compute that overlaps it
+  for (const bool compute : {false, true}) {
     for (const TraceEvent& e : set.events) {
       const KindLook& look = profile_look(e.kind);
       if (!drawn(e) || look.compute != compute) continue;
@@ -165,7 +167,7 @@ void ProfileLayout::add_set(const TimelineRowSet& set, const Facts& facts) {
        {11, Anchor::Middle, kGrey});
   y_ += 14;
   const double top = y_;
-  // One set of 4 workers and more is 8 inches high.
+  // A set of 4 or more workers is 8 inches high.
   const double pitch = std::clamp(592.0 / (facts.workers * sets_.size()), 4.0, 150.0);
   add_rows(set, facts, pitch);
   out_.front.push_back({left_, top - 4, plot_, y_ - top + 8, nullptr, kInk, 1});
@@ -189,7 +191,7 @@ void ProfileLayout::add_key() {
   double x = left_;
   y_ += 16;
   bool several = false;
-  std::string_view before;  // kinds of one name have one look
+  std::string_view before;  // kinds with the same name have the same look
   for (const KindLook& look : profile_looks()) {
     const bool present = std::any_of(sets_.begin(), sets_.end(), [&](const TimelineRowSet& set) {
       return std::any_of(set.events.begin(), set.events.end(),
@@ -236,7 +238,7 @@ Picture ProfileLayout::build() {
 }  // namespace
 
 std::vector<double> iteration_times(const std::vector<TraceEvent>& events) {
-  std::map<int, std::pair<double, double>> spans;  // of each step: from, to
+  std::map<int, std::pair<double, double>> spans;  // begin and end of each step
   for (const TraceEvent& e : events) {
     if (!drawn(e)) continue;
     const double end = e.start_us + e.duration_us;

@@ -8,7 +8,7 @@
 namespace hetu {
 namespace {
 
-/// The number behind `word` in a line, or -1; `end` is then behind it.
+/// Returns the number after `word` in a line, or -1. Sets `end` to the position after the number.
 int number_after(const std::string& line, const std::string& word, std::size_t& end) {
   const std::size_t at = line.find(word);
   if (at == std::string::npos) return -1;
@@ -20,7 +20,8 @@ int number_after(const std::string& line, const std::string& word, std::size_t& 
   return value;
 }
 
-/// A plan's rows as flat lists, from which cells can be taken; `step` says where one stood.
+/// A plan's rows as flat lists, from which cells can be removed. `steps` holds the original indices
+/// of the remaining cells.
 struct Rows {
   explicit Rows(const Schedule& plan) {
     for (const Program& program : plan.workers) {
@@ -48,7 +49,8 @@ struct Rows {
   std::vector<std::vector<int>> steps;
 };
 
-/// The cell to leave out so that the plan may run: the last that the refusal names; false if none.
+/// Removes a cell so that the plan may run: the last one that the refusal names. Returns false if
+/// it names none.
 bool take_named(Rows& rows, const std::string& refusal) {
   const std::vector<DiagnosedPlace> places = diagnosed_places(refusal);
   const auto named = std::find_if(places.rbegin(), places.rend(), [&](const DiagnosedPlace& p) {
@@ -77,7 +79,8 @@ bool ran(const TraceEvent& e, int worker, const Instr& i) {
          e.micro == i.micro && e.part == i.part;
 }
 
-/// Where a diagnosed place is in the picture; what has not run there gets an event without length.
+/// Returns the mark for a diagnosed place. If its instruction has not run, adds an event without
+/// length.
 Mark mark_of(const DiagnosedPlace& place, const std::vector<Instr>& row, bool left_out,
              std::vector<TraceEvent>& events) {
   Mark mark;

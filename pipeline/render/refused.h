@@ -1,4 +1,4 @@
-// A plan that verify refuses, as far as it can be drawn: what of it runs, and where it is wrong.
+// Figures of a plan that verify refuses: the part that runs, and marks where it is wrong.
 #pragma once
 #include <string>
 #include <vector>
@@ -12,23 +12,25 @@ namespace hetu {
 /// A line of a diagnosis: "  worker 1 at step 3: 1B0" or "  worker 1 never runs 1B0".
 struct DiagnosedPlace {
   int worker = 0;
-  int step = -1;  ///< index in the worker's row; -1: the line names none
+  int step = -1;  ///< index in the worker's row; -1: the line has no index
   std::string text;
 };
 
-/// The places that the lines of a Plan error name, in their order; none for a message of one line.
+/// Returns the places that a Plan error names after its first line, in order. Returns none for a
+/// message of one line.
 std::vector<DiagnosedPlace> diagnosed_places(const std::string& diagnosis);
 
-/// What runs of a refused plan, and its diagnosis as marks.
+/// The part of a refused plan that runs, and its diagnosis as marks.
 struct RefusedRun {
   TimelineRowSet set;
-  std::vector<Mark> marks;  ///< of row set 0
+  std::vector<Mark> marks;  ///< marks of row set 0
 };
 
-/// Runs the refused plan as far as it goes and marks what its diagnosis names: the instruction
-/// where it ran, else the point where its row stopped (there it stands as an event without length).
-/// Cells that cannot be run at all (doubled, on a wrong worker, unknown) are left out first. Throws
-/// Plan if nothing of it can be run: placements that are none.
+/// Runs a refused plan as far as it goes and marks the places of its diagnosis. A mark is on the
+/// instruction where it ran. If it did not run, the mark is where its row stopped, at an event
+/// without length. Cells that can't be run at all (duplicates, cells on a wrong worker, unknown
+/// cells) are removed first. Throws Plan if no part of the plan can be run, because its placements
+/// are invalid.
 RefusedRun run_refused(const Schedule& plan, const std::string& diagnosis, const Costs& costs,
                        SimulateOptions run);
 

@@ -9,18 +9,18 @@
 namespace hetu {
 namespace {
 
-/// Columns of one worker's time row: prefix, "|", cells, "|", busy share.
+/// Horizontal scale of a worker's row, which consists of prefix, "|", cells, "|" and busy share.
 struct TimeScale {
   double origin_us = 0;
   double columns_per_us = 0;
-  int columns = 0;     ///< of the cells
-  int cell = 0;        ///< columns of one common time unit; 0: times have none that fits
-  double unit_us = 0;  ///< that unit
-  bool dominant =
-      false;  ///< blocks are narrower than a column: each column shows what fills most of it
+  int columns = 0;     ///< columns of the cells
+  int cell = 0;        ///< columns of one common time unit; 0: no unit fits
+  double unit_us = 0;  ///< the common time unit
+  /// blocks are narrower than a column: each column shows the kind that fills most of it
+  bool dominant = false;
 };
 
-/// Euclid; remainders within the noise of 0 or of the divisor count as 0.
+/// Euclid's algorithm. Remainders within `noise` of 0 or of the divisor count as 0.
 double common_divisor(double a, double b, double noise) {
   while (b > noise) {
     double rest = std::fmod(a, b);
@@ -31,8 +31,8 @@ double common_divisor(double a, double b, double noise) {
   return a;
 }
 
-/// The longest time that all starts and durations are multiples of, or 0 if it is under a sixteenth
-/// of the shortest duration: then the times are measured ones and have no unit.
+/// Returns the longest time of which all starts and durations are multiples. Returns 0 if it is
+/// below a sixteenth of the shortest duration: the times are then measured and have no common unit.
 double common_unit(const std::vector<TraceEvent>& events, double shortest, const Usage& usage) {
   const double noise = std::max(shortest * 1e-6, (usage.end - usage.start) * 1e-12);
   double unit = shortest;
@@ -79,7 +79,8 @@ TimeScale choose_scale(const std::vector<TraceEvent>& events, const Usage& usage
   return scale;
 }
 
-/// Each column shows the kind that fills most of it, or idle where none fills half.
+/// Draws in each column the kind that fills most of it. A column that is less than half covered
+/// stays idle.
 void draw_dominant(const std::vector<TraceEvent>& events, const std::vector<std::size_t>& row,
                    const TimeScale& scale, Canvas& canvas) {
   const std::size_t kinds = kind_looks().size();
@@ -116,7 +117,7 @@ std::string draw_row(const std::vector<TraceEvent>& events, const std::vector<st
     draw_dominant(events, row, scale, canvas);
     return canvas.text(color);
   }
-  // In wide cells one dot per cell is calmer.
+  // In wide cells, one dot per cell is easier to read.
   for (int c = 0; scale.cell >= 3 && c < scale.columns; ++c) {
     if (c % scale.cell != 0) canvas.put(c, ' ', nullptr);
   }
@@ -148,7 +149,7 @@ std::string key_of(const std::vector<TraceEvent>& events, const TimeScale& scale
   return folded(pieces, columns);
 }
 
-/// The columns that a mark points at, counted in cells of its row.
+/// Returns the columns that a mark points at, relative to the cells of its row.
 std::pair<int, int> marked_columns(const Mark& mark, const std::vector<TraceEvent>& events,
                                    const std::vector<std::size_t>& row, const TimeScale& scale) {
   if (mark.index >= 0) {

@@ -12,10 +12,10 @@
 namespace hetu {
 namespace {
 
-// Blocks are laid out in rows whose main lane is this high; the page scales them.
+// Heights of the lanes in the page's data, which the page scales.
 constexpr double kLane = 100, kCollective = 22, kMessage = 16;
 
-/// A JSON string that may stand in a script.
+/// Returns a JSON string that is safe inside a script element.
 std::string json_text(const std::string& text) {
   return '"' + escaped(text, {{'"', "\\\""}, {'\\', "\\\\"}, {'<', "\\u003c"}, {'>', "\\u003e"}}) +
          '"';
@@ -33,7 +33,7 @@ std::string array_of(const List& list, Text&& text) {
 
 std::string n(double value, int digits) { return short_number(value, digits); }
 
-/// One row set as the page's script reads it: blocks by worker, then in the order of block_rows.
+/// Writes one row set as data for the page's script: blocks by worker, in the order of block_rows.
 class SetWriter {
  public:
   SetWriter(const TimelineRowSet& set, const SvgOptions& options, const RowMetrics& metrics,
@@ -52,7 +52,7 @@ class SetWriter {
 
   std::string json(const std::map<std::string, int>& kinds, int group) const;
 
-  /// The block that a mark means, or -1.
+  /// Returns the index of the block that a mark points at, or -1.
   int marked(const Mark& mark) const;
 
   const SetFacts& facts() const { return facts_; }
@@ -72,7 +72,7 @@ class SetWriter {
   const TimeUnit unit_;
   const double origin_us_;
   std::vector<Block> blocks_;
-  std::vector<int> begin_;  // per worker, and the end
+  std::vector<int> begin_;  // per worker: its first block; last: the number of blocks
   std::vector<int> place_;  // per event: its block
 };
 
@@ -161,8 +161,8 @@ class HtmlWriter {
   TimeUnit unit_;
   double span_us_ = 0;
   std::vector<SetWriter> writers_;
-  std::map<std::string, int> kinds_;    // of the events, numbered
-  std::vector<const KindLook*> looks_;  // of these kinds, in the order of the key
+  std::map<std::string, int> kinds_;    // numbers of the events' kinds
+  std::vector<const KindLook*> looks_;  // looks of these kinds, in the order of the legend
 };
 
 HtmlWriter::HtmlWriter(const std::vector<TimelineRowSet>& sets, const SvgOptions& options)

@@ -7,7 +7,8 @@
 namespace hetu {
 namespace {
 
-/// A kind's text form is an instruction without stage and micro-batch.
+/// Returns the look of an instruction. A kind's text form is an instruction without stage and
+/// micro-batch.
 const KindLook& look_of_instr(Instr instr) {
   instr.stage = -1;
   instr.micro = -1;
@@ -15,7 +16,7 @@ const KindLook& look_of_instr(Instr instr) {
   return look_of(to_string(instr));
 }
 
-/// The plan as cells, folded into blocks of columns.
+/// The cells of a plan, broken into blocks of columns.
 class OrderGrid {
  public:
   OrderGrid(const Schedule& schedule, const GridOptions& options)
@@ -43,8 +44,8 @@ class OrderGrid {
   }
 
  private:
-  /// Where each cell of a block starts, from instruction `first` on, and, last, where the block
-  /// ends.
+  /// Returns the start column of each cell of a block that begins at instruction `first`. The last
+  /// element is the end of the block.
   std::vector<int> columns_from(std::size_t first) const {
     std::vector<int> starts = {0};
     for (std::size_t i = first; i < longest_; ++i) {

@@ -10,7 +10,8 @@
 namespace hetu {
 namespace {
 
-/// More events than this get no tooltips: one path per row and kind instead of one per event.
+/// With more events than this, the SVG has no tooltips, and one path per row and kind instead of
+/// one per event.
 constexpr std::size_t kTooltipLimit = 3000;
 
 std::string n(double value) { return short_number(value, 2); }
@@ -82,7 +83,7 @@ std::string SvgWriter::tooltip(const TraceEvent& e) const {
                      picture_.unit.name);
 }
 
-/// A block is one subpath: a horizontal line as thick as the block is high.
+/// Writes blocks as subpaths: a horizontal line whose thickness is the block's height.
 void SvgWriter::write_blocks(const BlockRow& row) {
   struct Group {
     std::string path;

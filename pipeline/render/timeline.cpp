@@ -9,10 +9,10 @@
 namespace hetu {
 namespace {
 
-/// Steps of one source, and its events.
+/// The events of one source, and its steps.
 struct Source {
   std::vector<const TraceEvent*> events;
-  std::vector<int> steps;  ///< ascending, no doubles
+  std::vector<int> steps;  ///< ascending, without duplicates
 };
 
 Source source_of(const Trace& trace, TraceSource which) {
@@ -39,8 +39,8 @@ std::string title_of(const char* name, const Source& source, std::size_t from, s
   return fmt::format("{}: {}", name, shown);
 }
 
-/// The events that touch the chosen steps' span, cut to it. All steps' events are looked at,
-/// because the steps of an asynchronous method overlap.
+/// Returns the events within the time span of the chosen steps, cut to it. Events of all steps
+/// count, because steps of an asynchronous method overlap.
 TimelineRowSet cut(const char* name, const Source& source, std::size_t from, std::size_t count) {
   const int first = source.steps[from];
   const int last = source.steps[from + count - 1];
@@ -51,8 +51,8 @@ TimelineRowSet cut(const char* name, const Source& source, std::size_t from, std
     if (look_of(e->kind).lane == Lane::Main) start = std::min(start, e->start_us);
     end = std::max(end, e->start_us + e->duration_us);
   }
-  // Receives are posted before the step's first work; a step without work starts with whatever it
-  // has.
+  // Receives are posted before a step's first work, so that they don't define its start. A step
+  // without work starts with its first event.
   if (!std::isfinite(start)) {
     for (const TraceEvent* e : source.events) {
       if (e->step >= first && e->step <= last) start = std::min(start, e->start_us);
@@ -180,7 +180,7 @@ std::vector<double> peak_activations(const std::vector<TraceEvent>& events, cons
   std::vector<double> peaks(usage.workers, 0);
   const auto rows = main_rows(events, usage.workers);
   for (int w = 0; w < usage.workers; ++w) {
-    double held = 0;  // in order of start: rounding may tear an end and the next start apart
+    double held = 0;  // ordered by start, because rounding may separate an end from the next start
     for (const std::size_t i : rows[w]) {
       const std::string& kind = events[i].kind;
       if (kind == "F") held += one;
@@ -208,8 +208,8 @@ std::vector<TimelineRowSet> timeline_rows(const Trace& trace, const StepWindow& 
           "step {} is not in the trace; it has steps {} to {}", window.first,
           (sources[1].steps.empty() ? sources[0] : sources[1]).steps.front(),
           (sources[1].steps.empty() ? sources[0] : sources[1]).steps.back());
-  // By default as many steps of either source as the shorter one has, so that the rows compare like
-  // with like.
+  // By default, both sources show the same number of steps, limited by the shorter one, so that the
+  // rows are comparable.
   std::size_t count = window.steps == 0 ? trace.events.size() : window.steps;
   if (window.steps < 0) {
     count = 2;

@@ -20,7 +20,7 @@ void check_table(const Table& about, int member);
 /// messages that arrive.
 ///
 /// The client keeps every message that needs an acknowledgement until it is acknowledged. It sends
-/// the message again when its line begins anew; the servers apply it once.
+/// the message again when its line restarts; the servers apply it once.
 class ClientState : public ParameterClient {
  public:
   using Outgoing = client::Outgoing;

@@ -3,9 +3,9 @@
 //   items_   Push 7 | Push 8 | Pull 3 | Push 9
 //            sent, in flight | next_: not sent
 //
-// Beginning anew sets next_ to 0, so that all unsettled items are sent again after Hello. Both ends
-// count messages since then. A heartbeat carries the count, and a difference shows that one is
-// lost.
+// A restart of the line sets next_ to 0, so that all unsettled items are sent again after Hello.
+// Both ends count messages since then. A heartbeat carries the count, and a difference shows that
+// one is lost.
 
 #include "ps/client/line.h"
 

@@ -22,7 +22,7 @@ struct Outgoing {
 };
 
 /// The sending side of a connection to one server. When heartbeats show that a message is lost, or
-/// when the connection is lost, the line begins anew: it sends Hello, and then again everything
+/// when the connection is lost, the line restarts: it sends Hello, and then again everything
 /// that is not acknowledged.
 class Line {
  public:

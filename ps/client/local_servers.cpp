@@ -21,7 +21,7 @@ std::vector<std::string> names(int servers) {
 struct LocalServers::Shared {
   Shared(int servers, const std::function<void(const server::Applied&)>& on_applied) {
     for (int s = 0; s < servers; ++s) {
-      // Threads of one process don't fall silent alone.
+      // A thread doesn't become silent while its process runs.
       stores.emplace_back(server::StoreOptions{
           .server = s, .servers = servers, .dead_after_s = 0, .on_applied = on_applied});
     }

@@ -160,7 +160,7 @@ class ZmqClient : public client::ClientState {
     std::vector<zmq::message_t> parts;
     while (curve::receive_all(connections_[server]->socket(), parts)) {
       any = true;
-      // an invalid message: the line notices the gap and begins anew
+      // an invalid message: the line notices the gap and restarts
       if (parts.size() != 2) continue;
       const auto* header = parts[0].data<std::byte>();
       receive(static_cast<int>(server), Bytes(header, header + parts[0].size()),

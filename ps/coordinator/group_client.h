@@ -111,14 +111,14 @@ class GroupClient {
 
   /// Sets a callback that another thread calls for each pipeline that leaves. It is called
   /// immediately for pipelines that have left, and for this worker's own pipeline when the client
-  /// dies. The rules of on_news apply.
+  /// fails. The rules of on_news apply.
   virtual void on_lost(std::function<void(int pipeline)> lost) = 0;
 
   /// Returns the pipelines that have left the job (on_failure_shrink), ascending.
   virtual std::vector<Lost> lost_pipelines() = 0;
 
   /// Announces that this worker has ended in order. Blocks until the coordinator confirms it, the
-  /// client dies, or kDeadAfterS have passed. The worker may then begin its next training. The
+  /// client fails, or kDeadAfterS have passed. The worker may then begin its next training. The
   /// destructor calls it, too, unless an exception is in flight.
   virtual void leave() = 0;
 };

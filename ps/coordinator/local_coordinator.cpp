@@ -20,7 +20,7 @@ std::int64_t now_us() {
 
 /// The rules, the clients, and a thread that calls tick() when the rules ask for it.
 struct LocalCoordinator::Shared {
-  // Threads of one process don't fall silent alone.
+  // A thread doesn't become silent while its process runs.
   Shared() : rules({.dead_after_s = 0}), timer([this] { sleep_and_tick(); }) {}
   ~Shared() {
     {

@@ -30,23 +30,23 @@ class Answers {
   /// is StoreOptions::most_unread.
   Answers(int server, std::int64_t most_unread) : server_(server), most_unread_(most_unread) {}
 
-  /// Sends a message to the seat's connection. The message gets the next serial number, except
-  /// Welcome, BeatBack and Refusal. Sends nothing to a seat that has not reconnected.
+  /// Sends a message to the client. The message gets the next serial number, except
+  /// Welcome, BeatBack and Refusal. Sends nothing to a client that has not reconnected.
   void send(Seat& seat, const FromServer& message, const Payload& payload = {});
-  /// Sends a message to a connection without a seat. Drops it if more than 1 MiB of answers already
-  /// wait for this reader.
+  /// Sends a message to a connection that has not said Hello. Drops it if more than 1 MiB of
+  /// answers already wait for this reader.
   void send_to(Peer peer, Bytes header, Payload payload = {});
   std::vector<Outgoing> take();
 
-  /// Returns the bytes sent to the seat that have not left this process.
+  /// Returns the bytes sent to the client that have not left this process.
   std::int64_t unread(const Seat& seat) const;
-  /// Marks a seat that gets more rows only after it has read more.
+  /// Marks a client that gets more rows only after it has read more.
   void hold_back(Seat& seat) { held_back_.insert(&seat); }
   std::set<Seat*> take_held_back() { return std::exchange(held_back_, {}); }
-  /// Forgets a seat that is about to be destroyed.
+  /// Forgets a client that is about to be destroyed.
   void forget(Seat* seat) { held_back_.erase(seat); }
   bool holds_back() const { return !held_back_.empty(); }
-  /// Returns, once, the seats that read too little. They get no further messages.
+  /// Returns, once, the clients that read too little. They get no further messages.
   std::vector<Seat*> take_overfull() { return std::exchange(overfull_, {}); }
 
   /// Refuses the message and ends the client's work with this server. The message has not changed

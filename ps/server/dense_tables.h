@@ -20,8 +20,8 @@ class DenseTables {
   void take(Seat& seat, const Push& push, const Payload& payload);
   void take(Seat& seat, const Pull& pull);
   void take(Seat& seat, const Got& got);
-  /// Returns the seat's place in the table, or nullptr after dropping a message that no worker of
-  /// this job sends. A non-null `payload` must have as many values as the part.
+  /// Returns the client's membership in the table, or nullptr after dropping a message that no
+  /// worker of this job sends. A non-null `payload` must have as many values as the part.
   Place* place_of(Seat& seat, int table, int part, const Payload* payload = nullptr);
 
   /// Applies the complete rounds of a part and answers the pulls whose clocks are reached.

@@ -14,8 +14,8 @@ constexpr std::size_t kLeastAsked = std::size_t{1} << 16;
 
 }  // namespace
 
-// Returns the seat's place in a sparse table, or nullptr after dropping a message that no worker of
-// this job sends.
+// Returns the client's membership in a sparse table, or nullptr after dropping a message that no
+// worker of this job sends.
 Place* SparseTables::place_of(Seat& seat, int table) {
   const auto found = seat.places.find(table);
   if (found == seat.places.end() || found->second.table->rows == nullptr) {

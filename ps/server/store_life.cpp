@@ -119,8 +119,8 @@ void Store::answer_all(Seat& seat) {
   }
 }
 
-// Forgets ended seats that no table refers to. If such a client returns, it is refused because this
-// server holds nothing of its training.
+// Forgets ended clients that no table refers to. If such a client returns, it is refused because
+// this server holds nothing of its training.
 void Store::forget_seats_that_ended() {
   std::erase_if(state_->seats, [&](const auto& one) {
     Seat* seat = one.second.get();

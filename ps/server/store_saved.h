@@ -51,7 +51,7 @@ class Saved {
   void load_into(const Target& store);
 
   // Pieces of a table or part begin with its name and number. Connection state is not saved,
-  // because lines begin anew.
+  // because lines restart.
   Saved& seat(Seat& seat) {
     auto& [session, worker, peer, attempt, received, sent, heard_us, pushes, left, death, places] =
         seat;

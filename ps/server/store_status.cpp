@@ -1,4 +1,4 @@
-// The status of a store. A client that asks for it takes no part: it gets no seat and no clock, and
+// The status of a store. A client that asks for it takes no part: it gets no Seat and no clock, and
 // finished() ignores it.
 #include <algorithm>
 

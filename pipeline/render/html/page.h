@@ -1,5 +1,5 @@
-// Style and script of the HTML picture: viewer.css and viewer.js as text, put there by CMake. Read
-// by render_html.cpp only.
+// Style and script of the HTML figure. CMake embeds viewer.css and viewer.js as text. Read by
+// render_html.cpp only.
 #pragma once
 
 namespace hetu {
