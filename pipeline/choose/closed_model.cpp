@@ -11,7 +11,7 @@ namespace {
 
 bool is_chimera(const std::string& method) { return method == "chimera"; }
 
-// The slowest stage, and the most that any holds.
+// Returns, for each cost, the largest of all stages: the slowest stage and the largest memory.
 StageCost widest(const Costs& costs, int stages) {
   StageCost most = stage_cost(costs, 0);
   for (int s = 1; s < stages; ++s) {
@@ -29,10 +29,12 @@ StageCost widest(const Costs& costs, int stages) {
   return most;
 }
 
-// What of the sums is left when a step's compute ends. Of gpipe and 1f1b, stage s has its gradient
-// s backwards before the end, and its worker idles then. Of chimera, a worker has stages l > s with
-// l + s = D - 1: between l's gradient and the end it idles for D / 2 - 1 backwards, s of them
-// behind the gradient of stage s (closed form of the base unit, equal slots).
+// Returns the largest part of the gradient sums that remains when a step's compute ends.
+//
+// In gpipe and 1f1b, stage s has its gradient s backwards before the end, and its worker idles from
+// then on. In chimera, a worker has stages s < l with l + s = D - 1. Between l's gradient and the
+// end it idles for D / 2 - 1 backwards, s of them after the gradient of stage s (closed form of the
+// base unit, with equal slots).
 double unhidden(const std::string& method, int stages, double sum, double backward) {
   double most = 0;
   if (!is_chimera(method)) {

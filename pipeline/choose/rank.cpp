@@ -12,7 +12,7 @@
 namespace hetu {
 namespace {
 
-constexpr int kStepsInARow = 6;  // of a method without a flush: a steady part, and its ends
+constexpr int kStepsInARow = 6;  // for methods without a flush: covers a steady phase and both ends
 
 std::vector<Sizes> variants(const Method& m, const RankOptions& o) {
   std::vector<Sizes> all;
@@ -48,7 +48,7 @@ std::vector<Sizes> variants(const Method& m, const RankOptions& o) {
   return all;
 }
 
-// A stage's costs for all are those of a worker's share of the model.
+// Costs of a single stage are those of a worker's share of the model.
 Costs of_stages(Costs costs, const Sizes& s) {
   if (!costs.per_worker && costs.stages.size() == 1) costs.stages.resize(s.stages, costs.stages[0]);
   return recut(costs, s.stages * s.chunks);
@@ -83,7 +83,7 @@ class Ranker {
       std::optional<Schedule> plan = planned(m, sizes, costs);
       if (plan) result_.ranked.push_back(measured(m, sizes, *plan, costs));
     } catch (const Error& e) {
-      // Config: a table of costs without this size.
+      // Config: a cost table lacks this size.
       const bool about_it =
           e.code() == Code::InvalidArgument || e.code() == Code::Plan || e.code() == Code::Config;
       if (!about_it) throw;
@@ -108,7 +108,7 @@ class Ranker {
   }
 
  private:
-  // The lowered plan; nothing where it is no candidate of this list.
+  // Returns the lowered plan, or nullopt if it is not a candidate of this list.
   std::optional<Schedule> planned(const Method& m, Sizes sizes, const Costs& costs) const {
     sizes.costs = &costs;
     sizes.run = &o_.run;
@@ -116,7 +116,7 @@ class Ranker {
     const bool asynchronous = is_asynchronous(plan);
     const bool recomputes = holds(plan, Kind::Recompute);
     if (asynchronous && (!o_.asynchronous || sizes.with_recompute)) return std::nullopt;
-    if (recomputes && sizes.with_recompute) return std::nullopt;  // it does so by itself
+    if (recomputes && sizes.with_recompute) return std::nullopt;  // the method recomputes anyway
     if (sizes.with_recompute) plan = with_recompute(plan);
     Lowering how;
     how.pipelines = o_.pipelines;
@@ -155,7 +155,7 @@ class Ranker {
 Ranking rank_methods(const RankOptions& options, const CostsOfMicros& costs) {
   require(!options.micro_batches.empty(), "no number of micro-batches to try");
   for (const std::string& name : options.methods) {
-    if (find_method(name) == nullptr) generate(name, {});  // refuses, naming what is known
+    if (find_method(name) == nullptr) generate(name, {});  // throws, with the known names
   }
   Ranker ranker(options, costs);
   for (const Method& m : methods()) {

@@ -1,5 +1,5 @@
-// Every method under given costs, simulated and ranked: what `hetu choose` prints and what
-// `--pipeline choose` trains.
+// Simulation and ranking of every method under given costs. `hetu choose` prints the ranking, and
+// `--pipeline choose` trains with its result.
 #pragma once
 #include <functional>
 #include <string>
@@ -12,40 +12,42 @@
 
 namespace hetu {
 
-/// What is tried, and how it counts.
+/// The methods and sizes to try, and the limits.
 struct RankOptions {
-  int stages = 1;                    ///< workers of one pipeline, P
-  int pipelines = 1;                 ///< of waves they meet at servers, of other methods they sum
-  int staleness = 0;                 ///< of those at servers, D
-  std::vector<int> micro_batches;    ///< M, per pipeline and step
-  std::vector<int> chunks;           ///< V, for methods that take chunks; empty: their own number
+  int stages = 1;     ///< workers of one pipeline (P)
+  int pipelines = 1;  ///< combined by servers for wave methods, and by sums for other methods
+  int staleness = 0;  ///< staleness bound of pipelines with servers (D)
+  std::vector<int> micro_batches;    ///< per pipeline and step (M)
+  std::vector<int> chunks;           ///< for methods that take chunks (V); empty: their default
   std::vector<std::string> methods;  ///< empty: all
-  bool asynchronous = false;  ///< methods that update within a step too: they are other algorithms
-  double samples = 1;         ///< of a micro-batch; 0: batch / M
-  double batch = 0;           ///< samples per pipeline and step
-  double limit_micros = 0;    ///< most activations per worker; 0: none
-  double limit_bytes = 0;     ///< most bytes per worker; 0: none
+  /// also try methods that update within a step; they are other training algorithms
+  bool asynchronous = false;
+  double samples = 1;       ///< samples of a micro-batch; 0: batch / M
+  double batch = 0;         ///< samples per pipeline and step
+  double limit_micros = 0;  ///< most activations per worker, in micro-batches; 0: no limit
+  double limit_bytes = 0;   ///< most bytes per worker; 0: no limit
   SyncPlace sync = kSyncPlace;
   SimulateOptions run;
 };
 
-/// The costs of a micro-batch where a step has `micro_batches`. May throw InvalidArgument: no such.
+/// Returns the costs of a micro-batch if a step has `micro_batches`. May throw InvalidArgument if
+/// there are none.
 using CostsOfMicros = std::function<Costs(int micro_batches)>;
 
-/// A method with its sizes, and what is predicted of it.
+/// A method with its sizes, and its prediction.
 struct Ranked {
   std::string method;
-  Sizes sizes;  ///< costs and run unset
+  Sizes sizes;  ///< costs and run are not set
   bool asynchronous = false;
-  double time_per_sample = 0;  ///< of all pipelines together, in the costs' unit
+  double time_per_sample = 0;  ///< over all pipelines, in the costs' unit
   double step_time = 0;
   double makespan = 0;
   double bubble_fraction = 0;
-  double peak_activations = 0;  ///< of the worker with most
-  double peak_bytes = 0;        ///< likewise; 0: the costs name no bytes
+  double peak_activations = 0;  ///< of the worker with the most
+  double peak_bytes = 0;        ///< likewise; 0: the costs have no bytes
 };
 
-/// A method with its sizes that does not come into question, and why.
+/// A method with sizes that is not a candidate, and the reason.
 struct NotRanked {
   std::string method;
   Sizes sizes;
@@ -54,24 +56,24 @@ struct NotRanked {
 
 struct Ranking {
   std::string time_unit;
-  bool recompute_guessed = false;  ///< the costs give it no time: it counts as a forward
-  std::vector<Ranked> ranked;      ///< the fastest first; of equal ones, that with less memory
+  bool recompute_guessed = false;  ///< the costs have no time of recompute: a forward is used
+  std::vector<Ranked> ranked;      ///< fastest first; on a tie the one with less memory first
   std::vector<NotRanked> refused;
 };
 
-/// Simulates every method with each M, V, and without and with recompute; Chimera also with its
-/// pairs and ways to concatenate. Costs of one stage for all count as those of P equal stages; they
-/// are cut anew (`recut`) where a method has several per worker. Throws InvalidArgument: no sizes,
-/// or an unknown method.
+/// Simulates every method with each M and V, with and without recompute. Chimera also runs with
+/// each number of pairs and each concatenation. Costs of a single stage apply to all P stages. They
+/// are redistributed (`recut`) if a method has several stages per worker. Throws InvalidArgument
+/// if `micro_batches` is empty or a method is unknown.
 Ranking rank_methods(const RankOptions& options, const CostsOfMicros& costs);
 
-/// "chimera M=8 doubling +recompute".
+/// Returns a name such as "chimera M=8 doubling +recompute".
 std::string name_of(const std::string& method, const Sizes& sizes);
 
-/// A table of the first `most`, and how many were refused. Lines.
+/// Returns a table of the first `most` entries, with the number of refusals, as lines of text.
 std::string to_text(const Ranking& ranking, std::size_t most);
 
-/// One JSON object: `ranked` and `refused`, whole.
+/// Returns all of `ranked` and `refused` as one JSON object.
 std::string to_json(const Ranking& ranking);
 
 }  // namespace hetu

@@ -1,4 +1,4 @@
-// A ranking as text and JSON.
+// Reports of a ranking as text and JSON.
 #include <algorithm>
 #include <map>
 #include <nlohmann/json.hpp>

@@ -11,7 +11,7 @@ namespace {
 
 const std::vector<std::string> kClosed = {"gpipe", "1f1b", "chimera"};
 
-// A refusal's first line.
+// Returns the first line of an error.
 std::string first_line(const Error& e) {
   const std::string text = e.what();
   return text.substr(0, text.find('\n'));
@@ -21,13 +21,14 @@ class Searcher {
  public:
   Searcher(const SearchOptions& options, const CostsOfGrid& costs) : o_(options), costs_(costs) {}
 
-  // All micro-batch sizes of a method and grid, the largest first.
+  // Tries all micro-batch sizes of a method and grid, the largest first.
   void try_grid(const std::string& method, int stages) {
     const int pipelines = o_.workers / stages;
     for (const bool recompute : {false, true}) {
       bool largest = true;
       for (int size = largest_size(); size >= 1; size /= 2) {
-        const std::int64_t samples = std::int64_t{size} * pipelines;  // of one micro-batch each
+        // of one micro-batch per pipeline
+        const std::int64_t samples = std::int64_t{size} * pipelines;
         if (o_.global_batch % samples != 0) continue;
         Configuration one;
         one.method = method;
@@ -41,7 +42,7 @@ class Searcher {
         largest = false;
         result_.found.push_back(std::move(one));
       }
-      if (!largest) return;  // recompute is for where nothing else fits
+      if (!largest) return;  // recompute is only for grids where nothing fits without it
     }
   }
 

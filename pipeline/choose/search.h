@@ -1,6 +1,7 @@
-// Which grid of workers, method and micro-batch for a given number of workers and global batch: all
-// that are legal, ranked by the closed model, and the first of them simulated. What `hetu choose
-// --workers` prints. Source: Li and Hoefler, Chimera, SC 2021, section 3.4.
+// A search for the grid of workers, the method and the micro-batch size, given the number of
+// workers and the global batch. All legal configurations are ranked by the closed model, and the
+// first ones are simulated. `hetu choose --workers` prints the result.
+// Source: Li and Hoefler, Chimera, SC 2021, section 3.4.
 #pragma once
 #include <functional>
 #include <string>
@@ -12,36 +13,36 @@
 
 namespace hetu {
 
-/// What is searched.
+/// The space to search, and the limits.
 struct SearchOptions {
   int workers = 1;                   ///< P = W D
-  int global_batch = 1;              ///< samples per step, of all pipelines
+  int global_batch = 1;              ///< samples per step, over all pipelines
   std::vector<std::string> methods;  ///< empty: gpipe, 1f1b, chimera
-  double limit_bytes = 0;            ///< per worker; 0: none
-  int simulated = 10;                ///< how many of the first are simulated
+  double limit_bytes = 0;            ///< per worker; 0: no limit
+  int simulated = 10;                ///< number of leading configurations that are simulated
   SyncPlace sync = kSyncPlace;
   SimulateOptions run;
 };
 
-/// The costs of `stages` stages and micro-batches of so many samples. May throw InvalidArgument or
-/// Config: no such.
+/// Returns the costs of `stages` stages and micro-batches of `micro_batch_size` samples. May throw
+/// InvalidArgument or Config if there are none.
 using CostsOfGrid = std::function<Costs(int stages, int micro_batch_size)>;
 
-/// One configuration.
+/// A configuration and its predictions.
 struct Configuration {
   std::string method;
-  Sizes sizes;               ///< stages D, micro-batches N of a pipeline, recompute
+  Sizes sizes;               ///< stages D, micro-batches N per pipeline, recompute
   int pipelines = 1;         ///< W
   int micro_batch_size = 1;  ///< B
-  /// Whether no larger B of this method and grid fits: what the published search takes.
+  /// True if no larger B fits for this method and grid. The published search considers only these.
   bool largest = false;
   ClosedStep closed;
-  ClosedCurvature curvature;   ///< of costs that know K-FAC's; else nothing takes time
+  ClosedCurvature curvature;   ///< without K-FAC in the costs, its work takes no time
   double simulated_step = 0;   ///< 0: not simulated
   double simulated_bytes = 0;  ///< activations and weights, without working memory
 };
 
-/// What does not come into question, and how often.
+/// A reason for which configurations are excluded, with their number.
 struct Excluded {
   std::string why;  ///< one line
   int count = 0;
@@ -49,20 +50,21 @@ struct Excluded {
 
 struct Search {
   std::string time_unit;
-  std::vector<Configuration> found;  ///< the fastest of the closed model first
+  std::vector<Configuration> found;  ///< fastest by the closed model first
   std::vector<Excluded> excluded;
-  std::vector<std::string> notes;  ///< what the ranking rests on, one line each
+  std::vector<std::string> notes;  ///< assumptions of the ranking, one line each
 };
 
-/// Every method with a closed form, W D = P, and B a power of two with
-/// N = global batch / (B W) whole. Recompute comes in where a method and grid fits with no B
-/// otherwise. Throws InvalidArgument.
+/// Searches every method with a closed form, every W D = P, and every B that is a power of two with
+/// a whole N = global batch / (B W). Recompute is tried only if no B fits without it. Throws
+/// InvalidArgument.
 Search search_configurations(const SearchOptions& options, const CostsOfGrid& costs);
 
-/// A table, of the first `most`; the fastest simulated one behind it. Lines.
+/// Returns a table of the first `most` entries, followed by the fastest simulated one, as lines of
+/// text.
 std::string to_text(const Search& search, int global_batch, std::size_t most);
 
-/// One JSON object: `found` and `excluded`, whole.
+/// Returns all of `found` and `excluded` as one JSON object.
 std::string to_json(const Search& search, int global_batch);
 
 }  // namespace hetu

@@ -1,4 +1,4 @@
-// A search over grids as text and JSON.
+// Reports of a search over grids as text and JSON.
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
@@ -16,7 +16,7 @@ std::string grid_of(const Configuration& c) {
                      c.sizes.with_recompute ? " +recompute" : "");
 }
 
-// Samples of the unit that rates are told in: per second where times are milliseconds.
+// Returns samples per time unit: per second if times are milliseconds.
 double rate(double step, int global_batch, const std::string& unit) {
   return step > 0 ? global_batch * (unit == "ms" ? 1e3 : 1) / step : 0;
 }
@@ -88,7 +88,7 @@ std::string to_json(const Search& search, int global_batch) {
       row["simulated_step"] = c.simulated_step;
       row["simulated_bytes"] = c.simulated_bytes;
     }
-    if (c.curvature.unfilled_step > c.closed.step)  // the costs know K-FAC's
+    if (c.curvature.unfilled_step > c.closed.step)  // the costs include K-FAC
       row["kfac"] = {{"refresh_steps", c.curvature.refresh_steps},
                      {"filled_step", c.curvature.filled_step},
                      {"unfilled_step", c.curvature.unfilled_step},

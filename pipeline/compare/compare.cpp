@@ -10,7 +10,7 @@
 namespace hetu {
 namespace {
 
-/// Sums over the runs that count.
+/// Means over the included runs.
 class Comparer {
  public:
   Comparer(const PlanIndex& index, const Progress& progress, const std::vector<RunTimes>& runs)
@@ -31,14 +31,14 @@ class Comparer {
     each([&](const RunTimes& run, int row, int position, std::int64_t cell) {
       const Kind kind = index_.at(position).kind;
       const Span &plan = run.at(kPlan, cell), &real = run.at(kRun, cell);
-      // What leaves a worker is on its way in the plan, and gone at once in a run.
+      // Sends and pushes are in flight for some time in the plan, but return immediately in a run.
       if (is_send(kind) || is_recv(kind) || kind == Kind::Push) return;
       if (!plan.there() || !real.there()) return;
       ComparedKind& sum = sums[kind];
       sum.kind = kind_name(kind);
       ++sum.count;
       double planned = plan.duration_us(), took = real.duration_us();
-      if (is_collective(kind)) {  // waiting for the other members is no time of its own
+      if (is_collective(kind)) {  // the wait for other members is not the collective's own time
         const RunGraph graph(progress_, run);
         const int pipeline = row / index_.workers();
         planned = plan.end_us - graph.begun_us(kPlan, pipeline, position);
@@ -130,7 +130,7 @@ class Comparer {
     }
   }
 
-  // How long the plan lets the receiver stand idle before this message comes.
+  // Returns how long the plan makes the receiver wait for this message.
   double planned_wait(const RunTimes& run, int position, std::int64_t cell,
                       const Span& message) const {
     if (!message.there()) return 0;
@@ -161,7 +161,7 @@ class Comparer {
   const std::vector<RunTimes>& runs_;
 };
 
-// The run whose step time is the median.
+// Returns the run with the median step time.
 std::size_t median_run(const std::vector<ComparedRun>& runs) {
   std::vector<std::size_t> order;
   for (std::size_t r = 0; r < runs.size(); ++r) order.push_back(r);

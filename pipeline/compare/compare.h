@@ -1,5 +1,5 @@
-// A run laid beside its plan, in figures: how far kinds of instructions, workers and messages were
-// off, where the run first fell behind, and where the lost time went. What `hetu compare` prints.
+// Comparison of a run with its plan: the error of kinds of instructions, of workers and of
+// messages, the first delay of the run, and the causes of the lost time. Printed by `hetu compare`.
 #pragma once
 #include <string>
 #include <vector>
@@ -11,12 +11,12 @@
 namespace hetu {
 
 struct CompareOptions {
-  int step = -1;         ///< to look into; -1: the one of median step time
-  bool all = false;      ///< the first of several runs counts too: it warms up, as a rule
-  double behind = 0.01;  ///< how late an instruction may be, as a share of the planned step time
+  int step = -1;         ///< step to analyse; -1: the one with the median step time
+  bool all = false;      ///< include the first of several runs, which usually warms up
+  double behind = 0.01;  ///< allowed delay of an instruction, as a share of the planned step time
 };
 
-/// The same figure as planned and as it was, microseconds.
+/// A value as planned and as measured, in microseconds.
 struct Beside {
   double predicted = 0;
   double measured = 0;
@@ -38,19 +38,19 @@ struct ComparedKind {
 struct ComparedWorker {
   int worker = 0;
   Beside busy;  ///< compute instructions
-  Beside idle;  ///< of its makespan, the rest
-  Beside end;   ///< of its last instruction
+  Beside idle;  ///< makespan minus busy time
+  Beside end;   ///< end of its last instruction
 };
 
-/// Messages from one worker to another, means per run and per message. The way of a message can be
-/// measured where its receiver stood waiting as it left: from its send to its arrival.
+/// Messages from one worker to another: means per run and per message. The transit time of a
+/// message can be measured only if its receiver was already waiting when it was sent.
 struct ComparedEdge {
   int from = 0;
   int to = 0;
-  int messages = 0;  ///< of all runs
-  int awaited = 0;   ///< of them: those whose way is measured
-  Beside way;        ///< of one awaited message
-  Beside waiting;    ///< per run, of the receiver for these messages
+  int messages = 0;  ///< over all runs
+  int awaited = 0;   ///< messages whose transit time is measured
+  Beside way;        ///< transit time of an awaited message
+  Beside waiting;    ///< time per run that the receiver waits for these messages
 };
 
 struct Comparison {
@@ -58,27 +58,27 @@ struct Comparison {
   int stages = 0;
   int micro_batches = 0;
   int pipelines = 1;
-  std::vector<ComparedRun> runs;  ///< those that count
-  int warm_up = 0;                ///< runs before them that do not
+  std::vector<ComparedRun> runs;  ///< runs included in the means
+  int warm_up = 0;                ///< number of earlier runs that are not included
   std::vector<ComparedKind> kinds;
   std::vector<ComparedWorker> workers;
   std::vector<ComparedEdge> edges;
-  int unplanned = 0;  ///< measured events that the plan does not have
-  int step = 0;       ///< first step of the run looked into
+  int unplanned = 0;  ///< measured events that are not in the plan
+  int step = 0;       ///< first step of the analysed run
   double tolerance_us = 0;
-  Late first_behind;  ///< without a worker: the run kept to its plan
-  Late last;          ///< the instruction that ended the run
+  Late first_behind;  ///< without a worker: the run followed its plan
+  Late last;          ///< the instruction that ended last in the run
 };
 
-/// Lays the measured events of a trace over the predicted ones. `plan` is the lowered plan in the
-/// trace's metadata. Throws InvalidArgument: one of both is missing, or the step is not there;
-/// Plan: a plan that verify refuses.
+/// Compares the measured events of a trace with the predicted ones. `plan` is the lowered plan in
+/// the trace's metadata. Throws InvalidArgument if the trace lacks measured or predicted events or
+/// the step, and Plan for a plan that verify refuses.
 Comparison compare(const Trace& trace, const Schedule& plan, const CompareOptions& options = {});
 
-/// Several lines, times in ms.
+/// Formats the comparison as lines of text, with times in ms.
 std::string to_text(const Comparison& comparison);
 
-/// One JSON object, times in ms.
+/// Formats the comparison as one JSON object, with times in ms.
 std::string to_json(const Comparison& comparison);
 
 }  // namespace hetu

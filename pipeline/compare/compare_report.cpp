@@ -1,4 +1,4 @@
-// A comparison as text and JSON.
+// Reports of a comparison as text and JSON.
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
@@ -10,7 +10,7 @@ namespace {
 
 using json = nlohmann::ordered_json;
 
-constexpr double kMs = 1e-3;  // of a microsecond
+constexpr double kMs = 1e-3;  // microseconds to milliseconds
 constexpr std::size_t kMostRuns = 8, kMostLosses = 6;
 
 std::string row(const std::string& name, const Beside& b) {
@@ -43,7 +43,7 @@ const char* name_of(LossCause cause) {
   return kNames[static_cast<int>(cause)];
 }
 
-// The largest, either way; what is left in one line.
+// Lists the largest losses and gains, and the sum of the others in one line.
 std::string losses_text(const Late& late) {
   std::vector<Loss> parts = late.losses;
   std::stable_sort(parts.begin(), parts.end(),

@@ -1,3 +1,11 @@
+// An instruction's delay is explained by walking back along the inputs that it waited for. At each
+// step the delay is split into the instruction's own excess time, idle time with all inputs there,
+// the excess transit time of a message, and the delay of the input. For example, 1F0 ends 5 ms
+// late:
+//
+//   0F0 ran 2 ms longer, its message took 4 ms longer, 1F0 ran as planned,
+//   and 1 ms of idle time in the plan absorbed delay: 2 + 4 + 0 - 1 = 5.
+
 #include "pipeline/compare/lateness.h"
 
 #include <algorithm>
@@ -6,7 +14,7 @@
 namespace hetu {
 namespace {
 
-// A receive that takes less did not wait: the message lay there.
+// A shorter receive did not wait: its message had arrived before.
 constexpr double kNoticedUs = 20;
 
 }  // namespace
@@ -14,9 +22,9 @@ constexpr double kNoticedUs = 20;
 RunGraph::RunGraph(const Progress& progress, const RunTimes& times)
     : index_(progress.index()), progress_(progress), times_(times) {}
 
-// Instructions that take a worker's time, and collectives; messages are ways between them. A push
-// holds up nobody here, and what a pull waits for is not told apart: pushes of other pipelines may
-// be those of another step.
+// Returns true for instructions that take a worker's time, and for collectives. Messages are edges
+// between nodes. A push delays no instruction of the run. The wait of a pull is not divided
+// further: the pushes of other pipelines may belong to another step.
 bool RunGraph::is_node(const Node& n) const {
   const Kind kind = index_.at(n.position).kind;
   const bool counts =
@@ -35,8 +43,8 @@ std::vector<RunGraph::Node> RunGraph::nodes() const {
   return all;
 }
 
-// The one before it that holds its worker up; a position of -1 if it is the first. A sum of
-// gradients runs beside the worker, a sum of scalars does not.
+// Returns the previous node that blocks the worker, with position -1 if there is none. A gradient
+// sum runs concurrently with the worker; a scalar sum doesn't.
 RunGraph::Node RunGraph::before(const Node& n) const {
   const int first = index_.row_begin(index_.worker_of(n.position));
   for (int p = n.position - 1; p >= first; --p) {
@@ -45,7 +53,7 @@ RunGraph::Node RunGraph::before(const Node& n) const {
   return {n.pipeline, -1};
 }
 
-// The sum of gradients before it in its row.
+// Returns the gradient sum before the node in its row.
 RunGraph::Node RunGraph::sum_before(const Node& n) const {
   const int first = index_.row_begin(index_.worker_of(n.position));
   for (int p = n.position - 1; p >= first; --p) {
@@ -124,8 +132,8 @@ RunGraph::Bound RunGraph::bound_of(const Node& n) const {
   return bound;
 }
 
-// late = (own time over plan) + (idle though ready) + (way over plan) + late of what it waited for
-// - (idle time of the plan in between), back to an instruction that waited for nothing.
+// late = (own time over plan) + (idle time with inputs there) + (transit time over plan) + late of
+// the input - (idle time in the plan before it). Ends at an instruction without inputs.
 Late RunGraph::explain(const Node& n) const {
   Late late{worker(n), to_string(index_.at(n.position)), at(kPlan, n), at(kRun, n), late_us(n), {}};
   using Place = std::tuple<LossCause, int, int, int, std::string>;
@@ -140,7 +148,7 @@ Late RunGraph::explain(const Node& n) const {
     const bool first = bound.node.position < 0;
     const Span &plan = at(kPlan, now), &run = at(kRun, now);
     const bool collective = is_collective(instr.kind);
-    // A collective begins where its last member came.
+    // A collective begins when its last member arrives.
     const double begun = collective && !first ? bound.ready_us : run.start_us;
     const LossCause own = collective                 ? LossCause::Collective
                           : instr.kind == Kind::Pull ? LossCause::Wait

@@ -1,5 +1,5 @@
-// Why an instruction of a run ended later than planned: its delay, followed back through what it
-// waited for, and split into what was lost where. Read by the comparison of a run with its plan.
+// Causes of an instruction's delay. The delay is traced back through the inputs that the
+// instruction waited for, and split by cause. Read by the comparison of a run with its plan.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -10,59 +10,61 @@
 
 namespace hetu {
 
-/// What took longer than planned. Wait: a PULL, for servers or for other pipelines' pushes. Idle:
-/// the worker did nothing though all it waited for was there. Slack: idle time of the plan that
-/// took delay up (negative).
+/// Cause of lost time. Wait: a PULL that waits for servers or for other pipelines' pushes. Idle:
+/// the worker was idle although its inputs were there. Slack: idle time of the plan that absorbed
+/// delay (negative).
 enum class LossCause : std::uint8_t { Kernel, Message, Collective, Wait, Idle, Slack };
 
-/// Time lost in one place. Negative where the run gained on its plan.
+/// Time lost for one cause and place. Negative if the run was faster than its plan.
 struct Loss {
   LossCause cause = LossCause::Slack;
-  int worker = -1;   ///< Kernel, Wait, Idle: whose; Message: who received. Global
-  int from = -1;     ///< Message: who sent
-  int stage = -1;    ///< Collective, Wait: of which stage; -1: over all workers
-  std::string kind;  ///< Kernel, Collective, Wait: of the instruction
+  /// global number of the worker (Kernel, Wait, Idle) or of the receiver (Message)
+  int worker = -1;
+  int from = -1;     ///< the sender (Message)
+  int stage = -1;    ///< the stage (Collective, Wait); -1: over all workers
+  std::string kind;  ///< kind of instruction (Kernel, Collective, Wait)
   double us = 0;
 };
 
-/// An instruction of a run and how late it ended.
+/// An instruction of a run, and its delay.
 struct Late {
-  int worker = -1;   ///< global
-  std::string cell;  ///< as "2F3"
+  int worker = -1;   ///< global number
+  std::string cell;  ///< text form, such as "2F3"
   Span predicted, measured;
   double late_us = 0;
-  std::vector<Loss> losses;  ///< their sum is late_us; the largest first
+  std::vector<Loss> losses;  ///< sum to late_us; largest first
 };
 
-/// A run's instructions with what each one waited for.
+/// The instructions of a run, and the inputs that each one waited for.
 class RunGraph {
  public:
-  /// All three must outlive it.
+  /// Keeps references to both arguments and to the plan's index, which must outlive this object.
   RunGraph(const Progress& progress, const RunTimes& times);
 
-  /// The first instruction, by the measured end, that ended more than `tolerance_us` after its
-  /// plan; a Late without a worker if there is none.
+  /// Returns the first instruction by measured end that ended more than `tolerance_us` late.
+  /// Returns a Late without a worker if there is none.
   Late first_behind(double tolerance_us) const;
 
-  /// The instruction that ended last.
+  /// Returns the instruction that ended last.
   Late last() const;
 
-  /// When a member's collective began: its last member was there, and those before it were done,
-  /// since a worker carries out its sums of gradients one at a time. Microseconds.
+  /// Returns when the collective of a member began, in microseconds. It begins when its last member
+  /// has arrived and the earlier gradient sums are complete, because a worker runs its gradient
+  /// sums one at a time.
   double begun_us(TraceSource source, int pipeline, int position) const;
 
  private:
   struct Node {
     int pipeline = 0;
-    int position = -1;  // in the plan; a collective's is the member whose end counts
+    int position = -1;  // in the plan; for a collective, the member whose end counts
   };
-  // What a node waited for longest: when that was there, and how long its way was.
+  // The input that a node waited for longest: when it arrived, and its transit time.
   struct Bound {
     Node node;
     double ready_us = 0;    // measured
-    double way_us = 0;      // measured, from the end of `node`
-    double planned_us = 0;  // predicted way
-    int from = -1;          // a message's sender
+    double way_us = 0;      // measured transit time from the end of `node`
+    double planned_us = 0;  // predicted transit time
+    int from = -1;          // sender of a message
   };
 
   const Span& at(TraceSource source, const Node& n) const {

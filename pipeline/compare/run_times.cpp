@@ -12,7 +12,8 @@ namespace {
 
 constexpr std::array kSources = {TraceSource::Predicted, TraceSource::Measured};
 
-/// Where an instruction stands in one pipeline; updates and the like stand there several times.
+/// Index of the positions of an instruction in one pipeline. Updates and similar instructions have
+/// several positions.
 class Positions {
  public:
   explicit Positions(const PlanIndex& index) : index_(index) {
@@ -43,7 +44,7 @@ std::vector<int> first_steps(const Trace& trace) {
   return {steps.begin(), steps.end()};
 }
 
-/// Fills runs event by event, in order of start, and moves them to their own origin at the end.
+/// Assigns events to runs, in order of start, and finally shifts each run to its own origin.
 class Filler {
  public:
   Filler(const PlanIndex& index, int pipelines, const std::vector<int>& starts)
@@ -88,7 +89,7 @@ class Filler {
   }
 
  private:
-  // To the start of the first compute instruction; false if there is none.
+  // Shifts the times to the start of the first compute instruction. Returns false if there is none.
   bool shift(std::vector<Span>& spans) const {
     double origin = INFINITY;
     for (std::size_t c = 0; c < spans.size(); ++c) {
@@ -109,7 +110,7 @@ class Filler {
   const Positions positions_;
   const std::vector<int>& starts_;
   std::vector<RunTimes> runs_;
-  // By source, by run: how often an instruction that stands several times has been seen.
+  // By source and run: occurrences so far of instructions with several positions.
   std::array<std::vector<std::map<std::pair<int, int>, std::size_t>>, 2> next_;
 };
 

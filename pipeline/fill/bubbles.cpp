@@ -1,3 +1,18 @@
+// Places K-FAC's work in the bubbles of a simulated step, by first fit, in three passes:
+//
+// 1. place_pieces: curvature of each micro-batch and layer, per worker, into the first gap that is
+//    long enough. In the first step, the gap must come after the computation that feeds the piece.
+//    When a step is full, another step is opened.
+// 2. place_sums: sums of factors over the copies of a stage, once all copies have all pieces.
+// 3. place_inversions (bubbles_inversions.cpp): both inversions of a layer, by all copies in the
+//    same step, then the gather of the inverses.
+//
+// For example, with bubbles of 3 units per step and 7 unit pieces, pieces 1-3 go into step 0, 4-6
+// into step 1 and 7 into step 2, whose remaining 2 units are for inversions. Work in a gap doesn't
+// delay the step. The difficulty is in the collectives: if two of them share two or more workers,
+// all these workers must post them in the same order, including the gradient sums that the plan has
+// already (spots_of).
+
 #include "pipeline/fill/bubbles.h"
 
 #include <algorithm>
@@ -10,7 +25,7 @@ namespace hetu {
 namespace {
 
 constexpr int kMostSteps = 1 << 12;
-constexpr double kRounding = 1e-9;  // of the step, by which sums of times may be off
+constexpr double kRounding = 1e-9;  // share of the step that rounding of summed times may cause
 
 }  // namespace
 
@@ -37,8 +52,9 @@ Bubbles::Bubbles(const Schedule& step, const std::vector<std::vector<Instr>>& ro
   for (std::size_t w = 0; w < rows.size(); ++w) find_gaps(w, times[w]);
 }
 
-// Between what a worker computes it idles: before what it waits for there, and behind what it only
-// posts. The last gap ends where multiplying must begin for the update to come no later.
+// A worker idles between its computations. A gap begins after messages that the worker only posts,
+// and ends before messages that it waits for. The last gap ends where preconditioning must begin so
+// that it doesn't delay the update.
 void Bubbles::find_gaps(std::size_t w, const Times& times) {
   const std::vector<Instr>& row = rows_[w];
   const auto add = [&](std::size_t before, double begin, double end) {
@@ -91,7 +107,7 @@ Bubbles::Step& Bubbles::step_at(int number) {
   return steps_[number];
 }
 
-// In the first step a piece follows what it reads.
+// In the first step, a piece must follow the computation that makes its input.
 bool Bubbles::is_made(std::size_t worker, const Gap& gap, const Instr& piece) const {
   if (!is_curvature(piece.kind)) return true;
   const bool inputs = piece.kind == Kind::CurvatureA;
@@ -115,7 +131,7 @@ bool Bubbles::place(int number, const Instr& instr, Spot& spot, std::size_t end)
   return false;
 }
 
-// At the end of the newest step, which becomes longer.
+// Puts the instruction at the end of the newest step, which becomes longer.
 void Bubbles::force(const Instr& instr) {
   const std::size_t worker = worker_of(instr);
   Gap& last = steps_.back().gaps[worker].back();
@@ -123,11 +139,11 @@ void Bubbles::force(const Instr& instr) {
   last.at += time_of(instr);
 }
 
-// Where all members have what they need, by all at one moment: an inversion waits for sums that its
-// worker has posted before, whoever they wait for. Two collectives that share more than one member
-// must be posted in one order by all of them: those of K-FAC come in the order in which they are
-// placed, and behind the sums of gradients of the same model stages, the ones from the second
-// result on.
+// Returns, for each member, the first position at which all members have their inputs, at the same
+// time for all. The time is common because an inversion waits for all sums that its worker has
+// posted before. Two collectives that share more than one member must be posted in the same order
+// by all of them. Therefore K-FAC's collectives keep the order of their placement, and stay behind
+// the gradient sums of the same model stages, from the second result on.
 std::pair<std::vector<Bubbles::Spot>, int> Bubbles::spots_of(const Unit& unit,
                                                              const Step& step) const {
   const std::size_t members = unit.members.size();
@@ -156,8 +172,8 @@ std::pair<std::vector<Bubbles::Spot>, int> Bubbles::spots_of(const Unit& unit,
   return {spots, stage};
 }
 
-// Sums and gathers. `if_hidden`: only if they end before gradients are multiplied, which waits for
-// them.
+// Posts sums and gathers. With `if_hidden`, posts them only if they end before gradients are
+// multiplied, because the multiplication waits for them.
 bool Bubbles::post(Unit& unit, const std::vector<Kind>& kinds, bool if_hidden) {
   Step& step = step_at(unit.ready.step);
   const auto [spots, stage] = spots_of(unit, step);
@@ -228,7 +244,7 @@ void Bubbles::place_pieces(std::vector<std::vector<Instr>> open) {
 }
 
 std::vector<Bubbles::Unit> Bubbles::sums() const {
-  std::map<std::pair<int, int>, Unit> by_layer;  // of a model stage
+  std::map<std::pair<int, int>, Unit> by_layer;  // by model stage and layer
   for (const auto& [at, moment] : whole_) {
     const auto [stage, layer] = at;
     if (!reductions_.syncs_factors(stage)) continue;
@@ -247,14 +263,15 @@ std::vector<Bubbles::Unit> Bubbles::sums() const {
   return units;
 }
 
-// The gap of a placement in which a layer's factors are whole, if that is in that step.
+// Returns the gap of a placement in which a layer's factors are complete, or 0 if that is in
+// another step.
 std::size_t Bubbles::gap_in(int step, int stage, int layer) const {
   const Moment& whole = whole_.at({stage, layer});
   return whole.step == step ? whole.gap : 0;
 }
 
-// As soon as all copies have all pieces or, where they would not end in that step, at the beginning
-// of the next one.
+// Posts each sum as soon as all copies have all pieces. A sum that would not end in that step is
+// posted at the beginning of the next one.
 void Bubbles::place_sums() {
   for (Unit& unit : sums()) {
     const std::vector<Kind> kinds = {Kind::SyncA, Kind::SyncB};
@@ -269,7 +286,7 @@ void Bubbles::place_sums() {
   }
 }
 
-// What takes no time of the worker goes before what begins at the same moment.
+// Instructions that take no time of the worker go before those that begin at the same moment.
 Bubbles::Extra Bubbles::extra_of(const Step& step) const {
   Extra extra(rows_.size());
   for (std::size_t w = 0; w < rows_.size(); ++w) {

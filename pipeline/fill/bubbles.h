@@ -1,5 +1,5 @@
-// The bubbles of a step by prediction, and work placed in those of as many steps as it needs. Part
-// of curvature.h; nobody else includes it.
+// The predicted bubbles of a step, and the placement of K-FAC's work in the bubbles of several
+// steps. Used only by curvature.cpp.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -17,39 +17,44 @@
 
 namespace hetu {
 
+/// Assigns K-FAC's work to the predicted bubbles of as many steps as it needs.
 class Bubbles {
  public:
-  /// By worker: before the instruction of that number of its row, in order.
+  /// By worker: the instructions to insert before each index of its row, in order.
   using Extra = std::vector<std::map<std::size_t, std::vector<Instr>>>;
 
-  /// `step`: the rows with what each step does besides, and who inverts what; `rows`: without it.
-  /// All must outlive it.
-  /// Rather than in a step beyond `before_wrapping`, inversions stand in the cycle after, before
-  /// its own work.
+  /// Predicts a step and finds its bubbles. `step` has the rows with the work of every step
+  /// (preconditioning) and the assignment of inversions; `rows` are the rows without that work.
+  /// Both, and `costs`, must outlive this object.
+  ///
+  /// Inversions that would need a new step with an index of at least `before_wrapping` move to the
+  /// next cycle instead, before its own work for the same layers.
   Bubbles(const Schedule& step, const std::vector<std::vector<Instr>>& rows, const Costs& costs,
           double slack, std::int64_t before_wrapping);
 
   static constexpr std::int64_t kNoWrap = std::numeric_limits<std::int64_t>::max();
 
-  /// Per step, what stands in it. `pieces`: by worker, CURVATURE in the order in which they are to
-  /// be placed; sums, inversions and gathers follow from them.
+  /// Returns the work to insert, per step. `pieces` holds, by worker, the CURVATURE instructions in
+  /// the order of placement. Sums, inversions and gathers follow from them.
   std::vector<Extra> fill(std::vector<std::vector<Instr>> pieces);
 
  private:
   static constexpr std::size_t kNoGap = std::numeric_limits<std::size_t>::max();
   static constexpr int kNoStage = std::numeric_limits<int>::max();
 
-  // Between two computations of a worker, or at the ends; most have no length.
+  // The time between two computations of a worker, or at the ends of its row. Most gaps have length
+  // 0.
   struct Gap {
     std::size_t before = 0;             // index in the row
-    double begin = 0, at = 0, end = 0;  // at: where what is placed next begins
-    int posted = kNoStage, open = -1;   // model stages: the last of those whose gradients' sums
-                                        // stand before it, the first of those behind it
+    double begin = 0, at = 0, end = 0;  // at: begin of the unused remainder
+    // model stages: the last one whose gradient sum is before the gap, the first one whose sum is
+    // after it
+    int posted = kNoStage, open = -1;
   };
   struct Moment {
     int step = -1;
-    double at = 0;        // in the step
-    std::size_t gap = 0;  // of the worker whose moment it is
+    double at = 0;        // time within the step
+    std::size_t gap = 0;  // gap of the worker that the moment belongs to
     bool operator<(const Moment& other) const {
       return std::tie(step, at, gap) < std::tie(other.step, other.at, other.gap);
     }
@@ -63,26 +68,28 @@ class Bubbles {
     bool lasts = false;
     Instr instr;
   };
-  // Collectives of a worker are posted in the order in which they are placed, by all members of
-  // each, and sums of gradients in descending model stage: none goes before `spot`, nor before the
-  // sums of a stage from `stage` on.
+  // All members post K-FAC's collectives in the order of their placement, and gradient sums in
+  // descending model stage. A later collective therefore goes neither before `spot` nor before the
+  // gradient sums of model stages >= `stage`.
   struct Floor {
     Spot spot;
     int stage = kNoStage;
   };
-  // A step: by worker, what is left of its gaps and what is placed.
+  // A step: by worker, the unused parts of its gaps, and the work placed in them.
   struct Step {
     std::vector<std::vector<Gap>> gaps;
     std::vector<std::vector<Placed>> placed;
     std::vector<Floor> floor;
     double network_free = 0;
   };
-  // What all copies of a model stage do in one step: a round of inversions, the sums of a layer.
+  // Work that all copies of a model stage do in the same step: a round of inversions, or the sums
+  // of a layer.
   struct Unit {
     std::vector<Instr> members;      // one per copy in the plan
-    std::vector<std::size_t> after;  // of each: the gap that has what it follows in that step
+    std::vector<std::size_t> after;  // per member: the gap in which its inputs are complete
     Moment ready;
-    std::vector<std::size_t> end = {};  // the gap that has what follows it; empty: nothing does
+    // per member: the gap of the work that must follow; empty: none
+    std::vector<std::size_t> end = {};
   };
 
   // Start and end by kind, stage and micro-batch, of one worker.
@@ -94,8 +101,8 @@ class Bubbles {
   }
   void begin_step();
   Step& step_at(int number);
-  // Not before `spot`, which becomes where it ends.
-  // Nor from gap `end` on.
+  // Places an instruction in the first gap from `spot` on and before gap `end`. Sets `spot` to its
+  // end. Returns false if no gap fits.
   bool place(int step, const Instr& instr, Spot& spot, std::size_t end = kNoGap);
   bool is_made(std::size_t worker, const Gap& gap, const Instr& piece) const;
   void force(const Instr& instr);
@@ -123,11 +130,13 @@ class Bubbles {
   const Reductions reductions_;
   const Stragglers none_ = {};
   const Timing timing_;
-  std::vector<std::vector<Gap>> gaps_;  // by worker, of every step
-  // By worker: where in the row a stage's forward (true) or input gradient of a micro-batch stands.
+  std::vector<std::vector<Gap>> gaps_;  // by worker, the same for every step
+  // By worker: index in the row of a stage's forward (true) or input gradient (false) of a
+  // micro-batch.
   std::vector<std::map<std::tuple<bool, int, int>, std::size_t>> made_at_;
   std::vector<Step> steps_;
-  // By placement and layer, of both factors: the step and gap of the first piece, the last one.
+  // By placement and layer, over both factors: step and gap of the first piece, end of the last
+  // one.
   std::map<std::pair<int, int>, std::pair<int, std::size_t>> begun_;
   std::map<std::pair<int, int>, Moment> whole_;
 };

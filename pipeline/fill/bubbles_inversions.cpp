@@ -1,4 +1,4 @@
-// Where inversions and their gathers go, once it is known when factors are whole.
+// Placement of inversions and their gathers, after it is known when factors are complete.
 #include <algorithm>
 #include <limits>
 #include <utility>
@@ -7,7 +7,7 @@
 
 namespace hetu {
 
-// Behind all that stands in a step.
+// Posts gathers after all other work of a step.
 void Bubbles::post_at_end(const Unit& unit, int step) {
   for (Instr i : unit.members) {
     i.kind = Kind::Gather;
@@ -17,9 +17,10 @@ void Bubbles::post_at_end(const Unit& unit, int step) {
   }
 }
 
-// Those of the last model stage first, as its factors are whole first.
+// Returns the rounds of inversions. Rounds of the last model stage come first, because its factors
+// are complete first.
 std::vector<Bubbles::Unit> Bubbles::rounds() const {
-  std::map<std::pair<int, int>, Unit> by_round;  // of a model stage, the last one first
+  std::map<std::pair<int, int>, Unit> by_round;  // by descending model stage, then by round
   for (int stage = 0; stage < static_cast<int>(step_.placements.size()); ++stage) {
     for (int round = 0; round < reductions_.rounds(stage); ++round) {
       Unit& unit = by_round[{-step_.placements[stage].model_stage, round}];
@@ -45,8 +46,9 @@ std::vector<Bubbles::Unit> Bubbles::rounds() const {
   return units;
 }
 
-// Both inverses of a layer, by all copies, in one step: no gradient meets half of a refresh, and no
-// copy of a stage multiplies by inverses that another does not have yet.
+// Places both inverses of a layer, for all copies, in one step. Otherwise a gradient could meet
+// half of a refresh, or a copy of a stage could multiply by inverses that another copy doesn't have
+// yet.
 bool Bubbles::invert(Unit& unit, int number) {
   Step& step = steps_[number];
   const bool at_once = number == unit.ready.step;
@@ -93,8 +95,8 @@ void Bubbles::force(const Unit& unit) {
   }
 }
 
-// Before what the next cycle does for the same layers, in a step that has some of it or comes
-// before.
+// Moves a round to the next cycle, before that cycle's pieces for the same layers. The step is the
+// one with the first of these pieces, or an earlier one.
 bool Bubbles::wrap(Unit& unit) {
   int last = 0;
   for (const Instr& i : unit.members) {
@@ -130,7 +132,8 @@ bool Bubbles::wrap(Unit& unit, int number) {
   return fits;
 }
 
-// What does not fit the bubbles of a step of its own fits none, and stands in the last one.
+// Places all rounds. A round that doesn't fit into a new step's bubbles fits nowhere, and goes to
+// the end of the last step.
 void Bubbles::place_inversions() {
   std::vector<Unit> forced;
   for (Unit& unit : rounds()) {

@@ -1,3 +1,14 @@
+// Builds a K-FAC cycle from the rows of one step. The rows of other steps are copies with larger
+// micro-batch ids. With FillRule::After, a worker's row of the first step becomes, for 2
+// micro-batches:
+//
+//   F0 F1 B0 B1 | CURVATURE_A.. CURVATURE_B.. | SYNC_A SYNC_B | INVERT_A INVERT_B | GATHER |
+//   PRECONDITION | UPDATE
+//
+// With the other rules, class Bubbles distributes CURVATURE, SYNC, INVERT and GATHER over the
+// bubbles of several steps, and every step still has its PRECONDITION before the norm or the
+// update.
+
 #include "pipeline/fill/curvature.h"
 
 #include <algorithm>
@@ -43,7 +54,8 @@ void check(const Schedule& step, const CurvatureOptions& how) {
   }
 }
 
-// Where what needs whole gradients stands: before the norm, or, without one, the first update.
+// Returns the position for work that needs complete gradients: before the norm or, without one,
+// before the first update.
 std::size_t end_of_step(const Row& row) {
   const auto at = std::find_if(row.begin(), row.end(), [](const Instr& i) {
     return i.kind == Kind::ReduceScalars || i.kind == Kind::Update;
@@ -104,7 +116,7 @@ class Cycle {
 
  private:
   Schedule in_bubbles(const Costs& costs, std::int64_t before_wrapping) {
-    // The bubbles of a step that multiplies its gradients.
+    // A cycle step multiplies its gradients, so its bubbles are those of a row with PRECONDITION.
     const Schedule plain = laid_out({Bubbles::Extra(rows_.size())});
     Bubbles bubbles(plain, rows_, costs, how_.slack, before_wrapping);
     std::vector<Bubbles::Extra> steps = bubbles.fill(pieces());
@@ -131,7 +143,7 @@ class Cycle {
     }
   }
 
-  // A round is gathered beside the inversions of the next one.
+  // The gather of a round overlaps the inversions of the next one.
   void add_inversions(std::size_t w, const Reductions& reductions, Row& out) const {
     for (const int stage : stages_[w]) {
       for (int round = 0; round < reductions.rounds(stage); ++round) {
@@ -144,7 +156,8 @@ class Cycle {
     }
   }
 
-  // Of each worker, what is to be placed: by micro-batch, so that what it leaves is soon free.
+  // Returns, by worker, the pieces to place. They are ordered by micro-batch, so that the saved
+  // tensors of a micro-batch are freed early.
   std::vector<Row> pieces() const {
     std::vector<Row> all(rows_.size());
     for (std::size_t w = 0; w < rows_.size(); ++w) {
@@ -159,7 +172,7 @@ class Cycle {
     return all;
   }
 
-  // The steps one after the other, each with its extra work before the instruction of that number.
+  // Concatenates the steps, each with its additional work inserted before the given indices.
   Schedule laid_out(const std::vector<Bubbles::Extra>& steps) const {
     Schedule s = cycle_;
     s.steps = static_cast<int>(steps.size());
@@ -188,7 +201,7 @@ class Cycle {
   const CurvatureOptions& how_;
   Schedule cycle_;
   std::vector<std::vector<int>> stages_;  // by worker
-  std::vector<Row> rows_;                 // of one step
+  std::vector<Row> rows_;                 // rows of one step
 };
 
 }  // namespace

@@ -1,6 +1,6 @@
-// K-FAC's work in a plan: a synchronous step, lowered, becomes a cycle of several, of which the
-// first feeds the factors; what it feeds is summed, inverted and used from then on. Read by
-// training, rehearsals and the tool.
+// K-FAC's work in a plan. A synchronous, lowered step becomes a cycle of steps. The first step of
+// the cycle feeds the factors, which are then summed and inverted; later steps use the inverses.
+// Read by training, rehearsals and the tool.
 #pragma once
 #include <cstdint>
 #include <vector>
@@ -12,39 +12,43 @@
 namespace hetu {
 
 struct CurvatureOptions {
-  std::vector<int> layers;  ///< with factors, by model stage
-  std::int64_t every = 1;   ///< steps between two refreshes, at least
+  std::vector<int> layers;  ///< layers with factors, by model stage
+  std::int64_t every = 1;   ///< least number of steps between two refreshes
   FillRule rule = FillRule::After;
   InverseMakers makers = InverseMakers::Owners;
-  /// A piece is placed in a gap that is at least so many times as long.
+  /// A piece is placed only in a gap that is at least `slack` times as long as the piece.
   double slack = 1;
 };
 
-/// The cycle, proved by nobody yet: `every` steps or, by the other rules, as many more as its work
-/// needs. Each step multiplies its gradients by the newest inverses (PRECONDITION); by
-/// FillRule::After those are of its own micro-batches in the first step. Factors of a stage with
-/// several copies are summed over them, at the end of a step (After), or once all copies have their
-/// last piece or, where the step would wait for that, at the beginning of the next one (Best), in
-/// the same order by all. Inverses that copies share out (InverseMakers::Owners) are
-/// gathered in the step in which they are made. What fits no gap of two steps that follow each
-/// other stands at the end of the second one. By FillRule::Wrap inversions that have no room left
-/// in the cycle stand in the one after it, before that has a piece of their layers, if that saves a
-/// step. Bubbles are those of simulate() under `costs`.
+/// Returns the cycle, which has not been verified. It has `every` steps or, with rules other than
+/// After, as many more as its work needs. Each step multiplies its gradients by the newest inverses
+/// (PRECONDITION). With FillRule::After, the first step uses inverses from its own micro-batches.
+///
+/// Factors of a stage with several copies are summed over the copies, in the same order on all of
+/// them. With After, the sums are at the end of the step. Otherwise they come once all copies have
+/// their last piece, or at the beginning of the next step if this one would have to wait. Inverses
+/// that copies share (InverseMakers::Owners) are gathered in the step in which they are computed.
+/// Work that fits no gap of two consecutive steps goes to the end of the second one.
+///
+/// With FillRule::Wrap, inversions without space in the cycle move to the next cycle, before it has
+/// pieces of their layers, if that saves a step. Bubbles are those of simulate() under `costs`.
+///
 /// Source: Osawa et al. 2023 (PipeFisher), section 3; differences in docs/kfac.md.
-/// Throws InvalidArgument for a plan that is not lowered, is not of one step with a flush, has
-/// backwards by half micro-batches, or two copies of a stage on one worker; layers that do not fit.
+/// Throws InvalidArgument for a plan that is not lowered, is not one step with a flush, has
+/// backwards by half micro-batches or two copies of a stage on one worker, and for layers that
+/// don't fit the plan.
 Schedule with_curvature(const Schedule& step, const CurvatureOptions& how, const Costs& costs);
 
-/// A cycle in its steps, each as a plan of one step whose computations and messages have ids 0…M-1;
-/// the ids of a CURVATURE are those of the step that feeds it. Throws InvalidArgument for a plan
-/// without K-FAC's work.
+/// Splits a cycle into its steps. Each is a plan of one step in which computations and messages
+/// have micro-batch ids 0…M-1. The ids of a CURVATURE are those of the step that feeds it. Throws
+/// InvalidArgument for a plan without K-FAC's work.
 std::vector<Schedule> steps_of(const Schedule& cycle);
 
-/// The first cycle of those that repeat, which has nothing of a cycle before. Of a cycle whose work
-/// wraps it is not a plan by itself: what it leaves, the next one inverts.
+/// Returns the first of the repeating cycles, which has no work from an earlier cycle. If the cycle
+/// wraps work, the result is incomplete: the next cycle runs the remaining inversions.
 Schedule first_of(const Schedule& cycle);
 
-/// Whether that step of a cycle feeds factors.
+/// Returns true if a step of a cycle feeds factors.
 bool feeds_factors(const Schedule& cycle, int step);
 
 }  // namespace hetu

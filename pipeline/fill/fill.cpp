@@ -1,3 +1,17 @@
+// PipeFisher's greedy assignment, for one node at a time. The recorded forwards and backwards of an
+// iteration stay in place, and the gaps between them are filled from a queue of work. The queue is
+// ordered by class (curvature A and B, synchronization A and B, inversion A and B), then by
+// recorded start. A gap takes, in queue order, each piece whose inputs are there and that fits. For
+// example, with two micro-batches, one layer and no synchronization:
+//
+//   recorded:   F0 F1 __ __ B0 __ B1 __
+//   iteration:  F0 F1 a0 a1 B0 b0 B1 b1      a, b: curvature of micro-batch j
+//   iteration:  F0 F1 iA iB B0 __ B1 __      iA, iB: inversions
+//
+// If the remaining queue fits into gaps that are already in the cycle, it wraps: there it is work
+// of the previous cycle. Otherwise the cycle gets another iteration. Work that fits no gap at all
+// goes after the end of the last iteration.
+
 #include "pipeline/fill/fill.h"
 
 #include <algorithm>
@@ -22,7 +36,7 @@ constexpr const char* kUp = ":up_pipe";
 
 enum class Stage { Curvature, Sync, Inversion };
 
-/// An entry of the queue: one recorded interval, in equal pieces.
+/// An entry of the queue: one recorded interval, split into equal pieces.
 struct Work {
   Stage stage;
   char factor;  ///< A or B
@@ -34,7 +48,7 @@ struct Work {
 };
 using Queue = std::vector<Work>;
 
-/// How many forwards and backwards of the first direction have passed.
+/// The number of forwards and backwards of the first direction that have passed.
 struct Passed {
   int forwards, backwards;
   void count(const std::string& label) {
@@ -52,7 +66,7 @@ bool is_pass(const std::string& label, const char* of) {
   return label == of || label == std::string(of) + kUp;
 }
 
-/// Earliest start or latest end of the forwards or backwards of a node.
+/// Returns the earliest start or the latest end of a node's forwards or backwards.
 template <class Better>
 std::int64_t bound_of(const NodeTimeline& node, const char* of, std::int64_t worst,
                       std::int64_t Interval::*side, const Better& better) {
@@ -79,7 +93,7 @@ void check(const NodeTimeline& node) {
           node.origin, forwards, kForward, backwards, kBackward);
 }
 
-/// What stays where it was recorded: one iteration of forwards and backwards.
+/// Returns the items that stay where they were recorded: forwards and backwards of an iteration.
 std::vector<Item> fixed_items(const NodeTimeline& node, std::int64_t zero_ns,
                               std::int64_t length_ns) {
   std::vector<Item> items = {{kStart, {0, 0}}};
@@ -93,7 +107,7 @@ std::vector<Item> fixed_items(const NodeTimeline& node, std::int64_t zero_ns,
   return items;
 }
 
-/// Classes in order, and by start within a class.
+/// Returns the queue: classes in order, and by start within a class.
 Queue queue_of(const NodeTimeline& node, int micro_batches) {
   const std::pair<const char*, Stage> stages[] = {{"cov_kron_", Stage::Curvature},
                                                   {"sync_kron_", Stage::Sync},
@@ -114,7 +128,7 @@ Queue queue_of(const NodeTimeline& node, int micro_batches) {
   return queue;
 }
 
-/// Whether the data of its next piece are there.
+/// Returns true if the inputs of the work's next piece are available.
 bool is_ready(const Work& work, const Queue& queue, const Passed& passed) {
   if (work.stage == Stage::Curvature)
     return (work.factor == 'A' ? passed.forwards : passed.backwards) > work.placed;
@@ -123,7 +137,7 @@ bool is_ready(const Work& work, const Queue& queue, const Passed& passed) {
   });
 }
 
-/// One pass over the queue; whether something was placed.
+/// Makes one pass over the queue. Returns true if it placed a piece.
 bool fill_gap(Gap& gap, Queue& queue, const FillOptions& options, std::vector<Item>& out) {
   bool any = false;
   for (std::size_t k = 0; k < queue.size(); ++k) {
@@ -138,12 +152,12 @@ bool fill_gap(Gap& gap, Queue& queue, const FillOptions& options, std::vector<It
     }
     if (!work.is_done()) continue;
     queue.erase(queue.begin() + static_cast<std::ptrdiff_t>(k));
-    if (!options.skips) --k;  // what has moved up is looked at next
+    if (!options.skips) --k;  // the next entry has moved to this index
   }
   return any;
 }
 
-/// The items with as much of the queue as fits between them.
+/// Returns the items, with as much of the queue between them as fits.
 std::vector<Item> fill(const std::vector<Item>& items, Queue& queue, Passed passed,
                        const FillOptions& options) {
   std::vector<Item> out;
@@ -164,7 +178,7 @@ int pieces_left(const Queue& queue) {
   return left;
 }
 
-/// What fits into no bubble comes after the end.
+/// Appends the work that fits no bubble after the end.
 void append_rest(const Queue& queue, std::int64_t cursor_ns, std::vector<Item>& items) {
   for (const Work& work : queue)
     for (int p = work.placed; p < work.pieces; ++p, cursor_ns += work.piece_ns)

@@ -1,4 +1,5 @@
-// Source of the codes: Python's pickletools.
+// A stack machine for the opcodes that pickles of plain data use. It runs no code from the file.
+// Source of the opcodes: Python's pickletools.
 #include "pipeline/fill/pickle.h"
 
 #include <algorithm>
@@ -41,8 +42,8 @@ class Reader {
  private:
   struct Slot {
     json value;
-    bool is_mutable = false;  // a list or dictionary, which may grow after it was remembered
-    int depth = 0;            // containers in each other
+    bool is_mutable = false;  // a list or dictionary, which may grow after it was memoized
+    int depth = 0;            // nesting depth of containers
   };
 
   [[noreturn]] void stop(const std::string& why) const {
@@ -59,7 +60,7 @@ class Reader {
     for (std::size_t i = bytes; i-- > 0;) value = value << 8 | static_cast<unsigned char>(raw[i]);
     return value;
   }
-  // Two's complement of few bytes, the lowest first.
+  // Decodes a little-endian two's complement number.
   std::int64_t signed_of(std::size_t bytes) {
     if (bytes > 8) stop("a number of more than 8 bytes");
     if (bytes == 0) return 0;
@@ -70,7 +71,7 @@ class Reader {
     const int depth = value.is_structured() ? 1 : 0;
     stack_.push_back({std::move(value), is_mutable, depth});
   }
-  // Functions that walk a value recurse, so its depth is bounded.
+  // Functions that traverse a value recurse, so its depth is bounded.
   void deepen(Slot& container, const Slot& part) const {
     container.depth = std::max(container.depth, part.depth + 1);
     if (container.depth > kDeepest)
@@ -203,7 +204,7 @@ class Reader {
     dictionary.value[key.get<std::string>()] = std::move(part.value);
   }
 
-  // A remembered value is copied when it is remembered and each time it is recalled.
+  // A value is copied when it is memoized, and each time it is recalled.
   bool memory(unsigned char code) {
     switch (code) {
       case 0x94:
@@ -237,8 +238,8 @@ class Reader {
     count_copy(found->second.value);
     stack_.push_back(found->second);
   }
-  // A few bytes can ask for copies of copies that double each time, so all copies together are
-  // bounded by the size of the file.
+  // A few bytes can request copies of copies whose size doubles each time. The total size of copies
+  // is therefore limited by the size of the file.
   void count_copy(const json& value) {
     copied_ += memory_of(value);
     if (copied_ > most_copied_) stop("it repeats itself too often");

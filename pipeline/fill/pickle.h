@@ -1,5 +1,6 @@
-// Python's pickles of plain data, read without running what they say: lists, tuples, dictionaries
-// with texts for keys, texts, numbers, booleans and None. For the recorded timelines of others.
+// Reader of Python pickles of plain data, which doesn't execute them. It supports lists, tuples,
+// dictionaries with string keys, strings, numbers, booleans and None. Used for recorded timelines
+// of other programs.
 #pragma once
 #include <string>
 #include <string_view>
@@ -7,15 +8,15 @@
 
 namespace hetu {
 
-/// Whether the bytes begin as a pickle of protocol 2 or newer does.
+/// Returns true if the bytes begin like a pickle of protocol 2 or newer.
 bool is_pickle(std::string_view bytes);
 
-/// The value as JSON; tuples are arrays, what is no UTF-8 in a text becomes U+FFFD. Throws Io,
-/// naming `origin` and the byte: what is no plain data (a class, say), a list or dictionary that
-/// stands in two places, an end too early.
+/// Converts a pickle to JSON. Tuples become arrays, and bytes that are not UTF-8 become U+FFFD.
+/// Throws Io, with `origin` and the byte, for data that is not plain (such as a class), for a list
+/// or dictionary that is referenced twice, and for a truncated file.
 std::string json_of_pickle(std::string_view bytes, const std::string& origin);
 
-/// Lists of lists of lists of texts, as a pickle of protocol 2.
+/// Encodes lists of lists of lists of strings as a pickle of protocol 2.
 std::string pickle_of(const std::vector<std::vector<std::vector<std::string>>>& lists);
 
 }  // namespace hetu

@@ -1,5 +1,5 @@
-// Recorded timelines of nodes, as Chimera's and PipeFisher's scripts write them, and orders of work
-// as these read them.
+// Files of recorded timelines in the format of Chimera's and PipeFisher's scripts, and files of
+// work orders in the format that they read.
 #pragma once
 #include <string>
 #include <vector>
@@ -8,13 +8,14 @@
 
 namespace hetu {
 
-/// The last iteration of a recorded timeline: a JSON object or a pickled dictionary of lists of
-/// [start, end] in ns, null where nothing was recorded, by label; `start_end` has an entry per
-/// iteration. Throws Io for a file that cannot be read or is neither, or whose lists do not fit.
+/// Reads the last iteration of a recorded timeline. The file is a JSON object or a pickled
+/// dictionary that maps labels to lists of [start, end] in ns. An entry is null if nothing was
+/// recorded. `start_end` has one entry per iteration. Throws Io for a file that can't be read, has
+/// another format, or has lists of the wrong length.
 NodeTimeline read_timeline(const std::string& path);
 
-/// Per node, per iteration, labels in order; as a pickle where the path ends in .pickle or .pkl,
-/// else as JSON. Throws Io.
+/// Writes the labels in order, per node and iteration. Writes a pickle if the path ends in .pickle
+/// or .pkl, and JSON otherwise. Throws Io.
 void write_orders(const std::string& path, const std::vector<FilledNode>& nodes);
 
 }  // namespace hetu

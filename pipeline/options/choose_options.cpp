@@ -9,7 +9,7 @@
 namespace hetu {
 namespace {
 
-// Of the shared options those that say nothing of one plan.
+// Returns the shared options that are not specific to one plan.
 Fields shared(PlanOptions& o) {
   std::vector<std::string> names = {"stages"};
   for (const OptionField& f : fields(o.costs)) names.push_back(f.name);
@@ -96,14 +96,14 @@ void scale(StageCost& c, double by) {
     *part *= by;
 }
 
-// The costs as they are given. Unless the file is a CSV of blocks, --micro-batch-size only says how
-// many samples they are of.
+// Returns the costs as given. Unless the file is a CSV of blocks, --micro-batch-size only states
+// the number of samples that the costs are for.
 Costs costs_as_given(PlanOptions o) {
   if (o.costs.table.blocks_per_stage == 0) o.costs.table.micro_batch_size = 0;
   return costs_of(o);
 }
 
-// The costs of a micro-batch of batch / M samples.
+// Returns the costs of a micro-batch of batch / M samples.
 Costs costs_of_micros(const ChooseOptions& r, int micro_batches) {
   const auto batch = static_cast<int>(r.batch_size);
   if (batch == 0) return costs_as_given(r.plan);
@@ -122,10 +122,11 @@ Costs costs_of_micros(const ChooseOptions& r, int micro_batches) {
   return costs;
 }
 
-// A search varies D and the size of a micro-batch, so costs that stay the same for every D would
-// rank nothing. Costs are therefore those of the whole model, and each stage gets its share:
-// times by options are divided by D, those of a file are cut anew. Both grow with the samples of
-// a micro-batch. The all-reduce sums one stage's gradient, so it is a share of the model's, too.
+// Returns the costs for one grid. A search varies D and the micro-batch size, so costs that are the
+// same for every D would not rank anything. Costs are therefore those of the whole model, and each
+// stage gets its share: times given by options are divided by D, and costs in a file are
+// redistributed. Both are proportional to the samples of a micro-batch. The all-reduce sums one
+// stage's gradient, so its time is a share of the model's, too.
 Costs costs_of_grid(const ChooseOptions& r, int stages, int samples) {
   PlanOptions o = r.plan;
   const double whole_allreduce = o.costs.allreduce;
@@ -175,7 +176,7 @@ void check_search(const ChooseOptions& r) {
   check_costs_of_search(r);
 }
 
-// Says which costs nobody gave, so that a ranking without them isn't taken for more than it is.
+// Names the costs that were not given, so that the ranking isn't trusted more than it should be.
 std::vector<std::string> notes_of(const ChooseOptions& r) {
   const PlanOptions& o = r.plan;
   std::vector<std::string> notes;

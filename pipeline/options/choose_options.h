@@ -1,5 +1,5 @@
-// What is asked of a choice among methods, by `hetu choose` and by hetu.schedule.choose, and what
-// it comes to.
+// Options of a choice among methods, shared by `hetu choose` and hetu.schedule.choose, and the
+// functions that evaluate them.
 #pragma once
 #include <string>
 #include <vector>
@@ -10,28 +10,28 @@
 
 namespace hetu {
 
-/// What was told.
+/// The options of a choice.
 struct ChooseOptions {
-  PlanOptions plan;  ///< costs, links, stragglers, limits
+  PlanOptions plan;  ///< costs, links, stragglers and limits
   RankOptions rank;
-  std::int64_t batch_size = 0;  ///< samples per pipeline and step; 0: as the costs have them
-  int workers = 0;              ///< in all; above 0: grids are searched, without `stages`
-  int global_batch = 0;         ///< of such a search: samples per step, of all pipelines
-  int blocks = 0;               ///< of such a search by a CSV of blocks: those of the model
+  std::int64_t batch_size = 0;  ///< samples per pipeline and step; 0: as in the costs
+  int workers = 0;              ///< total; above 0: search over grids, without `stages`
+  int global_batch = 0;         ///< for a search: samples per step, over all pipelines
+  int blocks = 0;  ///< for a search with a CSV of blocks: number of blocks of the model
   int top = 10;
   std::string format = {};  ///< text or json; "": text
 };
 
-/// What may be told, in the order of --help.
+/// Returns the options, in the order of --help.
 Fields fields(ChooseOptions& o);
 
-/// Every method as the options say. Throws InvalidArgument, Config, Io.
+/// Ranks every method by the options. Throws InvalidArgument, Config, Io.
 Ranking ranking_of(ChooseOptions& o);
 
-/// Every grid of `o.workers`. Throws as ranking_of.
+/// Searches every grid of `o.workers`. Throws as ranking_of.
 Search search_of(ChooseOptions& o);
 
-/// What is asked for, as `o.format` says.
+/// Returns the ranking or the search, in the format `o.format`.
 std::string choice_of(ChooseOptions& o);
 
 }  // namespace hetu

@@ -12,7 +12,7 @@
 namespace hetu {
 namespace {
 
-constexpr double kUnitUs = 1000;  // of a simulation's time unit in its events
+constexpr double kUnitUs = 1000;  // microseconds in events per time unit of a simulation
 
 TimeUnit unit_of(const std::string& name) { return {name.empty() ? "units" : name, kUnitUs}; }
 
@@ -74,7 +74,7 @@ std::string page_of_run(const PlanOptions& o, const Simulation& s, const Schedul
   set.events = s.events;
   for (const WorkerTiming& w : s.workers) set.peak_activations.push_back(w.peak_activations);
   if (o.format == "html") add_inputs(set, plan);
-  // A synchronous plan is one step; after its flush the next one is the same.
+  // A synchronous plan is one step; after its flush, the next step is identical.
   if (o.style == "profile" && s.steps == 1) repeat(set.events, 3, s.step_time * kUnitUs);
   SvgOptions options;
   options.style = style_of(o.style);

@@ -1,4 +1,4 @@
-// Simulated plans as pictures, with the terminal's width and colours.
+// Figures of simulated plans, with the terminal's width and colours.
 #pragma once
 #include <string>
 
@@ -7,34 +7,36 @@
 
 namespace hetu {
 
-/// Columns and colour of standard output; plain and 100 columns wide if that is no terminal or the
-/// grid goes to a file.
+/// Returns grid options with the width and colour of standard output. Without a terminal, or if the
+/// grid goes to a file, the grid is plain and 100 columns wide.
 GridOptions terminal_grid(bool to_file);
 
-/// "1f1b: 4 stages, 8 micro-batches".
+/// Returns a title such as "1f1b: 4 stages, 8 micro-batches".
 std::string picture_title(const std::string& method, int stages, int micro_batches);
 
-/// Grid over time. Columns and colour follow standard output unless it goes to a file.
+/// Returns a grid over time, in the width and colour of standard output unless it goes to a file.
 std::string grid_over_time(const PlanOptions& o, const Simulation& simulation);
 
-/// Order-only grid of a plan.
+/// Returns a grid of a plan's instructions in order, without time.
 std::string grid_of_rows(const PlanOptions& o, const Schedule& plan);
 
 PictureStyle style_of(const std::string& style);
 
-/// The row sets in one of these formats.
+/// Writes the row sets as a page in the given format (svg, pdf or html).
 std::string page(const std::string& format, const std::vector<TimelineRowSet>& sets,
                  const SvgOptions& options);
 
-/// A simulated plan in one of these formats; `plan` is what was simulated.
+/// Writes a simulated plan as a page in the format `o.format`. `plan` is the plan that was
+/// simulated.
 std::string page_of_run(const PlanOptions& o, const Simulation& simulation, const Schedule& plan);
 
-/// A simulated plan, with events, as `o.format` says: a page, a trace, else a grid over time.
+/// Writes a simulated plan, with events, in the format `o.format`: a page, a trace, or else a grid
+/// over time.
 std::string picture_of_run(const PlanOptions& o, const Simulation& simulation,
                            const Schedule& plan);
 
-/// A plan that failed its proof, as far as it runs, with what the diagnosis names marked. Throws as
-/// run_refused.
+/// Writes a plan that failed its proof as a page. It shows the part that runs, and marks the places
+/// of the diagnosis. Throws as run_refused.
 std::string page_of_refused(const PlanOptions& o, const Schedule& plan,
                             const std::string& diagnosis);
 

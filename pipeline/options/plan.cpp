@@ -1,4 +1,4 @@
-// From options to a plan, its costs and its proof.
+// Evaluation of options: the plan, its costs and its proof.
 #include <algorithm>
 #include <filesystem>
 
@@ -18,7 +18,7 @@
 namespace hetu {
 namespace {
 
-// Of the options that some methods take, those that a FILE may be told of itself.
+// Returns true for options of some methods that may also describe a FILE.
 bool is_of_files(const std::string& name) {
   return name == "concat" || name == "steps" || name == "pair_semantics";
 }
@@ -26,7 +26,7 @@ bool is_of_files(const std::string& name) {
 void check_applicable(const PlanOptions& o, const Method* method) {
   if (method != nullptr) {
     std::set<std::string> given = o.given;
-    if (o.sync_method == "ps") given.erase("steps");  // each with its flush
+    if (o.sync_method == "ps") given.erase("steps");  // each step has a flush
     return refuse_foreign(*method, given);
   }
   Sizes unused;
@@ -41,7 +41,7 @@ void check_applicable(const PlanOptions& o, const Method* method) {
           concat);
 }
 
-// A plan is made by the costs of the first of several pipelines.
+// Returns the costs of the first pipeline, by which a plan is generated.
 Costs of_first_pipeline(Costs costs, std::size_t workers, int pipelines) {
   const auto first = [&](std::vector<double>& list) {
     if (list.size() == workers * pipelines) list.resize(workers);
@@ -61,14 +61,14 @@ Costs of_first_pipeline(Costs costs, std::size_t workers, int pipelines) {
 
 Schedule generated(const PlanOptions& o, const Method& method) {
   Sizes sizes = o.sizes;
-  // A method with one legal number of stages needs none stated.
+  // A method with a single legal number of stages doesn't need --stages.
   const bool by_replicas = !o.has("stages") && !sizes.replicas.empty();
   if (by_replicas) sizes.stages = static_cast<int>(sizes.replicas.size());
   const bool any = method.legal_stages({.stages = 2}) || method.legal_stages({.stages = 4});
   require(o.has("stages") || by_replicas || !any, "{} needs --stages P", method.name);
   require(o.has("micro_batches"), "{} needs --micro-batches M", method.name);
   const int model_stages = sizes.stages * resolved(method, sizes).chunks;
-  // Whether pipelines may be cut each in its own way is asked of the plan.
+  // The check whether pipelines may have different partitions needs the plan.
   const Costs costs =
       of_first_pipeline(costs_for(o, model_stages, true), sizes.stages, o.pipelines);
   sizes.costs = &costs;
@@ -90,7 +90,7 @@ PlanFacts facts_of(const PlanOptions& o) {
   return facts;
 }
 
-// What is told of servers where there are none.
+// Refuses options about servers if the plan has no servers.
 void refuse_of_servers(const PlanOptions& o, const Lowering& how, const std::string& method) {
   for (const char* option : {"staleness", "servers"})
     require(
@@ -100,7 +100,7 @@ void refuse_of_servers(const PlanOptions& o, const Lowering& how, const std::str
         option, method);
 }
 
-// How pipelines are told to share the model, of a plan that is not lowered yet.
+// Returns how pipelines share the model, for a plan that is not lowered yet.
 Lowering lowering_of(const PlanOptions& o, const Schedule& plan) {
   Lowering how = plan.lowering;
   how.pipelines = o.pipelines;
@@ -124,7 +124,7 @@ bool is_lowered_already(const Schedule& plan) {
                    [](const Instr& i) { return !is_compute(i.kind) && i.kind != Kind::Update; });
 }
 
-// What is told of how pipelines share the model must be what a lowered plan says.
+// Checks that options about sharing agree with a plan that is lowered already.
 void check_lowered(const PlanOptions& o, const Schedule& plan) {
   const Lowering& how = plan.lowering;
   require(o.pipelines == 1 || o.pipelines == how.pipelines,
@@ -150,7 +150,8 @@ Schedule finished(const PlanOptions& o, Schedule plan) {
       plan, of_first_pipeline(costs_for(o, plan), plan.workers.size(), o.pipelines));
 }
 
-// The least that a stage's bytes come to, worker by worker, against the bound.
+// Checks the peak memory of each worker against the limit in bytes. The simulation runs without
+// stragglers.
 void check_bytes(const PlanOptions& o, const Schedule& lowered) {
   const Costs costs = costs_for(o, lowered);
   check_bytes_known(o, costs);
@@ -181,7 +182,7 @@ Schedule plan_of(const PlanOptions& o) {
   std::error_code ignored;
   const bool file = method == nullptr && (o.source.find_first_of("./") != std::string::npos ||
                                           std::filesystem::exists(o.source, ignored));
-  if (method == nullptr && !file) generate(o.source, {});  // refuses, naming what is known
+  if (method == nullptr && !file) generate(o.source, {});  // throws, with the known names
   check_applicable(o, method);
   return finished(o, method != nullptr ? generated(o, *method) : read_plan(o.source, facts_of(o)));
 }
@@ -229,7 +230,7 @@ bool averages_in_groups(const PlanOptions& o) {
 groups::Options policy_of(const PlanOptions& o) {
   groups::Options policy = o.policy;
   if (o.sync_method == "allreduce")
-    policy.sync_period = 1;  // of groups that are everyone
+    policy.sync_period = 1;  // for groups that contain all pipelines
   else
     policy.method = groups::parse_method(o.sync_method);
   const bool in_pairs = policy.method != groups::Method::PartialReduce;
@@ -306,7 +307,7 @@ Costs costs_for(const PlanOptions& o, const Schedule& plan) {
 
 VerifyReport prove(const PlanOptions& o, const Schedule& plan, const Schedule& lowered) {
   const double limit = o.sizes.memory_limit;
-  // The plan as typed first: messages then count steps in the user's own rows.
+  // The plan as typed comes first, so that errors count steps in the user's own rows.
   if (!is_lowered(plan)) verify(plan, {.memory_limit = limit});
   VerifyReport report = verify(lowered, {.send_slots = o.run.send_slots, .memory_limit = limit});
   if (o.sizes.memory_bytes > 0) check_bytes(o, lowered);

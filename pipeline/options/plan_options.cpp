@@ -9,7 +9,7 @@ namespace {
 
 constexpr Range kAny{1, 1 << 20};
 
-// A plain number counts micro-batches; KiB, MiB and GiB make bytes.
+// A plain number counts micro-batches; a number with KiB, MiB or GiB is bytes.
 void set_limit(Sizes& sizes, const std::string& text) {
   const auto bytes = to_bytes(text);
   const double limit = bytes ? *bytes : to_number(text);
@@ -34,7 +34,7 @@ Fields of_files(PlanOptions& o) {
   };
 }
 
-// How the pipelines run, and side by side.
+// Options of runs and of several pipelines.
 Fields of_runs(PlanOptions& o) {
   const OptionField slots = {
       .name = "send_slots",

@@ -1,5 +1,5 @@
-// What is asked of a plan: the options that schedule, verify, simulate and rehearse share, for the
-// tool and for Python alike; and what they come to: a plan, its costs, and how to run it.
+// The options that schedule, verify, simulate and rehearse share, for the tool and for Python, and
+// the functions that evaluate them: the plan, its costs, and its simulation.
 #pragma once
 #include <cstdint>
 #include <set>
@@ -18,7 +18,7 @@
 
 namespace hetu {
 
-/// Costs by options, or the file that has them. Of a FILE and of what is not told, its own count.
+/// Costs given by options, or the file that has them. Values that are not given come from the file.
 struct CostOptions {
   double forward = StageCost().forward;
   double backward = StageCost().input_grad + StageCost().weight_grad;
@@ -36,23 +36,24 @@ struct CostOptions {
 
 Fields fields(CostOptions& costs);
 
-/// What was told; `given` has the names of it.
+/// The options of a plan. `given` holds the names of the options that were set.
 struct PlanOptions {
-  std::string source = {};  ///< METHOD or FILE
-  Sizes sizes = {};         ///< of a METHOD, and what a FILE does not say of itself
-  int replicas = 1;         ///< of the model in a FILE
+  std::string source = {};  ///< a METHOD or a FILE
+  Sizes sizes = {};         ///< of a METHOD, and properties that a FILE doesn't contain
+  int replicas = 1;         ///< copies of the model in a FILE
   std::string version_rule = {};
   CostOptions costs = {};
   std::vector<double> speed = {};
   Partition partition = {};
   SimulateOptions run = {};
-  SyncPlace sync = kSyncPlace;  ///< not given: of a lowered FILE, as it has it
+  SyncPlace sync = kSyncPlace;  ///< if not set, a lowered FILE keeps its own
   int pipelines = 1;
-  std::string sync_method = "allreduce";  ///< not given: of versions by waves, hetpipe
-  int staleness = Lowering().staleness;   ///< of hetpipe, D
-  groups::Options policy = {};            ///< of the sync methods that average in groups
-  std::string fill = {};  ///< K-FAC's work, see pipeline/fill/curvature.h; none if empty
-  int factor_layers = 1;  ///< on each model stage
+  /// if not set, hetpipe for plans with wave versions on several pipelines
+  std::string sync_method = "allreduce";
+  int staleness = Lowering().staleness;  ///< staleness bound D of hetpipe
+  groups::Options policy = {};           ///< for sync methods that average in groups
+  std::string fill = {};  ///< rule of K-FAC's work, see pipeline/fill/curvature.h; "": no such work
+  int factor_layers = 1;  ///< layers with factors on each model stage
   std::string inverses = inverse_makers_name(InverseMakers::Owners);
   std::int64_t curvature_every = 1;
   bool lowered = false;
@@ -62,70 +63,70 @@ struct PlanOptions {
   bool has(const char* name) const { return given.count(name) > 0; }
 };
 
-/// What may be told, in the order of --help; what is told enters `o.given`.
+/// Returns the options, in the order of --help. Setting an option adds its name to `o.given`.
 Fields fields(PlanOptions& o);
 
-/// The rules between the options, however they were told. Throws InvalidArgument.
+/// Checks rules between the options, for all interfaces. Throws InvalidArgument.
 void check_plan_options(const PlanOptions& o);
 
-/// The plan of a METHOD or of a FILE, recomputed if asked for; as given, not lowered. Throws
-/// InvalidArgument, Config, Io.
+/// Returns the plan of a METHOD or FILE, with recompute if requested. The plan is not lowered
+/// unless the FILE is. Throws InvalidArgument, Config, Io.
 Schedule plan_of(const PlanOptions& o);
 
-/// The plan that a text holds, CSV or JSON, as from a FILE; `o.source` names it in messages.
+/// As above, for a text in CSV or JSON. `o.source` names it in error texts.
 Schedule plan_from_text(const PlanOptions& o, const std::string& text);
 
-/// Refuses, by name, an option that goes into the making of a plan: for a plan that is made. Throws
+/// Refuses options that affect how a plan is made, for commands that take a finished plan. Throws
 /// InvalidArgument.
 void refuse_sizes(const PlanOptions& o);
 
-/// The plan lowered as the options say, or as it is if it is lowered already.
+/// Returns the plan, lowered by the options. A plan that is lowered already is returned as it is.
 Schedule lowered_plan(const PlanOptions& o, const Schedule& plan);
 
-/// The costs of the options, as they stand there.
+/// Returns the costs of the options, without redistribution over stages.
 Costs costs_of(const PlanOptions& o);
 
-/// Throws InvalidArgument if a memory limit in bytes is given and the costs contain no bytes to
-/// compare with it.
+/// Checks that the costs contain bytes if a memory limit in bytes is given. Throws InvalidArgument.
 void check_bytes_known(const PlanOptions& o, const Costs& costs);
 
-/// The same for a plan of so many model stages: costs that know their blocks are cut anew, by the
-/// partition if one is told. `apart`: pipelines may be cut each in its own way.
+/// Returns the costs for a plan with `model_stages` stages. Costs that consist of blocks are
+/// redistributed over the stages, by the partition if one is given. With `apart`, each pipeline may
+/// have its own partition.
 Costs costs_for(const PlanOptions& o, int model_stages, bool apart = false);
-/// The same for a plan, lowered or not.
+/// As above, for a plan that may be lowered.
 Costs costs_for(const PlanOptions& o, const Schedule& plan);
 
-/// Proves the plan as given and lowered, within the memory limit. Returns the report of the lowered
-/// one. Throws Plan.
+/// Verifies the plan as given and as lowered, within the memory limit. Returns the report of the
+/// lowered plan. Throws Plan.
 VerifyReport prove(const PlanOptions& o, const Schedule& plan, const Schedule& lowered);
 
-/// Predicts a lowered plan under the options' costs and stragglers.
+/// Simulates a lowered plan with the options' costs and stragglers.
 Simulation simulated(const PlanOptions& o, const Schedule& lowered, bool events);
 
-/// True for formats that have pages: svg, pdf and html.
+/// Returns true for page formats: svg, pdf and html.
 bool is_page(const std::string& format);
 
-/// Throws InvalidArgument: the style profile in another format than svg and pdf.
+/// Checks that the style profile is used with svg or pdf only. Throws InvalidArgument.
 void check_style(const std::string& style, const std::string& format);
 
-/// True of a sync method by which pipelines share their weights over servers: hetpipe, ps.
+/// Returns true for sync methods that share weights over servers: hetpipe and ps.
 bool is_of_servers(const std::string& sync_method);
 
-/// True if pipelines average their weights in groups, by the sync method.
+/// Returns true if the sync method averages weights in groups.
 bool averages_in_groups(const PlanOptions& o);
 
-/// --group-log of the commands that run such pipelines, and its refusal where there are none.
+/// Returns the option --group-log, and checks that it is only given if pipelines average in groups.
 OptionField group_log_field(std::string& path);
 void check_group_log(const std::string& path, const PlanOptions& o);
 
-/// How such pipelines find together: the constants of the options, and what the method makes of
-/// them. Sizes are the plan's.
+/// Returns the group policy: the options' constants, completed by the sync method. The sizes are
+/// left for the plan.
 groups::Options policy_of(const PlanOptions& o);
 
-/// The same for such pipelines.
+/// Simulates a lowered plan whose pipelines average in groups.
 GroupSimulation simulated_groups(const PlanOptions& o, const Schedule& lowered, bool events);
 
-/// A trace file of a run of a plan, with plan, costs and version in its metadata.
+/// Returns a trace file of a run, with plan, costs and version in its metadata.
 std::string trace_text(std::vector<TraceEvent> events, const Schedule& plan, const Costs& costs);
 
 }  // namespace hetu

@@ -14,10 +14,9 @@ struct SetFacts {
   Usage usage;
   bool paired = false;  ///< true if a worker runs some events at the same time
   std::vector<std::vector<std::size_t>> main;  ///< result of main_rows
-  std::vector<std::vector<int>>
-      /// per worker, in the order of accents: stages that run down before those that run up, then
-      /// ascending
-      stages;
+  /// per worker, in the order of accents: stages that run down before those that run up, then
+  /// ascending
+  std::vector<std::vector<int>> stages;
 };
 
 /// Sizes common to all rows of a figure, in pixels.

@@ -1,6 +1,7 @@
 // The profiling figure of Chimera's scripts. It has one row per worker, colours by kind, and red
 // lines where the first worker begins an iteration. The title shows the utilization of the first
-// iteration. Source: Chimera's repository, `bert_prof/*.pdf`; colours are matplotlib's C0 to C9.
+// iteration.
+// Source: Chimera's repository, `bert_prof/*.pdf`; colours are matplotlib's C0 to C9.
 #include <algorithm>
 #include <cmath>
 #include <map>

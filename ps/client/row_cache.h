@@ -1,7 +1,7 @@
 // A worker's cache of rows of a sparse table. It keeps rows that are looked up repeatedly, and
-// collects changes of rows before it sends them. Read by code that trains embeddings. Source: Miao
-// et al. 2021, "HET: Scaling out Huge Embedding Model Training via Cache-enabled Distributed
-// Framework", sections 3 and 4.
+// collects changes of rows before it sends them. Read by code that trains embeddings.
+// Source: Miao et al. 2021, "HET: Scaling out Huge Embedding Model Training via Cache-enabled
+// Distributed Framework", sections 3 and 4.
 #pragma once
 #include <cstdint>
 #include <list>
