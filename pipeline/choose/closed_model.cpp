@@ -33,8 +33,8 @@ StageCost widest(const Costs& costs, int stages) {
 //
 // In gpipe and 1f1b, stage s has its gradient s backwards before the end, and its worker idles from
 // then on. In chimera, a worker has stages s < l with l + s = D - 1. Between l's gradient and the
-// end it idles for D / 2 - 1 backwards, s of them after the gradient of stage s (closed form of the
-// base unit, with equal slots).
+// end it idles for D / 2 - 1 backwards, s of them after the gradient of stage s. This is the closed
+// form of the base unit, with equal slots.
 double unhidden(const std::string& method, int stages, double sum, double backward) {
   double most = 0;
   if (!is_chimera(method)) {

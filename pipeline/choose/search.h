@@ -55,9 +55,9 @@ struct Search {
   std::vector<std::string> notes;  ///< assumptions of the ranking, one line each
 };
 
-/// Searches every method with a closed form, every W D = P, and every B that is a power of two with
-/// a whole N = global batch / (B W). Recompute is tried only if no B fits without it. Throws
-/// InvalidArgument.
+/// Searches every method with a closed form, every grid with W D = P, and every B that is a power
+/// of two. N = global batch / (B W) must be an integer. Recompute is tried only if no B fits
+/// without it. Throws InvalidArgument.
 Search search_configurations(const SearchOptions& options, const CostsOfGrid& costs);
 
 /// Returns a table of the first `most` entries, followed by the fastest simulated one, as lines of

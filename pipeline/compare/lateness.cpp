@@ -1,7 +1,7 @@
 // An instruction's delay is explained by walking back along the inputs that it waited for. At each
-// step the delay is split into the instruction's own excess time, idle time with all inputs there,
-// the excess transit time of a message, and the delay of the input. For example, 1F0 ends 5 ms
-// late:
+// step the delay is split into four parts: the instruction's own excess time, idle time with all
+// inputs there, the excess transit time of a message, and the delay of the input. For example, 1F0
+// ends 5 ms late:
 //
 //   0F0 ran 2 ms longer, its message took 4 ms longer, 1F0 ran as planned,
 //   and 1 ms of idle time in the plan absorbed delay: 2 + 4 + 0 - 1 = 5.

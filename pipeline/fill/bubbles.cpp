@@ -7,11 +7,11 @@
 // 3. place_inversions (bubbles_inversions.cpp): both inversions of a layer, by all copies in the
 //    same step, then the gather of the inverses.
 //
-// For example, with bubbles of 3 units per step and 7 unit pieces, pieces 1-3 go into step 0, 4-6
-// into step 1 and 7 into step 2, whose remaining 2 units are for inversions. Work in a gap doesn't
-// delay the step. The difficulty is in the collectives: if two of them share two or more workers,
-// all these workers must post them in the same order, including the gradient sums that the plan has
-// already (spots_of).
+// For example, bubbles hold 3 units per step, and there are 7 pieces of one unit. Pieces 1-3 go
+// into step 0, 4-6 into step 1 and 7 into step 2. The remaining 2 units of step 2 are for
+// inversions. Work in a gap doesn't delay the step. The difficulty is in the collectives. If two of
+// them share two or more workers, all these workers must post them in the same order. That includes
+// the gradient sums that the plan has already (spots_of).
 
 #include "pipeline/fill/bubbles.h"
 

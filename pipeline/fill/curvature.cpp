@@ -6,8 +6,7 @@
 //   PRECONDITION | UPDATE
 //
 // With the other rules, class Bubbles distributes CURVATURE, SYNC, INVERT and GATHER over the
-// bubbles of several steps, and every step still has its PRECONDITION before the norm or the
-// update.
+// bubbles of several steps. Every step has its PRECONDITION before the norm or the update.
 
 #include "pipeline/fill/curvature.h"
 

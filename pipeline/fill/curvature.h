@@ -35,8 +35,8 @@ struct CurvatureOptions {
 ///
 /// Source: Osawa et al. 2023 (PipeFisher), section 3; differences in docs/kfac.md.
 /// Throws InvalidArgument for a plan that is not lowered, is not one step with a flush, has
-/// backwards by half micro-batches or two copies of a stage on one worker, and for layers that
-/// don't fit the plan.
+/// backwards by half micro-batches, or has two copies of a stage on one worker. Also throws if the
+/// layers don't fit the plan.
 Schedule with_curvature(const Schedule& step, const CurvatureOptions& how, const Costs& costs);
 
 /// Splits a cycle into its steps. Each is a plan of one step in which computations and messages

@@ -12,8 +12,8 @@ namespace hetu {
 bool is_pickle(std::string_view bytes);
 
 /// Converts a pickle to JSON. Tuples become arrays, and bytes that are not UTF-8 become U+FFFD.
-/// Throws Io, with `origin` and the byte, for data that is not plain (such as a class), for a list
-/// or dictionary that is referenced twice, and for a truncated file.
+/// Throws Io, with `origin` and the byte, for data that is not plain (such as a class). Also throws
+/// Io for a list or dictionary that is referenced twice, and for a truncated file.
 std::string json_of_pickle(std::string_view bytes, const std::string& origin);
 
 /// Encodes lists of lists of lists of strings as a pickle of protocol 2.

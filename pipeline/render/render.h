@@ -91,10 +91,10 @@ struct SvgOptions {
   std::vector<Mark> marks;       ///< only for Timeline
 };
 
-/// Returns a figure as SVG. It has a row per worker with its stages, micro-batches, kinds, idle
-/// time, steps, messages and collectives (thin lanes), busy share and peak activations, over one
-/// time axis. It is readable in grey. The same input gives the same bytes. Throws InvalidArgument
-/// if there are no events, a duration is negative, or a time is not finite.
+/// Returns a figure as SVG. It has a row per worker over one time axis. The row shows stages,
+/// micro-batches, kinds, idle time, steps, busy share and peak activations. Messages and
+/// collectives are thin lanes. It is readable in grey. The same input gives the same bytes. Throws
+/// InvalidArgument if there are no events, a duration is negative, or a time is not finite.
 std::string render_svg(const std::vector<TimelineRowSet>& sets, const SvgOptions& options = {});
 
 /// Returns the figure of render_svg as one PDF page. Throws as render_svg; Unsupported in a build

@@ -36,6 +36,7 @@ class Answers {
   /// Sends a message to a connection that has not said Hello. Drops it if more than 1 MiB of
   /// answers already wait for this reader.
   void send_to(Peer peer, Bytes header, Payload payload = {});
+  /// Returns the messages since the last call, in order, and counts them as sent.
   std::vector<Outgoing> take();
 
   /// Returns the bytes sent to the client that have not left this process.
@@ -67,6 +68,7 @@ class Answers {
  private:
   using Unread = std::atomic<std::int64_t>;
   void put(Peer peer, Bytes header, Payload payload, std::int64_t bytes);
+  // Returns true if the client may get `bytes` more. Marks it as overfull if not.
   bool may_send(Seat& seat, std::int64_t bytes);
 
   const int server_;

@@ -85,6 +85,8 @@ Part& DenseTables::make_part(TableState& table, int part, FirstPlanes first) con
       .first->second;
 }
 
+// Exactly-once rule: only the number after the member's clock is applied. Any other number is
+// answered with the clock: that acknowledges a repeat, but not an update that came too early.
 void DenseTables::take(Seat& seat, const Push& push, const Payload& payload) {
   const Place* place = place_of(seat, push.table, push.part, &payload);
   if (place == nullptr) return;
@@ -114,6 +116,8 @@ void DenseTables::take(Seat& seat, const Push& push, const Payload& payload) {
   if (is_next) answer(table, push.part);
 }
 
+// A pull whose number is not above the answered one is a repeat: it gets the kept answer, so that
+// lost answers don't change results. A higher number shows that the client has the old answer.
 void DenseTables::take(Seat& seat, const Pull& pull) {
   const Place* place = place_of(seat, pull.table, pull.part);
   if (place == nullptr) return;
@@ -158,6 +162,8 @@ void DenseTables::take(Seat& seat, const Got& got) {
                      }) > 0;
 }
 
+// Called after every event that may complete a round or satisfy a pull: a push, a pull, a leave or
+// a death.
 void DenseTables::answer(TableState& table, int number) {
   const auto found = table.parts.find(number);
   if (found == table.parts.end()) return;

@@ -16,9 +16,14 @@ class DenseTables {
   DenseTables(Answers& answers, const StoreOptions& options, std::shared_ptr<Room> room)
       : answers_(answers), options_(options), pool_(std::make_shared<BlockPool>(std::move(room))) {}
 
+  /// Takes an initial plane of a part. Ignores it if the part has values or the plane already.
+  /// Answers Initialised.
   void take(Seat& seat, const Init& init, const Payload& payload);
+  /// Takes a member's next update of a part and acknowledges the newest one that the part has.
   void take(Seat& seat, const Push& push, const Payload& payload);
+  /// Answers a pull now or when the clocks allow it. Repeats the answer to a repeated pull.
   void take(Seat& seat, const Pull& pull);
+  /// Frees the kept answer to a pull that the member has received.
   void take(Seat& seat, const Got& got);
   /// Returns the client's membership in the table, or nullptr after dropping a message that no
   /// worker of this job sends. A non-null `payload` must have as many values as the part.
@@ -27,12 +32,15 @@ class DenseTables {
   /// Applies the complete rounds of a part and answers the pulls whose clocks are reached.
   void answer(TableState& table, int part);
 
+  /// Adds a part with its initial planes to the table.
   Part& make_part(TableState& table, int part, FirstPlanes first) const;
+  /// Copies a payload of `elements` values into a block of the pool.
   PartValues values_of(const Payload& payload, std::int64_t elements) const {
     return {payload.data, elements, pool_};
   }
 
  private:
+  // Takes a plane of a part without values. Returns false if the plane is there already.
   bool take_first(TableState& table, const Init& init, const Payload& payload) const;
   void send_values(Seat& seat, const Pull& pull, const Answered& answer);
 

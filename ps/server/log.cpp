@@ -7,8 +7,8 @@
 //   server-0.log.4        changes since then
 //
 // After a kill at any moment, the newest complete snapshot and the logs from its generation on hold
-// the whole state. A file that has an overwritten spare beneath it says so in its first record,
-// which makes the reader accept zeros in place of a head as the end (see record_file.h).
+// the whole state. The first record of a file tells whether it overwrites a spare. If so, the
+// reader accepts zeros in place of a head as the end of the file (see record_file.h).
 
 #include "ps/server/log.h"
 
@@ -223,6 +223,8 @@ void Log::take(Store& store, const Source& source, const Bytes& record) {
   ++recovered_;
 }
 
+// Only the last log may be cut off: the process was killed while it wrote. The end of an earlier
+// file was complete before the next file began.
 void Log::end_source(const Source& source, RecordReader::Found end) {
   const std::int64_t bytes = reader_->bytes();
   if (source.is_snapshot) {
@@ -255,6 +257,7 @@ void Log::commit() {
   synced_ = changes_->bytes();
 }
 
+// Written in steps of `bytes`, interleaved with the event loop.
 void Log::save(Store& store, std::int64_t bytes) {
   if (!next_) {
     const auto grown = static_cast<double>(before_ + changes_->bytes());

@@ -14,6 +14,7 @@
 
 namespace hetu::ps::server {
 
+/// Options of a server's log.
 struct LogOptions {
   std::string folder;  ///< an existing folder; logs of other servers may be in it, too
   std::string job;     ///< id of the job that owns the log; a log of another job is refused
@@ -43,6 +44,7 @@ struct LogOptions {
 /// belongs to another job, another server or another number of servers.
 class Log {
  public:
+  /// Finds the files of an earlier process in the folder. Without any, begins log 0.
   explicit Log(LogOptions options);
 
   /// Loads about `bytes` bytes (> 0) of the log into a fresh store. Returns true once everything is
@@ -70,6 +72,7 @@ class Log {
   };
   std::string path(const char* kind, int generation) const;
   std::string unfinished() const;
+  // Lists the newest snapshot and the logs after it. Throws Io if a log is missing.
   void find_sources();
   std::string spare(const char* kind) const;
   std::unique_ptr<RecordWriter> begin(const std::string& path, const char* kind, int generation);

@@ -52,6 +52,7 @@ void for_each_stretch(const std::vector<Span>& undecayed, Span within, const Do&
 
 }  // namespace
 
+// Planes that the opener of the table did not send begin as zeros, as an optimizer's states do.
 PartState::PartState(const UpdateRule& rule, std::int64_t begin, FirstPlanes first, int members,
                      std::shared_ptr<BlockPool> pool)
     : rule_(rule),
@@ -118,6 +119,7 @@ PartState::Round PartState::take_round() {
     kept_[m].pop_front();
     if (round.members.empty()) {
       round.sum = std::move(next);
+      // A snapshot may still read the push that becomes the sum, so the sum needs its own memory.
       if (round.sum.values.use_count() > 1) round.sum.values = copy_of(round.sum.values.get());
     } else {
       kernels().add(round.sum.values.get(), next.values.get(), elements());
@@ -127,6 +129,8 @@ PartState::Round PartState::take_round() {
   return round;
 }
 
+// One sweep per stretch: elements in `undecayed` ranges of the table are updated without weight
+// decay. The ranges are relative to the table, and the part begins at begin_.
 void PartState::sweep(const float* gradient, double rate, double factor) {
   const ServerOptimizer& optimizer = *rule_.optimizer;
   const Sweep run = kernels().sweep(optimizer_name(optimizer.settings.kind));

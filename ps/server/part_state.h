@@ -37,6 +37,7 @@ class PartState {
   /// Calls `heard` for each push of an applied round.
   void apply_rounds(std::int64_t slowest,
                     const std::function<void(int member, std::int64_t round)>& heard);
+  /// A push that waits for its round.
   struct Kept {
     double rate = 0;
     std::shared_ptr<float> values;

@@ -82,6 +82,7 @@ class RecordReader {
   /// Returns the offset of the end of the last record.
   std::int64_t bytes() const { return bytes_; }
   const std::string& path() const { return path_; }
+  /// Throws Io with the file, the byte and the reason.
   [[noreturn]] void fail_at(std::int64_t byte, const std::string& what) const;
 
  private:

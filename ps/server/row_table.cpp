@@ -208,6 +208,7 @@ std::vector<RowTable::KeptPiece> RowTable::kept_pieces() const {
   return pieces;
 }
 
+// A kept update joins several pieces, so its ids may have any order. Only their range is checked.
 bool RowTable::restore_kept(const KeptPiece& piece) {
   RowsView view;
   if (piece.member < 0 || static_cast<std::size_t>(piece.member) >= kept_.size()) return false;
@@ -238,6 +239,8 @@ void RowTable::complete(int member) {
   kept_[static_cast<std::size_t>(member)].push_back(std::exchange(open, {}));
 }
 
+// A round's rows are concatenated in the order of members and then merged by id. The merge keeps
+// that order for equal ids, so that the sums don't depend on the order of arrival.
 void RowTable::apply_rounds(std::int64_t slowest,
                             const std::function<void(int member, std::int64_t round)>& heard) {
   if (rule_.rule == Rule::Each) return;

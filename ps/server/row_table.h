@@ -22,6 +22,7 @@ namespace hetu::ps::server {
 /// updates of the whole table, so that results don't depend on the number of servers.
 class RowTable {
  public:
+  /// The parameters of a table on one server.
   struct About {
     std::string name;
     RowSplit split;
@@ -99,6 +100,7 @@ class RowTable {
   void restore(const UpdateCounts& counts) { counts_ = counts; }
 
  private:
+  // An update of rows that waits for its round.
   struct Kept {
     double rate = 0;
     Rows rows;
@@ -148,11 +150,15 @@ class RowTable {
     std::vector<std::unique_ptr<Block[]>> shelves_;
   };
 
+  // Returns the block of a row, which is created if it doesn't exist.
   Block& block_of(std::int64_t row);
+  // Returns a row's record for reading.
   const float* look_at(std::int64_t row);
+  // Returns a row's record for writing, after copying a block that is lent.
   float* change(std::int64_t row);
   std::int64_t floats_of(std::int64_t block) const;
   std::shared_ptr<float[]> make_records(std::int64_t block) const;
+  // Applies an update to its rows and increases their versions.
   void apply(const RowsView& rows, double rate, double factor, std::int64_t update);
   void add(float* const* records, const RowsView& rows, std::int64_t first, std::int64_t count);
   void sweep(float* const* records, const SweepCall& constants, std::int64_t count);

@@ -24,7 +24,9 @@ struct RowsView {
   const std::byte* counts = nullptr;  ///< nullptr: one update each
   const std::byte* values = nullptr;
 
+  /// Returns the local id of row i.
   std::int64_t id(std::int64_t i) const;
+  /// Returns the number of updates that row i stands for.
   std::uint32_t updates(std::int64_t i) const;
 };
 

@@ -36,6 +36,7 @@ struct Seat {
   std::string death;            ///< "is silent for 8 s"; "" while the client is alive
   std::map<int, Place> places;  ///< by the client's own table numbers
 
+  /// Returns true if the client has left or died.
   bool gone() const { return left || !death.empty(); }
   Presence presence() const {
     if (left) return Presence::Left;

@@ -120,6 +120,7 @@ void SparseTables::take(Seat& seat, const PullRows& pull, const Payload& payload
           fmt::format("a pull of a row that table \"{}\" does not have", table.name));
     }
   }
+  // Chunks of one pull wait together, each under its own number. A newer pull replaces them all.
   std::size_t asked = std::max(payload.bytes, kLeastAsked);
   bool is_old = false;
   std::erase_if(rows.waiting, [&](const RowsState::Waiting& other) {
@@ -162,6 +163,8 @@ void SparseTables::answer(TableState& table) {
     } else if (pull.least > horizon.slowest ||
                pull.after > rows.taken[static_cast<std::size_t>(each.member)]) {
       rows.waiting.push_back(std::move(each));
+      // Backpressure: rows wait until the client has read earlier rows, since they take server
+      // memory.
     } else if (answers_.unread(seat) > options_.most_unread / 4) {
       answers_.hold_back(seat);
       rows.waiting.push_back(std::move(each));

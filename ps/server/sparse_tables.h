@@ -13,8 +13,11 @@ class SparseTables {
   SparseTables(Answers& answers, const StoreOptions& options, std::shared_ptr<Room> room)
       : answers_(answers), options_(options), room_(std::move(room)) {}
 
+  /// Takes the next piece of a member's update and acknowledges the newest piece.
   void take(Seat& seat, const PushRows& push, const Payload& payload);
+  /// Replaces a plane of some rows, under the same numbering as PushRows.
   void take(Seat& seat, const SetRows& set, const Payload& payload);
+  /// Answers a pull of rows now, or when the clocks and the reader allow it.
   void take(Seat& seat, const PullRows& pull, const Payload& payload);
 
   /// Applies the complete rounds and answers the pulls whose clocks are reached.

@@ -62,6 +62,7 @@ void list(Fields& f, TableStatus& t) {
   f.count(t.bytes, "number of bytes");
   f.count(t.pushes, "number of pushes");
   f.count(t.updates, "number of updates");
+  // 13 and 16: bytes of an encoded member and of an encoded wait.
   f.list(t.members, kMostMembers, 13, [&](MemberStatus& m) {
     f.number(m.worker, -1, std::numeric_limits<int>::max(), "worker");
     f.presence(m.presence);

@@ -16,6 +16,7 @@ inline constexpr int kPresences = static_cast<int>(Presence::NotCome) + 1;
 /// Returns "connected", "left", "dead" or "not-come".
 const char* presence_name(Presence presence);
 
+/// The status of a member of a table.
 struct MemberStatus {
   int worker = -1;  ///< -1: has not joined
   Presence presence = Presence::NotCome;
@@ -29,6 +30,7 @@ struct WaitStatus {
   int parts = 0;           ///< parts that have not been sent
   bool operator==(const WaitStatus&) const = default;
 };
+/// The status of a table's parts on one server.
 struct TableStatus {
   std::string name;
   std::string rule;           ///< describe(UpdateRule)
@@ -41,6 +43,7 @@ struct TableStatus {
   std::vector<WaitStatus> waiting;
   bool operator==(const TableStatus&) const = default;
 };
+/// The status of a client.
 struct ClientStatus {
   int worker = 0;
   Presence presence = Presence::Connected;
@@ -70,6 +73,7 @@ inline constexpr std::size_t kPageBytes = 1 << 16;  ///< a page ends after the t
 /// Returns the members whose clocks are behind the pull, without those that have left.
 std::vector<int> waited_for(const TableStatus& table, const WaitStatus& wait);
 
+/// Encodes a status as bytes.
 Bytes encode_status(const ServerStatus& status);
 /// Decodes a status. Throws Comm, with the reason, before it allocates memory for a bad length.
 ServerStatus decode_status(const std::byte* data, std::size_t bytes);

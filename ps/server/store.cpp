@@ -5,8 +5,8 @@
 // Updates are applied exactly once. A client numbers the messages of a line; an attempt of the line
 // ends at the first gap. The client then says Hello again with the next attempt number and repeats
 // all that is unacknowledged, in order. A part accepts only a member's next update number, so that
-// repeats do no harm. For example, after updates 1, 2 and a lost 3, the server ignores 4, reports
-// the gap in BeatBack, and gets 3 and 4 in the next attempt.
+// repeats do no harm. For example, update 3 is lost. The server then ignores update 4, reports the
+// gap in BeatBack, and gets 3 and 4 in the next attempt.
 
 #include "ps/server/store.h"
 
@@ -109,6 +109,7 @@ void Store::take_hello(Peer from, std::uint32_t attempt, const Hello& hello, std
                     hello.worker, hello.server, hello.servers, options_.server, options_.servers));
   }
   const auto sits = seat_of_.find(from);
+  // A connection belongs to one session for its whole life.
   if (sits != seat_of_.end() && sits->second->session != hello.session) {
     return answers_.drop(fmt::format("worker {} says hello again as another one on one connection",
                                      sits->second->worker));
@@ -134,6 +135,7 @@ void Store::take_hello(Peer from, std::uint32_t attempt, const Hello& hello, std
                               "more; end some",
                               options_.server, kMostSeats, hello.worker));
   }
+  // Ignores a delayed Hello of an earlier attempt, and an equal attempt from another connection.
   if (attempt < seat.attempt || (attempt == seat.attempt && from != seat.peer)) return;
   if (attempt > seat.attempt) {
     seat_of_.erase(seat.peer);
@@ -240,6 +242,8 @@ void Store::take_who(Seat& seat, const Who& who) {
   answers_.send(seat, Waits{who.table, who.part, table.missing(clocks, who.least)});
 }
 
+// The client states how many pushes it has made here. If some are missing, they are being sent
+// again, and Leave after them.
 void Store::take_leave(Seat& seat, const Leave& leave) {
   answers_.changes = leave.pushes == seat.pushes && !seat.left;
   if (leave.pushes != seat.pushes) return;  // an update is being sent again

@@ -40,6 +40,7 @@ class Store {
   using Peer = server::Peer;
   using Outgoing = server::Outgoing;
 
+  /// Creates an empty store.
   explicit Store(StoreOptions options);
   ~Store();
   Store(const Store&) = delete;
@@ -49,6 +50,7 @@ class Store {
   void receive(Peer from, const Bytes& header, const Payload& payload, std::int64_t now_us);
   /// Checks for silent workers. Call it at wakes_at_us().
   void tick(std::int64_t now_us);
+  /// Returns the time of the next tick(), or nullopt if none is needed.
   std::optional<std::int64_t> wakes_at_us() const;
 
   /// Marks a worker as dead by its number, because heturun saw it end. The effect is that of
@@ -79,6 +81,7 @@ class Store {
 
   /// Returns true once at least one client has come and every client has left or died.
   bool finished() const;
+  /// Returns the number of dropped frames.
   std::int64_t dropped_frames() const { return answers_.dropped(); }
   /// Returns the server's status without its tables.
   ServerStatus status(std::int64_t now_us) const;
@@ -86,22 +89,29 @@ class Store {
   void count_dropped() { answers_.count_dropped(); }
 
  private:
+  // Reports a change to on_change.
   void note(Change::Of of, std::uint64_t who, const Payload& words, const Payload& values);
+  // Replays a change while the memory limit is disabled.
   void replay_freely(const Change& change);
   void take(Peer from, const Bytes& header, const Payload& payload, std::int64_t now_us);
   void take_hello(Peer from, std::uint32_t attempt, const Hello& hello, std::int64_t now_us);
+  // Returns the client's Seat, which is created for a new session.
   Seat& seat_for(const Hello& hello);
   void forget_seats_that_ended();
+  // Ends the sessions of clients that read too little.
   void end_overfull();
   void take_message(Seat& seat, const FromClient& message, const Payload& payload);
   void take_join(Seat& seat, const Join& join, bool is_reserved = false);
+  // Keeps a join for the next training of the table's name.
   void hold_early(Seat& seat, const Join& join);
   void take_who(Seat& seat, const Who& who);
   void take_leave(Seat& seat, const Leave& leave);
   void answer_all(Seat& seat);
   void forget_tables_that_ended();
   void end_worker(int worker, const std::string& reason);
+  // Ends a client and records the change.
   void end_session(Seat& seat, const std::string& reason);
+  // Ends a client without recording it.
   void die(Seat& seat, const std::string& reason);
   void tell_status(Peer to, std::uint32_t attempt, const Status& asked, std::int64_t now_us);
 

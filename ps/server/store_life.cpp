@@ -42,6 +42,8 @@ void Store::end_overfull() {
   }
 }
 
+// If this process was stopped (a suspended machine, a debugger), silence says nothing about
+// clients, so their time starts again.
 void Store::tick(std::int64_t now_us) {
   if (now_us - looked_us_ < kCheck_us) return;
   const bool stood_still = now_us - looked_us_ > kStopped_us;
@@ -133,6 +135,7 @@ void Store::forget_seats_that_ended() {
   });
 }
 
+// Removing a table frees its name, so joins for the next training are processed afterwards.
 void Store::forget_tables_that_ended() {
   const auto is_gone = [](const Seat* member) { return member != nullptr && member->gone(); };
   bool any = false;

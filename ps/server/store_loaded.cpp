@@ -236,6 +236,8 @@ void Store::load(const Bytes& words, const Payload& values) {
   Saved(words, values).load_into({*state_, *dense_, options_});
 }
 
+// Memory that was granted when the log was written is granted again, even if the limit is lower
+// now.
 void Store::replay(const Change& change) {
   room_->set_unlimited(true);
   replay_freely(change);

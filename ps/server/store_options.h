@@ -36,6 +36,7 @@ struct Piece {
 inline constexpr std::int64_t kSecond_us = 1'000'000;
 inline constexpr std::int64_t kMostUnread = std::int64_t{256} << 20;
 
+/// Options of a store.
 struct StoreOptions {
   int server = 0;  ///< number of this server, from 0
   int servers = 1;

@@ -19,6 +19,7 @@ std::vector<Piece> save(StoreState& store);
 /// struct, so that the code doesn't compile if a new member is forgotten.
 class Saved {
  public:
+  /// Kind of a piece.
   enum class Of : std::uint8_t {
     Seat,
     Table,
@@ -35,12 +36,15 @@ class Saved {
     Died
   };
 
+  /// Begins to write a piece.
   explicit Saved(Of of) : to_(ByteWriter(kVersion, static_cast<std::uint8_t>(of))) {}
+  /// Begins to read a piece.
   Saved(const Bytes& words, const Payload& values)
       : from_(ByteReader(words.data(), words.size())), values_(values) {
     of_ = static_cast<Of>(from_->head(kVersion));
   }
 
+  /// Returns the written piece.
   Piece take(Payload values = {}) { return {to_->take(), std::move(values)}; }
   /// The store that pieces are loaded into.
   struct Target {
@@ -48,6 +52,7 @@ class Saved {
     const DenseTables& dense;
     const StoreOptions& options;
   };
+  /// Loads the piece that is being read. Throws Comm if it doesn't fit the store.
   void load_into(const Target& store);
 
   // Pieces of a table or part begin with its name and number. Connection state is not saved,

@@ -9,6 +9,7 @@ namespace {
 constexpr std::size_t kMostKept = 32;  // most updates of a member that wait for their rounds
 }  // namespace
 
+// A member that has not joined counts with its clock 0, so that pulls with least > 0 wait for it.
 Horizon TableState::horizon(const std::vector<std::int64_t>& clocks) const {
   constexpr std::int64_t kFar = std::numeric_limits<std::int64_t>::max();
   Horizon horizon{kFar, kFar, nullptr};
@@ -69,6 +70,7 @@ std::string TableState::disagreement(const Join& join) const {
   return "";
 }
 
+// A dense table's progress is that of the part that is furthest behind.
 TableStatus TableState::status() const {
   TableStatus status{.name = name,
                      .rule = describe(rule),

@@ -34,6 +34,7 @@ struct Answered {
   Payload values;
 };
 
+/// A part of a dense table, and its members' progress, pulls and answers.
 struct Part {
   struct Waiting {
     int member = 0;
@@ -58,6 +59,7 @@ struct RowsState {
   std::vector<Waiting> waiting;      ///< only chunks of each member's newest pull
 };
 
+/// A table on one server. A dense table has parts; a sparse table has rows.
 struct TableState {
   std::string name;
   std::int64_t elements = 0;
@@ -72,6 +74,7 @@ struct TableState {
   std::unique_ptr<RowsState> rows;  ///< only of a sparse table
   Room::Share share;                ///< memory besides parts and rows
 
+  /// Returns true if the table needs no initial values on a server.
   bool has_values(int server) const {
     return rows != nullptr ||
            static_cast<int>(parts.size()) == split.first(server + 1) - split.first(server);
@@ -92,11 +95,13 @@ struct TableState {
   std::string too_far(const Seat& member, std::size_t kept) const;
   /// Returns how a member's description of the table differs from the table, or "" if they agree.
   std::string disagreement(const Join& join) const;
+  /// Returns the table's status on this server.
   TableStatus status() const;
 };
 
 /// Returns the bytes that creating the table takes.
 std::int64_t table_bytes(const Join& join, int server, int servers);
+/// Creates a table as its first member describes it.
 std::shared_ptr<TableState> make_table(const Join& join, int server, int servers,
                                        const std::shared_ptr<Room>& room);
 

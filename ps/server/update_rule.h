@@ -37,6 +37,7 @@ struct ServerOptimizer {
   bool operator==(const ServerOptimizer&) const = default;
 };
 
+/// The rule of a table: when pushes become an update, and how the update changes the values.
 struct UpdateRule {
   Rule rule = Rule::Each;
   std::optional<ServerOptimizer> optimizer;  ///< without an optimizer, updates are added

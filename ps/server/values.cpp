@@ -43,6 +43,8 @@ std::shared_ptr<float> BlockPool::take(std::int64_t elements) {
   if (!block) block.reset(new float[static_cast<std::size_t>(rounded)]);
   const auto share =
       std::make_shared<Room::Share>(room_, rounded * static_cast<std::int64_t>(sizeof(float)));
+  // The share counts the block until the last owner, perhaps a socket in another thread, releases
+  // it.
   return {block.release(), [pool = shared_from_this(), share, rounded](float* used) {
             pool->give_back(used, rounded);
           }};
@@ -65,6 +67,8 @@ PartValues::PartValues(std::int64_t elements, std::shared_ptr<BlockPool> pool)
   std::fill_n(block_.get(), elements, 0.0F);
 }
 
+// The sum is computed while values are copied, so that a lent block costs no additional pass over
+// memory.
 void PartValues::add(const std::byte* delta) {
   if (!lent_) {
     add_in_place(block_.get(), delta, elements_);

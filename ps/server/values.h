@@ -50,6 +50,7 @@ class PartValues {
   float* writable();
   /// Returns the current values. They stay unchanged while the payload's owner exists.
   Payload lend();
+  /// Returns the number of values.
   std::int64_t elements() const { return elements_; }
 
  private:

@@ -146,6 +146,7 @@ class Server {
       const auto* header = parts[1].data<std::byte>();
       store_.receive(peer, Bytes(header, header + parts[1].size()),
                      {parts[2].data<std::byte>(), parts[2].size()}, now_us());
+      // With a log, answers of several frames share one commit, unless many bytes wait for it.
       if (!log_ || (held_back_ >= kHeldBack && !options_.sync_log)) settle();
     }
   }
