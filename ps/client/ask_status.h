@@ -25,6 +25,7 @@ struct WholeTable {
   std::vector<std::vector<int>> waits_for;  ///< per entry of about.waiting: members
   std::int64_t lag = 0;  ///< clock of the fastest connected member minus the clock of the slowest
 };
+/// Combines the tables of all servers that answered, by name.
 std::vector<WholeTable> whole_tables(const std::vector<AskedStatus>& all);
 
 /// Formats the status for people, as JSON, and in Prometheus' text format 0.0.4.

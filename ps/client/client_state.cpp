@@ -11,6 +11,7 @@ namespace {
 
 std::chrono::duration<double> seconds(double s) { return std::chrono::duration<double>(s); }
 
+// A random 64-bit number identifies the client to all servers, also to one that restarts.
 std::uint64_t draw_session() {
   std::random_device draw;
   return static_cast<std::uint64_t>(draw()) << 32 | draw();
@@ -207,6 +208,7 @@ Pulled ClientState::wait(int number, const std::function<std::string()>& what) {
     late = whom_it_waits_for(lock, number);
   }
   const bool is_late = !is_done();
+  // A pull ends here in any case. Pulls that a server has not answered must not be sent again.
   const OpenTable::OpenPull pull = std::move(*from.pull);
   from.pull.reset();
   for (Line& line : lines_) {
@@ -226,6 +228,8 @@ Pulled ClientState::wait(int number, const std::function<std::string()>& what) {
   return pull.found;
 }
 
+// Each plane is a pull of its own, so that another member could push in between. The counts of
+// updates show whether one did.
 OptimizerStates ClientState::states(int number, float* values) {
   std::int64_t elements = 0;
   int planes = 1;
@@ -307,6 +311,7 @@ void ClientState::flush() {
   throw_if_dead();
 }
 
+// Leave is sent after all updates, and a server that misses some of them waits for these first.
 void ClientState::leave() {
   {
     const std::lock_guard lock(mutex_);

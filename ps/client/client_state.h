@@ -74,23 +74,32 @@ class ClientState : public ParameterClient {
   const ParameterOptions options_;
 
  private:
+  // Checks and queues an update of all parts.
   void push_all(int table, std::vector<float> values, double rate);
+  // Begins a pull of a plane, of a dense or a sparse table.
   void ask(int table, std::int64_t least, float* into, std::int64_t to_come, int plane);
+  // Begins a pull of all rows of a sparse table.
   void ask_all_rows(int number, std::int64_t least, float* into, int plane);
+  // Sends the joins of a table and blocks until it is open.
   int open_as(int member, std::unique_lock<std::mutex>& lock, OpenTable& opened);
   int number_of_next() const;
   OpenTable& table(int number);
   OpenTable& sparse_table(int number, const char* doing);
   bool is_sparse(int number);
+  // Queues updates and counts them as unacknowledged.
   void put_updates(std::vector<Addressed> updates);
   void put_all(std::vector<Addressed> messages);
   void take_message(int server, const server::FromServer& message, const server::Payload& payload);
+  // Sends initial values if the server has none.
   void take_joined(int server, const server::Joined& joined);
   Line& line(int server) { return lines_[static_cast<std::size_t>(server)]; }
+  // Returns the table that a server's message is about, or nullptr.
   OpenTable* known_table(int server, int number, int part);
   std::string who() const;
   void throw_if_dead() const;
+  // Asks a server which members the current pull waits for, for an error text.
   std::string whom_it_waits_for(std::unique_lock<std::mutex>& lock, int number);
+  // Returns the names of servers with unacknowledged messages, for an error text.
   std::string busy_servers() const;
 
   mutable std::mutex mutex_;

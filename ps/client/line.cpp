@@ -121,6 +121,7 @@ void Line::take(std::vector<Outgoing>& to) {
   for (; next_ < items_.size(); ++next_) {
     const Item& item = items_[next_];
     const auto bytes = static_cast<std::int64_t>(item.payload.bytes);
+    // A single message above the limit is sent if nothing else is in flight.
     if (bytes_on_way_ > 0 && bytes_on_way_ + bytes > kWindowBytes) break;
     bytes_on_way_ += bytes;
     send(item.message, item.payload, ++sent_);
@@ -141,6 +142,7 @@ bool Line::hear(const server::Framed<server::FromServer>& framed) {
   }
   if (!welcome_) return false;
   if (const auto* back = std::get_if<server::BeatBack>(&framed.message)) {
+    // A message was lost in one of the two directions: everything unsettled is sent again.
     if (!back->all_came || !received_.all(back->sent)) begin_anew();
     return false;
   }

@@ -34,6 +34,7 @@ class Line {
   bool is_known() const { return hello_.known; }
   /// Returns true if no message waits for an acknowledgement.
   bool is_idle() const { return items_.empty(); }
+  /// Returns the number of updates since the line exists.
   std::int64_t updates() const { return updates_; }
 
   /// Queues a message that is kept until it is settled.
@@ -54,6 +55,7 @@ class Line {
   bool hear(const server::Framed<server::FromServer>& framed);
   /// Makes a heartbeat due, or a Hello if the server has not sent Welcome.
   void beat() { (welcome_ ? beat_due_ : hello_due_) = true; }
+  /// Restarts the line: the next take() sends Hello and then all unsettled messages.
   void begin_anew();
 
  private:

@@ -67,6 +67,7 @@ class LocalServers::Client : public client::ClientState {
   server::Store::Peer peer_ = 0;
 };
 
+// A message may cause others, so the loop runs until no client and no store has any.
 void LocalServers::Shared::carry() {
   for (bool any = true; any;) {
     any = false;

@@ -95,6 +95,8 @@ void OpenTable::check_ids(const std::int64_t* ids, std::int64_t count) const {
   }
 }
 
+// Rows are split by server, and then into messages of at most most_rows() rows. The loop runs at
+// least once per server, so that servers without rows get an empty message.
 std::vector<Addressed> OpenTable::row_update(const Rows& update, const Piece& header) {
   std::vector<std::vector<std::size_t>> of_server(static_cast<std::size_t>(servers));
   for (std::size_t i = 0; i < update.ids.size(); ++i) {

@@ -42,6 +42,8 @@ std::vector<float> SpareValues::take(std::size_t elements) {
   return values;
 }
 
+// The deleter returns the vector to the pool, unless one is there already. It runs in the thread
+// that releases the last reference, which may be one of ZeroMQ's.
 std::shared_ptr<const std::vector<float>> SpareValues::share(std::vector<float> values) {
   constexpr std::size_t kKept = 1;
   const auto give_back = [pool = shared_from_this()](const std::vector<float>* read) {

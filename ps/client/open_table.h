@@ -57,14 +57,17 @@ struct OpenTable {
     std::optional<std::string> waits;  ///< names of the members that it waits for
   };
 
+  /// Creates the state of a dense table over `server_count` servers.
   OpenTable(int number_of_client, Table table, int server_count);
   /// As above, for a sparse table.
   OpenTable(int number_of_client, const SparseTable& sparse, int server_count);
 
+  /// Returns true for a sparse table.
   bool is_sparse() const { return width > 0; }
   /// Returns true if messages of a server about a part belong to this table. For rows, `part` is
   /// the server's number.
   bool is_at(int server, int part) const;
+  /// Checks that ids are rows of the table. Throws InvalidArgument.
   void check_ids(const std::int64_t* ids, std::int64_t count) const;
 
   /// Returns the messages that open the table as `member`.
@@ -86,6 +89,7 @@ struct OpenTable {
   /// Takes values of the current pull. Returns false if they belong to an earlier pull. Throws Comm
   /// if they are not what was asked for.
   bool take(const server::Values& values, const server::Payload& payload);
+  /// As above, for rows.
   bool take(int server, const server::RowValues& values, const server::Payload& payload);
   /// Returns the server and the part that the pull lacks. For a sparse table both are the server.
   std::pair<int, int> first_missing() const;

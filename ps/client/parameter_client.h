@@ -25,6 +25,7 @@ struct Table {
       std::nullopt;        ///< run by the servers; without one, pushes are added
   Rule rule = Rule::Each;  ///< when pushes become an update
 
+  /// Returns the rule in the form that servers take.
   UpdateRule update_rule() const { return {rule, optimizer}; }
 };
 
@@ -74,6 +75,7 @@ struct Pulled {
   std::int64_t arrival_ns = 0;  ///< time of the last byte, as comm::now_ns()
 };
 
+/// Options of a client.
 struct ParameterOptions {
   int worker = 0;          ///< the worker's number, for error texts
   double timeout_s = 300;  ///< deadline of open, wait and flush, in seconds (HETU_TIMEOUT)

@@ -100,6 +100,7 @@ void EvictionOrder::remove(const Place& place) {
   if (level->second.empty()) levels_.erase(level);
 }
 
+// Levels are ordered, and so are the rows of a level, by last lookup: all operations take O(log n).
 std::optional<std::int64_t> EvictionOrder::next() const {
   if (levels_.empty()) return std::nullopt;
   return levels_.begin()->second.front();
@@ -127,6 +128,7 @@ RowCache::RowCache(ParameterClient& client, int table, const SparseTable& about,
       about.name, options.push_bound);
 }
 
+// A destructor must not throw, so an error while sending is only logged.
 RowCache::~RowCache() {
   try {
     // A pull in flight writes to memory of this object.

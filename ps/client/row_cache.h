@@ -30,6 +30,7 @@ const char* cache_policy_name(CachePolicy policy);
 /// Parses a name, in upper or lower case. Throws InvalidArgument, with the known names.
 CachePolicy parse_cache_policy(std::string_view name);
 
+/// Options of a cache.
 struct CacheOptions {
   CachePolicy policy = CachePolicy::Lru;
   std::int64_t capacity = 0;  ///< rows of each table; 0: nothing is cached
@@ -44,6 +45,7 @@ struct CacheOptions {
 /// Returns the options of caches that a training job accepts.
 Fields fields(CacheOptions& options);
 
+/// Counts of a cache since its creation.
 struct CacheCounters {
   std::int64_t lookups = 0;      ///< rows looked up, each once per batch
   std::int64_t misses = 0;       ///< lookups of rows that were not in the cache
@@ -80,9 +82,11 @@ class EvictionOrder {
   };
   explicit EvictionOrder(CachePolicy policy) : policy_(policy) {}
 
+  /// Adds a row after its first lookup.
   Place add(std::int64_t id);
   /// Records a lookup of a row.
   void touch(Place& place);
+  /// Removes a row that leaves the cache.
   void remove(const Place& place);
   /// Returns the row to evict next, or nullopt if all rows stay for good.
   std::optional<std::int64_t> next() const;
@@ -132,6 +136,7 @@ class RowCache {
   bool has(std::int64_t id) const { return rows_.count(id) > 0; }
 
  private:
+  // A cached row.
   struct Row {
     std::int64_t version = -1;   ///< updates that `data` contains, this worker's pushes included
     std::uint32_t updates = 0;   ///< updates that `pending` stands for
@@ -149,12 +154,19 @@ class RowCache {
     std::unordered_map<std::int64_t, std::size_t> places;
   };
 
+  // Returns the distinct rows of a request.
   Batch batch_of(const std::int64_t* ids, std::int64_t count) const;
+  // Begins the pull of a batch.
   void ask(Batch& batch, std::int64_t least);
+  // Adds an answer to the counters.
   void count_answer(const Batch& batch);
+  // Merges the prefetched rows into a batch.
   void take_prefetched(Batch& batch);
+  // Replaces a cached row by a newer one.
   void refresh(Row& row, const Batch& batch, std::size_t place, Rows& out);
+  // Caches a row, and evicts another one if the cache is full.
   void keep(const Batch& batch, std::size_t place, Rows& out);
+  // Moves a row's pending changes to `out`.
   void take_pending(std::int64_t id, Row& row, Rows& out);
   void send(Rows rows, bool last);
   bool adds() const { return !optimizes_; }

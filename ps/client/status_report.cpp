@@ -31,6 +31,7 @@ std::int64_t lag_of(const TableStatus& table) {
   return *most - *least;
 }
 
+// Combines the reports of two servers about a table: progress is that of the slower server.
 void add(TableStatus& to, const TableStatus& from) {
   to.bytes += from.bytes;
   to.pushes = std::min(to.pushes, from.pushes);

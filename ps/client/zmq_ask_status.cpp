@@ -60,6 +60,7 @@ class Question {
       server::ServerStatus page =
           server::decode_status(parts_[1].data<std::byte>(), parts_[1].size());
       std::vector<server::TableStatus> tables = std::move(asked_.status.tables);
+      // Tables may end between two pages, so an empty page ends the list, too.
       const bool is_last = page.tables.empty();
       tables.insert(tables.end(), page.tables.begin(), page.tables.end());
       asked_.status = std::move(page);

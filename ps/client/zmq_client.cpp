@@ -93,6 +93,7 @@ class ZmqClient : public client::ClientState {
         if (over_) break;
         wait_for_news(heartbeat + kHeartbeat - Clock::now());
         const Clock::time_point now = Clock::now();
+        // If this process was stopped, silence says nothing about the servers.
         const bool stood_still = now - looked > 2 * kHeartbeat;
         looked = now;
         for (std::size_t s = 0; s < places_.size(); ++s) look_after(s, stood_still);
