@@ -106,6 +106,8 @@ ClosedStep closed_step(const std::string& method, const Sizes& sizes, int pipeli
   step.work = n * (c.forward + backward);
   step.bubble = c.forward * step.forwards + backward * step.backwards - step.work;
   step.kept = method == "gpipe" ? n : std::min(n, d);
+  // With recompute, one micro-batch has all activations, and every kept micro-batch has its inputs.
+  // Each stage has weights and gradients, and chimera has two stages per worker.
   const double whole = sizes.with_recompute ? 1 : step.kept;
   const double inputs = sizes.with_recompute ? step.kept * c.bytes_out : 0;
   const double weights = (is_chimera(method) ? 4 : 2) * c.weight_bytes;

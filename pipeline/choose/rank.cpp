@@ -54,6 +54,7 @@ Costs of_stages(Costs costs, const Sizes& s) {
   return recut(costs, s.stages * s.chunks);
 }
 
+// A plan with recompute would look too fast if recompute took no time.
 bool guess_recompute(Costs& costs) {
   const bool known = std::any_of(costs.stages.begin(), costs.stages.end(),
                                  [](const StageCost& c) { return c.recompute > 0; });
@@ -139,6 +140,7 @@ class Ranker {
       r.peak_activations = std::max(r.peak_activations, s.workers[w].peak_activations);
       r.peak_bytes = std::max(r.peak_bytes, bytes);
     }
+    // The simulated throughput counts micro-batches.
     const double samples = o_.samples > 0 ? o_.samples : o_.batch / sizes.micro_batches;
     r.time_per_sample = s.throughput > 0 ? 1 / (s.throughput * samples) : 0;
     return r;

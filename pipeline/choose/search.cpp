@@ -87,6 +87,8 @@ class Searcher {
       costs.stages.resize(one.sizes.stages, costs.stages[0]);
     const int copies = copies_of(one.method, one.sizes.pairs, one.pipelines);
     for (StageCost& c : costs.stages) {
+      // The simulation gets the times that the closed model uses, so that only the schedule
+      // differs.
       c.reduce_grad = allreduce_time(costs, c, copies);
       if (c.recompute == 0) c.recompute = c.forward;
     }

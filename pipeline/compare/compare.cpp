@@ -90,6 +90,8 @@ class Comparer {
       const Span& taken = run.at(kRun, cell);
       for (const Progress::Need& need : progress_.needs(position)) {
         if (need.worker < 0 || !is_send(index_.at(need.done).kind)) continue;
+        // Sender and receiver belong to the same pipeline, so their cells differ as their positions
+        // do.
         const std::int64_t sent = cell - position + need.done;
         const Span &planned = run.at(kPlan, sent), &left = run.at(kRun, sent);
         ComparedEdge& edge = sums[{base + need.worker, row}];
@@ -196,6 +198,7 @@ Comparison compare(const Trace& trace, const Schedule& plan, const CompareOption
   c.micro_batches = plan.micro_batches;
   c.pipelines = pipelines;
   for (const RunTimes& run : runs) c.unplanned += run.unplanned;
+  // The first run allocates memory and fills caches.
   if (first_warms_up(runs.size()) && !options.all && options.step != runs[0].first_step) {
     runs.erase(runs.begin());
     c.warm_up = 1;

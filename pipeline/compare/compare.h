@@ -10,6 +10,7 @@
 
 namespace hetu {
 
+/// Options of a comparison.
 struct CompareOptions {
   int step = -1;         ///< step to analyse; -1: the one with the median step time
   bool all = false;      ///< include the first of several runs, which usually warms up
@@ -22,6 +23,7 @@ struct Beside {
   double measured = 0;
 };
 
+/// Makespan and step time of one run.
 struct ComparedRun {
   int first_step = 0;
   Beside makespan, step;
@@ -53,6 +55,7 @@ struct ComparedEdge {
   Beside waiting;    ///< time per run that the receiver waits for these messages
 };
 
+/// The result of a comparison.
 struct Comparison {
   std::string method;
   int stages = 0;

@@ -84,6 +84,7 @@ void RunGraph::consider_node(const Node& candidate, Bound& bound) const {
   if (bound.node.position < 0 || end > bound.ready_us) bound = {candidate, end, 0, 0, -1};
 }
 
+// The latest arrival wins. The producer of the message is the node that the delay comes from.
 void RunGraph::consider_message(const Node& receive, Bound& bound) const {
   const Span& taken = at(kRun, receive);
   if (!taken.there() || taken.duration_us() < kNoticedUs) return;
@@ -100,6 +101,7 @@ void RunGraph::consider_message(const Node& receive, Bound& bound) const {
   }
 }
 
+// A collective waits for the slowest member, and for earlier gradient sums of any member.
 RunGraph::Bound RunGraph::bound_of_collective(int collective) const {
   Bound bound;
   for (int d = 0; d < progress_.pipelines(); ++d) {

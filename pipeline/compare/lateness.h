@@ -73,15 +73,19 @@ class RunGraph {
   int worker(const Node& n) const {
     return n.pipeline * index_.workers() + index_.worker_of(n.position);
   }
+  // Returns true if the instruction takes time that the explanation counts.
   bool is_node(const Node& n) const;
   double late_us(const Node& n) const;
   std::vector<Node> nodes() const;
+  // Returns the previous node that blocks the same worker.
   Node before(const Node& n) const;
   Node sum_before(const Node& n) const;
   void consider_message(const Node& receive, Bound& bound) const;
   void consider_node(const Node& candidate, Bound& bound) const;
+  // Returns the input that the node waited for longest.
   Bound bound_of(const Node& n) const;
   Bound bound_of_collective(int collective) const;
+  // Splits the delay of a node into its causes.
   Late explain(const Node& n) const;
 
   const PlanIndex& index_;

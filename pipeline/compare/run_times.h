@@ -18,6 +18,7 @@ inline constexpr TraceSource kPlan = TraceSource::Predicted, kRun = TraceSource:
 struct Span {
   double start_us = 0;
   double end_us = -1;
+  /// Returns true if the span has been set.
   bool there() const { return end_us >= start_us; }
   double duration_us() const { return end_us - start_us; }
 };
@@ -30,6 +31,7 @@ struct RunTimes {
       spans;          ///< by TraceSource, then by pipeline * index.size() + position
   int unplanned = 0;  ///< measured events that are not in the plan
 
+  /// Returns the span of a cell, which is pipeline * index.size() + position.
   const Span& at(TraceSource source, std::int64_t cell) const {
     return spans[static_cast<std::size_t>(source)][cell];
   }

@@ -232,6 +232,8 @@ void Bubbles::place_pieces(std::vector<std::vector<Instr>> open) {
       }
       list = std::move(later);
     }
+    // Nothing fits a whole step: the remaining pieces are longer than every gap and extend the
+    // step.
     if (any || step == 0) continue;
     for (std::vector<Instr>& list : open) {
       for (const Instr& piece : std::exchange(list, {})) {

@@ -31,6 +31,7 @@ Interval interval_of(const json& pair, const std::string& path, const std::strin
   return {pair[0].get<std::int64_t>(), pair[1].get<std::int64_t>()};
 }
 
+// Both null and [null, ...] mean that nothing was recorded.
 bool is_nothing(const json& pair) {
   return pair.is_null() || (pair.is_array() && pair.size() == 2 && pair[0].is_null());
 }
@@ -53,6 +54,8 @@ NodeTimeline read_timeline(const std::string& path) {
            path, label, iterations);
     }
     NodeTimeline::Recorded recorded{label, {}};
+    // Every iteration has the same number of entries, so the last iteration is the last equal
+    // share.
     for (std::size_t i = list.size() - list.size() / iterations; i < list.size(); ++i)
       if (!is_nothing(list[i])) recorded.intervals.push_back(interval_of(list[i], path, label));
     node.labels.push_back(std::move(recorded));

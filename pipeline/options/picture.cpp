@@ -16,6 +16,7 @@ constexpr double kUnitUs = 1000;  // microseconds in events per time unit of a s
 
 TimeUnit unit_of(const std::string& name) { return {name.empty() ? "units" : name, kUnitUs}; }
 
+// Appends copies of a step, each shifted by the period.
 void repeat(std::vector<TraceEvent>& events, int steps, double period_us) {
   const std::vector<TraceEvent> one = events;
   for (int step = 1; step < steps; ++step) {

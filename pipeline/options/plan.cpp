@@ -23,6 +23,7 @@ bool is_of_files(const std::string& name) {
   return name == "concat" || name == "steps" || name == "pair_semantics";
 }
 
+// Refuses options that the method or a FILE doesn't have, so that no option is silently ignored.
 void check_applicable(const PlanOptions& o, const Method* method) {
   if (method != nullptr) {
     std::set<std::string> given = o.given;
@@ -119,6 +120,7 @@ Lowering lowering_of(const PlanOptions& o, const Schedule& plan) {
   return how;
 }
 
+// A lowered plan without communication, such as one on a single worker, counts as not lowered.
 bool is_lowered_already(const Schedule& plan) {
   return any_instr(plan,
                    [](const Instr& i) { return !is_compute(i.kind) && i.kind != Kind::Update; });
@@ -140,6 +142,7 @@ void check_lowered(const PlanOptions& o, const Schedule& plan) {
           "--staleness {}: the plan is lowered already, with {}", o.staleness, how.staleness);
 }
 
+// The split comes last, because it depends on the predicted times of the complete plan.
 Schedule finished(const PlanOptions& o, Schedule plan) {
   if (o.sync_method == "ps" && !is_lowered_already(plan)) plan = with_flushes(plan, o.sizes.steps);
   if (!is_lowered_already(plan)) check_pipelines(plan, lowering_of(o, plan));
@@ -277,6 +280,7 @@ Costs costs_of(const PlanOptions& o) {
     if (o.has("bytes")) c.bytes_out = told.bytes;
     if (o.has("allreduce")) c.reduce_grad = 0;
   }
+  // --allreduce is one time for all stages and replaces times of single stages.
   if (o.has("allreduce")) {
     costs.allreduce = told.allreduce;
     for (BlockCost& b : costs.blocks) b.cost.reduce_grad = 0;

@@ -137,6 +137,7 @@ void PdfWriter::draw(const Stroke& s) {
   cairo_set_dash(c_, dashes, 0, 0);
 }
 
+// Three passes, so that accents lie over all blocks and labels over all accents.
 void PdfWriter::draw(const BlockRow& row) {
   for (const Block& b : row.blocks)
     fill(*b.look, row.x + b.x, row.y + b.y, std::max(b.width, 0.1), b.height);

@@ -34,6 +34,7 @@ void Canvas::block(int from, int to, std::string_view cell, const KindLook& look
   }
 }
 
+// Escape sequences are written only where the look changes.
 std::string Canvas::text(bool color) const {
   if (!color) return text_;
   std::string out;

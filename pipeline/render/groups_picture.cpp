@@ -54,6 +54,7 @@ std::set<int> stages_of(const std::vector<Decision>& log, const std::vector<int>
   return stages;
 }
 
+// A pipeline's updates are about evenly spaced, so 12 / updates of the log's length holds a dozen.
 GroupsWindow resolved(const std::vector<Decision>& log, GroupsWindow window) {
   if (window.to_us >= window.from_us) return window;
   std::int64_t first = log.front().closed_us, last = log.front().closed_us, updates = 0;
@@ -199,6 +200,7 @@ StageFigures figures_of(const std::vector<Decision>& log, int stage, int pipelin
   for (std::size_t i = 0; i < log.size(); ++i)
     for (const int p : log[i].members)
       if (log[i].stage == stage) last[p] = i;
+  // A pipeline leaves the tree with its last group: pipelines that have ended don't count as apart.
   groups::RecencyTree tree(pipelines, everyone, -1);
   for (int p = 0; p < pipelines; ++p)
     if (last.count(p) == 0) tree.remove(p);

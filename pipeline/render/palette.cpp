@@ -5,6 +5,7 @@
 namespace hetu {
 namespace {
 
+// The sRGB transfer function.
 double linear(std::uint32_t channel) {
   const double c = channel / 255.0;
   return c <= 0.04045 ? c / 12.92 : std::pow((c + 0.055) / 1.055, 2.4);

@@ -45,6 +45,8 @@ void Layout::measure() {
   out_.unit = resolve_unit(options_.unit, span_us_);
 }
 
+// Rows get lower as their number grows: 200 rows are about 1200 pixels high, and more rows share
+// this height.
 void Layout::measure_rows() {
   int rows = 0;
   for (const SetFacts& f : facts_) rows += f.usage.workers;
@@ -165,6 +167,7 @@ void Layout::add_set(std::size_t s) {
   y_ += 6;
 }
 
+// The order matters: labels depend on the scale, and marks refer to the positions of blocks.
 Picture Layout::build() {
   measure();
   measure_rows();

@@ -36,6 +36,7 @@ struct LabelNeed {
   double duration_us;
 };
 
+// True if at least 85 % of the labels fit.
 bool nearly_all_fit(const std::vector<LabelNeed>& needs, double size, double scale) {
   std::size_t fit = 0;
   for (const LabelNeed& need : needs) {
@@ -119,6 +120,7 @@ void part_neighbours(std::vector<Block>& main) {
   }
 }
 
+// The bar is at the top for the worker's first stage and at the bottom for its last.
 void accentuate(Block& block, const std::vector<int>& stages, double bar) {
   if (stages.size() < 2 || block.event->stage < 0) return;
   const auto at = std::find(stages.begin(), stages.end(), block.event->stage);
@@ -129,6 +131,7 @@ void accentuate(Block& block, const std::vector<int>& stages, double bar) {
 
 }  // namespace
 
+// Character widths in em for sans-serif fonts. Fonts differ, so the estimate is on the safe side.
 double text_width(const std::string& text, double size) {
   double em = 0;
   for (const char c : text) {
@@ -146,6 +149,8 @@ double text_width(const std::string& text, double size) {
   return em * size;
 }
 
+// A chunk is a run of consecutive model stages with one stage on each worker of the replica.
+// Chimera's up direction and the second chunk of zb-v run from the last worker to the first.
 bool runs_up(const std::vector<Placement>& placements, int id) {
   if (id < 0 || id >= static_cast<int>(placements.size())) return false;
   const Placement& me = placements[id];

@@ -15,6 +15,7 @@ namespace {
 
 constexpr std::uint32_t kFlush = 0xd62728;
 
+// The last entry is the look of kinds that are not drawn.
 const std::vector<KindLook>& profile_looks() {
   static const std::vector<KindLook> looks = {
       {"F", "F", 'F', "forward", 0x1f77b4, false, true, Lane::Main, true, 32},

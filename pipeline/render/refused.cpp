@@ -62,6 +62,8 @@ bool take_named(Rows& rows, const std::string& refusal) {
   return true;
 }
 
+// The simulator refuses a plan with invalid cells and names them. They are removed one by one until
+// the rest can be simulated.
 std::vector<TraceEvent> events_of(Schedule& left, Rows& rows, const Costs& costs,
                                   const SimulateOptions& run) {
   while (true) {

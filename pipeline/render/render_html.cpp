@@ -126,6 +126,7 @@ std::string SetWriter::json(const std::map<std::string, int>& kinds, int group) 
   return out + ",\n\"inputs\":" + inputs_json() + "}";
 }
 
+// Blocks of a worker begin with its main-lane events, in the order of main_rows.
 int SetWriter::marked(const Mark& mark) const {
   const auto& main = facts_.main[mark.worker];
   if (mark.index >= 0) {

@@ -123,6 +123,7 @@ void SvgWriter::write_overlays(const BlockRow& row) {
   }
 }
 
+// Labels are grouped by colour, so that each group states its style once.
 void SvgWriter::write_labels(const BlockRow& row) {
   for (const bool light : {false, true}) {
     std::string labels;

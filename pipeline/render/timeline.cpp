@@ -173,6 +173,7 @@ std::string cell_of(const TraceEvent& event, bool with_stage) {
   return text;
 }
 
+// An activation is held from the start of its forward to the start of the backward that frees it.
 std::vector<double> peak_activations(const std::vector<TraceEvent>& events, const Schedule& plan) {
   const Usage usage = usage_of(events);
   const double one = 1.0 / std::max(1, plan.chunks);

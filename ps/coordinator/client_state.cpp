@@ -181,6 +181,7 @@ void ClientState::take_message(const FromCoordinator& message) {
       endpoints_ = endpoints->by_pipeline;
     } else {
       const Answer& answer = std::get<Answer>(message);
+      // AD-PSGD: another pipeline's request. The own request, if any, stays open.
       if (answer.initiator >= 0 && answer.initiator != options_.pipeline) {
         invitations_.push_back(answer);
       } else {

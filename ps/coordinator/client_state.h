@@ -37,7 +37,9 @@ class ClientState : public GroupClient {
   void take(const std::byte* data, std::size_t bytes);
   /// Ends the client with an error, which every later call throws.
   void die(Code code, const std::string& text);
+  /// Returns true if the coordinator has accepted the Hello.
   bool welcome() const;
+  /// Returns true if the worker has left or the client has failed.
   bool has_left() const;
   /// Ends the wait of leave(): the coordinator has received Leave, or never will.
   void stop_leaving();

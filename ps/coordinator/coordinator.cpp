@@ -60,6 +60,7 @@ void Coordinator::take_hello(Peer from, const Hello& hello, std::int64_t now_us)
   const ClientOptions& options = hello.options;
   const auto refuse = [&](Code code, const std::string& text) { send(from, Refusal{code, text}); };
   if (!failure_.empty()) return refuse(failure_code_, failure_);
+  // A Hello for the next training waits until this one is over.
   if (job_ && is_done_with_it(options.worker)) {
     early_.emplace_back(from, hello);
     begin_next_job_if_over(now_us);
@@ -193,6 +194,8 @@ void Coordinator::begin_if_all_have(std::int64_t now_us) {
   const RunStart first = *all.front()->next;
   for (const Seat* seat : all) {
     const RunStart& run = *seat->next;
+    // All workers must agree on updates and step. The stages of a pipeline must also agree on the
+    // updates done.
     const std::int64_t done = job_->seat(seat->pipeline, 0).next->done;
     if (run == RunStart{done, first.updates, first.step}) continue;
     fail_all(
@@ -256,6 +259,7 @@ void Coordinator::hand_out() {
     for (std::size_t i = 0; i < decision.members.size(); ++i) {
       Seat& seat = job_->seat(decision.members[i], decision.stage);
       if (job_->lost[seat.pipeline]) continue;
+      // With AD-PSGD only the initiator has asked. The passive pipeline's own request stays open.
       if (decision.initiator < 0 || decision.initiator == seat.pipeline) {
         seat.open = false;
         if (decision.members.size() > 1) {

@@ -41,6 +41,7 @@ class Coordinator {
   void receive(Peer from, const std::byte* data, std::size_t bytes, std::int64_t now_us);
   /// Handles timeouts of the policy and silent workers. Call it at wakes_at_us().
   void tick(std::int64_t now_us);
+  /// Returns the time of the next tick(), or nullopt if none is needed.
   std::optional<std::int64_t> wakes_at_us() const;
 
   /// Marks a worker as dead by its number, because heturun saw it end. The effect is that of
@@ -56,6 +57,7 @@ class Coordinator {
   bool finished() const;
   /// Returns why the job can't continue, or "" if it can.
   const std::string& failure() const { return failure_; }
+  /// Returns the number of dropped frames.
   std::int64_t dropped_frames() const { return dropped_; }
 
  private:
@@ -66,16 +68,25 @@ class Coordinator {
   void take_message(Seat& seat, const FromWorker& message, std::int64_t now_us);
   void take_begin(Seat& seat, const RunStart& run, std::int64_t now_us);
   void take_ask(Seat& seat, std::int64_t update, std::int64_t now_us);
+  // Begins the run once all living workers have sent BeginRun.
   void begin_if_all_have(std::int64_t now_us);
+  // Sends the policy's decisions to their members and logs them.
   void hand_out();
+  // Ends the rendezvous once all living workers have arrived.
   void release_if_all_have_come();
+  // Records that the worker's last group has completed its average.
   void confirm_average(Seat& seat);
+  // Sends a stage's workers their endpoints once all have connected.
   void introduce(int stage);
   void check_heartbeats(std::int64_t now_us);
+  // Continues the job without a pipeline.
   void lose(int pipeline, const std::string& reason, std::int64_t now_us);
+  // Returns the updates that a pipeline takes with it.
   Lost loss_of(int pipeline, const std::string& reason);
   bool is_done_with_it(int worker) const;
+  // Begins the next training if this one is over and a worker waits.
   void begin_next_job_if_over(std::int64_t now_us);
+  // Ends the job with an error for all workers.
   void fail_all(Code code, const std::string& text);
   void send(Peer to, const FromCoordinator& message);
   void drop(const std::string& why);

@@ -31,6 +31,7 @@ struct Coordinator::Seat {
   std::optional<RunStart> next;       ///< has begun a run that other workers have not begun
   std::optional<std::int64_t> early;  ///< its request of that run
 
+  /// Returns the worker's name for error texts.
   std::string describe() const {
     return fmt::format("worker {} (pipeline {}, stage {})", worker, pipeline, stage);
   }
@@ -52,6 +53,7 @@ struct Coordinator::Job {
     }
     log.open(agreed.group_log);
   }
+  /// Returns the slot of a worker.
   Seat& seat(int pipeline, int stage) {
     return seats[static_cast<std::size_t>(pipeline) * options.policy.stages + stage];
   }

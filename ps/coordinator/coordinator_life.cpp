@@ -68,6 +68,7 @@ void Coordinator::worker_died(int worker, const std::string& reason, std::int64_
 }
 
 void Coordinator::pipeline_died(int pipeline, const std::string& reason, std::int64_t now_us) {
+  // heturun may report a death before any worker of the training has connected.
   if (!job_ && pipeline >= 0 && pipeline < kMostPipelines) died_before_[pipeline] = reason;
   if (!job_ || !failure_.empty()) return;
   if (pipeline < 0 || pipeline >= job_->options.policy.pipelines || job_->lost[pipeline]) return;
@@ -96,6 +97,7 @@ void Coordinator::lose(int pipeline, const std::string& reason, std::int64_t now
     if (!job_->lost[seat.pipeline]) any_left = true;
     if (!seat.taken || seat.left) continue;
     if (seat.pipeline == pipeline) {
+      // Workers of the lost pipeline that still run end, too.
       send(seat.peer, Refusal{Code::Comm, reason});
     } else {
       send(seat.peer, lost);
@@ -139,6 +141,7 @@ bool Coordinator::is_done_with_it(int worker) const {
          });
 }
 
+// A pipeline stays lost in later trainings of the job.
 void Coordinator::begin_next_job_if_over(std::int64_t now_us) {
   if (!failure_.empty() || early_.empty() || !finished()) return;
   for (std::size_t p = 0; p < job_->lost.size(); ++p) {

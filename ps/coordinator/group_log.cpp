@@ -30,6 +30,8 @@ void GroupLog::begin_run(std::int64_t step) {
   for (const int pipeline : lost_before_) write_lost(pipeline, 0);
 }
 
+// Lines are in ascending order of "run", so everything from the first line of `run_` on belongs to
+// the steps that the resumed training repeats.
 void GroupLog::go_on() {
   if (!std::filesystem::is_regular_file(path_)) return;
   std::ifstream file(path_, std::ios::binary);
@@ -59,6 +61,7 @@ void GroupLog::go_on() {
 
 void GroupLog::write(const groups::Decision& decision, std::int64_t began_us) {
   if (!file_.is_open()) return;
+  // Times continue after the newest kept line, as if the training had not paused.
   const std::int64_t offset_us = kept_us_ - began_us;
   std::vector<std::int64_t> arrived = decision.arrived_us;
   for (std::int64_t& time : arrived) time += offset_us;

@@ -29,12 +29,15 @@ class GroupLog {
   /// kill cut off, are removed. Times and serials continue. Throws Io for a line that isn't part of
   /// a group log.
   void begin_run(std::int64_t step);
+  /// Writes the line of a group. `began_us` is the begin of the first run.
   void write(const groups::Decision& decision, std::int64_t began_us);
+  /// Writes the line of a lost pipeline. Before the first run it is kept until the run begins.
   void write_lost(int pipeline, std::int64_t time_us);
   /// Writes pending lines to the operating system. The destructor does it, too.
   void flush();
 
  private:
+  // Cuts the file where a resumed training continues.
   void go_on();
 
   std::string path_;

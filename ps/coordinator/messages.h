@@ -24,9 +24,11 @@ inline constexpr int kMostSeats = 1 << 16;  ///< most stages x pipelines
 struct Hello {
   ClientOptions options;
 };
+/// Announces a run.
 struct BeginRun {
   RunStart run;
 };
+/// Requests a group for the weights after update `update`.
 struct Ask {
   std::int64_t update = 0;
 };

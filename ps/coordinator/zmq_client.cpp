@@ -92,6 +92,7 @@ class ZmqClient : public ClientState {
         if (last) break;
         wait_for_news(heartbeat + kHeartbeat - Clock::now());
         const Clock::time_point now = Clock::now();
+        // If this process was stopped, silence says nothing about the coordinator.
         if (take_frames() || now - looked > 2 * kHeartbeat || !welcome()) heard = now;
         looked = now;
         if (now - heartbeat >= kHeartbeat && welcome()) {

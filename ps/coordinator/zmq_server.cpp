@@ -50,6 +50,7 @@ class Server {
 
   void run() {
     bool controlled = options_.control_fd >= 0;
+    // After a failure the loop serves for some time, so that every worker receives the reason.
     while (!rules_.finished() && !(failed_us_ > 0 && now_us() - failed_us_ > kFarewell_s * 1e6)) {
       zmq_pollitem_t items[] = {{router_.handle(), 0, ZMQ_POLLIN, 0},
                                 {authenticator_.socket(), 0, ZMQ_POLLIN, 0},
