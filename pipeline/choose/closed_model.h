@@ -36,6 +36,7 @@ struct ClosedStep {
   /// kept micro-batches, working memory, weights and their gradients; 0: unknown
   double bytes = 0;
 
+  /// Returns the share of the step in which a worker computes.
   double busy() const { return step > 0 ? work / step : 0; }
 };
 

@@ -54,6 +54,7 @@ struct NotRanked {
   std::string why;  ///< one line
 };
 
+/// The result of a ranking.
 struct Ranking {
   std::string time_unit;
   bool recompute_guessed = false;  ///< the costs have no time of recompute: a forward is used
@@ -63,8 +64,8 @@ struct Ranking {
 
 /// Simulates every method with each M and V, with and without recompute. Chimera also runs with
 /// each number of pairs and each concatenation. Costs of a single stage apply to all P stages. They
-/// are redistributed (`recut`) if a method has several stages per worker. Throws InvalidArgument
-/// if `micro_batches` is empty or a method is unknown.
+/// are redistributed (`recut`) if a method has several stages per worker. Throws InvalidArgument if
+/// `micro_batches` is empty or a method is unknown.
 Ranking rank_methods(const RankOptions& options, const CostsOfMicros& costs);
 
 /// Returns a name such as "chimera M=8 doubling +recompute".

@@ -48,6 +48,7 @@ struct Excluded {
   int count = 0;
 };
 
+/// The result of a search.
 struct Search {
   std::string time_unit;
   std::vector<Configuration> found;  ///< fastest by the closed model first

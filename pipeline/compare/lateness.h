@@ -54,6 +54,7 @@ class RunGraph {
   double begun_us(TraceSource source, int pipeline, int position) const;
 
  private:
+  // An instruction of one pipeline.
   struct Node {
     int pipeline = 0;
     int position = -1;  // in the plan; for a collective, the member whose end counts

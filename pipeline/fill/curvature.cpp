@@ -62,6 +62,7 @@ std::size_t end_of_step(const Row& row) {
   return static_cast<std::size_t>(at - row.begin());
 }
 
+/// A step's rows, and their arrangement as a cycle.
 class Cycle {
  public:
   Cycle(const Schedule& step, const CurvatureOptions& how)

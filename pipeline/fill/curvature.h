@@ -11,6 +11,7 @@
 
 namespace hetu {
 
+/// Options of with_curvature().
 struct CurvatureOptions {
   std::vector<int> layers;  ///< layers with factors, by model stage
   std::int64_t every = 1;   ///< least number of steps between two refreshes

@@ -7,6 +7,7 @@
 
 namespace hetu {
 
+/// A recorded or planned time span.
 struct Interval {
   std::int64_t start_ns = 0, end_ns = 0;
   std::int64_t duration_ns() const { return end_ns - start_ns; }
@@ -41,6 +42,7 @@ struct FilledNode {
   std::vector<std::vector<std::string>> orders() const;
 };
 
+/// Options of fill_bubbles().
 struct FillOptions {
   /// A piece is placed in a gap that is longer than this factor times its duration.
   double slack = 1.05;

@@ -18,6 +18,7 @@ namespace {
 
 using nlohmann::json;
 
+/// Evaluates the opcodes on a stack of JSON values.
 class Reader {
  public:
   Reader(std::string_view bytes, const std::string& origin)

@@ -20,6 +20,7 @@ std::string grid_over_time(const PlanOptions& o, const Simulation& simulation);
 /// Returns a grid of a plan's instructions in order, without time.
 std::string grid_of_rows(const PlanOptions& o, const Schedule& plan);
 
+/// Returns the style for a value of --style.
 PictureStyle style_of(const std::string& style);
 
 /// Writes the row sets as a page in the given format (svg, pdf or html).

@@ -34,6 +34,7 @@ struct CostOptions {
   BlockTable table = {};
 };
 
+/// Returns the options of costs.
 Fields fields(CostOptions& costs);
 
 /// The options of a plan. `given` holds the names of the options that were set.
@@ -60,6 +61,7 @@ struct PlanOptions {
   std::string format = {}, output = {}, style = "timeline";
   std::set<std::string> given = {};
 
+  /// Returns true if the option was set.
   bool has(const char* name) const { return given.count(name) > 0; }
 };
 

@@ -70,6 +70,7 @@ GroupsWindow resolved(const std::vector<Decision>& log, GroupsWindow window) {
   return window;
 }
 
+/// Lays out the panels of the stages, the axis and the legend.
 class GroupsLayout {
  public:
   GroupsLayout(const std::vector<Decision>& log, const GroupsWindow& window)

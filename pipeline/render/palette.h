@@ -11,6 +11,7 @@ namespace hetu {
 /// Position of a kind in a worker's row: the full height, or a thin lane below it.
 enum class Lane : std::uint8_t { Main, Collective, Send, Receive };
 
+/// The look of one kind of instruction in every renderer.
 struct KindLook {
   std::string_view
       kind;  ///< text form of the instruction; "" for all kinds that are not in the table

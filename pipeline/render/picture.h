@@ -10,8 +10,10 @@
 
 namespace hetu {
 
+/// The point of a text that its x refers to.
 enum class Anchor : std::uint8_t { Start, Middle, End };
 
+/// A line of text.
 struct Word {
   double x = 0, y = 0;  ///< position of the baseline
   double size = 11;
@@ -29,6 +31,7 @@ struct Area {
   double outline = 0;
 };
 
+/// A straight line.
 struct Stroke {
   double x1 = 0, y1 = 0, x2 = 0, y2 = 0;
   double width = 1;
@@ -47,11 +50,13 @@ struct Block {
   std::string label;
 };
 
+/// The blocks of a worker, at the position of its row.
 struct BlockRow {
   double x = 0, y = 0;
   std::vector<Block> blocks;
 };
 
+/// A laid-out page. Coordinates are pixels from the top left corner.
 struct Picture {
   double width = 0, height = 0;
   double label_size = 11;                              ///< font size of labels in blocks

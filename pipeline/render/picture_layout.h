@@ -30,6 +30,7 @@ struct Type {
   bool bold = false;
 };
 
+/// Lays out a figure of PictureStyle::Timeline: build() runs the steps below in order.
 class Layout {
  public:
   Layout(const std::vector<TimelineRowSet>& sets, const SvgOptions& options)
@@ -50,10 +51,12 @@ class Layout {
   void add_key();
   Area block_place(const Mark& mark) const;
 
+  // Returns the x coordinate of a time.
   double x_of(double us) const { return left_ + (us - metrics_.origin_us) * metrics_.scale; }
   void word(double x, double y, std::string text, const Type& type) {
     out_.words.push_back({x, y, type.size, type.anchor, type.bold, type.rgb, std::move(text)});
   }
+  // Formats a time in the figure's unit.
   std::string time(double us, int digits) const { return short_number(us / out_.unit.us, digits); }
   bool has_lane(Lane lane) const;
   bool has_peaks() const;

@@ -29,6 +29,7 @@ struct RowMetrics {
   double label_size = 11;
   int label_level = 3;  ///< 0: "2F0", 1: "F0", 2: "0", 3: no labels
   int index_every = 0;  ///< > 0: every index_every-th micro-batch is emphasized
+  /// Returns the height of all lanes.
   double total() const { return height + collective + 2 * message; }
 };
 

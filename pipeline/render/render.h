@@ -29,6 +29,7 @@ struct Mark {
   std::size_t row_set = 0;  ///< index of the row set of render_svg
 };
 
+/// Options of render_grid and render_rows.
 struct GridOptions {
   int columns = 100;   ///< at least 20; only titles and texts of marks make longer lines
   bool color = false;  ///< 256 ANSI colours

@@ -17,6 +17,7 @@ struct Usage {
   double compute_end = 0;    ///< end of the last compute event; `start` if there is none
   double end = 0;            ///< end of the last event
   std::vector<double> busy;  ///< per worker: time covered by compute events
+  /// Returns the time from the first event to the end of the last compute event.
   double makespan() const { return compute_end - start; }
   /// Returns the mean share of the makespan in which workers compute, 0 to 1.
   double utilisation() const;

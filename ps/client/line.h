@@ -22,8 +22,8 @@ struct Outgoing {
 };
 
 /// The sending side of a connection to one server. When heartbeats show that a message is lost, or
-/// when the connection is lost, the line restarts: it sends Hello, and then again everything
-/// that is not acknowledged.
+/// when the connection is lost, the line restarts: it sends Hello, and then again everything that
+/// is not acknowledged.
 class Line {
  public:
   /// Creates a line. `name` is the server's name for people; `hello` is the first message.

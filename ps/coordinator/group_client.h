@@ -129,8 +129,7 @@ class GroupClient {
 std::unique_ptr<GroupClient> connect_coordinator(const std::string& address,
                                                  const ClientOptions& options);
 
-/// A worker's endpoint for its copies in other pipelines, and the key pair of the job's
-/// workers.
+/// A worker's endpoint for its copies in other pipelines, and the key pair of the job's workers.
 struct Endpoint {
   /// same transport as the coordinator's: "ipc://PATH" beside it, or "tcp://OWN IP:*"
   std::string endpoint;

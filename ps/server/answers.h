@@ -30,8 +30,8 @@ class Answers {
   /// is StoreOptions::most_unread.
   Answers(int server, std::int64_t most_unread) : server_(server), most_unread_(most_unread) {}
 
-  /// Sends a message to the client. The message gets the next serial number, except
-  /// Welcome, BeatBack and Refusal. Sends nothing to a client that has not reconnected.
+  /// Sends a message to the client. The message gets the next serial number, except Welcome,
+  /// BeatBack and Refusal. Sends nothing to a client that has not reconnected.
   void send(Seat& seat, const FromServer& message, const Payload& payload = {});
   /// Sends a message to a connection that has not said Hello. Drops it if more than 1 MiB of
   /// answers already wait for this reader.

@@ -154,9 +154,11 @@ struct Status {
 
 // Messages from a server.
 
+/// Accepts a Hello.
 struct Welcome {
   bool operator==(const Welcome&) const = default;
 };
+/// Accepts a Join.
 struct Joined {
   int table = 0;
   bool wants_values = false;  ///< true if the member must send Init for each part
@@ -168,6 +170,7 @@ struct NotJoined {
   std::string text;
   bool operator==(const NotJoined&) const = default;
 };
+/// Acknowledges an Init, also if the part had values already.
 struct Initialised {
   int table = 0;
   int part = 0;
@@ -214,6 +217,7 @@ struct NoValues {
   std::string text;
   bool operator==(const NoValues&) const = default;
 };
+/// The answer to Who: the members that the pull waits for, or "" if there are none.
 struct Waits {
   int table = 0;
   int part = 0;
@@ -228,6 +232,7 @@ struct BeatBack {
   std::int64_t sent = 0;
   bool operator==(const BeatBack&) const = default;
 };
+/// Confirms Leave.
 struct Left {
   bool operator==(const Left&) const = default;
 };
