@@ -308,11 +308,10 @@ VerifyReport verify(const Schedule& schedule, const VerifyOptions& options) {
 int least_send_slots(const Schedule& lowered) {
   const PlanIndex index(lowered);
   Silent nobody;
-  const int most = std::max(1, total_micros(lowered)) * (lowered.half_micros ? 2 : 1);
-  for (int slots = 1; slots < most; ++slots) {
-    if (Progress(index, slots, 1).run(nobody)) return slots;
-  }
-  return most;
+  if (!Progress(index, kUnboundedSlots, 1).run(nobody)) return 1;  // no number of slots helps
+  int slots = 1;
+  while (!Progress(index, slots, 1).run(nobody)) ++slots;
+  return slots;
 }
 
 }  // namespace hetu

@@ -29,7 +29,7 @@ struct VerifyOptions {
 VerifyReport verify(const Schedule& schedule, const VerifyOptions& options = {});
 
 /// Returns the least number of send slots, at least 1, with which the whole lowered plan runs.
-/// Tries numbers below the number of backward ids, and returns that number if they don't suffice.
+/// Returns 1 for a plan that no number of slots lets run.
 int least_send_slots(const Schedule& lowered);
 
 /// Throws Plan with the smallest cycle of waiting workers. Call it only after Progress::run()

@@ -322,5 +322,19 @@ TEST_F(Mutations, DeadlocksOfRandomPlansAreThoseOfTheSearch) {
   EXPECT_GT(free, 100);
 }
 
+TEST_F(Mutations, LeastSendSlotsRunThePlanAndFewerDoNot) {
+  seed(20261129);
+  int several = 0;
+  for (int n = 0; n < 300; ++n) {
+    const Schedule s = random_.lowered(random_.of_no_method(4));
+    const int slots = least_send_slots(s);
+    EXPECT_EQ(refusal(s, slots), "") << slots << " slots\n" << listing(s);
+    if (slots == 1) continue;
+    ++several;
+    EXPECT_THAT(refusal(s, slots - 1), testing::HasSubstr("deadlocks")) << listing(s);
+  }
+  EXPECT_GT(several, 10);
+}
+
 }  // namespace
 }  // namespace hetu
