@@ -159,13 +159,13 @@ def unchecked(texts: dict[str, str]) -> list[str]:
 
 
 def packages(texts: dict[str, str]) -> list[str]:
-    """cmake/packages.txt is the list; README.md, environment.yml, pyproject.toml and CMake name what it names, no more."""
+    """cmake/packages.txt is the list; INSTALL.md, environment.yml, pyproject.toml and CMake name what it names, no more."""
     rows = [line.split(None, 4) for line in texts.get("cmake/packages.txt", "").splitlines()
             if line and not line.startswith("#")]
     found = [f"cmake/packages.txt: '{' '.join(r)}' needs group, name, conda, proof, reason" for r in rows if len(r) < 5]
-    readme, conda = texts.get("README.md", ""), texts.get("environment.yml", "")
-    found += [f"README.md: does not name the package {bare(row[1])}" for row in rows
-              if row[0] in ("core", "full", "pypi", "pypi-pip") and f"`{bare(row[1])}`" not in readme]
+    guide, conda = texts.get("INSTALL.md", ""), texts.get("environment.yml", "")
+    found += [f"INSTALL.md: does not name the package {bare(row[1])}" for row in rows
+              if row[0] in ("core", "full", "pypi", "pypi-pip") and f"`{bare(row[1])}`" not in guide]
     imported = set(re.findall(r"^\s*(?:import|from)\s+(\w+)", "\n".join(t for f, t in texts.items()
                                                                         if f.endswith(".py")), re.M))
     found += [f"cmake/packages.txt: no script imports {row[3][3:]}" for row in rows

@@ -201,13 +201,13 @@ class Classes(unittest.TestCase):
 class Packages(unittest.TestCase):
     TABLE = "core g++ cxx-compiler cmd:c++ compiles\npypi numpy>=1.24 numpy>=1.24 py:numpy arrays\n"
 
-    def test_readme_and_conda_must_name_the_same(self):
+    def test_install_page_and_conda_must_name_the_same(self):
         conda = "dependencies:\n  - cxx-compiler\n  - numpy>=1.24\n"
-        readme = "`g++` `numpy`"
-        files = {"cmake/packages.txt": self.TABLE, "environment.yml": conda, "README.md": readme,
+        guide = "`g++` `numpy`"
+        files = {"cmake/packages.txt": self.TABLE, "environment.yml": conda, "INSTALL.md": guide,
                  "python/a.py": "import numpy as np\n", "python/README.md": ""}
         self.assertEqual(findings(files), [])
-        self.assertIn("README.md: does not name the package g++", findings({**files, "README.md": "`numpy`"}))
+        self.assertIn("INSTALL.md: does not name the package g++", findings({**files, "INSTALL.md": "`numpy`"}))
         short = {**files, "environment.yml": conda.replace("  - numpy>=1.24\n", "")}
         self.assertIn("environment.yml: lacks numpy>=1.24", findings(short))
         extra = findings({**files, "environment.yml": conda + "  - boost\n"})
@@ -217,7 +217,7 @@ class Packages(unittest.TestCase):
 
     def test_what_pip_fetches_is_listed_and_asked(self):
         files = {"cmake/packages.txt": self.TABLE + "pypi-pip wheel>=2 wheel>=2 py:wheel wheels\n",
-                 "README.md": "`g++` `numpy` `wheel`",
+                 "INSTALL.md": "`g++` `numpy` `wheel`",
                  "environment.yml": "  - cxx-compiler\n  - numpy>=1.24\n  - wheel>=2\n",
                  "python/a.py": "import numpy as np\n", "python/README.md": "",
                  "pyproject.toml": 'requires = ["wheel>=2"]\ndynamic = ["version"]\ntrain = ["numpy>=1.24"]\n'
