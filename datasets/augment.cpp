@@ -8,10 +8,10 @@
 namespace hetu {
 namespace {
 
-// Keeps these draws apart from those of the epoch's order, which start from (seed, 0).
+// Separates these random numbers from those of the epoch's order, which start from (seed, 0).
 constexpr std::uint64_t kSampleDraws = 1;
 
-// As Python's round: halves go to the even neighbour.
+// Rounds as Python's round does: halves go to the even neighbour.
 int rounded(double x) { return static_cast<int>(std::nearbyint(x)); }
 
 }  // namespace
@@ -52,7 +52,7 @@ Box random_resized_crop(int width, int height, Draws& draws) {
 
 CentreCrop centre_crop(int width, int height, int resize, int crop) {
   CentreCrop out;
-  // The longer side is cut off to a whole number, as torchvision does in integers.
+  // Truncates the longer side to an integer, because torchvision computes it in integers.
   const auto longer = [resize](std::int64_t side, std::int64_t shorter) {
     return static_cast<int>(resize * side / shorter);
   };

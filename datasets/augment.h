@@ -1,5 +1,6 @@
-// What is drawn for one sample: where it is cut, whether it is mirrored, how far it is turned. Pure
-// functions of (seed, epoch, sample), so the same on every thread, worker and after a restart.
+// Random augmentation of images: random numbers per sample, and crops for training and evaluation.
+// Everything is a pure function of (seed, epoch, sample), so all threads, workers and resumed runs
+// get the same values.
 #pragma once
 #include <cstdint>
 
@@ -7,16 +8,16 @@
 
 namespace hetu {
 
-/// The numbers drawn for one sample in one epoch, in order.
+/// A sequence of random numbers for one sample in one epoch. Each call returns the next number.
 class Draws {
  public:
-  /// `sample` is its number in the data set, not its place in the epoch's order.
+  /// `sample` is the sample's index in the data set, not its position in the epoch's order.
   Draws(std::uint64_t seed, std::int64_t epoch, std::int64_t sample);
 
-  /// Uniform in [low, high).
+  /// Returns a number distributed uniformly in [low, high).
   double uniform(double low, double high);
 
-  /// Uniform over 0..n-1.
+  /// Returns an integer distributed uniformly over 0..n-1.
   int below(int n);
 
  private:
@@ -24,20 +25,22 @@ class Draws {
   std::uint64_t next_ = 0;
 };
 
-/// The rectangle of torchvision's RandomResizedCrop: up to ten times an area of 8 % to 100 % of the
-/// image's and an aspect log-uniform in [3/4, 4/3], placed anywhere; if none fits, the largest
-/// centred rectangle whose aspect lies within the range.
+/// Returns a random crop as torchvision's RandomResizedCrop does. It tries up to ten times an area
+/// of 8 % to 100 % of the image and an aspect ratio log-uniform in [3/4, 4/3], at a uniformly
+/// random position. If none of them fits, it returns the largest centred rectangle whose aspect
+/// ratio lies within the range.
 /// Source: torchvision.transforms.RandomResizedCrop.get_params; Szegedy et al. 2015, section 6.
 Box random_resized_crop(int width, int height, Draws& draws);
 
-/// How an image is resized and then cut for evaluation.
+/// The size to which an image is resized for evaluation, and the centred crop taken from it.
 struct CentreCrop {
   int resized_width = 0;
   int resized_height = 0;
   Box crop;  ///< within the resized image
 };
 
-/// torchvision's Resize(resize) of the shorter side, then CenterCrop(crop); crop <= resize.
+/// Resizes the shorter side to `resize` and crops the centre, as torchvision's Resize(resize) and
+/// CenterCrop(crop) do. Requires crop <= resize.
 CentreCrop centre_crop(int width, int height, int resize, int crop);
 
 }  // namespace hetu

@@ -1,5 +1,5 @@
-// Rows of a data set in memory: their columns, and those of one step. Read by the loader, by
-// sources and by executor/.
+// Rows of a data set in memory: column descriptions, column data, and the rows of one step. Used by
+// the loader, by sources and by executor/.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -11,21 +11,21 @@
 
 namespace hetu {
 
-/// One named column of a data set; `shape` is that of one row ([] for one number per row).
+/// A named column of a data set. `shape` is the shape of one row ([] for one number per row).
 struct Field {
   std::string name;
   DType dtype = DType::Float32;
   Shape shape;
 };
 
-/// A dense row-major tensor in host memory, shape [rows, ...field's shape].
+/// A dense row-major tensor in host memory, of shape [rows, ...field's shape].
 struct FieldData {
   std::string name;
   DType dtype = DType::Float32;
   Shape shape;
   std::vector<std::byte> bytes;
 
-  /// The elements as T, which must have the size of one element (asserted).
+  /// Returns the elements as T. sizeof(T) must be the size of one element (asserted).
   template <class T>
   T* as() {
     check_element(sizeof(T));
@@ -44,18 +44,19 @@ struct FieldData {
 /// One pipeline's rows of one step.
 struct Batch {
   std::int64_t epoch = 0;
-  std::int64_t first = 0;  ///< place of the first row in the epoch's global order
+  std::int64_t first = 0;  ///< position of the first row in the epoch's global order
   std::int64_t rows = 0;
-  std::int64_t of_all = 0;   ///< rows of the global batch, of which these are a slice
-  std::uint64_t number = 0;  ///< from 1, among all that loaders of this process have read
+  std::int64_t of_all = 0;   ///< rows of the global batch that this batch is a slice of
+  std::uint64_t number = 0;  ///< sequence number, from 1, over all loaders of this process
   std::vector<FieldData> fields;
 
-  /// The field of that name. Throws InvalidArgument, naming the fields there are.
+  /// Returns the field named `name`. Throws InvalidArgument, listing the existing fields, if there
+  /// is no such field.
   const FieldData& at(const std::string& name) const;
   FieldData& at(const std::string& name);
 };
 
-/// A batch of `rows` rows with room for every field.
+/// Sets `batch` to `rows` rows and allocates every field. The contents are unspecified.
 void resize_batch(Batch& batch, const std::vector<Field>& fields, std::int64_t rows);
 
 }  // namespace hetu

@@ -11,7 +11,7 @@ namespace {
 
 constexpr std::int64_t kRowsAtOnce = 4096;
 
-// How often each token id is a target.
+// Counts how often each token id is a target, that is, a masked token.
 class TargetCounts {
  public:
   explicit TargetCounts(std::int64_t vocabulary_size)
@@ -44,7 +44,8 @@ std::int64_t sum(const std::vector<std::int32_t>& values) {
   return out;
 }
 
-// Calls take(values) with all rows of a column, piece by piece.
+// Calls take(values) with consecutive blocks of at most kRowsAtOnce rows until all rows of a column
+// are read.
 template <class Take>
 void each_piece(BertShard& shard, BertColumn column, std::int64_t vocabulary_size,
                 const Take& take) {

@@ -14,7 +14,7 @@
 namespace hetu {
 namespace {
 
-// A selected column of the window that is held.
+// A selected column of the window in memory.
 struct WindowColumn {
   BertColumn column = BertColumn::InputIds;
   std::int64_t width = 1;
@@ -55,8 +55,8 @@ class BertHdf5 final : public RowSource {
   std::vector<WindowColumn> columns_;
   std::int64_t epoch_ = -1;
   std::int64_t window_ = -1;
-  std::vector<std::int64_t> places_;  // order_ within the window that is held
-  std::unique_ptr<BertShard> shard_;  // the one read last
+  std::vector<std::int64_t> places_;  // order_ within the loaded window
+  std::unique_ptr<BertShard> shard_;  // the shard that was read last
   int shard_file_ = -1;
 };
 
@@ -72,7 +72,7 @@ void BertHdf5::select(const std::vector<Field>& fields) {
 }
 
 void BertHdf5::load(std::int64_t epoch, std::int64_t window) {
-  epoch_ = window_ = -1;  // nothing is held while reading may throw
+  epoch_ = window_ = -1;  // invalidates the window, because reading may throw
   places_ = order_.order(epoch, window);
   for (WindowColumn& column : columns_) {
     column.values.resize(places_.size() * static_cast<std::size_t>(column.width));
@@ -123,7 +123,7 @@ std::unique_ptr<RowSource> bert_hdf5_source(const BertHdf5Options& options) {
   if (full.vocabulary_size == 0) full.vocabulary_size = bert_vocabulary_size(options.folder);
   std::vector<std::int64_t> rows;
   std::int64_t total = 0;
-  std::int64_t predictions = 0;  // of the shard with the most
+  std::int64_t predictions = 0;  // the largest number of predictions in any shard
   std::int64_t length = options.sequence_length;
   for (const std::string& path : list.training) {
     const BertShardShape shape = bert_shard_shape(path);
@@ -147,14 +147,15 @@ std::unique_ptr<RowSource> bert_synthetic_source(std::int64_t rows, std::int64_t
   const std::vector<Field> fields = bert_fields(sequence_length, 0);
   constexpr auto kLabels = static_cast<std::size_t>(BertColumn::MaskedLmLabels);
   const auto vocabulary = static_cast<double>(vocabulary_size);
-  const auto drawn = std::shared_ptr<RowSource>(
-      synthetic_source({{fields[0], 0, vocabulary},
-                        {fields[1], 1, 2},
-                        {fields[2], 0, 2},
-                        // 15 % of these are ids; the others become -1 below.
-                        {fields[kLabels], 0, vocabulary / 0.15},
-                        {fields[4], 0, 2}},
-                       rows, seed));
+  const auto drawn =
+      std::shared_ptr<RowSource>(synthetic_source({{fields[0], 0, vocabulary},
+                                                   {fields[1], 1, 2},
+                                                   {fields[2], 0, 2},
+                                                   // 15 % of the values are ids below `vocabulary`.
+                                                   // `read` turns the others into -1.
+                                                   {fields[kLabels], 0, vocabulary / 0.15},
+                                                   {fields[4], 0, 2}},
+                                                  rows, seed));
   CallbackSource source;
   source.name = "bert_synthetic " + drawn->order();
   source.fields = fields;

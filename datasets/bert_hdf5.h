@@ -1,6 +1,6 @@
-// BERT pre-training data in the HDF5 layout of NVIDIA's BERT examples, as SD-PIPE reads it: a
+// BERT pre-training data in the HDF5 layout of NVIDIA's BERT examples, which SD-PIPE reads: a
 // folder of shards, one row per sample. Shards are the files whose name contains "training" and
-// ends in .hdf5 or .h5; others are left alone.
+// ends in .hdf5 or .h5. Other files are ignored.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -15,60 +15,63 @@ namespace hetu {
 struct BertHdf5Options {
   std::string folder;
   std::uint64_t seed = 0;
-  /// Tokens per row that the model expects; 0 takes what the shards have.
+  /// Tokens per row that the model expects; 0 takes the length from the shards.
   std::int64_t sequence_length = 0;
-  /// Token ids must be below this; 0 asks bert_vocabulary_size(folder).
+  /// Token ids must be below this; 0 takes bert_vocabulary_size(folder).
   std::int64_t vocabulary_size = 0;
-  /// Rows are shuffled within windows of this many (held in memory, selected columns only).
+  /// Rows per shuffle window. One window is held in memory, with the selected columns only.
   std::int64_t window = 4096;
-  /// Only the first rows of the shards, in the order of their names; 0 takes all.
+  /// Uses only this many rows from the start of the shards, ordered by name; 0 uses all rows.
   std::int64_t max_rows = 0;
 };
 
-/// Rows of a folder of shards. Columns, all int32, with S tokens per row:
+/// Returns the rows of a folder of shards. All columns are int32, with S tokens per row:
 ///   input_ids [S], input_mask [S] (1 token, 0 padding), segment_ids [S],
-///   masked_lm_labels [S] (-1 where nothing is masked, else the id to find), next_sentence_labels
-///   [] (1 = random next),
-///   masked_lm_positions and masked_lm_ids [P], P the most that a shard has room for: the masked
-///   tokens alone, by ascending position; behind the last of a row 0 and -1.
-/// A row's masked positions end at its first position 0. Reads only row counts and shapes here; the
-/// rest while reading. Throws Io for a missing folder, a folder without training shards, a
-/// truncated or foreign file; InvalidArgument for another sequence length; while reading also
-/// InvalidArgument for a token id, label id, position, segment or mask out of range (naming file,
-/// row, value and bound); Unsupported in a build without HDF5.
+///   masked_lm_labels [S] (the id to predict, or -1 where nothing is masked),
+///   next_sentence_labels [] (1 = random next sentence),
+///   masked_lm_positions [P] and masked_lm_ids [P]: the masked tokens by ascending position, padded
+///   with position 0 and id -1. P is the largest capacity of any shard.
+/// In a shard, position 0 ends a row's list of masked positions. This function reads only row
+/// counts and shapes; read() reads the rest.
+/// Throws Io for a missing folder, a folder without training shards, and a truncated or foreign
+/// file; InvalidArgument for a different sequence length; Unsupported in a build without HDF5.
+/// Reading also throws InvalidArgument for a token id, label id, position, segment or mask value
+/// out of range, naming file, row, value and bound.
 std::unique_ptr<RowSource> bert_hdf5_source(const BertHdf5Options& options);
 
-/// Drawn rows with the columns of bert_hdf5_source but for the last two (15 % of the tokens masked,
-/// no padding), for measurements and for builds without HDF5.
+/// Returns random rows with the columns of bert_hdf5_source except masked_lm_positions and
+/// masked_lm_ids. 15 % of the tokens are masked and nothing is padded. For measurements and for
+/// builds without HDF5.
 std::unique_ptr<RowSource> bert_synthetic_source(std::int64_t rows, std::int64_t sequence_length,
                                                  std::int64_t vocabulary_size, std::uint64_t seed);
 
-/// Lines of `vocab.txt` in the folder, else 30522 (bert-base-uncased). Throws Io if the file is
-/// there but unreadable or empty.
+/// Returns the number of lines of `vocab.txt` in the folder, or 30522 (bert-base-uncased) if there
+/// is no such file. Throws Io if the file is unreadable or empty.
 std::int64_t bert_vocabulary_size(const std::string& folder);
 
-/// Unigram entropy, in nats, of the masked targets of all training shards: the loss of a model that
-/// knows only how often each token occurs. Reads positions and ids only.
+/// Returns the unigram entropy, in nats, of the masked targets of all training shards. This is the
+/// loss of a model that knows only the frequency of each token. Reads only masked positions and
+/// ids.
 double bert_target_entropy(const std::string& folder);
 
-/// What `hetu data check` prints.
+/// The report that `hetu data check` prints for a folder of shards.
 struct BertCheck {
   int files = 0;       ///< training shards
-  int files_left = 0;  ///< other HDF5 files of the folder
+  int files_left = 0;  ///< other HDF5 files of the folder, which are ignored
   std::int64_t rows = 0;
   std::int64_t sequence_length = 0;
   std::int64_t max_predictions = 0;
   std::int64_t vocabulary_size = 0;
-  std::int64_t tokens = 0;   ///< not padding
+  std::int64_t tokens = 0;   ///< tokens that are not padding
   std::int64_t targets = 0;  ///< masked tokens
   std::int64_t random_next = 0;
-  double target_entropy = 0;          ///< nats
-  std::vector<std::string> problems;  ///< at most one per file, and what concerns all files
+  double target_entropy = 0;          ///< in nats
+  std::vector<std::string> problems;  ///< at most one per file, then problems of the whole folder
 };
 
-/// Reads every row of every training shard once. Trouble within files is listed, not thrown; throws
-/// only for a missing folder or one without training shards. `progress(done, files)` is called
-/// after each file.
+/// Reads every row of every training shard once. Problems within files are listed, not thrown.
+/// Throws only for a missing folder, a folder without training shards, and a build without HDF5.
+/// Calls `progress(done, files)` after each file.
 BertCheck check_bert_hdf5(const std::string& folder, const std::function<void(int, int)>& progress);
 
 }  // namespace hetu

@@ -18,7 +18,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// What a column that needs no scattering is read from; index = BertColumn.
+// The dataset that a column is copied from, for columns that need no scattering; index =
+// BertColumn.
 struct Plain {
   const char* dataset;
   const char* meaning;
@@ -29,7 +30,7 @@ constexpr std::array<Plain, 5> kPlain = {Plain{"input_ids", "token id"},
                                          {nullptr, nullptr},
                                          {"next_sentence_labels", "label"}};
 
-// Throws for the first value outside [0, bound).
+// Throws for the first value outside [0, bound). `place` is {first row, rows, values per row}.
 void check_range(const std::string& path, const char* dataset, const char* meaning,
                  const std::vector<std::int64_t>& place, std::int64_t bound,
                  const std::int32_t* values) {
@@ -80,7 +81,7 @@ BertShard::BertShard(const std::string& path) : file_(path) {
   const Shape ids = file_.shape("masked_lm_ids");
   check("masked_lm_ids", ids, "the shape of masked_lm_positions", ids == masked);
   const Shape next = file_.shape("next_sentence_labels");
-  // [rows, 1] reads the same as [rows]; both are found in the wild.
+  // Both [rows, 1] and [rows] occur in published shards, and they read the same.
   check("next_sentence_labels", next, "[rows] with the rows of input_ids",
         next == Shape{tokens[0]} || next == Shape{tokens[0], 1});
   shape_ = {tokens[0], tokens[1], masked[1]};
@@ -141,7 +142,7 @@ BertShardShape bert_shard_shape(const std::string& path) {
   };
   static std::mutex lock;
   static std::map<std::string, Known> known;
-  std::error_code gone;  // a file that vanished is reported by BertShard below
+  std::error_code gone;  // BertShard below reports a file that has vanished
   const std::uintmax_t bytes = fs::file_size(path, gone);
   const fs::file_time_type time = fs::last_write_time(path, gone);
   {

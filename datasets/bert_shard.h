@@ -1,5 +1,5 @@
-// One shard of BERT data: its layout, and its rows as the model takes them, checked while they are
-// read. Read by bert_hdf5.cpp and bert_check.cpp only.
+// One shard of BERT data: its layout and its rows, which are checked while they are read. Used only
+// by bert_hdf5.cpp and bert_check.cpp.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -21,8 +21,9 @@ enum class BertColumn {
   MaskedLmIds
 };
 
-/// The fields of bert_hdf5_source for rows of `sequence_length` tokens, of which at most
-/// `predictions` are masked; index = BertColumn. 0: without the last two.
+/// Returns the fields of bert_hdf5_source, indexed by BertColumn, for rows of `sequence_length`
+/// tokens with at most `predictions` masked ones. With 0 predictions the last two fields are left
+/// out.
 std::vector<Field> bert_fields(std::int64_t sequence_length, std::int64_t predictions);
 
 struct BertShardShape {
@@ -33,17 +34,17 @@ struct BertShardShape {
 
 class BertShard {
  public:
-  /// Opens and checks names, types and shapes of the six datasets. Throws Io.
+  /// Opens a shard and checks names, types and shapes of its six datasets. Throws Io.
   explicit BertShard(const std::string& path);
 
   const BertShardShape& shape() const { return shape_; }
 
-  /// Which rows, how many values of the column each has, and below what ids must be.
+  /// A range of rows, the values per row of a column, and the bound that ids must be below.
   struct Rows {
     std::int64_t first, count, width, vocabulary_size;
   };
-  /// Rows of a column, [count, width]. Throws InvalidArgument for the first value out of range,
-  /// naming file, row, value and bound; Io.
+  /// Reads rows of a column into `out`, [count, width]. Throws InvalidArgument for the first value
+  /// out of range, naming file, row, value and bound. Throws Io if reading fails.
   void read(BertColumn column, const Rows& rows, std::int32_t* out);
 
  private:
@@ -52,25 +53,26 @@ class BertShard {
 
   Hdf5File file_;
   BertShardShape shape_;
-  /// Of the masked tokens of each row: their positions, ascending and 0 behind the last, or their
-  /// ids, -1 behind it.
+  /// Reads the positions or the ids of each row's masked tokens, by ascending position. Positions
+  /// are padded with 0, ids with -1.
   void read_masked(BertColumn column, const Rows& rows, std::int32_t* out);
 
   std::vector<std::int32_t> positions_, ids_, labels_;
 };
 
-/// Shape of a shard, remembered for as long as the file's size and time stay: many loaders in one
-/// process open the same hundreds of shards.
+/// Returns the shape of a shard. Shapes are cached until the file's size or modification time
+/// changes, because many loaders in one process open the same hundreds of shards.
 BertShardShape bert_shard_shape(const std::string& path);
 
-/// Paths of a folder's training shards, ordered by name with numbers as numbers, and how many other
-/// HDF5 files it has. Names that begin with a dot are passed over.
+/// The paths of a folder's training shards, in natural order (numbers in names compare as numbers),
+/// and the number of its other HDF5 files. Names that begin with a dot are skipped.
 struct BertShardList {
   std::vector<std::string> training;
   int others = 0;
 };
 
-/// Throws Io for a missing folder and for one without training shards.
+/// Lists the shards of a folder. Throws Io for a missing folder and for a folder without training
+/// shards.
 BertShardList list_bert_shards(const std::string& folder);
 
 }  // namespace hetu

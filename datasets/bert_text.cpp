@@ -15,19 +15,19 @@ namespace hetu {
 namespace {
 
 constexpr double kMasked = 0.15, kBecomesMask = 0.8, kBecomesAny = 0.1;
-// Counters of a row's draws; two for each of its tokens follow.
+// Counters of a row's random numbers. Two counters per token follow kFirstToken.
 constexpr std::uint64_t kIsRandom = 0, kOtherDocument = 1, kOtherSentence = 2, kFirstToken = 3;
-// Keys of an epoch's draws.
+// Keys of an epoch's random numbers.
 constexpr std::uint64_t kOrder = 0, kRows = 1;
 
-// Evenly in [0, 1), from the upper bits.
+// Returns a number distributed uniformly in [0, 1), from the upper bits.
 double unit(std::uint64_t bits) { return static_cast<double>(bits >> 11) * 0x1p-53; }
 
 std::int64_t below(std::int64_t n, std::uint64_t bits) {
   return static_cast<std::int64_t>(bits % static_cast<std::uint64_t>(n));
 }
 
-// A row as its columns have it; index = BertColumn.
+// The columns of one row, indexed by BertColumn, and the token ids of its two sentences.
 struct Row {
   std::array<std::vector<std::int32_t>, 7> columns;
   std::vector<std::int32_t> first, second;
@@ -66,7 +66,7 @@ class BertText final : public RowSource {
   const std::vector<Field> fields_;
   std::int64_t rows_ = 0;
   RowThreads threads_;
-  std::vector<Row> made_;  // by thread
+  std::vector<Row> made_;  // one per thread
 };
 
 BertText::BertText(const BertTextOptions& options)
@@ -93,7 +93,8 @@ BertText::BertText(const BertTextOptions& options)
   if (options.max_rows > 0) rows_ = std::min(rows_, options.max_rows);
 }
 
-// Each document has one pair fewer than sentences.
+// Returns the first sentence of a pair. Each document has one pair fewer than sentences, so the
+// index grows by one per preceding document.
 std::int64_t BertText::first_of_pair(std::int64_t pair) const {
   return pair + corpus_.document_of_pair(pair);
 }
@@ -108,7 +109,7 @@ std::int64_t BertText::other_sentence(std::int64_t document, std::uint64_t key) 
 void BertText::encode(std::int64_t sentence, std::vector<std::int32_t>& ids) const {
   ids.clear();
   try {
-    // No row has more of them.
+    // No row holds more tokens of one sentence.
     const auto most = static_cast<std::size_t>(options_.sequence_length - 3);
     words_.encode(corpus_.sentence(sentence), options_.encoding, most, ids);
   } catch (const Error& error) {
@@ -135,7 +136,8 @@ void BertText::mask(std::uint64_t key, Row& row) const {
     if (drawn < 1) mask_token(at, drawn, drawn_bits(key, counter + 1), row);
     counter += 2;
   }
-  // A row without a masked token has no loss, so it gets one, as in BERT's create_pretraining_data.
+  // A row without a masked token has no loss, so one token is masked, as in BERT's
+  // create_pretraining_data.
   const auto tokens = static_cast<std::int64_t>(row.first.size() + row.second.size());
   if (!row.at(BertColumn::MaskedLmIds).empty() || tokens == 0) return;
   const auto token = static_cast<std::size_t>(below(tokens, drawn_bits(key, counter)));
@@ -143,8 +145,8 @@ void BertText::mask(std::uint64_t key, Row& row) const {
   mask_token(at, unit(drawn_bits(key, counter + 1)), drawn_bits(key, counter + 2), row);
 }
 
-// Masks the token at `at`: `drawn` in [0, 1) says what it becomes, `any` which token of the
-// vocabulary that may be.
+// Masks the token at `at`. `drawn` in [0, 1) selects the replacement, `any` the token of the
+// vocabulary that a random replacement takes.
 void BertText::mask_token(std::size_t at, double drawn, std::uint64_t any, Row& row) const {
   std::int32_t& id = row.at(BertColumn::InputIds)[at];
   row.at(BertColumn::MaskedLmPositions).push_back(static_cast<std::int32_t>(at));
@@ -209,9 +211,9 @@ void BertText::read(Batch& batch) {
 std::int64_t most_masked(std::int64_t sequence_length) {
   constexpr double kBeyond = 1e-12;
   const std::int64_t tokens = sequence_length - 3;
-  double probability = std::pow(1 - kMasked, static_cast<double>(tokens));  // of k
+  double probability = std::pow(1 - kMasked, static_cast<double>(tokens));  // of k masked tokens
   double left = 1 - probability;
-  // What is left sinks below its own rounding only far beyond 1e-12.
+  // `left` is the probability of more than k. Rounding errors reach it only far below 1e-12.
   std::int64_t k = 0;
   while (k < tokens && left > kBeyond) {
     ++k;

@@ -1,6 +1,6 @@
-// BERT pre-training rows made of plain text while training: pairs of sentences, cut, masked. The
-// reader of Chimera's and PipeFisher's scripts (their bert_dataset.py), with its draws made
-// functions of seed, epoch and row.
+// BERT pre-training rows made from plain text while training: sentence pairs, truncated and masked.
+// Follows the reader of Chimera's and PipeFisher's scripts (their bert_dataset.py). All random
+// choices are functions of seed, epoch and row.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -20,48 +20,56 @@ struct BertTextOptions {
   TextEncoding encoding = TextEncoding::Utf8;
   std::int64_t sequence_length = 128;
   std::uint64_t seed = 0;
-  std::int64_t corpus_lines = 0;  ///< only the first so many sentences; 0: all
-  std::int64_t max_rows = 0;      ///< only the first so many pairs of the text; 0: all
-  int threads = 1;                ///< that make rows
+  std::int64_t corpus_lines = 0;  ///< uses only this many sentences from the start; 0: all
+  std::int64_t max_rows = 0;      ///< uses only this many sentence pairs from the start; 0: all
+  int threads = 1;                ///< threads that make rows
 };
 
-/// Rows with the fields of bert_hdf5_source, S = sequence_length, -1 where it says so. Of D
-/// documents with L sentences there are L - D - 1 rows per epoch, in a drawn order: each pair of
-/// neighbours in a document but the last, whose second sentence is, half of the time, replaced by
-/// one of another document (label 1: document and sentence drawn evenly). The longer one (the
-/// second of equals) loses its last token until [CLS] A [SEP] B [SEP] fits. Each token is then
-/// masked with probability 0.15: to 80 % it becomes [MASK], to 10 % any token of the vocabulary, to
-/// 10 % it stays; a row's label is the token. Where none is drawn, one is masked. P (most_masked)
-/// is so large that one row in 10^12 has more to mask; what is beyond stays as it is. Throws Io for
-/// files that cannot be read, a vocabulary without the tokens of BERT, a text that does not have
-/// two documents and a row; while reading, for bytes that are not UTF-8 (with the line) and a text
-/// that has changed.
+/// Returns rows with the fields of bert_hdf5_source, where S = sequence_length and P =
+/// most_masked(S).
+///
+/// A text of D documents with L sentences gives L - D - 1 rows per epoch, in random order. A row is
+/// a pair of neighbouring sentences of one document; the last pair of the text is left out. Half of
+/// the time the second sentence is replaced by one of another document (label 1). The document and
+/// then its sentence are chosen uniformly. The longer sentence (the second, if both are equal)
+/// loses its last token until [CLS] A [SEP] B [SEP] fits.
+///
+/// Each token is masked with probability 0.15. A masked token becomes [MASK] with probability 0.8,
+/// any token of the vocabulary with probability 0.1, and stays unchanged with probability 0.1. Its
+/// label is the original token. If no token of a row is chosen, one is masked. P is large enough
+/// that only one row in 10^12 has more tokens to mask; the surplus stays unmasked.
+///
+/// Throws Io for files that cannot be read, for a vocabulary without BERT's special tokens, and for
+/// a text without two documents and one row. Reading throws Io for bytes that are not UTF-8 (with
+/// the line) and for a text that has changed.
 std::unique_ptr<RowSource> bert_text_source(const BertTextOptions& options);
 
-/// The smallest count that more than 1 in 10^12 rows of so many tokens, [CLS] and [SEP] among them,
-/// do not exceed, each of the others masked with probability 0.15.
+/// Returns the smallest count k such that at most 1 in 10^12 rows has more than k masked tokens. A
+/// row has `sequence_length` tokens. Each of them except [CLS] and the two [SEP] is masked with
+/// probability 0.15.
 std::int64_t most_masked(std::int64_t sequence_length);
 
-/// Unigram entropy, in nats, of what is masked in the first rows of epoch 0 of a source with the
-/// field masked_lm_ids: the loss of a model that knows only how often each token occurs.
+/// Returns the unigram entropy, in nats, of the masked tokens in the first `most_rows` rows of
+/// epoch 0. The source must have the field masked_lm_ids. This is the loss of a model that knows
+/// only the frequency of each token.
 double bert_target_entropy(RowSource& source, std::int64_t vocabulary_size, std::int64_t most_rows);
 
-/// What `hetu data check` prints of a text.
+/// The report that `hetu data check` prints for a text.
 struct BertTextCheck {
   std::int64_t bytes = 0, sentences = 0, documents = 0, rows = 0;
   std::int64_t tokens = 0;   ///< of all sentences
-  std::int64_t unknown = 0;  ///< of these, [UNK]
+  std::int64_t unknown = 0;  ///< tokens that became [UNK]
   std::int64_t bad_sentences = 0;
-  std::vector<std::string> problems;  ///< the first bad sentences
+  std::vector<std::string> problems;  ///< the first bad sentences, one line each
 };
 
 /// Reads every sentence once. Throws as bert_text_source, but lists sentences that are not UTF-8.
-/// `progress(done, sentences)` is called from time to time.
+/// Calls `progress(done, sentences)` after every 4096 sentences and at the end.
 BertTextCheck check_bert_text(const BertTextOptions& options,
                               const std::function<void(std::int64_t, std::int64_t)>& progress);
 
-/// How often each word of a text occurs, as WordCutter has them, in the order of the words' bytes.
-/// Throws as above.
+/// Returns how often each word of a text occurs, sorted by the words' bytes. Words are cut by
+/// WordCutter. Throws as above.
 std::vector<std::pair<std::string, std::int64_t>> count_words(const BertTextOptions& options);
 
 }  // namespace hetu

@@ -8,8 +8,8 @@
 namespace hetu {
 namespace {
 
-constexpr std::int64_t kListed = 5;      // bad sentences that are named
-constexpr std::int64_t kBetween = 4096;  // sentences between two reports
+constexpr std::int64_t kListed = 5;      // bad sentences that are listed
+constexpr std::int64_t kBetween = 4096;  // sentences between two calls of `progress`
 
 }  // namespace
 

@@ -16,7 +16,7 @@ constexpr int kSide = Cifar100::kSide;
 constexpr int kPlane = kSide * kSide;
 constexpr int kPad = 4;
 
-// 16.16 fixed point, as Pillow steps through an image that it turns.
+// Converts to 16.16 fixed point, in which Pillow steps through an image that it rotates.
 std::int64_t fixed(double value) {
   return static_cast<std::int64_t>(std::floor(value * 65536.0 + 0.5));
 }
@@ -33,6 +33,8 @@ CifarDraw draw_cifar(std::uint64_t seed, std::int64_t epoch, std::int64_t row) {
   return out;
 }
 
+// Finds, for each output pixel, its source pixel: rotation first, then mirroring and the crop's
+// offset. This is the inverse of the order in which the augmentations apply.
 void cut_cifar(const std::uint8_t* planes, const CifarDraw& draw, std::uint8_t* cut) {
   constexpr double kPi = 3.14159265358979323846;
   const double angle = -draw.degrees * kPi / 180;
@@ -82,7 +84,7 @@ class Cifar final : public RowSource {
   Cifar100Options options_;
   const Cifar100& set_;
   std::vector<Field> fields_;
-  std::vector<std::int64_t> order_;  // of epoch_
+  std::vector<std::int64_t> order_;  // order of epoch_
   std::int64_t epoch_ = -1;
 };
 

@@ -1,4 +1,4 @@
-// CIFAR-100 in the two forms it is published in, and what training makes of its images.
+// CIFAR-100 in its two published file formats, and the augmentation of its images for training.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -9,10 +9,11 @@
 
 namespace hetu {
 
-/// The rows of one file of CIFAR-100, in memory.
+/// The rows of one CIFAR-100 file, in memory.
 struct Cifar100 {
   static constexpr int kSide = 32;
-  static constexpr int kBytes = 3 * kSide * kSide;  ///< an image: planes of red, green, blue
+  static constexpr int kBytes =
+      3 * kSide * kSide;  ///< bytes of an image: planes of red, green, blue
   static constexpr int kClasses = 100;
   static constexpr int kCoarse = 20;
 
@@ -24,40 +25,41 @@ struct Cifar100 {
   std::int64_t rows() const { return static_cast<std::int64_t>(labels.size()); }
 };
 
-/// Reads CIFAR-100. `path` is a file, or a folder with one: for `train` train.bin (rows of coarse
-/// label, fine label and 3072 bytes) or train (the pickle), else test.bin or test, there or in
-/// cifar-100-binary or cifar-100-python below it. A pickle is read, never run. Throws Io, in one
-/// line, for a missing or unreadable file, one of another size or kind (CIFAR-10's too), and a
-/// label out of range.
+/// Reads CIFAR-100. `path` is a file or a folder. In a folder it looks for train.bin (rows of
+/// coarse label, fine label and 3072 bytes), then for train (the pickle); without `train`, for
+/// test.bin, then test. It searches the folder itself, then cifar-100-binary and cifar-100-python
+/// below it. A pickle is parsed, never executed. Throws Io, in one line, for a missing or
+/// unreadable file, a file of another size or kind (also CIFAR-10's), and a label out of range.
 Cifar100 read_cifar100(const std::string& path, bool train);
 
-/// What is drawn for one image in training.
+/// The random choices for one training image, applied in this order: crop, mirroring, rotation.
 struct CifarDraw {
-  int right = 4;       ///< 0 to 8: columns cut off at the left, of the image with 4 black around
-  int down = 4;        ///< 0 to 8: rows cut off at the top
-  bool flip = false;   ///< then mirrored left to right
-  double degrees = 0;  ///< then turned about its centre, counter-clockwise, nearest pixel
+  int right = 4;       ///< 0 to 8: x offset of the crop in the image with a 4-pixel black border
+  int down = 4;        ///< 0 to 8: y offset of the crop
+  bool flip = false;   ///< true: mirrored left to right
+  double degrees = 0;  ///< rotation about the centre, counter-clockwise, nearest pixel
 };
 
-/// A function of (seed, epoch, row) alone: places and mirroring with equal chances, degrees uniform
-/// in [-15, 15).
+/// Returns the random choices for a row, a pure function of (seed, epoch, row). Offsets are
+/// uniform, mirroring has probability 1/2, and degrees are uniform in [-15, 15).
 CifarDraw draw_cifar(std::uint64_t seed, std::int64_t epoch, std::int64_t row);
 
-/// One image [3, 32, 32] as `draw` says, as rows of red, green, blue bytes [32, 32, 3]. What
-/// comes from outside is black. Bit for bit torchvision's RandomCrop(32, 4), RandomHorizontalFlip
-/// and RandomRotation(15) of a Pillow image with the same draws.
+/// Applies `draw` to an image, planes of bytes [3, 32, 32], and writes planes of bytes [3, 32, 32].
+/// Pixels from outside the image are black. The result equals, bit for bit, torchvision's
+/// RandomCrop(32, 4), RandomHorizontalFlip and RandomRotation(15) on a Pillow image with the same
+/// random choices.
 void cut_cifar(const std::uint8_t* planes, const CifarDraw& draw, std::uint8_t* cut);
 
 struct Cifar100Options {
   std::shared_ptr<const Cifar100> set;
-  /// Training: a drawn order in each epoch, and a CifarDraw per image. Otherwise the file's
-  /// order, as they are.
+  /// true: a random order per epoch and a CifarDraw per image. false: the file's order, images
+  /// unchanged.
   bool train = true;
   std::uint64_t seed = 0;
 };
 
-/// Fields: image, float32 [3, 32, 32], (value / 255 - mean) / std with CIFAR-100's mean and
-/// deviation, red first; label, int32 [], the fine one.
+/// Returns rows with two fields. `image` is float32 [3, 32, 32], red first: (value / 255 - mean) /
+/// std with CIFAR-100's mean and standard deviation. `label` is int32 [], the fine label.
 std::unique_ptr<RowSource> cifar100_source(const Cifar100Options& options);
 
 }  // namespace hetu

@@ -1,4 +1,4 @@
-// The two file forms of CIFAR-100.
+// Finds and reads CIFAR-100 files in both formats.
 #include <algorithm>
 #include <filesystem>
 
@@ -14,7 +14,7 @@ namespace fs = std::filesystem;
 
 constexpr std::size_t kRowBytes = 2 + Cifar100::kBytes;
 
-// The file that `path` means.
+// Returns the file that `path` stands for.
 std::string find_file(const std::string& path, bool train) {
   std::error_code error;
   if (!fs::exists(path, error)) fail(Code::Io, "{}: no such file or folder", path);

@@ -1,3 +1,11 @@
+// A small pickle machine. A pickle is a program for a stack machine: opcodes push constants,
+// collect the values above a mark into tuples, lists and dicts, and store values in a memo for
+// reuse. The opcode REDUCE calls a named function, which is why unpickling a foreign file with
+// Python is unsafe. Here REDUCE and BUILD recognise only the few names that NumPy arrays need and
+// construct a Value; any other name or opcode is an error.
+//
+// Example, a file of one array: {'data': _reconstruct(ndarray, (0,), b'b') + BUILD(1, (rows, 3072),
+// dtype('u1'), False, bytes), ...}.
 #include "datasets/cifar_pickle.h"
 
 #include <algorithm>
@@ -11,26 +19,26 @@ namespace hetu {
 namespace {
 
 struct Value;
-using Ref = Value*;  // into the reader's store: a damaged file may tie them into rings
+using Ref = Value*;  // into the reader's store: a damaged file may contain cycles
 
-// What can lie on a pickle's stack. A dict's items are key, value, key, value.
+// A value on the pickle's stack. The items of a Dict are key, value, key, value, and so on.
 struct Value {
   enum class Kind { Mark, Other, Bool, Int, Text, List, Tuple, Dict, Name, Array, Type };
   Kind kind = Kind::Other;
   std::int64_t number = 0;
-  std::string text;  // of Text, Name ("module name"), Type ("u1") and the bytes of Array
+  std::string text;  // for Text, Name ("module name"), Type ("u1"), and the bytes of Array
   std::vector<Ref> items;
-  std::vector<std::int64_t> shape;  // of Array
+  std::vector<std::int64_t> shape;  // for Array
 };
 using Kind = Value::Kind;
 
-// The description of an array in a pickle. `is_fortran`: its bytes lie column by column.
+// An array's description in a pickle. `is_fortran`: the bytes lie column by column.
 struct ArrayParts {
   Ref shape, type, bytes;
   bool is_fortran = false;
 };
 
-// Returns the bytes of a [rows, columns] array of uint8 row by row, from those column by column.
+// Returns the bytes of a [rows, columns] array of uint8 row by row, given column by column.
 std::string by_rows(const std::string& by_columns, std::size_t rows, std::size_t columns) {
   std::string out(by_columns.size(), '\0');
   for (std::size_t column = 0; column < columns; ++column)
@@ -39,7 +47,7 @@ std::string by_rows(const std::string& by_columns, std::size_t rows, std::size_t
   return out;
 }
 
-// A pickle machine without calls: REDUCE and BUILD know NumPy's array and type, and nothing else.
+// The pickle machine. REDUCE and BUILD know NumPy's array and dtype, and call nothing.
 class Reader {
  public:
   Reader(const std::vector<std::uint8_t>& bytes, std::string path)
@@ -70,7 +78,7 @@ class Reader {
     next_ += count;
     return {from, count};
   }
-  // Little endian, unsigned.
+  // Reads an unsigned little-endian number of `width` bytes.
   std::uint64_t number(int width) {
     std::uint64_t out = 0;
     const std::string_view from = take(static_cast<std::uint64_t>(width));
@@ -296,7 +304,8 @@ void Reader::reduce() {
   if (called->text == "numpy dtype") {
     if (given.empty()) wrong("a NumPy type without a name");
     push(Kind::Type)->text = given[0]->text;
-  } else if (called->text == "_codecs encode") {  // Python 3's protocol 2: bytes as latin-1 text
+  } else if (called->text ==
+             "_codecs encode") {  // Python 3 writes bytes in protocol 2 as latin-1 text
     if (given.size() != 2 || given[1]->text != "latin1") wrong("text in an unknown encoding");
     std::string out;
     const std::string& in = given[0]->text;
@@ -319,7 +328,8 @@ void Reader::reduce() {
   }
 }
 
-// A few bytes can ask for a copy of the largest text, again and again.
+// Bounds the memory for copies: a few bytes of a damaged file can request a copy of the largest
+// text again and again.
 void Reader::count_copy(std::size_t bytes) {
   copied_ += bytes;
   if (copied_ > 8 * bytes_.size()) wrong("the same text too often");
@@ -335,15 +345,15 @@ void Reader::fill_array(Ref array, const ArrayParts& parts) {
   count_copy(bytes->text.size());
   array->text = bytes->text;
   if (!is_fortran || array->shape.size() < 2) return;
-  // Bytes of another number than the shape's are refused by read_cifar_pickle.
+  // read_cifar_pickle rejects a byte count that doesn't match the shape.
   const auto rows = static_cast<std::size_t>(std::max<std::int64_t>(1, array->shape[0]));
   if (array->shape.size() > 2) wrong("a NumPy array of more than two axes in Fortran order");
   if (array->text.size() % rows == 0)
     array->text = by_rows(bytes->text, rows, array->text.size() / rows);
 }
 
-// An array's state is (version, shape, type, Fortran order, bytes). A type's says nothing that
-// bytes need.
+// Handles BUILD. An array's state is (version, shape, type, Fortran order, bytes). A dtype's state
+// is ignored, because uint8 needs nothing of it.
 void Reader::build() {
   const Ref state = pop();
   if (!stack_.empty() && stack_.back()->kind == Kind::Type) return;
@@ -363,7 +373,8 @@ std::vector<std::uint8_t> labels_of(const Value* list, const char* key, std::siz
   std::vector<std::uint8_t> out;
   out.reserve(rows);
   for (const Ref item : list->items) {
-    // What does not fit a byte is out of range, as 255 is.
+    // A number that doesn't fit into a byte becomes 255, which check_labels rejects as out of
+    // range.
     out.push_back(static_cast<std::uint8_t>(
         item->kind == Kind::Int ? std::clamp<std::int64_t>(item->number, -1, 255) : 255));
   }
@@ -373,8 +384,8 @@ std::vector<std::uint8_t> labels_of(const Value* list, const char* key, std::siz
 }  // namespace
 
 bool is_pickle(const std::vector<std::uint8_t>& bytes) {
-  // The opcode of the protocol, and its number; in the other form a coarse label stands first,
-  // which is below 20.
+  // A pickle begins with the PROTO opcode and the protocol number. The binary format begins with a
+  // coarse label, which is below 20.
   return bytes.size() > 2 && bytes[0] == 0x80 && bytes[1] >= 2 && bytes[1] <= 5;
 }
 
