@@ -16,7 +16,7 @@ namespace {
 constexpr int kDense = CriteoRow::kIntegers;
 constexpr int kIds = CriteoRow::kCategories;
 
-// What a model reads of one row.
+// The model's inputs for one row.
 struct Features {
   std::int32_t label = 0;
   float dense[kDense] = {};
@@ -65,16 +65,16 @@ class Criteo final : public RowSource {
 
   CriteoOptions options_;
   const std::vector<CriteoFile>& files_;
-  std::vector<std::int64_t> starts_;  // of each file among all rows, and their number
+  std::vector<std::int64_t> starts_;  // first row of each file, then the total number of rows
   WindowedOrder order_;
   std::vector<Field> fields_;
   std::int64_t epoch_ = -1;
   std::int64_t window_ = -1;
-  std::vector<std::int64_t> places_;  // order_ within the window that is held; empty: as it stands
+  std::vector<std::int64_t> places_;  // order_ within the loaded window; empty: file order
   std::vector<Features> held_;
 };
 
-// Where a window's rows lie: in the files as they stand, unless an order is drawn.
+// Returns the file ranges of a window's rows. Without a random order, rows are taken in file order.
 std::vector<FileRange> Criteo::pieces(std::int64_t epoch, std::int64_t window) const {
   if (options_.train) return order_.pieces(epoch, window);
   std::vector<FileRange> out;
@@ -100,7 +100,7 @@ void Criteo::read_piece(const FileRange& piece) {
 }
 
 void Criteo::load(std::int64_t epoch, std::int64_t window) {
-  epoch_ = window_ = -1;  // nothing is held while reading may throw
+  epoch_ = window_ = -1;  // invalidates the window, because reading may throw
   held_.clear();
   places_.clear();
   if (options_.train) places_ = order_.order(epoch, window);
@@ -113,7 +113,7 @@ void Criteo::read(Batch& batch) {
   for (std::int64_t row = 0; row < batch.rows; ++row) {
     const std::int64_t index = batch.first + row;
     const std::int64_t window = index / options_.window;
-    // Without a drawn order all epochs are alike.
+    // Without a random order all epochs are equal.
     const std::int64_t epoch = options_.train ? batch.epoch : 0;
     if (epoch != epoch_ || window != window_) load(epoch, window);
     const auto place = static_cast<std::size_t>(index - window * options_.window);

@@ -17,7 +17,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::int64_t kEvery = 4096;  // rows between offsets that are kept
+constexpr std::int64_t kEvery = 4096;  // rows between stored offsets
 constexpr std::size_t kLongest = 4096;
 constexpr std::size_t kChunk = std::size_t{1} << 20;
 
@@ -27,7 +27,7 @@ std::string column_name(int column) {
   return fmt::format("{}{}", integer ? "I" : "C", integer ? column : column - CriteoRow::kIntegers);
 }
 
-// A field as it can stand in one line of a message.
+// Formats a field for an error message: escaped to printable ASCII and shortened.
 std::string shown(std::string_view field) {
   constexpr std::size_t kShown = 24;
   std::string out;
@@ -50,7 +50,7 @@ bool read_number(std::string_view field, int base, T& value) {
   return error == std::errc() && stop == end;
 }
 
-// Column number `column` of a row; what is wrong with it.
+// Parses column number `column` of a row. Returns an error text, or an empty string.
 std::string parse_field(int column, std::string_view field, CriteoRow& row) {
   if (column == 0) {
     row.click = field == "1";
@@ -78,7 +78,7 @@ class Opened {
  public:
   explicit Opened(const std::string& path) : file_(path) {}
 
-  // Up to `bytes` bytes from `offset` on; fewer at the end of the file.
+  // Reads up to `bytes` bytes from `offset` on. Returns fewer only at the end of the file.
   std::size_t read(char* to, std::size_t bytes, std::int64_t offset) const {
     std::size_t done = 0;
     while (done < bytes) {
@@ -96,7 +96,7 @@ class Opened {
   InputFile file_;
 };
 
-// N of "day_N"; -1 of other names.
+// Returns N for the name "day_N", and -1 for other names.
 std::int64_t day_of(const std::string& name) {
   std::int64_t day = -1;
   const bool is_day = name.rfind("day_", 0) == 0 && name.size() > 4 && name[4] != '-' &&
@@ -146,7 +146,7 @@ CriteoFile::CriteoFile(std::string path) : path_(std::move(path)) {
     }
     bytes_ += static_cast<std::int64_t>(got);
   }
-  rows_ += in_line ? 1 : 0;  // the last line may lack its end
+  rows_ += in_line ? 1 : 0;  // the last line may lack its line end
 }
 
 void CriteoFile::read(std::int64_t first, std::int64_t count, const Line& line) const {
@@ -159,7 +159,7 @@ void CriteoFile::read(std::int64_t first, std::int64_t count, const Line& line) 
     ++number;
   };
   std::vector<char> chunk(kChunk);
-  std::size_t held = 0;  // of a line whose end is not there yet
+  std::size_t held = 0;  // bytes of a line whose end has not been read yet
   while (number < first + count) {
     const std::size_t got = file.read(chunk.data() + held, kChunk - held, offset);
     offset += static_cast<std::int64_t>(got);
@@ -180,7 +180,8 @@ void CriteoFile::read(std::int64_t first, std::int64_t count, const Line& line) 
       take(at, held);
       held = 0;
     }
-    held = std::min(held, kLongest + 1);  // of a longer line so much that it shows
+    held =
+        std::min(held, kLongest + 1);  // keeps enough of a longer line to show that it is too long
     std::memmove(chunk.data(), at, held);
   }
 }
@@ -193,7 +194,7 @@ std::vector<std::string> list_criteo_files(const std::string& path) {
   std::vector<std::string> texts;
   for (const auto& entry : fs::directory_iterator(path, error)) {
     const std::string name = entry.path().filename().string();
-    // Hidden files: an editor's copies, and the ._ files that macOS writes beside others.
+    // Hidden files are an editor's backups, or the ._ files that macOS writes beside others.
     if (name[0] == '.' || !entry.is_regular_file(error)) continue;
     const std::int64_t day = day_of(name);
     const fs::path ending = entry.path().extension();

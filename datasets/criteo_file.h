@@ -1,5 +1,5 @@
-// One file of click logs in the format of Criteo's display-advertising sets: where its rows lie,
-// and what a line says. Read by criteo.h.
+// One file of click logs in the format of Criteo's display-advertising data sets: the offsets of
+// its rows, and the parser of a line. Used by criteo.h.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -10,7 +10,7 @@
 
 namespace hetu {
 
-/// A line as it stands: nothing is hashed or scaled yet. What is empty is 0, and counted.
+/// A line as parsed, before hashing and scaling. An empty column is 0 and counts as missing.
 struct CriteoRow {
   static constexpr int kIntegers = 13;
   static constexpr int kCategories = 26;
@@ -19,27 +19,29 @@ struct CriteoRow {
   bool click = false;
   std::array<std::int64_t, kIntegers> integers = {};
   std::array<std::uint32_t, kCategories> categories = {};
-  int missing = 0;  ///< columns that are empty
+  int missing = 0;  ///< empty columns
 };
 
-/// Reads one line, without its end: label, 13 integers and 26 categories of up to 8 hexadecimal
-/// digits, tab-separated; all but the label may be empty. Returns what is wrong with it, with the
-/// column (counted from 1), what was found and what is right; empty if nothing is.
+/// Parses one line, without its line end: label, 13 decimal integers and 26 categories of up to 8
+/// hexadecimal digits, separated by tabs. All columns except the label may be empty. Returns an
+/// empty string, or an error text with the column (counted from 1), the value found and the value
+/// expected.
 std::string parse_criteo_line(std::string_view line, CriteoRow& row);
 
-/// A file by rows: an offset every 4096 rows is kept, the rows themselves are read by ranges.
+/// A file with random access by rows. It keeps the offset of every 4096th row and reads rows by
+/// ranges.
 class CriteoFile {
  public:
-  /// Counts the lines, once through the file. Throws Io for what cannot be opened or read.
+  /// Counts the lines in one pass over the file. Throws Io if the file cannot be opened or read.
   explicit CriteoFile(std::string path);
 
   const std::string& path() const { return path_; }
   std::int64_t rows() const { return rows_; }
   std::int64_t bytes() const { return bytes_; }
 
-  /// Calls `line(number, text)` for rows [first, first + count), numbers counting lines from 1.
-  /// Of a line of more than 4096 bytes at least so many are given. Throws Io, naming the file: it
-  /// is shorter than it was, or cannot be read.
+  /// Calls `line(number, text)` for rows [first, first + count), where `number` is the line number
+  /// from 1. A line of more than 4096 bytes may be passed incompletely, but with more than 4096
+  /// bytes. Throws Io, naming the file, if the file has become shorter or cannot be read.
   using Line = std::function<void(std::int64_t number, std::string_view text)>;
   void read(std::int64_t first, std::int64_t count, const Line& line) const;
 
@@ -50,9 +52,10 @@ class CriteoFile {
   std::vector<std::int64_t> offsets_;  // of rows 0, 4096, 8192, …
 };
 
-/// The files that `path` means: itself; of a folder those named day_0, day_1, … in the order of
-/// their numbers, or, without such, *.tsv and *.txt by name. Names that begin with a dot are passed
-/// over. Throws Io: nothing there, none of them.
+/// Lists the files that `path` stands for: the file itself, or the files of a folder. In a folder
+/// these are day_0, day_1, … in numerical order. Without such files they are *.tsv and *.txt, by
+/// name. Names that begin with a dot are skipped. Throws Io if the path doesn't exist or has no
+/// such file.
 std::vector<std::string> list_criteo_files(const std::string& path);
 
 }  // namespace hetu

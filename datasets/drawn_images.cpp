@@ -21,7 +21,7 @@ constexpr int kColours = 10;
 constexpr const char* kColourNames[kColours] = {"red",  "orange", "yellow", "lime",   "green",
                                                 "teal", "sky",    "blue",   "violet", "pink"};
 
-// Shapes, as what of the square [-1, 1] x [-1, 1] they cover.
+// A shape, given by a function that returns true for the covered points of [-1, 1] x [-1, 1].
 struct Shape2d {
   const char* name;
   bool (*covers)(double u, double v);
@@ -54,14 +54,15 @@ Look look_of(int label, int classes) {
   return {label % kColours, label / kColours};
 }
 
-using Colour = std::array<double, 3>;  // 0 to 1
+using Colour = std::array<double, 3>;  // each channel from 0 to 1
 
-// hue in turns.
+// Converts hue (in turns), saturation and brightness to red, green and blue.
 Colour from_hue(double hue, double saturation, double brightness) {
   Colour out;
   for (std::size_t channel = 0; channel < 3; ++channel) {
     const double place = hue - static_cast<double>(channel) / 3;
-    const double distance = std::abs(place - std::floor(place + 0.5)) * 6;  // 0 at the hue, to 3
+    const double distance =
+        std::abs(place - std::floor(place + 0.5)) * 6;  // from 0 at the hue to 3
     const double full = std::clamp(2 - distance, 0.0, 1.0);
     out[channel] = brightness * (1 - saturation * (1 - full));
   }
@@ -78,7 +79,7 @@ void paint(Image& image, int x, int y, const Colour& colour, double grain) {
   }
 }
 
-// A shape somewhere, of 30 % to 60 % of the side across.
+// Paints a shape at a random position, 30 % to 60 % of the image's side across.
 void paint_shape(Image& image, const Look& look, Draws& draws) {
   const double side = image.width;
   const double reach = side * draws.uniform(0.15, 0.3);
@@ -113,7 +114,8 @@ void check_counts(const DrawnSet& set) {
   look_of(0, set.classes);
 }
 
-// Numbers of images are drawn apart: training ones count from 0, the others from here.
+// Validation images are numbered from here, training images from 0, so that no image is in both
+// sets.
 constexpr std::int64_t kFirstVal = std::int64_t{1} << 40;
 
 }  // namespace

@@ -19,10 +19,10 @@ std::mutex& library_lock() {
   return lock;
 }
 
-// Chunks kept decompressed per dataset: at most this, at least one row of chunks where that fits.
+// Maximum size of the chunk cache of a dataset. The cache holds one row of chunks if that fits.
 constexpr std::int64_t kMaxCacheBytes = std::int64_t{256} << 20;
 
-// The innermost reason of the last failure in this thread.
+// Returns the innermost reason of the last failure in this thread.
 std::string library_reason() {
   std::string reason = "no reason given";
   const auto take_first = [](unsigned, const H5E_error2_t* error, void* out) -> herr_t {
@@ -58,10 +58,12 @@ struct Dataset {
   Shape shape;
 };
 
-// The library prints its failures by default, per thread; ours are thrown.
+// Turns off the library's own error output, which is on by default in each thread. Errors are
+// thrown instead.
 void be_quiet() { H5Eset_auto2(H5E_DEFAULT, nullptr, nullptr); }
 
-// Bytes of one row of chunks, for a cache that reading front to back needs.
+// Returns the bytes of one row of chunks. A cache of this size suffices for reading from front to
+// back. Returns 0 for datasets that are not chunked.
 std::int64_t row_of_chunks_bytes(const Dataset& dataset) {
   const Held plan(H5Dget_create_plist(dataset.id.get()), H5Pclose);
   const Held type(H5Dget_type(dataset.id.get()), H5Tclose);
@@ -82,7 +84,7 @@ std::int64_t row_of_chunks_bytes(const Dataset& dataset) {
 struct Hdf5File::Impl {
   Impl(std::string name, Held file_id) : path(std::move(name)), file(std::move(file_id)) {}
 
-  // All with the lock held.
+  // The caller holds the lock.
   Dataset open(const std::string& name, hid_t access) const;
   Dataset& dataset(const std::string& name);
 
@@ -121,14 +123,14 @@ Dataset& Hdf5File::Impl::dataset(const std::string& name) {
     bytes = std::min(row_of_chunks_bytes(first), kMaxCacheBytes);
   }
   const Held access(H5Pcreate(H5P_DATASET_ACCESS), H5Pclose);
-  // 1: chunks that were read whole leave the cache first.
+  // 1.0: chunks that have been read completely leave the cache first.
   H5Pset_chunk_cache(access.get(), 4099, static_cast<std::size_t>(std::max<std::int64_t>(bytes, 1)),
                      1.0);
   return datasets.emplace(name, open(name, access.get())).first->second;
 }
 
 Hdf5File::Hdf5File(std::string path) {
-  check_regular(path);  // the library would wait for a FIFO
+  check_regular(path);  // the library would block on a FIFO
   const std::lock_guard lock(library_lock());
   be_quiet();
   const Held access(H5Pcreate(H5P_FILE_ACCESS), H5Pclose);

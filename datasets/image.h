@@ -1,6 +1,6 @@
-// The way between an image's pixels and files' bytes. jpeg.cpp (libjpeg),
-// png_image.cpp (libpng) and opencv_module.cpp (OpenCV) alone see those libraries; no_image.cpp
-// stands in for all. Read by the sources, checks and drawings of images.
+// Decodes and encodes image files. Only jpeg.cpp (libjpeg), png_image.cpp (libpng) and
+// opencv_module.cpp (OpenCV) use those libraries. no_image.cpp replaces all of them in builds
+// without libjpeg and libpng. Used by the image sources, checks and synthetic images.
 #pragma once
 #include <cstdint>
 #include <vector>
@@ -9,28 +9,29 @@
 
 namespace hetu {
 
-/// Decodes the bytes of a JPEG, PNG, BMP, TIFF, WebP or PNM file, told apart by content, to the
-/// pixels that OpenCV's imread(IMREAD_COLOR) gives, red first: grey, CMYK, palette and 16-bit
-/// images (the upper 8) are converted, alpha is dropped, the orientation that a camera noted
-/// (EXIF, TIFF) is applied. Returns the trouble and leaves `image` unspecified where the bytes are
-/// no such image, end early or are damaged. Throws Unsupported in a build without libjpeg and
-/// libpng, and for all but JPEG and PNG where there is no module of OpenCV (opencv_image.h).
+/// Decodes a JPEG, PNG, BMP, TIFF, WebP or PNM file, recognised by content. The pixels are those of
+/// OpenCV's imread(IMREAD_COLOR), but red first. Grey, CMYK, palette and 16-bit images (their upper
+/// 8 bits) are converted, and alpha is dropped. The orientation recorded by the camera (EXIF, TIFF)
+/// is applied.
+/// Returns an error text, and leaves `image` unspecified, if the bytes are no such image, are
+/// damaged or end early. Throws Unsupported in a build without libjpeg and libpng, and for all
+/// formats except JPEG and PNG if the OpenCV module is missing (opencv_image.h).
 DecodeTrouble decode_image(const std::vector<std::uint8_t>& bytes, Image& image);
 
-/// As decode_image, but `image` need hold only the part that `part` chooses, which is `there`
-/// within it. The part's pixels are those of decode_image, exactly. Of a JPEG, rows and columns
-/// outside are not computed, and damage there goes unnoticed unless the file's end is missing.
+/// As above, but decodes only the part that `part` selects, and sets `there` to its box within
+/// `image`. The part's pixels equal those of decode_image exactly. For a JPEG, rows and columns
+/// outside the part are not computed. Damage there goes unnoticed unless the file's end is missing.
 DecodeTrouble decode_part(const std::vector<std::uint8_t>& bytes, const PartOf& part, Image& image,
                           Box& there);
 
-/// The bytes of a JPEG file with these pixels; quality 1 to 100. Throws InvalidArgument for no
-/// pixels, Unsupported in a build without libjpeg.
+/// Encodes an image as JPEG with a quality of 1 to 100. Throws InvalidArgument for an empty image
+/// or another quality, and Unsupported in a build without libjpeg.
 std::vector<std::uint8_t> encode_jpeg(const Image& image, int quality);
 
-/// True in a build with libjpeg and libpng.
+/// Returns true in a build with libjpeg and libpng.
 bool reads_images();
 
-/// Throws Unsupported in a build without them, saying how to get it.
+/// Throws Unsupported in a build without libjpeg and libpng, with a hint how to get them.
 void require_image_support();
 
 }  // namespace hetu

@@ -15,7 +15,7 @@ namespace {
 constexpr std::int64_t kAtOnce = 256;
 constexpr std::size_t kMostProblems = 20;
 
-// Where one thread notes what it saw.
+// The observations of one thread.
 struct Seen {
   Image image;
   std::int64_t bytes = 0;
@@ -28,7 +28,7 @@ void note_size(Seen& seen) {
   seen.most_side = std::max(seen.most_side, high);
 }
 
-// The image's trouble, or nothing.
+// Checks one image. Returns an error text, or an empty string.
 std::string check_one(const std::string& path, Seen& seen) {
   try {
     const std::vector<std::uint8_t> bytes = read_whole_file(path);

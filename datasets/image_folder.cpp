@@ -16,14 +16,15 @@
 namespace hetu {
 namespace {
 
-// What one thread reads into, kept from image to image.
+// Buffers of one thread, reused from image to image.
 struct Desk {
   Image image;
-  Box there;  // the part of it that is needed
+  Box there;  // the box within `image` that is needed
   Resampler resampler;
 };
 
-// What a build lacks ends the run with the image named: another build would read it.
+// Decodes an image. A format that this build doesn't support ends the run with the image's name,
+// and is not replaced as a damaged image is, because another build could read it.
 DecodeTrouble decode_named(const std::string& path, const PartOf& part, Desk& desk) {
   try {
     return decode_part(read_whole_file(path), part, desk.image, desk.there);
@@ -65,7 +66,7 @@ class ImageFolder final : public RowSource {
   std::vector<Field> fields_;
   RowThreads threads_;
   std::vector<Desk> desks_;
-  std::vector<std::int64_t> order_;  // of epoch_
+  std::vector<std::int64_t> order_;  // order of epoch_
   std::int64_t epoch_ = -1;
   std::atomic<std::int64_t> skipped_ = 0;
 };
@@ -105,9 +106,10 @@ void ImageFolder::decode_or_next_of_class(std::int64_t image, const PartOf& part
 void ImageFolder::read_image(std::int64_t epoch, std::int64_t image, Desk& desk, float* planes) {
   const int size = options_.size;
   bool flip = false;
-  int width = size, height = size;  // what the part is resized to
-  Box window = {0, 0, size, size};  // and what of that is handed out
-  // Draws anew for each image that is tried, so that a replacement is cut by its own size.
+  int width = size, height = size;  // size to which the part is resized
+  Box window = {0, 0, size, size};  // box of the resized image that is returned
+  // Restarts the random numbers for each image that is tried, so that a replacement is cropped by
+  // its own size.
   const auto train = [&](int from_width, int from_height) {
     Draws draws(options_.seed, epoch, image);
     flip = draws.uniform(0, 1) < 0.5;

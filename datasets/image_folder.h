@@ -1,5 +1,5 @@
 // Images for training and evaluation from a folder with one sub-folder per class (ImageNet's
-// layout, image_list.h), decoded, cut, mirrored and normalised by threads.
+// layout, image_list.h). Several threads decode, crop, mirror and normalise them.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -12,28 +12,29 @@ namespace hetu {
 
 struct ImageFolderOptions {
   std::shared_ptr<const ImageList> list;
-  /// Side of the square images that are handed out.
+  /// Side of the square output images, in pixels.
   int size = 224;
-  /// Training: a drawn order in each epoch, a random resized crop, mirrored half of the time.
-  /// Otherwise: the list's order; the shorter side resized to size * 256 / 224, the centre cut out.
+  /// true: a random order per epoch, random resized crops, and mirroring with probability 1/2.
+  /// false: the list's order, the shorter side resized to size * 256 / 224, and the centre cropped.
   bool train = true;
   std::uint64_t seed = 0;
-  /// Threads that decode, the loader's own among them.
+  /// Decoding threads, including the loader's own thread.
   int threads = 1;
 };
 
-/// Fields: image, float32 [3, size, size], (value / 255 - mean) / std with ImageNet's mean and
-/// deviation, red first; label, int32 [], the class's place among the sorted folder names. Where
-/// only labels are read, no image is opened.
+/// Returns rows with two fields. `image` is float32 [3, size, size], red first: (value / 255 -
+/// mean) / std with ImageNet's mean and standard deviation. `label` is int32 [], the class's index
+/// among the sorted folder names. If only labels are read, no image is opened.
 ///
-/// Everything drawn for an image is a function of (seed, epoch, its number in the list) alone. A
-/// image that cannot be decoded is counted (skipped_rows) and warned of, the first of a list
-/// only; in its place stands the next image of its class that can be decoded, with what was drawn
-/// for the one that cannot. So the label stands, and is known without decoding.
+/// All random choices for an image are a pure function of (seed, epoch, the image's index in the
+/// list). An image that cannot be decoded is counted (skipped_rows). Only the first one of a list
+/// is logged as a warning. It is replaced by the next image of its class that can be decoded, with
+/// the random choices of the damaged image. So the label stays the same, and is known without
+/// decoding.
 ///
-/// Throws Unsupported in a build without libjpeg; InvalidArgument for a size or threads below 1;
-/// while reading Io for a file that cannot be read, or a class without any image that can be
-/// decoded.
+/// Throws Unsupported in a build without libjpeg, and InvalidArgument unless 1 <= size <= 8192 and
+/// threads >= 1. Reading throws Io for a file that cannot be read, and for a class in which no
+/// image can be decoded.
 std::unique_ptr<RowSource> image_folder_source(const ImageFolderOptions& options);
 
 }  // namespace hetu

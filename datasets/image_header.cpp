@@ -18,7 +18,7 @@ bool has(const Bytes& bytes, std::size_t at, std::string_view text) {
          std::memcmp(bytes.data() + at, text.data(), text.size()) == 0;
 }
 
-// Little endian, as in BMP and RIFF; 0 beyond the end.
+// Reads a little-endian number, as in BMP and RIFF. Returns 0 beyond the end.
 std::uint32_t number(const Bytes& bytes, std::size_t at, int width) {
   if (bytes.size() < at + static_cast<std::size_t>(width)) return 0;
   std::uint32_t out = 0;
@@ -50,7 +50,8 @@ void read_bmp(const Bytes& bytes, ImageHeader& header) {
   }
 }
 
-// libtiff leaves rows that lie beyond the end as they are, and colours too.
+// Returns true if all strips and tiles lie within the file. libtiff does not report missing rows or
+// a missing palette: it leaves the output unset.
 bool holds_its_pixels(const TiffTags& tags, std::size_t bytes) {
   if (!tags.is_whole()) return false;
   const auto lies_within = [&tags, bytes](std::uint32_t offsets, std::uint32_t lengths) {
@@ -62,7 +63,7 @@ bool holds_its_pixels(const TiffTags& tags, std::size_t bytes) {
     }
     return true;
   };
-  return lies_within(273, 279) && lies_within(324, 325);  // strips, tiles
+  return lies_within(273, 279) && lies_within(324, 325);  // strips, then tiles
 }
 
 // Source: TIFF 6.0, sections 3 to 8 and 15.
@@ -93,7 +94,7 @@ void read_tiff(const Bytes& bytes, ImageHeader& header) {
 
 // Source: RFC 9649, sections 2.3 to 2.7; RFC 6386, section 9.1.
 void read_webp(const Bytes& bytes, ImageHeader& header) {
-  constexpr std::size_t kFirst = 12;  // chunk: name, length, content
+  constexpr std::size_t kFirst = 12;  // offset of the first chunk: name, length, content
   if (has(bytes, kFirst, "VP8 ")) {
     header.width = number(bytes, 26, 2) & 0x3FFF;
     header.height = number(bytes, 28, 2) & 0x3FFF;
@@ -117,7 +118,7 @@ void read_webp(const Bytes& bytes, ImageHeader& header) {
   }
 }
 
-// The next number of a PNM header, or -1. Source: Netpbm, ppm(5).
+// Returns the next number of a PNM header, or -1. Source: Netpbm, ppm(5).
 std::int64_t next_number(const Bytes& bytes, std::size_t& at) {
   constexpr std::int64_t kMost = std::int64_t{1} << 31;
   while (at < bytes.size() && (bytes[at] == '#' || std::isspace(bytes[at]) != 0)) {
@@ -139,7 +140,7 @@ void read_pnm(const Bytes& bytes, ImageHeader& header) {
   header.width = next_number(bytes, at);
   header.height = next_number(bytes, at);
   const int way =
-      bytes[1] - '0';  // black and white, grey, colours: as text from 1, as bytes from 4
+      bytes[1] - '0';  // 1 to 3: bitmap, grey, colour as text; 4 to 6: the same as bytes
   const int values = way % 3 == 0 ? 3 : 1;
   header.pixel_bits = way == 4 ? 1 : 8 * values;
   if (way == 1 || way == 4) return;

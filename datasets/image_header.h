@@ -1,5 +1,5 @@
-// What the first bytes of a BMP, TIFF, WebP or PNM image say, read before anything is allocated.
-// Read by opencv_image.cpp.
+// The header of a BMP, TIFF, WebP or PNM image, read before anything is allocated. Used by
+// opencv_image.cpp.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -8,21 +8,23 @@
 namespace hetu {
 
 struct ImageHeader {
-  std::string kind;        ///< "BMP", "TIFF", "WebP" or "PNM"; empty for all else
-  std::int64_t width = 0;  ///< 0 where the header ends early; as stored, before it is turned
+  std::string kind;        ///< "BMP", "TIFF", "WebP" or "PNM"; empty for other formats
+  std::int64_t width = 0;  ///< as stored, before rotation; 0 if the header ends early
   std::int64_t height = 0;
-  std::int64_t pixel_bits = 0;  ///< of the file, that a pixel takes at least; 0 where packed
-  int orientation = 1;          ///< that OpenCV does not apply
-  bool whole = true;            ///< false where its end is known to be missing
-  std::string unreadable;       ///< why it is not read although it may be whole, after "a BMP"
+  std::int64_t pixel_bits = 0;  ///< minimum bits per pixel in the file; 0 if compressed
+  int orientation = 1;          ///< EXIF orientation that OpenCV doesn't apply
+  bool whole = true;            ///< false if the file's end is known to be missing
+  std::string unreadable;  ///< reason why a complete image is rejected; follows "a BMP" in messages
 };
 
-/// Goes by the content, whatever the file's name. Forms whose pixels OpenCV makes up or its
-/// versions disagree on are unreadable: animations, other masks, samples and ranges than the usual.
+/// Reads the header of an image, recognised by content, not by name. It rejects (`unreadable`) the
+/// formats whose pixels OpenCV makes up or for which OpenCV's versions differ: animations, and
+/// unusual colour masks, sample types and value ranges.
 ImageHeader read_image_header(const std::vector<std::uint8_t>& bytes);
 
-/// True for a TIFF image of 8 bits whose fourth channel is an alpha that is kept apart from the
-/// colours: libtiff multiplies it in unless the entry at `at` says, as 1, that this is done.
+/// Returns true for a TIFF image of 8 bits per value whose fourth channel is an alpha stored
+/// separately from the colours (unassociated). libtiff multiplies the colours by such an alpha.
+/// Setting the byte at offset `at` to 1 (associated alpha) prevents that.
 bool has_separate_alpha(const std::vector<std::uint8_t>& tiff, std::size_t& at);
 
 }  // namespace hetu

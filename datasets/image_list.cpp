@@ -25,7 +25,8 @@ constexpr const char* kEndings[] = {".jpg",  ".jpeg", ".png", ".bmp", ".tif",
 using Entry = ImageList::Entry;
 using Inode = std::pair<dev_t, ino_t>;
 
-// Most file systems tell what an entry is; the others, and links, are asked.
+// Returns true for folders and links to folders. Most file systems report the type of an entry. For
+// links, and where the type is unknown, this calls stat.
 bool is_folder(const std::string& in, const dirent& entry) {
   if (entry.d_type != DT_UNKNOWN && entry.d_type != DT_LNK) return entry.d_type == DT_DIR;
   struct stat found = {};
@@ -51,9 +52,9 @@ std::vector<Entry> entries_of(const std::string& folder) {
   return entries;
 }
 
-// Adds the folders below `folder`, at any depth, to `found`, as paths in the class folder; `path`
-// is that of `folder`. Links to folders are followed. Throws Io for one that leads to a folder that
-// it lies in.
+// Adds the folders below `folder`, at any depth, to `found`, as paths relative to the class folder.
+// `path` is the relative path of `folder` itself. Links to folders are followed. `around` holds the
+// enclosing folders: a link to one of them throws Io.
 void add_folders_below(const std::string& folder, const std::string& path,
                        const std::vector<Entry>& entries, std::vector<Inode>& around,
                        std::vector<std::string>& found) {
@@ -89,7 +90,7 @@ bool is_image(std::string_view name) {
 }
 
 ImageList::ImageList(std::string folder) : folder_(std::move(folder)) {
-  int beside = 0;  // images outside a class
+  int beside = 0;  // images outside a class folder
   for (const Entry& entry : entries_of(folder_)) {
     if (entry.folder) {
       add_class(entry.name);
@@ -114,7 +115,7 @@ void ImageList::add_class(const std::string& name) {
   digest_ = digest_with(digest_, name);
   const std::vector<Entry> entries = entries_of(path);
   add_images("", entries);
-  std::vector<std::string> folders;  // in it, at any depth
+  std::vector<std::string> folders;  // sub-folders of the class, at any depth
   std::vector<Inode> around;
   add_folders_below(path, "", entries, around, folders);
   std::sort(folders.begin(), folders.end());
@@ -126,7 +127,7 @@ void ImageList::add_class(const std::string& name) {
   class_names_.push_back(name);
 }
 
-// Adds the images in the folder `below` of the class, which is "" or ends in a slash.
+// Adds the images in the sub-folder `below` of the class, which is "" or ends in a slash.
 void ImageList::add_images(const std::string& below, const std::vector<Entry>& entries) {
   for (const Entry& entry : entries) {
     if (entry.folder || !is_image(entry.name)) continue;

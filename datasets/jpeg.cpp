@@ -1,3 +1,12 @@
+// Decodes and encodes JPEG with libjpeg.
+//
+// libjpeg reports errors through a callback that must not return, so the callback jumps back by
+// longjmp. A jump skips destructors. Every function that calls libjpeg therefore begins with a
+// setjmp and has no local object with a destructor; buffers are members, and the classes'
+// destructors free libjpeg's state.
+//
+// Only the needed part of an image is computed. jpeg_skip_scanlines skips the rows above it, and
+// jpeg_crop_scanline limits the columns to whole blocks.
 #include "datasets/jpeg.h"
 
 #include <algorithm>
@@ -5,7 +14,7 @@
 #include <cstdio>
 #include <cstdlib>
 
-// libjpeg's headers want <cstdio> before them.
+// libjpeg's headers need <cstdio> before them.
 // clang-format off
 #include <jpeglib.h>
 #include <jerror.h>
@@ -17,14 +26,15 @@
 namespace hetu {
 namespace {
 
-// What libjpeg's handlers reach: the pointer that they get is to the first member.
+// The error state that libjpeg's callbacks access. They get a pointer to its first member.
 struct Errors {
   jpeg_error_mgr base;
   std::jmp_buf out;
-  char damage[JMSG_LENGTH_MAX];  // the first warning that means lost pixels; empty if none
+  char damage[JMSG_LENGTH_MAX];  // the first error, or warning of lost pixels; empty if none
 };
 
-// Oddities that cost no pixel: bytes between segments, versions, colour marks.
+// Returns true for warnings that mean lost pixels. The others are harmless oddities: bytes between
+// segments, versions, colour marks.
 bool is_damage(int code) {
   return code == JWRN_HIT_MARKER || code == JWRN_JPEG_EOF || code == JWRN_HUFF_BAD_CODE ||
          code == JWRN_MUST_RESYNC || code == JWRN_ARITH_BAD_CODE;
@@ -46,11 +56,11 @@ void on_message(j_common_ptr info, int level) {
 
 bool ends_whole(const std::vector<std::uint8_t>& bytes) {
   std::size_t end = bytes.size();
-  while (end > 0 && bytes[end - 1] == 0) --end;  // some writers pad
+  while (end > 0 && bytes[end - 1] == 0) --end;  // some writers pad with zeros
   return end >= 2 && bytes[end - 2] == 0xFF && bytes[end - 1] == 0xD9;
 }
 
-// Cyan, magenta, yellow and black, stored inverted as Adobe does, in OpenCV's arithmetic.
+// Converts CMYK, which Adobe stores inverted, with OpenCV's arithmetic.
 void to_rgb(const std::uint8_t* cmyk, std::size_t pixels, std::uint8_t* rgb) {
   for (std::size_t i = 0; i < pixels; ++i, cmyk += 4, rgb += 3) {
     const int black = cmyk[3];
@@ -60,8 +70,7 @@ void to_rgb(const std::uint8_t* cmyk, std::size_t pixels, std::uint8_t* rgb) {
   }
 }
 
-// One decompression. Its functions return false where libjpeg gave up. Between a setjmp and
-// libjpeg's frames lie no objects with destructors.
+// One decompression. Its functions return false if libjpeg failed.
 class Decompression {
  public:
   explicit Decompression(const std::vector<std::uint8_t>& bytes) : bytes_(bytes) {
@@ -81,7 +90,8 @@ class Decompression {
     return jpeg_read_header(&info_, TRUE) == JPEG_HEADER_OK;
   }
 
-  // Computes `part`, and columns beside it; sets where the part lies in the image.
+  // Decodes `part` and some columns on either side. Sets `there` to the part's box within the
+  // image.
   bool read_pixels(const Box& part, Image& image, Box& there) {
     int left = part.x;
     if (!start(part.x + part.width, left)) return false;
@@ -94,7 +104,7 @@ class Decompression {
     return read_rows(part.y, part.y + part.height, image.rgb.data());
   }
 
-  // The rows that are left, for what libjpeg says about them.
+  // Decodes the remaining rows, only to learn of errors in them.
   bool read_to_end() {
     if (setjmp(errors_.out) != 0) return false;
     while (info_.output_scanline < info_.output_height) {
@@ -122,7 +132,8 @@ class Decompression {
     if (setjmp(errors_.out) != 0) return false;
     info_.out_color_space = four_colours() ? JCS_CMYK : JCS_RGB;
     jpeg_start_decompress(&info_);
-    // Upsampled colour leans on its neighbours: one block more on either side makes pixels exact.
+    // Upsampling of colour reads neighbouring columns: one more block on either side makes the
+    // part's pixels exact.
     const int block = info_.max_h_samp_factor * DCTSIZE;
     const int whole = static_cast<int>(info_.output_width);
     auto first = static_cast<JDIMENSION>(std::max(0, left - block));
@@ -146,7 +157,7 @@ class Decompression {
   }
 
   const std::vector<std::uint8_t>& bytes_;
-  std::vector<std::uint8_t> row_;  // of as many colours as there may be
+  std::vector<std::uint8_t> row_;  // one row of up to four channels
   jpeg_decompress_struct info_ = {};
   Errors errors_ = {};
 };
@@ -182,7 +193,7 @@ DecodeTrouble decode_jpeg(const std::vector<std::uint8_t>& bytes, const PartOf& 
 
 namespace {
 
-// One compression; false where libjpeg gave up, as above.
+// One compression. write() returns false if libjpeg failed.
 class Compression {
  public:
   Compression() {
@@ -209,7 +220,7 @@ class Compression {
     jpeg_set_quality(&info_, quality, TRUE);
     jpeg_start_compress(&info_, TRUE);
     while (info_.next_scanline < info_.image_height) {
-      // libjpeg's interface has no const; it does not write there.
+      // libjpeg's interface lacks const. It doesn't write to the row.
       auto* row = const_cast<JSAMPROW>(image.rgb.data()) +
                   static_cast<std::size_t>(info_.next_scanline) * info_.image_width * 3;
       jpeg_write_scanlines(&info_, &row, 1);

@@ -1,5 +1,5 @@
-// JPEG through libjpeg: parts of an image, damage told apart from oddities; and encoding
-// (encode_jpeg of image.h). Read by image.cpp only.
+// JPEG through libjpeg: decodes parts of an image, distinguishes damage from harmless oddities, and
+// encodes (encode_jpeg of image.h). Used only by image.cpp.
 #pragma once
 #include <cstdint>
 #include <vector>
@@ -8,10 +8,10 @@
 
 namespace hetu {
 
-/// True if the bytes begin as a JPEG file does.
+/// Returns true if the bytes begin as a JPEG file does.
 bool is_jpeg(const std::vector<std::uint8_t>& bytes);
 
-/// Decodes as decode_part.
+/// Decodes as decode_part does.
 DecodeTrouble decode_jpeg(const std::vector<std::uint8_t>& bytes, const PartOf& part, Image& image,
                           Box& there);
 
