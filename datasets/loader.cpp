@@ -61,7 +61,7 @@ struct Loader::Impl {
     std::int64_t index = 0;
   };
 
-  // How the rows of epochs from `epoch` on are cut into slices.
+  // The slices into which the rows of epochs from `epoch` on are cut.
   struct Division {
     std::int64_t epoch = 0;
     int pipelines = 1;
@@ -82,12 +82,12 @@ struct Loader::Impl {
   std::int64_t global(std::int64_t epoch) const {
     return division(epoch).pipelines * options.batch_size;
   }
-  // Of this worker's slice within a global batch.
+  // Returns the offset of this worker's slice within a global batch.
   std::int64_t offset(std::int64_t epoch) const {
     return division(epoch).pipeline * options.batch_size;
   }
 
-  // Moves on to the next epoch where this one has no whole global batch left.
+  // Moves to the next epoch if the current one has no whole global batch left.
   void roll(Cursor& cursor) {
     if (source->has(cursor.epoch, cursor.index + global(cursor.epoch) - 1)) return;
     if (cursor.index != 0) cursor = {cursor.epoch + 1, 0};
@@ -112,8 +112,8 @@ struct Loader::Impl {
     cursor.index += batch.of_all;
   }
 
-  // A source fills the fields it is given; one that replaces them by others would be read as
-  // garbage.
+  // Checks that the source left names, types, shapes and sizes of the fields unchanged. Otherwise
+  // the model would read garbage.
   void check_read(const Batch& batch) const {
     const auto type_of = [](const FieldData& data) {
       return fmt::format("'{}' {} {}, {} bytes", data.name, dtype_name(data.dtype),
@@ -176,7 +176,8 @@ struct Loader::Impl {
     }
   }
 
-  // A loader without a thread tells once that reading ahead failed, and reads again.
+  // Without a reading thread (prefetch 0), an error from prepare() is thrown once, and the next
+  // call reads again.
   void take(Batch& batch) {
     if (options.prefetch > 0 && !reader.joinable()) reader = std::thread([this] { read_ahead(); });
     std::unique_lock lock(mutex);
@@ -208,9 +209,9 @@ struct Loader::Impl {
   LoaderOptions options;
   std::vector<Field> fields;
   std::shared_ptr<SpareColumns> columns;
-  std::vector<Division> divisions;  // by epoch, the first from 0 on; unchanged while a thread reads
-  Cursor done;                      // of the caller
-  Cursor ahead;                     // of the reading thread, while there is one
+  std::vector<Division> divisions;  // ascending epochs, first 0; unchanged while a thread reads
+  Cursor done;                      // position of the caller
+  Cursor ahead;                     // position of the reading thread, while it runs
 
   std::thread reader;
   std::mutex mutex;
@@ -243,7 +244,7 @@ void Loader::next(Batch& batch) {
 
 const std::shared_ptr<SpareColumns>& Loader::spare() const { return impl_->columns; }
 
-// What a thread adds behind it leaves the first where it is.
+// The reading thread appends to a deque, which leaves the address of its first element unchanged.
 const Batch* Loader::ahead() {
   const std::lock_guard lock(impl_->mutex);
   return impl_->ready.empty() ? nullptr : &impl_->ready.front();
@@ -281,7 +282,7 @@ void Loader::divide(std::int64_t epoch, int pipelines, int pipeline) {
           "loader: epoch {} cannot be divided into slice {} of {} after epoch {} has begun", epoch,
           pipeline, pipelines, impl_->done.epoch);
   if (impl_->source->rows() == RowSource::kUnknown) return;
-  impl_->halt();  // it may have read ahead into that epoch
+  impl_->halt();  // the thread may have read ahead into that epoch
   impl_->ahead = impl_->done;
   auto& all = impl_->divisions;
   while (all.back().epoch >= epoch) all.pop_back();

@@ -1,12 +1,13 @@
-// Batches for training: the one place where samples are cut into steps, pipelines and epochs. A
-// RowSource (source.h) says what the rows are; a Loader hands a worker its pipeline's slice of each
-// global batch. Read by executor/.
+// Batches for training. This is the only place that cuts samples into steps, pipelines and epochs:
+// a RowSource (source.h) provides the rows, and a Loader returns its pipeline's slice of each
+// global batch. Used by executor/.
 //
-// The rule. An epoch is one order of all rows, the same in every worker. Step t of an epoch takes
-// the rows [t*G, (t+1)*G) of it, where G = pipelines * batch_size is the global batch; pipeline d
-// takes the d-th batch_size of them. Rows beyond the last whole global batch of an epoch are
-// dropped (dropped_per_epoch()), unless a loader is to give every row once. So the rows of a step
-// depend on G alone, and a run can be resumed under another number of pipelines with the same G.
+// The rule: an epoch is one order of all rows, the same in every worker. Step t of an epoch takes
+// the rows [t*G, (t+1)*G) of that order, where G = pipelines * batch_size is the global batch.
+// Pipeline d takes the d-th batch_size of them. Rows beyond the last whole global batch of an epoch
+// are dropped (dropped_per_epoch()), unless the loader is set to return every row once. So the rows
+// of a step depend on G alone, and a run can be resumed with another number of pipelines and the
+// same G.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -20,89 +21,92 @@ namespace hetu {
 class RowSource;
 class SpareColumns;
 
-/// A place in the global order: what a checkpoint stores. The same in all workers.
+/// A position in the global order, as stored in a checkpoint. It is the same in all workers.
 struct Position {
   std::int64_t epoch = 0;
   std::int64_t index = 0;  ///< rows of this epoch that are done; a multiple of the global batch
-  std::int64_t global_batch = 0;  ///< pipelines * batch_size that this epoch is divided by
-  std::string order;              ///< RowSource::order(): rows, seed and the like, as text
+  std::int64_t global_batch = 0;  ///< pipelines * batch_size, by which this epoch is divided
+  std::string order;              ///< RowSource::order(): rows, seed and so on, as text
 };
 
 struct LoaderOptions {
-  int pipelines = 1;            ///< columns of the device grid, >= 1
-  int pipeline = 0;             ///< this worker's column
+  int pipelines = 1;            ///< number of pipelines (columns of the device grid), >= 1
+  int pipeline = 0;             ///< this worker's pipeline, from 0
   std::int64_t batch_size = 1;  ///< rows per pipeline and step
-  /// The fields to read; nothing else is read from disk. Empty: all.
+  /// The fields to read. Other fields are not read from disk. Empty: all fields.
   std::vector<std::string> fields;
-  /// Batches read ahead by a thread of the loader; 0 reads within next(), on the caller's thread.
+  /// Batches that the loader's own thread reads ahead. 0 reads within next(), on the caller's
+  /// thread.
   int prefetch = 4;
-  /// One epoch, all of its rows: the last global batch may be short, so that its pipelines have
-  /// fewer rows or none, and batches of no rows follow it.
+  /// Reads one epoch with all of its rows. The last global batch may be short, so that pipelines
+  /// get fewer rows or none. Batches of 0 rows follow it.
   bool every_row_once = false;
 };
 
-/// Hands out batches without end, epoch after epoch. One caller at a time.
+/// An endless sequence of batches, epoch after epoch. Only one thread may call it at a time.
 class Loader {
  public:
-  /// Throws InvalidArgument if the options do not fit each other or the source: an unknown field, a
-  /// pipeline outside [0, pipelines), fewer rows in an epoch than one global batch. Reads nothing
-  /// yet.
+  /// Checks the options and reads no rows. Throws InvalidArgument for an unknown field, a pipeline
+  /// outside [0, pipelines), and fewer rows in an epoch than one global batch.
   Loader(std::unique_ptr<RowSource> source, LoaderOptions options);
   ~Loader();
   Loader(const Loader&) = delete;
   Loader& operator=(const Loader&) = delete;
 
-  /// Fills `batch` with this pipeline's rows of the next step, and takes the buffers it held before
-  /// for reuse. Rethrows what the source threw while reading ahead (Io for damaged files,
+  /// Fills `batch` with this pipeline's rows of the next step, and reuses the buffers that `batch`
+  /// held. Rethrows errors of the source, also those from reading ahead (Io for damaged files,
   /// InvalidArgument for ids out of range).
   void next(Batch& batch);
 
-  /// For callers who give a batch's columns away: next() of a batch that was taken from here reads
-  /// into what was handed back. By the index in fields().
+  /// Returns the pool of column buffers, for callers that give a batch's columns away. A batch
+  /// taken from the pool and passed to next() reuses buffers that were handed back. Indices are
+  /// those of fields().
   const std::shared_ptr<SpareColumns>& spare() const;
 
-  /// The batch that the next call of next() gives, if it has been read already; nullptr else. It
-  /// holds until then.
+  /// Returns the batch that next() will return, or nullptr if it hasn't been read yet. The pointer
+  /// is valid until next() or a function that moves the position.
   const Batch* ahead();
 
-  /// Reads that batch now, on the caller's thread, unless the loader has a thread that does, or the
-  /// source is not to be read early. What the source throws next() throws.
+  /// Reads the next batch on the caller's thread. Does nothing if the loader has a reading thread,
+  /// if a batch is ready, or if the source doesn't allow early reading. next() rethrows the
+  /// source's errors.
   void prepare();
 
-  /// Where the next batch starts, not counting what was read ahead.
+  /// Returns the start of the next batch, not counting batches that were read ahead.
   Position position() const;
 
-  /// Goes on from a saved position. Throws InvalidArgument, with both numbers, if the global batch
-  /// or the order (rows, seed) is not that of the run that saved it.
+  /// Continues from a saved position. Throws InvalidArgument, with both values, if the global batch
+  /// or the order (rows, seed) differs from that of the run that saved it.
   void seek(const Position& position);
 
-  /// From epoch `epoch` on, which this loader has not begun, the rows are those of another
-  /// division: `pipelines` slices, of which this worker takes `pipeline`. For a job that has lost a
-  /// pipeline; if all that are left name one epoch, each of its rows is read once again. A source
-  /// that does not know its rows (a stream of global batches) keeps its slices. Throws
+  /// Divides the rows from epoch `epoch` on into `pipelines` slices, of which this worker takes
+  /// `pipeline`. The loader must not have begun that epoch. For a job that has lost a pipeline: if
+  /// all remaining workers name the same epoch, each of its rows is read exactly once. A source
+  /// with an unknown number of rows (a stream of global batches) keeps its slices. Throws
   /// InvalidArgument.
   void divide(std::int64_t epoch, int pipelines, int pipeline);
 
-  /// Goes to step `step` of the run, counting from the first batch of epoch 0. Only for sources
-  /// that know their rows.
+  /// Moves to step `step` of the run, counted from the first batch of epoch 0. Throws
+  /// InvalidArgument for sources with an unknown number of rows.
   void seek_step(std::int64_t step);
 
-  /// Whole global batches in an epoch; -1 if the source does not know before it ends.
+  /// Returns the whole global batches per epoch, or -1 if the source doesn't know its number of
+  /// rows.
   std::int64_t batches_per_epoch() const;
 
-  /// Rows of an epoch that no step takes, because they do not fill a global batch; -1 if not known.
+  /// Returns the rows per epoch that don't fill a global batch and are dropped, or -1 if unknown.
   std::int64_t dropped_per_epoch() const;
 
-  /// Rows read so far, read ahead too, whose data were no good and were replaced, by the rule that
-  /// the source states.
+  /// Returns the number of rows read so far, including those read ahead, that were damaged and
+  /// replaced. The source defines the replacement.
   std::int64_t skipped_rows() const;
 
-  /// The fields of a batch, in order, with the shape of one row.
+  /// Returns the fields of a batch, in order, with the shape of one row.
   const std::vector<Field>& fields() const;
 
   std::int64_t global_batch() const;
 
-  /// See LoaderOptions.
+  /// Returns LoaderOptions::every_row_once.
   bool gives_every_row_once() const;
 
  private:

@@ -1,4 +1,4 @@
-// Hdf5File for builds without HDF5.
+// Implements Hdf5File for builds without HDF5: opening a file throws Unsupported.
 #include "base/error.h"
 #include "datasets/hdf5_file.h"
 

@@ -17,10 +17,10 @@ namespace {
 
 struct Module {
   OpenCvDecode decode = nullptr;
-  std::string trouble;  // why there is none
+  std::string trouble;  // reason why `decode` is null
 };
 
-// The folder of the program or shared library that this code was linked into.
+// Returns the folder of the program or shared library that this code was linked into.
 std::filesystem::path own_folder() {
   Dl_info found = {};
   link_map* object = nullptr;
@@ -34,7 +34,7 @@ std::filesystem::path own_folder() {
 
 Module open_module() {
   const std::filesystem::path folder = own_folder();
-  std::string place = kOpenCvModule;  // where the dynamic linker looks
+  std::string place = kOpenCvModule;  // without a folder: the dynamic linker searches its path
   for (const char* below : {".", "../lib", "../../lib"}) {
     const std::filesystem::path path = folder / below / kOpenCvModule;
     std::error_code none;
@@ -42,7 +42,7 @@ Module open_module() {
     place = path.lexically_normal().string();
     break;
   }
-  // Local: what it brings resolves no names of a program that has an OpenCV of its own.
+  // RTLD_LOCAL: the module's symbols must not resolve names of a program that has its own OpenCV.
   void* module = ::dlopen(place.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (module == nullptr)
     return {nullptr, fmt::format("{} (sought from {} on)", ::dlerror(), folder.string())};
@@ -69,7 +69,7 @@ std::uint8_t* room(void* image, int width, int height) {
   return to->rgb.data();
 }
 
-// Why the header alone keeps the image from being read; empty if it does not.
+// Returns the reason for which the header alone rejects the image, or an empty string.
 DecodeTrouble refused(const ImageHeader& header, std::size_t bytes) {
   if (header.width < 1 || header.height < 1) {
     return fmt::format("damaged {}: its header gives no size", header.kind);

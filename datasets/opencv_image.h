@@ -1,5 +1,5 @@
-// Images that neither libjpeg nor libpng takes, through OpenCV in a module of its own. Read by
-// image.cpp only.
+// Decodes, through OpenCV in a separate module, the image formats that libjpeg and libpng don't
+// read. Used only by image.cpp.
 #pragma once
 #include <cstdint>
 #include <vector>
@@ -8,10 +8,11 @@
 
 namespace hetu {
 
-/// Decodes as decode_image: BMP, TIFF, WebP and PNM (.ppm, .pgm). The first of them opens the
-/// module libhetu_opencv.so: beside the program or shared library that holds this code, in the
-/// folder lib beside its folder or that one's, or where the dynamic linker looks. Throws
-/// Unsupported, saying how to get it, where it is nowhere or cannot be opened.
+/// Decodes BMP, TIFF, WebP and PNM (.ppm, .pgm) as decode_image does. The first such image opens
+/// the module libhetu_opencv.so. It is searched in the folder of the program or shared library that
+/// contains this code, in the folders ../lib and ../../lib relative to that, and on the dynamic
+/// linker's path. Throws Unsupported, with a hint how to get it, if it is missing or cannot be
+/// opened.
 DecodeTrouble decode_by_opencv(const std::vector<std::uint8_t>& bytes, Image& image);
 
 }  // namespace hetu

@@ -12,8 +12,8 @@ namespace {
 
 thread_local bool quiet = false;
 
-// imdecode writes what it catches to std::cerr. Bytes of a thread that decodes go nowhere, those of
-// others where they always went.
+// A stream buffer for std::cerr that drops the output of threads that decode and passes on the
+// output of others. Needed because imdecode prints the exceptions that it catches.
 class Muffler final : public std::streambuf {
  public:
   explicit Muffler(std::streambuf* to) : to_(to) {}
@@ -31,11 +31,12 @@ class Muffler final : public std::streambuf {
   std::streambuf* to_;
 };
 
-// Once per process, before the first image. Rows are shared out by Hetu's own threads.
+// Runs once per process, before the first image. OpenCV gets one thread, because Hetu's own threads
+// share out the rows.
 bool set_up() {
   cv::utils::logging::setLogLevel(cv::utils::logging::LOG_LEVEL_SILENT);
   cv::setNumThreads(1);
-  static auto* muffler = new Muffler(std::cerr.rdbuf());  // for as long as anyone may write
+  static auto* muffler = new Muffler(std::cerr.rdbuf());  // never freed: any thread may still write
   std::cerr.rdbuf(muffler);
   return true;
 }
@@ -46,7 +47,7 @@ void say(const std::string& why, hetu::OpenCvPixels& pixels) {
 }
 
 void decode(const std::uint8_t* bytes, std::size_t count, hetu::OpenCvPixels& pixels) {
-  // OpenCV's interface has no const; it does not write there.
+  // OpenCV's interface lacks const. It doesn't write to the bytes.
   const cv::Mat file(1, static_cast<int>(count), CV_8UC1, const_cast<std::uint8_t*>(bytes));
   constexpr int kHow = cv::IMREAD_COLOR | cv::IMREAD_ANYDEPTH | cv::IMREAD_IGNORE_ORIENTATION;
   const cv::Mat found = cv::imdecode(file, kHow);
@@ -57,7 +58,7 @@ void decode(const std::uint8_t* bytes, std::size_t count, hetu::OpenCvPixels& pi
   std::uint8_t* out = pixels.room(pixels.image, found.cols, found.rows);
   for (int y = 0; y < found.rows; ++y) {
     for (int x = 0; x < found.cols; ++x, out += 3) {
-      for (int k = 0; k < 3; ++k) {  // blue first there
+      for (int k = 0; k < 3; ++k) {  // OpenCV stores blue first
         out[k] = type == CV_8UC3
                      ? found.ptr<std::uint8_t>(y)[3 * x + 2 - k]
                      : static_cast<std::uint8_t>(found.ptr<std::uint16_t>(y)[3 * x + 2 - k] >> 8);

@@ -1,24 +1,24 @@
-// The one function of libhetu_opencv.so, a library of its own that opencv_image.cpp opens when a
-// image needs it: it alone brings OpenCV into a process. Includes nothing of Hetu.
+// The interface of libhetu_opencv.so, a separate library that opencv_image.cpp opens for the first
+// image that needs it. No other library brings OpenCV into a process. It includes nothing of Hetu.
 #pragma once
 #include <cstddef>
 #include <cstdint>
 
 namespace hetu {
 
-/// Where the module puts what it finds.
+/// The output of the module.
 struct OpenCvPixels {
   void* image = nullptr;
-  /// Room in `image` for the red, green and blue bytes of so many pixels.
+  /// Callback that allocates width * height pixels of red, green and blue bytes in `image`.
   std::uint8_t* (*room)(void* image, int width, int height) = nullptr;
-  char trouble[200] = {};  ///< one line, empty if the image could be decoded
+  char trouble[200] = {};  ///< one-line error text; empty if the image was decoded
 };
 
-/// Decodes an image to 8 bits, the upper ones where there are 16, without alpha; applies a TIFF's
-/// orientation and no other. Throws nothing; writes nothing to standard error.
+/// Decodes an image to 8 bits per channel without alpha, keeping the upper 8 of 16 bits. Applies a
+/// TIFF's orientation and no other. Throws nothing, and writes nothing to standard error.
 using OpenCvDecode = void (*)(const std::uint8_t* bytes, std::size_t count, OpenCvPixels* pixels);
 
-/// Another number, another meaning: a module of another build is told from ours.
+/// The number in the name is the interface's version: a module of another build lacks this symbol.
 constexpr const char* kOpenCvDecode = "hetu_opencv_decode_1";
 constexpr const char* kOpenCvModule = "libhetu_opencv.so";
 

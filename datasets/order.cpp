@@ -18,7 +18,7 @@ std::vector<std::int64_t> drawn_order(std::int64_t n, std::uint64_t seed, std::u
   const std::uint64_t key = drawn_bits(drawn_bits(drawn_bits(seed, 0), a), b);
   std::vector<std::int64_t> order(static_cast<std::size_t>(n));
   std::iota(order.begin(), order.end(), 0);
-  // The remainder's bias, n / 2^64, is far below anything that could be seen.
+  // The bias of the remainder, n / 2^64, is far too small to be observed.
   for (std::int64_t i = n - 1; i > 0; --i) {
     const auto bits = drawn_bits(key, static_cast<std::uint64_t>(i));
     const auto j = static_cast<std::int64_t>(bits % static_cast<std::uint64_t>(i + 1));
@@ -33,6 +33,9 @@ std::int64_t drawn_place(std::int64_t index, std::int64_t n, std::uint64_t key) 
   int half = 1;
   while (half < 31 && (std::int64_t{1} << (2 * half)) < n) ++half;
   const std::uint64_t last = (std::uint64_t{1} << half) - 1;
+  // Each round is a bijection of the 2 * half bits, so the whole network is a permutation of
+  // 0..4^half-1. Following the cycle of `index` until a value below n appears is then a permutation
+  // of 0..n-1. Since 4^half <= 4n, this takes at most four steps on average.
   auto place = static_cast<std::uint64_t>(index);
   do {
     std::uint64_t left = place >> half, right = place & last;
@@ -46,7 +49,8 @@ std::int64_t drawn_place(std::int64_t index, std::int64_t n, std::uint64_t key) 
 }
 
 namespace {
-// Keys of the two kinds of draw of one epoch: the files, and one per window.
+// Keys of an epoch's two kinds of random orders: kFiles for the files, and kFirstWindow + w for
+// window w.
 constexpr std::uint64_t kFiles = 0;
 constexpr std::uint64_t kFirstWindow = 1;
 }  // namespace
@@ -65,7 +69,7 @@ std::vector<FileRange> WindowedOrder::pieces(std::int64_t epoch, std::int64_t w)
   const std::int64_t begin = w * window_;
   const std::int64_t end = std::min(begin + window_, rows_);
   std::vector<FileRange> out;
-  std::int64_t start = 0;  // of the file, on the epoch's line
+  std::int64_t start = 0;  // start of the file in the epoch's sequence
   for (const std::int64_t file : drawn_order(static_cast<std::int64_t>(file_rows_.size()), seed_,
                                              static_cast<std::uint64_t>(epoch), kFiles)) {
     const std::int64_t rows = file_rows_[static_cast<std::size_t>(file)];

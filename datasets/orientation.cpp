@@ -8,7 +8,7 @@ namespace hetu {
 namespace {
 
 constexpr std::uint32_t kOrientation = 0x0112;
-constexpr std::size_t kEntryBytes = 12;  // tag, type, count, value or where it stands
+constexpr std::size_t kEntryBytes = 12;  // tag, type, count, and the value or its offset
 
 // Source: TIFF 6.0, section 2, "Types".
 std::size_t bytes_of_type(std::uint32_t type) {
@@ -72,18 +72,18 @@ bool TiffTags::is_whole() const {
 }
 
 int exif_orientation(const std::uint8_t* block, std::size_t bytes) {
-  constexpr std::size_t kMark = 6;  // "Exif" and two zeros
+  constexpr std::size_t kMark = 6;  // "Exif" and two zero bytes
   if (bytes >= kMark && std::memcmp(block, "Exif\0", kMark) == 0) {
     block += kMark;
     bytes -= kMark;
   }
   const TiffTags tags(block, bytes);
   const std::optional<std::size_t> at = tags.is_tiff() ? tags.entry(kOrientation) : std::nullopt;
-  const std::uint32_t value = at ? tags.read(*at + 8, 2) : 1;  // whatever type it claims
+  const std::uint32_t value = at ? tags.read(*at + 8, 2) : 1;  // regardless of the entry's type
   return value >= 1 && value <= 8 ? static_cast<int>(value) : 1;
 }
 
-// Rows and columns swapped from 5 on, then mirrored one way, the other, or both.
+// Orientations from 5 on swap rows and columns. Then the image is mirrored in x, in y, or in both.
 void set_upright(Image& image, int orientation) {
   if (orientation == 1) return;
   const bool swap = orientation >= 5;

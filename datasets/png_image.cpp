@@ -13,7 +13,7 @@
 namespace hetu {
 namespace {
 
-// What libpng's handlers reach.
+// The state that libpng's callbacks access.
 struct Input {
   const std::uint8_t* next = nullptr;
   std::size_t left = 0;
@@ -35,8 +35,9 @@ void give(png_structp png, png_bytep to, std::size_t count) {
   input->left -= count;
 }
 
-// One image. Its functions return false where libpng gave up; between a setjmp and libpng's
-// frames lie no objects with destructors.
+// Decodes one image. Its functions return false if libpng failed. libpng reports errors by longjmp,
+// which skips destructors, so the functions that call setjmp have no local objects with
+// destructors.
 class Reader {
  public:
   explicit Reader(const std::vector<std::uint8_t>& bytes) {
@@ -73,7 +74,7 @@ class Reader {
 
   int width() const { return static_cast<int>(png_get_image_width(png_, info_)); }
   int height() const { return static_cast<int>(png_get_image_height(png_, info_)); }
-  // Of the chunk eXIf, which may stand behind the pixels.
+  // Returns the orientation from the chunk eXIf, which may follow the pixels.
   int orientation() const {
     png_uint_32 bytes = 0;
     png_bytep block = nullptr;

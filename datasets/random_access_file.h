@@ -1,8 +1,7 @@
-// A file that is read at any place, by any number of threads. Read by text_corpus.cpp and
-// text_index.cpp.
+// A file that any number of threads read at any offset. Used by text_corpus.cpp and text_index.cpp.
 //
-// The file is read, not mapped: a mapped file that another program truncates ends this one by
-// SIGBUS, while a read only comes back short.
+// The file is read, not mapped: if another program truncates a mapped file, this process dies of
+// SIGBUS, while a read only returns fewer bytes.
 #pragma once
 #include <sys/stat.h>
 
@@ -16,7 +15,7 @@
 
 namespace hetu {
 
-/// Size and time of change, which tell one state of a file from another.
+/// Size and modification time, which distinguish the states of a file.
 struct FileState {
   std::int64_t bytes = 0;
   std::int64_t changed_ns = 0;
@@ -31,16 +30,16 @@ class RandomAccessFile {
   const std::string& path() const { return file_.path(); }
   int descriptor() const { return file_.descriptor(); }
 
-  /// The state of the file when it was opened.
+  /// Returns the state of the file when it was opened.
   const FileState& state() const { return state_; }
-  /// Throws Io if the file is no longer what was opened.
+  /// Throws Io if the file has changed since it was opened.
   void check_unchanged() const;
 
-  /// Reads `bytes` bytes from byte `at` on. Throws Io if the file ends before.
+  /// Reads `bytes` bytes from offset `at` on. Throws Io if the file ends before that.
   void read(std::int64_t at, void* to, std::size_t bytes) const;
 
-  /// Reads the bytes [begin, end) in order and hands them out in pieces of up to a MiB, each with
-  /// the place of its first byte. Throws Io if the file ends before.
+  /// Reads the bytes [begin, end) in order and passes them to `take` in blocks of up to 1 MiB, each
+  /// with its offset. Throws Io if the file ends before `end`.
   void read_through(std::int64_t begin, std::int64_t end,
                     const std::function<void(std::string_view, std::int64_t)>& take) const;
 

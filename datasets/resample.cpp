@@ -1,3 +1,11 @@
+// Resizing in two passes, horizontal and then vertical, as Pillow does. Each output value is a
+// weighted sum of `each` neighbouring inputs. When shrinking, the triangle filter is widened by the
+// scale, so that it averages all covered inputs (antialiasing). Example: shrinking 8 pixels to 4
+// has the scale 2; output 1 lies at input position 3 and weighs the inputs 1 to 4 as 1 : 3 : 3 : 1.
+//
+// Weights are integers with 22 fractional bits, which makes results exact and independent of the
+// instruction set. The horizontal pass computes red, green and blue of a pixel in the lanes of one
+// register, and stores 4 bytes per pixel. The vertical pass runs over whole rows of such bytes.
 #include "datasets/resample.h"
 
 #include <algorithm>
@@ -13,13 +21,13 @@ namespace {
 constexpr int kWeightBits = 22;
 constexpr std::int32_t kHalf = 1 << (kWeightBits - 1);
 
-constexpr std::size_t kPixel = 4;  // bytes of a pixel between the passes: a register's lane
-constexpr bool kShuffles = __BIGGEST_ALIGNMENT__ > 16;  // bytes go to any lane by one instruction
+constexpr std::size_t kPixel = 4;  // bytes per pixel between the passes, one per lane of a register
+constexpr bool kShuffles = __BIGGEST_ALIGNMENT__ > 16;  // one instruction moves bytes to any lane
 
 using Bytes = std::uint8_t __attribute__((vector_size(16)));
 using Lanes = std::int32_t __attribute__((vector_size(16)));
 
-// Red, green, blue, and what follows them.
+// Expands 4 bytes, red, green, blue and the byte after them, to one lane each.
 Lanes colours(const std::uint8_t* pixel) {
   std::int32_t bytes = 0;
   std::memcpy(&bytes, pixel, sizeof(bytes));
@@ -36,16 +44,17 @@ void put(const Lanes& values, std::uint8_t* pixel) {
   std::memcpy(pixel, &four, sizeof(four));
 }
 
-// The byte that a sum stands for. Weights are none below 0, and few of them add up to so little
-// more than 1 that a sum is no more than 255; kEach 0 stands for any number of them.
+// Converts a sum to a byte. Weights are never negative. The few weights of a constant kEach add up
+// to so little more than 1 that the value stays within 255. kEach 0 stands for any number of
+// weights and needs the clamp.
 template <int kEach>
 std::uint8_t to_byte(std::int32_t sum) {
   const std::int32_t value = sum >> kWeightBits;
   return static_cast<std::uint8_t>(kEach > 0 ? value : std::clamp(value, 0, 255));
 }
 
-// Calls f with the number of taps as a constant where it is a common one, else with 0: a loop of
-// known length needs no loop.
+// Calls f with the number of taps as a compile-time constant where it is a common one, else with 0.
+// The compiler unrolls loops of constant length.
 template <class F>
 void with_constant(int each, const F& f) {
   switch (each) {
@@ -62,10 +71,10 @@ void with_constant(int each, const F& f) {
   }
 }
 
-// Pillow rounds by cutting off after adding 0.5, and so does this, below 0 too.
+// Truncates toward zero, also below 0. Pillow rounds by adding 0.5 and truncating.
 int cut_off(double x) { return static_cast<int>(x); }
 
-// Pixels to three planes.
+// Splits pixels into three planes.
 void split(const std::uint8_t* __restrict pixels, std::size_t count, std::uint8_t* __restrict red,
            std::size_t plane) {
   std::uint8_t* __restrict green = red + plane;
@@ -87,11 +96,12 @@ bool within(const Box& box, int width, int height) {
 const Normalisation kImageNet = {{0.485F, 0.456F, 0.406F}, {0.229F, 0.224F, 0.225F}};
 const Normalisation kCifar100 = {{0.5071F, 0.4865F, 0.4409F}, {0.2673F, 0.2564F, 0.2762F}};
 
-// Outputs [first, first + count) of a line of `from` pixels resized to `to`. All get the same
-// number of taps, the surplus with weight 0: a loop of known length is worth more than a short one.
+// Computes the taps of outputs [first, first + count) for a line of `from` pixels resized to `to`.
+// All outputs get the same number of taps; surplus taps have weight 0. A loop of constant length is
+// faster than shorter loops of varying length.
 void Resampler::fill_taps(Taps& taps, int from, int to, int first, int count) {
   const double scale = static_cast<double>(from) / to;
-  const double reach = std::max(scale, 1.0);  // of the triangle, on either side
+  const double reach = std::max(scale, 1.0);  // half the width of the triangle
   const auto begin_of = [&](double centre) { return std::max(0, cut_off(centre - reach + 0.5)); };
   const auto end_of = [&](double centre) { return std::min(from, cut_off(centre + reach + 0.5)); };
   taps.each = 1;
@@ -122,7 +132,7 @@ void Resampler::fill_taps(Taps& taps, int from, int to, int first, int count) {
   }
 }
 
-// One row across. Reads a byte behind the last pixel.
+// Resizes one row horizontally. Reads one byte beyond the last pixel.
 template <int kEach>
 void Resampler::narrow_row(const std::uint8_t* in, bool flip, std::uint8_t* out) const {
   const std::size_t width = across_.first.size();
@@ -149,7 +159,8 @@ void Resampler::narrow_row(const std::uint8_t* in, bool flip, std::uint8_t* out)
   }
 }
 
-// All rows that are needed, across. The image's last one is copied, since a byte behind it is read.
+// Resizes all needed rows horizontally. The image's last row is copied, because one byte beyond it
+// is read.
 template <int kEach>
 void Resampler::narrow(const Image& image, const Box& from, bool flip) {
   const int top = from.y + down_.first.front();
@@ -168,7 +179,7 @@ void Resampler::narrow(const Image& image, const Box& from, bool flip) {
   }
 }
 
-// One row of the result, from rows that begin at `in`.
+// Computes one row of the result vertically, from the rows that begin at `in`.
 template <int kEach>
 void Resampler::lower_row(const std::uint8_t* __restrict in, std::size_t row,
                           std::uint8_t* __restrict out) const {

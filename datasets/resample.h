@@ -1,6 +1,6 @@
-// Resizing with an antialiasing triangle filter, and the way from bytes to normalised floats. The
-// result is that of Pillow's BILINEAR, which torchvision's transforms use, bit for bit (Pillow 13
-// goes down before across where that is less work; its bytes may then differ by 1).
+// Resizing with an antialiasing triangle filter, and the conversion of bytes to normalised floats.
+// The result equals Pillow's BILINEAR, which torchvision's transforms use, bit for bit. Exception:
+// Pillow 13 resizes vertically first where that is less work; its bytes may then differ by 1.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -11,19 +11,21 @@
 
 namespace hetu {
 
-/// Resizes images; keeps its buffers, so one per thread.
+/// Resizes images. It keeps its buffers between calls, so each thread needs its own.
 class Resampler {
  public:
-  /// Cuts `from` out of the image, resizes that to width x height, and returns the part `window`
-  /// of the result, mirrored left to right if `flip`: bytes [3, window.height, window.width], red
-  /// first, valid until the next call. Pixels outside `from` have no influence. The boxes lie
-  /// within the image and the result (asserted).
-  /// Source: Pillow's Resample.c (across, then down; weights of 22 bits, rounded to bytes between).
+  /// Crops `from` out of the image, resizes it to width x height, and returns the part `window` of
+  /// the result, mirrored left to right if `flip`. The result is bytes [3, window.height,
+  /// window.width], red first, valid until the next call. Pixels outside `from` have no influence.
+  /// `from` must lie within the image and `window` within the result (asserted).
+  /// Source: Pillow's Resample.c (horizontal pass, then vertical; weights of 22 bits; rounding to
+  /// bytes between the passes).
   const std::uint8_t* resize(const Image& image, const Box& from, int width, int height,
                              const Box& window, bool flip);
 
  private:
-  // Output i is the sum of `each` inputs from first[i] on, times weights[i * each ...].
+  // The filter of one pass. Output i is the sum over k < each of input first[i] + k times weights[i
+  // * each + k].
   struct Taps {
     int each = 0;
     std::vector<int> first;
@@ -41,18 +43,18 @@ class Resampler {
   std::vector<std::uint8_t> last_, narrowed_, lowered_, result_;
 };
 
-/// Mean and standard deviation of red, green and blue, of values from 0 to 1.
+/// Mean and standard deviation of red, green and blue, for values from 0 to 1.
 struct Normalisation {
   float mean[3];
   float std[3];
 };
 
-/// The set's, of its training images.
+/// Statistics of the training images of ImageNet and CIFAR-100.
 extern const Normalisation kImageNet;
 extern const Normalisation kCifar100;
 
-/// (value / 255 - mean) / std of each byte of three planes of `count` bytes each, to planes of
-/// floats. Bit for bit torchvision's ToTensor and Normalize.
+/// Converts three planes of `count` bytes each to planes of floats: (value / 255 - mean) / std. The
+/// result equals torchvision's ToTensor and Normalize bit for bit.
 void normalise(const std::uint8_t* bytes, std::size_t count, const Normalisation& by,
                float* planes);
 

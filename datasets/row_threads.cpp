@@ -11,7 +11,7 @@
 namespace hetu {
 
 struct RowThreads::Impl {
-  // Takes rows until none is left.
+  // Processes rows until all have been taken.
   void work_off(int thread) {
     std::unique_lock lock(mutex);
     while (next < rows) {

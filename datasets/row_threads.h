@@ -1,4 +1,5 @@
-// Threads that work through the rows of a batch. A RowSource whose rows cost much holds one.
+// Worker threads that process the rows of a batch. A RowSource whose rows are expensive owns a
+// RowThreads.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -8,7 +9,7 @@ namespace hetu {
 
 class RowThreads {
  public:
-  /// `threads` >= 1, the caller's among them: with 1, no thread is started.
+  /// Requires `threads` >= 1, including the calling thread: with 1, no thread is started.
   explicit RowThreads(int threads);
   ~RowThreads();
   RowThreads(const RowThreads&) = delete;
@@ -17,8 +18,8 @@ class RowThreads {
   int threads() const;
 
   /// Calls work(row, thread) once for each row of 0..rows-1, with thread in [0, threads()), and
-  /// returns when all are done. Rethrows what the lowest row that failed threw. One caller at a
-  /// time.
+  /// returns when all calls are done. If calls throw, rethrows the exception of the lowest row.
+  /// Only one thread may call it at a time.
   void each(std::int64_t rows, const std::function<void(std::int64_t row, int thread)>& work);
 
  private:
