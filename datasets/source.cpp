@@ -75,7 +75,8 @@ class Stream final : public RowSource {
   bool there_ = false;
 };
 
-// An item with the rows and types that were promised, or none.
+// Fetches an item and checks its rows and types against the declared fields. Returns false at the
+// end of the epoch.
 bool Stream::fetch(std::int64_t epoch, std::int64_t item) {
   resize_batch(whole_, stream_.fields, stream_.global_batch);
   whole_.epoch = epoch;
@@ -96,7 +97,7 @@ bool Stream::fetch(std::int64_t epoch, std::int64_t item) {
 
 bool Stream::load(std::int64_t epoch, std::int64_t item) {
   if (epoch == epoch_ && item == item_) return there_;
-  epoch_ = -1;  // nothing is held while fetch may throw
+  epoch_ = -1;  // invalidates the item, because fetch may throw
   there_ = fetch(epoch, item);
   if (there_ && whole_.rows != stream_.global_batch) {
     Batch last = std::move(whole_);
@@ -116,7 +117,7 @@ void Stream::read(Batch& batch) {
   HETU_ASSERT(load(batch.epoch, item));
   const std::int64_t first = batch.first - item * stream_.global_batch;
   HETU_ASSERT(first + batch.rows <= whole_.rows);
-  if (batch.rows == whole_.rows) {  // nobody else reads of this item
+  if (batch.rows == whole_.rows) {  // no other pipeline reads this item
     for (FieldData& to : batch.fields) std::swap(to.bytes, whole_.at(to.name).bytes);
     epoch_ = -1;
     return;

@@ -1,5 +1,5 @@
-// Where rows come from. Implement RowSource, or wrap a function in one of the sources here; Loader
-// (loader.h) does sharding, epochs, resuming and reading ahead for all of them.
+// Sources of rows. Implement RowSource, or wrap a function in one of the sources below. Loader
+// (loader.h) does the sharding, epochs, resuming and reading ahead for all of them.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -11,62 +11,64 @@
 
 namespace hetu {
 
-/// An ordered set of rows per epoch. Used by one thread at a time, which need not be the one that
-/// made it.
+/// An ordered set of rows per epoch. Used by one thread at a time, which may differ from the thread
+/// that created it.
 class RowSource {
  public:
   static constexpr std::int64_t kUnknown = -1;
 
   virtual ~RowSource() = default;
 
-  /// Every column, in a fixed order.
+  /// Returns all columns, in a fixed order.
   virtual const std::vector<Field>& fields() const = 0;
 
-  /// Rows in each epoch, or kUnknown.
+  /// Returns the rows per epoch, or kUnknown.
   virtual std::int64_t rows() const = 0;
 
-  /// What fixes the order of the rows, as text, such as "bert_hdf5 files 4 rows 20000 window 4096
-  /// seed 0". A saved position is refused where this differs.
+  /// Returns a text that lists everything that fixes the order of rows, such as "bert_hdf5 files 4
+  /// rows 20000 window 4096 seed 0". A saved position is rejected if this text differs.
   virtual std::string order() const = 0;
 
-  /// True if the rows of an epoch are a function of order() alone, so that every process which
-  /// reads them gets the same. Else (default: what a user's function gives may depend on anything)
-  /// one worker reads for all of a job; see executor/job/shared_samples.h.
+  /// Returns true if an epoch's rows are a function of order() alone, so that every process that
+  /// reads them gets the same rows. If false (the default, because a user's function may depend on
+  /// anything), one worker reads for all workers of a job; see executor/job/shared_samples.h.
   virtual bool same_everywhere() const;
 
-  /// True if it may be read before it is wanted: nobody else waits for it, nor it for anybody, and
-  /// its owner does not mind. Default: true.
+  /// Returns true if rows may be read before they are needed: reading depends on no other worker,
+  /// no other worker waits for it, and the owner of the data allows it. Default: true.
   virtual bool may_be_early() const;
 
-  /// Only these columns will be asked for from now on; the others need not be read. Default: does
-  /// nothing.
+  /// Announces that from here on only these columns are read, so the others can be skipped.
+  /// Default: does nothing.
   virtual void select(const std::vector<Field>& fields);
 
-  /// True if epoch `epoch` has a row number `row`. Default: row < rows().
+  /// Returns true if epoch `epoch` has a row number `row`. Default: row < rows().
   virtual bool has(std::int64_t epoch, std::int64_t row);
 
-  /// How many of the rows [first, first + most) epoch `epoch` has; `first` is the start of a global
-  /// batch of `most`. Default: by rows(), or, where that is unknown, all if it has the last one.
+  /// Returns how many of the rows [first, first + most) exist in epoch `epoch`. `first` is the
+  /// start of a global batch of `most` rows. Default: computed from rows(). If rows() is unknown:
+  /// `most` if the last of these rows exists, else 0.
   virtual std::int64_t rows_from(std::int64_t epoch, std::int64_t first, std::int64_t most);
 
-  /// Rows read so far whose data were no good and were replaced, by a rule of the source. Default:
-  /// 0. May be asked by any thread.
+  /// Returns the number of rows read so far whose data were damaged and were replaced, by a rule of
+  /// the source. Any thread may call it. Default: 0.
   virtual std::int64_t skipped_rows() const;
 
   /// Writes the rows [batch.first, batch.first + batch.rows) of epoch batch.epoch into the fields
-  /// of `batch`, which have their size already. Called with ascending rows, except after a seek.
-  /// The rows exist (has()). It keeps names, types, shapes and sizes of the fields, which the
-  /// loader checks (InvalidArgument).
+  /// of `batch`, which are already allocated. These rows exist (has()). Calls come in ascending
+  /// order of rows, except after a seek. Names, types, shapes and sizes of the fields must stay
+  /// unchanged; the loader checks this (InvalidArgument).
   virtual void read(Batch& batch) = 0;
 };
 
-/// A user's own data with a known number of rows: `read` is called as RowSource::read, with the
-/// epoch in the batch, so that it may use another order in each. It fills the fields that the batch
-/// has, which are those of `fields` that the model reads, and no others. In a job of several
-/// workers one of them calls it, with the rows of all pipelines, and sends each what it reads;
-/// where `same_everywhere` says that rows depend on epoch and number alone, each worker calls it,
-/// with its own pipeline's rows and the fields of its own stages. `name` should change when the
-/// data or their order do.
+/// A user's own data with a known number of rows. `read` is called as RowSource::read. The batch
+/// contains the epoch, so each epoch may use another order. `read` fills the fields of the batch:
+/// the subset of `fields` that the model reads.
+///
+/// In a job of several workers, one of them calls `read` with the rows of all pipelines and sends
+/// each worker its part. If `same_everywhere` is true, rows depend only on epoch and row number.
+/// Then each worker calls `read` itself, with its own pipeline's rows and the fields of its own
+/// stages. Change `name` whenever the data or their order change.
 struct CallbackSource {
   std::string name;
   std::vector<Field> fields;
@@ -76,30 +78,31 @@ struct CallbackSource {
 };
 std::unique_ptr<RowSource> callback_source(CallbackSource callback);
 
-/// A user's own stream of whole global batches (a Python iterable, say): item t of an epoch is the
-/// global batch of its step t. `item` fills a batch and returns true, or returns false at the end
-/// of the epoch; it is asked for items in ascending order, except after a seek. In a job of
-/// several workers one of them asks, and sends each its slice. An item with fewer rows than the
-/// global batch is dropped if it is the epoch's last, else refused (InvalidArgument); a loader that
-/// gives every row once takes it.
+/// A user's own stream of whole global batches, for example a Python iterable. Item t of an epoch
+/// is the global batch of step t. `item` fills a batch and returns true, or returns false at the
+/// end of the epoch. Items are requested in ascending order, except after a seek.
+///
+/// In a job of several workers, one of them requests the items and sends each worker its slice. An
+/// epoch's last item may have fewer rows than the global batch: it is dropped, unless the loader
+/// returns every row once. Any other item of a different size is rejected (InvalidArgument).
 struct StreamSource {
   std::string name;
   std::vector<Field> fields;
   std::int64_t global_batch = 0;
   std::function<bool(std::int64_t epoch, std::int64_t item, Batch& whole)> item;
-  bool may_be_early = true;  ///< an item depends on nothing that a step before it does
+  bool may_be_early = true;  ///< true: an item doesn't depend on the steps before it
 };
 std::unique_ptr<RowSource> stream_source(StreamSource stream);
 
-/// A column of drawn numbers in [low, high): whole ones for integer types.
+/// A column of random numbers in [low, high). Integer types get integers.
 struct DrawnField {
   Field field;
   double low = 0;
   double high = 1;
 };
 
-/// Drawn rows: each number is a pure function of seed, column, row and place within the row; epochs
-/// repeat. Types float32, int32, int64, int8 and bool.
+/// Returns random rows. Each number is a pure function of seed, column, row and position within the
+/// row. All epochs are equal. Supports the types float32, int32, int64, int8 and bool.
 std::unique_ptr<RowSource> synthetic_source(std::vector<DrawnField> columns, std::int64_t rows,
                                             std::uint64_t seed);
 

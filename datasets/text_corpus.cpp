@@ -10,8 +10,8 @@
 namespace hetu {
 namespace {
 
-constexpr std::int64_t kLongest = std::int64_t{1} << 20;  // bytes of a sentence that are read
-constexpr std::int64_t kLooked = std::int64_t{1} << 16;   // at, for bytes that no text has
+constexpr std::int64_t kLongest = std::int64_t{1} << 20;  // maximum bytes per sentence
+constexpr std::int64_t kLooked = std::int64_t{1} << 16;   // bytes at the start searched for zeros
 
 }  // namespace
 
@@ -22,7 +22,7 @@ struct TextCorpus::Impl {
     documents = sentences == index.sentences() ? index.documents() : document_of(sentences - 1) + 1;
   }
 
-  // Said before an index is made of it.
+  // Checks that the file is a text, before an index is built from it.
   static const std::string& checked(const std::string& path) {
     const RandomAccessFile file(path);
     std::string head(static_cast<std::size_t>(std::min(kLooked, file.state().bytes)), ' ');

@@ -1,5 +1,6 @@
-// A text file of one sentence per line and a blank line between documents, of any size: read where
-// a sentence is needed, with an index beside it. Read by bert_text.cpp and bert_text_check.cpp.
+// A text file of any size with one sentence per line and a blank line between documents. Sentences
+// are read on demand, located by an index file beside the text. Used by bert_text.cpp and
+// bert_text_check.cpp.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -7,16 +8,19 @@
 
 namespace hetu {
 
-/// Lines with nothing but blanks end a document; documents without a sentence do not count. The
-/// index, PATH.hetu-index, has 8 bytes per sentence and document. It is made when there is none, or
-/// when the text's size or time is not the one that it was made of, or when its checksum is wrong:
-/// once for all processes that open it, whole or not at all. Where it cannot be written it stays in
-/// memory. Any number of threads may ask; every function throws Io where the text or its index has
-/// been cut short.
+/// The sentences and documents of a text. Lines of blanks only end a document. Documents without a
+/// sentence don't count.
+///
+/// The index, PATH.hetu-index, holds 8 bytes per sentence and per document. It is built if it is
+/// missing, if its checksum is wrong, or if the text's size or modification time differs from the
+/// one stored in it. One process builds it for all that open the text, and it is replaced
+/// atomically. If it cannot be written, each process keeps its own index in memory. Any number of
+/// threads may call. Every function throws Io if the text or its index has been truncated.
 class TextCorpus {
  public:
-  /// `most_sentences`: only the first so many; 0: all. Throws Io for a file that cannot be read, or
-  /// that is no text (a byte 0 in its first 64 KiB).
+  /// Opens a text. `most_sentences` limits the text to that many sentences from its start; 0: all.
+  /// Throws Io for a file that cannot be read or is not a text (it has a zero byte within the first
+  /// 64 KiB).
   explicit TextCorpus(const std::string& path, std::int64_t most_sentences = 0);
   ~TextCorpus();
   TextCorpus(const TextCorpus&) = delete;
@@ -26,18 +30,19 @@ class TextCorpus {
   std::int64_t bytes() const;
   std::int64_t sentences() const;
   std::int64_t documents() const;
-  /// Number of the first sentence of a document, which may be documents(): then sentences().
+  /// Returns the first sentence of a document. For document documents(), returns sentences().
   std::int64_t first_sentence(std::int64_t document) const;
-  /// The document of a sentence.
+  /// Returns the document of a sentence.
   std::int64_t document_of(std::int64_t sentence) const;
-  /// The document of a pair of neighbouring sentences, of which each document has one fewer than
-  /// sentences.
+  /// Returns the document of a pair of neighbouring sentences. Pairs are numbered through the text;
+  /// a document has one pair fewer than sentences.
   std::int64_t document_of_pair(std::int64_t pair) const;
-  /// Its bytes, without blanks at the ends; of a longer line the first MiB.
+  /// Returns a sentence's bytes, without blanks at the ends. A longer line is cut at 1 MiB.
   std::string sentence(std::int64_t number) const;
-  /// Its line in the file, from 1. Counts lines: for messages.
+  /// Returns a sentence's line number in the file, from 1. Slow, because it counts lines: for error
+  /// messages only.
   std::int64_t line_of(std::int64_t sentence) const;
-  /// Throws Io if the text or its index is no longer what was opened.
+  /// Throws Io if the text or its index has changed since it was opened.
   void check_unchanged() const;
 
  private:

@@ -1,3 +1,13 @@
+// Builds, reads and searches the index of a text.
+//
+// To find the document of a sentence in a text of millions of documents without holding them in
+// memory, last_document searches twice. A binary search over every kStride-th document, which is in
+// memory, finds the block. One read of kStride numbers and a second binary search find the document
+// within it.
+//
+// The file is published safely without a server: the builder holds a lock on the text itself,
+// writes to PATH.PID, and renames that file when it is complete. A process that waited for the lock
+// then finds the index of the first one.
 #include "datasets/text_index.h"
 
 #include <sys/file.h>
@@ -21,14 +31,16 @@ namespace hetu {
 namespace {
 
 constexpr std::int64_t kMagic = 0x3258444954455448;  // "HTETIDX2"
-// Magic, the text's size and time, sentences, documents, CRC-32C of these and of all numbers.
+// Magic number, the text's size and modification time, sentences, documents, and a CRC-32C of these
+// and of all numbers.
 using Head = std::array<std::int64_t, 6>;
 constexpr std::size_t kHeadBytes = sizeof(Head);
 constexpr std::size_t kCheckedHeadBytes = kHeadBytes - sizeof(std::int64_t);
 
 bool is_blank(char c) { return c == ' ' || c == '\t' || c == '\r' || c == '\f' || c == '\v'; }
 
-// One process at a time; where the file system has no locks, each for itself.
+// Holds an exclusive lock on the file. If the file system has no locks, it does nothing, and each
+// process works on its own.
 class Lock {
  public:
   explicit Lock(int descriptor) : descriptor_(descriptor) {
@@ -43,7 +55,8 @@ class Lock {
   const int descriptor_;
 };
 
-// Where lines with something on them begin, of a text that comes piece by piece.
+// Collects the offsets of sentences and the first sentences of documents, from a text that comes
+// block by block.
 struct Lines {
   std::vector<std::int64_t> offsets, firsts;
 
@@ -71,7 +84,7 @@ struct Lines {
   bool in_sentence = false, in_document = false;
 };
 
-// Says how far it is, of texts that take a while.
+// Logs the progress every 5 seconds, for large texts.
 class Progress {
  public:
   explicit Progress(const RandomAccessFile& text) : text_(text) {}
@@ -105,7 +118,8 @@ TextIndex TextIndex::of(const RandomAccessFile& text) {
   return made;
 }
 
-// None: it is missing, of another text or an older one, or damaged, and to be made.
+// Returns nullptr if the index must be built: the file is missing, damaged, or belongs to another
+// text or another state of it.
 std::unique_ptr<TextIndex> TextIndex::from_file(const std::string& path, const FileState& text) {
   std::error_code error;
   if (!std::filesystem::is_regular_file(path, error)) return nullptr;
@@ -144,7 +158,8 @@ std::unique_ptr<TextIndex> TextIndex::from_file(const std::string& path, const F
   return out;
 }
 
-// Keeps the numbers of every kStride-th document, from `first` on.
+// Stores every kStride-th document among `count` numbers of the file, the first of which has index
+// `first`.
 void TextIndex::note_documents(std::int64_t first, const std::int64_t* numbers,
                                std::int64_t count) {
   for (std::int64_t i = std::max<std::int64_t>(0, sentences_ - first); i < count; ++i)
@@ -193,7 +208,7 @@ std::int64_t TextIndex::first_sentence(std::int64_t document) const {
 std::int64_t TextIndex::last_document(
     std::int64_t documents,
     const std::function<bool(std::int64_t document, std::int64_t first)>& fits) const {
-  // The last index in [0, count) that holds; 0 does.
+  // Returns the last index in [0, count) for which `holds` is true. It is true for 0.
   const auto last = [](std::int64_t count, const auto& holds) {
     std::int64_t low = 0, high = count;
     while (high - low > 1) {
@@ -218,7 +233,7 @@ void TextIndex::check_unchanged() const {
   if (file_) file_->check_unchanged();
 }
 
-// Whole or not at all; false, with errno: it cannot be.
+// Writes the index atomically. Returns false, with errno, if it cannot be written.
 bool TextIndex::write(const std::string& path, const FileState& text) const {
   const std::string unfinished = fmt::format("{}.{}", path, getpid());
   std::FILE* file = std::fopen(unfinished.c_str(), "wb");

@@ -10,7 +10,7 @@ namespace {
 
 using Character = std::int32_t;
 
-// What becomes of a character.
+// The role of a character in cutting words.
 enum class Kind : std::uint8_t { Letter, Blank, Dropped, Alone };
 
 bool is_ideograph(Character c) {
@@ -20,7 +20,7 @@ bool is_ideograph(Character c) {
          (c >= 0xF900 && c <= 0xFAFF) || (c >= 0x2F800 && c <= 0x2FA1F);
 }
 
-// All that ASCII prints, but letters and digits, counts as punctuation.
+// All printable ASCII characters except letters and digits count as punctuation.
 bool is_ascii_punctuation(Character c) {
   return (c >= 33 && c <= 47) || (c >= 58 && c <= 64) || (c >= 91 && c <= 96) ||
          (c >= 123 && c <= 126);
@@ -52,7 +52,7 @@ Kind kind_of(Character c) {
   }
 }
 
-// Of ASCII and Latin-1, where nearly all text lies.
+// Returns the kinds of ASCII and Latin-1 characters, which make up nearly all text.
 const std::array<Kind, 256>& first_kinds() {
   static const std::array<Kind, 256> kinds = [] {
     std::array<Kind, 256> out{};
@@ -62,7 +62,8 @@ const std::array<Kind, 256>& first_kinds() {
   return kinds;
 }
 
-// Puts words together; what a character becomes stands in one place.
+// Assembles words from characters. `take` and `letter` are the only places that decide what becomes
+// of a character.
 class Words {
  public:
   using Word = std::function<bool(std::string_view, int)>;
@@ -70,7 +71,7 @@ class Words {
   Words(bool lower_case, const Word& word)
       : lower_case_(lower_case), word_(word), kinds_(first_kinds()) {}
 
-  // False: no more are wanted.
+  // Processes a character. Returns false if no more words are wanted.
   bool take(Character c) {
     const Kind kind = c < 256 ? kinds_[static_cast<std::size_t>(c)] : kind_of(c);
     switch (kind) {
@@ -106,7 +107,7 @@ class Words {
       const Character part = parts[static_cast<std::size_t>(i)];
       if (utf8proc_category(part) == UTF8PROC_CATEGORY_MN) continue;
       const Character small = utf8proc_tolower(part);
-      // A few letters are punctuation or blanks once they are taken apart.
+      // A few letters decompose into punctuation or blanks.
       const Kind kind = small == c ? Kind::Letter : kind_of(small);
       if (kind == Kind::Alone && !(end() && put(small) && end())) return false;
       if (kind == Kind::Blank && !end()) return false;

@@ -1,3 +1,9 @@
+// Greedy longest-match tokenization, as in BERT's WordpieceTokenizer. A vocabulary has tokens that
+// begin a word ("play") and tokens that continue it ("##ing"). From the left, the longest matching
+// token is taken, then the longest continuation, and so on: "playing" becomes "play" "##ing". If no
+// token matches at some position, the whole word becomes [UNK].
+//
+// The tokens form two tries over bytes, so finding the longest match at a position takes one pass.
 #include "datasets/word_piece.h"
 
 #include <array>
@@ -14,7 +20,7 @@ namespace {
 
 constexpr std::array<const char*, 5> kSpecial = {"[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"};
 constexpr int kLongestWord = 100;                            // characters
-constexpr std::string_view kByteOrderMark = "\xef\xbb\xbf";  // some editors begin UTF-8 with it
+constexpr std::string_view kByteOrderMark = "\xef\xbb\xbf";  // begins some UTF-8 files
 
 }  // namespace
 
