@@ -1,5 +1,5 @@
-// Rows of one number as chains, so that they are added in ascending order by as many threads as
-// there are numbers. Read by the kernels alone.
+// Rows with the same id, linked as chains, so that each id has its own thread that adds its rows in
+// ascending order. Used only by the kernels.
 #pragma once
 #include <launch.h>
 
@@ -7,7 +7,7 @@
 
 namespace hetu::cuda {
 
-/// Column j of the rows of a chain that begins with row r, added up in their order.
+/// Returns the sum of column j over the rows of the chain that begins with row r, in chain order.
 HETU_HD inline float chain_sum(const std::int32_t* next, std::int64_t r, const float* rows,
                                std::int64_t width, std::int64_t j) {
   float sum = 0;
@@ -15,12 +15,13 @@ HETU_HD inline float chain_sum(const std::int32_t* next, std::int64_t r, const f
   return sum;
 }
 
-/// Whether row r is the first with its number within its part of so many rows, and the next one.
-/// Which: whether begins(row, number) a chain, and whether a row with such a number counts(row).
+/// Builds the chains. For row r it finds whether r is the first row with its id within its part of
+/// `part` rows, and the next row with that id. `Which` restricts the chains: begins(row, id) tells
+/// whether a chain may begin there, counts(row) whether a row belongs to a chain.
 template <class Which>
 struct ChainOf {
   const std::int32_t* ids;
-  std::int32_t *first, *next;  // of every row: 1 or 0, and a row or -1
+  std::int32_t *first, *next;  // per row: 1 or 0, and the next row or -1
   std::int64_t count, part;
   Which which;
   HETU_HD void operator()(std::int64_t r) const {
@@ -33,8 +34,8 @@ struct ChainOf {
   }
 
  private:
-  static constexpr int kAtOnce = 8;  // loads that do not wait for each other
-  /// The first row from `from` on with that number that counts, or `end`.
+  static constexpr int kAtOnce = 8;  // independent loads in flight
+  /// Returns the first row with this id from `from` on that counts, or `end`.
   HETU_HD std::int64_t search(std::int32_t id, std::int64_t from, std::int64_t end) const {
     std::int64_t i = from;
     for (; i + kAtOnce <= end; i += kAtOnce) {

@@ -1,6 +1,6 @@
-// Batches of images channel by channel: where the elements of channels lie, sums of every channel
-// in pieces (of channels-last images those of columns), and every element with what is known of its
-// channel. Read by batch_norm.cu and batch_norm_grad.cu.
+// Batches of images processed channel by channel: the memory layout of channels, sums per channel
+// in pieces (for channels-last images these are column sums), and elementwise work with per-channel
+// values. Used by batch_norm.cu and batch_norm_grad.cu.
 #pragma once
 #include <launch.h>
 
@@ -15,8 +15,8 @@
 
 namespace hetu::cuda {
 
-/// How the elements of channels lie: neighbours are of one channel in plain images, of neighbouring
-/// ones in others.
+/// The layout of a batch's channels. In plain images, neighbouring elements belong to the same
+/// channel. In channels-last images they belong to neighbouring channels.
 struct Channels {
   std::int64_t images, count, plane;
   bool last;
@@ -32,7 +32,8 @@ struct Channels {
     const std::int64_t some = last ? element : quotient(element, plane);
     return some - quotient(some, count) * count;
   }
-  /// In how many pieces a channel is summed, V neighbours at a time; of plain images, by image.
+  /// Returns the number of pieces in which a channel is summed, with V neighbours at a time. Plain
+  /// images have one piece per image.
   template <int V>
   std::int64_t pieces() const {
     return last ? column_pieces<V>(per_channel(), count) : images;
@@ -40,18 +41,19 @@ struct Channels {
   std::int64_t most_pieces() const { return std::max(pieces<kPack>(), pieces<1>()); }
 };
 
-// V neighbours go together: kPack of channels-last images, each of its own channel; four of one
-// channel in plain ones; or one. A body is a struct with
-//   R, Known<V>, Lanes<V>    what is computed in; what is known of channels; what is loaded
-//   known<V>(channel)        -> Known<V>
-//   load(at, lanes)
-//   kAtOnce                  so many lanes are loaded before any is looked at
-//   kBlocks                  of a sum, as columns.h has it
-//   add(known, lanes, sums)  R sums[2][V]: of a sum
-//   write(known, lanes, at)  where it has one, behind add(): what it writes beside its sums
-//   make(at, known, lanes)   of what is written
+// Elements are processed V neighbours at a time. V is kPack for channels-last images (each
+// neighbour of another channel), 4 for plain images (all of one channel), or 1. A body is a struct
+// with these members:
+//   R, Known<V>, Lanes<V>    type of the arithmetic; values per channel; loaded elements
+//   known<V>(channel)        returns Known<V>
+//   load(at, lanes)          loads the elements from `at` on
+//   kAtOnce                  number of lanes that are loaded before the first is used
+//   kBlocks                  for sums only, see columns.h
+//   add(known, lanes, sums)  for sums only: adds to R sums[2][V]
+//   write(known, lanes, at)  optional, called after add(): writes elements beside the sums
+//   make(at, known, lanes)   for sweeps only: computes and writes elements
 
-/// What stands for the channels of V neighbours.
+/// Loads the per-channel values of V neighbours, the first of which belongs to `channel`.
 template <int V, class From, class To>
 HETU_HD void of_channels(const From* from, std::int64_t channel, To (&to)[V]) {
   if constexpr (V == kPack) {
@@ -63,7 +65,7 @@ HETU_HD void of_channels(const From* from, std::int64_t channel, To (&to)[V]) {
   }
 }
 
-/// Channels-last images as a matrix of pixels by channels.
+/// The term of a sum over channels-last images, seen as a matrix of pixels by channels.
 template <class Term>
 struct PixelTerm {
   using R = typename Term::R;
@@ -89,7 +91,8 @@ struct PixelTerm {
   }
 };
 
-/// Row `channel * images + image`, column: a pixel of plain images.
+/// The sum of one plane of plain images. The row is `channel * images + image`, the column is a
+/// pixel.
 template <class Term>
 struct PlaneOf : RowWork {
   static constexpr int kRounds = 2;
@@ -114,6 +117,7 @@ struct PlaneOf : RowWork {
   }
 };
 
+// The total of a channel: adds its pieces in order and passes the sums to `then`.
 template <class Finish>
 struct TotalOf : RowWork {
   static constexpr int kRounds = 2;
@@ -127,7 +131,7 @@ struct TotalOf : RowWork {
   HETU_HD void finish(std::int64_t channel, const double* sums) const { then(channel, sums); }
 };
 
-/// Sums the terms of every channel, and calls then(channel, the two sums).
+/// Sums the terms of every channel and calls then(channel, the two sums).
 template <int V, class Term, class Finish>
 void sum_channels(const Channels& channels, const Term& term, const Finish& then, double* parts) {
   const std::int64_t pieces = channels.pieces<V>();
@@ -139,7 +143,8 @@ void sum_channels(const Channels& channels, const Term& term, const Finish& then
   for_rows(channels.count, pieces, TotalOf<Finish>{{}, then, parts, pieces});
 }
 
-/// Every pack of channels-last images: a thread has those of its channels that lie `threads` apart.
+/// Elementwise work on channels-last images, in packs. `threads` is a multiple of the packs per
+/// pixel, so each thread stays with the same channels and loads their values once.
 template <class Body>
 struct SweepOf {
   Body of;
@@ -159,7 +164,7 @@ struct SweepOf {
   }
 };
 
-/// V neighbours of one channel.
+/// Elementwise work on V neighbours of one channel.
 template <class Body, int V>
 struct NeighboursOf {
   Body of;
@@ -171,6 +176,7 @@ struct NeighboursOf {
   }
 };
 
+// Calls body.make() for every element.
 template <int V, class Body>
 void sweep_channels(const Channels& channels, const Body& body) {
   if constexpr (V == kPack) {
@@ -183,7 +189,7 @@ void sweep_channels(const Channels& channels, const Body& body) {
   }
 }
 
-/// Calls work(V) for neighbours as these tensors lie.
+/// Calls work(V) with the largest V that the layout and the alignment of `tensors` allow.
 template <class Work>
 void in_packs(const Channels& c, std::initializer_list<const void*> tensors, const Work& work) {
   const bool lie = lie_in_packs(tensors);
@@ -195,14 +201,14 @@ void in_packs(const Channels& c, std::initializer_list<const void*> tensors, con
     work(std::integral_constant<int, 1>());
 }
 
-/// Scratch: parts of sums, then so many numbers per channel, each after the other's.
+/// Scratch memory: the partial sums, then kCoefficients arrays of one number per channel.
 inline constexpr std::int64_t kCoefficients = 3;
 inline std::int64_t parts_of(const Channels& c) { return c.count * c.most_pieces() * 2; }
 inline std::int64_t scratch_of(const Channels& c) {
   return (parts_of(c) + c.count * kCoefficients) * std::int64_t{sizeof(double)};
 }
 
-/// relu, if any, comes after what this gives.
+/// Returns the normalised value, before a ReLU.
 template <class R>
 HETU_HD float normalised(R x, R mean, R scale, R beta) {
   return static_cast<float>((x - mean) * scale + beta);
@@ -211,7 +217,9 @@ HETU_HD inline double scale_of(double gamma, double variance, double epsilon) {
   return gamma / std::sqrt(variance + epsilon);
 }
 
-/// Images of any float as they lie, where all have one dtype and the rest is float32.
+/// Prepares a kernel that reads and writes images in their own two-byte dtype. This requires that
+/// all images have one dtype and all other tensors are float32. Otherwise the kernel computes in
+/// float32.
 template <template <class> class Body>
 PreparedKernel as_they_lie(const KernelDesc& d) {
   const DType dtype = d.inputs[0].dtype;

@@ -1,5 +1,5 @@
-// Several tensors in one launch, each cut into chunks of a fixed size: what is added in which order
-// follows from a tensor alone, not from those beside it. Read by the kernels alone.
+// Several tensors in one launch, each divided into chunks of a fixed size. The order of additions
+// depends only on a tensor itself, not on the others in the launch. Used only by the kernels.
 #pragma once
 #include <launch.h>
 
@@ -14,18 +14,19 @@
 
 namespace hetu::cuda {
 
-/// Of a body that goes to a kernel: 4096 with the launcher's own are all that a kernel takes before
-/// CUDA 12.1.
+/// Maximum bytes of a body passed to a kernel. Before CUDA 12.1 a kernel takes at most 4096 bytes
+/// of arguments, including the launcher's own.
 inline constexpr int kArgumentBytes = 4000;
 
-/// Bodies of several tensors. Of: what is done to one, trivially copied.
+/// The parts of several tensors, passed to a kernel by value. `Of` is the work on one tensor and is
+/// trivially copyable.
 template <class Of, std::int64_t chunk_elements>
 class Chunks {
  public:
   static constexpr std::int64_t kChunk = chunk_elements;
   struct Part {
     Of of;
-    std::int64_t elements, first;  ///< the number of its first chunk
+    std::int64_t elements, first;  ///< first: number of the part's first chunk
     HETU_HD std::int64_t chunks() const { return (elements + kChunk - 1) / kChunk; }
   };
   static constexpr int kMost = (kArgumentBytes - 64) / static_cast<int>(sizeof(Part));
@@ -42,7 +43,7 @@ class Chunks {
   HETU_HD int parts() const { return parts_; }
   HETU_HD std::int64_t chunks() const { return chunks_; }
   HETU_HD const Part& part(std::int64_t i) const { return part_[i]; }
-  /// Whose chunk that is: an empty tensor has none.
+  /// Returns the part that a chunk belongs to. An empty tensor has no chunks.
   HETU_HD const Part& holder(std::int64_t chunk) const {
     int low = 0;
     for (int high = parts_; high - low > 1;) {
@@ -60,8 +61,9 @@ class Chunks {
   };
 };
 
-/// Columns of rows, one per tensor, that add up what its chunks made: as many threads whatever
-/// tensors there are, so that their order is a tensor's own.
+/// Returns the number of columns for for_rows() when each row adds the results of one tensor's
+/// chunks. It is at least kMostThreads, so every launch has the same number of threads, and the
+/// order of additions doesn't depend on the other tensors.
 template <class Of, std::int64_t chunk_elements>
 std::int64_t columns_of_parts(const Chunks<Of, chunk_elements>& all) {
   std::int64_t most = kMostThreads;
@@ -69,8 +71,8 @@ std::int64_t columns_of_parts(const Chunks<Of, chunk_elements>& all) {
   return most;
 }
 
-/// As many launches of Body, which has Chunks, as tensors of `calls` ask for: add(body, call) takes
-/// one, launch(body) all that were taken.
+/// Splits `calls` into as few launches as possible. add(body, call) adds a tensor to the current
+/// body, launch(body) launches it when it is full or all calls are added.
 template <class Body, class Calls, class Add, class Launch>
 void in_chunks(const Calls& calls, const Body& empty, const Add& add, const Launch& launch) {
   for (auto call = calls.begin(); call != calls.end();) {

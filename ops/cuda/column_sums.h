@@ -1,4 +1,5 @@
-// The kernel of sum_rows (reduce.cu), for what sums beside it. Read by linear.cu.
+// The column sums of sum_rows (reduce.cu), for kernels that need them as a by-product. Used by
+// linear.cu.
 #pragma once
 #include <cstdint>
 
@@ -6,7 +7,7 @@
 
 namespace hetu::cuda {
 
-/// to[j] = the sum of column j of a matrix of float32, bfloat16 or float16.
+/// Computes to[j] = sum of column j of a matrix of float32, bfloat16 or float16.
 struct ColumnSums {
   DType dtype;
   std::int64_t rows, columns;

@@ -1,5 +1,6 @@
-// Sums of the columns of matrices, in pieces of rows whose size follows from theirs: eight columns
-// at a time where they are packs. Read by the kernels of ops/cuda.
+// Column sums of matrices. The rows are divided into pieces whose number depends only on the
+// matrix's size. Eight columns are summed at a time where alignment allows. Used by the kernels of
+// ops/cuda.
 #pragma once
 #include <block.h>
 
@@ -12,27 +13,29 @@
 
 namespace hetu::cuda {
 
-// A term of columns, V of them (kPack or one), is a struct with
-//   R, kSums                      what is computed in; how many sums a column has
-//   Known<V>, Lanes<V>            what is known of columns; what is loaded
-//   kAtOnce                       so many rows are loaded before any is looked at
-//   kBlocks                       that a multiprocessor has at once, of two-byte floats: more would
-//                                 have too few registers
-//   known<V>(column)              -> Known<V>
-//   load(row, at, lanes)          from element `at` of the matrix on, which is of that row
-//   add(known, lanes, sums)       to R sums[kSums][V]
-//   write(known, lanes, at)       where it has one, behind add()
-//   lies_in_packs()               where it has one, for packs
+// A term of a column sum over V columns (kPack or 1) is a struct with these members:
+//   R, kSums                   type of the arithmetic; number of sums per column
+//   Known<V>, Lanes<V>         values per column; loaded elements
+//   kAtOnce                    number of rows that are loaded before the first is used
+//   kBlocks                    blocks per multiprocessor, for two-byte floats: with more blocks,
+//                              too few registers would be left per thread
+//   known<V>(column)           returns Known<V>
+//   load(row, at, lanes)       loads the matrix from element `at` on, which lies in that row
+//   add(known, lanes, sums)    adds to R sums[kSums][V]
+//   write(known, lanes, at)    optional, called after add()
+//   lies_in_packs()            optional: true if packs may be loaded
 
-/// What a term writes of lanes that it has added, if it does.
+/// Calls the term's write() if it has one.
 template <class Term, class Known, class Lanes>
 HETU_HD void write_lanes(const Term& of, const Known& known, const Lanes& lanes, std::int64_t at) {
   if constexpr (requires { of.write(known, lanes, at); }) of.write(known, lanes, at);
 }
 
-/// A block has a strip of columns and a piece of the rows, of which its threads have one each at a
-/// step; parts: [column, piece, sum]. A thread's rows are summed in R, so many at most, and those
-/// sums in float64, in shared memory and nowhere else (volatile): its registers are for loads.
+/// Sums a strip of columns over a piece of the rows, one block each. At each step, each of its
+/// threads takes one row of eight columns. The result is parts [column, piece, sum].
+///
+/// A thread adds at most kRowsOfSum rows in R and then adds that sum in float64. The float64 sums
+/// are kept in shared memory only (volatile), because the registers are needed for loads.
 template <class Term>
 struct StripSums {
   using R = typename Term::R;
@@ -46,7 +49,7 @@ struct StripSums {
 
   static constexpr int room() { return kThreads * kSums * kPack * int{sizeof(double)}; }
 
-  /// A row, and where its columns lie.
+  /// A row, and the offset of the thread's columns in it.
   struct Place {
     std::int64_t row, at;
   };
@@ -60,8 +63,8 @@ struct StripSums {
       write_lanes(of, known, lanes[n], first.at + n * apart.at);
     }
   }
-  /// Rows from `row` on, so many apart, of the eight columns from `column` on, to numbers that are
-  /// kThreads apart.
+  /// Adds the rows row, row + apart, … of the eight columns from `column` on. The sums are kThreads
+  /// elements apart in `to`.
   HETU_HD void add_all(std::int64_t row, std::int64_t apart, std::int64_t column,
                        volatile double* to) const {
     constexpr int kRows = Term::kAtOnce;
@@ -98,19 +101,21 @@ struct StripSums {
       if (column < columns)
         add_all(piece * tall + t / strips.wide, strips.pieces * tall, column, shared + t);
     });
-    block.each(strips.wide * kPack * kSums, [=, this](int n) {  // neighbours read neighbours
-      const int pack = n % strips.wide, s = n / strips.wide % kSums, v = n / strips.wide / kSums;
-      const std::int64_t column = first + pack * kPack + v;
-      if (column >= columns) return;
-      double sum = 0;
-      for (int t = pack; t < kThreads; t += strips.wide)
-        sum += shared[(s * kPack + v) * kThreads + t];
-      parts[(column * strips.pieces + piece) * kSums + s] = sum;
-    });
+    block.each(strips.wide * kPack * kSums,
+               [=, this](int n) {  // neighbouring threads read neighbouring addresses
+                 const int pack = n % strips.wide, s = n / strips.wide % kSums,
+                           v = n / strips.wide / kSums;
+                 const std::int64_t column = first + pack * kPack + v;
+                 if (column >= columns) return;
+                 double sum = 0;
+                 for (int t = pack; t < kThreads; t += strips.wide)
+                   sum += shared[(s * kPack + v) * kThreads + t];
+                 parts[(column * strips.pieces + piece) * kSums + s] = sum;
+               });
   }
 };
 
-/// A thread per column and piece of the rows.
+/// Sums one column over a contiguous piece of the rows, one thread each.
 template <class Term>
 struct ColumnPieces {
   static constexpr int kSums = Term::kSums;
@@ -134,17 +139,17 @@ struct ColumnPieces {
   }
 };
 
-/// In how many pieces rows are summed, V columns at a time.
+/// Returns the number of pieces in which the rows are summed, V columns at a time.
 template <int V>
 std::int64_t column_pieces(std::int64_t rows, std::int64_t columns) {
   return V == kPack ? strips_of(rows, columns / kPack).pieces : pieces_of_rows(rows, columns);
 }
-/// The most that it may be.
+/// Returns the larger of both numbers of pieces.
 inline std::int64_t most_column_pieces(std::int64_t rows, std::int64_t columns) {
   return std::max(column_pieces<1>(rows, columns), column_pieces<kPack>(rows, columns));
 }
 
-/// Fills parts: [column, column_pieces<V>(), sum].
+/// Fills parts [column, column_pieces<V>(), sum].
 template <int V, class Term>
 void sum_column_pieces(std::int64_t rows, std::int64_t columns, const Term& of, double* parts) {
   if constexpr (V == kPack) {
@@ -157,7 +162,7 @@ void sum_column_pieces(std::int64_t rows, std::int64_t columns, const Term& of, 
   }
 }
 
-/// A block per column.
+/// Adds the pieces of each column, one block per column.
 struct ColumnTotals : RowWork {
   static constexpr int kRounds = 1;
   const double* parts;
@@ -176,7 +181,8 @@ inline std::int64_t column_scratch(std::int64_t rows, std::int64_t columns) {
   return most_column_pieces(rows, columns) * columns * std::int64_t{sizeof(double)};
 }
 
-/// to[j] = the sum of column j of a term with one; parts has column_scratch(rows, columns) bytes.
+/// Computes to[j] = sum of column j of a term with one sum. `parts` has column_scratch(rows,
+/// columns) bytes.
 template <class Term>
 void sum_columns(std::int64_t rows, std::int64_t columns, const Term& of, double* parts,
                  float* to) {

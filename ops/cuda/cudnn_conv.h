@@ -1,6 +1,6 @@
-// Convolutions by cuDNN, and what it is told of their tensors. Read by cudnn_conv.cu;
-// gpu/cudnn_conv.cpp runs them, gpu/no_cudnn.cpp stands for it in builds without, and
-// tests/ops/on_host/cudnn_conv.cpp has its loops.
+// Convolutions by cuDNN, and the description of their tensors. Used by cudnn_conv.cu.
+// gpu/cudnn_conv.cpp runs them, gpu/no_cudnn.cpp replaces it in builds without cuDNN, and
+// tests/ops/on_host/cudnn_conv.cpp implements them with loops.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -11,7 +11,7 @@
 
 namespace hetu::cuda {
 
-/// Sizes of [n, c, h, w], and how many elements lie between neighbours on each axis.
+/// Sizes of [n, c, h, w], and the distance in elements between neighbours on each axis.
 struct Strided {
   std::array<std::int64_t, 4> size, step;
   Strided(std::int64_t n, std::int64_t c, std::int64_t h, std::int64_t w, Layout layout)
@@ -20,10 +20,10 @@ struct Strided {
                                      : std::array{h * w * c, std::int64_t{1}, w * c, c}) {}
 };
 
-/// Which of the three tensors is made of the others.
+/// The tensor that is computed from the other two.
 enum class ConvMakes : std::uint8_t { Output, Input, Weights };
 
-/// Images and weights lie alike.
+/// A convolution. Images and weights have the same layout.
 struct ConvTask {
   ConvMakes makes;
   cpu::ConvShape shape;
@@ -43,20 +43,20 @@ struct ConvTask {
   }
 };
 
-/// Whether the library is in this build, and was found by this process. Needs no card.
+/// Returns true if this build supports cuDNN and this process found the library. Needs no GPU.
 bool has_cudnn();
 
-/// One convolution, run on the queue of the calling thread. Copies share its plan, which is chosen
-/// at the first run, since stages are compiled before a device is open: of those that the library
-/// thinks fastest the first that gives the same bits each time, whose workspace the queue has, and,
-/// for float32 without Bench::tf32, which computes in float32.
+/// A convolution, run on the queue of the calling thread. Copies share a plan. The plan is chosen
+/// at the first run, because stages are compiled before a device is open. It is the first of the
+/// library's plans, ordered by estimated speed, that gives the same bits in every run and fits into
+/// the queue's workspace. For float32 without Bench::tf32 it must also compute in float32.
 class CudnnConv {
  public:
   explicit CudnnConv(const ConvTask& task);
-  /// Whether this card's library has such a plan; where nothing else is asked for it then, a
-  /// warning says once that it has none.
+  /// Returns true if the library has such a plan for this GPU. If not, and `warns` is set, logs a
+  /// warning once.
   bool there(bool warns = true) const;
-  /// What is made is written, the other two are read.
+  /// Writes the tensor that `makes` names and reads the other two.
   void operator()(const void* x, const void* w, const void* y) const;
 
  private:

@@ -1,5 +1,6 @@
-// The tiles in which a Kronecker factor is inverted: which there are, and what shared memory and
-// scratch they need. Pure functions of its side; read by kronecker.cu and its tests.
+// The tiles in which a Kronecker factor is inverted: their number and position, and the shared
+// memory and scratch they need. Pure functions of the factor's side. Used by kronecker.cu and its
+// tests.
 #pragma once
 #include <cmath>
 #include <cstdint>
@@ -8,30 +9,31 @@
 
 namespace hetu::cuda {
 
-/// Sides of a tile, and how much of the depth of a product of two is in shared memory at a time.
+/// Side of a tile, and the depth of a product of two tiles that is in shared memory at a time.
 inline constexpr int kFactorTile = 64, kFactorDepth = 32;
 
-/// Tiles along a side; elements behind the last of the factor are those of the identity.
+/// Returns the tiles along a side. Beyond the factor's last row and column, tiles contain the
+/// identity.
 HETU_HD constexpr std::int64_t factor_tiles(std::int64_t side) {
   return (side + kFactorTile - 1) / kFactorTile;
 }
 
-/// Tiles of the lower triangle, the diagonal's with them, that lie in rows above this one.
+/// Returns the tiles of the lower triangle (including the diagonal) in the rows above `row`.
 HETU_HD constexpr std::int64_t tiles_above(std::int64_t row) { return row * (row + 1) / 2; }
 
 struct TilePlace {
   std::int64_t row = 0, column = 0;
 };
 
-/// Where tile t of the lower triangle lies, which is numbered row after row.
+/// Returns the position of tile t of the lower triangle. Tiles are numbered row by row.
 HETU_HD inline TilePlace place_in_triangle(std::int64_t t) {
   auto row = static_cast<std::int64_t>((std::sqrt(8.0 * static_cast<double>(t) + 1) - 1) / 2);
-  while (tiles_above(row) > t) --row;  // the root is rounded
+  while (tiles_above(row) > t) --row;  // corrects the rounding of the square root
   while (tiles_above(row + 1) <= t) ++row;
   return {row, t - tiles_above(row)};
 }
 
-/// Of a block that multiplies two tiles: pieces of both, and their product.
+/// Shared memory of a block that multiplies two tiles: parts of both, and their product.
 struct FactorRoom {
   int left, right, product, bytes;
 };
@@ -46,7 +48,7 @@ HETU_HD constexpr FactorRoom factor_room() {
   return {left, right, product, room.bytes()};
 }
 
-/// Of a block that inverts a tile of the diagonal: the tile, and one of its columns.
+/// Shared memory of a block that inverts a tile of the diagonal: the tile and one of its columns.
 struct DiagonalRoom {
   int tile, column, bytes;
 };
@@ -57,7 +59,7 @@ HETU_HD constexpr DiagonalRoom diagonal_room() {
   return {tile, column, room.bytes()};
 }
 
-/// Bytes of the matrix that is inverted, and of a column of its tiles behind it.
+/// Bytes of the padded matrix that is inverted, and of that matrix followed by one column of tiles.
 constexpr std::int64_t matrix_bytes(std::int64_t side) {
   const std::int64_t padded = factor_tiles(side) * kFactorTile;
   return padded * padded * std::int64_t{sizeof(double)};

@@ -1,5 +1,14 @@
-// What the kernels of flash attention share: a tile of queries of a head, keys and values in tiles,
-// the weights of a pair. Read by flash_attention.cu and flash_attention_grad.cu.
+// The common part of the flash attention kernels: a tile of queries of one head, keys and values in
+// tiles, and the weight of a (query, key) pair. Used by flash_attention.cu and
+// flash_attention_grad.cu.
+//
+// Flash attention computes softmax(Q K^T) V without storing the matrix of scores. A block keeps a
+// tile of queries in shared memory and takes keys and values tile by tile. For each query it keeps
+// the highest score so far and the sum of exponentials relative to it. When a new tile raises the
+// highest score, earlier sums are scaled by exp(old - new). The forward pass stores both numbers
+// per row (`stats`), and the gradients recompute the weights from them.
+// Source: Dao et al. 2022, "FlashAttention", algorithms 1 and 4; Dao 2023, "FlashAttention-2",
+// section 3.
 #pragma once
 #include <block.h>
 
@@ -13,7 +22,7 @@
 
 namespace hetu::cuda {
 
-/// What the three kernels share: a tile of queries of a head, and the weights of a pair.
+/// The tensors and tile sizes that the three kernels share, and the weight of a pair.
 template <class T>
 struct Flash : Heads {
   MaskBias bias;
@@ -28,11 +37,11 @@ struct Flash : Heads {
   HETU_HD int padded() const { return tile_round(static_cast<int>(s.columns)); }
   HETU_HD std::int64_t query_tiles() const { return (s.queries + tile.queries - 1) / tile.queries; }
   HETU_HD std::int64_t key_tiles() const { return (s.keys + tile.keys - 1) / tile.keys; }
-  /// How many of `of` rows of a tile from `first` on there are.
+  /// Returns the number of rows of a tile of `of` rows that exist, from row `first` of `all` on.
   HETU_HD static int rows(std::int64_t first, std::int64_t all, int of) {
     return all - first < of ? static_cast<int>(all - first) : of;
   }
-  /// What any query of a tile sees.
+  /// Returns the range of keys that at least one query of a tile sees.
   HETU_HD KeyRange seen(std::int64_t first, int queries) const {
     return {s.range(first).begin, s.range(first + queries - 1).end};
   }
@@ -41,7 +50,7 @@ struct Flash : Heads {
     return first;
   }
 
-  /// [`there` rows, columns] into a tile with zeros around.
+  /// Copies [`there` rows, columns] into a tile, surrounded by zeros.
   template <class Block>
   HETU_HD void load(const Block& block, const T* from, std::int64_t from_step, int there,
                     int tile_rows, T* to) const {
@@ -68,14 +77,16 @@ struct Flash : Heads {
     const float scaled = dot * static_cast<float>(s.scale);
     return bias.shown == nullptr ? scaled : scaled + static_cast<float>(bias(a, j));
   }
-  /// The weight of key j, from what forward kept of its row.
+  /// Returns the weight of key j, from the two numbers that the forward pass stored for its row.
   HETU_HD float weight(const float* kept, const ScoreRow& a, std::int64_t j, float dot) const {
     if (!sees(a, j) || kept[1] == 0.0F) return 0.0F;
     return std::exp(score(a, j, dot) - kept[0]) * kept[1];
   }
 
-  /// What dropout keeps of a tile: a bit per pair, of each row four words, of four keys modulo 16
-  /// each, whose numbers have one source for as many keys as there are.
+  /// Dropout decisions of a tile, one bit per (query, key) pair. A query has four 16-bit words.
+  /// Word w holds the keys whose index modulo 16 is 4 w to 4 w + 3. Keys that are 16 apart take
+  /// their random numbers from one Philox block, so one block serves all slots of a key index
+  /// modulo 16. Bit 4 * r + slot stands for key 16 * slot + 4 * w + r.
   static constexpr int kWords = 4, kApart = PhiloxStream::kLanes, kOfWord = kApart / kWords;
   HETU_HD static int kept_room(SharedRoom& room, FlashTile t) {
     return room.take(t.queries * kWords, sizeof(std::uint16_t));
@@ -101,7 +112,7 @@ struct Flash : Heads {
       kept[n] = static_cast<std::uint16_t>(word);
     });
   }
-  /// What dropout multiplies the weight of column j of row i of the tile by.
+  /// Returns the factor by which dropout multiplies the weight of column j of row i of the tile.
   HETU_HD float kept_factor(const std::uint16_t* kept, int i, int j) const {
     if (!run.drops) return 1.0F;
     const int r = j % kApart, word = kept[i * kWords + r / kOfWord];
@@ -111,7 +122,7 @@ struct Flash : Heads {
 };
 static_assert(PhiloxStream::kLanes == 16, "four slots of four keys are the bits of a word");
 
-/// Which tiles a kernel takes, of heads of so many columns.
+/// Returns the largest tile of `Kernel` that fits into shared memory, or an empty tile.
 template <class Kernel>
 FlashTile tile_of(const AttentionShape& s) {
   if (s.columns > kMostShared) return {};
@@ -119,7 +130,7 @@ FlashTile tile_of(const AttentionShape& s) {
   return flash_tile([&](FlashTile t) { return Kernel::room(columns, t).bytes; });
 }
 
-/// Whether rows of q (or y, dy) and of k (or v) can be moved in pieces.
+/// Returns true if rows of q (or y, dy) and of k (or v) can be copied in pieces of 16 bytes.
 template <class T>
 bool moves_in_pieces(const AttentionShape& s, std::initializer_list<const T*> tensors) {
   const auto whole = [](std::int64_t bytes) { return bytes % std::int64_t{sizeof(Quad)} == 0; };
@@ -130,8 +141,8 @@ bool moves_in_pieces(const AttentionShape& s, std::initializer_list<const T*> te
          });
 }
 
-/// Whether inputs 0 to 2, dy, y and the results are of one dtype, and what the mask adds is
-/// float32.
+/// Returns true if inputs 0 to 2, dy, y and the results have one dtype, and the mask's values are
+/// float32 if it adds any.
 inline bool flash_takes(const KernelDesc& d) {
   const DType dtype = d.outputs[0].dtype;
   const bool backward = d.outputs.size() > 2;
@@ -141,7 +152,7 @@ inline bool flash_takes(const KernelDesc& d) {
   return d.inputs.size() <= mask || !is_narrow(d.inputs[mask].dtype);
 }
 
-/// Whether shared memory has room for all kernels, too.
+/// Returns true if flash_takes() and shared memory holds the tiles of all `Kernels`.
 template <template <class> class... Kernels>
 bool flash_fits(const KernelDesc& d) {
   if (!flash_takes(d)) return false;
@@ -153,7 +164,7 @@ bool flash_fits(const KernelDesc& d) {
   return dtype == DType::Float32 && has_room(static_cast<float*>(nullptr));
 }
 
-/// Of what flash_fits has taken.
+/// Prepares the kernel of a node that flash_fits() accepts.
 template <template <class> class Body>
 PreparedKernel flash_kernel(const KernelDesc& d) {
   const DType dtype = d.outputs[0].dtype;

@@ -1,21 +1,27 @@
-// What the kernels of flash attention of narrow heads share, whose scores, weights and results
-// stay in registers: tiles brought ahead of their turn, scores with what masks do to them, and what
-// dropout keeps. Read by flash_registers.cu and flash_registers_grad.cu.
+// The common part of the flash attention kernels for heads of at most 64 columns, which keep
+// scores, weights and results in registers: tiles that are loaded ahead, masked scores, and
+// dropout. Used by flash_registers.cu and flash_registers_grad.cu.
+//
+// The algorithm is that of flash.h. Matrix units leave their sums distributed over the registers of
+// a warp (fragments.h). The layout of a sum equals that of a left factor, so the weights of one
+// product become the factor of the next without passing through shared memory.
 #pragma once
 #include "ops/cuda/flash.h"
 #include "ops/cuda/warp_tile.h"
 
 namespace hetu::cuda {
 
-/// Numbers of elements at, at + 16, at + 32 and at + 48, of 16 bits each, the first lowest; where
-/// the first is the first of its group, `others` are the four after them.
+/// Returns the 16-bit random numbers of elements at, at + 16, at + 32 and at + 48, the first in the
+/// lowest bits. If `at` is in the first 16 elements of its group of 128, `others` gets the numbers
+/// of the four elements that follow 16 apart.
 HETU_HD inline std::uint64_t four_numbers(const PhiloxStream& stream, std::int64_t at,
                                           std::uint64_t& others) {
   const int slot = static_cast<int>(at % PhiloxStream::kGroup) / PhiloxStream::kLanes;
   const Philox4 here = stream.numbers(at);
   others = std::uint64_t{here.word[3]} << 32 | here.word[2];
   Philox4 next = {};
-  if (slot > 4) next = stream.numbers(at + 4 * PhiloxStream::kLanes);  // some are of the next group
+  if (slot > 4)
+    next = stream.numbers(at + 4 * PhiloxStream::kLanes);  // some numbers belong to the next group
   std::uint32_t a = here.word[0], b = here.word[1], c = here.word[2], d = here.word[3];
   if ((slot & 4) != 0) {
     a = c;
@@ -33,23 +39,24 @@ HETU_HD inline std::uint64_t four_numbers(const PhiloxStream& stream, std::int64
   return std::uint64_t{high} << 32 | low;
 }
 
-/// Of heads of Wide columns at most.
+/// Flash attention for heads of at most Wide columns.
 template <class T, int Wide>
 struct FlashRegisters : Flash<T> {
-  static constexpr int kSide = 64;  ///< queries and keys of a tile
+  static constexpr int kSide = 64;  ///< queries and keys per tile
   static constexpr int kThreads = kLaneThreads, kStep = tile_step<T>(Wide);
   static constexpr int kAtOnce = sizeof(T) == 2 ? 3 : 2;
-  /// Whether shared memory has room for six tiles, those of the gradients, two of them brought
-  /// ahead.
+  /// True if tiles are loaded ahead of their use. Shared memory holds the six tiles of the gradient
+  /// kernels, two of them loaded ahead, only for two-byte floats.
   static constexpr bool kAhead = sizeof(T) == 2;
   static_assert(kTileRows == kSide);
   using Scores = Sums<kSide>;
-  using Kept = PerThread<std::uint32_t>;  ///< of dropout, a bit per place
+  using Kept = PerThread<std::uint32_t>;  ///< dropout decisions, a bit per element of the thread
   using Flash<T>::run;
   using Flash<T>::s;
   using Flash<T>::bias;
 
-  /// e^x. By way of 2^x the argument is rounded once more, which would show in float32.
+  /// Returns e^x. For two-byte floats by way of 2^x. For float32 the additional rounding of the
+  /// argument would show.
   HETU_HD static float power(float x) {
     constexpr float kLog2E = 1.44269504F;
     if constexpr (std::is_same_v<T, float>)
@@ -61,7 +68,7 @@ struct FlashRegisters : Flash<T> {
   FlashRegisters(const Heads& heads, const MaskBias& of_mask)
       : Flash<T>(heads, of_mask, {kSide, kSide}) {}
 
-  /// Where the tiles of even and of odd turns are: in one place unless kAhead.
+  /// Offsets of the tiles of even and odd turns. Both are equal unless kAhead.
   struct Turns {
     int even, odd;
     HETU_HD constexpr int operator[](bool is_odd) const { return is_odd ? odd : even; }
@@ -70,7 +77,8 @@ struct FlashRegisters : Flash<T> {
     const int even = r.tile<T>(kSide, Wide);
     return {even, kAhead ? r.tile<T>(kSide, Wide) : even};
   }
-  /// bring() gets the next turn's tiles while use() reads this one's; unless kAhead, after it.
+  /// One turn: use() reads this turn's tiles, and bring() loads those of the next turn, meanwhile
+  /// or, without kAhead, afterwards.
   template <class Block, class Bring, class Use>
   HETU_HD static void take_turn(const Block& block, const Bring& bring, const Use& use) {
     if constexpr (kAhead) bring();
@@ -82,7 +90,8 @@ struct FlashRegisters : Flash<T> {
     }
   }
 
-  /// [`there` rows, columns] into a tile with zeros around, until the next sync().
+  /// Starts copying [`there` rows, columns] into a tile, surrounded by zeros. The copy is complete
+  /// after the next sync().
   template <class Block>
   HETU_HD void bring(const Block& block, const T* from, std::int64_t from_step, int there,
                      T* to) const {
@@ -102,7 +111,8 @@ struct FlashRegisters : Flash<T> {
       });
     }
   }
-  /// Sums through a tile of shared memory that no warp reads any more to [`there` rows, columns].
+  /// Writes sums to [`there` rows, columns], by way of the tile `staged` in shared memory. No warp
+  /// may still read that tile.
   template <class Block>
   HETU_HD void put(const Block& block, Sums<Wide>& sums, T* staged, T* to, std::int64_t to_step,
                    int there) const {
@@ -125,7 +135,7 @@ struct FlashRegisters : Flash<T> {
     }
   }
 
-  /// What a mask of padding has of a tile's keys.
+  /// Starts copying a padding mask's entries for a tile's keys.
   template <class Block>
   HETU_HD void bring_padding(const Block& block, const ScoreRow& first, std::int64_t key, int keys,
                              std::int32_t* to) const {
@@ -137,7 +147,7 @@ struct FlashRegisters : Flash<T> {
     });
   }
 
-  /// Products to scores. Rows of `scores` are keys where `Turned`, else queries.
+  /// Turns products into masked scores. Rows of `scores` are keys if `Turned`, else queries.
   template <bool Turned>
   HETU_HD void score(Scores& scores, const ScoreRow& first, int rows, std::int64_t key, int keys,
                      const std::int32_t* padding) const {
@@ -165,13 +175,14 @@ struct FlashRegisters : Flash<T> {
     if (!sees_all<Turned>(first, rows, key)) hide<Turned>(scores, first, key);
   }
 
-  /// What is decided of a tile and, where rows begin with a group of random numbers, which are
-  /// those of two tiles, of the next one.
+  /// Dropout decisions of a tile. If each row begins with a whole group of random numbers, a group
+  /// covers two tiles, and `next` holds the decisions of the following tile.
   struct Decided {
     Kept now, next;
     std::int64_t next_key = -1;
   };
-  /// Which weights of a tile, rows queries, dropout keeps: each thread decides its own.
+  /// Sets the dropout decisions for a tile whose rows are queries. Each thread decides for its own
+  /// elements.
   HETU_HD void decide(Decided& decided, const PhiloxStream& stream, const ScoreRow& first,
                       std::int64_t key) const {
     if (!run.drops || decided.next_key == key) {
@@ -183,7 +194,7 @@ struct FlashRegisters : Flash<T> {
     decided.next_key = both ? key + kSide : -1;
     for_threads([&](int thread) {
       std::uint32_t now = 0, next = 0;
-      unrolled<8>([&](auto one) {  // of two rows, four columns modulo 16
+      unrolled<8>([&](auto one) {  // two rows, and four columns modulo 16
         constexpr int half = one / 4, block = one / 2 % 2, side = one % 2;
         const Place p = Place::of(thread, block, 2 * half + side);
         std::uint64_t others;
@@ -199,11 +210,12 @@ struct FlashRegisters : Flash<T> {
   HETU_HD static bool is_kept(const Kept& kept, const Place& p) {
     return (kept.of(p.thread) >> p.bit() & 1u) != 0;
   }
-  /// What dropout multiplies the weights that it keeps by.
+  /// Returns the factor for weights that dropout keeps.
   HETU_HD float kept_scale() const { return run.drops ? static_cast<float>(s.rate.scale) : 1.0F; }
 
  private:
-  /// What four numbers keep of columns that are 16 apart, from a place in the first two blocks on.
+  /// Returns the decisions from four numbers, for columns that are 16 apart, beginning in one of
+  /// the first two blocks.
   HETU_HD std::uint32_t bits_of(const Place& p, std::uint64_t numbers) const {
     std::uint32_t bits = 0;
     unrolled<4>([&](auto slot) {
@@ -214,8 +226,8 @@ struct FlashRegisters : Flash<T> {
     return bits;
   }
 
-  /// Keys that a query does not see by its place, as AttentionShape::range() has it, between
-  /// numbers that say how far before or behind itself.
+  /// Sets the scores of keys that a query doesn't see (AttentionShape::range()) to -infinity.
+  /// Distances between query and key are clamped to +-kFar, so that they fit into int.
   template <bool Turned>
   HETU_HD void hide(Scores& scores, const ScoreRow& first, std::int64_t key) const {
     constexpr std::int64_t kFar = 1 << 30;
@@ -232,8 +244,8 @@ struct FlashRegisters : Flash<T> {
     });
   }
 
-  /// Whether every query of a tile sees all its keys. Where rows are keys, those that are not there
-  /// do no harm, since their sums go nowhere.
+  /// Returns true if every query of a tile sees all its keys. Where rows are keys, missing keys do
+  /// no harm, because their sums are not written.
   template <bool Turned>
   HETU_HD bool sees_all(const ScoreRow& first, int rows, std::int64_t key) const {
     const bool whole = key + kSide <= s.keys || Turned;
@@ -243,7 +255,8 @@ struct FlashRegisters : Flash<T> {
   }
 };
 
-/// Whether flash attention in registers takes a node: heads of 64 columns at most, not of float64.
+/// Returns true if these kernels accept a node: heads of at most 64 columns, in float32 or two-byte
+/// floats.
 inline bool flash_registers_take(const KernelDesc& d) {
   constexpr std::int64_t kMostColumns = 64;
   const DType dtype = d.outputs[0].dtype;
@@ -251,7 +264,7 @@ inline bool flash_registers_take(const KernelDesc& d) {
          AttentionShape(d).columns <= kMostColumns;
 }
 
-/// Of what flash_registers_take has taken.
+/// Prepares the kernel of a node that flash_registers_take() accepts.
 template <template <class, int> class Body>
 PreparedKernel flash_registers_kernel(const KernelDesc& d) {
   const auto of = [&]<class T>(T) {

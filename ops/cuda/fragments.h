@@ -1,6 +1,7 @@
-// Which elements of a matrix a lane of a warp holds, and which rows it shows, when matrix units
-// multiply 16 x 16 by 16 x 8, or of float32 16 x 8 by 8 x 8, and what they take of float32: pure
-// functions. Read by warp_tile.h, by its twins' instructions and by their test.
+// The elements of a matrix that each lane of a warp holds when matrix units multiply 16 x 16 by 16
+// x 8 (float32: 16 x 8 by 8 x 8), the rows whose addresses a lane passes to loads, and the split of
+// float32 into TF32 parts. Pure functions. Used by warp_tile.h, by the host versions of its
+// instructions, and by their test.
 // Source: NVIDIA, PTX ISA 9.0, "Matrix Fragments for mma.m16n8k16", "... m16n8k8", "ldmatrix".
 #pragma once
 #include <bit>
@@ -14,42 +15,44 @@ struct Spot {
   int row, column;
 };
 
-/// Elements of a row of a square, which is 8 rows of 16 bytes, and of the depth that is multiplied
-/// at once: two squares.
+/// Elements per row of a square (8 rows of 16 bytes), and the depth that one instruction
+/// multiplies: two squares.
 template <class T>
 inline constexpr int kAcross = 16 / int{sizeof(T)};
 template <class T>
 inline constexpr int kDeep = 2 * kAcross<T>;
 
-/// Of number r, below 4, that a lane holds of sums [16, 8].
+/// Returns the position of number r (0 to 3) that a lane holds of sums [16, 8].
 HETU_HD constexpr Spot sum_spot(int lane, int r) {
   return {lane / 4 + r / 2 * 8, lane % 4 * 2 + r % 2};
 }
 
-/// Four squares are loaded at once; lane l shows row l % 8 of square l / 8. Where the row that it
-/// shows begins in a left factor [16, kDeep], and in a right one [16, 16] that the load turns:
-/// squares go down first.
+/// An ldmatrix instruction loads four squares. Lane l passes the address of row l % 8 of square l /
+/// 8. Returns where that row begins in a left factor [16, kDeep], or in a right factor [16, 16]
+/// that the load transposes. The squares are ordered down first.
 template <class T>
 HETU_HD constexpr Spot row_down(int lane) {
   return {lane % 16, lane / 16 * kAcross<T>};
 }
 
-/// The same in a right factor that lies as [columns, depth]: squares go across first.
+/// As above, for a right factor stored as [columns, depth]. The squares are ordered across first.
 template <class T>
 HETU_HD constexpr Spot row_across(int lane) {
   return {lane % 8 + lane / 16 * 8, lane / 8 % 2 * kAcross<T>};
 }
 
-/// Of number r, below 4, that a lane holds of a right factor [8, 16] of float32, which no load
-/// turns. Where sums are the left factor, a lane has two neighbours of the depth, which take the
-/// places of two that are four apart: so must the rows of the right one.
+/// Returns the position of number r (0 to 3) that a lane holds of a right factor [8, 16] of
+/// float32, which loads don't transpose. If the left factor is made of sums (`of_sums`), a lane
+/// holds two neighbours of the depth in the places of two elements that are four apart. The rows of
+/// the right factor are then permuted in the same way.
 HETU_HD constexpr Spot right_spot(int lane, int r, bool of_sums) {
   return {of_sums ? lane % 4 * 2 + r % 2 : lane % 4 + r % 2 * 4, lane / 4 + r / 2 * 8};
 }
 
-/// Of float32 the bits that the matrix units take, rounded to nearest, ties away from zero, as
-/// cvt.rna.tf32 rounds what is finite; and of what is left as many, cut off, of which 22 bits are
-/// there together. Of what is not finite the second is NaN.
+/// Splits a float32 into the bits that matrix units take. The upper part is rounded to nearest,
+/// ties away from zero, as cvt.rna.tf32 does for finite numbers. The lower part is the remainder,
+/// truncated. Together they hold 22 bits of the significand. For an infinite number or NaN the
+/// lower part is NaN.
 inline constexpr std::uint32_t kTf32Bits = 0xffffe000u;
 HETU_HD constexpr std::uint32_t tf32_upper(float x) {
   return (std::bit_cast<std::uint32_t>(x) + 0x1000u) & kTf32Bits;

@@ -1,6 +1,6 @@
-// Attention as its kernels see it: where rows of heads lie, what a query sees, what dropout keeps
-// and what the mask adds. Shape letters as in ops/cpu/reference_attention.cpp. Read by the
-// attention kernels alone.
+// The addressing of attention kernels: offsets of the rows of heads, the keys that a query sees,
+// dropout, and the mask's additions. Shape letters as in ops/cpu/reference_attention.cpp. Used only
+// by the attention kernels.
 #pragma once
 #include <cmath>
 
@@ -15,7 +15,7 @@ using cpu::AttentionShape;
 using cpu::KeyRange;
 using cpu::ScoreRow;
 
-/// What a run adds to the shape.
+/// Values that a run adds to the shape.
 struct AttentionRun {
   Moment moment;
   bool drops;
@@ -28,7 +28,7 @@ struct Heads : RowWork {
   AttentionRun run;
   Heads(const AttentionShape& shape, const AttentionRun& now) : s(shape), run(now) {}
 
-  /// Row r of all probs is that of a query of a head of a sample.
+  /// Returns the sample, head and query of row r of the attention weights.
   HETU_HD ScoreRow at(std::int64_t r) const {
     return {r / (s.heads * s.queries), r / s.queries % s.heads, r % s.queries};
   }
@@ -41,7 +41,7 @@ struct Heads : RowWork {
   HETU_HD std::int64_t kv(const ScoreRow& a, std::int64_t j) const {
     return (a.sample * s.keys + j) * s.kv_width + a.head / s.group * s.columns;
   }
-  /// What dropout multiplies the weight of key j by.
+  /// Returns the factor by which dropout multiplies the weight of key j.
   HETU_HD float factor(const ScoreRow& a, std::int64_t j) const {
     if (!run.drops) return 1.0F;
     const auto stream = run.moment.stream(s.name_hash, a.sample);
@@ -60,12 +60,12 @@ struct Heads : RowWork {
   }
 };
 
-/// What the mask adds to a score; float32 where it holds floats.
+/// The mask's addition to a score. A mask that adds numbers is float32.
 struct MaskBias {
   AttentionMask mask;
   const void* shown = nullptr;
 
-  /// Input `at` of the node.
+  /// `at` is the node's input that holds the mask.
   MaskBias(const AttentionMask& of_node, const KernelCall& c, int at)
       : mask(of_node),
         shown(mask.padding() || mask.shows() || mask.adds() ? c.inputs[at] : nullptr) {}

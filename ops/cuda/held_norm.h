@@ -1,5 +1,5 @@
-// Layer norm of rows that fit into registers, alone or behind dropout and a residual sum, and its
-// gradient. Read by norm.cu and residual.cu, whose bodies take what does not fit.
+// Layer norm, and its gradient, of rows that fit into registers, with or without dropout and a
+// residual sum before it. Used by norm.cu and residual.cu, whose bodies process the other rows.
 #pragma once
 #include <algorithm>
 #include <cstdint>
@@ -9,8 +9,8 @@
 
 namespace hetu::cuda {
 
-/// x, or the sum of dropout of x and skip, is normalised; skip and sum are null where there is
-/// none.
+/// Tensors of the forward pass. Without `skip`, x is normalised. With it, dropout(x) + skip is
+/// normalised and stored in `sum`. skip and sum are null if there is no residual.
 struct NormTensors {
   const void *x, *skip;
   const float *gamma, *beta;
@@ -18,15 +18,16 @@ struct NormTensors {
   float *mean, *rstd;
 };
 
-/// x is what was normalised, dx its gradient; dropped: that of what dropout was of, or null.
+/// Tensors of the gradient. x is the normalised input, dx its gradient. `dropped` is the gradient
+/// of dropout's input, or null.
 struct NormGradTensors {
   const void *x, *dy;
   const float *gamma, *mean, *rstd;
   void *dx, *dropped;
 };
 
-/// Which nodes: those whose rows are whole packs that registers hold, these inputs and outputs of
-/// one dtype, the others float32.
+/// The rows of a node, and whether the kernels accept it: rows are whole packs that fit into
+/// registers, the listed inputs and outputs have one dtype, and all others are float32.
 struct HeldRows {
   DType dtype;
   cpu::Rows rows;
@@ -35,7 +36,8 @@ struct HeldRows {
            std::initializer_list<int> outputs);
 };
 
-/// Whether it was done: where all lies in packs.
+/// Computes the norm or its gradient and returns true. Returns false without doing anything if a
+/// tensor is not aligned as packs.
 bool held_norm(const HeldRows& of, const Keeps& keeps, double eps, const NormTensors& t);
 bool held_norm_grad(const HeldRows& of, const Keeps& keeps, const NormGradTensors& t);
 

@@ -1,5 +1,4 @@
-// Images as the kernels of ops/cuda step through them, plain or channels-last. Read by the kernels
-// alone.
+// Batches of images, plain or channels-last, as the kernels index them. Used only by the kernels.
 #pragma once
 #include <cstdint>
 
@@ -8,12 +7,12 @@
 
 namespace hetu::cuda {
 
-/// An element of a batch of images; `pixel` counts row by row.
+/// The position of an element in a batch of images. `pixel` counts row by row.
 struct ImagePlace {
   std::int64_t image, channel, pixel;
 };
 
-/// A batch of images and how its elements lie.
+/// A batch of images and its layout.
 struct PlacedImages {
   std::int64_t n = 0, channels = 0, height = 0, width = 0;
   std::int64_t channel_step = 0, pixel_step = 0;
@@ -33,7 +32,7 @@ struct PlacedImages {
   HETU_HD std::int64_t at(std::int64_t image, std::int64_t channel, std::int64_t pixel) const {
     return image * of_image() + channel * channel_step + pixel * pixel_step;
   }
-  /// What stands at element i of the memory.
+  /// Returns the position of element i of the memory.
   HETU_HD ImagePlace place(std::int64_t i) const {
     const std::int64_t image = quotient(i, of_image()), rest = i - image * of_image();
     if (pixel_step == 1 && channel_step == plane()) {
@@ -49,8 +48,8 @@ inline PlacedImages placed(const TensorType& type, const KernelDesc& d) {
   return {cpu::images_of(type), d.images};
 }
 
-/// Rows or columns [begin, end) of an axis of `size` that a window of `kernel` covers from `start`,
-/// which may be outside.
+/// Returns the rows or columns [begin, end) of an axis of `size` that a window of `kernel` covers
+/// from `start`, which may be negative.
 struct Cut {
   std::int64_t begin, end;
 };
@@ -59,7 +58,7 @@ HETU_HD inline Cut cut(std::int64_t start, std::int64_t kernel, std::int64_t siz
   return {start < 0 ? 0 : start, end < size ? end : size};
 }
 
-/// Windows over images x, of each of which images y have an element.
+/// Windows that slide over images x. Images y have one element per window.
 struct SlidingWindows {
   PlacedImages x, y;
   std::int64_t kernel, stride, padding;
@@ -71,7 +70,7 @@ struct SlidingWindows {
         padding(d.attrs->integer("padding")) {}
   HETU_HD Cut rows(std::int64_t i) const { return cut(i * stride - padding, kernel, x.height); }
   HETU_HD Cut columns(std::int64_t j) const { return cut(j * stride - padding, kernel, x.width); }
-  /// Windows [begin, end) of `windows` that cover place `at` of their axis.
+  /// Returns the windows [begin, end), of `windows`, that cover position `at` of their axis.
   HETU_HD Cut covering(std::int64_t at, std::int64_t windows) const {
     const std::int64_t last = quotient(at + padding, stride), before = at + padding - kernel;
     const std::int64_t first = before < 0 ? 0 : quotient(before, stride) + 1;
@@ -79,7 +78,7 @@ struct SlidingWindows {
   }
 };
 
-/// A row for either layout.
+/// Returns a kernel row that accepts both image layouts.
 inline KernelRow image_row(const char* op, PreparedKernel (*prepare)(const KernelDesc&)) {
   KernelRow made = row(op, prepare);
   made.layouts = ImageLayouts::Both;

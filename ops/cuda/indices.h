@@ -1,5 +1,5 @@
-// Indices that kernels check while they run: the first bad one is told to the queue, which throws
-// what the CPU's kernels throw before they start.
+// Indices that kernels check while they run. The first bad index is reported to the queue. The
+// queue throws the error that CPU kernels throw before they start.
 #pragma once
 #include <launch.h>
 
@@ -9,13 +9,13 @@
 
 namespace hetu::cuda {
 
-/// Which indices a node takes: those in [0, below), and `ignore`.
+/// The indices that a node accepts: those in [0, below), and `ignore`.
 struct Indices {
   Fault* fault;
   const char* node;
   std::int64_t below, ignore;
 
-  /// Whether it may be used; a bad one is noted.
+  /// Returns true if an index may be used. Records a bad one.
   HETU_HD bool good(std::int64_t position, std::int32_t value) const {
     if (value >= 0 && value < below) return true;
     if (value != ignore && claim(&fault->taken)) {
@@ -28,7 +28,7 @@ struct Indices {
   }
 };
 
-/// The same before a run is known.
+/// As above, before a run is known.
 struct IndexRule {
   const char* node;
   std::int64_t below, ignore;

@@ -1,5 +1,5 @@
-// Dot products of all pairs of a sample's feature vectors: a thread per pair, and per element of
-// the gradient.
+// Dot products of all pairs of a sample's feature vectors. One thread computes one pair, or one
+// element of the gradient.
 #include <launch.h>
 
 #include "ops/cuda/rows.h"
@@ -7,7 +7,7 @@
 namespace hetu::cuda {
 namespace {
 
-/// x [samples, features, width]; pair (i, j), j < i, is number i (i - 1) / 2 + j.
+/// The shape of x [samples, features, width]. Pair (i, j), j < i, has the index i (i - 1) / 2 + j.
 struct Features {
   std::int64_t samples, features, width;
   explicit Features(const TensorType& x)

@@ -1,4 +1,4 @@
-// Which elements dropout keeps, by the CPU's decisions. Read by the kernels alone.
+// Dropout decisions, equal to those of the CPU. Used only by the kernels.
 #pragma once
 #include <cstdint>
 
@@ -8,16 +8,16 @@
 
 namespace hetu::cuda {
 
-/// Of a node over samples of `elements` elements: an element, dropped or scaled. In validation, as
-/// it is.
+/// The dropout of a node. Called with an element, it returns the element scaled or 0. In validation
+/// it returns the element unchanged.
 struct Keeps {
-  std::int64_t elements = 1;  ///< of a sample
+  std::int64_t elements = 1;  ///< per sample
   std::uint64_t name_hash = 0;
   Moment moment;
   DropoutRate rate;
   bool drops = false;
 
-  Keeps() = default;  ///< keeps all
+  Keeps() = default;  ///< keeps all elements
   explicit Keeps(const KernelDesc& d)
       : elements(cpu::elements_per_sample(d, d.outputs[0])),
         name_hash(d.name_hash),
@@ -36,7 +36,8 @@ struct Keeps {
                                                           : 0.0F;
   }
 
-  /// Numbers of a sample, the first of element i, whose place there is `begin`.
+  /// The random numbers of a sample. Number 0 belongs to element i, which has the index `begin`
+  /// within the sample.
   struct Part {
     PhiloxStream stream;
     std::int64_t begin = 0;
@@ -45,8 +46,8 @@ struct Keeps {
     const std::int64_t sample = quotient(i, elements);
     return {moment.stream(name_hash, sample), i - sample * elements};
   }
-  /// Bit s: whether the number is kept that stands 16 s behind the first with the source of number
-  /// j of a part.
+  /// Returns eight decisions from the block of random numbers that number j of a part belongs to.
+  /// Bit s stands for the element 16 * s after the first element of that block.
   HETU_HD std::uint32_t spread(const Part& of, std::int64_t j) const {
     static_assert(PhiloxStream::kGroup == 8 * PhiloxStream::kLanes);
     const Philox4 numbers = of.stream.numbers(of.begin + j);

@@ -1,4 +1,5 @@
-// Damped inverses of Kronecker factors, and gradients multiplied by them; for tensor_kernels.cu.
+// Damped inverses of Kronecker factors, and gradients multiplied by them. Used by
+// tensor_kernels.cu.
 #pragma once
 #include <cstdint>
 
@@ -6,12 +7,13 @@
 
 namespace hetu::cuda {
 
-/// As TensorKernels has it. NaN where a damped factor is not positive, as on the CPU.
+/// Implements TensorKernels::invert_factors. The result is NaN if a damped factor is not positive
+/// definite, as on the CPU.
 void invert_factors(const KroneckerCall& call);
-/// As TensorKernels has it.
+/// Implements TensorKernels::precondition.
 void precondition(float* gradient, std::int64_t rows, std::int64_t columns,
                   const float* gradient_inverse, const float* input_inverse, void* scratch);
-/// As TensorKernels has it.
+/// Implements TensorKernels::factor_scratch.
 std::int64_t factor_scratch(std::int64_t inputs, std::int64_t outputs);
 
 }  // namespace hetu::cuda

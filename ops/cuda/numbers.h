@@ -1,6 +1,6 @@
-// Floats of any size as kernels read and write them: what lies in memory as float32, bfloat16 or
-// float16 is float32 in a kernel. The choice is the same for a whole launch, so that it costs
-// nothing beside the memory. Read by the kernels alone.
+// Access to floats of any size. Tensors in float32, bfloat16 or float16 are float32 in a kernel.
+// The dtype is the same for a whole launch, so the branch costs nothing compared with the memory
+// access. Used only by the kernels.
 #pragma once
 #include <algorithm>
 #include <cstdint>
@@ -30,7 +30,7 @@ class Writer {
  public:
   Writer() = default;
   Writer(void* at, DType dtype) : at_(at), dtype_(dtype) {}
-  /// Returns what is kept: `value` rounded.
+  /// Stores `value`, rounded to the dtype, and returns the rounded value.
   HETU_HD float set(std::int64_t i, float value) const {
     if (dtype_ == DType::BFloat16)
       return static_cast<BFloat16*>(at_)[i] = static_cast<BFloat16>(value);
@@ -38,7 +38,7 @@ class Writer {
       return static_cast<Float16*>(at_)[i] = static_cast<Float16>(value);
     return static_cast<float*>(at_)[i] = value;
   }
-  /// `value` as it would be kept.
+  /// Returns `value` as set() would store it.
   HETU_HD float rounded(float value) const {
     if (dtype_ == DType::BFloat16) return static_cast<BFloat16>(value);
     if (dtype_ == DType::Float16) return static_cast<Float16>(value);
@@ -50,19 +50,19 @@ class Writer {
   DType dtype_ = DType::Float32;
 };
 
-/// Readers and writers of a node's inputs and outputs.
+/// The readers and writers of a node's inputs and outputs.
 class Numbers {
  public:
-  /// Throws Unsupported where a tensor is of neither type.
+  /// Throws Unsupported for a tensor that is not float32, bfloat16 or float16.
   explicit Numbers(const KernelDesc& d) {
     for (const TensorType& t : d.inputs) inputs_.push_back(of(d, t));
     for (const TensorType& t : d.outputs) outputs_.push_back(of(d, t));
   }
   Reader in(const KernelCall& c, std::size_t i) const { return {c.inputs[i], inputs_[i]}; }
   Writer out(const KernelCall& c, std::size_t i) const { return {c.outputs[i], outputs_[i]}; }
-  /// What an output holds already.
+  /// Returns a reader of the values that an output already holds.
   Reader read_out(const KernelCall& c, std::size_t i) const { return {c.outputs[i], outputs_[i]}; }
-  /// Whether all are of one type, the first output's.
+  /// Returns true if all tensors have the dtype of the first output.
   bool alike() const {
     const auto same = [this](DType one) { return one == dtype(); };
     return std::all_of(inputs_.begin(), inputs_.end(), same) &&

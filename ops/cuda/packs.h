@@ -1,5 +1,5 @@
-// Eight neighbouring floats at a time: what has two bytes comes in one load of 16, the type chosen
-// once for a launch. Read by the kernels alone.
+// Packs: eight neighbouring floats, loaded and stored together. Eight two-byte floats are one load
+// of 16 bytes. The dtype is chosen once per launch. Used only by the kernels.
 #pragma once
 #include <launch.h>
 
@@ -19,14 +19,14 @@ HETU_HD inline bool lies_in_quads(const void* at) {
   return reinterpret_cast<std::uintptr_t>(at) % sizeof(Quad) == 0;
 }
 
-/// Whether packs may be loaded and stored from there on.
+/// Returns true if packs may be loaded and stored at these addresses.
 inline bool lie_in_packs(std::initializer_list<const void*> all) {
   for (const void* at : all)
     if (!lies_in_quads(at)) return false;
   return true;
 }
 
-/// V neighbours as they lie.
+/// V neighbours in their stored dtype.
 template <class T, int V = kPack>
 struct alignas(sizeof(T) * V < sizeof(Quad) ? sizeof(T) * V : sizeof(Quad)) [[gnu::may_alias]] Raw {
   T of[V];
@@ -53,7 +53,7 @@ HETU_HD void store_raw(T* to, const Raw<T, V>& raw) {
     for (int i = 0; i < V; i += kOfQuad) move_quad(raw.of + i, to + i);
 }
 
-/// Two-byte floats two by two.
+/// V two-byte floats as words of two.
 template <int V>
 struct Words {
   std::uint32_t of[V / 2];
@@ -91,7 +91,7 @@ HETU_HD void store_pack(T* to, const float (&x)[kPack]) {
   store_raw(to, raw);
 }
 
-/// The same of four, which may lie at multiples of their own size.
+/// As above, for four floats, which may be aligned to their own size only.
 template <class T>
 HETU_HD void load_quad(const T* from, float (&x)[4]) {
   Raw<T, 4> raw;
@@ -105,18 +105,19 @@ HETU_HD void store_quad(T* to, const float (&x)[4]) {
   store_raw(to, raw);
 }
 
-/// As they would be stored.
+/// Rounds the values as a store would.
 template <class T>
 HETU_HD void round_pack(float (&x)[kPack]) {
   if constexpr (!std::is_same_v<T, float>)
     for (int k = 0; k < kPack; k += 2) widen_pair<T>(rounded_pair<T>(&x[k]), &x[k]);
 }
 
-/// What elements are computed in: as exactly as on the CPU where float32 is kept of it.
+/// The type of the arithmetic. Results stored as float32 are computed in double, as exactly as on
+/// the CPU; two-byte results in float.
 template <class T>
 using Real = std::conditional_t<std::is_same_v<T, float>, double, float>;
 
-/// y[i] = f(x[0][i], …) of N operands that lie alike.
+/// Computes y[i] = f(x[0][i], …) for N operands of equal layout.
 template <class From, class To, int N, class F>
 struct PacksOf {
   const From* x[N];
@@ -151,7 +152,7 @@ void sweep_packs(const void* const* x, void* y, std::int64_t n, const F& f) {
   for_each((n + kPack - 1) / kPack, body);
 }
 
-/// Whether it was done: where all lies in packs.
+/// Returns true if all operands are aligned as packs and the work is done; else does nothing.
 template <int N, class F>
 bool swept_in_packs(DType dtype, const void* const* x, void* y, std::int64_t n, const F& f) {
   if (!lie_in_packs({x[0], x[N - 1], y})) return false;
