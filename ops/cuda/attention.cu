@@ -1,5 +1,6 @@
-// Attention of several heads over [B, S, H], with weights that are kept: a block has a query of a
-// head. The CPU's dropout decisions. Shape letters as in ops/cpu/reference_attention.cpp.
+// Attention of several heads over [B, S, H] that stores its weights (probs). One block processes a
+// query of a head. Dropout decisions equal those of the CPU. Shape letters as in
+// ops/cpu/reference_attention.cpp.
 #include <launch.h>
 
 #include <cmath>
@@ -10,10 +11,10 @@ namespace hetu::cuda {
 namespace {
 
 struct ProbsOf : Heads {
-  static constexpr int kRounds = 2;  // maximum, sum of powers
+  static constexpr int kRounds = 2;  // maximum, sum of exponentials
   MaskBias bias;
   const float *q = nullptr, *k = nullptr;
-  float *probs = nullptr, *stats = nullptr;  // stats: of fused_attention, or nullptr
+  float *probs = nullptr, *stats = nullptr;  // stats: output of fused_attention, or nullptr
   ProbsOf(const Heads& heads, const MaskBias& of_mask) : Heads(heads), bias(of_mask) {}
 
   HETU_HD double none(int round) const { return round == 0 ? -HUGE_VAL : 0.0; }
@@ -42,7 +43,7 @@ struct ProbsOf : Heads {
   }
 };
 
-/// y of a query, and dv of a key: a thread per element.
+/// Computes y, one thread per element.
 struct ContextOf : Heads {
   explicit ContextOf(const Heads& heads) : Heads(heads) {}
   const float *v = nullptr, *probs = nullptr;
@@ -60,7 +61,8 @@ struct ContextOf : Heads {
   }
 };
 
-/// y, probs and, of fused_attention, what its second output is; probs may be scratch.
+/// Computes y, probs and, for fused_attention, its second output `stats`. `probs` may be in scratch
+/// memory.
 void attend(const KernelCall& c, const AttentionShape& s, const AttentionMask& mask, float* probs,
             float* stats) {
   const Heads heads(s, AttentionRun(c, s));
@@ -77,7 +79,7 @@ void attend(const KernelCall& c, const AttentionShape& s, const AttentionMask& m
   for_each(s.samples * s.queries * s.width, context);
 }
 
-/// Bytes of all probs.
+/// Returns the bytes of all probs.
 std::int64_t probs_bytes(const AttentionShape& s) {
   return s.samples * s.heads * s.queries * s.keys * std::int64_t{sizeof(float)};
 }
@@ -89,7 +91,8 @@ struct Attention {
   void operator()(const KernelCall& c) const { attend(c, s, mask, c.out<float>(1), nullptr); }
 };
 
-/// With probs in scratch: for heads of so many columns that flash_attention.cu has no room.
+/// As above, with probs in scratch memory. Used for heads with too many columns for
+/// flash_attention.cu.
 struct FusedAttention : Attention {
   using Attention::Attention;
   std::int64_t scratch_bytes() const { return probs_bytes(s); }
@@ -98,8 +101,8 @@ struct FusedAttention : Attention {
   }
 };
 
-/// Gradients of scores, times `scale`, of all queries. A row's sum of probs * dprobs is that of
-/// dy y, where y is given.
+/// Computes the gradients of all scores, times `scale`. A row's sum of probs * dprobs equals the
+/// dot product of dy and y, which is used if y is given.
 struct ScoresGradOf : Heads {
   static constexpr int kRounds = 1;  // sum of probs * dprobs
   using Heads::Heads;
@@ -139,7 +142,8 @@ struct QueryGradOf : Heads {
   }
 };
 
-/// Of a key: queries of all heads that read it, in ascending order.
+/// Computes the gradients of a key and its value. Adds the queries of all heads that read the key,
+/// in ascending order.
 struct KeyGradOf : Heads {
   using Heads::Heads;
   const float *ds = nullptr, *probs = nullptr, *q = nullptr, *dy = nullptr;
@@ -161,7 +165,7 @@ struct KeyGradOf : Heads {
   }
 };
 
-/// dq, dk and dv from probs; `ds` holds the gradients of scores.
+/// Computes dq, dk and dv from probs. `ds` is scratch for the gradients of scores.
 void attend_back(const KernelCall& c, const AttentionShape& s, const float* probs, float* ds) {
   const AttentionRun run(c, s);
   const float *q = c.in<float>(0), *k = c.in<float>(1), *v = c.in<float>(2), *dy = c.in<float>(4);
@@ -197,7 +201,7 @@ struct AttentionGrad {
   }
 };
 
-/// Weights from what the fused forward kept of them.
+/// Recomputes the weights from the statistics that the fused forward pass stored.
 struct ProbsAgainOf : Heads {
   MaskBias bias;
   const float *q = nullptr, *k = nullptr, *stats = nullptr;

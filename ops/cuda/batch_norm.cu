@@ -1,6 +1,6 @@
-// Batch normalisation, what is fused with it, and the counter beside it: sums of every channel in
-// pieces, then what follows from them, then every element. Sums are float64, the same bits on every
-// card.
+// Batch normalisation, its fused variants, and the step counter beside it. Three passes: sums of
+// every channel in pieces, then statistics and coefficients per channel, then every element. Sums
+// are float64 and give the same bits on every GPU.
 #include <cmath>
 
 #include "ops/cuda/channels.h"
@@ -36,8 +36,9 @@ struct SumAndSquares {
   }
 };
 
-/// The statistics of a channel, from the sums or the buffers, and coefficients: they are those of
-/// unrounded statistics, which training over many steps wants.
+/// Computes the statistics of a channel, from the sums or from the running buffers, and the
+/// coefficients of the third pass. Coefficients use unrounded statistics, because rounding errors
+/// would build up over many training steps.
 template <class R>
 struct StatisticsOf {
   const float *gamma, *beta, *mean, *variance;

@@ -1,5 +1,5 @@
-// Gradients of batch normalisation and of what is fused with it: sums of every channel in pieces,
-// then what follows from them, then every element.
+// Gradients of batch normalisation and of its fused variants. Three passes: sums of every channel
+// in pieces, then coefficients per channel, then every element.
 #include <cmath>
 
 #include "ops/cuda/channels.h"
@@ -7,20 +7,20 @@
 namespace hetu::cuda {
 namespace {
 
-/// What follows the norm: nothing, relu, or relu of the sum with a skip.
+/// The operation after the norm: none, ReLU, or ReLU of the sum with a skip connection.
 enum class Behind { Nothing, Relu, SkipAndRelu };
 
-/// The gradient that reaches the norm's result: of relu where that is above 0. With a skip it is
-/// dskip, which is written where sums are made.
+/// Computes the gradient of the norm's result. A ReLU passes it where its result is positive. With
+/// a skip connection this gradient is also dskip, which is written during the summing pass.
 template <class T, Behind kBehind>
 struct SlopeOf {
   using R = Real<T>;
   static constexpr int kAtOnce = kBehind == Behind::SkipAndRelu || sizeof(T) > 2 ? 2 : 4;
   static constexpr int kBlocks = 2;
   const T *x, *dy;
-  const float *mean, *beta;  // beta: where relu follows
-  const R* scale;            // of channels
-  // Where relu follows a skip: its result, a second gradient, and what is written.
+  const float *mean, *beta;  // beta: used with Relu
+  const R* scale;            // per channel
+  // Used with SkipAndRelu: the ReLU's result, a second gradient, and the output.
   const T *y = nullptr, *more = nullptr;
   T* dskip = nullptr;
 
@@ -91,7 +91,7 @@ struct SlopeOf {
   }
 };
 
-/// gamma / sqrt(variance + epsilon), where sums want it.
+/// Computes gamma / sqrt(variance + epsilon), which the sums need with Relu.
 template <class R>
 struct ScaleOf {
   const float *gamma, *variance;
@@ -102,7 +102,8 @@ struct ScaleOf {
   }
 };
 
-/// dgamma and dbeta of a channel; dx = scale * (slope - c1 - (x - mean) * c2).
+/// Computes dgamma and dbeta of a channel, and the coefficients of dx = scale * (slope - c1 - (x -
+/// mean) * c2).
 template <class R>
 struct ChannelGradOf {
   const float *gamma, *variance;
@@ -201,6 +202,8 @@ struct BatchNormGrad {
                  const ImageGradOf<T, kThen> body = {slope, dx, coefficients, channels.count};
                  sweep_channels<V>(channels, body);
                };
+               // With a skip connection, the summing pass has applied the ReLU: dskip is the norm's
+               // gradient.
                if constexpr (kSkip)
                  sweep(SlopeOf<T, Behind::Nothing>{of.x, dskip, of.mean, nullptr, coefficients});
                else

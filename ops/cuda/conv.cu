@@ -1,7 +1,10 @@
-// Convolutions as matrix products: what each window sees is gathered into rows, some images at a
-// time, the rows are multiplied by the weights, and the results put where they belong. The gradient
-// of the input gathers, too: of each of its pixels the outputs that it went into; so nothing is
-// scattered, sums have one order, and each result is rounded once.
+// Convolutions as matrix products. The pixels that each window covers are gathered into rows, for
+// some images at a time. The rows are multiplied by the weights, and the results are written to
+// their places.
+//
+// The gradient of the input gathers too: each of its pixels collects the outputs that it
+// contributed to. So nothing is scattered, every sum has a single order, and each result is rounded
+// once.
 #include <launch.h>
 
 #include <vector>
@@ -24,27 +27,28 @@ constexpr DType kTypeOf<BFloat16> = DType::BFloat16;
 template <>
 constexpr DType kTypeOf<Float16> = DType::Float16;
 
-/// Which rows are gathered: [groups, images of a piece x pixels of the grid, channels of a group x
-/// window], columns in the order of the weights.
+/// The description of gathered rows: [groups, images of a piece x pixels of the grid, channels of a
+/// group x window]. Columns are in the order of the weights.
 struct Gathering {
   PlacedImages from;
   std::int64_t grid_height, grid_width, groups;
   Windows w;
-  bool turned;  // a pixel of the grid is one that windows of `from` saw, not a window
+  bool
+      turned;  // a pixel of the grid is an input pixel, and its row holds the windows that cover it
 
   std::int64_t of_group() const { return from.channels / groups; }
   std::int64_t grid() const { return grid_height * grid_width; }
   std::int64_t columns() const { return of_group() * w.height * w.width; }
-  /// Elements of one image.
+  /// Returns the gathered elements per image.
   std::int64_t elements() const { return groups * grid() * columns(); }
-  /// Whether the rows are the images as they lie.
+  /// Returns true if the rows equal the images in memory, so that nothing needs to be gathered.
   bool as_they_lie() const {
     return groups == 1 && w.height == 1 && w.width == 1 && w.stride == 1 && w.padding == 0 &&
            from.channel_step == 1;
   }
 };
 
-/// A row of a window: taps beside each other, so that what is divided is divided once for them.
+/// Gathers one line of a window per thread. The taps of a line share the divisions.
 template <class T>
 struct GatherOf {
   const T* x;
@@ -53,7 +57,8 @@ struct GatherOf {
   std::int64_t grid, grid_width, of_group, height, width, stride, padding, dilation, rows_of_group;
   bool turned;
 
-  /// Place on an axis of `from` of tap `tap` of place `at`; `size` or more, or less than 0: none.
+  /// Returns the position on an axis of `from` of tap `tap` of grid position `at`. Values below 0,
+  /// or of `size` or more, mean that there is none.
   HETU_HD std::int64_t place(std::int64_t at, std::int64_t tap, std::int64_t size) const {
     if (!turned) return at * stride - padding + tap * dilation;
     const std::int64_t offset = at + padding - tap * dilation;
@@ -83,7 +88,7 @@ struct GatherOf {
   }
 };
 
-/// Of `images` images from x on.
+/// Gathers the rows of `images` images from x on.
 template <class T>
 void gather(const Gathering& g, const T* x, std::int64_t images, T* rows) {
   GatherOf<T> body;
@@ -103,7 +108,8 @@ void gather(const Gathering& g, const T* x, std::int64_t images, T* rows) {
   for_each(images * g.elements() / g.w.width, body);
 }
 
-/// Rows [groups, images x pixels, channels of a group] put into images, with a bias per channel.
+/// Writes rows [groups, images x pixels, channels of a group] into images and adds a bias per
+/// channel.
 template <class T>
 struct PutRowsOf {
   const float* rows;
@@ -121,7 +127,7 @@ struct PutRowsOf {
   }
 };
 
-/// Weights [groups x outputs, inputs, window] as [groups, outputs x window, inputs].
+/// Transposes weights [groups x outputs, inputs, window] to [groups, outputs x window, inputs].
 template <class T>
 struct TurnWeightsOf {
   const T* w;
@@ -141,10 +147,10 @@ struct ScaledOf {
   HETU_HD void operator()(std::int64_t i) const { y[i] = static_cast<To>(x[i] * by); }
 };
 
-/// Parts of scratch, one behind the other.
+/// Allocates consecutive parts of scratch memory.
 struct Room {
   std::int64_t bytes = 0;
-  /// Where `more` bytes begin.
+  /// Returns the offset of a part of `more` bytes.
   std::int64_t take(std::int64_t more) {
     const std::int64_t at = bytes;
     bytes += (more + 63) / 64 * 64;
@@ -152,26 +158,26 @@ struct Room {
   }
 };
 
-/// How many images are worked on at a time, and the products of a full and of the last piece.
+/// The number of images per piece, and the loop over pieces.
 struct Pieces {
   std::int64_t images, each;
   Pieces(std::int64_t n, std::int64_t bytes_of_image)
       : images(n), each(images_of_piece(n, bytes_of_image)) {}
   std::int64_t last() const { return images - (images - 1) / each * each; }
-  /// body(first image, images).
+  /// Calls body(first image, number of images) for each piece.
   template <class Body>
   void operator()(const Body& body) const {
     for (std::int64_t first = 0; first < images; first += each)
       body(first, std::min(each, images - first));
   }
-  /// Whether a piece may begin in the middle of a tensor with so many bytes per image: products
-  /// want addresses that are multiples of kProductAlignment.
+  /// Returns true if a piece may begin in the middle of a tensor with `bytes` bytes per image:
+  /// products require addresses that are multiples of kProductAlignment.
   bool may_begin(std::int64_t bytes) const {
     return each >= images || each * bytes % kProductAlignment == 0;
   }
 };
 
-/// conv2d, and with turned windows its gradient by the input.
+/// conv2d and, with turned windows, its gradient with respect to the input.
 template <class T>
 class Convolve {
  public:
@@ -188,7 +194,8 @@ class Convolve {
         !(gathering_.as_they_lie() && pieces_.may_begin(gathering_.from.of_image() * kBytes));
     puts_ = biased_ || s_.groups > 1 || to_.channel_step != 1 ||
             !pieces_.may_begin(to_.of_image() * kBytes);
-    if (!gathers_ && !puts_) pieces_.each = pieces_.images;  // nothing to keep small
+    if (!gathers_ && !puts_)
+      pieces_.each = pieces_.images;  // scratch is not needed, so one piece suffices
     turns_weights_ = turned && s_.w.height * s_.w.width > 1;
     Room room;
     weights_ = room.take(turns_weights_ ? weights() * kBytes : 0);
@@ -245,8 +252,9 @@ class Convolve {
   Gathering gathering_;
   Pieces pieces_;
   bool gathers_ = false, puts_ = false, turns_weights_ = false;
-  std::int64_t weights_ = 0, rows_ = 0, results_ = 0, scratch_bytes_ = 0;  // bytes into scratch
-  std::vector<Product> products_;  // of a full piece, of the last
+  std::int64_t weights_ = 0, rows_ = 0, results_ = 0,
+               scratch_bytes_ = 0;  // offsets in scratch, in bytes
+  std::vector<Product> products_;   // for full pieces, for the last piece
 };
 
 template <class T>
@@ -259,8 +267,8 @@ struct Conv2dInputGrad : Convolve<T> {
   explicit Conv2dInputGrad(const KernelDesc& d) : Convolve<T>(d, true) {}
 };
 
-/// a^T b of rows gathered from two tensors of images, or of one with itself, added up in float32
-/// piece by piece, times `scale`, as Result.
+/// Computes a^T b of rows gathered from two tensors of images, or from one tensor with itself.
+/// Pieces are added in float32, multiplied by `scale`, and stored as Result.
 template <class T, class Result = T>
 class SumOfRows {
  public:
@@ -319,8 +327,9 @@ class SumOfRows {
   float scale_;
   Pieces pieces_;
   bool gathers_a_ = false, gathers_b_ = false, adds_in_place_ = false;
-  std::int64_t rows_a_ = 0, rows_b_ = 0, sums_ = 0, scratch_bytes_ = 0;  // bytes into scratch
-  std::vector<Product> products_;  // of a full piece, of the last
+  std::int64_t rows_a_ = 0, rows_b_ = 0, sums_ = 0,
+               scratch_bytes_ = 0;  // offsets in scratch, in bytes
+  std::vector<Product> products_;   // for full pieces, for the last piece
 };
 
 template <class T, class Result = T>
@@ -346,7 +355,8 @@ struct Conv2dFactor : SumOfRows<float> {
   void operator()(const KernelCall& c) const { run(c, c.in<float>(0), c.in<float>(0)); }
 };
 
-/// In two bytes an element where all are; a node of both is widened.
+/// Prepares a kernel in the tensors' own dtype if they all have the same one. Otherwise the kernel
+/// computes in float32.
 template <template <class> class Body>
 PreparedKernel in_its_type(const KernelDesc& d) {
   const DType dtype = d.outputs[0].dtype;
@@ -358,7 +368,8 @@ PreparedKernel in_its_type(const KernelDesc& d) {
   return floats<Body<float>>(d);
 }
 
-/// Of images of two bytes in float32, too, which is what they are added up in.
+/// Prepares the kernel of weight gradients. For images of two-byte floats the result may also be
+/// float32, the type in which the pieces are added.
 PreparedKernel weight_grad(const KernelDesc& d) {
   const DType dtype = d.inputs[0].dtype;
   if (d.inputs[1].dtype == dtype && d.outputs[0].dtype == DType::Float32) {

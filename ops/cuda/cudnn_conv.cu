@@ -1,9 +1,10 @@
-// Convolutions by cuDNN where it is there, before the products of conv.cu. Channels-last images
-// want weights that lie so, too, for the card's matrix units: they are turned on the way. Of two
-// bytes those units load eight channels at once: a first layer's images, which have fewer, are
-// copied into scratch, all of a micro-batch, with zeros behind their channels, where
-// few_channels.cu does not take them; so are its weights, and of their gradient the true channels
-// are kept.
+// Convolutions by cuDNN, where it is available, before the products of conv.cu.
+//
+// For matrix units, channels-last images need weights in the same layout, so the weights are
+// transposed to scratch memory. Of two-byte floats, matrix units load eight channels at once. The
+// images of a first layer have fewer channels. Where few_channels.cu doesn't accept such a layer,
+// all images of a micro-batch are copied to scratch memory with zeros behind their channels. The
+// weights are padded in the same way, and of their gradient only the true channels are kept.
 #include <launch.h>
 
 #include <algorithm>
@@ -16,7 +17,7 @@
 namespace hetu::cuda {
 namespace {
 
-/// Channels-last pixels of two-byte floats, with zeros behind their channels: a pack of each.
+/// Copies channels-last pixels of two-byte floats, padded with zeros to one pack per pixel.
 struct PadOf {
   const std::uint16_t* x;
   std::uint16_t* to;
@@ -29,14 +30,14 @@ struct PadOf {
   }
 };
 
-/// Weights [outputs, inputs, window] as [outputs, window, held], zeros behind the inputs, or back;
-/// of one tap as they are, in another dtype.
+/// Transposes weights [outputs, inputs, window] to [outputs, window, held] with zeros behind the
+/// inputs, or back. With one tap it only converts the dtype.
 struct TurnOf {
   Reader from;
   Writer to;
   std::int64_t inputs, held, taps;
   bool back;
-  HETU_HD void operator()(std::int64_t i) const {  // a place of what is written
+  HETU_HD void operator()(std::int64_t i) const {  // i: element of the output
     const std::int64_t inner = back ? taps : held, middle = back ? inputs : taps;
     const std::int64_t rows = quotient(i, inner), output = quotient(rows, middle);
     const std::int64_t last = i - rows * inner, first = rows - output * middle;
@@ -47,13 +48,13 @@ struct TurnOf {
   }
 };
 
-/// The same of whole packs of inputs, in two bytes, of which nothing is added: a thread turns all
-/// taps of a pack.
+/// As above, for two-byte floats and inputs that are whole packs without padding. One thread
+/// transposes all taps of a pack.
 template <int kTaps>
 struct TurnPackOf {
   const std::uint16_t* from;
   std::uint16_t* to;
-  std::int64_t packs;  // of an output
+  std::int64_t packs;  // per output
   HETU_HD void operator()(std::int64_t i) const {
     const std::int64_t output = quotient(i, packs), pack = i - output * packs;
     Raw<std::uint16_t, kTaps * kPack> plain;
@@ -66,7 +67,7 @@ struct TurnPackOf {
   }
 };
 
-/// Back to float32.
+/// As above, backwards, with a conversion to float32.
 template <class T, int kTaps>
 struct TurnPackBackOf {
   const T* from;
@@ -84,7 +85,8 @@ struct TurnPackBackOf {
   }
 };
 
-/// Whether weights were turned so: of 3 x 3 windows, or gradients that only become float32.
+/// Transposes weights by packs and returns true, for 3 x 3 windows and for gradients that only need
+/// the conversion to float32. Otherwise returns false.
 template <class T>
 bool turned_in_packs(const void* from, void* to, const TurnOf& all, std::int64_t weights) {
   constexpr int kTaps = 9;
@@ -114,19 +116,20 @@ PreparedKernel own_kernel(const KernelDesc& d) {
   return own->prepare(d);
 }
 
-/// Of fewer inputs than matrix units take of two bytes at once.
+/// Returns true for two-byte floats with fewer inputs than matrix units load at once.
 bool is_first_layer(const KernelDesc& d) {
   return is_narrow(d.inputs[0].dtype) && cpu::conv_shape(d).group_inputs() < kPack;
 }
 
-/// Whether cuDNN is asked with inputs padded to a pack; a first layer's input wants no gradient.
+/// Returns true if cuDNN may be asked with inputs padded to a pack. A first layer's input needs no
+/// gradient.
 bool fits_padded(const KernelDesc& d) {
   return is_first_layer(d) && d.images != Layout::Plain && cpu::conv_shape(d).groups == 1 &&
          what_makes(d) != ConvMakes::Input;
 }
 
-/// Whether it is asked as the node is, after that. Its engines for gradients of a first layer's
-/// weights take twice as long as own kernels.
+/// Returns true if cuDNN may be asked without padding, as a second choice. cuDNN's engines for the
+/// weight gradients of a first layer take twice as long as Hetu's own kernels.
 bool fits_as_it_is(const KernelDesc& d) {
   return !(is_first_layer(d) && what_makes(d) == ConvMakes::Weights &&
            d.outputs[0].dtype == DType::Float32);
@@ -164,7 +167,7 @@ class Convolution {
 
  private:
   struct Way {
-    ConvTask task;  ///< as cuDNN is told of it
+    ConvTask task;  ///< as described to cuDNN
     CudnnConv conv;
     explicit Way(const ConvTask& t) : task(t), conv(t) {}
   };
@@ -181,7 +184,8 @@ class Convolution {
   std::int64_t weights(const ConvTask& of) const {
     return of.shape.y.channels * of.shape.group_inputs() * taps();
   }
-  /// Of weights, or of their gradient, as cuDNN has them: they come first in scratch.
+  /// Returns the scratch bytes of the weights, or of their gradient, in cuDNN's layout. They come
+  /// first in scratch.
   std::int64_t weights_bytes(const Way& way) const {
     if (!moves_weights(way)) return 0;
     return (weights(way.task) * dtype_bytes(task_.dtype) + 63) / 64 * 64;
@@ -226,13 +230,13 @@ class Convolution {
   }
 
   ConvTask task_;
-  DType
-      result_;  ///< of the node; cuDNN's engines that sum weights' gradients fast give task_.dtype
+  DType result_;  ///< the node's dtype; cuDNN's fast engines for weight gradients give task_.dtype
   PreparedKernel own_;
-  std::vector<Way> ways_;  ///< the first of which cuDNN has a plan runs
+  std::vector<Way> ways_;  ///< the first one for which cuDNN has a plan runs
 };
 
-/// Without a bias, in one dtype; gradients of weights in float32, too, rounded to theirs by cuDNN.
+/// Returns true for convolutions without a bias, in one dtype. Gradients of weights may also be
+/// float32; cuDNN rounds them to the images' dtype first.
 bool fits(const KernelDesc& d) {
   if (!has_cudnn() || d.inputs.size() != 2) return false;
   for (const auto* types : {&d.inputs, &d.outputs})

@@ -1,4 +1,4 @@
-// Elementwise operators: one body per shape of operands over ops/scalar_fns.h.
+// Elementwise operators: one body per combination of operand shapes, over ops/scalar_fns.h.
 #include <launch.h>
 
 #include <cstdint>
@@ -80,7 +80,7 @@ template <class F>
 struct TwoNumbers {
   Walk<2> walk;
   Numbers numbers;
-  bool alike;  // in types and shapes
+  bool alike;  // same dtypes and shapes
   explicit TwoNumbers(const KernelDesc& d)
       : walk(d),
         numbers(d),
@@ -105,7 +105,7 @@ PreparedKernel gelu_grad(const KernelDesc& d) {
   return is_short(d) ? two<fn::GeluGrad<ShortMath>>(d) : two<fn::GeluGrad<>>(d);
 }
 
-/// Of floats, or of int32 as T: see ops/cpu/reference_elementwise.cpp.
+/// Prepares arithmetic on floats, or on int32 as type T: see ops/cpu/reference_elementwise.cpp.
 template <class F, class T>
 PreparedKernel arithmetic(const KernelDesc& d) {
   return d.inputs[0].dtype == DType::Int32 ? kernel<Binary<T, F, T>>(d) : two<F>(d);

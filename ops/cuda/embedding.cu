@@ -1,5 +1,5 @@
-// Rows picked by number, and their gradients: rows of one number are added in ascending order, as
-// the CPU adds them, so that no bit depends on which thread comes first.
+// Selection of rows by index, and its gradients. Rows with the same index are added in ascending
+// order, as on the CPU. So no bit depends on which thread runs first.
 #include <launch.h>
 
 #include "ops/cpu/axis_shape.h"
@@ -14,7 +14,8 @@ using cpu::count_of;
 using cpu::Rows;
 using cpu::rows_of;
 
-/// Row r of `picked` per outer part is row ids[r] of `whole`; a bad index picks zeros.
+/// Copies row ids[r] of `whole` rows to row r of `picked` rows, for each outer part. A bad index
+/// gives zeros.
 struct PickOf {
   const float* x;
   const std::int32_t* ids;
@@ -28,7 +29,7 @@ struct PickOf {
   }
 };
 
-/// Rows with a good number, in one chain each.
+/// Chains of rows with a valid index.
 struct GoodRows {
   Indices indices;
   HETU_HD bool begins(std::int64_t r, std::int32_t id) const { return indices.good(r, id); }
@@ -47,7 +48,8 @@ struct ChainSumOf {
   }
 };
 
-/// `outer` times, of `whole` rows of `inner` elements the `picked` that ids name.
+/// A selection of rows. Each of `outer` parts has `whole` rows of `inner` elements, of which ids
+/// select `picked` rows.
 struct Picked {
   std::int64_t outer, whole, inner, picked = 0;
   IndexRule rule;
@@ -101,7 +103,7 @@ struct Gather : Picked {
   }
 };
 
-/// What moves four bytes moves any of four.
+/// Prepares a gather. The float32 kernel also moves int32, which has the same size.
 PreparedKernel gather(const KernelDesc& d) {
   const DType dtype = d.inputs[0].dtype;
   if (dtype == DType::Int32) return kernel<Gather>(d);

@@ -1,20 +1,23 @@
-// Convolutions of images with few channels by matrix units, before cuDNN's, which would see eight.
-// A block has the weights, line by line, and the rows of an image that its pixels see, those of its
-// next pixels on the way; lanes read windows where they lie, so that nothing is gathered.
+// Convolutions of images with few channels by matrix units. They precede cuDNN's, which would pad
+// the images to eight channels.
+//
+// A block holds the weights, line by line, and the image rows that its output pixels read. It loads
+// the rows of its next tile of pixels meanwhile. Lanes read windows directly from those rows, so
+// nothing is gathered: a line of a window is contiguous in a channels-last row (few_channels.h).
 #include "ops/cuda/few_channels.h"
 #include "ops/cuda/tables.h"
 
 namespace hetu::cuda {
 namespace {
 
-/// Of output channels in the order in which lanes have sums: each has eight neighbours of a pixel
-/// in four blocks of eight columns.
+/// Returns the output channel of a column of the weights. The order makes each lane hold eight
+/// neighbouring channels of a pixel, spread over four blocks of eight columns.
 HETU_HD constexpr int channel_of_column(int column) {
   return column / 32 * 32 + column % 8 / 2 * 8 + column / 8 % 4 * 2 + column % 2;
 }
 
-/// Weights [outputs, channels, lines, taps] as rows of packs, as windows lie, zeros where there is
-/// nothing.
+/// Rearranges weights [outputs, channels, lines, taps] into rows of packs, in the layout of
+/// windows, with zeros elsewhere.
 template <class T>
 struct LinesOf {
   const T* w;
@@ -31,17 +34,17 @@ struct LinesOf {
   }
 };
 
-/// A warp has kTiles times sixteen pixels, and Columns channels of what is made of them.
+/// The kernel. A warp computes kTiles times 16 pixels, and `Columns` output channels of each.
 template <class T, int Columns>
 struct FewChannelsForward {
   static constexpr int kThreads = kLaneThreads, kAtOnce = 2;
   static constexpr int kTiles = 4, kPixels = kTiles * kTileRows;
   using Places = PerThread<std::array<std::array<int, 2>, kTiles>>;
-  const T *x, *w;  // w as LinesOf makes it
+  const T *x, *w;  // w in the layout of LinesOf
   T* y;
   FewChannels s;
-  std::int64_t tiles;  ///< in all
-  int of_block;        ///< of them
+  std::int64_t tiles;  ///< over all images
+  int of_block;        ///< tiles per block
   bool in_packs, out_packs;
 
   struct Room {
@@ -114,7 +117,7 @@ struct FewChannelsForward {
         const std::uint32_t masks[] = {lower.mask(thread % 4 * 2), upper.mask(thread % 4 * 2)};
         const int from[] = {lower.place(), upper.place()};
         unrolled<kTiles>([&](auto m) {
-          unrolled<4>([&](auto r) {  // rows of pixels go down first
+          unrolled<4>([&](auto r) {  // the rows of pixels are ordered down first
             const int at = places.of(thread)[m][r % 2] + from[r / 2];
             left[m].of(thread).word[r] = get_word(rows + at) & masks[r / 2];
           });
@@ -150,7 +153,7 @@ struct FewChannelsForward {
           to[std::int64_t{pixel} * s.outputs + channel + i] = raw.of[i];
       });
   }
-  /// f(eight neighbours, pixel, channel of the first).
+  /// Calls f(eight neighbouring channels, pixel, first channel).
   template <class F>
   HETU_HD void each_pack(const FewChannels::Tile& t, int first, Sums<Columns> (&sums)[kTiles],
                          const F& f) const {
@@ -204,8 +207,9 @@ class FewChannelsConv {
   }
 
  private:
-  /// Enough for every card, whose multiprocessors have two at once (those of compute capability 8.6
-  /// and 8.9 one of most layers), and tiles of one, since it brings all weights.
+  /// Target number of blocks, and maximum tiles per block. 768 blocks are enough for every GPU: a
+  /// multiprocessor runs two at once (for most layers one, at compute capability 8.6 and 8.9). A
+  /// block takes several tiles, because it loads all weights.
   static constexpr std::int64_t kBlocks = 768, kMostOfBlock = 8;
 
   std::int64_t chunks() const { return (s_.outputs + Columns - 1) / Columns; }

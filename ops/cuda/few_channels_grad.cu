@@ -1,6 +1,6 @@
-// Gradients of the weights of convolutions of images with few channels, by matrix units: sums over
-// the pixels of a piece stay in registers, a block's four warps have six packs of a window each,
-// and the sums of pieces are added up as columns are.
+// Gradients of the weights of convolutions of images with few channels, by matrix units. The pixels
+// are divided into pieces. A block sums the pixels of a piece in registers, and each of its four
+// warps holds six packs of a window. The sums of the pieces are then added as column sums.
 #include "ops/cuda/column_sums.h"
 #include "ops/cuda/few_channels.h"
 #include "ops/cuda/tables.h"
@@ -12,15 +12,16 @@ template <class T>
 struct FewChannelsBackward {
   static constexpr int kThreads = kLaneThreads, kAtOnce = 3;
   static constexpr int kPixels = 128;
-  static constexpr int kOutputs = 64, kRows = kOutputs / 16;  ///< of a block; sixteen at a time
-  static constexpr int kOfWarp = 6, kPacks = kOfWarp * kThreads / kWarp;  ///< of a window
+  static constexpr int kOutputs = 64, kRows = kOutputs / 16;  ///< of a block; kRows: groups of 16
+  static constexpr int kOfWarp = 6,
+                       kPacks = kOfWarp * kThreads / kWarp;  ///< of a window: per warp, per block
   struct Held {
     float x[kRows][kOfWarp][4];
   };
   const T *x, *dy;
   float* parts;  ///< [pieces, chunks of kOutputs, strips of packs, kOutputs, kPacks * kPack]
   FewChannels s;
-  std::int64_t tiles, pieces;  ///< in all
+  std::int64_t tiles, pieces;  ///< over all images
   int chunks, strips;
   bool x_packs, dy_packs;
 
@@ -76,7 +77,8 @@ struct FewChannelsBackward {
   }
 
  private:
-  /// Of a pack of a window, from the window's place on; what has no place is added to nothing.
+  /// Returns the offset of a pack from its window's start. Packs that don't exist get 0; their sums
+  /// are not used.
   HETU_HD int place_of(int pack) const {
     const int line = pack / s.packs;
     return line < s.lines ? line * s.step + (pack - line * s.packs) * kPack : 0;
@@ -111,8 +113,8 @@ struct FewChannelsBackward {
     }
   }
 
-  /// Of so many pixels; where they are not Whole, what has the place of a pixel that is not there
-  /// is no number to add, though its gradient is zero: it may be infinite.
+  /// Adds the products of `pixels` pixels. Unless Whole, it also masks the inputs of missing
+  /// pixels. Their gradients are zero, but an infinite input times zero would be NaN.
   template <bool Whole, class Block>
   HETU_HD void add(const Block& block, const Turn& of, int pixels,
                    PerThread<std::array<int, kOfWarp>>& packs, PerThread<Held>& sums) const {
@@ -133,7 +135,7 @@ struct FewChannelsBackward {
         PerThread<Quad> right;
         for_threads([&](int thread) {
           const int* const at = places + k * kDepth + thread % 4 * 2;
-          unrolled<4>([&](auto r) {  // pixels go down first
+          unrolled<4>([&](auto r) {  // pixels are ordered down first
             const T* const from = rows + packs.of(thread)[2 * pair + r / 2];
             constexpr int kDown = r % 2 * 8;
             std::uint32_t word = both(from[at[kDown]], from[at[kDown + 1]]);
@@ -152,7 +154,7 @@ struct FewChannelsBackward {
       });
     }
   }
-  /// Of two neighbouring pixels, which are there.
+  /// Returns a mask of two neighbouring pixels, with all bits set for those that exist.
   HETU_HD static std::uint32_t mask(int first, int pixels) {
     return (first < pixels ? 0xffffu : 0u) | (first + 1 < pixels ? 0xffff0000u : 0u);
   }
@@ -178,7 +180,7 @@ struct FewChannelsBackward {
   }
 };
 
-/// Sums of packs as weights [outputs, channels, lines, taps].
+/// Rearranges the sums of packs to weights [outputs, channels, lines, taps].
 template <class Result>
 struct OfLines {
   const float* sums;
@@ -240,7 +242,7 @@ class FewChannelsWeightGrad {
   }
 
  private:
-  static constexpr std::int64_t kBlocks = 384;  ///< multiprocessors of large cards have three each
+  static constexpr std::int64_t kBlocks = 384;  ///< three per multiprocessor of a large GPU
 
   std::int64_t tiles() const { return images_ * s_.tiles(Body::kPixels); }
   std::int64_t columns() const {

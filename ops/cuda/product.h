@@ -1,6 +1,5 @@
-// Matrix products on the device, and how the row-major ones of operators look to a library that
-// counts columns first. Read by linear.cu and conv.cu;
-// gpu/product.cpp runs them through cuBLASLt.
+// Matrix products on the device, and the conversion of row-major operands for a library that is
+// column-major. Used by linear.cu and conv.cu. gpu/product.cpp runs products through cuBLASLt.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -11,19 +10,20 @@
 
 namespace hetu::cuda {
 
-/// A matrix as it lies in memory, columns first: `batch` of them, `stride` elements apart.
+/// The column-major layout of `batch` matrices that are `stride` elements apart.
 struct ColumnMajor {
   std::int64_t rows = 0, columns = 0, leading = 0, stride = 0;
 };
 
-/// How far apart rows of A and of C lie, in elements, where that is more than their widths: of one
-/// matrix, not of a batch.
+/// Distances between the rows of A and of C, in elements, if larger than their widths. For single
+/// matrices only, not for batches.
 struct Leads {
   std::int64_t a = 0, c = 0;
 };
 
-/// C = A B of row-major matrices as C' = op(B') op(A') of their transposes: `first` is B's memory,
-/// `second` A's. A bias per column of C is one per row of C'.
+/// The operands of C = A B for row-major matrices, written as C' = op(B') op(A') for their
+/// column-major transposes. `first` is B's memory, `second` A's. A bias per column of C is a bias
+/// per row of C'.
 struct ProductLayout {
   ColumnMajor first, second, result;
   bool transpose_first = false, transpose_second = false;
@@ -42,40 +42,44 @@ struct ProductLayout {
   }
 };
 
-/// What a product's operands may be relied on to be aligned to, in bytes.
+/// Alignment in bytes that a product's operands are guaranteed to have.
 inline constexpr std::int64_t kProductAlignment = 16;
 
-/// What a product may do with its results before it writes them, or beside them: the gradient of a
-/// bias is the sums of A's rows (of a layer's dy^T) over k.
+/// An operation that a product applies to its results before it writes them, or computes beside
+/// them. BiasGrad, the gradient of a bias, is the sum of each row of A (of a layer's dy^T) over k.
 enum class Then : std::uint8_t { Nothing, Relu, GeluTanh, BiasGrad };
 
-/// That `then` goes with the rest.
+/// Checks that `then` is compatible with the shape and the result's dtype.
 inline void check_then(const cpu::ProductShape& shape, DType result, Then then) {
   const bool sums = then == Then::BiasGrad;
   HETU_ASSERT(!sums || (!shape.bias && shape.batch == 1 && result == DType::Float32));
   HETU_ASSERT(sums || then == Then::Nothing || (shape.bias && !shape.adds));
 }
 
-/// One product of a shape and dtype (float32, bfloat16 or float16, summed in float32), run on the
-/// queue of the calling thread. Copies share what the library was asked once. `lower` of the shape
-/// is not heeded.
+/// A product of a shape and dtype (float32, bfloat16 or float16, summed in float32), run on the
+/// queue of the calling thread. Copies share the library's plan. Ignores ProductShape::lower.
 class Product {
  public:
   Product(const cpu::ProductShape& shape, DType dtype) : Product(shape, dtype, dtype) {}
-  /// C is of dtype `result`, that of A and B or float32; a bias wants that of A and B. `then` wants
-  /// a bias, and is exact for Relu alone; BiasGrad wants none, float32 for C, and one matrix.
+  /// C has the dtype `result`: that of A and B, or float32. A bias requires the dtype of A and B.
+  /// Relu and GeluTanh require a bias, and only Relu is exact. BiasGrad requires no bias, float32
+  /// for C, and a single matrix.
   Product(const cpu::ProductShape& shape, DType dtype, DType result, Then then = Then::Nothing,
           Leads leads = {});
-  /// bias is nullptr unless the shape has one. Of k = 0 nothing is added, or the result is 0.
-  /// GeluTanh writes what it was made of to `before`, laid out as C. With `leads` k is not 0.
+  /// Computes the product. `bias` is null unless the shape has one. For k = 0, nothing is added, or
+  /// the result is 0. GeluTanh writes its input to `before`, which has the layout of C. With
+  /// `leads`, k must not be 0.
   void operator()(const void* a, const void* b, const void* bias, void* c,
                   void* before = nullptr) const;
-  /// Of a shape that adds: C = A B + sum, which is laid out as C and of its dtype; rounded once.
+  /// For a shape that adds: computes C = A B + sum, rounded once. `sum` has the layout and dtype of
+  /// C.
   void plus(const void* a, const void* b, const void* sum, void* c) const;
-  /// Of BiasGrad, where it is there: the sums, m of them, are written whether or not C is added to.
+  /// For BiasGrad, if there() is true: as operator(), and writes the m sums. The sums are
+  /// overwritten even if C is added to.
   void with_bias_grad(const void* a, const void* b, void* c, float* sums) const;
-  /// Whether the library does it on this card, asked on a queue. Without `then` it is there. Not
-  /// where C or k is empty or the library would round what BiasGrad sums (TF32).
+  /// Returns true if the library supports the product on this GPU. Must be called on a queue.
+  /// Without `then` it always returns true. For BiasGrad it returns false if C or k is empty, and
+  /// if the library would round the summed operand (TF32).
   bool there() const;
 
  private:

@@ -1,4 +1,4 @@
-// The tables of the CUDA back end.
+// The kernel tables of the CUDA back end, in order of preference.
 #include "ops/cuda/registry.h"
 
 #include "base/error.h"

@@ -1,5 +1,5 @@
-// The kernels of the CUDA back end. Built where HETU_CUDA is on; its own kernels are built for the
-// host too, by the tests. Read by executor/device and tests.
+// The kernels of the CUDA back end. Built if HETU_CUDA is on. The tests also build its own kernels
+// for the host. Used by executor/device and tests.
 #pragma once
 #include <string_view>
 #include <vector>
@@ -9,14 +9,16 @@
 
 namespace hetu {
 
-/// CUDA kernel rows of an operator, best first; every operator has one.
+/// Returns the CUDA kernel rows of an operator, best first. Every operator has at least one.
 std::vector<const KernelRow*> cuda_kernels(std::string_view op);
 
-/// Of CUDA: prepares the first row that takes it, or for Reference the last one, which uses the
-/// fewest of CUDA's libraries. Needs no card. Throws Unsupported naming the node.
+/// Prepares the node's kernel: the first row that accepts the node, or, for Reference, the last
+/// row, which uses the fewest of CUDA's libraries. Needs no GPU. Throws Unsupported, naming the
+/// node.
 PreparedKernel prepare_cuda(const KernelDesc& desc, KernelChoice choice = KernelChoice::Best);
 
-/// Sweeps, sums and norms of whole tensors; run on the queue of the calling thread.
+/// Returns the kernels for sweeps, sums and norms of whole tensors. They run on the queue of the
+/// calling thread.
 const TensorKernels& cuda_tensor_kernels();
 
 }  // namespace hetu

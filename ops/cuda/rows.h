@@ -1,4 +1,5 @@
-// How rows of ops/cuda are made, and where operands that broadcast lie. Read by the kernels alone.
+// Construction of kernel rows from bodies, and addressing of operands that broadcast. Used only by
+// the kernels.
 #pragma once
 #include <cstdint>
 #include <vector>
@@ -13,11 +14,11 @@ namespace hetu::cuda {
 
 inline constexpr const char* kImplementation = "cuda";
 
-/// What `prepare` makes of the node in float32, between conversions of what has two bytes.
+/// Prepares a node's kernel in float32, with conversions of its two-byte operands before and after.
 PreparedKernel widened_kernel(const KernelDesc& d, PreparedKernel (*prepare)(const KernelDesc&));
 
-/// A kernel from a body: constructed from the KernelDesc, called with the KernelCall;
-/// scratch_bytes() if it needs some.
+/// Makes a kernel from a body. A body is constructed from the KernelDesc and called with the
+/// KernelCall. It has scratch_bytes() if it needs scratch memory.
 template <class Body>
 PreparedKernel kernel(const KernelDesc& d) {
   PreparedKernel made;
@@ -28,7 +29,7 @@ PreparedKernel kernel(const KernelDesc& d) {
   return made;
 }
 
-/// The same of one that computes in float32.
+/// As above, for a body that computes in float32. Two-byte operands are converted.
 template <class Body>
 PreparedKernel floats(const KernelDesc& d) {
   switch (cpu::computing_type(d)) {
@@ -48,8 +49,8 @@ inline KernelRow row(const char* op, PreparedKernel (*prepare)(const KernelDesc&
   return {op, kImplementation, nullptr, prepare};
 }
 
-/// Axes over which places are numbered, the last one first to move, and how far N operands step
-/// along each.
+/// Axes over which positions are numbered, the last axis varying fastest, and the steps of N
+/// operands along each axis.
 template <int N>
 struct Axes {
   static constexpr int kMost = 8;
@@ -62,7 +63,8 @@ struct Axes {
     for (int i = 0; i < N; ++i) step[count][i] = steps[i];
     ++count;
   }
-  /// `number` is below the product of the sizes. The first axis has what is left, undivided.
+  /// Adds the operands' offsets of position `number`, which is below the product of the sizes. The
+  /// first axis takes the remaining quotient undivided.
   HETU_HD void add_places(std::int64_t number, std::int64_t* at) const {
     for (int axis = count; axis-- > 0;) {
       const std::int64_t left = axis == 0 ? 0 : quotient(number, size[axis]);
@@ -73,7 +75,7 @@ struct Axes {
   }
 };
 
-/// BroadcastWalk for the device: at[i] is where operand i stands for an element of the output.
+/// BroadcastWalk for the device: at[i] is the offset in operand i of an element of the output.
 template <int N>
 struct Walk {
   Axes<N> axes;

@@ -1,10 +1,11 @@
-// Rows that are added to a tensor, on the device.
+// Addition of rows to a tensor, on the device.
 #pragma once
 #include "ops/tensor_kernels.h"
 
 namespace hetu::cuda {
 
-/// Rows of one number are added part by part, in ascending order; what they make, to the row there.
+/// Adds rows with the same index part by part, each part in ascending order. The result is added to
+/// the tensor's row.
 void scatter_rows(float* to, const TouchedRows& touched, const RowsOf& from);
 
 }  // namespace hetu::cuda

@@ -1,5 +1,5 @@
-// Sums of many numbers, in pieces whose size follows from theirs: float64, the same bits on every
-// card. Read by the kernels of ops/cuda.
+// Sums of many numbers, in pieces whose number depends only on the number of terms. They are
+// float64 and give the same bits on every GPU. Used by the kernels of ops/cuda.
 #pragma once
 #include <launch.h>
 
@@ -7,7 +7,7 @@
 
 namespace hetu::cuda {
 
-/// Term: double operator()(i). A row per piece, whose sum goes to parts[row].
+/// Sums the terms double operator()(i) of a piece, one row of for_rows() each, into parts[piece].
 template <class Term>
 struct PieceSums : RowWork {
   static constexpr int kRounds = 1;
@@ -32,7 +32,7 @@ struct PartSum : RowWork {
   HETU_HD void finish(std::int64_t, const double* sum) const { *to = static_cast<To>(sum[0]); }
 };
 
-/// *to = the sum of `count` numbers.
+/// Computes *to = sum of `count` numbers.
 template <class To>
 void add_up(const double* parts, std::int64_t count, To* to) {
   for_rows(1, count, PartSum<To>{{}, parts, to});
@@ -42,7 +42,7 @@ inline std::int64_t sum_scratch(std::int64_t terms) {
   return pieces_of_sum(terms) * std::int64_t{sizeof(double)};
 }
 
-/// *to = sum of of(i) below `terms`; parts has sum_scratch(terms) bytes.
+/// Computes *to = sum of of(i) for i below `terms`. `parts` has sum_scratch(terms) bytes.
 template <class Term, class To>
 void sum_of(std::int64_t terms, const Term& of, double* parts, To* to) {
   const PieceSums<Term> body{{}, of, terms, pieces_of_sum(terms), parts};

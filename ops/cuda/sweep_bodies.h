@@ -1,5 +1,5 @@
-// What an optimizer's rule does to a parameter on the device, cut into chunks: by quads where its
-// tensors lie so. Read by sweeps.cu alone.
+// The update of a parameter by an optimizer's rule, in chunks, and four elements at a time where
+// alignment allows. Used only by sweeps.cu.
 #pragma once
 #include <block.h>
 
@@ -14,16 +14,16 @@
 
 namespace hetu::cuda {
 
-inline constexpr std::int64_t kSweepChunk = 2048;  // few are left at the end of a launch
+inline constexpr std::int64_t kSweepChunk = 2048;  // small: few threads idle at the end
 inline constexpr int kQuad = 4;
 
-/// Not of a rule that changes states alone, which has LeavesWeights.
+/// False for a rule that only changes states; such a rule defines LeavesWeights.
 template <class Rule>
 inline constexpr bool kMovesWeights = !requires {
   typename Rule::LeavesWeights;
 };
 
-/// x: the element's states.
+/// Applies the rule to one element. `x` holds the element's states.
 template <class Rule>
 HETU_HD void change(const Rule& rule, float& w, float g, float* x) {
   if constexpr (Rule::kStates == 0) rule(w, g);
@@ -32,10 +32,10 @@ HETU_HD void change(const Rule& rule, float& w, float g, float* x) {
   if constexpr (Rule::kStates == 3) rule(w, g, x[0], x[1], x[2]);
 }
 
-/// Where a weight goes rounded, if anywhere.
+/// The optional copy of the weights in two-byte floats.
 struct Rounded {
   void* to;
-  bool half;  ///< float16, not bfloat16
+  bool half;  ///< float16 if true, else bfloat16
   explicit Rounded(const SweepCall& p) : to(p.rounded), half(p.rounded_dtype == DType::Float16) {}
   HETU_HD bool lies_in_pairs() const {
     return reinterpret_cast<std::uintptr_t>(to) % sizeof(Pair) == 0;
@@ -56,7 +56,8 @@ struct Rounded {
   }
 };
 
-/// What a rule does to one parameter whose states are float32, by quads where they lie so.
+/// The update of one parameter whose states are float32, four elements at a time where alignment
+/// allows.
 template <class Rule, class State>
 struct SweepOf {
   Rule rule;
@@ -116,8 +117,9 @@ struct SweepOf {
   }
 };
 
-/// The same of bfloat16 states, in float32 while the rule changes them. Elements are counted from
-/// where the parameter's group of random numbers begins.
+/// As above, for bfloat16 states, which are float32 while the rule changes them. They are stored
+/// with stochastic rounding. Elements are counted from the start of the group of random numbers
+/// that the parameter's first element belongs to.
 template <class Rule>
 struct SweepOf<Rule, BFloat16> {
   static constexpr std::int64_t kGroup = PhiloxStream::kGroup;
@@ -152,7 +154,7 @@ struct SweepOf<Rule, BFloat16> {
       states[s][i] = BFloat16::by_chance(x[s], rounding[s].bits(first + i));
   }
 
-  /// The elements of a group whose random numbers are drawn at once, which are kLanes apart.
+  /// Updates the elements whose random numbers come from one Philox block. They are kLanes apart.
   HETU_HD void lane(std::int64_t at) const {
     const std::int64_t begin = at - first % kGroup;
     const auto is_there = [&](int k) {
@@ -193,7 +195,7 @@ struct SweepOf<Rule, BFloat16> {
   }
 };
 
-/// A block per chunk: sweep(block, begin, elements) of its tensor.
+/// Calls sweep(block, begin, elements) of a chunk's tensor, one block per chunk.
 template <class Of>
 struct SweepChunks : Chunks<Of, kSweepChunk> {
   template <class Block>
@@ -216,7 +218,8 @@ void sweep_of(std::span<const SweepCall> calls) {
 
 inline bool is_narrow(const SweepCall& p) { return p.narrow[0] != nullptr; }
 
-/// Calls one of two with the calls that have float32 states or bfloat16 ones.
+/// Splits the calls into runs with float32 states and runs with bfloat16 states, and passes each
+/// run to the matching function.
 template <class Float, class Narrow>
 void by_states(std::span<const SweepCall> calls, const Float& of_float, const Narrow& of_narrow) {
   for (auto from = calls.begin(); from != calls.end();) {

@@ -1,5 +1,5 @@
-// Sweeps of optimizers on the device, over several parameters in a launch. Read by
-// tensor_kernels.cu, whose table has them.
+// Optimizer sweeps on the device, over several parameters per launch. Used by the table in
+// tensor_kernels.cu.
 #pragma once
 #include <span>
 

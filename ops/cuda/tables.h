@@ -1,5 +1,5 @@
-// Tables of the CUDA kernels, as ops/cpu/tables.h of the CPU's. One row per operator and family of
-// dtypes.
+// The tables of CUDA kernels, as ops/cpu/tables.h for the CPU. A row stands for one operator and
+// family of dtypes.
 #pragma once
 #include <vector>
 
@@ -19,16 +19,17 @@ const KernelTable& embedding_rows();
 const KernelTable& attention_rows();
 const KernelTable& flash_attention_rows();
 const KernelTable& flash_attention_grad_rows();
-/// Of two-byte floats, before those.
+/// For heads of at most 64 columns, before the flash attention kernels above.
 const KernelTable& flash_registers_rows();
 const KernelTable& flash_registers_grad_rows();
 const KernelTable& loss_rows();
 const KernelTable& order_rows();
 const KernelTable& conv_rows();
-/// Of channels-last images in two bytes with fewer than eight channels, before those and cuDNN's.
+/// For channels-last images of two-byte floats with fewer than eight channels, before cuDNN's
+/// kernels and those above.
 const KernelTable& few_channels_rows();
 const KernelTable& few_channels_grad_rows();
-/// By cuDNN; none in a build without it.
+/// By cuDNN. Empty in a build without cuDNN.
 const KernelTable& cudnn_rows();
 const KernelTable& batch_norm_rows();
 const KernelTable& batch_norm_grad_rows();

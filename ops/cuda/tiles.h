@@ -1,5 +1,5 @@
-// Tiles of matrices that a block of threads has in its shared memory, and how large they may be.
-// Read by kernels that work in tiles, by what runs them (<block.h>), and by their tests.
+// Tiles of matrices in the shared memory of a block of threads, and their maximum size. Used by
+// kernels that work in tiles, by the code that runs them (<block.h>), and by their tests.
 #pragma once
 #include <cstdint>
 #include <type_traits>
@@ -8,24 +8,25 @@
 
 namespace hetu::cuda {
 
-/// Sides of tiles are multiples of it: what matrix units multiply at once.
+/// The sides of tiles are multiples of this, the side that matrix units multiply at once.
 inline constexpr int kTileSide = 16;
-/// Of one block. Cards of compute capability 8.6 and 8.9 have least: 99 KiB (CUDA C++ Programming
-/// Guide, "Technical Specifications per Compute Capability").
+/// Maximum shared memory of one block, in bytes. GPUs of compute capability 8.6 and 8.9 have the
+/// least of all supported GPUs: 99 KiB (CUDA C++ Programming Guide, "Technical Specifications per
+/// Compute Capability").
 inline constexpr int kMostShared = 99 << 10;
-inline constexpr int kSharedAlignment = 128;  ///< bytes, of every part of shared memory
+inline constexpr int kSharedAlignment = 128;  ///< bytes, for each part of shared memory
 inline constexpr int kBlockThreads = 256;
 
 HETU_HD constexpr int tile_round(int n) { return (n + kTileSide - 1) / kTileSide * kTileSide; }
 
-/// Elements from one row of a tile to the next: what lies below each other is in other banks, and
-/// rows begin where 16 bytes do.
+/// Returns the elements from one row of a tile to the next. The padding puts elements of the same
+/// column into different banks and keeps rows aligned to 16 bytes.
 template <class T>
 HETU_HD constexpr int tile_step(int columns) {
   return columns + 16 / int{sizeof(T)};
 }
 
-/// A factor of a product: [rows, columns] as `transposed` has it in memory.
+/// A factor of a product: a [rows, columns] matrix, which is stored transposed if `transposed`.
 template <class T>
 struct Tile {
   const T* at;
@@ -33,20 +34,20 @@ struct Tile {
   bool transposed;
 };
 
-/// What products of tiles of T are added up in.
+/// The type in which products of tiles of T are summed.
 template <class T>
 using SumOf = std::conditional_t<std::is_same_v<T, double>, double, float>;
 
-/// Parts of shared memory, one behind the other.
+/// Allocates consecutive parts of shared memory.
 class SharedRoom {
  public:
-  /// Where `count` elements of so many bytes begin.
+  /// Returns the offset of `count` elements of `size` bytes.
   HETU_HD constexpr int take(int count, int size) {
     const int at = bytes_;
     bytes_ += (count * size + kSharedAlignment - 1) / kSharedAlignment * kSharedAlignment;
     return at;
   }
-  /// The same of a tile of T.
+  /// As above, for a tile of T.
   template <class T>
   HETU_HD constexpr int tile(int rows, int columns) {
     return take(rows * tile_step<T>(columns), int{sizeof(T)});
@@ -57,12 +58,12 @@ class SharedRoom {
   int bytes_ = 0;
 };
 
-/// Queries and keys that a block of flash attention works on at a time.
+/// The queries and keys that a block of flash attention processes at a time.
 struct FlashTile {
   int queries = 0, keys = 0;  ///< 0: a head has too many columns for shared memory
 };
 
-/// The largest for which room(queries, keys) bytes are there.
+/// Returns the largest tile for which room(tile) bytes fit into shared memory, or an empty tile.
 template <class Room>
 FlashTile flash_tile(const Room& room) {
   constexpr FlashTile kTried[] = {{64, 64}, {64, 32}, {32, 32}, {32, 16}, {16, 16}};

@@ -1,4 +1,4 @@
-// Which rows of a tensor hold something, as kernels ask. Read by the kernels alone.
+// The test for touched rows of a tensor; all other rows are zero. Used only by the kernels.
 #pragma once
 #include "ops/scalar_fns.h"
 #include "ops/touched_rows.h"

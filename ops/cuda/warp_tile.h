@@ -1,6 +1,11 @@
-// Tiles of sums that stay in the registers of a block's warps, 16 rows each: products by matrix
-// units, values of rows, and factors of the next product made of sums where they are. Written once
-// over the lanes of <lanes.h>, of which CMake takes the GPU's or the tests' own. Read by attention.
+// Tiles of sums that stay in the registers of a block's warps, 16 rows per warp: products by matrix
+// units, values per row, and factors made of sums. Written once over the lanes of <lanes.h>, for
+// which CMake chooses the GPU's version or the host version of the tests. Used by attention.
+//
+// An mma instruction leaves the sums [16, 8] spread over a warp: each lane holds two neighbours in
+// each of two rows (fragments.h). Two neighbouring blocks of eight columns, rounded to two bytes,
+// have exactly the layout of a left factor [16, 16]. So the result of one product is a factor of
+// the next without leaving the registers.
 #pragma once
 #include <lanes.h>
 
@@ -14,18 +19,19 @@
 
 namespace hetu::cuda {
 
-/// Rows of a tile: those of all warps.
+/// Rows of a tile, over all warps of a block.
 inline constexpr int kWarpRows = 16, kTileRows = kWarpRows * kLaneThreads / kWarp;
 
-/// f(0) to f(N - 1), each a constant, so that what they index stays in registers.
+/// Calls f(0) to f(N - 1) with constants, so that arrays indexed by them stay in registers.
 template <int N, class F>
 HETU_HD constexpr void unrolled(const F& f) {
   [&]<int... I>(std::integer_sequence<int, I...>) { (f(std::integral_constant<int, I>()), ...); }
   (std::make_integer_sequence<int, N>());
 }
 
-/// Of an element of a tile: who holds it, and where it is. Of its thread it is in block `block` of
-/// eight columns, in the lower or upper `half` of the warp's rows, number `side` of two neighbours.
+/// The position of an element of a tile, and the thread that holds it. In its thread it is in block
+/// `block` of eight columns, in the lower or upper `half` of the warp's rows, and number `side` of
+/// two neighbours.
 struct Place {
   int thread, block, half, side, row, column;
 
@@ -38,11 +44,11 @@ struct Place {
             thread / kWarp * kWarpRows + spot.row,
             block * 8 + spot.column};
   }
-  /// Below 32, of its thread's places in a tile of 64 columns.
+  /// Returns the element's number (0 to 31) among its thread's elements of a tile of 64 columns.
   HETU_HD constexpr int bit() const { return block % 4 * 8 + half * 4 + block / 4 * 2 + side; }
 };
 
-/// A number per row; each of the four lanes that have a row holds it.
+/// A number per row. Each of the four lanes that share a row holds a copy.
 class RowValues {
  public:
   HETU_HD void fill(float value) {
@@ -53,7 +59,7 @@ class RowValues {
   HETU_HD float& operator[](const Place& p) { return values_.of(p.thread).x[p.half]; }
   HETU_HD float operator[](const Place& p) const { return values_.of(p.thread).x[p.half]; }
 
-  /// f(place of the row's first column that the thread has, value).
+  /// Calls f(position of the thread's first column in the row, value) for each row of a thread.
   template <class F>
   HETU_HD void each(const F& f) {
     for_threads([&](int thread) {
@@ -61,7 +67,7 @@ class RowValues {
           [&](auto half) { f(Place::of(thread, 0, 2 * half), values_.of(thread).x[half]); });
     });
   }
-  /// What the lanes of a row hold, combined, goes to all of them.
+  /// Combines the values that the four lanes of a row hold, and gives the result to all four.
   template <class Combine>
   HETU_HD void agree(const Combine& combine) {
     unrolled<2>([&](auto half) {
@@ -77,14 +83,14 @@ class RowValues {
   PerThread<Two> values_;
 };
 
-/// [kTileRows, Columns] of float32.
+/// A tile of sums [kTileRows, Columns] in float32.
 template <int Columns>
 class Sums {
  public:
   HETU_HD void fill(float value) {
     each([&](const Place&, float& x) { x = value; });
   }
-  /// f(place, value) of every element; of a thread by blocks of columns.
+  /// Calls f(position, value) for every element, block by block within a thread.
   template <class F>
   HETU_HD void each(const F& f) {
     for_threads([&](int thread) {
@@ -95,10 +101,10 @@ class Sums {
     });
   }
   HETU_HD float& operator[](const Place& p) { return of(p.thread, p.block)[2 * p.half + p.side]; }
-  /// Four of block `block`.
+  /// Returns the thread's four elements of block `block`.
   HETU_HD float (&of(int thread, int block))[4] { return values_.of(thread).x[block]; }
 
-  /// Rounded to T, into a tile of rows that begin `step` apart.
+  /// Rounds the sums to T and writes them to a tile whose rows are `step` elements apart.
   template <class T>
   HETU_HD void put(T* tile, int step) {
     for_threads([&](int thread) {
@@ -123,13 +129,13 @@ class Sums {
   PerThread<Held> values_;
 };
 
-/// A left factor [kTileRows, Depth], from shared memory or `OfSums`.
+/// A left factor [kTileRows, Depth], loaded from shared memory or made of sums (`OfSums`).
 template <class T, int Depth, bool OfSums = false>
 class Factor {
  public:
   static constexpr int kPieces = Depth / kDeep<T>;
 
-  /// From a tile in shared memory, of rows that begin `step` apart.
+  /// Loads a tile in shared memory whose rows are `step` elements apart.
   HETU_HD Factor(const T* tile, int step) requires(!OfSums) {
     unrolled<kPieces>([&](auto k) {
       load_squares<false>(held(k), [&](int thread) {
@@ -138,8 +144,8 @@ class Factor {
       });
     });
   }
-  /// Sums rounded to T: blocks of eight columns lie in a lane's registers as a factor does, of
-  /// float32 in the order that right_spot() knows.
+  /// Rounds sums to T. Blocks of eight columns already lie in a lane's registers as a factor does.
+  /// For float32 the depth is permuted in the way that right_spot() expects.
   HETU_HD explicit Factor(Sums<Depth>& sums) requires(OfSums) {
     for_threads([&](int thread) {
       unrolled<kPieces>([&](auto k) {
@@ -166,8 +172,8 @@ class Factor {
   PerThread<Held> values_;
 };
 
-/// Of a right factor, a tile in shared memory as add_product() has it, what lanes hold of depth
-/// kDeep * k and columns 16 * j on.
+/// Loads the lane's elements of a right factor, from depth kDeep * k and column 16 * j on. The
+/// factor is a tile in shared memory, as in add_product().
 template <bool Turned, bool OfSums, class T, class To>
 HETU_HD void load_right(const To& to, const T* tile, int step, int k, int j) {
   const T* const from =
@@ -189,8 +195,8 @@ HETU_HD void load_right(const To& to, const T* tile, int step, int k, int j) {
   }
 }
 
-/// sums += left right, the right factor a tile in shared memory: [Columns, Depth] where `Turned`,
-/// else [Depth, Columns].
+/// Computes sums += left right. The right factor is a tile in shared memory: [Columns, Depth] if
+/// `Turned`, else [Depth, Columns].
 template <bool Turned, class T, int Columns, int Depth, bool OfSums>
 HETU_HD void add_product(Sums<Columns>& sums, Factor<T, Depth, OfSums>& left, const T* tile,
                          int step) {
@@ -207,7 +213,7 @@ HETU_HD void add_product(Sums<Columns>& sums, Factor<T, Depth, OfSums>& left, co
   });
 }
 
-/// Four float32 of a factor as the matrix units take them.
+/// The upper and lower TF32 parts of four float32 elements of a factor.
 class Parts {
  public:
   template <class From>
@@ -231,15 +237,16 @@ class Parts {
   PerThread<Quad> upper_, lower_;
 };
 
-/// The same of float32, in three products of halves of its bits; that of lower ones is below what
-/// float32 has. The matrix units cut sums off where float32 rounds, which would show in long ones:
-/// so those of a product begin at zero, small ones apart from large ones.
+/// As above, for float32, as three TF32 products of the upper and lower parts. The product of the
+/// two lower parts is below float32's precision and is left out. Matrix units truncate sums where
+/// float32 arithmetic rounds, and in long sums the error would show. So the sums of each product
+/// start at zero, and small terms are summed apart from large ones.
 /// Source: Ootomo, Yokota 2022, "Recovering single precision accuracy from Tensor Cores while
 /// surpassing the FP32 theoretical peak performance", section 3.
 template <bool Turned, int Columns, int Depth, bool OfSums>
 HETU_HD void add_product(Sums<Columns>& sums, Factor<float, Depth, OfSums>& left, const float* tile,
                          int step) {
-  constexpr int kColumns = 32, kBlocks = kColumns / 8;  // at once, for want of registers
+  constexpr int kColumns = 32, kBlocks = kColumns / 8;  // columns at a time, to limit registers
   unrolled<Columns / kColumns>([&](auto part) {
     Sums<kColumns> large, small;
     large.fill(0);

@@ -1,5 +1,5 @@
-// Runs work on tiles on the GPU: a block of threads, its shared memory and the card's matrix units.
-// tests/ops/on_host/block.h is its twin for the host.
+// Runs work on tiles on the GPU: a block of threads with its shared memory and the matrix units.
+// tests/ops/on_host/block.h is the host version.
 #pragma once
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
@@ -25,7 +25,7 @@ struct MatrixUnit<Float16> {
   using Type = __half;
 };
 
-/// One block: what its threads do together. All of them pass a barrier at the end of each call.
+/// A block of threads. All its threads pass a barrier at the end of each call, except spread().
 class Block {
  public:
   __device__ Block(std::byte* shared) : shared_(shared) {}
@@ -38,27 +38,28 @@ class Block {
     return reinterpret_cast<T*>(shared_ + offset);
   }
 
-  /// f(i) for every i below count.
+  /// Calls f(i) for every i below count.
   template <class F>
   HETU_HD void each(int count, const F& f) const {
     NV_IF_TARGET(NV_IS_DEVICE,
                  (for (int i = threadIdx.x; i < count; i += blockDim.x) f(i); __syncthreads();))
   }
 
-  /// The same without the barrier, of a count that is a multiple of the threads. Not unrolled: what
-  /// addresses have in common would be kept in registers.
+  /// As above, without the barrier, for a count that is a multiple of the threads. The loop is not
+  /// unrolled, because the compiler would keep common parts of addresses in registers.
   template <int Count, int Threads, class F>
   HETU_HD void spread(const F& f) const {
     static_assert(Count % Threads == 0);
     NV_IF_TARGET(NV_IS_DEVICE, (_Pragma("unroll 1") for (int k = 0; k < Count / Threads; ++k)
                                     f(k * Threads + static_cast<int>(threadIdx.x));))
   }
-  /// What all threads wrote, and what they have had brought (lanes.h), is there.
+  /// Waits until everything that the threads wrote or brought (lanes.h) has arrived.
   HETU_HD void sync() const {
     NV_IF_TARGET(NV_IS_DEVICE, (asm volatile("cp.async.wait_all;" ::: "memory"); __syncthreads();))
   }
 
-  /// A warp per row: term(i, j) of every column, combined, goes to finish(i, combined).
+  /// Combines term(i, j) of all columns and passes the result to finish(i, combined), one warp per
+  /// row.
   template <class Term, class Combine, class Finish>
   HETU_HD void each_row(int rows, int columns, float none, const Term& term, const Combine& combine,
                         const Finish& finish) const {
@@ -73,8 +74,8 @@ class Block {
                   } __syncthreads();))
   }
 
-  /// c [m, n] = a [m, k] b [k, n], or with `adds` added to it. Sides are multiples of kTileSide.
-  /// Of float64 in float64, else in float32.
+  /// Computes c [m, n] = a [m, k] b [k, n], added to c if `adds`. All sides are multiples of
+  /// kTileSide. float64 is computed in float64, other types in float32.
   template <class T>
   HETU_HD void multiply(const Tile<T>& a, const Tile<T>& b, SumOf<T>* c, int c_step, int m, int n,
                         int k, bool adds) const {
@@ -94,7 +95,7 @@ class Block {
   template <class T>
   __device__ static void by_threads(const Tile<T>& a, const Tile<T>& b, T* c, int c_step, int m,
                                     int n, int k, bool adds) {
-    constexpr int kSide = 4;  // results of a thread, which are m / 4 and n / 4 apart
+    constexpr int kSide = 4;  // results per side of a thread, m / 4 and n / 4 apart
     const int down = m / kSide, across = n / kSide;
     const int a_row = a.transposed ? 1 : a.step, a_column = a.transposed ? a.step : 1;
     const int b_row = b.transposed ? 1 : b.step, b_column = b.transposed ? b.step : 1;
@@ -162,8 +163,8 @@ class Block {
   std::byte* shared_;
 };
 
-/// Threads of a block, of which a body may have an opinion, and how many blocks a multiprocessor
-/// has at once at least.
+/// Returns the threads of a block (the body's kThreads, if it has one), and the minimum number of
+/// blocks that a multiprocessor runs at once.
 template <class Body>
 constexpr int threads_of() {
   if constexpr (requires { Body::kThreads; }) return Body::kThreads;
@@ -184,7 +185,7 @@ __global__ void __launch_bounds__(threads_of<Body>(), blocks_at_once<Body>())
 
 }  // namespace kernels
 
-/// body(block) for every block below count, each with so many bytes of shared memory.
+/// Calls body(block) for every block below count. Each has `shared_bytes` bytes of shared memory.
 template <class Body>
 void for_blocks(std::int64_t count, int shared_bytes, const Body& body) {
   if (count <= 0) return;

@@ -1,12 +1,12 @@
-// Every call of CUDA's libraries goes through one of these; lint sees to it.
+// Status checks. Every call of CUDA's libraries must go through one of them; lint checks this.
 #pragma once
 #include <cublasLt.h>
 #include <cuda_runtime_api.h>
 
 namespace hetu::cuda {
 
-/// Throws Internal, or Unsupported where the card has no memory left, with what failed and CUDA's
-/// words.
+/// Throws Internal with the failed operation and CUDA's error text, or Unsupported if the GPU is
+/// out of memory.
 void check(cudaError_t status, const char* what);
 void check(cublasStatus_t status, const char* what);
 

@@ -15,7 +15,7 @@ void find(void* library, const char* name, F& function) {
 CudnnLibrary open() {
   CudnnLibrary l;
   void* const library =
-      dlopen("libcudnn.so.9", RTLD_NOW | RTLD_LOCAL);  // stays as long as the process
+      dlopen("libcudnn.so.9", RTLD_NOW | RTLD_LOCAL);  // stays loaded until the process ends
   if (library == nullptr) return l;
   find(library, "cudnnCreate", l.create);
   find(library, "cudnnDestroy", l.destroy);
@@ -51,7 +51,7 @@ CudnnDescriptor::CudnnDescriptor(cudnnBackendDescriptorType_t type) {
 
 CudnnDescriptor::~CudnnDescriptor() {
   if (it_ != nullptr)
-    static_cast<void>(cudnn()->destroy_descriptor(it_));  // nobody is left to tell
+    static_cast<void>(cudnn()->destroy_descriptor(it_));  // a destructor cannot report an error
 }
 
 void CudnnDescriptor::set(cudnnBackendAttributeName_t name, cudnnBackendAttributeType_t type,

@@ -1,5 +1,5 @@
-// cuDNN's graph API, found when the process runs: it is as large as everything else of CUDA
-// together, and only convolutions want it. Read by gpu/cudnn_conv.cpp alone.
+// cuDNN's graph API, loaded at run time: the library is as large as all others of CUDA together,
+// and only convolutions need it. Used only by gpu/cudnn_conv.cpp.
 #pragma once
 #include <cudnn_graph.h>
 
@@ -22,13 +22,13 @@ struct CudnnLibrary {
   decltype(&cudnnBackendExecute) execute = nullptr;
 };
 
-/// nullptr where there is no libcudnn.so.9, or one without all of them.
+/// Returns the library, or nullptr if there is no libcudnn.so.9 or it lacks one of the functions.
 const CudnnLibrary* cudnn();
 
-/// Throws Internal with what failed and the library's words.
+/// Throws Internal with the failed operation and the library's error text.
 void check(cudnnStatus_t status, const char* what);
 
-/// A descriptor of the graph API, destroyed with it.
+/// An owned descriptor of the graph API.
 class CudnnDescriptor {
  public:
   /// Throws Internal.
@@ -39,14 +39,14 @@ class CudnnDescriptor {
   CudnnDescriptor& operator=(const CudnnDescriptor&) = delete;
 
   cudnnBackendDescriptor_t get() const { return it_; }
-  /// Throws Internal naming the attribute's number.
+  /// Throws Internal, naming the attribute's number.
   void set(cudnnBackendAttributeName_t name, cudnnBackendAttributeType_t type, std::int64_t count,
            const void* values);
   void set(cudnnBackendAttributeName_t name, const CudnnDescriptor& other);
   void set(cudnnBackendAttributeName_t name, const std::vector<std::int64_t>& values);
-  /// Whether the library can do what was described.
+  /// Returns true if the library supports the described operation.
   bool try_finalize();
-  /// Throws Internal where it can't.
+  /// Throws Internal if the library doesn't support it.
   void finalize(const char* what);
 
  private:

@@ -1,5 +1,6 @@
-// Convolutions through cuDNN's graph API: an operation graph of one node, the engines that the
-// library thinks fastest, and of these the first that fits what CudnnConv promises.
+// Convolutions through cuDNN's graph API. The operation graph has a single node. The library's
+// heuristics list engines by estimated speed, and the first one that meets the promises of
+// CudnnConv is used.
 // Source: cuDNN's API reference, "cuDNN Graph API".
 #include "ops/cuda/cudnn_conv.h"
 
@@ -14,7 +15,7 @@
 namespace hetu::cuda {
 namespace {
 
-constexpr std::int64_t kX = 1, kW = 2, kY = 3;  // names of the tensors in the graph
+constexpr std::int64_t kX = 1, kW = 2, kY = 3;  // ids of the tensors in the graph
 constexpr std::int64_t kAlignment = 16;         // bytes
 
 cudnnDataType_t cudnn_type(DType dtype) {
@@ -62,7 +63,7 @@ CudnnDescriptor windows(const cpu::Windows& w) {
   return made;
 }
 
-/// Names of an operation's attributes.
+/// The names of an operation's attributes.
 struct Operation {
   cudnnBackendDescriptorType_t type;
   cudnnBackendAttributeName_t x, w, y, windows, alpha, beta;
@@ -94,8 +95,9 @@ Operation operation_of(ConvMakes makes) {
           CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_BETA};
 }
 
-/// What an engine may not do: other bits each time, sums of fewer bits, transforms that lose some;
-/// and of float32, inputs of fewer bits unless `tf32`.
+/// Returns true if an engine with this note is acceptable. Not acceptable are results that vary
+/// between runs, sums of reduced precision, transforms that lose precision, and, for float32
+/// without `tf32`, inputs of reduced precision.
 bool is_allowed(cudnnBackendNumericalNote_t note, bool float32, bool tf32) {
   switch (note) {
     case CUDNN_NUMERICAL_NOTE_STRICT_NAN_PROP:
@@ -125,7 +127,8 @@ bool is_allowed(const CudnnDescriptor& config, bool float32) {
                      [&](auto note) { return is_allowed(note, float32, bench().tf32); });
 }
 
-/// Engines, fastest first as the library guesses; none where it refuses.
+/// Returns the engines by estimated speed, fastest first. Returns none if the library rejects the
+/// graph.
 std::vector<CudnnDescriptor> configs_of(const CudnnDescriptor& graph, cudnnBackendHeurMode_t mode) {
   std::vector<CudnnDescriptor> configs;
   CudnnDescriptor guess(CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR);
@@ -185,7 +188,8 @@ struct CudnnConv::Plan {
         if (is_allowed(config, task.dtype == DType::Float32) && take(config)) return;
   }
 
-  /// Whether a plan of it can be made and has room.
+  /// Makes a plan from an engine. Returns false if that fails or the plan needs more workspace than
+  /// the queue has.
   bool take(const CudnnDescriptor& config) {
     CudnnDescriptor made(CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR);
     const cudnnHandle_t with = handle();

@@ -1,5 +1,5 @@
 // Runs rows that threads hold in registers (ops/cuda/work.h) on the GPU. tests/ops/on_host/held.h
-// is its twin for the host.
+// is the host version.
 #pragma once
 #include <launch.h>
 
@@ -7,8 +7,8 @@ namespace hetu::cuda {
 
 namespace kernels {
 
-/// The sum of what the threads of a row hold: within warps by halves, then warp after warp. All get
-/// it.
+/// Returns the sum of the values of a row's threads to all of them: within each warp by butterfly
+/// exchange, then warp by warp.
 __device__ inline double row_sum(double mine, int threads, double* of_warps) {
   for (int half = kWarp / 2; half > 0; half /= 2) mine += __shfl_xor_sync(0xffffffffu, mine, half);
   if (threads == kWarp) return mine;
@@ -22,7 +22,8 @@ __device__ inline double row_sum(double mine, int threads, double* of_warps) {
   return all;
 }
 
-/// From the decisions that each lane of the warp took, those about its own eight neighbours.
+/// Returns the decisions about the lane's own eight neighbours, from the decisions that all lanes
+/// of the warp made (geometry.h).
 __device__ inline std::uint32_t own_decisions(std::uint32_t bits) {
   const int lane = threadIdx.x % kWarp;
   std::uint32_t word = 0;
@@ -34,8 +35,8 @@ __device__ inline std::uint32_t own_decisions(std::uint32_t bits) {
   return word >> shift_of_pack(lane) & 0xffU;
 }
 
-/// What dropout keeps of what the thread holds: a byte per pack. Loops, since registers are for
-/// what is held.
+/// Returns the dropout decisions about the thread's elements, a byte per pack. The loops are not
+/// unrolled, because registers are needed for the elements.
 template <int kPacks, class Body>
 __device__ std::uint32_t kept_bits(const Body& body, const typename Body::Row& row, int threads,
                                    int thread, int end) {
@@ -46,7 +47,7 @@ __device__ std::uint32_t kept_bits(const Body& body, const typename Body::Row& r
 #pragma unroll 1
     for (int p = 0; p < kPacks; ++p) {
       const int begin = (p * threads + thread - lane) * kPack;
-      if (begin < end)  // of the whole warp
+      if (begin < end)  // for the whole warp
         kept |= own_decisions(body.spread(row, begin + decider(lane))) << (kPack * p);
     }
   } else {
@@ -59,8 +60,8 @@ __device__ std::uint32_t kept_bits(const Body& body, const typename Body::Row& r
   return kept;
 }
 
-/// Every `threads` threads of a block have a row, whole warps, each so many packs of it; a row that
-/// is not there has no columns, so that all threads meet at the barriers.
+/// Each group of `threads` threads of a block (whole warps) processes a row, kPacks packs per
+/// thread. A missing row has no columns, so that all threads reach the barriers.
 template <int kPacks, class Body>
 __global__ void __launch_bounds__(kMostThreads, Body::kResident)
     held_rows(const Body body, std::int64_t count, int columns, int threads) {
@@ -109,7 +110,7 @@ void launch_held_rows(std::int64_t count, std::int64_t columns, int threads, con
 
 }  // namespace kernels
 
-/// Of whole packs; threads_of_held_row(columns) is not 0.
+/// Runs a body over `count` rows of whole packs. threads_of_held_row(columns) must not be 0.
 template <class Body>
 void for_held_rows(std::int64_t count, std::int64_t columns, const Body& body) {
   if (count <= 0 || columns <= 0) return;

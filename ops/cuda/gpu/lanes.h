@@ -1,5 +1,6 @@
-// What the lanes of a warp do together on the GPU: matrix units, exchanges; and what a block brings
-// into shared memory while it computes. tests/ops/on_host/lanes.h is its twin for the host.
+// Operations that the lanes of a warp perform together on the GPU: matrix products and exchanges;
+// and copies into shared memory that run while a block computes. tests/ops/on_host/lanes.h is the
+// host version.
 #pragma once
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
@@ -15,7 +16,7 @@ namespace hetu::cuda {
 /// Threads of a block that works by lanes.
 inline constexpr int kLaneThreads = 128;
 
-/// What each thread has of its own.
+/// A value per thread.
 template <class V>
 class PerThread {
  public:
@@ -26,13 +27,13 @@ class PerThread {
   V mine_;
 };
 
-/// f(thread) of every thread of the block.
+/// Calls f(thread) in every thread of the block.
 template <class F>
 HETU_HD void for_threads([[maybe_unused]] const F& f) {
   NV_IF_TARGET(NV_IS_DEVICE, (f(static_cast<int>(threadIdx.x));))
 }
 
-/// at(thread) combined with that of the lane `apart` (xor) from it.
+/// Combines at(thread) with the value of the lane whose number differs by `apart` (xor).
 template <class At, class Combine>
 HETU_HD void exchange([[maybe_unused]] const At& at, [[maybe_unused]] int apart,
                       [[maybe_unused]] const Combine& combine) {
@@ -40,7 +41,7 @@ HETU_HD void exchange([[maybe_unused]] const At& at, [[maybe_unused]] int apart,
                               mine = combine(mine, __shfl_xor_sync(0xffffffffu, mine, apart));))
 }
 
-/// Two neighbours rounded to T, the first in the lower half.
+/// Rounds two neighbours to T and returns them in a word, the first in the lower half.
 template <class T>
 HETU_HD std::uint32_t rounded_word([[maybe_unused]] float first, [[maybe_unused]] float second) {
   if constexpr (std::is_same_v<T, BFloat16>) {
@@ -55,7 +56,7 @@ HETU_HD std::uint32_t rounded_word([[maybe_unused]] float first, [[maybe_unused]
                  (return 0;))
   }
 }
-/// Of two neighbours, to where four bytes are aligned.
+/// Stores a word of two neighbours at a 4-byte aligned address.
 HETU_HD inline void put_word(void* to, std::uint32_t word) {
   *static_cast<std::uint32_t*>(to) = word;
 }
@@ -64,7 +65,7 @@ HETU_HD inline std::uint32_t get_word(const void* from) {
   return *static_cast<const std::uint32_t*>(from);
 }
 
-/// 2^x, of -infinity 0; what would be subnormal is 0.
+/// Returns 2^x, 0 for -infinity, and 0 for subnormal results.
 HETU_HD inline float power_of_two([[maybe_unused]] float x) {
   NV_IF_TARGET(NV_IS_DEVICE,
                (float y; asm("ex2.approx.ftz.f32 %0, %1;"
@@ -73,7 +74,7 @@ HETU_HD inline float power_of_two([[maybe_unused]] float x) {
                 return y;),
                (return 0;))
 }
-/// 1 / x, but for its last bit.
+/// Returns 1 / x, except for its last bit.
 HETU_HD inline float inverse([[maybe_unused]] float x) {
   NV_IF_TARGET(NV_IS_DEVICE,
                (float y; asm("rcp.approx.ftz.f32 %0, %1;"
@@ -89,8 +90,8 @@ __device__ inline std::uint32_t shared_address(const void* at) {
 }
 }  // namespace kernels
 
-/// Four squares of 8 rows of 16 bytes, of which at(thread) shows a row: a lane has four bytes of
-/// each. `Turned`, transposed as squares of 8 x 8 two-byte floats.
+/// Loads four squares of 8 rows of 16 bytes. at(thread) is the address of one row. A lane gets four
+/// bytes of each square. `Turned` transposes each square, as 8 x 8 two-byte floats.
 template <bool Turned, class To, class At>
 HETU_HD void load_squares([[maybe_unused]] const To& to, [[maybe_unused]] const At& at) {
   if constexpr (Turned) {
@@ -110,8 +111,9 @@ HETU_HD void load_squares([[maybe_unused]] const To& to, [[maybe_unused]] const 
   }
 }
 
-/// sums [16, 8] += left [16, 16] right [16, 8], words 2 * half and the next of the right factor's;
-/// of float32 left [16, 8] right [8, 8], both of kTf32Bits (fragments.h).
+/// Computes sums [16, 8] += left [16, 16] right [16, 8], with the words 2 * half and 2 * half + 1
+/// of the right factor. For float32: left [16, 8] right [8, 8], both reduced to kTf32Bits
+/// (fragments.h).
 template <class T, class Sum, class Left, class Right>
 HETU_HD void add_matrices([[maybe_unused]] const Sum& sums, [[maybe_unused]] const Left& left,
                           [[maybe_unused]] const Right& right, [[maybe_unused]] int half) {
@@ -145,7 +147,8 @@ HETU_HD void add_matrices([[maybe_unused]] const Sum& sums, [[maybe_unused]] con
   }
 }
 
-/// 16 aligned bytes, or zeros, into shared memory; they are there after the block's next sync().
+/// Starts copying 16 aligned bytes, or zeros if not `there`, into shared memory. The copy is
+/// complete after the block's next sync().
 HETU_HD inline void bring_quad([[maybe_unused]] const void* from, [[maybe_unused]] void* to,
                                [[maybe_unused]] bool there) {
   NV_IF_TARGET(NV_IS_DEVICE, (asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(
@@ -153,7 +156,7 @@ HETU_HD inline void bring_quad([[maybe_unused]] const void* from, [[maybe_unused
                                            "l"(from), "r"(there ? 16 : 0)
                                            : "memory");))
 }
-/// The same of four.
+/// As above, for four bytes.
 HETU_HD inline void bring_word([[maybe_unused]] const void* from, [[maybe_unused]] void* to,
                                [[maybe_unused]] bool there) {
   NV_IF_TARGET(NV_IS_DEVICE, (asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(

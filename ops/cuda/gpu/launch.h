@@ -1,4 +1,4 @@
-// Runs the work of ops/cuda/work.h on the GPU. tests/ops/on_host/launch.h is its twin for the host.
+// Runs the work of ops/cuda/work.h on the GPU. tests/ops/on_host/launch.h is the host version.
 #pragma once
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
@@ -19,29 +19,29 @@ namespace hetu::cuda {
 
 inline cudaStream_t stream() { return static_cast<cudaStream_t>(bench().stream); }
 
-/// Whether the caller is the first.
+/// Returns true for the first caller only.
 HETU_HD inline bool claim(int* taken) {
   NV_IF_TARGET(NV_IS_DEVICE, (return atomicCAS(taken, 0, 1) == 0;),
                (return *taken == 0 && (*taken = 1) == 1;))
 }
 
-/// Sets bits of a word that others set, too.
+/// Sets bits of a word that other threads may change at the same time.
 HETU_HD inline void set_bits(std::uint64_t* word, std::uint64_t bits) {
   NV_IF_TARGET(NV_IS_DEVICE, (atomicOr(reinterpret_cast<unsigned long long*>(word), bits);),
                (*word |= bits;))
 }
 
-/// Of 16 bytes, one of the two a Quad, the other aligned as one.
+/// Copies 16 bytes in one access. One of both addresses is a Quad, the other is aligned as one.
 HETU_HD inline void move_quad(const void* from, void* to) {
   *static_cast<Quad*>(to) = *static_cast<const Quad*>(from);
 }
-/// Of 8 bytes, alike.
+/// As above, for 8 bytes.
 HETU_HD inline void move_pair(const void* from, void* to) {
   *static_cast<Pair*>(to) = *static_cast<const Pair*>(from);
 }
 
-/// Two neighbours as they lie in four bytes, by the card's conversions: a NaN's bits may differ
-/// from the host's.
+/// Rounds two neighbours to a word of two-byte floats, with the GPU's instructions. The bits of a
+/// NaN may differ from the host's.
 template <class Narrow>
 HETU_HD std::uint32_t rounded_pair(const float* x) {
   using Pairs = std::conditional_t<std::is_same_v<Narrow, BFloat16>, __nv_bfloat162, __half2>;
@@ -77,8 +77,8 @@ __global__ void each(const Body body, std::int64_t count) {
     body(i);
 }
 
-/// What all threads of the block hold, combined: within warps by halves, then warp after warp. All
-/// get it.
+/// Combines the values of all threads of the block and returns the result to all of them: within
+/// each warp by halves, then warp by warp.
 template <class Body>
 __device__ double agree(const Body& body, int round, double mine, double* of_warps) {
   for (int half = kWarp / 2; half > 0; half /= 2)
@@ -111,7 +111,7 @@ __global__ void rows(const Body body, std::int64_t count, std::int64_t columns) 
 
 }  // namespace kernels
 
-/// body(i) for every i below count, in no order.
+/// Calls body(i) for every i below count, in no particular order.
 template <class Body>
 void for_each(std::int64_t count, const Body& body) {
   if (count <= 0) return;
@@ -120,7 +120,7 @@ void for_each(std::int64_t count, const Body& body) {
   check(cudaGetLastError(), "launch");
 }
 
-/// A RowWork for every row below count.
+/// Runs a RowWork for every row below count.
 template <class Body>
 void for_rows(std::int64_t count, std::int64_t columns, const Body& body) {
   if (count <= 0) return;
@@ -140,7 +140,7 @@ inline void clear(void* to, std::int64_t bytes) {
   if (bytes > 0) check(cudaMemsetAsync(to, 0, static_cast<std::size_t>(bytes), stream()), "clear");
 }
 
-/// `from`, in host memory, may be changed once this returns.
+/// `from` is in host memory and may be changed once this returns.
 inline void upload(void* to, const void* from, std::int64_t bytes) {
   if (bytes > 0)
     check(cudaMemcpyAsync(to, from, static_cast<std::size_t>(bytes), cudaMemcpyHostToDevice,

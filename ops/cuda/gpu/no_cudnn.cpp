@@ -1,4 +1,4 @@
-// A build without cuDNN's headers: convolutions are those of conv.cu.
+// CudnnConv for builds without cuDNN's headers: convolutions use the kernels of conv.cu.
 #include "base/error.h"
 #include "ops/cuda/cudnn_conv.h"
 

@@ -1,5 +1,5 @@
-// Matrix products through cuBLASLt. The handle is the queue's; what the library is asked about a
-// product is asked at its first run, since stages are compiled before a device is open.
+// Matrix products through cuBLASLt. The handle belongs to the queue. A product's plan is made at
+// its first run, because stages are compiled before a device is open.
 #include "ops/cuda/product.h"
 
 #include <cublasLt.h>
@@ -20,7 +20,7 @@ class Owned {
   Owned(const Owned&) = delete;
   Owned& operator=(const Owned&) = delete;
   ~Owned() {
-    if (it_ != nullptr) static_cast<void>(destroy(it_));  // nobody is left to tell
+    if (it_ != nullptr) static_cast<void>(destroy(it_));  // a destructor cannot report an error
   }
   T* address() { return &it_; }
   T get() const { return it_; }
@@ -45,8 +45,8 @@ void make(Layout& layout, const ColumnMajor& m, std::int64_t batch, cudaDataType
         "batch stride");
 }
 
-// Our A is the library's B. What it makes beside or adds is of the result's type, for which nothing
-// need be said.
+// Returns the library's name of `then`. The library's B is our A. Auxiliary outputs and inputs have
+// the result's type by default.
 cublasLtEpilogue_t epilogue_of(Then then) {
   switch (then) {
     case Then::Relu:
@@ -102,8 +102,8 @@ struct Product::Plan {
                                                CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &workspace,
                                                sizeof workspace),
           "workspace");
-    // The library takes 256 for granted; and one algorithm must serve wherever a stage puts a
-    // tensor.
+    // The library assumes an alignment of 256 by default. One algorithm must work for every address
+    // at which a stage places a tensor.
     const auto alignment = static_cast<std::uint32_t>(kProductAlignment);
     for (const auto of :
          {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
@@ -147,7 +147,8 @@ struct Product::Plan {
     if (then == Then::GeluTanh)
       set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, &of_result.leading, sizeof of_result.leading);
     if (then != Then::BiasGrad) return;
-    // The choice of an algorithm goes by how this address is aligned.
+    // The choice of the algorithm depends on the alignment of this address, so a typical one is set
+    // here.
     const void* const somewhere = static_cast<const char*>(bench().workspace) + kProductAlignment;
     set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, &somewhere, sizeof somewhere);
   }
