@@ -33,8 +33,7 @@ struct Gathering {
   PlacedImages from;
   std::int64_t grid_height, grid_width, groups;
   Windows w;
-  bool
-      turned;  // a pixel of the grid is an input pixel, and its row holds the windows that cover it
+  bool turned;  // true: a pixel of the grid is an input pixel, whose row holds its windows
 
   std::int64_t of_group() const { return from.channels / groups; }
   std::int64_t grid() const { return grid_height * grid_width; }
@@ -194,8 +193,7 @@ class Convolve {
         !(gathering_.as_they_lie() && pieces_.may_begin(gathering_.from.of_image() * kBytes));
     puts_ = biased_ || s_.groups > 1 || to_.channel_step != 1 ||
             !pieces_.may_begin(to_.of_image() * kBytes);
-    if (!gathers_ && !puts_)
-      pieces_.each = pieces_.images;  // scratch is not needed, so one piece suffices
+    if (!gathers_ && !puts_) pieces_.each = pieces_.images;  // needs no scratch: one piece
     turns_weights_ = turned && s_.w.height * s_.w.width > 1;
     Room room;
     weights_ = room.take(turns_weights_ ? weights() * kBytes : 0);
@@ -252,9 +250,8 @@ class Convolve {
   Gathering gathering_;
   Pieces pieces_;
   bool gathers_ = false, puts_ = false, turns_weights_ = false;
-  std::int64_t weights_ = 0, rows_ = 0, results_ = 0,
-               scratch_bytes_ = 0;  // offsets in scratch, in bytes
-  std::vector<Product> products_;   // for full pieces, for the last piece
+  std::int64_t weights_ = 0, rows_ = 0, results_ = 0, scratch_bytes_ = 0;  // offsets in bytes
+  std::vector<Product> products_;  // for full pieces, for the last piece
 };
 
 template <class T>
@@ -327,9 +324,8 @@ class SumOfRows {
   float scale_;
   Pieces pieces_;
   bool gathers_a_ = false, gathers_b_ = false, adds_in_place_ = false;
-  std::int64_t rows_a_ = 0, rows_b_ = 0, sums_ = 0,
-               scratch_bytes_ = 0;  // offsets in scratch, in bytes
-  std::vector<Product> products_;   // for full pieces, for the last piece
+  std::int64_t rows_a_ = 0, rows_b_ = 0, sums_ = 0, scratch_bytes_ = 0;  // offsets in bytes
+  std::vector<Product> products_;  // for full pieces, for the last piece
 };
 
 template <class T, class Result = T>

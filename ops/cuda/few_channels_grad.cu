@@ -13,8 +13,7 @@ struct FewChannelsBackward {
   static constexpr int kThreads = kLaneThreads, kAtOnce = 3;
   static constexpr int kPixels = 128;
   static constexpr int kOutputs = 64, kRows = kOutputs / 16;  ///< of a block; kRows: groups of 16
-  static constexpr int kOfWarp = 6,
-                       kPacks = kOfWarp * kThreads / kWarp;  ///< of a window: per warp, per block
+  static constexpr int kOfWarp = 6, kPacks = kOfWarp * kThreads / kWarp;  ///< per warp, per block
   struct Held {
     float x[kRows][kOfWarp][4];
   };

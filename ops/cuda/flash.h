@@ -7,8 +7,7 @@
 // the highest score so far and the sum of exponentials relative to it. When a new tile raises the
 // highest score, earlier sums are scaled by exp(old - new). The forward pass stores both numbers
 // per row (`stats`), and the gradients recompute the weights from them.
-// Source: Dao et al. 2022, "FlashAttention", algorithms 1 and 4; Dao 2023, "FlashAttention-2",
-// section 3.
+// Source: Dao, Fu, Ermon, Rudra, Ré 2022, "FlashAttention", section 3.1 and appendix B.
 #pragma once
 #include <block.h>
 

@@ -1,6 +1,7 @@
-// Fused attention in tiles of queries and keys that stay in shared memory, so that no weight of it
-// goes to the card's memory; products of two-byte floats by the card's matrix units. The CPU's
-// dropout decisions. Of heads of more columns than flash_registers.cu takes.
+// Fused attention in tiles of queries and keys (flash.h). Scores and weights stay in shared memory
+// and are never written to the GPU's memory. Products of two-byte floats run on matrix units.
+// Dropout decisions equal those of the CPU. Used for heads with more columns than
+// flash_registers.cu supports.
 // Source: Dao, Fu, Ermon, Rudra, Ré 2022, "FlashAttention", section 3.1.
 #include "ops/cuda/flash.h"
 #include "ops/cuda/tables.h"
@@ -69,8 +70,8 @@ struct FlashForward : Flash<T> {
   }
 
  private:
-  /// Products to exponentials below the highest score so far, and what the sums before are
-  /// multiplied by.
+  /// Turns scores into exponentials relative to the highest score so far. `factor` gets the factor
+  /// by which earlier sums must be multiplied.
   template <class Block>
   HETU_HD void soften(const Block& block, const ScoreRow& first, int rows, std::int64_t key,
                       const std::uint16_t* kept, float* scores, T* weights, float* top, float* sum,
@@ -109,7 +110,7 @@ struct FlashForward : Flash<T> {
     const int columns = static_cast<int>(this->s.columns), step = tile_step<float>(this->padded());
     block.each(rows * columns, [=, this](int i) {
       const int row = i / columns, column = i % columns;
-      // 0 where a query sees nothing; the sum of a row with a NaN is one.
+      // 0 if the query sees no key. A row with a NaN has the sum NaN, which is not 0.
       const float value = sum[row] != 0 ? made[row * step + column] / sum[row] : 0.0F;
       y[this->query(this->below(first, row)) + column] = static_cast<T>(value);
     });

@@ -1,5 +1,6 @@
-// The gradients of fused attention, which make its weights again, in tiles: a block per tile of
-// queries for dq, then a block per tile of keys for dk and dv, so that every sum has one order.
+// The gradients of fused attention, in tiles, with recomputed weights. First one block per tile of
+// queries computes dq, then one block per tile of keys computes dk and dv. So every sum has a
+// single order.
 // Source: Dao, Fu, Ermon, Rudra, Ré 2022, "FlashAttention", appendix B.
 #include "ops/cuda/flash.h"
 #include "ops/cuda/tables.h"
@@ -7,7 +8,8 @@
 namespace hetu::cuda {
 namespace {
 
-/// What gradients need of a tile: products of queries with keys, and of dy with values.
+/// The products that both gradient kernels need for a pair of tiles: queries with keys, and dy with
+/// values.
 template <class T>
 struct FlashBackward : Flash<T> {
   using Flash<T>::Flash;
@@ -88,7 +90,8 @@ struct FlashQueryGrad : FlashBackward<T> {
   }
 
  private:
-  /// Of each row the sum of dy y, which is that of its weights times their gradients.
+  /// Computes for each row the dot product of dy and y, which equals the sum of its weights times
+  /// their gradients.
   template <class Block>
   HETU_HD void add_up(const Block& block, const ScoreRow& first, int rows, const T* dy_tile,
                       float* row_totals) const {
@@ -137,7 +140,7 @@ struct FlashQueryGrad : FlashBackward<T> {
   }
 };
 
-/// After FlashQueryGrad, whose totals it reads.
+/// Runs after FlashQueryGrad, whose totals it reads.
 template <class T>
 struct FlashKeyGrad : FlashBackward<T> {
   using FlashBackward<T>::FlashBackward;
@@ -247,7 +250,7 @@ struct FlashAttentionGrad {
       body.q = c.in<T>(0);
       body.k = c.in<T>(1);
       body.v = c.in<T>(2);
-      body.stats = const_cast<float*>(c.in<float>(3));  // read alone
+      body.stats = const_cast<float*>(c.in<float>(3));  // only read
       body.dy = c.in<T>(4);
       body.totals = static_cast<float*>(c.scratch);
       body.in_pieces = moves_in_pieces(s, {body.q, body.k, body.v, body.dy});

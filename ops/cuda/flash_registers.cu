@@ -1,6 +1,7 @@
-// Flash attention of narrow heads: a warp has 16 queries, whose scores, weights and results stay
-// in its registers from one product by matrix units to the next; keys and values of the next tile
-// are brought to shared memory meanwhile. The CPU's dropout decisions.
+// Flash attention for heads of at most 64 columns. A warp computes 16 queries. Their scores,
+// weights and results stay in its registers from one product by matrix units to the next. The keys
+// and values of the next tile are copied to shared memory meanwhile. Dropout decisions equal those
+// of the CPU.
 // Source: Dao 2023, "FlashAttention-2", section 3.
 #include <block.h>
 
@@ -62,7 +63,8 @@ struct RegistersForward : FlashRegisters<T, Wide> {
       this->decide(decided, stream, first, key);
       Scores scores;
       scores.fill(0);
-      Factor<T, Wide> queries(q_tile, kStep);  // again, which takes fewer registers than to keep
+      Factor<T, Wide> queries(q_tile,
+                              kStep);  // loading them again needs fewer registers than keeping them
       add_product<true>(scores, queries, block.template shared<T>(at.k[odd]), kStep);
       const auto* const padding = block.template shared<std::int32_t>(at.padding[odd]);
       this->template score<false>(scores, first, rows, key, keys, padding);
@@ -78,7 +80,7 @@ struct RegistersForward : FlashRegisters<T, Wide> {
   }
 
  private:
-  /// Keys and values of a tile, if there is one.
+  /// Starts loading the keys and values of a tile, if there is one.
   template <class Block>
   HETU_HD void bring_keys(const Block& block, const ScoreRow& first, std::int64_t key,
                           std::int64_t end, bool odd) const {
@@ -92,8 +94,8 @@ struct RegistersForward : FlashRegisters<T, Wide> {
                         block.template shared<std::int32_t>(at.padding[odd]));
   }
 
-  /// Scores to exponentials below the highest so far; sums before are multiplied to match. Of each
-  /// row's sum every lane has its own part.
+  /// Turns scores into exponentials relative to the highest score so far, and scales earlier sums
+  /// accordingly. Each lane keeps its own part of a row's sum.
   HETU_HD void soften(Scores& scores, Sums<Wide>& made, RowValues& top, RowValues& sum) const {
     RowValues highest = top;
     scores.each([&](const Place& p, float& x) {
@@ -123,7 +125,7 @@ struct RegistersForward : FlashRegisters<T, Wide> {
     float* const of_rows = this->stats + 2 * this->row_of(first);
     RowValues factor;
     factor.each([&](const Place& p, float& x) {
-      const bool any = sum[p] != 0;  // false where a query sees nothing; the sum may be NaN
+      const bool any = sum[p] != 0;  // false if a query sees no key; the sum may be NaN
       const float inverse = any ? 1 / sum[p] : 0.0F;
       x = inverse * this->kept_scale();
       if (p.column != 0 || p.row >= rows) return;

@@ -1,6 +1,7 @@
-// The gradients of flash_registers.cu, which make its weights again: a block per tile of queries
-// for dq, then a block per tile of keys for dk and dv, whose scores are turned, so that weights are
-// left factors where they are. Every sum has one order.
+// The gradients of flash_registers.cu, with recomputed weights. First one block per tile of queries
+// computes dq, then one block per tile of keys computes dk and dv. In the second kernel the rows of
+// scores are keys, so that the weights in registers are left factors of the products. Every sum has
+// a single order.
 // Source: Dao 2023, "FlashAttention-2", section 3.
 #include <block.h>
 
@@ -11,7 +12,8 @@
 namespace hetu::cuda {
 namespace {
 
-/// What dropout keeps is decided once: of a pair of tiles a word per thread, with a bit per place.
+/// The common part of both kernels. Dropout decisions are made once and stored: a word per thread
+/// for each pair of tiles, with a bit per element.
 template <class T, int Wide>
 struct RegistersGrad : FlashRegisters<T, Wide> {
   using FlashRegisters<T, Wide>::FlashRegisters;
@@ -62,7 +64,7 @@ struct RegistersQueryGrad : RegistersGrad<T, Wide> {
                          number % of_head * kSide};
     const int rows = this->rows(first.query, s.queries, kSide);
     const KeyRange seen = this->seen(first.query, rows);
-    const std::int64_t begin = seen.begin / kSide * kSide;  // tiles are those of RegistersKeyGrad
+    const std::int64_t begin = seen.begin / kSide * kSide;  // same tiles as RegistersKeyGrad
     const int tiles = static_cast<int>((seen.end - begin + kSide - 1) / kSide);
     const PhiloxStream stream = this->run.moment.stream(s.name_hash, first.sample);
     auto* const q_tile = block.template shared<T>(at.q);
@@ -121,7 +123,7 @@ struct RegistersQueryGrad : RegistersGrad<T, Wide> {
                         block.template shared<std::int32_t>(at.padding[odd]));
   }
 
-  /// What forward kept of rows; of those that are not there, nothing.
+  /// Loads what the forward pass stored for the rows; missing rows get 0.
   HETU_HD void row_stats(const ScoreRow& first, int rows, RowValues& top,
                          RowValues& inverse) const {
     const float* const of_rows = this->stats + 2 * this->row_of(first);
@@ -145,8 +147,8 @@ struct RegistersQueryGrad : RegistersGrad<T, Wide> {
     add_product<true>(of_weights, grads, block.template shared<T>(at.v[odd]), kStep);
   }
 
-  /// Of each row the sum of dy y, which is that of its weights times their gradients. A lane adds
-  /// up a quarter of the columns.
+  /// Computes for each row the dot product of dy and y, which equals the sum of its weights times
+  /// their gradients. Each lane adds a quarter of the columns.
   HETU_HD void add_up(const ScoreRow& first, int rows, RowValues& total) const {
     constexpr int kOf = 16 / sizeof(T), kLanes = 4;
     const int columns = static_cast<int>(s.columns);
@@ -177,7 +179,8 @@ struct RegistersQueryGrad : RegistersGrad<T, Wide> {
   }
 };
 
-/// After RegistersQueryGrad, whose totals and decisions it reads. Rows of scores are keys.
+/// Runs after RegistersQueryGrad, whose totals and dropout decisions it reads. Rows of scores are
+/// keys.
 template <class T, int Wide>
 struct RegistersKeyGrad : RegistersGrad<T, Wide> {
   using Base = RegistersGrad<T, Wide>;
@@ -246,7 +249,8 @@ struct RegistersKeyGrad : RegistersGrad<T, Wide> {
   }
 
  private:
-  /// Moves on from `a` to a tile of queries of which one sees one of the keys, if there is one.
+  /// Advances `a` to the next tile of queries in which a query sees one of the keys. Returns false
+  /// if there is none.
   HETU_HD bool seek(ScoreRow& a, std::int64_t end, std::int64_t key, int keys) const {
     for (; a.head < end; ++a.head, a.query = 0)
       for (; a.query < s.queries; a.query += kSide) {
@@ -279,9 +283,9 @@ struct RegistersKeyGrad : RegistersGrad<T, Wide> {
         [=](int i) { bring_word(kept_of + i, to_kept + i, true); });
   }
 
-  /// The decisions of RegistersQueryGrad, whose rows are queries, as a thread's places have them.
-  /// Eight threads of other places hold four bits each: of two rows of keys that are 8 apart, two
-  /// columns of queries that are.
+  /// Reads the decisions of RegistersQueryGrad, whose rows are queries, and transposes them for
+  /// this kernel, whose rows are keys. Eight threads of the other layout each hold four of this
+  /// thread's bits: two keys that are 8 apart, for each of two queries that are 8 apart.
   HETU_HD void read_kept(const std::uint32_t* words, Kept& kept) const {
     for_threads([&](int thread) {
       const int warp = thread / kWarp, lane = thread % kWarp;
@@ -293,7 +297,8 @@ struct RegistersKeyGrad : RegistersGrad<T, Wide> {
         const std::uint32_t four = words[other] >> from & 0x1111u;
         word |= four << (of_queries % 2 * 16 + of_queries / 2 * 2 + side);
       });
-      // Rows 8 apart are 8 bits apart there and 4 here, columns the other way round.
+      // Rows 8 apart are 8 bits apart in the source and 4 bits apart here; for columns it is the
+      // reverse.
       word = (word & 0xf00ff00fu) | (word & 0x00f000f0u) << 4 | (word & 0x0f000f00u) >> 4;
       kept.of(thread) = this->run.drops ? word : ~0u;
     });
@@ -339,7 +344,7 @@ struct RegistersAttentionGrad {
   AttentionShape s;
   AttentionMask mask;
   explicit RegistersAttentionGrad(const KernelDesc& d) : s(d), mask(d, 6) {}
-  /// Where dropout's decisions are, which are a bit per pair of rows and keys in whole tiles.
+  /// Returns the words of the dropout decisions: a bit per pair of query and key, in whole tiles.
   std::int64_t kept_words() const {
     using Body = RegistersQueryGrad<T, Wide>;
     const auto tiles = [](std::int64_t n) { return (n + Body::kSide - 1) / Body::kSide; };
@@ -355,7 +360,7 @@ struct RegistersAttentionGrad {
       body.q = c.in<T>(0);
       body.k = c.in<T>(1);
       body.v = c.in<T>(2);
-      body.stats = const_cast<float*>(c.in<float>(3));  // read alone
+      body.stats = const_cast<float*>(c.in<float>(3));  // only read
       body.dy = c.in<T>(4);
       body.totals = static_cast<float*>(c.scratch);
       body.kept_bits = static_cast<std::uint32_t*>(c.scratch) + rows();

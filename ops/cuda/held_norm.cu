@@ -1,7 +1,7 @@
-// Layer norm, with dropout and a residual sum or without, and its gradient: a warp has a row of up
-// to 1024 columns, a block a longer one, in registers, read once and written once. Rounded step by
-// step, as by the operators one after the other; sums of eight neighbours are in Real, all others
-// float64.
+// Layer norm and its gradient, with or without dropout and a residual sum. A warp holds a row of up
+// to 1024 columns in registers, a block holds a longer one. Rows are read once and written once.
+// Results are rounded step by step, as by the separate operators. Sums of eight neighbours are in
+// Real, all other sums in float64.
 #include <held.h>
 
 #include <cmath>
@@ -12,15 +12,15 @@
 namespace hetu::cuda {
 namespace {
 
-/// What both directions know.
+/// The common part of the forward pass and the gradient.
 template <class T>
 struct HeldOf {
   using R = Real<T>;
   static constexpr int kRounds = 2, kResident = sizeof(T) == 2 ? 2 : 1;
   Keeps dropout;
   std::int64_t columns = 0;
-  double share = 0;  ///< of a column in a mean
-  float scale = 1;   ///< of what is kept
+  double share = 0;  ///< share of a column in a mean
+  float scale = 1;   ///< factor for kept elements
   bool together = false;
 
   HeldOf(const Keeps& of_run, std::int64_t of_columns)
@@ -100,7 +100,7 @@ struct HeldNormOf : HeldOf<T> {
     }
     return made;
   }
-  /// The mean, then the inverse of the deviation.
+  /// The result of round 0 is the mean, of round 1 the inverse standard deviation.
   HETU_HD double result(int round, double all) const {
     return round == 0 ? all * this->share : R(1) / std::sqrt(R(all * this->share + eps));
   }
@@ -164,7 +164,7 @@ struct HeldNormGradOf : HeldOf<T> {
       held.scaled[k] *= weight[k];
     }
   }
-  /// The mean of what is scaled, and of that times what is normalised.
+  /// The terms of two means: of scaled gradients, and of scaled gradients times normalised inputs.
   HETU_HD double term(int round, const Held& held, const double*) const {
     R made = 0;
     for (int k = 0; k < kPack; ++k)
@@ -186,7 +186,7 @@ struct HeldNormGradOf : HeldOf<T> {
   HETU_HD void finish(const Row&, const double*) const {}
 };
 
-/// f<T>() of the floats as they lie.
+/// Calls f<T>() with the type of `dtype`.
 template <class F>
 void of_dtype(DType dtype, const F& f) {
   if (dtype == DType::BFloat16)

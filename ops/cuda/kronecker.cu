@@ -1,10 +1,19 @@
 // Damped inverses of Kronecker factors in float64, tile by tile, and gradients multiplied by them.
 //
-// M = L L^T is eliminated column of tiles by column of tiles, and what is done to the rows of M is
-// done to those of the identity, which becomes L^-1. Both stand in one matrix: behind column k the
-// lower triangle of M, up to it that of L^-1. For each k three launches: the tile of the diagonal;
-// the tiles below it, kept apart, and those left of it; all that is below row k. At last M^-1 =
-// L^-T L^-1. The order of additions follows from the side alone.
+// M = L L^T is eliminated by columns of tiles. The row operations on M are also applied to the
+// identity, which becomes L^-1. One matrix stores both: at step k the columns up to k hold the
+// lower triangle of L^-1, the columns after k that of the remaining M. Finally M^-1 = L^-T L^-1.
+//
+// Each step k has three launches:
+//   1. The tile of the diagonal is replaced by the inverse of its L.
+//   2. The tiles of column k below it become tiles of L, which are stored apart. The tiles of row k
+//      left of it are multiplied by the inverse.
+//   3. All tiles below row k are updated.
+// Example with 2 x 2 tiles: step 0 replaces tile (0, 0) by L00^-1, computes L10 = M10 L00^-T, and
+// updates tile (1, 0) to -L10 L00^-1 and tile (1, 1) to M11 - L10 L10^T. Step 1 replaces tile
+// (1, 1) by L11^-1 and multiplies tile (1, 0) by it, which completes L^-1.
+//
+// The order of additions depends only on the side.
 // Source: Golub, Van Loan 2013, Matrix Computations, section 4.2 (outer product Cholesky).
 #include <block.h>
 
@@ -22,7 +31,7 @@ namespace hetu::cuda {
 namespace {
 
 constexpr int kSide = kFactorTile, kDepth = kFactorDepth;
-constexpr int kStep = tile_step<double>(kSide);  // of tiles in shared memory
+constexpr int kStep = tile_step<double>(kSide);  // for tiles in shared memory
 
 struct DiagonalOf {
   const float* factor;
@@ -40,12 +49,12 @@ struct Tiles {
   }
 };
 
-/// The lower triangle of scale * factor + damping, in whole tiles.
+/// Computes the lower triangle of scale * factor + damping, in whole tiles.
 struct DampOf {
   const float* factor;
   std::int64_t side;
   double scale, damping;
-  const double* means;  ///< of both factors' diagonals
+  const double* means;  ///< means of both factors' diagonals
   bool is_input;
   Tiles to;
   HETU_HD void operator()(std::int64_t i) const {
@@ -60,8 +69,9 @@ struct DampOf {
   }
 };
 
-/// Tile k of the diagonal becomes the inverse of its L, zero above its own diagonal. One block, as
-/// the whole is done: row p is divided by the pivot, and taken from the rows below it.
+/// Replaces tile k of the diagonal by the inverse of its L, with zeros above its own diagonal. One
+/// block runs the same elimination as the whole: row p is divided by its pivot and subtracted from
+/// the rows below.
 struct InvertDiagonal {
   Tiles m;
   std::int64_t k;
@@ -98,21 +108,21 @@ struct InvertDiagonal {
   }
 };
 
-/// A tile of a product as it lies in memory, its rows so far apart.
+/// A tile as an operand of a product, with the distance of its rows in memory.
 struct Operand {
   const double* at;
   std::int64_t step;
-  bool by_depth;  ///< a row per step of the depth
+  bool by_depth;  ///< true: a row per step of the depth
 };
 
-/// What blocks that multiply tiles share.
+/// Operations of blocks that multiply tiles.
 struct TileWork {
   template <class Block>
   HETU_HD static double* product(const Block& block) {
     return block.template shared<double>(factor_room().product);
   }
 
-  /// The block's product = left right, or with `adds` added to it.
+  /// Computes the block's product = left right, added to it if `adds`.
   template <class Block>
   HETU_HD static void multiply(const Block& block, const Operand& left, const Operand& right,
                                bool adds) {
@@ -127,7 +137,7 @@ struct TileWork {
     }
   }
 
-  /// to = sign * the block's product.
+  /// Stores sign * the block's product.
   template <class Block>
   HETU_HD static void store(const Block& block, double sign, double* to, std::int64_t across) {
     const double* const made = product(block);
@@ -150,8 +160,9 @@ struct TileWork {
   }
 };
 
-/// A block per tile left of the diagonal's in row k, which it is multiplied into, and per tile
-/// below it, of which L is made, kept in `below`.
+/// Launch 2 of a step, one block per tile. Blocks below k multiply a tile of row k, left of the
+/// diagonal, by the inverse. The others compute a tile of L below the diagonal and store it in
+/// `below`.
 struct ScaleRowAndColumn : TileWork {
   Tiles m;
   double* below;
@@ -171,7 +182,8 @@ struct ScaleRowAndColumn : TileWork {
   }
 };
 
-/// A block per tile of the rows below k: L of its row times row k is taken from it.
+/// Launch 3 of a step, one block per tile of the rows below k: subtracts (L of its row) times (row
+/// k).
 struct EliminateBelow : TileWork {
   Tiles m;
   const double* below;
@@ -186,7 +198,7 @@ struct EliminateBelow : TileWork {
     double* const kept = m.at(at.row, at.column);
     double* const made = product(block);
     const std::int64_t across = m.side;
-    const bool begins = at.column == k;  // the identity has nothing there
+    const bool begins = at.column == k;  // the identity is zero there
     if (!begins)
       block.each(kSide * kSide, [=](int t) {
         made[t / kSide * kStep + t % kSide] = -kept[t / kSide * across + t % kSide];
@@ -196,7 +208,8 @@ struct EliminateBelow : TileWork {
   }
 };
 
-/// A block per tile of the lower triangle of L^-T L^-1, which is written on both sides.
+/// Computes a tile of the lower triangle of L^-T L^-1, one block each, and writes it on both sides
+/// of the diagonal.
 struct MultiplyTriangles : TileWork {
   Tiles m;
   float* to;
@@ -221,7 +234,7 @@ struct MultiplyTriangles : TileWork {
   }
 };
 
-/// to = the inverse of what stands in the matrix at the begin of `scratch`.
+/// Inverts the matrix at the start of `scratch`.
 void invert(std::int64_t side, float* to, void* scratch) {
   const std::int64_t tiles = factor_tiles(side);
   const Tiles m{static_cast<double*>(scratch), tiles * kSide};
@@ -235,10 +248,10 @@ void invert(std::int64_t side, float* to, void* scratch) {
   for_blocks(tiles_above(tiles), factor_room().bytes, MultiplyTriangles{{}, m, to, side});
 }
 
-/// Products of float32 by their sides, which are known when a gradient comes.
+/// Cache of float32 products by their sides, which are known only when a gradient arrives.
 class Products {
  public:
-  /// C [m, n] = A [m, k] B [k, n].
+  /// Returns the product C [m, n] = A [m, k] B [k, n].
   const Product& of(std::int64_t m, std::int64_t n, std::int64_t k) {
     const auto found = made_.find({m, n, k});
     if (found != made_.end()) return found->second;

@@ -1,4 +1,4 @@
-// Operators that are one matrix product, and linear layers with the activation behind them.
+// Operators that consist of one matrix product, and linear layers with a following activation.
 #include <launch.h>
 
 #include <algorithm>
@@ -17,7 +17,7 @@ using cpu::ProductShape;
 using cpu::Rows;
 using cpu::rows_of;
 
-/// Where A, B and the bias stand among a node's inputs.
+/// The indices of A, B and the bias among a node's inputs.
 struct Places {
   std::size_t a, b, bias;
 };
@@ -28,8 +28,9 @@ struct ConvertOf {
   HETU_HD void operator()(std::int64_t i) const { y.set(i, x[i]); }
 };
 
-/// A product of a node's inputs. What has two bytes is multiplied as it is: a bias of float32 is
-/// rounded first, as the library wants it, and sums come out in float32 if the output has it.
+/// A product of a node's inputs. Two-byte floats are multiplied without conversion. A float32 bias
+/// is rounded first, because the library requires that. Sums are stored in float32 if the output is
+/// float32.
 struct NodeProduct {
   ProductShape shape;
   Places at;
@@ -42,14 +43,15 @@ struct NodeProduct {
         result(d.outputs.back().dtype),
         bias(shape.bias ? d.inputs[at.bias].dtype : dtype) {}
 
-  /// Whether the library multiplies it; else it is widened.
+  /// Returns true if the library supports the dtypes. Otherwise the node is computed in float32.
   bool fits(const KernelDesc& d) const {
     const bool same = d.inputs[at.b].dtype == dtype && d.outputs.front().dtype == result;
     if (!same || (!is_narrow(dtype) && dtype != DType::Float32)) return false;
     return shape.bias ? result == dtype && (bias == dtype || bias == DType::Float32)
                       : result == dtype || result == DType::Float32;
   }
-  /// For a bias; whole quads, so that what stands behind it is aligned.
+  /// Returns the scratch bytes of a converted bias, in whole quads, so that what follows is
+  /// aligned.
   std::int64_t scratch_bytes() const {
     constexpr std::int64_t kOfQuad = sizeof(Quad) / sizeof(float);
     return bias == dtype ? 0 : (shape.n + kOfQuad - 1) / kOfQuad * std::int64_t{sizeof(Quad)};
@@ -62,7 +64,7 @@ struct NodeProduct {
   }
 };
 
-/// In the node's types, or in float32.
+/// Prepares the node in float32, or throws Unsupported if a tensor has another dtype.
 PreparedKernel widened_or_refused(const KernelDesc& d, PreparedKernel (*again)(const KernelDesc&)) {
   for (const auto* types : {&d.inputs, &d.outputs})
     for (const TensorType& t : *types)
@@ -111,8 +113,8 @@ struct ActivateOf {
   HETU_HD void operator()(std::int64_t i) const { y.set(i, F()(x[i])); }
 };
 
-/// The last output is what linear makes; the first is made of it, and may be the same. `then` is
-/// done by the product itself, where the library does it as exactly as `F`.
+/// The last output is the linear layer's result. The first is the activation of it and may be the
+/// same tensor. The product itself applies `then` where the library does that as exactly as `F`.
 template <class F, Then then>
 PreparedKernel linear_then(const KernelDesc& d) {
   const NodeProduct node(d, linear_shape(d), {0, 1, 2});
@@ -169,7 +171,8 @@ PreparedKernel linear_weight_grad(const KernelDesc& d) {
   return product(d, weight_grad_shape(d), {1, 0, 0}, linear_weight_grad);
 }
 
-/// db by the product itself, where the library does it; else by the kernel of sum_rows behind it.
+/// The product itself computes db where the library supports that. Otherwise the kernel of sum_rows
+/// computes it afterwards.
 PreparedKernel linear_weight_bias_grad(const KernelDesc& d) {
   const NodeProduct node(d, weight_grad_shape(d), {1, 0, 0});
   if (!node.fits(d) || node.result != DType::Float32)

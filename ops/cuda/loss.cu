@@ -1,6 +1,6 @@
-// Softmax and sigmoid cross-entropy, counts of labels, hits. A block has a row of logits, a thread
-// eight neighbours of it at a time; the rows' losses are added in float64. Ignored rows have lse 0
-// and no gradient.
+// Softmax and sigmoid cross-entropy, label counts and top-k hits. One block processes a row of
+// logits, eight neighbours per thread at a time. The rows' losses are added in float64. Ignored
+// rows have lse 0 and no gradient.
 #include <launch.h>
 
 #include <cmath>
@@ -19,15 +19,19 @@ using cpu::Rows;
 using cpu::rows_of;
 using Targets = cpu::ClassTargets<float>;
 
-/// Rows of float32 in packs that are cut at multiples of eight of the whole matrix: classes may be
-/// any number, and all packs but a row's first and last are loaded and stored whole.
+/// Divides rows of float32 into packs whose boundaries are multiples of eight of the whole matrix.
+/// So the number of classes is arbitrary, and all packs except a row's first and last are loaded
+/// and stored whole.
+///
+/// Example: with 10 columns, row 1 has the elements 10 to 19 and touches the packs 8 to 15 and 16
+/// to 23.
 struct RowPacks {
-  std::int64_t columns, most;  ///< that a row touches
+  std::int64_t columns, most;  ///< most: packs that a row touches at most
   bool aligned;
   RowPacks(std::int64_t of_columns, bool in_packs)
       : columns(of_columns), most((columns + 2 * kPack - 2) / kPack), aligned(in_packs) {}
 
-  /// Of elements from `begin` on, those of one row.
+  /// The elements of one row within the pack that starts at `begin`.
   struct Pack {
     std::int64_t begin, first, end;
     HETU_HD bool has(int k) const { return k >= first && k < end; }
@@ -49,7 +53,7 @@ struct RowPacks {
 };
 
 struct CrossEntropyOf : RowWork {
-  static constexpr int kRounds = 3;  // maximum, sum of powers, what smoothing adds
+  static constexpr int kRounds = 3;  // maximum, sum of exponentials, smoothing term
   const float* x;
   const std::int32_t* labels;
   float* lse;
@@ -125,7 +129,7 @@ struct CrossEntropyGradOf {
   RowPacks packs;
   Indices indices;
   Targets targets;
-  const double* all_weights;  // the sum of the classes' weights; null: they have none
+  const double* all_weights;  // the sum of the classes' weights; null without weights
   HETU_HD void operator()(std::int64_t i) const {
     const std::int64_t r = quotient(i, packs.most);
     const RowPacks::Pack pack = packs.of_row(r, i - r * packs.most);
@@ -225,7 +229,7 @@ struct SigmoidCrossEntropyGrad {
 
 struct LabelTerm {
   const std::int32_t* labels;
-  const float* weights;  // of classes; null: all count 1, whatever the label
+  const float* weights;  // per class; null: every label except `ignore` counts 1
   Indices indices;
   HETU_HD double operator()(std::int64_t i) const {
     if (weights == nullptr) return labels[i] != indices.ignore ? 1.0 : 0.0;
@@ -265,7 +269,7 @@ PreparedKernel count_samples(const KernelDesc& d) {
 }
 
 struct HitsOf : RowWork {
-  static constexpr int kRounds = 1;  // logits that stand before the label's
+  static constexpr int kRounds = 1;  // logits ranked before the label's
   const float* x;
   const std::int32_t* labels;
   double* hits;
