@@ -1,5 +1,5 @@
-// Largest elements of windows, of images as they lie, and the gradient: a thread has an element of
-// what is made, or eight channels of it, and gathers, so that every sum has one order.
+// Max pooling of images in either layout, and its gradient. A thread computes one element of the
+// result, or eight channels of it. Both kernels gather, so every sum has a single order.
 #include <launch.h>
 
 #include "ops/cuda/images.h"
@@ -30,7 +30,7 @@ struct MaxPoolOf {
         float value[V];
         widen(raw, value);
         for (int v = 0; v < V; ++v) {
-          // A NaN beats everything, the last one stays, as in PyTorch.
+          // A NaN exceeds everything, and the last NaN is kept, as in PyTorch.
           if (!first && !(value[v] > most[v]) && value[v] == value[v]) continue;
           most[v] = value[v];
           best.of[v] = static_cast<std::int32_t>(pixel);
@@ -43,8 +43,9 @@ struct MaxPoolOf {
   }
 };
 
-/// A thread has kSide x kSide pixels, so that the windows that cover several of them are read once.
-/// Places outside of their windows are left to StraysOf: *strays becomes 1.
+/// The gradient of max pooling. A thread computes kSide x kSide pixels, so that windows that cover
+/// several of them are read once. Indices that point outside their window are left to StraysOf;
+/// then *strays becomes 1.
 template <class T, int V, int kSide>
 struct MaxPoolGradOf {
   const T* dy;
@@ -53,14 +54,16 @@ struct MaxPoolGradOf {
   SlidingWindows w;
   Indices indices;
   std::uint64_t* strays;
-  SmallDivisor by_width;  ///< for packs; of squares of several pixels it must hold
+  SmallDivisor by_width;  ///< for packs; must be exact if kSide > 1
 
   HETU_HD std::int64_t down() const { return (w.x.height + kSide - 1) / kSide; }
   HETU_HD std::int64_t across() const { return (w.x.width + kSide - 1) / kSide; }
   std::int64_t bodies() const { return w.x.n * down() * across() * w.x.channels / V; }
 
-  /// Of a window with these rows and columns. A SmallDivisor may have one row too many, and so a
-  /// column below 0: of squares of a bad place alone, which is outside; else it is put right.
+  /// Returns true if `place` lies in a window with these rows and columns. The division by
+  /// SmallDivisor may give one row too many, and so a negative column. For kSide == 1 this is
+  /// corrected. For larger squares the division is exact for all valid indices, and an invalid
+  /// index is outside in any case.
   HETU_HD bool inside(std::int32_t place, Cut rows, Cut columns) const {
     const auto width = static_cast<std::int32_t>(w.x.width);
     std::int32_t row = V == kPack ? by_width.of(place) : place / width;
@@ -71,13 +74,14 @@ struct MaxPoolGradOf {
       --row;
       column += width;
     }
-    const auto from = [](std::int32_t at, Cut cut) {  // its begin, in cyclic numbers
+    const auto from = [](std::int32_t at, Cut cut) {  // distance from the beginning, modulo 2^32
       return static_cast<std::uint32_t>(at) - static_cast<std::uint32_t>(cut.begin);
     };
     return (from(row, rows) < static_cast<std::uint32_t>(rows.end - rows.begin)) &
            (from(column, columns) < static_cast<std::uint32_t>(columns.end - columns.begin));
   }
-  /// By the thread that has the first pixel of a window, of which the places from `at` on are.
+  /// Checks the indices of a window, `places`, the first of which is element `at`. The thread that
+  /// has the window's first pixel calls it.
   HETU_HD void check(std::int64_t at, const Raw<std::int32_t, V>& places, Cut rows,
                      Cut columns) const {
     bool all = true;
@@ -88,7 +92,7 @@ struct MaxPoolGradOf {
         set_bits(strays, 1);
   }
   HETU_HD void operator()(std::int64_t i) const {
-    PlacedImages squares = w.x;  // of kSide x kSide pixels; of more than one, channels-last
+    PlacedImages squares = w.x;  // squares of kSide x kSide pixels; channels-last if kSide > 1
     squares.height = down();
     squares.width = across();
     const ImagePlace at = squares.place(i * V);
@@ -134,13 +138,13 @@ struct MaxPoolGradOf {
   }
 };
 
-/// A plane of dx, where there are strays: of all windows, in ascending order.
+/// Recomputes a plane of dx if there are strays: searches all windows, in ascending order.
 template <class T>
 struct StraysOf {
   const T* dy;
   const std::int32_t* index;
   T* dx;
-  PlacedImages from, to;  // dy, dx
+  PlacedImages from, to;  // layouts of dy and dx
   const std::uint64_t* strays;
   HETU_HD void operator()(std::int64_t i) const {
     if (*strays == 0) return;
@@ -156,7 +160,7 @@ struct StraysOf {
   }
 };
 
-/// Whether eight channels at a time are packs of all these.
+/// Returns true if all tensors can be processed eight channels at a time.
 bool in_packs(const PlacedImages& x, std::initializer_list<const void*> tensors) {
   return x.channel_step == 1 && x.channels % kPack == 0 && lie_in_packs(tensors);
 }
@@ -204,7 +208,7 @@ struct MaxPoolGrad {
   }
 };
 
-/// Images of any float as they lie.
+/// Prepares a kernel that processes images in their own dtype, or in float32 for mixed dtypes.
 template <template <class> class Body>
 PreparedKernel as_they_lie(const KernelDesc& d) {
   if (d.inputs[0].dtype == d.outputs[0].dtype) {

@@ -1,5 +1,5 @@
-// Layer normalisation (what held_norm.cu does not take), softmax and dropout. A block has a row;
-// its sums are float64.
+// Layer normalisation of rows that held_norm.cu doesn't support, softmax and dropout. One block
+// processes a row. Its sums are float64.
 #include <launch.h>
 
 #include <cmath>
@@ -65,7 +65,7 @@ struct LayerNorm {
 };
 
 struct LayerNormInputGradOf : RowWork {
-  static constexpr int kRounds = 2;  // mean of g, mean of g * x normalised
+  static constexpr int kRounds = 2;  // mean of g, mean of g * normalised x
   Reader x, gamma, mean, rstd, dy;
   Writer dx;
   std::int64_t columns;
@@ -107,7 +107,7 @@ struct LayerNormInputGrad {
   }
 };
 
-/// Of x and dy of any two types, one by one.
+/// The term of gamma's gradient for x and dy of different dtypes, one element at a time.
 struct GammaTerm {
   using R = double;
   static constexpr int kSums = 1;
@@ -138,7 +138,7 @@ struct GammaTerm {
   }
 };
 
-/// Of one type.
+/// As above, for x and dy of the same dtype, in packs.
 template <class T>
 struct GammaPackTerm {
   using R = Real<T>;
@@ -197,7 +197,7 @@ struct LayerNormGammaGrad {
 };
 
 struct SoftmaxOf : RowWork {
-  static constexpr int kRounds = 2;  // maximum, sum of powers
+  static constexpr int kRounds = 2;  // maximum, sum of exponentials
   Reader x;
   Writer y;
   std::int64_t columns;
@@ -262,7 +262,7 @@ struct DropoutOf {
   HETU_HD void operator()(std::int64_t i) const { y.set(i, keeps(i, x[i])); }
 };
 
-/// Forward and gradient alike, with the CPU's decisions.
+/// Forward pass and gradient of dropout are the same function. Decisions equal those of the CPU.
 struct Dropout {
   std::int64_t elements;
   Numbers numbers;
@@ -274,7 +274,8 @@ struct Dropout {
   }
 };
 
-/// Sums of a whole column want a float32 to go to.
+/// Prepares the gradient of gamma. Sums of whole columns need a float32 output; otherwise the
+/// kernel runs in float32 with a conversion.
 PreparedKernel gamma_grad(const KernelDesc& d) {
   return d.outputs[0].dtype == DType::Float32 ? kernel<LayerNormGammaGrad>(d)
                                               : floats<LayerNormGammaGrad>(d);

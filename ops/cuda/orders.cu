@@ -1,5 +1,5 @@
-// What goes along an axis in order: running sums, the largest, the k largest; and rotated
-// positions. A thread goes along one line.
+// Operators that process an axis in order: cumulative sum, argmax and top-k; and rotary position
+// embeddings. One thread processes a line along the axis.
 #include <launch.h>
 
 #include <cmath>
@@ -47,7 +47,7 @@ struct Cumsum {
   }
 };
 
-/// a stands before b: larger, or a NaN where b is none.
+/// Returns true if a ranks before b: it is larger, or a NaN while b isn't.
 HETU_HD inline bool above(float a, float b) { return a > b || (a != a && b == b); }
 
 struct ArgmaxOf {
@@ -71,7 +71,8 @@ struct Argmax {
   }
 };
 
-/// The next one stands behind the one before: of k rounds over a row, each finds one.
+/// Selects the k largest elements in k passes over the row. Each pass finds the first element that
+/// ranks behind the previous one.
 struct TopKOf {
   const float* x;
   float* y;
@@ -129,14 +130,14 @@ struct TopKGrad {
   }
 };
 
-/// A thread per element. Shape letters as in ops/cpu/rotary.cpp.
+/// Rotates one element per thread. Shape letters as in ops/cpu/rotary.cpp.
 struct RotaryOf {
   const float* x;
-  const std::int32_t* given;  // null: a token's position is its place
+  const std::int32_t* given;  // null: a token's position is its index
   float* y;
   std::int64_t tokens, heads, D, N;
   cpu::RotaryFrequency frequency;
-  bool interleaved, each;  // positions are given for each sample
+  bool interleaved, each;  // each: positions are given per sample
   int sign;
   HETU_HD void operator()(std::int64_t i) const {
     const std::int64_t column = i % D, row = i / (heads * D), token = row % tokens;

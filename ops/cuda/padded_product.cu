@@ -1,3 +1,7 @@
+// A matrix whose rows are not multiples of 16 bytes is copied to rows with padding, piece by piece,
+// so that the copy fits into the scratch memory. A copied A gives a piece of the product per piece
+// of its rows. If A is transposed, its rows are the depth of the product, and the pieces are summed
+// in C. A copied C is computed in the scratch memory and then copied to its place.
 #include <block.h>
 
 #include <algorithm>
@@ -13,7 +17,7 @@ constexpr std::int64_t kOfRow = kProductAlignment / kElement;
 
 bool fits(std::int64_t width) { return width % kOfRow == 0; }
 
-/// A block per row, of N two-byte elements at a time.
+/// Copies rows, one block per row, N two-byte elements at a time.
 template <int N>
 struct RowCopy {
   const std::uint16_t* from;
@@ -52,7 +56,8 @@ void* behind(void* from, std::int64_t bytes) { return static_cast<std::byte*>(fr
 
 }  // namespace
 
-// What pieces begin with is aligned as products want it, since the other matrices' rows fit.
+// Returns the matrix that must be copied. The other matrices' rows are multiples of the alignment,
+// so the pieces begin at aligned addresses.
 PaddedProduct::Copied PaddedProduct::what_is_copied(const cpu::ProductShape& s, DType dtype,
                                                     DType result) {
   if (!is_narrow(dtype) || s.batch != 1 || !fits(s.transpose_b ? s.k : s.n)) return Copied::Nothing;
@@ -69,12 +74,12 @@ PaddedProduct::PaddedProduct(const cpu::ProductShape& shape, DType dtype, DType 
       copied_(what_is_copied(shape, dtype, result)) {
   HETU_ASSERT(then == Then::Nothing || then == Then::BiasGrad);
   width_ = copied_ == Copied::C ? shape.n : shape.transpose_a ? shape.m : shape.k;
-  // Of rows of no elements, too, it is divided by.
+  // At least one unit, even for empty rows, because it is a divisor.
   lead_ = std::max<std::int64_t>((width_ + kOfRow - 1) / kOfRow, 1) * kOfRow;
   const std::int64_t rows = shape.transpose_a ? shape.k : shape.m;
   const std::int64_t most = std::max<std::int64_t>(limits.most_bytes / (lead_ * kElement), 1);
   const std::int64_t count = std::max<std::int64_t>((rows + most - 1) / most, 1);
-  // Over a transposed A's rows pieces are sums, which are made in float32 alone.
+  // If A is transposed, the pieces are added in C, which must be float32.
   const bool may_be_cut = count == 1 || !shape.transpose_a || result == DType::Float32;
   if (shape.m * shape.n * shape.k < limits.least_work || !may_be_cut) copied_ = Copied::Nothing;
   if (copied_ == Copied::Nothing)

@@ -1,5 +1,5 @@
-// Means of windows and planes, and resizing: a thread per element that is made, which gathers, so
-// that every sum has one order.
+// Mean pooling, global pooling and resizing. One thread computes an element of the result. All
+// kernels gather, so every sum has a single order.
 #include <launch.h>
 
 #include <cmath>
@@ -50,12 +50,12 @@ struct GlobalAvgPoolGrad {
   }
 };
 
-/// Windows whose means are taken.
+/// Sliding windows whose means are computed.
 struct MeanWindows : SlidingWindows {
   bool count_padding;
   MeanWindows(const KernelDesc& d, const TensorType& whole, const TensorType& means)
       : SlidingWindows(d, whole, means), count_padding(d.attrs->integer("count_padding") != 0) {}
-  /// By what the sum of a window is divided.
+  /// Returns the divisor for the sum of a window.
   HETU_HD double count(Cut r, Cut c) const {
     const std::int64_t seen = (r.end - r.begin) * (c.end - c.begin);
     return double(count_padding ? kernel * kernel : seen);
@@ -110,7 +110,8 @@ struct AvgPoolGrad {
   }
 };
 
-/// What place i of an axis of y is made of: (1 - share) of place `first` of x, `share` of the next.
+/// The inputs of position i of an axis of y: (1 - share) of position `first` of x, and `share` of
+/// the next.
 struct Tap {
   std::int64_t first;
   double share;
@@ -134,13 +135,15 @@ struct ResizedAxis {
     if (first > from - 1) first = from - 1;
     return {first, first + 1 < from ? place - double(first) : 0.0};
   }
-  /// Places of y among which all are that place `at` of x has a share in.
+  /// Returns a range that contains all positions of y that depend on position `at` of x. It may be
+  /// larger than needed.
   HETU_HD Cut seeing(std::int64_t at) const {
     const double per =
         align && from > 1 ? double(to - 1) / double(from - 1) : double(to) / double(from);
     const auto begin = static_cast<std::int64_t>((double(at) - 1) * per) - 2;
     const auto end = static_cast<std::int64_t>((double(at) + 2) * per) + 3;
-    // One place of x is all of y; and what is aligned has no share beyond its ends.
+    // If x has a single position, all of y depends on it. With align_corners the range above
+    // suffices at the ends.
     if (from == 1) return {0, to};
     return {begin < 0 ? 0 : begin, end < to ? end : to};
   }

@@ -1,5 +1,5 @@
-// LSTM and GRU, place after place: a product of the last outputs of all samples with the weights,
-// and a thread per column of a sample for the rest.
+// LSTM and GRU, one time step after another. Each step multiplies the last outputs of all samples
+// by the weights. Then one thread per column of a sample computes the rest.
 #include <launch.h>
 
 #include "ops/cpu/recurrent_cells.h"
@@ -13,7 +13,7 @@ using cpu::Before;
 using cpu::RecurrentShape;
 using Cell = cpu::Cells<float, fn::StdMath>;
 
-/// Rows of `columns` from one strided matrix into another.
+/// Copies rows of `columns` elements from a strided matrix to another.
 struct CopyRowsOf {
   const float* from;
   float* to;
@@ -24,9 +24,9 @@ struct CopyRowsOf {
   }
 };
 
-/// What is kept beside a product, whose operands lie dense: two matrices of a row per sample.
+/// Scratch memory for a product, whose operands must be dense: two matrices with a row per sample.
 struct Rows2 {
-  std::int64_t samples, first, second;  // columns
+  std::int64_t samples, first, second;  // first, second: columns
   std::int64_t scratch_bytes() const { return room(first) + room(second); }
   std::int64_t room(std::int64_t columns) const {
     return (samples * columns * std::int64_t{sizeof(float)} + 63) / 64 * 64;
@@ -37,8 +37,8 @@ struct Rows2 {
   }
 };
 
-/// The products of the last outputs with w [gates, width], to the first of what stands `stored` at
-/// each place.
+/// Multiplies the last outputs by w [gates, width]. The products go to the first `gates` of the
+/// `stored` values of time step t.
 class LastProducts {
  public:
   LastProducts(const RecurrentShape& s, std::int64_t gates, std::int64_t stored)
@@ -64,7 +64,8 @@ class LastProducts {
   Product product_;
 };
 
-/// carry [samples, width] = or += slopes of a place [samples, gates] w.
+/// Computes carry [samples, width] = slopes of a time step [samples, gates] w, or adds them to
+/// carry.
 class CarryProducts {
  public:
   CarryProducts(const RecurrentShape& s, std::int64_t gates, bool adds)
@@ -135,7 +136,8 @@ struct LstmGradOf {
   }
 };
 
-// w, c0, c, gates, dy, dc -> dx [B, T, 4H], dh0, dc0 [B, H], which carry on the way.
+// w, c0, c, gates, dy, dc -> dx [B, T, 4H], dh0, dc0 [B, H]. During the loop dh0 and dc0 hold the
+// gradients carried to the previous step.
 struct LstmGrad {
   RecurrentShape s;
   CarryProducts products;
@@ -198,7 +200,8 @@ struct GruGradOf {
   }
 };
 
-// w, h0, y, gates, dy -> dx, dh [B, T, 3H], dh0 [B, H], which carries on the way.
+// w, h0, y, gates, dy -> dx, dh [B, T, 3H], dh0 [B, H]. During the loop dh0 holds the gradient
+// carried to the previous step.
 struct GruGrad {
   RecurrentShape s;
   CarryProducts products;

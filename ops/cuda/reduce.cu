@@ -1,4 +1,5 @@
-// Reductions: of all, of rows, of columns, over any axes. A block has an output, or a piece of one.
+// Reductions over all elements, rows, columns, or any axes. One block computes an output or a piece
+// of it.
 #include <launch.h>
 
 #include <cmath>
@@ -72,14 +73,15 @@ struct SumRows {
   void operator()(const KernelCall& c) const { sums(c.inputs[0], c.scratch, c.out<float>(0)); }
 };
 
-/// Sums of whole columns want a float32 to go to; what is added is read as it lies.
+/// Prepares sum_rows. Two-byte inputs are read without conversion if the output is float32, which
+/// sums of whole columns need.
 PreparedKernel sum_rows(const KernelDesc& d) {
   const bool narrow = is_narrow(d.inputs[0].dtype);
   return narrow && d.outputs[0].dtype == DType::Float32 ? kernel<SumRows>(d) : floats<SumRows>(d);
 }
 
-/// What goes into one output: see the structs of the same names in ops/cpu/reduce_shape.h, which
-/// add one element after the other.
+/// The reduction to one output. The structs of the same names in ops/cpu/reduce_shape.h do the same
+/// for one element after another.
 struct AddedOf {
   static constexpr int kRounds = 1;
   HETU_HD static double none(int) { return 0; }

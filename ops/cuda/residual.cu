@@ -1,6 +1,6 @@
-// dropout, a residual sum and layer norm in one sweep, and its gradient, where held_norm.cu does
-// not take them. A block has a row; its sums are float64, what is kept is rounded step by step, as
-// by the operators one after the other.
+// Dropout, a residual sum and layer norm in one pass, and its gradient, for rows that held_norm.cu
+// doesn't support. One block processes a row. Its sums are float64. Stored values are rounded step
+// by step, as by the separate operators.
 #include <launch.h>
 
 #include <cmath>
@@ -19,7 +19,7 @@ struct ResidualOf : RowWork {
   Keeps keeps;
   Reader x, skip, gamma, beta;
   Writer y, mean, rstd, sum;
-  Reader made;  // what `sum` holds
+  Reader made;  // reads `sum`
   std::int64_t columns = 0;
   double eps = 0;
   explicit ResidualOf(const Keeps& of_run) : keeps(of_run) {}
@@ -77,7 +77,7 @@ struct DropoutAddLayerNorm {
 };
 
 struct ResidualGradOf : RowWork {
-  static constexpr int kRounds = 2;  // mean of g, mean of g * sum normalised
+  static constexpr int kRounds = 2;  // mean of g, mean of g * normalised sum
   Keeps keeps;
   Reader sum, gamma, mean, rstd, dy;
   Writer dsum, dx;

@@ -1,5 +1,5 @@
-// Rows of gradients that are added to a table: parts of them side by side, then what the parts
-// made.
+// Addition of gradient rows to the rows of a table: first within parts of the rows, in parallel,
+// then over the results of the parts. Rows with the same index are always added in ascending order.
 #include <launch.h>
 
 #include <algorithm>
@@ -17,14 +17,14 @@ struct AllRows {
   HETU_HD bool begins(std::int64_t, std::int32_t) const { return true; }
   HETU_HD bool counts(std::int64_t) const { return true; }
 };
-/// The first of each number in its part.
+/// Selects the first row of each index within its part.
 struct FirstRows {
   const std::int32_t* first;
   HETU_HD bool begins(std::int64_t r, std::int32_t) const { return first[r] != 0; }
   HETU_HD bool counts(std::int64_t r) const { return first[r] != 0; }
 };
 
-/// The sum of each chain of a part, where its first row stands.
+/// Computes the sum of each chain of a part and stores it at the chain's first row.
 struct PartSumOf {
   const std::int32_t *first, *next;
   const float* values;
@@ -37,6 +37,7 @@ struct PartSumOf {
   }
 };
 
+// Adds the parts' sums of each index to the table.
 struct AddChainOf {
   const std::int32_t *ids, *first, *next;
   const float* sums;
@@ -58,7 +59,7 @@ struct TouchOf {
   }
 };
 
-/// Of one batch of rows whose sums have room in the workspace.
+/// Adds one batch of rows, whose sums fit into the workspace.
 void add_some(float* to, std::int64_t width, const RowsOf& from) {
   auto* const first = static_cast<std::int32_t*>(bench().workspace);
   std::int32_t *const next = first + from.count, *const heads = next + from.count;

@@ -1,5 +1,5 @@
-// Operators that move elements, whatever their dtype, and casts. What moves is a walk over the
-// longer or the shorter tensor with steps of its own: transposed, cut out, turned round, put into.
+// Operators that move elements of any dtype, and casts. A move steps through one of two tensors
+// with its own strides while the other is dense: transpose, slice, flip, concatenate and so on.
 #include <launch.h>
 
 #include <memory>
@@ -33,7 +33,7 @@ HETU_HD inline void move(char* to, const char* from, int bytes) {
   }
 }
 
-/// `count` places of the tensor that is stepped through, beside the elements of a dense one.
+/// The positions of `count` elements in the strided tensor. The other tensor is dense.
 struct Steps {
   Axes<1> axes;
   std::int64_t first = 0, count = 1;
@@ -75,7 +75,7 @@ PreparedKernel take(const Steps& from) {
           0, kImplementation};
 }
 
-/// What lies in no place becomes 0.
+/// Writes a dense tensor to strided positions. All other elements become 0.
 PreparedKernel put_into_zeros(const Steps& to, std::int64_t all_bytes) {
   return {[to, all_bytes](const KernelCall& c) {
             clear(c.outputs[0], all_bytes);
@@ -95,7 +95,7 @@ PreparedKernel copy_all(const KernelDesc& d) {
           0, kImplementation};
 }
 
-/// Places first, first + step, … of axis `axis` of `longer`, `size` of them.
+/// Returns the positions first, first + step, … of axis `axis` of `longer`, `size` of them.
 Steps along(const TensorType& longer, std::int64_t axis, std::int64_t first, std::int64_t step,
             std::int64_t size) {
   const Axis a = axis_of(longer.shape, axis);
@@ -149,8 +149,8 @@ PreparedKernel transpose(const KernelDesc& d) {
   return take(s);
 }
 
-/// All channels of a pixel of plain images, which are few, to channels-last ones: a thread divides
-/// once for them.
+/// Moves all channels of a pixel of plain images to channels-last. For few channels, so that a
+/// thread divides only once for all of them.
 struct PixelOf {
   const char* x;
   char* y;
@@ -164,9 +164,9 @@ struct PixelOf {
   }
 };
 
-/// Between plain and channels-last: the transpose of each image's matrix.
+/// Converts between plain and channels-last layout: transposes each image's matrix.
 PreparedKernel reorder(const KernelDesc& d) {
-  const Shape& image = d.inputs[0].shape;  // [samples, channels, height, width], however it lies
+  const Shape& image = d.inputs[0].shape;  // [samples, channels, height, width] in either layout
   const std::int64_t plane = image[2] * image[3], channels = image[1];
   const bool last = d.op == "channels_last";
   constexpr std::int64_t kFew = 8;
@@ -291,8 +291,8 @@ PreparedKernel cast(const KernelDesc& d) {
   }
 }
 
-/// The bytes that `constant` spells out. They are uploaded at every run: stages are compiled before
-/// a device is open.
+/// Prepares the bytes that `constant` gives as hexadecimal text. Each run uploads them, because
+/// stages are compiled before a device is open.
 PreparedKernel constant(const KernelDesc& d) {
   using Bytes = std::vector<unsigned char>;
   const auto held = std::make_shared<const Bytes>(from_hex<unsigned char>(d.attrs->text("data")));

@@ -1,4 +1,4 @@
-// Sweeps of optimizers, on the device: over several parameters in a launch, and over touched rows.
+// Optimizer sweeps on the device: over several parameters per launch, and over touched rows.
 #include <launch.h>
 
 #include <array>
@@ -13,7 +13,7 @@
 namespace hetu::cuda {
 namespace {
 
-/// LAMB's first sweep, which leaves weights alone.
+/// LAMB's first sweep, which updates the moments and leaves the weights unchanged.
 struct LambMoments : sweeps::Lamb {
   static constexpr int kStates = 2;
   using LeavesWeights = void;
@@ -26,10 +26,11 @@ void sweep_many(std::span<const SweepCall> calls) {
   by_states(calls, &sweep_of<Rule, float>, &sweep_of<Rule, BFloat16>);
 }
 
-/// A block per row: its gradient is looked at whole before any of it is used.
+/// Updates the rows that have a nonzero gradient, one block per row. The whole gradient of a row is
+/// checked before any element is updated.
 template <class Rule, class State>
 struct RowSweepOf : RowWork {
-  static constexpr int kRounds = 1;  // elements that are not 0
+  static constexpr int kRounds = 1;  // number of nonzero elements
   SweepOf<Rule, State> of;
   TouchedRows rows;
   HETU_HD double term(int, std::int64_t row, std::int64_t j, const double*) const {
@@ -52,14 +53,14 @@ void sweep_touched(const SweepCall& p, const TouchedRows& touched) {
   sweep_touched_of<Rule, float>(p, touched);
 }
 
-/// A parameter once its moments are there: the direction is made twice, which costs less than
-/// memory for it.
+/// LAMB's update of a parameter once its moments are updated. The direction is computed twice,
+/// which costs less than storing it.
 template <class State>
 struct LambOf {
   sweeps::Lamb rule;
   float* w;
   const State *m, *v;
-  float* length;  ///< of its step
+  float* length;  ///< length of the parameter's step
   Rounded rounded;
   HETU_HD float direction(std::int64_t i) const { return rule.direction(w[i], m[i], v[i]); }
   template <class Block>
@@ -77,7 +78,8 @@ struct LambOf {
 template <class State>
 using LambChunks = SweepChunks<LambOf<State>>;
 
-/// A row per chunk: the squares of weights, and of the direction, to parts[2 * row] and behind it.
+/// Computes the sums of squares of the weights and of the direction of a chunk, one row of
+/// for_rows() each, into parts[2 * row] and parts[2 * row + 1].
 template <class State>
 struct LambSquares : RowWork {
   static constexpr int kRounds = 2;
@@ -104,7 +106,7 @@ struct LambSquares : RowWork {
   }
 };
 
-/// A row per parameter.
+/// Computes the length of a parameter's step, one row of for_rows() each.
 template <class State>
 struct LambLengths : RowWork {
   static constexpr int kRounds = 2;
@@ -124,7 +126,7 @@ struct LambLengths : RowWork {
 BFloat16* const* states_of(const SweepCall& p, BFloat16) { return p.narrow; }
 float* const* states_of(const SweepCall& p, float) { return p.state; }
 
-/// What of the workspace a launch of LAMB uses: lengths of steps, and behind them parts of sums.
+/// Runs LAMB. Each launch uses the workspace for the lengths of steps, followed by partial sums.
 template <class State>
 void lamb_of(std::span<const SweepCall> calls) {
   sweep_of<LambMoments, State>(calls);
@@ -157,7 +159,7 @@ void lamb_many(std::span<const SweepCall> calls) {
 struct Row {
   SweepRow whole;
   void (*many)(std::span<const SweepCall>);
-  void (*touched)(const SweepCall&, const TouchedRows&);  // null: its elements meet
+  void (*touched)(const SweepCall&, const TouchedRows&);  // null: elements aren't independent
 };
 
 template <void (*many)(std::span<const SweepCall>)>

@@ -1,4 +1,4 @@
-// Arithmetic on whole tensors, on the device: sums, norms, averages, and the same on touched rows.
+// Arithmetic on whole tensors on the device: sums, norms, averages, and the same on touched rows.
 #include <launch.h>
 
 #include "ops/cuda/chunks.h"
@@ -24,8 +24,9 @@ struct SquareOf {
 constexpr std::int64_t kSumChunk = 1 << 13;
 using SquareParts = Chunks<SquareOf, kSumChunk>;
 
-/// A row per chunk, whose sum goes to parts[row]; a column adds up what a thread has of it, four
-/// quads at a time, which are loaded before any is needed.
+/// Computes the sum of squares of a chunk, one row of for_rows() each, into parts[row]. A column
+/// adds the elements of one thread: four quads at a time, which are all loaded before the first is
+/// used.
 struct SquareChunks : RowWork {
   static constexpr int kRounds = 1, kQuad = 4, kAtOnce = 4;
   static constexpr std::int64_t kColumns = kMostThreads, kTurn = kColumns * kQuad * kAtOnce;
@@ -65,7 +66,7 @@ struct SquareChunks : RowWork {
   HETU_HD void finish(std::int64_t row, const double* sum) const { parts[row] = sum[0]; }
 };
 
-/// A row per tensor.
+/// Adds the parts of a tensor, one row of for_rows() each.
 struct SquareTotals : RowWork {
   static constexpr int kRounds = 1;
   const SquareParts chunks;
@@ -94,7 +95,7 @@ void sums_of_squares(std::span<const SquaresCall> calls) {
       });
 }
 
-/// Of a tensor from place to place.
+/// A copy of one tensor.
 struct CopyOf {
   float* to;
   const float* from;
@@ -229,7 +230,7 @@ void clear_rows(float* x, const TouchedRows& touched) {
   clear(touched.bits, touched.words() * std::int64_t{sizeof(std::uint64_t)});
 }
 
-/// A block per word of bits looks at its rows one element after the other.
+/// Sets the bits of rows that have a nonzero element. One thread checks the 64 rows of a word.
 struct FilledOf {
   const float* x;
   TouchedRows touched;

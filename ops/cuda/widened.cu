@@ -1,5 +1,5 @@
-// Float32 kernels for values of bfloat16 and float16, as ops/cpu/widened.cpp; and what threads
-// share in a run.
+// Float32 kernels for bfloat16 and float16 tensors, as in ops/cpu/widened.cpp: inputs are converted
+// to float32 in scratch memory, and outputs are converted back.
 #include <launch.h>
 
 #include <algorithm>
@@ -34,7 +34,7 @@ void convert(const void* x, void* y, std::int64_t n) {
 struct Widened {
   PreparedKernel inner;
   std::vector<cpu::WideCopy> inputs, outputs;
-  std::size_t given, made;  // inputs and outputs of the node
+  std::size_t given, made;  // number of the node's inputs and outputs
 
   void operator()(const KernelCall& c) const {
     char* const scratch = static_cast<char*>(c.scratch);
