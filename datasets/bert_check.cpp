@@ -11,7 +11,7 @@ namespace {
 
 constexpr std::int64_t kRowsAtOnce = 4096;
 
-// Counts how often each token id is a target, that is, a masked token.
+// The number of times that each token id is a target, that is, a masked token.
 class TargetCounts {
  public:
   explicit TargetCounts(std::int64_t vocabulary_size)

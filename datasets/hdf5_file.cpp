@@ -34,7 +34,7 @@ std::string library_reason() {
   return reason;
 }
 
-// Closes an identifier at the end of its scope.
+// An identifier that is closed at the end of its scope.
 class Held {
  public:
   Held(hid_t id, herr_t (*close)(hid_t)) : id_(id), close_(close) {}

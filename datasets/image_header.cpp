@@ -26,7 +26,8 @@ std::uint32_t number(const Bytes& bytes, std::size_t at, int width) {
   return out;
 }
 
-// Source: the structures BITMAPCOREHEADER and BITMAPINFOHEADER to BITMAPV5HEADER of Windows.
+// Reads a BMP header. Source: the structures BITMAPCOREHEADER and BITMAPINFOHEADER to
+// BITMAPV5HEADER of Windows.
 void read_bmp(const Bytes& bytes, ImageHeader& header) {
   const std::uint32_t size = number(bytes, 14, 4);
   if (size == 12) {
@@ -66,7 +67,7 @@ bool holds_its_pixels(const TiffTags& tags, std::size_t bytes) {
   return lies_within(273, 279) && lies_within(324, 325);  // strips, then tiles
 }
 
-// Source: TIFF 6.0, sections 3 to 8 and 15.
+// Reads a TIFF header. Source: TIFF 6.0, sections 3 to 8 and 15.
 void read_tiff(const Bytes& bytes, ImageHeader& header) {
   const TiffTags tags(bytes.data(), bytes.size());
   const auto value = [&tags](std::uint32_t tag, std::uint32_t otherwise) {
@@ -92,7 +93,7 @@ void read_tiff(const Bytes& bytes, ImageHeader& header) {
   }
 }
 
-// Source: RFC 9649, sections 2.3 to 2.7; RFC 6386, section 9.1.
+// Reads a WebP header. Source: RFC 9649, sections 2.3 to 2.7; RFC 6386, section 9.1.
 void read_webp(const Bytes& bytes, ImageHeader& header) {
   constexpr std::size_t kFirst = 12;  // offset of the first chunk: name, length, content
   if (has(bytes, kFirst, "VP8 ")) {

@@ -176,8 +176,8 @@ struct Loader::Impl {
     }
   }
 
-  // Without a reading thread (prefetch 0), an error from prepare() is thrown once, and the next
-  // call reads again.
+  // Takes the next batch, waiting for the reading thread. Without a reading thread (prefetch 0), an
+  // error from prepare() is thrown once, and the next call reads again.
   void take(Batch& batch) {
     if (options.prefetch > 0 && !reader.joinable()) reader = std::thread([this] { read_ahead(); });
     std::unique_lock lock(mutex);

@@ -14,8 +14,9 @@ struct OpenCvPixels {
   char trouble[200] = {};  ///< one-line error text; empty if the image was decoded
 };
 
-/// Decodes an image to 8 bits per channel without alpha, keeping the upper 8 of 16 bits. Applies a
-/// TIFF's orientation and no other. Throws nothing, and writes nothing to standard error.
+/// The type of the module's function. It decodes an image to 8 bits per channel without alpha,
+/// keeping the upper 8 of 16 bits. It applies a TIFF's orientation and no other. It throws nothing,
+/// and writes nothing to standard error.
 using OpenCvDecode = void (*)(const std::uint8_t* bytes, std::size_t count, OpenCvPixels* pixels);
 
 /// The number in the name is the interface's version: a module of another build lacks this symbol.

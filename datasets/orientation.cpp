@@ -10,7 +10,7 @@ namespace {
 constexpr std::uint32_t kOrientation = 0x0112;
 constexpr std::size_t kEntryBytes = 12;  // tag, type, count, and the value or its offset
 
-// Source: TIFF 6.0, section 2, "Types".
+// Returns the bytes of a value. Source: TIFF 6.0, section 2, "Types".
 std::size_t bytes_of_type(std::uint32_t type) {
   constexpr std::uint8_t kBytes[] = {1, 1, 1, 2, 4, 8, 1, 1, 2, 4, 8, 4, 8, 4};
   return type < std::size(kBytes) ? kBytes[type] : 1;

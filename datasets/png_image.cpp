@@ -35,9 +35,9 @@ void give(png_structp png, png_bytep to, std::size_t count) {
   input->left -= count;
 }
 
-// Decodes one image. Its functions return false if libpng failed. libpng reports errors by longjmp,
-// which skips destructors, so the functions that call setjmp have no local objects with
-// destructors.
+// The decompression of one image. Its functions return false if libpng failed. libpng reports
+// errors by longjmp, which skips destructors, so the functions that call setjmp have no local
+// objects with destructors.
 class Reader {
  public:
   explicit Reader(const std::vector<std::uint8_t>& bytes) {

@@ -11,7 +11,7 @@
 
 namespace hetu {
 
-/// Resizes images. It keeps its buffers between calls, so each thread needs its own.
+/// A resizer of images. It keeps its buffers between calls, so each thread needs its own.
 class Resampler {
  public:
   /// Crops `from` out of the image, resizes it to width x height, and returns the part `window` of

@@ -39,8 +39,8 @@ constexpr std::size_t kCheckedHeadBytes = kHeadBytes - sizeof(std::int64_t);
 
 bool is_blank(char c) { return c == ' ' || c == '\t' || c == '\r' || c == '\f' || c == '\v'; }
 
-// Holds an exclusive lock on the file. If the file system has no locks, it does nothing, and each
-// process works on its own.
+// An exclusive lock on the file. If the file system has no locks, it does nothing, and each process
+// works on its own.
 class Lock {
  public:
   explicit Lock(int descriptor) : descriptor_(descriptor) {
@@ -55,7 +55,7 @@ class Lock {
   const int descriptor_;
 };
 
-// Collects the offsets of sentences and the first sentences of documents, from a text that comes
+// The offsets of sentences and the first sentences of documents, collected from a text that comes
 // block by block.
 struct Lines {
   std::vector<std::int64_t> offsets, firsts;
@@ -84,7 +84,7 @@ struct Lines {
   bool in_sentence = false, in_document = false;
 };
 
-// Logs the progress every 5 seconds, for large texts.
+// A progress log that prints a line every 5 seconds, for large texts.
 class Progress {
  public:
   explicit Progress(const RandomAccessFile& text) : text_(text) {}

@@ -20,7 +20,7 @@ bool is_ideograph(Character c) {
          (c >= 0xF900 && c <= 0xFAFF) || (c >= 0x2F800 && c <= 0x2FA1F);
 }
 
-// All printable ASCII characters except letters and digits count as punctuation.
+// Returns true for punctuation: all printable ASCII characters except letters and digits.
 bool is_ascii_punctuation(Character c) {
   return (c >= 33 && c <= 47) || (c >= 58 && c <= 64) || (c >= 91 && c <= 96) ||
          (c >= 123 && c <= 126);
@@ -62,8 +62,8 @@ const std::array<Kind, 256>& first_kinds() {
   return kinds;
 }
 
-// Assembles words from characters. `take` and `letter` are the only places that decide what becomes
-// of a character.
+// An assembler of words from characters. `take` and `letter` are the only places that decide what
+// becomes of a character.
 class Words {
  public:
   using Word = std::function<bool(std::string_view, int)>;

@@ -15,11 +15,11 @@ enum class TextEncoding { Utf8, Latin1 };
 /// Parses "utf-8" or "latin-1". Throws InvalidArgument.
 TextEncoding text_encoding(const std::string& name);
 
-/// Cuts text into words as BERT's basic tokenizer does. Control characters are dropped, blanks end
-/// a word, and each punctuation mark and each CJK ideograph is a word of its own. With
-/// `lower_case`, letters become lower case and lose their accents (NFD without marks). Source:
-/// Devlin et al. 2018, tokenization.py. Where Hugging Face's two implementations differ, this
-/// follows the newer one.
+/// A splitter of text into words that follows BERT's basic tokenizer. Control characters are
+/// dropped, blanks end a word, and each punctuation mark and each CJK ideograph is a word of its
+/// own. With `lower_case`, letters become lower case and lose their accents (NFD without marks).
+/// Source: Devlin et al. 2018, tokenization.py. Where Hugging Face's two implementations differ,
+/// this follows the newer one.
 class WordCutter {
  public:
   explicit WordCutter(bool lower_case) : lower_case_(lower_case) {}

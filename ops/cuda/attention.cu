@@ -43,7 +43,7 @@ struct ProbsOf : Heads {
   }
 };
 
-/// Computes y, one thread per element.
+/// A body that computes y, one thread per element.
 struct ContextOf : Heads {
   explicit ContextOf(const Heads& heads) : Heads(heads) {}
   const float *v = nullptr, *probs = nullptr;
@@ -101,8 +101,8 @@ struct FusedAttention : Attention {
   }
 };
 
-/// Computes the gradients of all scores, times `scale`. A row's sum of probs * dprobs equals the
-/// dot product of dy and y, which is used if y is given.
+/// A body that computes the gradients of all scores, times `scale`. A row's sum of probs * dprobs
+/// equals the dot product of dy and y, which is used if y is given.
 struct ScoresGradOf : Heads {
   static constexpr int kRounds = 1;  // sum of probs * dprobs
   using Heads::Heads;
@@ -142,8 +142,8 @@ struct QueryGradOf : Heads {
   }
 };
 
-/// Computes the gradients of a key and its value. Adds the queries of all heads that read the key,
-/// in ascending order.
+/// A body that computes the gradients of a key and its value. Adds the queries of all heads that
+/// read the key, in ascending order.
 struct KeyGradOf : Heads {
   using Heads::Heads;
   const float *ds = nullptr, *probs = nullptr, *q = nullptr, *dy = nullptr;
@@ -201,7 +201,7 @@ struct AttentionGrad {
   }
 };
 
-/// Recomputes the weights from the statistics that the fused forward pass stored.
+/// A body that recomputes the weights from the statistics that the fused forward pass stored.
 struct ProbsAgainOf : Heads {
   MaskBias bias;
   const float *q = nullptr, *k = nullptr, *stats = nullptr;

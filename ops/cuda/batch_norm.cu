@@ -36,9 +36,9 @@ struct SumAndSquares {
   }
 };
 
-/// Computes the statistics of a channel, from the sums or from the running buffers, and the
-/// coefficients of the third pass. Coefficients use unrounded statistics, because rounding errors
-/// would build up over many training steps.
+/// A body that computes the statistics of a channel, from the sums or from the running buffers, and
+/// the coefficients of the third pass. Coefficients use unrounded statistics, because rounding
+/// errors would build up over many training steps.
 template <class R>
 struct StatisticsOf {
   const float *gamma, *beta, *mean, *variance;

@@ -10,8 +10,9 @@ namespace {
 /// The operation after the norm: none, ReLU, or ReLU of the sum with a skip connection.
 enum class Behind { Nothing, Relu, SkipAndRelu };
 
-/// Computes the gradient of the norm's result. A ReLU passes it where its result is positive. With
-/// a skip connection this gradient is also dskip, which is written during the summing pass.
+/// A body that computes the gradient of the norm's result. A ReLU passes it where its result is
+/// positive. With a skip connection this gradient is also dskip, which is written during the
+/// summing pass.
 template <class T, Behind kBehind>
 struct SlopeOf {
   using R = Real<T>;
@@ -91,7 +92,7 @@ struct SlopeOf {
   }
 };
 
-/// Computes gamma / sqrt(variance + epsilon), which the sums need with Relu.
+/// A body that computes gamma / sqrt(variance + epsilon), which the sums need with Relu.
 template <class R>
 struct ScaleOf {
   const float *gamma, *variance;
@@ -102,8 +103,8 @@ struct ScaleOf {
   }
 };
 
-/// Computes dgamma and dbeta of a channel, and the coefficients of dx = scale * (slope - c1 - (x -
-/// mean) * c2).
+/// A body that computes dgamma and dbeta of a channel, and the coefficients of dx = scale * (slope
+/// - c1 - (x - mean) * c2).
 template <class R>
 struct ChannelGradOf {
   const float *gamma, *variance;

@@ -15,9 +15,10 @@ HETU_HD inline float chain_sum(const std::int32_t* next, std::int64_t r, const f
   return sum;
 }
 
-/// Builds the chains. For row r it finds whether r is the first row with its id within its part of
-/// `part` rows, and the next row with that id. `Which` restricts the chains: begins(row, id) tells
-/// whether a chain may begin there, counts(row) whether a row belongs to a chain.
+/// A body that builds the chains. For row r it finds whether r is the first row with its id within
+/// its part of `part` rows, and the next row with that id. `Which` restricts the chains:
+/// begins(row, id) tells whether a chain may begin there, counts(row) whether a row belongs to a
+/// chain.
 template <class Which>
 struct ChainOf {
   const std::int32_t* ids;

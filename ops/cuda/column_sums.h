@@ -7,7 +7,7 @@
 
 namespace hetu::cuda {
 
-/// Computes to[j] = sum of column j of a matrix of float32, bfloat16 or float16.
+/// The kernel that computes to[j] = sum of column j of a matrix of float32, bfloat16 or float16.
 struct ColumnSums {
   DType dtype;
   std::int64_t rows, columns;

@@ -31,8 +31,8 @@ HETU_HD void write_lanes(const Term& of, const Known& known, const Lanes& lanes,
   if constexpr (requires { of.write(known, lanes, at); }) of.write(known, lanes, at);
 }
 
-/// Sums a strip of columns over a piece of the rows, one block each. At each step, each of its
-/// threads takes one row of eight columns. The result is parts [column, piece, sum].
+/// A body that sums a strip of columns over a piece of the rows, one block each. At each step, each
+/// of its threads takes one row of eight columns. The result is parts [column, piece, sum].
 ///
 /// A thread adds at most kRowsOfSum rows in R and then adds that sum in float64. The float64 sums
 /// are kept in shared memory only (volatile), because the registers are needed for loads.
@@ -115,7 +115,7 @@ struct StripSums {
   }
 };
 
-/// Sums one column over a contiguous piece of the rows, one thread each.
+/// A body that sums one column over a contiguous piece of the rows, one thread each.
 template <class Term>
 struct ColumnPieces {
   static constexpr int kSums = Term::kSums;
@@ -162,7 +162,7 @@ void sum_column_pieces(std::int64_t rows, std::int64_t columns, const Term& of, 
   }
 }
 
-/// Adds the pieces of each column, one block per column.
+/// A body that adds the pieces of each column, one block per column.
 struct ColumnTotals : RowWork {
   static constexpr int kRounds = 1;
   const double* parts;

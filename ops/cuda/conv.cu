@@ -47,7 +47,7 @@ struct Gathering {
   }
 };
 
-/// Gathers one line of a window per thread. The taps of a line share the divisions.
+/// A body that gathers one line of a window per thread. The taps of a line share the divisions.
 template <class T>
 struct GatherOf {
   const T* x;
@@ -107,8 +107,8 @@ void gather(const Gathering& g, const T* x, std::int64_t images, T* rows) {
   for_each(images * g.elements() / g.w.width, body);
 }
 
-/// Writes rows [groups, images x pixels, channels of a group] into images and adds a bias per
-/// channel.
+/// A body that writes rows [groups, images x pixels, channels of a group] into images and adds a
+/// bias per channel.
 template <class T>
 struct PutRowsOf {
   const float* rows;
@@ -126,7 +126,8 @@ struct PutRowsOf {
   }
 };
 
-/// Transposes weights [groups x outputs, inputs, window] to [groups, outputs x window, inputs].
+/// A body that transposes weights [groups x outputs, inputs, window] to [groups, outputs x window,
+/// inputs].
 template <class T>
 struct TurnWeightsOf {
   const T* w;
@@ -146,7 +147,7 @@ struct ScaledOf {
   HETU_HD void operator()(std::int64_t i) const { y[i] = static_cast<To>(x[i] * by); }
 };
 
-/// Allocates consecutive parts of scratch memory.
+/// An allocator of consecutive parts of scratch memory.
 struct Room {
   std::int64_t bytes = 0;
   /// Returns the offset of a part of `more` bytes.
@@ -264,7 +265,7 @@ struct Conv2dInputGrad : Convolve<T> {
   explicit Conv2dInputGrad(const KernelDesc& d) : Convolve<T>(d, true) {}
 };
 
-/// Computes a^T b of rows gathered from two tensors of images, or from one tensor with itself.
+/// The product a^T b of rows gathered from two tensors of images, or from one tensor with itself.
 /// Pieces are added in float32, multiplied by `scale`, and stored as Result.
 template <class T, class Result = T>
 class SumOfRows {

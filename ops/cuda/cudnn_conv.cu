@@ -17,7 +17,8 @@
 namespace hetu::cuda {
 namespace {
 
-/// Copies channels-last pixels of two-byte floats, padded with zeros to one pack per pixel.
+/// A body that copies channels-last pixels of two-byte floats, padded with zeros to one pack per
+/// pixel.
 struct PadOf {
   const std::uint16_t* x;
   std::uint16_t* to;
@@ -30,8 +31,8 @@ struct PadOf {
   }
 };
 
-/// Transposes weights [outputs, inputs, window] to [outputs, window, held] with zeros behind the
-/// inputs, or back. With one tap it only converts the dtype.
+/// A body that transposes weights [outputs, inputs, window] to [outputs, window, held] with zeros
+/// behind the inputs, or back. With one tap it only converts the dtype.
 struct TurnOf {
   Reader from;
   Writer to;

@@ -14,8 +14,8 @@ using cpu::count_of;
 using cpu::Rows;
 using cpu::rows_of;
 
-/// Copies row ids[r] of `whole` rows to row r of `picked` rows, for each outer part. A bad index
-/// gives zeros.
+/// A body that copies row ids[r] of `whole` rows to row r of `picked` rows, for each outer part. A
+/// bad index gives zeros.
 struct PickOf {
   const float* x;
   const std::int32_t* ids;

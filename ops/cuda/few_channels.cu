@@ -16,8 +16,8 @@ HETU_HD constexpr int channel_of_column(int column) {
   return column / 32 * 32 + column % 8 / 2 * 8 + column / 8 % 4 * 2 + column % 2;
 }
 
-/// Rearranges weights [outputs, channels, lines, taps] into rows of packs, in the layout of
-/// windows, with zeros elsewhere.
+/// A body that rearranges weights [outputs, channels, lines, taps] into rows of packs, in the
+/// layout of windows, with zeros elsewhere.
 template <class T>
 struct LinesOf {
   const T* w;

@@ -130,12 +130,12 @@ struct FewChannels {
   bool in_packs(const void* x) const { return row() % kPack == 0 && lies_in_quads(x); }
 };
 
-/// Iterates over the packs of a window.
+/// An iterator over the packs of a window.
 class Packs {
  public:
   HETU_HD explicit Packs(const FewChannels& of) : of_(&of) {}
-  /// mask() returns the mask of elements `at` and at + 1 of the current pack. place() returns the
-  /// pack's offset from the window's start. Both return 0 beyond the last pack.
+  /// Returns the mask of elements `at` and at + 1 of the current pack. place() returns the pack's
+  /// offset from the window's start. Both return 0 beyond the last pack.
   HETU_HD std::uint32_t mask(int at) const { return line_ < of_->lines ? of_->mask(in_ + at) : 0; }
   HETU_HD int place() const { return line_ < of_->lines ? place_ : 0; }
   HETU_HD void next() {

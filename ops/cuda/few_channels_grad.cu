@@ -179,7 +179,7 @@ struct FewChannelsBackward {
   }
 };
 
-/// Rearranges the sums of packs to weights [outputs, channels, lines, taps].
+/// A body that rearranges the sums of packs to weights [outputs, channels, lines, taps].
 template <class Result>
 struct OfLines {
   const float* sums;

@@ -140,7 +140,7 @@ struct FlashQueryGrad : FlashBackward<T> {
   }
 };
 
-/// Runs after FlashQueryGrad, whose totals it reads.
+/// The gradients of keys and values. Runs after FlashQueryGrad, whose totals it reads.
 template <class T>
 struct FlashKeyGrad : FlashBackward<T> {
   using FlashBackward<T>::FlashBackward;

@@ -77,8 +77,8 @@ struct FlashRegisters : Flash<T> {
     const int even = r.tile<T>(kSide, Wide);
     return {even, kAhead ? r.tile<T>(kSide, Wide) : even};
   }
-  /// One turn: use() reads this turn's tiles, and bring() loads those of the next turn, meanwhile
-  /// or, without kAhead, afterwards.
+  /// Takes one turn: use() reads this turn's tiles, and bring() loads those of the next turn,
+  /// meanwhile or, without kAhead, afterwards.
   template <class Block, class Bring, class Use>
   HETU_HD static void take_turn(const Block& block, const Bring& bring, const Use& use) {
     if constexpr (kAhead) bring();

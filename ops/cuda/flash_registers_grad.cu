@@ -179,8 +179,8 @@ struct RegistersQueryGrad : RegistersGrad<T, Wide> {
   }
 };
 
-/// Runs after RegistersQueryGrad, whose totals and dropout decisions it reads. Rows of scores are
-/// keys.
+/// The gradients of keys and values. Runs after RegistersQueryGrad, whose totals and dropout
+/// decisions it reads. Rows of scores are keys.
 template <class T, int Wide>
 struct RegistersKeyGrad : RegistersGrad<T, Wide> {
   using Base = RegistersGrad<T, Wide>;

@@ -56,11 +56,11 @@ inline Grid grid_of_held_rows(std::int64_t rows, int threads_of_row) {
   return {blocks_of((rows + of_block - 1) / of_block), threads};
 }
 
-/// Dropout decisions shared within a warp. The 32 lanes hold 256 numbers, eight neighbours each. A
-/// block of random numbers decides about eight numbers that are 16 apart. So lane l decides about
-/// decider(l) + 16 * slot for slots 0 to 7, and a ballot per slot gives all lanes a word with a bit
-/// per lane. The decisions about a lane's own eight neighbours are in the word of slot_of_pack(),
-/// from bit shift_of_pack() on.
+/// Returns where a lane finds the dropout decisions about its own eight neighbours: in the word of
+/// slot_of_pack(), from bit shift_of_pack() on. The 32 lanes hold 256 numbers, eight neighbours
+/// each. A block of random numbers decides about eight numbers that are 16 apart. So lane l decides
+/// about decider(l) + 16 * slot for slots 0 to 7. A ballot per slot gives all lanes a word with a
+/// bit per lane.
 inline constexpr int slot_of_pack(int lane) { return lane % 16 / 2; }
 inline constexpr int shift_of_pack(int lane) { return lane / 16 * 16 + lane % 2 * kPack; }
 /// Returns the first number, of the warp's 256, that a lane decides about.

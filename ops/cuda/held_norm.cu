@@ -100,7 +100,7 @@ struct HeldNormOf : HeldOf<T> {
     }
     return made;
   }
-  /// The result of round 0 is the mean, of round 1 the inverse standard deviation.
+  /// Returns the mean in round 0 and the inverse standard deviation in round 1.
   HETU_HD double result(int round, double all) const {
     return round == 0 ? all * this->share : R(1) / std::sqrt(R(all * this->share + eps));
   }
@@ -164,7 +164,8 @@ struct HeldNormGradOf : HeldOf<T> {
       held.scaled[k] *= weight[k];
     }
   }
-  /// The terms of two means: of scaled gradients, and of scaled gradients times normalised inputs.
+  /// Returns the terms of two means: of scaled gradients, and of scaled gradients times normalised
+  /// inputs.
   HETU_HD double term(int round, const Held& held, const double*) const {
     R made = 0;
     for (int k = 0; k < kPack; ++k)

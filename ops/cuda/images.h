@@ -48,8 +48,8 @@ inline PlacedImages placed(const TensorType& type, const KernelDesc& d) {
   return {cpu::images_of(type), d.images};
 }
 
-/// Returns the rows or columns [begin, end) of an axis of `size` that a window of `kernel` covers
-/// from `start`, which may be negative.
+/// The rows or columns [begin, end) of an axis of `size` that a window of `kernel` covers from
+/// `start`, which may be negative.
 struct Cut {
   std::int64_t begin, end;
 };

@@ -49,7 +49,7 @@ struct Tiles {
   }
 };
 
-/// Computes the lower triangle of scale * factor + damping, in whole tiles.
+/// A body that computes the lower triangle of scale * factor + damping, in whole tiles.
 struct DampOf {
   const float* factor;
   std::int64_t side;
@@ -69,9 +69,9 @@ struct DampOf {
   }
 };
 
-/// Replaces tile k of the diagonal by the inverse of its L, with zeros above its own diagonal. One
-/// block runs the same elimination as the whole: row p is divided by its pivot and subtracted from
-/// the rows below.
+/// A body that replaces tile k of the diagonal by the inverse of its L, with zeros above its own
+/// diagonal. One block runs the same elimination as the whole: row p is divided by its pivot and
+/// subtracted from the rows below.
 struct InvertDiagonal {
   Tiles m;
   std::int64_t k;
@@ -208,8 +208,8 @@ struct EliminateBelow : TileWork {
   }
 };
 
-/// Computes a tile of the lower triangle of L^-T L^-1, one block each, and writes it on both sides
-/// of the diagonal.
+/// A body that computes a tile of the lower triangle of L^-T L^-1, one block each, and writes it on
+/// both sides of the diagonal.
 struct MultiplyTriangles : TileWork {
   Tiles m;
   float* to;

@@ -113,8 +113,9 @@ struct ActivateOf {
   HETU_HD void operator()(std::int64_t i) const { y.set(i, F()(x[i])); }
 };
 
-/// The last output is the linear layer's result. The first is the activation of it and may be the
-/// same tensor. The product itself applies `then` where the library does that as exactly as `F`.
+/// Prepares a linear layer with an activation. The last output is the linear layer's result. The
+/// first is the activation of it and may be the same tensor. The product itself applies `then`
+/// where the library does that as exactly as `F`.
 template <class F, Then then>
 PreparedKernel linear_then(const KernelDesc& d) {
   const NodeProduct node(d, linear_shape(d), {0, 1, 2});
@@ -171,8 +172,8 @@ PreparedKernel linear_weight_grad(const KernelDesc& d) {
   return product(d, weight_grad_shape(d), {1, 0, 0}, linear_weight_grad);
 }
 
-/// The product itself computes db where the library supports that. Otherwise the kernel of sum_rows
-/// computes it afterwards.
+/// Prepares the gradients of weights and bias. The product itself computes db where the library
+/// supports that. Otherwise the kernel of sum_rows computes it afterwards.
 PreparedKernel linear_weight_bias_grad(const KernelDesc& d) {
   const NodeProduct node(d, weight_grad_shape(d), {1, 0, 0});
   if (!node.fits(d) || node.result != DType::Float32)

@@ -19,9 +19,9 @@ using cpu::Rows;
 using cpu::rows_of;
 using Targets = cpu::ClassTargets<float>;
 
-/// Divides rows of float32 into packs whose boundaries are multiples of eight of the whole matrix.
-/// So the number of classes is arbitrary, and all packs except a row's first and last are loaded
-/// and stored whole.
+/// A division of rows of float32 into packs whose boundaries are multiples of eight of the whole
+/// matrix. So the number of classes is arbitrary, and all packs except a row's first and last are
+/// loaded and stored whole.
 ///
 /// Example: with 10 columns, row 1 has the elements 10 to 19 and touches the packs 8 to 15 and 16
 /// to 23.

@@ -138,7 +138,8 @@ struct MaxPoolGradOf {
   }
 };
 
-/// Recomputes a plane of dx if there are strays: searches all windows, in ascending order.
+/// A body that recomputes a plane of dx if there are strays: searches all windows, in ascending
+/// order.
 template <class T>
 struct StraysOf {
   const T* dy;

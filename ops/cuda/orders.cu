@@ -71,8 +71,8 @@ struct Argmax {
   }
 };
 
-/// Selects the k largest elements in k passes over the row. Each pass finds the first element that
-/// ranks behind the previous one.
+/// A body that selects the k largest elements in k passes over the row. Each pass finds the first
+/// element that ranks behind the previous one.
 struct TopKOf {
   const float* x;
   float* y;
@@ -130,7 +130,7 @@ struct TopKGrad {
   }
 };
 
-/// Rotates one element per thread. Shape letters as in ops/cpu/rotary.cpp.
+/// A body that rotates one element per thread. Shape letters as in ops/cpu/rotary.cpp.
 struct RotaryOf {
   const float* x;
   const std::int32_t* given;  // null: a token's position is its index

@@ -117,7 +117,7 @@ HETU_HD void round_pack(float (&x)[kPack]) {
 template <class T>
 using Real = std::conditional_t<std::is_same_v<T, float>, double, float>;
 
-/// Computes y[i] = f(x[0][i], …) for N operands of equal layout.
+/// A body that computes y[i] = f(x[0][i], …) for N operands of equal layout.
 template <class From, class To, int N, class F>
 struct PacksOf {
   const From* x[N];

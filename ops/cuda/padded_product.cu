@@ -17,7 +17,7 @@ constexpr std::int64_t kOfRow = kProductAlignment / kElement;
 
 bool fits(std::int64_t width) { return width % kOfRow == 0; }
 
-/// Copies rows, one block per row, N two-byte elements at a time.
+/// A body that copies rows, one block per row, N two-byte elements at a time.
 template <int N>
 struct RowCopy {
   const std::uint16_t* from;

@@ -71,10 +71,10 @@ class Product {
   /// `leads`, k must not be 0.
   void operator()(const void* a, const void* b, const void* bias, void* c,
                   void* before = nullptr) const;
-  /// For a shape that adds: computes C = A B + sum, rounded once. `sum` has the layout and dtype of
+  /// Computes C = A B + sum, rounded once, for a shape that adds. `sum` has the layout and dtype of
   /// C.
   void plus(const void* a, const void* b, const void* sum, void* c) const;
-  /// For BiasGrad, if there() is true: as operator(), and writes the m sums. The sums are
+  /// Computes the product and writes the m sums, for BiasGrad if there() is true. The sums are
   /// overwritten even if C is added to.
   void with_bias_grad(const void* a, const void* b, void* c, float* sums) const;
   /// Returns true if the library supports the product on this GPU. Must be called on a queue.

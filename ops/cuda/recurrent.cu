@@ -13,7 +13,7 @@ using cpu::Before;
 using cpu::RecurrentShape;
 using Cell = cpu::Cells<float, fn::StdMath>;
 
-/// Copies rows of `columns` elements from a strided matrix to another.
+/// A body that copies rows of `columns` elements from a strided matrix to another.
 struct CopyRowsOf {
   const float* from;
   float* to;
@@ -37,8 +37,8 @@ struct Rows2 {
   }
 };
 
-/// Multiplies the last outputs by w [gates, width]. The products go to the first `gates` of the
-/// `stored` values of time step t.
+/// The product of the last outputs with w [gates, width]. Its results go to the first `gates` of
+/// the `stored` values of time step t.
 class LastProducts {
  public:
   LastProducts(const RecurrentShape& s, std::int64_t gates, std::int64_t stored)
@@ -64,8 +64,8 @@ class LastProducts {
   Product product_;
 };
 
-/// Computes carry [samples, width] = slopes of a time step [samples, gates] w, or adds them to
-/// carry.
+/// The product carry [samples, width] = slopes of a time step [samples, gates] w, optionally added
+/// to carry.
 class CarryProducts {
  public:
   CarryProducts(const RecurrentShape& s, std::int64_t gates, bool adds)

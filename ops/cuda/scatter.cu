@@ -17,14 +17,14 @@ struct AllRows {
   HETU_HD bool begins(std::int64_t, std::int32_t) const { return true; }
   HETU_HD bool counts(std::int64_t) const { return true; }
 };
-/// Selects the first row of each index within its part.
+/// The choice of the first row of each index within its part.
 struct FirstRows {
   const std::int32_t* first;
   HETU_HD bool begins(std::int64_t r, std::int32_t) const { return first[r] != 0; }
   HETU_HD bool counts(std::int64_t r) const { return first[r] != 0; }
 };
 
-/// Computes the sum of each chain of a part and stores it at the chain's first row.
+/// A body that computes the sum of each chain of a part and stores it at the chain's first row.
 struct PartSumOf {
   const std::int32_t *first, *next;
   const float* values;
@@ -37,7 +37,7 @@ struct PartSumOf {
   }
 };
 
-// Adds the parts' sums of each index to the table.
+// A body that adds the parts' sums of each index to the table.
 struct AddChainOf {
   const std::int32_t *ids, *first, *next;
   const float* sums;

@@ -149,8 +149,8 @@ PreparedKernel transpose(const KernelDesc& d) {
   return take(s);
 }
 
-/// Moves all channels of a pixel of plain images to channels-last. For few channels, so that a
-/// thread divides only once for all of them.
+/// A body that moves all channels of a pixel of plain images to channels-last. For few channels, so
+/// that a thread divides only once for all of them.
 struct PixelOf {
   const char* x;
   char* y;

@@ -10,7 +10,7 @@
 
 namespace hetu::cuda {
 
-/// Replaces StdMath of scalar_fns.h.
+/// A replacement for StdMath of scalar_fns.h.
 struct ShortMath {
   static constexpr float kLog2E = 1.44269504F;
 

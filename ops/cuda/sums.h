@@ -7,7 +7,8 @@
 
 namespace hetu::cuda {
 
-/// Sums the terms double operator()(i) of a piece, one row of for_rows() each, into parts[piece].
+/// A body that sums the terms double operator()(i) of a piece, one row of for_rows() each, into
+/// parts[piece].
 template <class Term>
 struct PieceSums : RowWork {
   static constexpr int kRounds = 1;

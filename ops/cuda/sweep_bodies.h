@@ -195,7 +195,7 @@ struct SweepOf<Rule, BFloat16> {
   }
 };
 
-/// Calls sweep(block, begin, elements) of a chunk's tensor, one block per chunk.
+/// A body that calls sweep(block, begin, elements) of a chunk's tensor, one block per chunk.
 template <class Of>
 struct SweepChunks : Chunks<Of, kSweepChunk> {
   template <class Block>

@@ -26,8 +26,8 @@ void sweep_many(std::span<const SweepCall> calls) {
   by_states(calls, &sweep_of<Rule, float>, &sweep_of<Rule, BFloat16>);
 }
 
-/// Updates the rows that have a nonzero gradient, one block per row. The whole gradient of a row is
-/// checked before any element is updated.
+/// A body that updates the rows that have a nonzero gradient, one block per row. The whole gradient
+/// of a row is checked before any element is updated.
 template <class Rule, class State>
 struct RowSweepOf : RowWork {
   static constexpr int kRounds = 1;  // number of nonzero elements
@@ -78,8 +78,8 @@ struct LambOf {
 template <class State>
 using LambChunks = SweepChunks<LambOf<State>>;
 
-/// Computes the sums of squares of the weights and of the direction of a chunk, one row of
-/// for_rows() each, into parts[2 * row] and parts[2 * row + 1].
+/// A body that computes the sums of squares of the weights and of the direction of a chunk, one row
+/// of for_rows() each, into parts[2 * row] and parts[2 * row + 1].
 template <class State>
 struct LambSquares : RowWork {
   static constexpr int kRounds = 2;
@@ -106,7 +106,7 @@ struct LambSquares : RowWork {
   }
 };
 
-/// Computes the length of a parameter's step, one row of for_rows() each.
+/// A body that computes the length of a parameter's step, one row of for_rows() each.
 template <class State>
 struct LambLengths : RowWork {
   static constexpr int kRounds = 2;

@@ -19,17 +19,17 @@ const KernelTable& embedding_rows();
 const KernelTable& attention_rows();
 const KernelTable& flash_attention_rows();
 const KernelTable& flash_attention_grad_rows();
-/// For heads of at most 64 columns, before the flash attention kernels above.
+/// Returns the rows for heads of at most 64 columns, which precede the flash attention rows above.
 const KernelTable& flash_registers_rows();
 const KernelTable& flash_registers_grad_rows();
 const KernelTable& loss_rows();
 const KernelTable& order_rows();
 const KernelTable& conv_rows();
-/// For channels-last images of two-byte floats with fewer than eight channels, before cuDNN's
-/// kernels and those above.
+/// Returns the rows for channels-last images of two-byte floats with fewer than eight channels,
+/// which precede cuDNN's rows and those above.
 const KernelTable& few_channels_rows();
 const KernelTable& few_channels_grad_rows();
-/// By cuDNN. Empty in a build without cuDNN.
+/// Returns the rows by cuDNN, or none in a build without cuDNN.
 const KernelTable& cudnn_rows();
 const KernelTable& batch_norm_rows();
 const KernelTable& batch_norm_grad_rows();

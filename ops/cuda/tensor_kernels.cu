@@ -24,9 +24,9 @@ struct SquareOf {
 constexpr std::int64_t kSumChunk = 1 << 13;
 using SquareParts = Chunks<SquareOf, kSumChunk>;
 
-/// Computes the sum of squares of a chunk, one row of for_rows() each, into parts[row]. A column
-/// adds the elements of one thread: four quads at a time, which are all loaded before the first is
-/// used.
+/// A body that computes the sum of squares of a chunk, one row of for_rows() each, into parts[row].
+/// A column adds the elements of one thread: four quads at a time, which are all loaded before the
+/// first is used.
 struct SquareChunks : RowWork {
   static constexpr int kRounds = 1, kQuad = 4, kAtOnce = 4;
   static constexpr std::int64_t kColumns = kMostThreads, kTurn = kColumns * kQuad * kAtOnce;
@@ -66,7 +66,7 @@ struct SquareChunks : RowWork {
   HETU_HD void finish(std::int64_t row, const double* sum) const { parts[row] = sum[0]; }
 };
 
-/// Adds the parts of a tensor, one row of for_rows() each.
+/// A body that adds the parts of a tensor, one row of for_rows() each.
 struct SquareTotals : RowWork {
   static constexpr int kRounds = 1;
   const SquareParts chunks;
@@ -230,7 +230,8 @@ void clear_rows(float* x, const TouchedRows& touched) {
   clear(touched.bits, touched.words() * std::int64_t{sizeof(std::uint64_t)});
 }
 
-/// Sets the bits of rows that have a nonzero element. One thread checks the 64 rows of a word.
+/// A body that sets the bits of rows that have a nonzero element. One thread checks the 64 rows of
+/// a word.
 struct FilledOf {
   const float* x;
   TouchedRows touched;

@@ -38,7 +38,7 @@ struct Tile {
 template <class T>
 using SumOf = std::conditional_t<std::is_same_v<T, double>, double, float>;
 
-/// Allocates consecutive parts of shared memory.
+/// An allocator of consecutive parts of shared memory.
 class SharedRoom {
  public:
   /// Returns the offset of `count` elements of `size` bytes.

@@ -60,8 +60,8 @@ __device__ std::uint32_t kept_bits(const Body& body, const typename Body::Row& r
   return kept;
 }
 
-/// Each group of `threads` threads of a block (whole warps) processes a row, kPacks packs per
-/// thread. A missing row has no columns, so that all threads reach the barriers.
+/// Processes rows. Each group of `threads` threads of a block (whole warps) takes a row, kPacks
+/// packs per thread. A missing row has no columns, so that all threads reach the barriers.
 template <int kPacks, class Body>
 __global__ void __launch_bounds__(kMostThreads, Body::kResident)
     held_rows(const Body body, std::int64_t count, int columns, int threads) {

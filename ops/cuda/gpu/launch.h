@@ -140,7 +140,7 @@ inline void clear(void* to, std::int64_t bytes) {
   if (bytes > 0) check(cudaMemsetAsync(to, 0, static_cast<std::size_t>(bytes), stream()), "clear");
 }
 
-/// `from` is in host memory and may be changed once this returns.
+/// Copies host memory to the device. `from` may be changed once this returns.
 inline void upload(void* to, const void* from, std::int64_t bytes) {
   if (bytes > 0)
     check(cudaMemcpyAsync(to, from, static_cast<std::size_t>(bytes), cudaMemcpyHostToDevice,
