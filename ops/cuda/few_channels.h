@@ -33,10 +33,10 @@ HETU_HD void bring_elements(const T* from, int first, int count, T* to) {
 /// Example: 3 channels and 7 taps give lines of 21 elements. With a padding of 3, before = 1, and a
 /// line takes 3 packs (1 + 21 <= 24).
 struct FewChannels {
-  int height = 0, width = 0, channels = 0;           ///< of an image
-  int made_height = 0, made_width = 0, outputs = 0;  ///< of the output or its gradient
-  int lines = 0, taps = 0, stride = 0, padding = 0;  ///< of a window
-  int before = 0, packs = 0;                         ///< of a line
+  int height = 0, width = 0, channels = 0;           ///< sizes of an image
+  int made_height = 0, made_width = 0, outputs = 0;  ///< sizes of the output or its gradient
+  int lines = 0, taps = 0, stride = 0, padding = 0;  ///< sizes of a window
+  int before = 0, packs = 0;                         ///< a line's elements in front, and packs
   int depth = 0;           ///< elements of a window's packs, rounded up to whole tiles
   int lead = 0, step = 0;  ///< row in shared memory: elements before the image's row; in all
   SmallDivisor by_packs;   ///< divides by the packs of a row in shared memory
