@@ -58,12 +58,12 @@ std::size_t size_of(Warp& warp, Space space) {
   }
 }
 
-/// Of an address that a kernel has computed.
+/// Converts an address that a kernel has computed to a pointer.
 std::byte* pointer(std::uint64_t address) {
   return reinterpret_cast<std::byte*>(address);  // NOLINT
 }
 
-/// Of a generic address: its space, and what it is there.
+/// Returns the space of a generic address, and replaces the address by the offset in that space.
 Space space_of(Warp& warp, std::uint64_t& address, int lane) {
   for (const Space space : {Space::Shared, Space::Local, Space::Parameter}) {
     const std::uint64_t base = base_of(warp, space, lane);
@@ -93,7 +93,7 @@ std::byte* access_global(Warp& warp, const Instruction& in, int lane, const Byte
               fmt::format("{} bytes at {} of a buffer of {}", bytes, address - in_it->begin,
                           in_it->bytes));
   GlobalMemory& uses = warp.block().memory.uses();
-  std::string problem;  // what is changed at once is for whoever comes first
+  std::string problem;  // atomic changes are allowed in any order
   if (use == Use::Read) problem = uses.reads(address, bytes, warp.block().number);
   if (use == Use::Write) problem = uses.writes(address, bytes, warp.block().number);
   if (!problem.empty()) warp.fail(in, lane, problem);
@@ -162,7 +162,7 @@ void store(Warp& warp, const Instruction& in, std::uint32_t lanes) {
 
 namespace {
 
-/// F of what was there and of what is given; what was there is the result.
+/// Applies F to the old value and the operands. The old value is the result.
 template <class T, class F>
 void change(Warp& warp, const Instruction& in, std::uint32_t lanes) {
   in_lanes(lanes, [&](int lane) {
@@ -211,7 +211,7 @@ Meaning change_of(const std::vector<std::string>& parts) {
     if (type == "s64") found = change_by<std::int64_t>(how);
     if (found != nullptr) return found;
   }
-  return nullptr;  // sums of floats in no order would be another's each time
+  return nullptr;  // unordered sums of floats would differ between runs
 }
 
 void send(Warp& warp, const Instruction& in, std::uint32_t lanes) {

@@ -1,6 +1,6 @@
-// What a library that is loaded by its name, and stands in for one of CUDA's, gets of the card in
-// the process that loads it: it sees none of its functions, which a module of Python's keeps to
-// itself.
+// The functions of the emulated GPU that a stand-in for one of CUDA's libraries gets. Such a
+// library is loaded by its name. It can't link to these functions, because a Python module doesn't
+// export its symbols.
 #pragma once
 #include <driver_types.h>
 
@@ -12,19 +12,20 @@
 namespace hetu::emulator {
 
 struct CardFunctions {
-  /// Calls it under the card's lock; false where it, or something before, broke the card.
+  /// Calls f under the GPU's lock. Returns false if f, or something before it, broke the GPU.
   bool (*guarded)(const std::function<void()>& f);
-  /// As the function of that name, in runtime.h.
+  /// As the function of the same name in runtime.h.
   bool (*may_not_wait)();
   bool (*has_stream)(cudaStream_t stream);
-  /// Card::give.
+  /// As Card::give.
   void (*give)(cudaStream_t to, Work work);
-  /// Turn::apart, of work that waits for another card.
+  /// As Turn::apart, for work that waits for another GPU.
   void (*apart)(const std::function<void()>& f);
   void (*check_reach)(const void* from, std::size_t bytes, const char* what);
 };
 
-/// The function that such a library has, of this type, called once when it is loaded.
+/// Name and type of the function that such a library exports. It is called once when the library is
+/// loaded.
 inline constexpr const char* kJoinsCard = "emulated_card_joins";
 using JoinsCard = void (*)(const CardFunctions*);
 

@@ -1,5 +1,5 @@
-// The functions of cuBLASLt that Hetu calls, in plain loops: D = alpha op(A) op(B) + beta C and its
-// epilogues, of matrices whose columns lie one after the other.
+// The functions of cuBLASLt that Hetu calls, as plain loops: D = alpha op(A) op(B) + beta C and its
+// epilogues, for column-major matrices.
 // Source: NVIDIA, cuBLAS 13.0, "Using the cuBLASLt API".
 #include <cublasLt.h>
 #include <fmt/format.h>
@@ -28,16 +28,16 @@ struct Operation {
   cublasComputeType_t computing;
   cublasOperation_t a = CUBLAS_OP_N, b = CUBLAS_OP_N;
   cublasLtEpilogue_t epilogue = CUBLASLT_EPILOGUE_DEFAULT;
-  void* bias = nullptr;    ///< read, but for gradients of one
-  void* before = nullptr;  ///< what an activation is made of
+  void* bias = nullptr;    ///< input; output for gradients of a bias
+  void* before = nullptr;  ///< output: the input of an activation
   std::int64_t before_step = 0;
-  std::int32_t bias_type = -1;  ///< the result's
+  std::int32_t bias_type = -1;  ///< dtype; -1: the result's
 };
 struct Preference {
-  std::uint32_t alignment = 256;  ///< of all four matrices
+  std::uint32_t alignment = 256;  ///< in bytes, of all four matrices
 };
-/// What a choice promises, in the algorithm that it is: alignments of the matrices and, as it found
-/// it, of the gradient of a bias.
+/// The promises of an algorithm choice, stored in the algorithm: the alignment of the matrices, and
+/// the alignment that the gradient of a bias had at the time of the choice.
 struct Alignments {
   std::uint64_t matrices, bias;
 };
@@ -49,8 +49,8 @@ std::uint64_t alignment_of(const void* at) {
   return std::min<std::uint64_t>(address & (~address + 1), 256);
 }
 
-/// Whether the library multiplies such types: results are of the operands' or float32, and what an
-/// epilogue adds or makes is of the result's, unless that is told.
+/// Returns true if the library supports these dtypes. Results have the operands' dtype or float32.
+/// Inputs and outputs of an epilogue have the result's dtype, unless another one is set.
 bool fit(const Operation& o, const Layout& a, const Layout& b, const Layout& c, const Layout& d) {
   const bool bias_fits = o.bias_type < 0 || o.bias_type == d.type;
   return a.type == b.type && c.type == d.type && (d.type == a.type || d.type == CUDA_R_32F) &&
@@ -76,7 +76,7 @@ bool is_bias_grad(cublasLtEpilogue_t e) {
 }
 
 float gelu(float x) {
-  constexpr float kRoot = 0.797884561F;  // of 2 / pi
+  constexpr float kRoot = 0.797884561F;  // sqrt(2 / pi)
   return 0.5F * x * (1 + std::tanh(kRoot * (x + 0.044715F * x * x * x)));
 }
 
@@ -85,7 +85,7 @@ T& of(void* opaque) {  // NOLINT
   return *static_cast<T*>(opaque);
 }
 
-/// One product: what a call gives.
+/// The arguments of one product.
 struct Product {
   Operation operation;
   Layout a, b, c, d;
@@ -97,7 +97,7 @@ struct Product {
   void check() const {
     const auto reach = [&](const Layout& l, const void* at, const char* what) {
       const std::int64_t last =
-          (l.batch - 1) * l.stride + (l.columns - 1) * l.step + l.rows;  // elements
+          (l.batch - 1) * l.stride + (l.columns - 1) * l.step + l.rows;  // in elements
       check_reach(at, static_cast<std::size_t>(last) * bytes_of(l.type), what);
       if (reinterpret_cast<std::uintptr_t>(at) % alignments.matrices != 0)
         throw Problem(
@@ -132,7 +132,7 @@ struct Product {
     if (alpha != 1) throw Problem("product: a gradient of a bias beside an alpha that is not 1");
   }
 
-  /// The sums of vectors of k, over what the gradient held.
+  /// Writes the sums of the vectors of length k to the gradient, and overwrites its old value.
   void put_bias_grad(const std::vector<float>& vectors, std::int64_t k) const {
     for (std::size_t i = 0; i < vectors.size(); i += static_cast<std::size_t>(k)) {
       double sum = 0;
@@ -141,7 +141,7 @@ struct Product {
     }
   }
 
-  /// Of one matrix of a batch, [vectors, k], each vector's k elements side by side.
+  /// Returns a matrix of a batch as [vectors, k], with each vector's k elements contiguous.
   std::vector<float> vectors(const Layout& of, const void* from, std::int64_t batch, bool down,
                              std::int64_t k) const {
     const std::int64_t count = down ? of.columns : of.rows;

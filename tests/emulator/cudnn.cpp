@@ -1,7 +1,7 @@
-// The functions of cuDNN 9's graph API that Hetu calls, a library by itself: Hetu loads cuDNN by
-// its name. What descriptors say is checked when it is said, and what a plan is given once more
-// when it runs, which is as late as may be. Source: NVIDIA, cuDNN 9 API reference, cudnn_graph
-// library.
+// The functions of cuDNN 9's graph API that Hetu calls, in a separate library, because Hetu loads
+// cuDNN by its name. Descriptors are checked when they are set. The memory of a plan is checked at
+// the call and again when the plan runs, which is as late as possible.
+// Source: NVIDIA, cuDNN 9 API reference, cudnn_graph library.
 #include <cudnn_graph.h>
 #include <fmt/format.h>
 
@@ -23,10 +23,10 @@ namespace {
 
 const CardFunctions* card = nullptr;  // of the process; without it there is no handle
 
-std::mutex mutex;  // of `handles`
+std::mutex mutex;  // guards `handles`
 auto& handles() {
   static auto* const all = new std::map<cudnnHandle_t, cudaStream_t>;
-  return *all;  // as long as the process
+  return *all;  // until the process ends
 }
 cudaStream_t& stream_of(cudnnHandle_t handle) {
   const auto found = handles().find(handle);
@@ -34,7 +34,7 @@ cudaStream_t& stream_of(cudnnHandle_t handle) {
   return found->second;
 }
 
-/// The status of f, whose refusals are told.
+/// Returns the status of f, and prints its refusals.
 cudnnStatus_t told(const std::function<void()>& f) {
   try {
     f();
@@ -45,7 +45,7 @@ cudnnStatus_t told(const std::function<void()>& f) {
   return CUDNN_STATUS_SUCCESS;
 }
 
-/// A convolution and what it is of.
+/// A convolution with its memory.
 struct Run {
   Chosen chosen;
   void *x, *w, *y;
@@ -80,7 +80,7 @@ struct Run {
     c.sum(x, w, y, chosen.sums, sums.data());
     void* const made = &c.made() == &c.x ? x : &c.made() == &c.w ? w : y;
     c.round(sums.data(), made);
-    if (chosen.workspace > 0)  // what was there is lost
+    if (chosen.workspace > 0)  // its former content is lost
       std::fill_n(static_cast<unsigned char*>(workspace), chosen.workspace, 0xff);
   }
 
@@ -143,7 +143,8 @@ void execute(cudnnHandle_t handle, const Descriptor& plan, const Descriptor& pac
   if (!taken) throw Refusal(CUDNN_STATUS_EXECUTION_FAILED);
 }
 
-/// What loads kernels may wait for the card, which a capture forbids.
+/// Refuses while a stream captures. Operations that load kernels may wait for the GPU, which a
+/// capture forbids.
 void want_no_capture(const char* what) {
   if (card != nullptr && card->may_not_wait())
     throw Refusal(CUDNN_STATUS_EXECUTION_FAILED_CUDART,

@@ -1,5 +1,5 @@
-// cuDNN's graph API as its tests call it, of the library that the environment chooses: the emulated
-// one, or NVIDIA's by its path in CUDNN_UNDER_TEST, which needs no card up to a handle.
+// Calls of cuDNN's graph API for its tests. The environment chooses the library: the emulated one,
+// or NVIDIA's by its path in CUDNN_UNDER_TEST. NVIDIA's needs no GPU until a handle is created.
 #pragma once
 #include <cudnn_graph.h>
 #include <dlfcn.h>
@@ -12,7 +12,7 @@ namespace hetu::emulator {
 
 inline const char* of_nvidia() { return std::getenv("CUDNN_UNDER_TEST"); }
 
-/// A function of the library's, null where it or the library is not there.
+/// Returns a function of the library, or null if the library or the function is missing.
 template <class F>
 F* cudnn_function(const char* name) {
   static void* const library =
@@ -23,7 +23,7 @@ F* cudnn_function(const char* name) {
 using Numbers = std::vector<std::int64_t>;
 using Name = cudnnBackendAttributeName_t;
 
-/// A descriptor, and the status of what was last done with it, or of the first that failed.
+/// A descriptor with the status of its last operation, or of the first one that failed.
 class Described {
  public:
   explicit Described(cudnnBackendDescriptorType_t type) {
@@ -60,7 +60,7 @@ class Described {
         cudnn_function<decltype(cudnnBackendFinalize)>("cudnnBackendFinalize");
     return note(call(it));
   }
-  /// How many there are of it.
+  /// Reads an attribute and returns the number of its elements.
   std::int64_t get(Name name, cudnnBackendAttributeType_t type, std::int64_t most, void* to) {
     static auto* const call =
         cudnn_function<decltype(cudnnBackendGetAttribute)>("cudnnBackendGetAttribute");
@@ -79,7 +79,7 @@ class Described {
   }
 };
 
-/// A tensor as it is told, without `left_out`.
+/// The attributes of a tensor to set, except those in `left_out`.
 struct TensorToTell {
   std::int64_t name;
   Numbers size, step;
@@ -123,7 +123,7 @@ struct WindowsToTell {
   }
 };
 
-/// A forward convolution of plain tensors, [2, 4, 6, 6] by [8, 4, 3, 3].
+/// A forward convolution of plain tensors, [2, 4, 6, 6] with filters [8, 4, 3, 3].
 struct ForwardToTell {
   TensorToTell x{1, {2, 4, 6, 6}, {144, 36, 6, 1}};
   TensorToTell w{2, {8, 4, 3, 3}, {36, 9, 3, 1}};

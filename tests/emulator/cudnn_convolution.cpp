@@ -18,7 +18,7 @@ DType dtype_of(cudnnDataType_t type) {
                                        : DType::Float16;
 }
 
-/// body(place in it, by its sizes; place in memory).
+/// Calls body(index by the sizes, offset in memory) for every element.
 template <class Body>
 void each_element(const StridedTensor& t, const Body& body) {
   std::int64_t i = 0;
@@ -136,7 +136,7 @@ void Convolution::check() const {
 
 void Convolution::sum(const void* x_at, const void* w_at, const void* y_at, Sums sums,
                       float* to) const {
-  // Of what is made nothing is read.
+  // The tensor that is computed is not read.
   const auto values = [&](const StridedTensor& t, const void* at) {
     return &t == &made() ? std::vector<float>() : widened(t, at, sums);
   };

@@ -1,4 +1,5 @@
-// A convolution as descriptors of the emulated cuDNN have it, in plain loops over strided tensors.
+// A convolution as described by the emulated cuDNN's descriptors, in plain loops over strided
+// tensors.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -7,10 +8,10 @@
 
 namespace hetu::emulator {
 
-/// Of an element; 0: not known here.
+/// Returns the bytes of an element, or 0 for a type that is not supported.
 std::int64_t bytes_of(cudnnDataType_t type);
 
-/// Images [n, c, h, w], or a filter [outputs, inputs of a group, h, w].
+/// Images [n, c, h, w], or a filter [outputs, inputs per group, h, w].
 struct StridedTensor {
   std::int64_t name = 0;
   cudnnDataType_t type = CUDNN_DATA_FLOAT;
@@ -18,17 +19,17 @@ struct StridedTensor {
   std::int64_t alignment = 0;
 
   std::int64_t count() const { return size[0] * size[1] * size[2] * size[3]; }
-  /// From the first element to behind the last.
+  /// Returns the bytes from the first element to the end of the last.
   std::int64_t bytes() const;
   bool channels_last() const { return step[1] == 1; }
 };
 
-/// What an engine makes of float32's operands, and of sums.
+/// The precision of an engine's float32 operands and sums.
 enum class Sums : std::uint8_t {
   Float32,
-  Tf32,      ///< of operands rounded to TF32
-  Coarse,    ///< a part of 64 off: of an engine that nobody may take
-  Restless,  ///< other bits each time
+  Tf32,      ///< operands rounded to TF32
+  Coarse,    ///< wrong by a 64th: an engine that must never be used
+  Restless,  ///< different bits in each run
 };
 
 struct Convolution {
@@ -40,16 +41,16 @@ struct Convolution {
   StridedTensor x, w, y;
   std::array<std::int64_t, 2> before{}, after{}, stride{}, dilation{};
 
-  /// Throws Refusal where shapes, types or names do not fit each other.
+  /// Throws Refusal if shapes, types or names are inconsistent.
   explicit Convolution(const Descriptor& operation);
 
   std::int64_t groups() const { return x.size[1] / w.size[1]; }
   const StridedTensor& made() const {
     return makes == Makes::Output ? y : makes == Makes::Data ? x : w;
   }
-  /// Of what is made the elements, one after the other by its sizes, before rounding.
+  /// Computes the result's elements, ordered by its sizes, before rounding.
   void sum(const void* x_at, const void* w_at, const void* y_at, Sums sums, float* to) const;
-  /// Rounds them to where they belong.
+  /// Rounds the elements and writes them to their places.
   void round(const float* from, void* to) const;
 
  private:

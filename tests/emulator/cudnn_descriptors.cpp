@@ -9,10 +9,10 @@
 namespace hetu::emulator {
 namespace {
 
-std::mutex mutex;  // of `descriptors`
+std::mutex mutex;  // guards `descriptors`
 auto& descriptors() {
   static auto* const all = new std::map<cudnnBackendDescriptor_t, std::unique_ptr<Descriptor>>;
-  return *all;  // as long as the process
+  return *all;  // until the process ends
 }
 
 std::size_t bytes_of(cudnnBackendAttributeType_t type) {
@@ -127,9 +127,9 @@ void get_attribute(const Descriptor& of, cudnnBackendAttributeName_t name,
   const auto found = of.values.find(name);
   static const Descriptor::Value kNone;
   const Descriptor::Value& value = found == of.values.end() ? kNone : found->second;
-  const bool asks = most == 0 || to == nullptr;  // how many there are
+  const bool asks = most == 0 || to == nullptr;  // only the number is asked for
   const std::int64_t given = asks ? value.count : std::min(most, value.count);
-  // The library counts results that it then leaves out.
+  // The library counts results that it then omits.
   const bool counts_more = asks && given > 0 && name == CUDNN_ATTR_ENGINEHEUR_RESULTS;
   if (count != nullptr) *count = counts_more ? given + 1 : given;
   if (asks) return;

@@ -1,6 +1,7 @@
-// Descriptors of the emulated cuDNN's graph API: what each kind has, and who may set it when.
-// Source: NVIDIA, cuDNN 9 API reference, cudnn_graph library, "Backend Descriptor Types"; statuses
-// are those that the library of 9.19 gives, where it may be asked without a card.
+// Descriptors of the emulated cuDNN's graph API: the attributes of each kind, and when they may be
+// set.
+// Source: NVIDIA, cuDNN 9 API reference, cudnn_graph library, "Backend Descriptor Types". The
+// statuses are those of the library 9.19, where it can be asked without a GPU.
 #pragma once
 #include <cudnn_graph.h>
 
@@ -16,7 +17,7 @@
 
 namespace hetu::emulator {
 
-/// A status, and a line about it for stderr; none where a caller has to try.
+/// A status with a line for stderr. The line is empty where a caller is expected to try.
 struct Refusal : std::runtime_error {
   cudnnStatus_t status;
   explicit Refusal(cudnnStatus_t s, const std::string& why = {})
@@ -29,7 +30,7 @@ struct Descriptor {
   struct Value {
     std::int64_t count = 0;
     std::vector<std::byte> bytes;
-    std::vector<Descriptor> held;  ///< copies, of descriptors
+    std::vector<Descriptor> held;  ///< copies of descriptors
   };
 
   const DescriptorKind* kind = nullptr;
@@ -37,7 +38,8 @@ struct Descriptor {
   std::map<cudnnBackendAttributeName_t, Value> values;
 
   bool has(cudnnBackendAttributeName_t name) const { return values.count(name) != 0; }
-  /// Whose type the attribute has. Throw std::out_of_range where there is none.
+  /// Returns the values as type T, which must be the attribute's type. Throws std::out_of_range if
+  /// it is not set.
   template <class T>
   std::vector<T> all(cudnnBackendAttributeName_t name) const {
     const Value& v = values.at(name);
@@ -64,31 +66,31 @@ struct Descriptor {
   }
 };
 
-enum class Need : std::uint8_t { Required, Optional, Answer };  ///< the last is only read
+enum class Need : std::uint8_t { Required, Optional, Answer };  ///< Answer: only read
 
 struct Attribute {
   cudnnBackendAttributeName_t name;
   const char* words;
   cudnnBackendAttributeType_t type;
-  std::int64_t most;  ///< elements
+  std::int64_t most;  ///< maximum number of elements
   Need need = Need::Required;
   cudnnBackendDescriptorType_t holds =
-      CUDNN_BACKEND_TENSOR_DESCRIPTOR;  ///< of descriptors; operations are alike
+      CUDNN_BACKEND_TENSOR_DESCRIPTOR;  ///< kind held; operations count as one
 };
 
 struct DescriptorKind {
   cudnnBackendDescriptorType_t type;
   const char* words;
   std::vector<Attribute> attributes;
-  /// What more is asked of one that has all it needs; answers are put into it. Throws Refusal.
+  /// Checks a descriptor whose required attributes are set, and adds its answers. Throws Refusal.
   void (*finish)(Descriptor&);
 };
 
-/// Throws Refusal where the stand-in does not know it.
+/// Returns a kind. Throws Refusal for a kind that the stand-in doesn't support.
 const DescriptorKind& kind_of(cudnnBackendDescriptorType_t type);
 
-/// Descriptors by what callers know them by; each throws Refusal, and so does what is none (any
-/// more).
+/// Creates, destroys or looks up a descriptor by the caller's handle. Each throws Refusal, also for
+/// a handle that doesn't exist (any more).
 cudnnBackendDescriptor_t make_descriptor(cudnnBackendDescriptorType_t type);
 void destroy_descriptor(cudnnBackendDescriptor_t descriptor);
 Descriptor& known_descriptor(cudnnBackendDescriptor_t descriptor);
@@ -100,7 +102,7 @@ void get_attribute(const Descriptor& of, cudnnBackendAttributeName_t name,
                    void* to);
 void finalize(Descriptor& descriptor);
 
-/// Whether somebody has made such a handle, and not destroyed it.
+/// Returns true if this handle was created and not destroyed.
 bool is_handle(cudnnHandle_t handle);
 
 }  // namespace hetu::emulator

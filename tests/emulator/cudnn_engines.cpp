@@ -1,7 +1,8 @@
-// Which engines there are, and of which shapes, follows what cuDNN 9.19 answers for an H100: of
-// float32 its first ones round to TF32 and say TENSOR_CORE of it; plain tensors are turned in a
-// workspace, more than a caller may have; engines that compute in float32, or of small shapes, come
-// behind. Two never make a plan, and some shapes have none at all.
+// The set of engines, and the shapes that they support, follow the answers of cuDNN 9.19 for an
+// H100. For float32 the first engines round to TF32 and report TENSOR_CORE. Plain tensors are
+// transposed in a workspace, which is larger than a caller may have. Engines that compute in
+// float32, or support small shapes, come later. Two engines never make a plan, and some shapes have
+// no engine at all.
 #include "tests/emulator/cudnn_engines.h"
 
 namespace hetu::emulator {
@@ -11,7 +12,7 @@ bool is_narrow(const Convolution& c) { return c.x.type != CUDNN_DATA_FLOAT; }
 bool is_last(const Convolution& c) {
   return c.x.channels_last() && c.w.channels_last() && c.y.channels_last();
 }
-/// No engine convolves one input a group, spread out.
+/// Returns true for shapes that no engine supports: one input per group, with dilation.
 bool is_lost(const Convolution& c) { return c.w.size[1] == 1 && c.dilation[0] > 1; }
 
 bool any(const Convolution&) { return true; }
@@ -22,7 +23,7 @@ bool by_threes(const Convolution& c) {
 }
 bool of_filters(const Convolution& c) { return c.makes == Convolution::Makes::Filter; }
 bool of_one_group(const Convolution& c) { return c.groups() == 1; }
-bool by_lines(const Convolution& c) {  // what matrix units load at once
+bool by_lines(const Convolution& c) {  // matrix units load this many channels at once
   return of_one_group(c) && c.w.size[1] % (is_narrow(c) ? 8 : 4) == 0;
 }
 
@@ -41,11 +42,11 @@ struct Engine {
   bool (*offered)(const Convolution&);
   bool (*makes_plans)(const Convolution&);
   std::int64_t (*workspace)(const Convolution&);
-  Sums sums;  ///< of float32; of two bytes never Tf32
+  Sums sums;  ///< for float32; two-byte floats never use Tf32
   bool fallback = false;
 };
 
-/// By their global index.
+/// Returns all engines, in the order of their global index.
 const std::vector<Engine>& engines() {
   static const auto* const kAll = new std::vector<Engine>{
       {{kUnits, CUDNN_NUMERICAL_NOTE_WINOGRAD}, by_threes, any, nothing, Sums::Coarse},

@@ -1,17 +1,17 @@
-// The engines of the emulated cuDNN: those that may be taken and those that may not, as its
-// heuristics mix them.
+// The engines of the emulated cuDNN: usable ones and unusable ones, mixed as by cuDNN's heuristics.
 #pragma once
 #include "tests/emulator/cudnn_convolution.h"
 
 namespace hetu::emulator {
 
-/// What heuristics of a mode answer to a graph, finalized, best first. Throws Refusal.
+/// Returns the heuristics' answer for a graph, as finalized descriptors, best first. Throws
+/// Refusal.
 std::vector<Descriptor> configs_of(const Descriptor& graph, cudnnBackendHeurMode_t mode);
 
-/// Bytes that a plan of it needs. Throws Refusal where none can be made.
+/// Returns the bytes of workspace that a plan needs. Throws Refusal if no plan can be made.
 std::int64_t workspace_of(const Descriptor& config);
 
-/// What a plan does.
+/// The choice that a plan represents.
 struct Chosen {
   Convolution convolution;
   Sums sums;

@@ -1,5 +1,5 @@
-// What each kind of descriptor has, and what it must fit before it is finalized. Numbers as Hetu
-// has them: more is refused, with a line that says what.
+// The attributes of each kind of descriptor, and the checks before it is finalized. The limits are
+// those of Hetu's use: anything beyond is refused with a message.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -184,7 +184,7 @@ std::vector<DescriptorKind> kinds() {  // NOLINT(readability-function-size): a t
 
 const DescriptorKind& kind_of(cudnnBackendDescriptorType_t type) {
   static const auto* const kAll =
-      new std::vector<DescriptorKind>(kinds());  // as long as the process
+      new std::vector<DescriptorKind>(kinds());  // until the process ends
   const auto found =
       std::find_if(kAll->begin(), kAll->end(), [&](auto& kind) { return kind.type == type; });
   if (found == kAll->end())

@@ -1,5 +1,5 @@
-// The emulated cuDNN on the emulated card: which engines it offers, when it computes, and what it
-// tells of the memory that a plan is given.
+// Tests of the emulated cuDNN on the emulated GPU: the engines that it offers, the time at which it
+// computes, and its reports about a plan's memory.
 #include <cuda_runtime_api.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -49,7 +49,7 @@ class CudnnRuns : public testing::Test {
     return static_cast<float*>(made);
   }
 
-  /// Of both modes, best first.
+  /// Collects the engines of both modes, best first.
   void ask(const ForwardToTell& forward = {}) {
     Described node(CUDNN_BACKEND_OPERATION_CONVOLUTION_FORWARD_DESCRIPTOR);
     ASSERT_EQ(forward.to(node), CUDNN_STATUS_SUCCESS);
@@ -74,7 +74,7 @@ class CudnnRuns : public testing::Test {
     }
   }
 
-  /// Makes the plan of the first without notes that makes one, with a workspace or without.
+  /// Makes the plan of the first engine without notes that makes one, with or without a workspace.
   void plan(bool with_workspace) {
     for (const Described& config : configs_) {
       Described engine(CUDNN_BACKEND_ENGINE_DESCRIPTOR);
@@ -107,7 +107,7 @@ class CudnnRuns : public testing::Test {
                                                                                 pack.it);
   }
 
-  /// Runs a plan that is given one thing wrong, and what it tells.
+  /// Runs a plan with one wrong argument and returns the message.
   std::string refused(const Numbers& names, const std::vector<void*>& at, void* workspace,
                       cudnnStatus_t want) {
     testing::internal::CaptureStderr();

@@ -1,5 +1,5 @@
-// What the emulated cuDNN tells of descriptors, and of what a plan is given. Mistakes in
-// descriptors are mistakes to NVIDIA's library, too: CUDNN_UNDER_TEST=…/libcudnn.so.9 runs them
+// Tests of the emulated cuDNN's messages about descriptors and a plan's arguments. Mistakes in
+// descriptors are mistakes for NVIDIA's library too: CUDNN_UNDER_TEST=…/libcudnn.so.9 runs them
 // there.
 #include <cuda_runtime_api.h>
 #include <fmt/format.h>
@@ -20,8 +20,8 @@ using testing::HasSubstr;
 struct Mistake {
   const char* name;
   std::function<cudnnStatus_t()> make;
-  const char* told;       ///< on stderr
-  bool by_nvidia = true;  ///< whether its library refuses it, too, and not when a plan is made
+  const char* told;       ///< expected on stderr
+  bool by_nvidia = true;  ///< NVIDIA's library also refuses it, and not only when a plan is made
 };
 
 cudnnStatus_t of_tensor(const std::function<void(TensorToTell&)>& change) {

@@ -28,7 +28,7 @@ class Maker : Names {
     for (const Variable& v : text_.variables)
       if (v.space == "shared" && !v.dynamic) put_shared(v);
     function(entry);
-    for (std::size_t i = 0; i < called_.size(); ++i) function(*called_[i]);  // grows meanwhile
+    for (std::size_t i = 0; i < called_.size(); ++i) function(*called_[i]);  // called_ grows
     for (const auto& [instruction, name] : calls_)
       made_.code[static_cast<std::size_t>(instruction)].target = begins_.at(name);
     end_shared();
@@ -39,7 +39,7 @@ class Maker : Names {
   void function(const Function& f) {
     const int begins = static_cast<int>(made_.code.size());
     begins_[f.name] = begins;
-    if (!f.entry)  // functions may have names in common
+    if (!f.entry)  // functions may use the same names
       for (const auto* of : {&f.parameters, &f.results})
         for (const Variable& v : *of) local_[v.name] = local_.at(f.name + v.name);
     scopes_.assign(1, {});
@@ -113,7 +113,7 @@ class Maker : Names {
         bad(s, "no barrier but that of all is known");
       made.flow = Flow::Barrier;
     } else if (what == "membar" || what == "fence") {
-      return;  // one thread after the other
+      return;  // threads run one after another
     } else if (what == "trap") {
       made.meaning = &trap;
     } else if (accesses(s, parts, made) || collective(s, parts, made)) {
@@ -142,7 +142,7 @@ class Maker : Names {
     made.meaning = form->meaning;
   }
 
-  /// A wider register's lower bytes, in a place of their own.
+  /// Returns a copy of a wider register's lower bytes.
   Operand low_bytes(const Statement& s, const Operand& of, int bytes) {
     Instruction cut;
     cut.operands = {place(bytes), of};
@@ -160,7 +160,7 @@ class Maker : Names {
                  : bytes;
     };
     list(s, s.operands[0], element(s.operands[0]), made);
-    made.elements = static_cast<int>(made.operands.size());  // of results
+    made.elements = static_cast<int>(made.operands.size());  // number of results
     list(s, s.operands[1], element(s.operands[1]), made);
     made.meaning = made.operands.size() == 2 ? move_of(bytes) : &regroup;
   }
@@ -263,7 +263,8 @@ class Maker : Names {
     return true;
   }
 
-  /// call (result), name, (parameters): what is given is copied to the function's own places.
+  /// Translates `call (result), name, (parameters)`: arguments are copied to the function's own
+  /// memory, and results back.
   void call(const Statement& s) {
     const bool results = s.operands.at(0).front() == '(';
     const std::string& name = s.operands.at(results ? 1 : 0);

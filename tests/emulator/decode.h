@@ -1,4 +1,4 @@
-// A kernel's text made ready to be run.
+// Conversion of a kernel's text to a runnable program.
 #pragma once
 #include <string>
 
@@ -6,7 +6,7 @@
 
 namespace hetu::emulator {
 
-/// Throws Problem where PTX has what the emulator does not know.
+/// Throws Problem if the PTX contains something that the emulator doesn't support.
 Program make_program(const std::string& ptx, const Text& text, const Function& entry,
                      const Globals& globals);
 

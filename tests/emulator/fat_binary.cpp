@@ -1,4 +1,4 @@
-// The format is not documented; its fields are as nvcc 12 and 13 write them.
+// The format is not documented. The fields are as nvcc 12 and 13 write them.
 #include "tests/emulator/fat_binary.h"
 
 #include <fmt/format.h>

@@ -1,10 +1,10 @@
-// What nvcc puts into an object file: PTX among it.
+// The content of the object files that nvcc writes, in particular PTX.
 #pragma once
 #include <string>
 
 namespace hetu::emulator {
 
-/// The PTX of what the host's code registers. Throws Problem.
+/// Returns the PTX of a fat binary that the host's code registers. Throws Problem.
 std::string ptx_of(const void* fat_binary);
 
 }  // namespace hetu::emulator

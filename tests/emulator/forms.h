@@ -1,5 +1,4 @@
-// How the meaning of instructions that only compute is written down: a function of one lane's
-// numbers, by opcode.
+// The definition of instructions that only compute: a function of one lane's numbers, by opcode.
 #pragma once
 #include <algorithm>
 #include <cstdint>
@@ -35,7 +34,7 @@ struct InLanes {
   }
 };
 
-/// D opcode(S...), bool for predicates.
+/// Defines D opcode(S...), with bool for predicates.
 template <class D, class... S, class F>
 void define(Forms& forms, const std::string& opcode, F) {
   static_assert(sizeof(bool) == 1);
@@ -43,7 +42,7 @@ void define(Forms& forms, const std::string& opcode, F) {
                    {static_cast<int>(sizeof(D)), static_cast<int>(sizeof(S))...}};
 }
 
-/// Null: not known.
+/// Returns the definition of an opcode, or null if it is not supported.
 const Form* find_form(const std::string& opcode);
 
 void define_integers(Forms& forms);

@@ -26,7 +26,7 @@ void from_integers(Forms& forms, const std::string& to) {
   integer<D, std::uint64_t>(forms, to, "u64");
 }
 
-/// The nearest that D has: of NaN zero.
+/// Returns the nearest value that D can hold; 0 for NaN.
 template <class D, class S>
 D held(S x) {
   if (x != x) return 0;
@@ -36,7 +36,7 @@ D held(S x) {
   return static_cast<D>(x);
 }
 
-/// rni, rzi, rmi, rpi: whole numbers, as numbers of D.
+/// Defines the conversions rni, rzi, rmi and rpi to integers of type D.
 template <class D, class S>
 void whole(Forms& forms, const std::string& to, const std::string& from) {
   const auto name = [&](const char* how) { return how + ("." + to + "." + from); };

@@ -9,11 +9,11 @@
 namespace hetu::emulator {
 namespace {
 
-/// Subnormal numbers are zeros.
+/// Replaces subnormal numbers by zeros.
 float flushed(float x) {
   return std::fabs(x) < std::numeric_limits<float>::min() ? std::copysign(0.0F, x) : x;
 }
-/// Its lower 32 bits are zeros.
+/// Sets the lower 32 bits to zero.
 double upper_half(double x) {
   return std::bit_cast<double>(std::bit_cast<std::uint64_t>(x) & 0xffffffff00000000u);
 }

@@ -17,7 +17,8 @@ __extension__ using U128 = unsigned __int128;
 
 std::string of(const char* what, const std::string& type) { return what + ("." + type); }
 
-/// Divisions that a CPU traps on are what cards make of them, or all ones where that is not said.
+/// Divides with a GPU's results where a CPU would trap, or with all ones where the ISA leaves the
+/// result open.
 template <class T>
 T quotient(T a, T b) {
   if (b == 0) return static_cast<T>(~T{0});
@@ -69,7 +70,7 @@ void arithmetic(Forms& forms, const std::string& type) {
   comparisons<T>(forms, type);
 }
 
-/// Products and sums of twice the width, and their upper halves.
+/// Defines products and sums of twice the width, and their upper halves.
 template <class T, class Wide>
 void wide(Forms& forms, const std::string& type) {
   if constexpr (sizeof(Wide) <= 8) {
@@ -116,7 +117,8 @@ void bits(Forms& forms, const std::string& type) {
   comparisons<T>(forms, type);
 }
 
-/// Each byte of the result is one of the eight, by four bits each; with the fourth bit, its sign.
+/// Selects each byte of the result from the eight bytes of a and b by four bits. If the fourth bit
+/// is set, the byte's sign is replicated.
 U32 permuted(U32 a, U32 b, U32 by) {
   const U64 all = U64{b} << 32 | a;
   U32 made = 0;
@@ -129,7 +131,7 @@ U32 permuted(U32 a, U32 b, U32 by) {
   return made;
 }
 
-// With the carry of the lane's last such instruction.
+// Instructions that use the carry of the lane's last such instruction.
 
 enum class Adds { Sum, Difference, LowProduct, HighProduct };
 

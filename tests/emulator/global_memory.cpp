@@ -13,7 +13,7 @@ void GlobalMemory::begin_launch() {
   last_ = nullptr;
 }
 
-// An access is aligned by its bytes, so that it lies in one page.
+// An access is aligned to its size, so it lies within one page.
 GlobalMemory::Byte* GlobalMemory::at(std::uintptr_t address) {
   const std::uintptr_t number = address / kPage;
   if (last_ == nullptr || number != last_number_) {

@@ -1,5 +1,5 @@
-// Which blocks of a launch have written and read which bytes of the card's memory: blocks run in no
-// order, so that none may depend on another.
+// The bytes of the GPU's memory that the blocks of a launch have written and read. Blocks run in no
+// particular order, so none may depend on another.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -12,17 +12,18 @@ namespace hetu::emulator {
 class GlobalMemory {
  public:
   void begin_launch();
-  /// A block, whose number is from 1 on, is about to read or write: what is wrong, or nothing.
+  /// Records that a block, numbered from 1, reads or writes. Returns an error text, or an empty
+  /// string.
   std::string reads(std::uintptr_t address, std::size_t bytes, std::uint32_t block);
   std::string writes(std::uintptr_t address, std::size_t bytes, std::uint32_t block);
 
-  /// Whether the launch has written there, or read.
+  /// Returns true if the launch has written there, or has written or read there.
   bool has_written(std::uintptr_t begin, std::size_t bytes) const;
   bool has_touched(std::uintptr_t begin, std::size_t bytes) const;
 
  private:
   static constexpr std::uintptr_t kPage = 4096;
-  static constexpr std::size_t kKept = 16384;  // pages, of 48 KiB, from one launch to the next
+  static constexpr std::size_t kKept = 16384;  // pages of 48 KiB, kept between launches
   struct Byte {
     std::uint32_t writer = 0, first_reader = 0, last_reader = 0;
   };

@@ -1,4 +1,4 @@
-// Runs kernels in PTX on the CPU, and tells what a card would not take of them.
+// Runs PTX kernels on the CPU and reports what a GPU would not accept.
 #pragma once
 #include <cstddef>
 #include <memory>
@@ -10,21 +10,21 @@
 
 namespace hetu::emulator {
 
-/// What a kernel did that a card would not take, or that it does in no defined order: one line.
+/// A one-line report of an operation that a GPU would not accept, or whose order is undefined.
 struct Problem : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-/// Bytes of shared memory that a block may have, on a card of 9.0.
+/// Maximum bytes of shared memory per block, on a GPU of compute capability 9.0.
 inline constexpr std::size_t kMostShared = std::size_t{227} << 10;
 
 struct Launch {
   unsigned grid[3], block[3];
-  std::size_t shared_bytes;  ///< dynamic shared memory of a block
-  void* const* arguments;    ///< where each parameter's bytes lie
+  std::size_t shared_bytes;  ///< dynamic shared memory per block
+  void* const* arguments;    ///< pointers to the parameters
 };
 
-/// PTX of one translation unit.
+/// The PTX of one translation unit.
 class Module {
  public:
   explicit Module(std::string ptx);
@@ -34,7 +34,7 @@ class Module {
 
   /// Runs a kernel to its end. Throws Problem.
   void run(const std::string& entry, const Launch& launch, Memory& memory) const;
-  /// Bytes of each parameter of an entry, in order.
+  /// Returns the bytes of each parameter of an entry, in order.
   std::vector<std::size_t> parameters(const std::string& entry) const;
 
  private:

@@ -1,5 +1,5 @@
-// The interpreter of PTX, on kernels written by hand: what lanes do that part and meet, and every
-// mistake that it is there to tell.
+// Tests of the PTX interpreter with kernels written by hand: lanes that diverge and reconverge, and
+// every mistake that it must report.
 #include "tests/emulator/interpreter.h"
 
 #include <gmock/gmock.h>
@@ -14,7 +14,7 @@ namespace {
 
 constexpr unsigned kThreads = 64;
 
-/// One kernel `k(out, count)` whose body begins with the thread in %r0 and `out` in %rd0.
+/// A kernel `k(out, count)` whose body begins with the thread in %r0 and `out` in %rd0.
 class Kernel {
  public:
   explicit Kernel(const std::string& body, const std::string& before = "")
@@ -26,7 +26,7 @@ class Kernel {
                 "mov.u32 %r0, %tid.x;\nld.param.u64 %rd0, [out];\nld.param.u32 %r31, [count];\n" +
                 body + "\nret;\n}\n") {}
 
-  /// What `out`, of as many words as there are threads, has then.
+  /// Runs the kernel and returns the contents of `out`, one word per thread.
   std::vector<std::uint32_t> run(unsigned threads = kThreads, unsigned blocks = 1,
                                  std::uint32_t count = 0) {
     auto* const out = static_cast<std::uint32_t*>(
@@ -49,14 +49,14 @@ class Kernel {
   Memory memory_;
 };
 
-/// %r1 to out[%r0].
+/// Stores %r1 to out[%r0].
 const std::string kStore =
     "mul.wide.u32 %rd1, %r0, 4;\nadd.s64 %rd2, %rd0, %rd1;\nst.global.u32 [%rd2], %r1;\n";
-/// The address of a thread's word of `tile` to %r2.
+/// Computes the address of the thread's word of `tile` in %r2.
 const std::string kMine = "mov.u32 %r2, tile;\nshl.b32 %r3, %r0, 2;\nadd.s32 %r2, %r2, %r3;\n";
 
 TEST(Interpreter, LanesPartAndMeet) {
-  // A loop that thread t leaves after t % 5 turns; then all exchange what they counted.
+  // A loop that thread t leaves after t % 5 turns. Then all threads exchange their counts.
   Kernel kernel(
       "rem.u32 %r4, %r0, 5;\nmov.u32 %r1, 0;\n"
       "$again:\nsetp.ge.u32 %p1, %r1, %r4;\n@%p1 bra $done;\nadd.u32 %r1, %r1, 1;\nbra.uni "
@@ -91,7 +91,7 @@ TEST(Interpreter, AWarpThatMeetsNeedsNoBarrier) {
   const std::vector<std::uint32_t> got = Kernel(write + "bar.warp.sync -1;\n" + read).run(32);
   for (std::uint32_t t = 0; t < 32; ++t) EXPECT_EQ(got[t], t ^ 1);
   EXPECT_THAT(Kernel(write + read).problem(32), testing::HasSubstr("wrote byte"));
-  // Read before it is written again.
+  // The word is read before it is written again.
   EXPECT_THAT(
       Kernel(write + "bar.warp.sync -1;\n" + read + "st.shared.u32 [%r2], %r0;\n").problem(32),
       testing::HasSubstr("read byte"));
@@ -231,8 +231,8 @@ TEST(Interpreter, ReadsVariables) {
 }
 
 TEST(Interpreter, MultipliesMatrices) {
-  // Of a the element of row i and column k is i where k is 3, of b that of row 3 is its column:
-  // lanes hold them as the ISA's figures have it.
+  // The element of a in row i and column 3 is i, and the element of b in row 3 is its column. All
+  // others are 0. Lanes hold the elements as the ISA's figures show.
   Kernel kernel(
       "shr.u32 %r4, %r0, 2;\nand.b32 %r5, %r0, 3;\n"  // g, t
       "cvt.rn.f32.u32 %f1, %r4;\nadd.f32 %f2, %f1, 0f41000000;\n"

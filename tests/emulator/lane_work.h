@@ -1,4 +1,4 @@
-// Instructions that move what lanes hold: within a lane, and between the lanes of a warp.
+// Instructions that move the values of lanes, within a lane and between the lanes of a warp.
 #pragma once
 #include <string>
 
@@ -6,18 +6,18 @@
 
 namespace hetu::emulator {
 
-/// bar.warp.sync
+/// Runs bar.warp.sync.
 void meet(Warp& warp, const Instruction& in, std::uint32_t lanes);
 void trap(Warp& warp, const Instruction& in, std::uint32_t lanes);
-/// mov, of one register of so many bytes.
+/// Returns the mov of a register of `bytes` bytes.
 Meaning move_of(int bytes);
-/// mov, of the bytes of several registers to several others.
+/// Runs mov from the bytes of several registers to several others.
 void regroup(Warp& warp, const Instruction& in, std::uint32_t lanes);
-/// The lower bytes of a wider register.
+/// Copies the lower bytes of a wider register.
 void cut_off(Warp& warp, const Instruction& in, std::uint32_t lanes);
-/// shfl.sync: "up", "down", "bfly", "idx"; null if there is none.
+/// Returns shfl.sync "up", "down", "bfly" or "idx", or null for others.
 Meaning exchange_of(const std::string& how);
-/// vote.sync: "ballot", "any", "all".
+/// Returns vote.sync "ballot", "any" or "all", or null for others.
 Meaning vote_of(const std::string& how);
 
 }  // namespace hetu::emulator

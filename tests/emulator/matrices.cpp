@@ -1,5 +1,5 @@
 // Source: NVIDIA, PTX ISA 9.0, "ldmatrix", "Matrix Fragments for mma.m16n8k8", "... mma.m16n8k16",
-// "wmma.load". Where wmma's lanes have which elements is for the machine to choose.
+// "wmma.load". The distribution of wmma's elements over lanes is up to the implementation.
 #include "tests/emulator/matrices.h"
 
 #include <fmt/format.h>
@@ -32,7 +32,7 @@ float number(Warp& warp, const Instruction& in, int of, int lane) {
 
 template <bool Turned>
 void load_matrices(Warp& warp, const Instruction& in, std::uint32_t) {
-  const int count = in.address;  // of results
+  const int count = in.address;  // number of results
   std::byte* rows[kLanes] = {};
   for (int lane = 0; lane < 8 * count; ++lane)
     rows[lane] = access(warp, in, lane, {in.space, address_of(warp, in, lane), 16}, Use::Read);
@@ -48,8 +48,8 @@ void load_matrices(Warp& warp, const Instruction& in, std::uint32_t) {
     }
 }
 
-/// d = a b + c, its sums exact and cut off at the end, of which numbers 0 to 3 are d, 4 to 7 a, 8
-/// and 9 b, 10 to 13 c.
+/// The product d = a b + c with exact sums that are truncated at the end. Operands 0 to 3 are d, 4
+/// to 7 a, 8 and 9 b, 10 to 13 c.
 template <int Depth>
 struct Factors {
   double a[kSide][Depth], b[Depth][8];
@@ -82,7 +82,7 @@ void multiply_narrow(Warp& warp, const Instruction& in, std::uint32_t) {
 }
 
 void multiply_tf32(Warp& warp, const Instruction& in, std::uint32_t) {
-  constexpr std::uint32_t kBits = 0xffffe000u;  // that the units look at
+  constexpr std::uint32_t kBits = 0xffffe000u;  // bits that the units use
   const auto cut = [&](int of, int lane) {
     return double{std::bit_cast<float>(word(warp, in, of, lane) & kBits)};
   };
@@ -95,12 +95,12 @@ void multiply_tf32(Warp& warp, const Instruction& in, std::uint32_t) {
   of.multiply(warp, in);
 }
 
-// wmma. Here a lane has eight neighbours of [16, 16], row after row: of two-byte floats two in each
-// of four registers.
+// wmma. In this implementation a lane holds eight neighbours of [16, 16], row by row. Two-byte
+// floats are stored in pairs in four registers.
 
 enum Lies { kRows = 1, kColumns = 2 };
 
-/// Of elements of T that a lane has, f(i, where element i lies).
+/// Calls f(lane, i, address of element i) for the lane's elements of type T.
 template <class T, class F>
 void each_element(Warp& warp, const Instruction& in, Use use, const F& f) {
   const std::uint64_t begin = address_of(warp, in, 0);
@@ -137,7 +137,7 @@ void store_sums(Warp& warp, const Instruction& in, std::uint32_t) {
   });
 }
 
-/// Registers of a factor: of float16 some are not used here.
+/// `Registers` is the number of registers of a factor. For float16 some of them are not used here.
 template <class T, int Registers>
 void multiply_square(Warp& warp, const Instruction& in, std::uint32_t) {
   double a[kSide][kSide], b[kSide][kSide];

@@ -6,7 +6,8 @@
 
 namespace hetu::emulator {
 
-/// Null if it is not known; `variant` is the instruction's.
+/// Returns the meaning of an opcode, or null if it is not supported. `variant` is set for the
+/// instruction.
 Meaning matrix_meaning(const std::string& opcode, int& variant);
 
 }  // namespace hetu::emulator

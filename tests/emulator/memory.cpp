@@ -7,7 +7,7 @@
 namespace hetu::emulator {
 namespace {
 
-constexpr std::size_t kGuard = 256;  // bytes behind each
+constexpr std::size_t kGuard = 256;  // bytes behind each allocation
 constexpr std::align_val_t kAlignment{256};
 
 }  // namespace

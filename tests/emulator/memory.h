@@ -1,4 +1,4 @@
-// The memory of an emulated card, and what of the host's is pinned.
+// The memory of an emulated GPU, and the pinned memory of the host.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -16,7 +16,7 @@ struct Allocation {
   Kind kind = Kind::Device;
 };
 
-/// Not for several threads at once.
+/// Allocations of device and pinned memory. Not thread-safe.
 class Memory {
  public:
   explicit Memory(std::size_t most = std::size_t{2} << 30) : most_(most) {}
@@ -24,14 +24,15 @@ class Memory {
   Memory(const Memory&) = delete;
   Memory& operator=(const Memory&) = delete;
 
-  /// Aligned by 256, all bits set; null where there is no more. What follows it belongs to nobody.
+  /// Allocates memory aligned to 256 bytes with all bits set. Returns null if there is not enough.
+  /// The bytes behind an allocation belong to no buffer.
   void* allocate(std::size_t bytes, Kind kind);
-  /// Whether it was allocated as such.
+  /// Frees memory. Returns false if it was not allocated with this kind.
   bool free(void* begin, Kind kind);
-  /// Of what holds the address; null: nothing.
+  /// Returns the allocation that holds an address, or null.
   const Allocation* find(std::uintptr_t address) const;
   std::size_t most() const { return most_; }
-  /// What blocks of the launch that runs have done with it.
+  /// Returns the uses of memory by the blocks of the running launch.
   GlobalMemory& uses() { return uses_; }
 
  private:

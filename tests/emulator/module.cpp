@@ -58,7 +58,7 @@ void run_block(Block& block) {
 struct Module::Parsed {
   std::string ptx;
   Text text;
-  Globals globals;  ///< once a kernel has run
+  Globals globals;  ///< empty until a kernel has run
   std::map<std::string, Program> programs;
   std::mutex one_at_a_time;
 

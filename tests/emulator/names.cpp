@@ -12,7 +12,7 @@
 namespace hetu::emulator {
 namespace {
 
-/// "0f3f800000", "0d...", "-12", "0x1f", "12U".
+/// Parses "0f3f800000", "0d...", "-12", "0x1f", "12U".
 std::optional<std::uint64_t> number(const std::string& text, int bytes) {
   if (text.empty()) return std::nullopt;
   const bool negative = text[0] == '-';
@@ -166,7 +166,7 @@ void Names::address(const Statement& s, const std::string& text, Instruction& to
   to.address = static_cast<int>(to.operands.size());
   if (to.space == Space::Parameter && kernel_parameters_.count(base) == 0 &&
       register_of(base) == nullptr)
-    to.space = Space::Local;  // of a call
+    to.space = Space::Local;  // a parameter of a call
   to.operands.push_back(operand(s, base, 8));
 }
 

@@ -1,4 +1,4 @@
-// What the words of a kernel's text stand for: registers, numbers, variables, addresses.
+// The resolution of names in a kernel's text: registers, numbers, variables, addresses.
 #pragma once
 #include <cstdint>
 #include <map>
@@ -13,7 +13,7 @@
 
 namespace hetu::emulator {
 
-/// "ld.global.u32" -> "ld", "global", "u32".
+/// Splits an opcode: "ld.global.u32" -> "ld", "global", "u32".
 std::vector<std::string> parts_of(std::string_view opcode);
 
 class Names {
@@ -24,21 +24,22 @@ class Names {
   static std::size_t aligned(std::size_t at, std::size_t by) { return (at + by - 1) / by * by; }
   [[noreturn]] void bad(const Statement& s, const std::string& what) const;
 
-  /// A new place in the register file.
+  /// Returns a new place in the register file.
   Operand place(int bytes);
   void put_parameters(const Function& entry);
   void put_shared(const Variable& v);
-  /// In a thread's own memory, `of` a function that names its own alike.
+  /// Places a variable in a thread's local memory. `of` is the function, because functions may use
+  /// the same names.
   void put_local(const Variable& v, const std::string& of = "");
   void declare(const Registers& r);
-  /// Where dynamic shared memory begins, once all else has its place.
+  /// Sets where dynamic shared memory begins, after all other variables are placed.
   void end_shared();
 
-  /// A register, or a number of so many bytes.
+  /// Returns the operand for a register, or for a number of `bytes` bytes.
   Operand operand(const Statement& s, const std::string& text, int bytes);
-  /// "{a, b}", "a|p" or "a", all of one width where they are numbers.
+  /// Adds the operands of "{a, b}", "a|p" or "a". Numbers all have `bytes` bytes.
   void list(const Statement& s, const std::string& text, int bytes, Instruction& to);
-  /// "[a+4]".
+  /// Adds the address "[a+4]".
   void address(const Statement& s, const std::string& text, Instruction& to);
 
   const Text& text_;
@@ -51,12 +52,12 @@ class Names {
   Operand fixed(Fixed::Kind kind, std::uint64_t value, int bytes);
   const Operand* register_of(const std::string& name) const;
   std::optional<Operand> special(const std::string& name, int bytes);
-  /// The address of a variable within its space.
+  /// Returns the address of a variable within its space.
   std::optional<Operand> variable(const std::string& name, int bytes);
 
   std::map<std::tuple<int, std::uint64_t, int>, Operand> fixed_;
   std::map<std::string, std::size_t> kernel_parameters_, shared_;
-  std::vector<std::size_t> dynamic_;  ///< of made_.fixed
+  std::vector<std::size_t> dynamic_;  ///< indices into made_.fixed
 };
 
 }  // namespace hetu::emulator

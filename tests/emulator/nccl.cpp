@@ -1,5 +1,5 @@
-// Of the library that stands in for NCCL on an emulated card: its streams are the card's. Messages
-// are done when a stream comes to them, and meanwhile the card's other streams go on.
+// The part of the NCCL stand-in that uses the emulated GPU's streams. A message is exchanged when a
+// stream reaches it, and the GPU's other streams continue meanwhile.
 #include <driver_types.h>
 
 #include "tests/emulator/card_functions.h"

@@ -1,5 +1,5 @@
-// Messages between streams of the emulated card by the library that stands in for NCCL: when they
-// are done, what they do not wait for, and what it tells. Both ranks have the one card of this
+// Tests of messages between streams of the emulated GPU, with the stand-in for NCCL: when they are
+// exchanged, what they don't wait for, and what is reported. Both ranks use the one GPU of this
 // process, which NCCL would refuse.
 #include <cuda_runtime_api.h>
 #include <gmock/gmock.h>
@@ -36,7 +36,7 @@ const comm::NcclLibrary& nccl() {
 
 void a_while() { std::this_thread::sleep_for(std::chrono::milliseconds(40)); }
 
-/// What it says once it is ready.
+/// Waits until the communicator is ready and returns its result.
 int ready(NcclComm comm) {
   int result = kNcclInProgress;
   while (nccl().comm_get_async_error(comm, &result) == kNcclSuccess && result == kNcclInProgress)
@@ -44,7 +44,7 @@ int ready(NcclComm comm) {
   return result;
 }
 
-/// Whether it comes to say so.
+/// Returns true if the communicator reports `what` within 10 s.
 bool says(NcclComm comm, int what) {
   for (int i = 0; i < 10'000 && ready(comm) != what; ++i)
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
@@ -56,14 +56,14 @@ struct Side {
   cudaStream_t stream = nullptr;
   unsigned char* memory = nullptr;
 
-  // Of a group, or alone and given when they return.
+  // Add to the current group. Without a group they are launched at once.
   void send(int to, std::size_t bytes = kBytes) const {
     nccl().send(memory, bytes, kNcclBytes, to, comm, stream);
   }
   void receive(int from, std::size_t bytes = kBytes) const {
     nccl().recv(memory, bytes, kNcclBytes, from, comm, stream);
   }
-  /// What it says of all that was given.
+  /// Waits for everything that was launched, and returns the result.
   cudaError_t finish() const { return cudaStreamSynchronize(stream); }
 };
 
@@ -103,7 +103,7 @@ class EmulatedNccl : public testing::Test {
   void fill(const Side& side, int value) const {
     ASSERT_EQ(cudaMemsetAsync(side.memory, value, kBytes, compute_), cudaSuccess);
   }
-  /// The stream does not begin what comes before what `compute_` has been given.
+  /// Makes the stream wait for the work that `compute_` has been given so far.
   void wait_for_compute(cudaStream_t stream) const {
     cudaEvent_t event = nullptr;
     ASSERT_EQ(cudaEventCreateWithFlags(&event, 0), cudaSuccess);
@@ -226,7 +226,7 @@ TEST_F(EmulatedNccl, SidesThatDoNotAgreeAreTold) {
   for (std::thread& thread : threads) thread.join();
 }
 
-/// What rank r says where the first to come to the message is it, and its memory is written then.
+/// The result of rank r if it is the first to reach the message and its memory is written then.
 class WrittenMeanwhile : public EmulatedNccl, public testing::WithParamInterface<int> {};
 
 TEST_P(WrittenMeanwhile, IsTold) {

@@ -1,5 +1,5 @@
-// A kernel ready to be run: instructions whose operands are places in a warp's register file, and
-// whose meaning is a function.
+// A runnable kernel: instructions whose operands are places in a warp's register file, and whose
+// meaning is a function.
 #pragma once
 #include <cstdint>
 #include <map>
@@ -15,13 +15,13 @@ inline constexpr std::uint32_t kAllLanes = ~0u;
 
 class Warp;
 struct Instruction;
-/// What an instruction does in the lanes of a mask, which stand at it together.
+/// The effect of an instruction in the lanes of a mask, which execute it together.
 using Meaning = void (*)(Warp&, const Instruction&, std::uint32_t lanes);
 
-/// Where a register, or a number that does not change, lies in the register file: kLanes elements.
+/// The place of a register or a constant in the register file: kLanes elements.
 struct Operand {
   int at = -1;
-  int bytes = 0;  ///< of an element; 1 of a predicate
+  int bytes = 0;  ///< per element; 1 for a predicate
 };
 
 enum class Flow {
@@ -30,7 +30,7 @@ enum class Flow {
   Call,        ///< to `target`
   Return,      ///< from a call, or to the end
   Barrier,     ///< of the block
-  Collective,  ///< of the lanes that `members` names, together
+  Collective,  ///< by the lanes that `members` names, together
 };
 
 enum class Space { Generic, Global, Shared, Local, Parameter };
@@ -40,16 +40,16 @@ struct Instruction {
   Flow flow = Flow::Next;
   Operand guard;
   bool guard_negated = false;
-  std::vector<Operand> operands;  ///< as in the text, lists laid out
-  Operand members;                ///< of a Collective: a mask, or none for all lanes
+  std::vector<Operand> operands;  ///< in the order of the text, with lists expanded
+  Operand members;                ///< for Collective: a mask, or none for all lanes
   int target = -1;
-  // Of an access to memory: its address is the operand number `address`, plus `offset`.
+  // For accesses to memory: the address is operand number `address` plus `offset`.
   Space space = Space::Generic;
   int address = -1;
   std::int64_t offset = 0;
   int element_bytes = 0, elements = 1;
   bool signs = false;
-  int variant = 0;  ///< of matrices: how they lie, by matrices.cpp
+  int variant = 0;  ///< for matrices: their layout, see matrices.cpp
   int line = 0;
 };
 
@@ -73,20 +73,20 @@ struct Fixed {
 struct Program {
   std::string name;
   std::vector<Instruction> code;
-  std::vector<std::string> text;  ///< of instructions, for messages
+  std::vector<std::string> text;  ///< of the instructions, for messages
   std::vector<Fixed> fixed;
   std::size_t register_bytes = 0;
-  std::size_t local_bytes = 0;  ///< of a thread
+  std::size_t local_bytes = 0;  ///< per thread
   std::size_t static_shared = 0, dynamic_at = 0;
   std::size_t parameter_bytes = 0;
   std::vector<std::size_t> parameter_at, parameter_size;
   int most_threads = 0;
 };
 
-/// Global variables of a module: name to address.
+/// Global variables of a module, from name to address.
 using Globals = std::map<std::string, std::uint64_t>;
 
-/// What an opcode without side effects means, and how wide its operands are.
+/// The meaning of an opcode without side effects, and the bytes of its operands.
 struct Form {
   Meaning meaning = nullptr;
   std::vector<int> bytes;

@@ -46,7 +46,7 @@ class Reader {
     while (at_ < end_ && is_word(text_[at_])) ++at_;
     return text_.substr(from, at_ - from);
   }
-  /// Up to a character, which is taken, too.
+  /// Returns the text up to a character, and skips the character.
   std::string until(char c) {
     std::string made;
     while (at_ < end_ && text_[at_] != c) {
@@ -58,7 +58,7 @@ class Reader {
     ++at_;
     return made;
   }
-  /// Past the brace that closes what was opened.
+  /// Skips to behind the brace that closes the open one.
   void leave_braces() {
     for (int depth = 1; depth > 0; ++at_) {
       if (at_ >= end_) bad("'}'");
@@ -106,7 +106,7 @@ std::vector<std::string> words_of(std::string_view text) {
   return made;
 }
 
-/// ".align 8 .b8 name[16] = {1, 2}", without its state space.
+/// Parses ".align 8 .b8 name[16] = {1, 2}", without its state space.
 Variable variable(std::string_view text, std::string space, bool external) {
   Variable made;
   made.space = std::move(space);

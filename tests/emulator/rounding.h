@@ -1,15 +1,15 @@
-// Rounding that C++ has no function for.
+// Rounding modes for which C++ has no function.
 #pragma once
 #include <cmath>
 
 namespace hetu::emulator {
 
-/// The nearest float32 that is not further from zero.
+/// Returns the nearest float32 that is not further from zero.
 inline float toward_zero(double x) {
   const auto near = static_cast<float>(x);
   return std::fabs(double{near}) > std::fabs(x) ? std::nextafter(near, 0.0F) : near;
 }
-/// The nearest float32 that is not above.
+/// Returns the nearest float32 that is not above x.
 inline float down(double x) {
   const auto near = static_cast<float>(x);
   return near > x ? std::nextafter(near, -HUGE_VALF) : near;

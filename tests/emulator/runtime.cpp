@@ -1,5 +1,6 @@
-// The functions of the CUDA runtime that Hetu calls, over the emulated card, by the names that nvcc
-// and Hetu know. Source: NVIDIA, CUDA Runtime API 13.0.
+// The functions of the CUDA runtime that Hetu and code from nvcc call, implemented on the emulated
+// GPU.
+// Source: NVIDIA, CUDA Runtime API 13.0.
 #include "tests/emulator/runtime.h"
 
 #include <dlfcn.h>
@@ -20,7 +21,7 @@ namespace hetu::emulator {
 
 Card& card() {
   static Card* const one = [] {
-    auto* const made = new Card;  // as long as the process: statics of others let go of theirs last
+    auto* const made = new Card;  // until the process ends: destructors of statics use it
     made->eager = std::getenv("EMULATED_CARD_EAGER") != nullptr;
     made->streams[nullptr] = std::make_shared<Stream>(&made->one_at_a_time);
     return made;
@@ -103,13 +104,13 @@ cudaError_t allocate(void** to, std::size_t bytes, Kind kind) {
 cudaError_t release(void* at, Kind kind) {
   if (at == nullptr) return cudaSuccess;
   return guarded([&](Card& c) {
-    const auto streams = c.streams;  // others may come meanwhile
+    const auto streams = c.streams;  // finish() may let others add streams
     for (const auto& [name, stream] : streams) stream->finish();
     return c.memory.free(at, kind) ? cudaSuccess : cudaErrorInvalidValue;
   });
 }
 
-/// The bytes of a kernel's arguments, which the caller's stack holds.
+/// A copy of a kernel's arguments, which are on the caller's stack.
 struct Arguments {
   std::vector<std::vector<std::byte>> bytes;
   std::vector<void*> at;
@@ -182,7 +183,7 @@ using namespace hetu::emulator;  // NOLINT: what follows has the library's names
 // NOLINTBEGIN(bugprone-reserved-identifier,readability-function-size): theirs
 extern "C" {
 
-// ---- what nvcc's own code calls
+// ---- functions called by nvcc's own code
 
 void** __cudaRegisterFatBinary(void* binary) {
   card().modules.emplace(binary, nullptr);
@@ -239,7 +240,7 @@ cudaError_t cudaFuncSetAttribute(const void* function, cudaFuncAttribute what, i
   });
 }
 
-// ---- the card
+// ---- the GPU
 
 cudaError_t cudaGetDeviceCount(int* count) {
   *count = 1;
@@ -253,7 +254,7 @@ cudaError_t cudaSetDevice(int number) { return number == 0 ? cudaSuccess : cudaE
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp* to, int) {
   *to = cudaDeviceProp();
   std::snprintf(to->name, sizeof to->name, "emulated card");
-  // Each process has one of its own.
+  // Each process has its own GPU.
   std::snprintf(to->uuid.bytes, sizeof to->uuid.bytes, "%d", static_cast<int>(getpid()));
   to->totalGlobalMem = card().memory.most();
   to->major = 9;
@@ -317,7 +318,7 @@ cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaM
       if (to_card) check_reach(to, bytes, "copy, destination");
       std::memmove(to, from, bytes);
     };
-    if (!from_card && is_pageable(c, from)) {  // may be changed at once
+    if (!from_card && is_pageable(c, from)) {  // the caller may change it at once
       const auto* const first = static_cast<const std::byte*>(from);
       const auto held = std::make_shared<const std::vector<std::byte>>(first, first + bytes);
       const auto copy_held = [=] {
@@ -350,8 +351,8 @@ cudaError_t cudaMemsetAsync(void* to, int value, std::size_t bytes, cudaStream_t
   });
 }
 
-/// cuDNN and NCCL would look for a card: there is one for the libraries alone that stand in for
-/// them. By its path one may be looked at that has none.
+/// Wraps dlopen for cuDNN and NCCL, which would look for a real GPU: only the libraries that stand
+/// in for them get the emulated one. A library without a stand-in may still be opened by its path.
 void* dlopen(const char* name, int flags) {
   using Open = void* (*)(const char*, int);
   static const auto real = reinterpret_cast<Open>(dlsym(RTLD_NEXT, "dlopen"));
@@ -364,7 +365,7 @@ void* dlopen(const char* name, int flags) {
   const std::string_view called = name;
   if (called.rfind("libcudnn.so", 0) != 0 && called.rfind("libnccl.so", 0) != 0) return library;
   dlclose(library);
-  return real(fmt::format("{} of the emulated card", name).c_str(), flags);  // dlerror tells it
+  return real(fmt::format("{} of the emulated card", name).c_str(), flags);  // for dlerror()
 }
 
 }  // extern "C"

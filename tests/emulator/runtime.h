@@ -1,5 +1,5 @@
-// What the functions that stand in for the CUDA runtime and for cuBLASLt share: one card, whose
-// work a caller has to wait for.
+// The common part of the functions that stand in for the CUDA runtime and for cuBLASLt: an emulated
+// GPU. Its work is done only when a caller waits for it.
 #pragma once
 #include <cuda_runtime_api.h>
 
@@ -19,10 +19,10 @@ namespace hetu::emulator {
 struct Kernel {
   const Module* module = nullptr;
   std::string entry;
-  std::size_t most_shared = std::size_t{48} << 10;  ///< of what a launch asks for
+  std::size_t most_shared = std::size_t{48} << 10;  ///< maximum for a launch, in bytes
 };
 
-/// What a handle stands for. Throws Problem where it stands for nothing (any more).
+/// Returns the object of a handle. Throws Problem if there is none (any more).
 template <class Handles, class Handle>
 auto& known(Handles& handles, Handle handle, const char* what) {
   const auto found = handles.find(handle);
@@ -34,22 +34,23 @@ struct Card {
   Turn one_at_a_time;
   Memory memory;
   std::map<const void*, std::unique_ptr<Module>> modules;  ///< by fat binary
-  std::map<const void*, Kernel> kernels;                   ///< by the host's function
+  std::map<const void*, Kernel> kernels;                   ///< by host function
   std::map<cudaStream_t, std::shared_ptr<Stream>> streams;
   std::map<cudaEvent_t, Event> events;
   std::map<cudaGraph_t, std::vector<Work>> graphs;
   std::map<cudaGraphExec_t, std::vector<Work>> executables;
-  cudaError_t broken = cudaSuccess;  ///< once, for good: what a card says after a bad access
+  cudaError_t broken = cudaSuccess;  ///< permanent error after a bad access
   cudaError_t last = cudaSuccess;
   bool eager = false;
-  std::uint64_t given = 0;        ///< pieces of work
-  std::uintptr_t names = 0x1000;  ///< of streams, events and graphs
+  std::uint64_t given = 0;        ///< number of pieces of work
+  std::uintptr_t names = 0x1000;  ///< last handle of a stream, event or graph
 
   const std::shared_ptr<Stream>& stream(cudaStream_t of) { return known(streams, of, "stream"); }
-  /// Work of a stream, at once where EMULATED_CARD_EAGER is set. It breaks the card where it comes
-  /// to memory that work of another stream, given before and not waited for, has still to do with.
+  /// Adds work to a stream, and runs it at once if EMULATED_CARD_EAGER is set. The work breaks the
+  /// GPU if it uses memory that earlier work of another stream still uses and it doesn't wait for
+  /// that work.
   void give(cudaStream_t to, Work work);
-  /// Throws Problem where other streams than `me` have work that meets it, as Stream::unordered.
+  /// Throws Problem if a stream other than `me` has work that conflicts, as Stream::unordered.
   void look_for_race(const Stream* me, std::uint64_t number, const char* what,
                      const std::function<bool(const Touch&)>& meets) const;
   template <class Handle>
@@ -60,13 +61,14 @@ struct Card {
 
 Card& card();
 
-/// Throws Problem unless so many bytes lie in one buffer of the card's, or in pinned memory.
+/// Throws Problem unless the bytes lie within one buffer of the GPU or of pinned memory.
 void check_reach(const void* from, std::size_t bytes, const char* what);
 
-/// Whether this thread may not wait, since a stream captures: the capture is broken then.
+/// Returns true if this thread may not wait because a stream captures. In that case the capture is
+/// broken.
 bool may_not_wait(Card& c);
 
-/// Calls f under the card's lock; a Problem is told on stderr and breaks the card.
+/// Calls f under the GPU's lock. A Problem is printed on stderr and breaks the GPU.
 cudaError_t guarded(const std::function<cudaError_t(Card&)>& f);
 
 }  // namespace hetu::emulator

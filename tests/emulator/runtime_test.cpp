@@ -1,4 +1,4 @@
-// Memory and streams of the emulated card.
+// Tests of the memory and streams of the emulated GPU.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -82,7 +82,7 @@ TEST(EmulatedStreams, KnowWhatOfTheirWorkIsBesideThatOfAnother) {
   EXPECT_EQ(meanwhile, "a write") << "what is done just now";
 }
 
-// A stream whose work waits for another card, as NCCL's does.
+// A stream whose work waits for another GPU, as NCCL's does.
 TEST(EmulatedStreams, GoOnWhileOneWaitsForAnother) {
   Turn turn;
   const auto waits = std::make_shared<Stream>(&turn);

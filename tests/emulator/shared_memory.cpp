@@ -10,7 +10,8 @@
 namespace hetu::emulator {
 namespace {
 
-/// Whether what `other` did is before what `thread` does now, by a meeting of their warp.
+/// Returns true if the access of `other` is ordered before the current one of `thread` by a meeting
+/// of their warp.
 bool ordered(unsigned other, std::uint32_t other_met, unsigned thread, std::uint32_t met) {
   return other == thread || (other / kLanes == thread / kLanes && other_met < met);
 }

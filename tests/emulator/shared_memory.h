@@ -1,4 +1,4 @@
-// A block's shared memory, which knows who wrote and read what since the last barrier.
+// A block's shared memory. It records which thread wrote and read each byte since the last barrier.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -23,17 +23,17 @@ class SharedMemory {
     const auto begin = reinterpret_cast<std::uintptr_t>(bytes_.data());
     return bytes_.data() + (kAlignment - begin % kAlignment) + offset;
   }
-  /// A block begins; all bits are set.
+  /// Begins a block: sets all bits.
   void begin();
-  /// All threads have come to a barrier.
+  /// Records that all threads have reached a barrier.
   void pass_barrier() { ++now_; }
 
-  /// A thread, whose warp has met so many times, is about to read or write: the words of a hazard,
-  /// or nothing.
+  /// Records that a thread, whose warp has met `meetings` times, reads or writes. Returns the
+  /// description of a hazard, or an empty string.
   std::string reads(std::size_t offset, std::size_t bytes, unsigned thread, std::uint32_t meetings);
   std::string writes(std::size_t offset, std::size_t bytes, unsigned thread,
                      std::uint32_t meetings);
-  /// By cp.async: until landed() nobody may touch them.
+  /// As writes(), for cp.async: no thread may touch the bytes until land().
   std::string sends(std::size_t offset, std::size_t bytes, unsigned thread, std::uint32_t meetings);
   void land(const Flight& flight, unsigned thread, std::uint32_t meetings);
 
@@ -41,13 +41,14 @@ class SharedMemory {
   static constexpr std::size_t kAlignment = 1024;
   static constexpr unsigned kNobody = ~0u;
   struct Byte {
-    std::uint32_t written = 0, read = 0;  ///< between which barriers
+    std::uint32_t written = 0, read = 0;  ///< numbers of the intervals between barriers
     std::uint32_t writer_met = 0, reader_met = 0;
     unsigned writer = kNobody, first_reader = kNobody, last_reader = kNobody, sender = kNobody;
-    std::uint32_t block = 0;  ///< in which it was written
+    std::uint32_t block = 0;  ///< block in which it was written
   };
 
-  /// Since the last barrier, or still on the way.
+  /// Returns the description of a write since the last barrier, or of a copy that has not been
+  /// waited for.
   std::string written_by_another(std::size_t byte, unsigned thread, std::uint32_t met) const;
 
   std::size_t size_;

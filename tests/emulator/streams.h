@@ -1,5 +1,5 @@
-// Streams of an emulated card: their work is done as late as it may be, so that what nobody waits
-// for is not there.
+// Streams of an emulated GPU. Their work is done as late as possible, so that results that nobody
+// waits for are missing.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -14,7 +14,7 @@
 
 namespace hetu::emulator {
 
-/// Bytes that work reads or writes.
+/// A range of bytes that work reads or writes.
 struct Touch {
   const void* begin;
   std::size_t bytes;
@@ -24,45 +24,48 @@ struct Touch {
 
 struct Work {
   Work() = default;
-  /// Implicit, of anything that can be called. What it touches may be left out.
+  /// Implicit conversion from anything callable. `touched` may be omitted.
   template <class F>
   Work(F f, std::vector<Touch> touched = {}) : run(std::move(f)), touches(std::move(touched)) {}
 
   std::function<void()> run;
   std::vector<Touch> touches;
-  /// Of work that knows it once it has run, a kernel's: whether it must not be done beside that.
+  /// For work that knows its accesses only after it has run (a kernel): returns true if it
+  /// conflicts with another range.
   std::function<bool(const Touch&)> has_met;
 };
 
-/// Whether the two must not be done at the same time.
+/// Returns true if the two must not be done at the same time.
 bool meet(const Touch& a, const Touch& b);
 
 class Stream {
  public:
-  /// Under `turn`, which whoever waits for another thread's work lets others have; null: there is
-  /// one thread.
+  /// `turn` is the lock under which the stream is used. A thread that waits for another thread's
+  /// work releases it. Null: there is only one thread.
   explicit Stream(Turn* turn = nullptr) : turn_(turn) {}
 
-  /// A capture takes it instead of the queue. `number` counts what all streams are given.
+  /// Adds work to the queue, or to the capture if there is one. `number` counts the work of all
+  /// streams.
   void give(Work work, std::uint64_t number = 0);
-  /// All that was given up to then is done, by this thread or by one that is at it.
+  /// Waits until all work up to `given` is done, by this thread or by one that is already doing it.
   void finish(std::uint64_t given);
   void finish() { finish(given_); }
   std::uint64_t given() const { return given_; }
-  /// The first that `meets` holds for of what it is at, or was given before work of another stream
-  /// by that number and has not done; null: none.
+  /// Returns the first range for which `meets` is true, among the current work and the queued work
+  /// that was given before number `number`. Returns null if there is none.
   const Touch* unordered(const std::function<bool(const Touch&)>& meets,
                          std::uint64_t number) const;
 
   bool captures() const { return captures_; }
-  /// Whether a thread may not wait: the one that captures, or any, where a capture asked for that.
+  /// Returns true if the calling thread may not wait: the capturing thread, or any thread if the
+  /// capture asked for that.
   bool forbids_waiting() const {
     return captures_ && (of_all_ || by_ == std::this_thread::get_id());
   }
   void capture(bool forbids_all = false);
-  /// What the capture has taken; `whole` where nothing broke it.
+  /// Ends a capture and returns its work. `whole` is true if nothing broke it.
   std::vector<Work> captured(bool& whole);
-  /// Something was asked for that a capture does not take.
+  /// Marks the capture as broken, because an operation was requested that a capture can't contain.
   void break_capture() { broken_ = true; }
 
  private:
@@ -74,7 +77,7 @@ class Stream {
     std::uint64_t number;
   };
   std::deque<Given> queue_;
-  bool works_ = false;  // somebody does `now_`, which was before the queue's first
+  bool works_ = false;  // a thread runs now_, which was first in the queue
   Given now_;
   std::vector<Work> capture_;
   std::uint64_t given_ = 0, done_ = 0;
@@ -82,7 +85,7 @@ class Stream {
   std::thread::id by_;
 };
 
-/// A place in a stream's work.
+/// A position in a stream's work.
 struct Event {
   std::shared_ptr<Stream> stream;
   std::uint64_t given = 0;

@@ -4,7 +4,7 @@
 
 namespace hetu::emulator {
 
-// Under mutex_, like take().
+// The caller holds mutex_, also for take().
 int Turn::leave() {
   owner_ = {};
   free_.notify_one();

@@ -1,5 +1,5 @@
-// The lock of an emulated card: whoever has it may let others go on meanwhile, as one stream of a
-// card does not stop the others.
+// The lock of an emulated GPU. Its owner may let other threads continue meanwhile, just as one
+// stream of a GPU doesn't stop the others.
 #pragma once
 #include <condition_variable>
 #include <cstdint>
@@ -9,14 +9,14 @@
 
 namespace hetu::emulator {
 
-/// One thread at a time, which may take it again. BasicLockable.
+/// A recursive lock for one thread at a time. BasicLockable.
 class Turn {
  public:
   void lock();
   void unlock();
-  /// Calls f while others may have it, however often this thread has taken it.
+  /// Calls f with the lock released, however often this thread has taken it.
   void apart(const std::function<void()>& f);
-  /// Lets others have it until `done`, which is asked whenever changed() was called.
+  /// Releases the lock until `done` returns true. `done` is evaluated after each call of changed().
   void until(const std::function<bool()>& done);
   void changed();
 
@@ -26,7 +26,7 @@ class Turn {
 
   std::mutex mutex_;
   std::condition_variable free_, changed_;
-  std::thread::id owner_;  // the default: nobody
+  std::thread::id owner_;  // default: no owner
   int depth_ = 0;
   std::uint64_t changes_ = 0;
 };

@@ -1,3 +1,12 @@
+// Runs a warp whose lanes may diverge.
+//
+// Each lane has its own place in the code. In each round the lanes that are furthest behind run,
+// together with lanes that wait at the same place. They run until they diverge, wait, or reach the
+// place of a lane ahead of them, which then joins. Code after a branch has higher places than the
+// branch's sides, so diverged lanes meet again there.
+//
+// Example: lanes 0 to 15 jump from place 3 to place 8, the others go on at 4. The others run first.
+// When they reach 8, all lanes continue together.
 #include "tests/emulator/warp.h"
 
 #include <fmt/format.h>
@@ -87,7 +96,7 @@ void Warp::run() {
       if (waits_ != 0) deadlock();
       return;
     }
-    // The lanes that are the furthest behind, with those that wait for them there.
+    // Select the lanes that are furthest behind, with those that wait for them there.
     at = before = static_cast<int>(block_.program.code.size());
     for (int lane = 0; lane < kLanes; ++lane)
       if ((ready >> lane & 1) != 0) at = std::min(at, place_[lane]);
@@ -103,7 +112,7 @@ void Warp::run() {
   }
 }
 
-/// The lanes run until they part, wait, or come to where others are.
+/// Runs the lanes until they diverge, wait, or reach the place of other lanes.
 void Warp::go(std::uint32_t lanes, int at, int before) {
   const std::vector<Instruction>& code = block_.program.code;
   bool arrives = false;

@@ -1,4 +1,4 @@
-// What runs of a kernel: warps, whose lanes go the same way where they can, and their block.
+// The execution of a kernel: warps, whose lanes execute together where possible, and their block.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -14,7 +14,7 @@
 
 namespace hetu::emulator {
 
-/// What warps of a block have in common.
+/// The common state of a block's warps.
 struct Block {
   const Program& program;
   const Launch& launch;
@@ -22,7 +22,7 @@ struct Block {
   SharedMemory& shared;
   std::vector<std::byte> parameters;
   unsigned index[3] = {};
-  std::uint32_t number = 0;  ///< of the launch's, from 1 on
+  std::uint32_t number = 0;  ///< within the launch, from 1
   unsigned threads() const { return launch.block[0] * launch.block[1] * launch.block[2]; }
 };
 
@@ -30,7 +30,7 @@ class Warp {
  public:
   Warp(Block& block, unsigned number);
 
-  /// As far as the lanes get: to barriers, or to the end.
+  /// Runs the lanes until they reach barriers or the end.
   void run();
   bool ended() const { return live_ == 0; }
   void pass_barrier() { at_barrier_ = 0; }
@@ -40,15 +40,15 @@ class Warp {
     return reinterpret_cast<T*>(registers_.get() + operand.at);
   }
   Block& block() { return block_; }
-  /// Of the block.
+  /// Returns the lane's thread within the block.
   unsigned thread(int lane) const { return number_ * kLanes + static_cast<unsigned>(lane); }
-  /// How many times the lanes have met since the start.
+  /// Returns how many times the lanes have met since the start.
   std::uint32_t meetings() const { return meetings_; }
   void meet() { ++meetings_; }
   std::byte* local(int lane) {
     return local_.data() + static_cast<std::size_t>(lane) * block_.program.local_bytes;
   }
-  /// In shared memory, of each lane, what cp.async has yet to write there.
+  /// Returns the lane's cp.async copies to shared memory that are not complete.
   std::vector<Flight>& flights(int lane) { return flights_[static_cast<std::size_t>(lane)]; }
   std::uint32_t carry[kLanes] = {};
 
@@ -57,7 +57,8 @@ class Warp {
  private:
   void set_fixed();
   void go(std::uint32_t lanes, int at, int before);
-  /// Whether the lanes go on with the next instruction; else their places are set.
+  /// Returns true if the lanes continue with the next instruction. Otherwise their places have been
+  /// set.
   bool step(const Instruction& in, std::uint32_t lanes, int& at);
   bool branch(std::uint32_t lanes, std::uint32_t taken, const Instruction& in, int& at);
   void leave(std::uint32_t lanes);
