@@ -25,9 +25,9 @@ class Draws {
   std::uint64_t next_ = 0;
 };
 
-/// Returns a random crop as torchvision's RandomResizedCrop does. It tries up to ten times an area
-/// of 8 % to 100 % of the image and an aspect ratio log-uniform in [3/4, 4/3], at a uniformly
-/// random position. If none of them fits, it returns the largest centred rectangle whose aspect
+/// Returns a random crop as torchvision's RandomResizedCrop does. It tries up to ten random
+/// rectangles: an area of 8 % to 100 % of the image, an aspect ratio log-uniform in [3/4, 4/3], and
+/// a uniform position. If none of them fits, it returns the largest centred rectangle whose aspect
 /// ratio lies within the range.
 /// Source: torchvision.transforms.RandomResizedCrop.get_params; Szegedy et al. 2015, section 6.
 Box random_resized_crop(int width, int height, Draws& draws);

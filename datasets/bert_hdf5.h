@@ -12,6 +12,7 @@
 
 namespace hetu {
 
+/// The options of bert_hdf5_source.
 struct BertHdf5Options {
   std::string folder;
   std::uint64_t seed = 0;

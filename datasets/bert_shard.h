@@ -26,12 +26,14 @@ enum class BertColumn {
 /// out.
 std::vector<Field> bert_fields(std::int64_t sequence_length, std::int64_t predictions);
 
+/// The sizes of a shard.
 struct BertShardShape {
   std::int64_t rows = 0;
   std::int64_t sequence_length = 0;
   std::int64_t max_predictions = 0;
 };
 
+/// An open shard.
 class BertShard {
  public:
   /// Opens a shard and checks names, types and shapes of its six datasets. Throws Io.

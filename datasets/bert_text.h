@@ -13,6 +13,7 @@
 
 namespace hetu {
 
+/// The options of bert_text_source.
 struct BertTextOptions {
   std::string path;        ///< see TextCorpus
   std::string vocabulary;  ///< see WordPiece

@@ -50,6 +50,7 @@ CifarDraw draw_cifar(std::uint64_t seed, std::int64_t epoch, std::int64_t row);
 /// random choices.
 void cut_cifar(const std::uint8_t* planes, const CifarDraw& draw, std::uint8_t* cut);
 
+/// The options of cifar100_source.
 struct Cifar100Options {
   std::shared_ptr<const Cifar100> set;
   /// true: a random order per epoch and a CifarDraw per image. false: the file's order, images

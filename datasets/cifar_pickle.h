@@ -13,8 +13,8 @@ namespace hetu {
 bool is_pickle(const std::vector<std::uint8_t>& bytes);
 
 /// Reads a pickled dict with `data` (a NumPy array, uint8 [rows, 3072]), `fine_labels` and
-/// `coarse_labels` (lists of numbers), written by Python 2 or 3 (protocols 2 to 5). Throws Io for
-/// anything else, naming `path`, the byte offset and the content found there.
+/// `coarse_labels` (lists of numbers). Python 2 or 3 may have written it (protocols 2 to 5). Throws
+/// Io for anything else, naming `path`, the byte offset and the content found there.
 Cifar100 read_cifar_pickle(const std::vector<std::uint8_t>& bytes, const std::string& path);
 
 }  // namespace hetu

@@ -1,5 +1,6 @@
-// Click logs in the format of Criteo's display-advertising data sets (the Kaggle challenge of 2014
-// and the terabyte of 24 days), and the features that training makes of their columns.
+// Click logs in the format of Criteo's display-advertising data sets, and the features that
+// training makes of their columns. The data sets are the Kaggle challenge of 2014 and the terabyte
+// of 24 days.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -17,6 +18,7 @@ struct CriteoSet {
   std::string path;
   std::vector<CriteoFile> files;
 
+  /// Returns the rows of all files.
   std::int64_t rows() const;
 };
 
@@ -24,6 +26,7 @@ struct CriteoSet {
 /// count its lines. Throws Io for a missing file or folder, and for files without rows.
 CriteoSet open_criteo(const std::string& path);
 
+/// The options of criteo_source.
 struct CriteoOptions {
   std::shared_ptr<const CriteoSet> set;
   /// Rows per column in the embedding table, >= 1. There are 26 columns.

@@ -8,6 +8,7 @@
 
 namespace hetu {
 
+/// Maximum number of classes.
 constexpr int kMostDrawnClasses = 100;
 
 /// Returns a class's name, such as "blue_ring". A class is a colour and a shape. Up to 10 classes
@@ -16,11 +17,12 @@ constexpr int kMostDrawnClasses = 100;
 std::string drawn_class_name(int label, int classes);
 
 /// Returns one image of a class, a pure function of the arguments. It shows 2 to 5 copies of the
-/// class's shape with random position, size and rotation, in roughly the class's colour, on a
-/// grainy background of a similar hue. Throws InvalidArgument as drawn_class_name, or unless 8 <=
+/// class's shape with random position, size and rotation. They have roughly the class's colour, on
+/// a grainy background of a similar hue. Throws InvalidArgument as drawn_class_name, or unless 8 <=
 /// side <= 8192.
 Image drawn_image(int label, int classes, int side, std::uint64_t seed, std::int64_t number);
 
+/// The options of a synthetic data set.
 struct DrawnSet {
   int classes = 10;
   int train = 100;  ///< images per class

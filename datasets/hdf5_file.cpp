@@ -1,3 +1,7 @@
+// The HDF5 library decompresses a chunk as a whole and caches chunks per dataset. If the library's
+// default cache is smaller than a row of chunks, reading rows from front to back decompresses
+// chunks repeatedly. Each dataset is therefore opened twice: once to learn its chunks, and then
+// with a cache that holds one row of chunks.
 #include "datasets/hdf5_file.h"
 
 #include <hdf5.h>

@@ -8,6 +8,7 @@
 
 namespace hetu {
 
+/// The report that `hetu data check` prints for images.
 struct ImageCheck {
   std::int64_t images = 0;
   int classes = 0;  ///< classes with at least one image

@@ -23,8 +23,8 @@ struct Desk {
   Resampler resampler;
 };
 
-// Decodes an image. A format that this build doesn't support ends the run with the image's name,
-// and is not replaced as a damaged image is, because another build could read it.
+// Decodes an image. A format that this build doesn't support ends the run with the image's name. It
+// is not replaced as a damaged image is, because another build could read it.
 DecodeTrouble decode_named(const std::string& path, const PartOf& part, Desk& desk) {
   try {
     return decode_part(read_whole_file(path), part, desk.image, desk.there);

@@ -10,6 +10,7 @@
 
 namespace hetu {
 
+/// The options of image_folder_source.
 struct ImageFolderOptions {
   std::shared_ptr<const ImageList> list;
   /// Side of the square output images, in pixels.

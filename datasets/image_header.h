@@ -7,6 +7,7 @@
 
 namespace hetu {
 
+/// The properties that an image's header states.
 struct ImageHeader {
   std::string kind;        ///< "BMP", "TIFF", "WebP" or "PNM"; empty for other formats
   std::int64_t width = 0;  ///< as stored, before rotation; 0 if the header ends early

@@ -15,11 +15,11 @@ namespace hetu {
 /// then by name, as in torchvision's ImageFolder.
 class ImageList {
  public:
-  /// Lists `folder`. Classes are its sub-folders. Images are the files in them, at any depth, that
-  /// end in .jpg, .jpeg, .png, .bmp, .tif, .tiff, .webp, .ppm or .pgm in upper or lower case
-  /// (torchvision's endings). Other files, and names that begin with a dot, are skipped. Throws Io
-  /// for a folder that is missing or cannot be read, or that has no class folder (the message says
-  /// if images lie in it directly), and for a class folder without an image.
+  /// Lists `folder`. Classes are its sub-folders. Images are the files in them, at any depth, with
+  /// torchvision's endings: .jpg, .jpeg, .png, .bmp, .tif, .tiff, .webp, .ppm or .pgm in upper or
+  /// lower case. Other files, and names that begin with a dot, are skipped. Throws Io for a folder
+  /// that is missing or cannot be read, and for a class folder without an image. Throws Io for a
+  /// folder without class folders; the message says if images lie in it directly.
   explicit ImageList(std::string folder);
 
   const std::string& folder() const { return folder_; }
@@ -29,6 +29,7 @@ class ImageList {
 
   /// Returns the class of image i.
   int label(std::int64_t i) const;
+  /// Returns the path of image i.
   std::string path(std::int64_t i) const;
 
   /// Returns the first image of a class. Its images are first_of(label) .. first_of(label + 1) - 1.

@@ -1,3 +1,12 @@
+// A loader has two cursors in the global order: `done` is the caller's position, `ahead` that of
+// its reading thread. The thread starts with the first next(), fills up to `prefetch` batches and
+// puts them into `ready`; next() takes them from there and gives its old buffers back through
+// `spare`. An error of the source ends the thread, and next() rethrows it after the batches that
+// were read before it.
+//
+// Every function that moves the position stops the thread (halt) and drops its batches. The thread
+// starts again with the next call of next(). Without prefetching there is no thread: next() reads,
+// unless prepare() has already read one batch.
 #include "datasets/loader.h"
 
 #include <algorithm>

@@ -29,6 +29,7 @@ struct Position {
   std::string order;              ///< RowSource::order(): rows, seed and so on, as text
 };
 
+/// The options of a Loader.
 struct LoaderOptions {
   int pipelines = 1;            ///< number of pipelines (columns of the device grid), >= 1
   int pipeline = 0;             ///< this worker's pipeline, from 0

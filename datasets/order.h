@@ -27,8 +27,8 @@ struct FileRange {
   std::int64_t count = 0;
 };
 
-/// A shuffled order of rows in files. The files of an epoch are laid end to end in random order,
-/// this sequence is cut into windows of `window` rows (the last may be shorter), and each window is
+/// A shuffled order of rows in files. The files of an epoch are laid end to end in random order.
+/// This sequence is divided into windows of `window` rows (the last may be shorter). Each window is
 /// shuffled. A reader needs one window in memory and reads every file from front to back.
 class WindowedOrder {
  public:

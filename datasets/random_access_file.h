@@ -22,6 +22,7 @@ struct FileState {
   bool operator==(const FileState&) const = default;
 };
 
+/// A file that is open for reading at any offset.
 class RandomAccessFile {
  public:
   /// Opens a regular file. Throws Io.

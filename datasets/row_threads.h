@@ -7,6 +7,7 @@
 
 namespace hetu {
 
+/// A pool of threads for the rows of a batch.
 class RowThreads {
  public:
   /// Requires `threads` >= 1, including the calling thread: with 1, no thread is started.
@@ -15,6 +16,7 @@ class RowThreads {
   RowThreads(const RowThreads&) = delete;
   RowThreads& operator=(const RowThreads&) = delete;
 
+  /// Returns the number of threads, including the calling one.
   int threads() const;
 
   /// Calls work(row, thread) once for each row of 0..rows-1, with thread in [0, threads()), and

@@ -33,6 +33,7 @@ class WordCutter {
   bool lower_case_;
 };
 
+/// A WordPiece vocabulary, which splits words into its tokens.
 class WordPiece {
  public:
   /// Reads a vocabulary with one token per line. Throws Io if the file cannot be read, is not a

@@ -26,8 +26,10 @@ struct Channels {
     count = x.channels;
     plane = x.plane();
   }
+  /// Returns the elements per channel.
   HETU_HD std::int64_t per_channel() const { return images * plane; }
   HETU_HD std::int64_t elements() const { return images * plane * count; }
+  /// Returns the channel of an element.
   HETU_HD std::int64_t of(std::int64_t element) const {
     const std::int64_t some = last ? element : quotient(element, plane);
     return some - quotient(some, count) * count;
@@ -213,6 +215,7 @@ template <class R>
 HETU_HD float normalised(R x, R mean, R scale, R beta) {
   return static_cast<float>((x - mean) * scale + beta);
 }
+/// Returns the factor that normalisation multiplies by.
 HETU_HD inline double scale_of(double gamma, double variance, double epsilon) {
   return gamma / std::sqrt(variance + epsilon);
 }

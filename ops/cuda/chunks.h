@@ -27,6 +27,7 @@ class Chunks {
   struct Part {
     Of of;
     std::int64_t elements, first;  ///< first: number of the part's first chunk
+    /// Returns the chunks of the part.
     HETU_HD std::int64_t chunks() const { return (elements + kChunk - 1) / kChunk; }
   };
   static constexpr int kMost = (kArgumentBytes - 64) / static_cast<int>(sizeof(Part));

@@ -177,6 +177,7 @@ struct ColumnTotals : RowWork {
   }
 };
 
+/// Returns the bytes of partial sums that sum_columns() needs.
 inline std::int64_t column_scratch(std::int64_t rows, std::int64_t columns) {
   return most_column_pieces(rows, columns) * columns * std::int64_t{sizeof(double)};
 }

@@ -21,6 +21,7 @@ HETU_HD constexpr std::int64_t factor_tiles(std::int64_t side) {
 /// Returns the tiles of the lower triangle (including the diagonal) in the rows above `row`.
 HETU_HD constexpr std::int64_t tiles_above(std::int64_t row) { return row * (row + 1) / 2; }
 
+/// The row and column of a tile.
 struct TilePlace {
   std::int64_t row = 0, column = 0;
 };

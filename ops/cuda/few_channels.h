@@ -85,6 +85,7 @@ struct FewChannels {
   bool may_fit(int pixels) const {
     return std::int64_t{most_rows(pixels)} * step <= kMostShared / 2;
   }
+  /// Returns the tiles of an image's output.
   HETU_HD int tiles(int pixels) const { return (plane() + pixels - 1) / pixels; }
 
   /// Neighbouring output pixels, and the image rows that they read.

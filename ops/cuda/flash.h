@@ -72,6 +72,7 @@ struct Flash : Heads {
     }
   }
 
+  /// Returns the score of key j: the scaled product plus the mask's addition.
   HETU_HD float score(const ScoreRow& a, std::int64_t j, float dot) const {
     const float scaled = dot * static_cast<float>(s.scale);
     return bias.shown == nullptr ? scaled : scaled + static_cast<float>(bias(a, j));

@@ -3,7 +3,7 @@
 // dropout. Used by flash_registers.cu and flash_registers_grad.cu.
 //
 // The algorithm is that of flash.h. Matrix units leave their sums distributed over the registers of
-// a warp (fragments.h). The layout of a sum equals that of a left factor, so the weights of one
+// a warp (fragments.h). The layout of a sum equals that of a left factor. So the weights of one
 // product become the factor of the next without passing through shared memory.
 #pragma once
 #include "ops/cuda/flash.h"

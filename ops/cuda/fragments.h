@@ -27,10 +27,10 @@ HETU_HD constexpr Spot sum_spot(int lane, int r) {
   return {lane / 4 + r / 2 * 8, lane % 4 * 2 + r % 2};
 }
 
-/// Returns where the row of a square begins whose address a lane passes to ldmatrix, in a left
-/// factor [16, kDeep] or in a right factor [16, 16] that the load transposes. An ldmatrix
-/// instruction loads four squares. Lane l passes the address of row l % 8 of square l / 8. The
-/// squares are ordered down first.
+/// Returns where a row of a square begins, namely the row whose address a lane passes to ldmatrix.
+/// The factor is a left one [16, kDeep], or a right one [16, 16] that the load transposes. An
+/// ldmatrix instruction loads four squares. Lane l passes the address of row l % 8 of square l / 8.
+/// The squares are ordered down first.
 template <class T>
 HETU_HD constexpr Spot row_down(int lane) {
   return {lane % 16, lane / 16 * kAcross<T>};

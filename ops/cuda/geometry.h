@@ -6,6 +6,7 @@
 
 namespace hetu::cuda {
 
+/// The size of a launch.
 struct Grid {
   int blocks = 0;
   int threads = 0;  ///< per block, a multiple of the warp size
@@ -16,6 +17,7 @@ inline constexpr int kMostThreads = 256;
 /// Maximum blocks per launch. For larger loops, each block makes several passes.
 inline constexpr std::int64_t kMostBlocks = 1 << 16;
 
+/// Returns the blocks for `count` units of work.
 inline int blocks_of(std::int64_t count) {
   return static_cast<int>(std::clamp<std::int64_t>(count, 1, kMostBlocks));
 }

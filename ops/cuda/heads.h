@@ -23,6 +23,7 @@ struct AttentionRun {
       : moment(c.run), drops(c.run.training && s.rate.threshold != 0) {}
 };
 
+/// The addressing of a node's heads, with what a run adds.
 struct Heads : RowWork {
   AttentionShape s;
   AttentionRun run;
@@ -32,12 +33,15 @@ struct Heads : RowWork {
   HETU_HD ScoreRow at(std::int64_t r) const {
     return {r / (s.heads * s.queries), r / s.queries % s.heads, r % s.queries};
   }
+  /// Returns the row of all probs of a query.
   HETU_HD std::int64_t row_of(const ScoreRow& a) const {
     return (a.sample * s.heads + a.head) * s.queries + a.query;
   }
+  /// Returns the offset of a query in q, y or dy.
   HETU_HD std::int64_t query(const ScoreRow& a) const {
     return (a.sample * s.queries + a.query) * s.width + a.head * s.columns;
   }
+  /// Returns the offset of key j in k or v, for a query's head.
   HETU_HD std::int64_t kv(const ScoreRow& a, std::int64_t j) const {
     return (a.sample * s.keys + j) * s.kv_width + a.head / s.group * s.columns;
   }
@@ -48,11 +52,13 @@ struct Heads : RowWork {
     return s.rate.keeps(stream.bits(s.row(a.head, a.query) + j)) ? static_cast<float>(s.rate.scale)
                                                                  : 0.0F;
   }
+  /// Returns the dot product of two rows of a head, in float64.
   HETU_HD double dot(const float* a, const float* b) const {
     double sum = 0;
     for (std::int64_t l = 0; l < s.columns; ++l) sum += double(a[l]) * double(b[l]);
     return sum;
   }
+  /// Returns true if a query sees key j.
   HETU_HD bool sees(const ScoreRow& a, std::int64_t j) const {
     if (s.whole()) return j < s.keys;
     const KeyRange range = s.range(a.query);
@@ -70,6 +76,7 @@ struct MaskBias {
       : mask(of_node),
         shown(mask.padding() || mask.shows() || mask.adds() ? c.inputs[at] : nullptr) {}
 
+  /// Returns the addition to the score of key j; -infinity hides the key.
   HETU_HD double operator()(const ScoreRow& a, std::int64_t j) const {
     const std::int64_t place = mask.begin(a) + j;
     if (mask.padding()) return float(static_cast<const std::int32_t*>(shown)[place] - 1) * 10000.0F;

@@ -27,8 +27,10 @@ struct PlacedImages {
         pixel_step(layout == Layout::Plain ? 1 : x.channels) {}
 
   HETU_HD std::int64_t plane() const { return height * width; }
+  /// Returns the elements of one image.
   HETU_HD std::int64_t of_image() const { return channels * plane(); }
   HETU_HD std::int64_t elements() const { return n * of_image(); }
+  /// Returns the offset of an element.
   HETU_HD std::int64_t at(std::int64_t image, std::int64_t channel, std::int64_t pixel) const {
     return image * of_image() + channel * channel_step + pixel * pixel_step;
   }
@@ -44,6 +46,7 @@ struct PlacedImages {
   }
 };
 
+/// Returns the layout of a tensor of the node.
 inline PlacedImages placed(const TensorType& type, const KernelDesc& d) {
   return {cpu::images_of(type), d.images};
 }
@@ -68,6 +71,7 @@ struct SlidingWindows {
         kernel(d.attrs->integer("kernel")),
         stride(d.attrs->integer("stride")),
         padding(d.attrs->integer("padding")) {}
+  /// Returns the image rows, or columns, that window i of an axis covers.
   HETU_HD Cut rows(std::int64_t i) const { return cut(i * stride - padding, kernel, x.height); }
   HETU_HD Cut columns(std::int64_t j) const { return cut(j * stride - padding, kernel, x.width); }
   /// Returns the windows [begin, end), of `windows`, that cover position `at` of their axis.

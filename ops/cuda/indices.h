@@ -34,6 +34,7 @@ struct IndexRule {
   std::int64_t below, ignore;
   IndexRule(std::string_view name, std::int64_t below_this, std::int64_t ignored = 0)
       : node(kept_name(name)), below(below_this), ignore(ignored) {}
+  /// Returns the check for the current run.
   Indices now() const { return {bench().fault, node, below, ignore}; }
 };
 

@@ -22,6 +22,7 @@ struct Keeps {
       : elements(cpu::elements_per_sample(d, d.outputs[0])),
         name_hash(d.name_hash),
         rate(DropoutRate::of(d.attrs->real("p"))) {}
+  /// Returns the dropout of a run.
   Keeps in(const RunContext& run) const {
     Keeps now = *this;
     now.moment = Moment(run);
@@ -42,6 +43,7 @@ struct Keeps {
     PhiloxStream stream;
     std::int64_t begin = 0;
   };
+  /// Returns the random numbers of the sample of element i.
   HETU_HD Part part(std::int64_t i) const {
     const std::int64_t sample = quotient(i, elements);
     return {moment.stream(name_hash, sample), i - sample * elements};
@@ -56,6 +58,7 @@ struct Keeps {
       if (rate.keeps(PhiloxStream::number(numbers, PhiloxStream::kLanes * s))) bits |= 1U << s;
     return bits;
   }
+  /// Returns the decision about number j of a part.
   HETU_HD bool keeps(const Part& of, std::int64_t j) const {
     const std::int64_t slot = (of.begin + j) % PhiloxStream::kGroup / PhiloxStream::kLanes;
     return (spread(of, j) >> slot & 1U) != 0;

@@ -11,6 +11,7 @@
 
 namespace hetu::cuda {
 
+/// A reader of the elements of a tensor of any of the three dtypes as float32.
 class Reader {
  public:
   Reader() = default;
@@ -26,6 +27,7 @@ class Reader {
   DType dtype_ = DType::Float32;
 };
 
+/// A writer of float32 values to a tensor of any of the three dtypes.
 class Writer {
  public:
   Writer() = default;

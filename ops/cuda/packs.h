@@ -15,6 +15,7 @@
 
 namespace hetu::cuda {
 
+/// Returns true if an address is a multiple of 16 bytes.
 HETU_HD inline bool lies_in_quads(const void* at) {
   return reinterpret_cast<std::uintptr_t>(at) % sizeof(Quad) == 0;
 }
@@ -32,6 +33,7 @@ struct alignas(sizeof(T) * V < sizeof(Quad) ? sizeof(T) * V : sizeof(Quad)) [[gn
   T of[V];
 };
 
+/// Loads V neighbours without conversion, in as few accesses as possible.
 template <class T, int V>
 HETU_HD void load_raw(const T* from, Raw<T, V>& raw) {
   constexpr int kOfQuad = int{sizeof(Quad) / sizeof(T)};
@@ -42,6 +44,7 @@ HETU_HD void load_raw(const T* from, Raw<T, V>& raw) {
   else
     for (int i = 0; i < V; i += kOfQuad) move_quad(from + i, raw.of + i);
 }
+/// Stores V neighbours without conversion.
 template <class T, int V>
 HETU_HD void store_raw(T* to, const Raw<T, V>& raw) {
   constexpr int kOfQuad = int{sizeof(Quad) / sizeof(T)};
@@ -58,6 +61,7 @@ template <int V>
 struct Words {
   std::uint32_t of[V / 2];
 };
+/// Converts V neighbours to float32.
 template <class T, int V>
 HETU_HD void widen(const Raw<T, V>& raw, float (&x)[V]) {
   if constexpr (sizeof(T) == 2 && V % 2 == 0) {
@@ -67,6 +71,7 @@ HETU_HD void widen(const Raw<T, V>& raw, float (&x)[V]) {
     for (int k = 0; k < V; ++k) x[k] = static_cast<float>(raw.of[k]);
   }
 }
+/// Rounds V neighbours to T.
 template <class T, int V>
 HETU_HD void narrow(const float (&x)[V], Raw<T, V>& raw) {
   if constexpr (sizeof(T) == 2 && V % 2 == 0) {
@@ -78,12 +83,14 @@ HETU_HD void narrow(const float (&x)[V], Raw<T, V>& raw) {
   }
 }
 
+/// Loads a pack and converts it to float32.
 template <class T>
 HETU_HD void load_pack(const T* from, float (&x)[kPack]) {
   Raw<T> raw;
   load_raw(from, raw);
   widen(raw, x);
 }
+/// Rounds a pack to T and stores it.
 template <class T>
 HETU_HD void store_pack(T* to, const float (&x)[kPack]) {
   Raw<T> raw;
@@ -145,6 +152,7 @@ struct PacksOf {
   }
 };
 
+/// Runs PacksOf over n elements.
 template <class From, class To, int N, class F>
 void sweep_packs(const void* const* x, void* y, std::int64_t n, const F& f) {
   PacksOf<From, To, N, F> body{{}, static_cast<To*>(y), n, f};

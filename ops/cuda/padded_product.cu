@@ -1,7 +1,8 @@
-// A matrix whose rows are not multiples of 16 bytes is copied to rows with padding, piece by piece,
-// so that the copy fits into the scratch memory. A copied A gives a piece of the product per piece
-// of its rows. If A is transposed, its rows are the depth of the product, and the pieces are summed
-// in C. A copied C is computed in the scratch memory and then copied to its place.
+// A matrix whose rows are not multiples of 16 bytes is copied to rows with padding. The copy is
+// made piece by piece, so that it fits into the scratch memory. A copied A gives a piece of the
+// product per piece of its rows. If A is transposed, its rows are the depth of the product, and the
+// pieces are summed in C. A copied C is computed in the scratch memory and then copied to its
+// place.
 #include <block.h>
 
 #include <algorithm>

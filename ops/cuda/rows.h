@@ -45,6 +45,7 @@ PreparedKernel floats(const KernelDesc& d) {
   }
 }
 
+/// Returns a kernel row for `op` that accepts every node.
 inline KernelRow row(const char* op, PreparedKernel (*prepare)(const KernelDesc&)) {
   return {op, kImplementation, nullptr, prepare};
 }

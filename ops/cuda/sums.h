@@ -23,6 +23,7 @@ struct PieceSums : RowWork {
   HETU_HD void finish(std::int64_t piece, const double* sum) const { parts[piece] = sum[0]; }
 };
 
+/// A body that adds partial sums in order.
 template <class To>
 struct PartSum : RowWork {
   static constexpr int kRounds = 1;
@@ -39,6 +40,7 @@ void add_up(const double* parts, std::int64_t count, To* to) {
   for_rows(1, count, PartSum<To>{{}, parts, to});
 }
 
+/// Returns the bytes of partial sums that sum_of() needs.
 inline std::int64_t sum_scratch(std::int64_t terms) {
   return pieces_of_sum(terms) * std::int64_t{sizeof(double)};
 }

@@ -207,6 +207,7 @@ struct SweepChunks : Chunks<Of, kSweepChunk> {
   }
 };
 
+/// Runs a rule over parameters whose states have the type State.
 template <class Rule, class State>
 void sweep_of(std::span<const SweepCall> calls) {
   using Of = SweepOf<Rule, State>;
@@ -216,6 +217,7 @@ void sweep_of(std::span<const SweepCall> calls) {
       [](const auto& body) { for_blocks(body.chunks(), 0, body); });
 }
 
+/// Returns true if a parameter's states are bfloat16.
 inline bool is_narrow(const SweepCall& p) { return p.narrow[0] != nullptr; }
 
 /// Splits the calls into runs with float32 states and runs with bfloat16 states, and passes each

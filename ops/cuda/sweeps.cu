@@ -78,8 +78,8 @@ struct LambOf {
 template <class State>
 using LambChunks = SweepChunks<LambOf<State>>;
 
-/// A body that computes the sums of squares of the weights and of the direction of a chunk, one row
-/// of for_rows() each, into parts[2 * row] and parts[2 * row + 1].
+/// A body that computes two sums of squares per chunk: of the weights, and of the direction. A row
+/// of for_rows() stands for a chunk. The sums go to parts[2 * row] and parts[2 * row + 1].
 template <class State>
 struct LambSquares : RowWork {
   static constexpr int kRounds = 2;

@@ -5,6 +5,7 @@
 
 namespace hetu::cuda {
 
+/// Returns true if a row is touched. Without bits every row is.
 HETU_HD inline bool is_touched(const TouchedRows& rows, std::int64_t row) {
   constexpr std::int64_t kPerWord = TouchedRows::kPerWord;
   return rows.bits == nullptr || (rows.bits[row / kPerWord] >> (row % kPerWord) & 1U) != 0;

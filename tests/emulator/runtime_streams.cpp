@@ -1,4 +1,4 @@
-// Streams, events and graphs of the CUDA runtime, over the emulated card.
+// Streams, events and graphs of the CUDA runtime, implemented on the emulated GPU.
 // Source: NVIDIA, CUDA Runtime API 13.0.
 #include <utility>
 

@@ -33,6 +33,7 @@ class Block {
   HETU_HD std::int64_t index() const {
     NV_IF_TARGET(NV_IS_DEVICE, (return blockIdx.x;), (return 0;))
   }
+  /// Returns the shared memory at an offset in bytes.
   template <class T>
   HETU_HD T* shared(int offset) const {
     return reinterpret_cast<T*>(shared_ + offset);

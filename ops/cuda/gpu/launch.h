@@ -17,6 +17,7 @@
 
 namespace hetu::cuda {
 
+/// Returns the stream of the calling thread's queue.
 inline cudaStream_t stream() { return static_cast<cudaStream_t>(bench().stream); }
 
 /// Returns true for the first caller only.
@@ -54,6 +55,7 @@ HETU_HD std::uint32_t rounded_pair(const float* x) {
   memcpy(&word, &made, sizeof(word));
   return word;
 }
+/// Converts a word of two-byte floats to two float32.
 template <class Narrow>
 HETU_HD void widen_pair(std::uint32_t word, float* x) {
   if constexpr (std::is_same_v<Narrow, BFloat16>) {
@@ -129,6 +131,7 @@ void for_rows(std::int64_t count, std::int64_t columns, const Body& body) {
   check(cudaGetLastError(), "launch");
 }
 
+/// Copies device memory on the stream.
 inline void copy(void* to, const void* from, std::int64_t bytes) {
   if (bytes > 0 && to != from)
     check(cudaMemcpyAsync(to, from, static_cast<std::size_t>(bytes), cudaMemcpyDeviceToDevice,
@@ -136,6 +139,7 @@ inline void copy(void* to, const void* from, std::int64_t bytes) {
           "copy");
 }
 
+/// Sets device memory to zero on the stream.
 inline void clear(void* to, std::int64_t bytes) {
   if (bytes > 0) check(cudaMemsetAsync(to, 0, static_cast<std::size_t>(bytes), stream()), "clear");
 }
