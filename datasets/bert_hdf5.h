@@ -71,8 +71,9 @@ struct BertCheck {
 };
 
 /// Reads every row of every training shard once. Problems within files are listed, not thrown.
-/// Throws only for a missing folder, a folder without training shards, and a build without HDF5.
-/// Calls `progress(done, files)` after each file.
+/// Throws Io only for a missing folder, a folder without training shards, and an unreadable
+/// vocab.txt. Throws Unsupported in a build without HDF5. Calls `progress(done, files)` after each
+/// file.
 BertCheck check_bert_hdf5(const std::string& folder, const std::function<void(int, int)>& progress);
 
 }  // namespace hetu

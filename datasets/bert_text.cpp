@@ -1,6 +1,6 @@
 // Rows are made independently of each other, so any thread or worker can make any row. The keys of
-// the random numbers form a chain: seed and epoch give the epoch's key, that and the number of the
-// sentence pair give the row's key, and a counter under the row's key gives each random number.
+// the random numbers form a chain. Seed and epoch give the epoch's key. That key and the number of
+// the sentence pair give the row's key. A counter under the row's key gives each random number.
 //
 // Example: row 5 of epoch 2 is pair p = drawn_place(5, rows, key of epoch 2) of the text. If the
 // first random number of the row's key is at least 0.5, its second sentence comes from another

@@ -65,7 +65,7 @@ struct BertTextCheck {
 };
 
 /// Reads every sentence once. Throws as bert_text_source, but lists sentences that are not UTF-8.
-/// Calls `progress(done, sentences)` after every 4096 sentences and at the end.
+/// Calls `progress(done, sentences)` about every 4096 sentences and at the end.
 BertTextCheck check_bert_text(const BertTextOptions& options,
                               const std::function<void(std::int64_t, std::int64_t)>& progress);
 

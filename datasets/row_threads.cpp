@@ -1,7 +1,7 @@
 // The threads wait until each() starts a new round. In a round every thread, including the
-// caller's, takes the next row under the lock, works on it without the lock, and takes another
-// until all rows are taken. The caller returns when all rows are done. Rows whose costs differ
-// widely, as images do, are balanced in this way.
+// caller's, takes the next row under the lock and works on it without the lock. It takes more rows
+// until none is left. The caller returns when all rows are done. Rows whose costs differ widely, as
+// images do, are balanced in this way.
 #include "datasets/row_threads.h"
 
 #include <condition_variable>

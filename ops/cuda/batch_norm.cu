@@ -1,6 +1,6 @@
-// Batch normalisation, its fused variants, and the step counter beside it. Three passes: sums of
-// every channel in pieces, then statistics and coefficients per channel, then every element. Sums
-// are float64 and give the same bits on every GPU.
+// Batch normalisation, its fused variants, and the counter beside it (count_up). Three passes: sums
+// of every channel in pieces, then statistics and coefficients per channel, then every element.
+// Sums are float64 and give the same bits on every GPU.
 #include <cmath>
 
 #include "ops/cuda/channels.h"

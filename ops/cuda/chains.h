@@ -1,4 +1,4 @@
-// Rows with the same id, linked as chains, so that each id has its own thread that adds its rows in
+// Rows with the same id, linked as chains, so that one thread per id and column adds the rows in
 // ascending order. Used only by the kernels.
 #pragma once
 #include <launch.h>

@@ -3,7 +3,7 @@
 // For matrix units, channels-last images need weights in the same layout, so the weights are
 // transposed to scratch memory. Of two-byte floats, matrix units load eight channels at once. The
 // images of a first layer have fewer channels. Where few_channels.cu doesn't accept such a layer,
-// all images of a micro-batch are copied to scratch memory with zeros behind their channels. The
+// all images of a micro-batch are copied to scratch memory with zeros after their channels. The
 // weights are padded in the same way, and of their gradient only the true channels are kept.
 #include <launch.h>
 
@@ -32,7 +32,7 @@ struct PadOf {
 };
 
 /// A body that transposes weights [outputs, inputs, window] to [outputs, window, held] with zeros
-/// behind the inputs, or back. With one tap it only converts the dtype.
+/// after the inputs, or back. With one tap it only converts the dtype.
 struct TurnOf {
   Reader from;
   Writer to;

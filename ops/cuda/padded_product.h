@@ -26,6 +26,7 @@ class PaddedProduct {
   void operator()(const void* a, const void* b, const void* bias, void* c, void* scratch) const;
   /// See Product. BiasGrad is not available if the product runs in several pieces.
   void with_bias_grad(const void* a, const void* b, void* c, float* sums, void* scratch) const;
+  /// Returns true if with_bias_grad() is available.
   bool there() const { return pieces_.size() == 1 && pieces_.front().product.there(); }
 
  private:

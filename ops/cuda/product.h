@@ -45,8 +45,9 @@ struct ProductLayout {
 /// Alignment in bytes that a product's operands are guaranteed to have.
 inline constexpr std::int64_t kProductAlignment = 16;
 
-/// An operation that a product applies to its results before it writes them, or computes beside
-/// them. BiasGrad, the gradient of a bias, is the sum of each row of A (of a layer's dy^T) over k.
+/// An operation that a product applies to its results before it writes them, or a sum that it
+/// computes in addition. BiasGrad, the gradient of a bias, is the sum of each row of A (of a
+/// layer's dy^T) over k.
 enum class Then : std::uint8_t { Nothing, Relu, GeluTanh, BiasGrad };
 
 /// Checks that `then` is compatible with the shape and the result's dtype.
