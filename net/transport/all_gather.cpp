@@ -1,5 +1,5 @@
-// What is gathered by one worker and told to all: bytes, sums of few numbers, barriers. Part of
-// collective.h.
+// Exchanges of collective.h in which one worker gathers and sends the whole to all: bytes, sums of
+// few numbers, barriers. Also copies of parts from their owners.
 #include <algorithm>
 #include <cstring>
 
@@ -57,7 +57,8 @@ void sum_f64(Transport& transport, const Group& order, double* values, std::size
   }
 }
 
-// Messages of one tag arrive in the order in which they were sent, which is that of the parts.
+// All parts use one tag. Messages of one tag arrive in the order in which they were sent, which is
+// the order of the parts.
 void gather_from_owners(Transport& transport, const Group& group,
                         const std::vector<OwnedPart>& parts, const Exchange& exchange) {
   check_group(transport, group);

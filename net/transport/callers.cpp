@@ -36,7 +36,7 @@ std::size_t most_callers(std::size_t wanted) {
   return std::clamp<std::size_t>(limit.rlim_cur / 4, 1, wanted);
 }
 
-// Returns true if one more remote caller may come.
+// Makes room for one more remote caller. Returns false if none may be accepted at present.
 bool Callers::make_slot(std::int64_t now) {
   const auto remote = std::count_if(callers_.begin(), callers_.end(),
                                     [](const Caller& caller) { return caller.is_remote; });

@@ -1,3 +1,15 @@
+// All-reduces and reduce-scatters on the Reducer's thread.
+//
+// A sum over g members runs in two phases. The data is cut into g slices, and member j owns slice
+// j. In phase 0 every member sends each owner its piece of the owner's slice. The owner adds the g
+// pieces in member order, so the result does not depend on the order of arrival. In phase 1 the
+// owner sends the sum to all others. Example with 3 members, whose data
+// is a, b and c:
+//
+//   phase 0   member 1 receives a[1], c[1] and computes a[1] + b[1] + c[1]
+//   phase 1   member 1 sends this sum to members 0 and 2; members 0 and 2 do the same for theirs
+//
+// A reduce-scatter ends after phase 0.
 #include "net/transport/collective.h"
 
 #include <algorithm>
@@ -15,7 +27,7 @@ namespace {
 
 using RequestPtr = std::unique_ptr<Request>;
 
-// In any order, which is that of the additions.
+// Checks a group whose members are listed in any order, which is the order of the additions.
 void check_order(const Transport& transport, Group order) {
   std::sort(order.begin(), order.end());
   check_group(transport, order);
@@ -34,8 +46,8 @@ void convert(const std::byte* from, std::byte* to, std::int64_t count) {
   for (std::int64_t i = 0; i < count; ++i) y[i] = static_cast<To>(x[i]);
 }
 
-// data[i] = pieces[0][i] + pieces[1][i] + ..., in that order; `own` is the piece that lies as T,
-// the others lie as they came. Blocks keep the running sum in the cache.
+// Computes data[i] = pieces[0][i] + pieces[1][i] + ..., in that order. The piece `own` has type T,
+// and the others have the type in which they arrived. The blocks keep the running sum in the cache.
 template <class T, class Came>
 void add_pieces(const std::vector<const std::byte*>& pieces, std::size_t own, std::byte* data,
                 std::int64_t count) {
@@ -75,7 +87,7 @@ Group everyone(const Transport& transport) {
   return all;
 }
 
-// As even as can be.
+// Returns slices whose sizes differ by at most one element.
 std::vector<Slice> even_slices(std::int64_t count, std::size_t members) {
   const auto n = static_cast<std::int64_t>(members);
   std::vector<Slice> slices;
@@ -84,15 +96,13 @@ std::vector<Slice> even_slices(std::int64_t count, std::size_t members) {
   return slices;
 }
 
-// Member j owns slice j of the data. Every member sends each owner its piece (phase 0); the owner
-// adds the pieces in member order and, unless it is a reduce-scatter, sends the sum to all (phase
-// 1). Where they travel rounded, a copy of the data in two bytes an element is what is sent and
-// received.
+// One sum in progress. Member j owns slice j of the data. If the transfer is rounded, `scratch_`
+// holds a bfloat16 copy of the data, and pieces and sums are sent from and received into that copy.
 class Sum {
  public:
   struct How {
-    bool rounds = false;    // pieces and sums travel in two bytes an element
-    bool scatters = false;  // nobody gets the sums of another member's slice
+    bool rounds = false;    // pieces and sums travel as bfloat16
+    bool scatters = false;  // members receive only the sums of their own slices
   };
 
   Sum(Transport& transport, const Group& group, DType dtype, void* data, std::vector<Slice> slices,
@@ -116,7 +126,7 @@ class Sum {
   bool finished() const { return finished_; }
   std::int64_t finished_ns() const { return finished_ns_; }
 
-  // Scratch: one copy of the own slice per other member; behind them, the rounded copy.
+  // Scratch holds one copy of the own slice per other member, and after them the rounded copy.
   std::size_t scratch_bytes() const {
     return pieces_bytes() + (rounds_ ? static_cast<std::size_t>(count_ * wire_size_) : 0);
   }
@@ -136,12 +146,13 @@ class Sum {
     }
   }
 
-  // Goes as far as the messages that are here allow.
+  // Advances as far as the messages that have arrived allow.
   void advance() {
     if (!added_ && all_done(&Peer::piece_in)) add_own_slice();
     for (std::size_t p = 0; p < group_.size() && !scatters_; ++p) {
       Peer& peer = peers_[p];
-      // The result lands where the piece was sent from: not before that send is done.
+      // The sum is received into the memory that the piece was sent from, so that send must be
+      // done.
       if (p == me_ || slice_bytes(p) == 0 || peer.sum_in || !peer.piece_out->done()) continue;
       peer.sum_in =
           transport_.recv(group_[p], second_phase(tag_), sent_slice(p), slice_bytes(p), signal_);
@@ -155,7 +166,7 @@ class Sum {
     }
   }
 
-  // A request that failed, or, without one, the first that is missing; null if none.
+  // Returns the first request that is not done; null if there is none.
   Request* pending() const {
     for (const Peer& peer : peers_) {
       for (const RequestPtr* r : {&peer.piece_in, &peer.sum_in, &peer.piece_out, &peer.sum_out})
@@ -170,7 +181,7 @@ class Sum {
         if (*r) transport_.check(**r, what);
     }
   }
-  // One of its members is dead.
+  // Fails the sum because one of its members is dead.
   void abandon(std::string why) { abandoned_ = std::move(why); }
   const Group& group() const { return group_; }
 
@@ -192,11 +203,11 @@ class Sum {
 
   std::byte* slice(std::size_t member) const { return data_ + slices_[member].begin * size_; }
   std::int64_t slice_count(std::size_t member) const { return slices_[member].count; }
-  // As it travels.
+  // Size of a slice as it is transferred.
   std::size_t slice_bytes(std::size_t member) const {
     return static_cast<std::size_t>(slice_count(member) * wire_size_);
   }
-  // On a line of its own: sums of any length come before it.
+  // Rounded up to 64 bytes, so that the rounded copy starts on its own cache line.
   std::size_t pieces_bytes() const {
     return (slice_bytes(me_) * (group_.size() - 1) + 63) / 64 * 64;
   }
@@ -247,12 +258,12 @@ class Sum {
   Group group_;
   DType dtype_;
   bool rounds_, scatters_;
-  std::int64_t size_, wire_size_;  // of an element here, and of one that travels
+  std::int64_t size_, wire_size_;  // bytes of an element in the data, and in the transfer
   std::byte* data_;
   std::vector<Slice> slices_;  // by member
-  std::int64_t count_ = 0;     // of all slices
+  std::int64_t count_ = 0;     // elements of all slices
   std::size_t me_ = 0;
-  std::vector<std::byte> scratch_;  // before peers_: their receives point into it
+  std::vector<std::byte> scratch_;  // declared before peers_, whose receives point into it
   std::vector<Peer> peers_;
   Tag tag_ = 0;
   Signal* signal_ = nullptr;
@@ -266,14 +277,14 @@ struct Reducer::Impl {
   explicit Impl(Transport& t) : transport(t) {}
 
   Transport& transport;
-  Signal signal;      // every completion of a piece, every new sum, and the end
+  Signal signal;      // counts completions of pieces, new sums, and the end
   bool stop = false;  // guarded by signal.mutex
-  std::mutex mutex;   // guards the sums and what follows
+  std::mutex mutex;   // guards the sums and all members below
   std::condition_variable finished;
   bool given_up = false;            // guarded by mutex
   std::map<int, std::string> lost;  // dead workers, and why
   std::vector<std::shared_ptr<Sum>> active;
-  std::vector<std::vector<std::byte>> spare;  // scratch of earlier sums, used again
+  std::vector<std::vector<std::byte>> spare;  // scratch of earlier sums, for reuse
   std::thread thread;
 
   void ring(bool end) {
@@ -293,7 +304,7 @@ struct Reducer::Impl {
     return buffer;
   }
 
-  // Returns the pointer of a sum's owner.
+  // Returns the pointer whose last copy withdraws the sum.
   static std::shared_ptr<Sum> start(const std::shared_ptr<Impl>& impl, std::shared_ptr<Sum> sum,
                                     Tag tag);
 
@@ -376,7 +387,7 @@ std::shared_ptr<Sum> Reducer::Impl::start(const std::shared_ptr<Impl>& impl,
     impl->active.push_back(sum);
   }
   impl->ring(false);
-  // An error passes its owner's wait, and then the owner of the data.
+  // The deleter runs when an error unwinds the owner's wait, before the data itself is destroyed.
   Sum* const raw = sum.get();
   return {raw, [impl, own = std::move(sum)](Sum*) { impl->withdraw(own); }};
 }

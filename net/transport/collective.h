@@ -1,6 +1,6 @@
-// Sums and exchanges over a group of workers, on point-to-point messages of any transport. Every
-// member gets the same bits, whoever arrives first: each element is added by one owner, in the
-// order of the members.
+// Sums and exchanges over a group of workers, built on the point-to-point messages of any
+// transport. Each element is added by one owner, in the order of the members. Every member
+// therefore gets the same bits, whichever message arrives first.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -13,111 +13,121 @@
 
 namespace hetu::comm {
 
-/// Global workers, ascending, each once. A list, never the world.
+/// Worker numbers of the job in ascending order, each once. A group is always passed explicitly; no
+/// function assumes the whole job.
 using Group = std::vector<int>;
 
-/// Throws InvalidArgument unless `group` ascends and has this worker.
+/// Throws InvalidArgument unless `group` is in ascending order and contains this worker.
 void check_group(const Transport& transport, const Group& group);
 
-/// All workers of the job.
+/// Returns the group of all workers of the job.
 Group everyone(const Transport& transport);
 
-/// An all-reduce or a reduce-scatter under way; made by a Reducer.
+/// An all-reduce or reduce-scatter in progress, started by a Reducer.
 class Sum;
 
-/// `count` elements, from the element `begin` on.
+/// A range of `count` elements that starts at element `begin`.
 struct Slice {
   std::int64_t begin = 0, count = 0;
 };
 
-/// Runs the all-reduces of one worker beside its compute, on a thread of its own. Sums advance as
-/// their pieces arrive, so members may start them in different orders; each (group, tag) must be
-/// started once by every member.
+/// Runs the all-reduces of one worker on a thread of its own, so that they overlap with compute.
+/// Sums advance as their pieces arrive, so members may start them in different orders. Every member
+/// must start each (group, tag) exactly once.
 class Reducer {
  public:
   explicit Reducer(Transport& transport);
-  /// Sums still under way are given up.
+  /// Abandons the sums that are still in progress.
   ~Reducer();
   Reducer(const Reducer&) = delete;
   Reducer& operator=(const Reducer&) = delete;
 
-  /// Starts data[0..count) = sum over the group's members of their data, added in the order in
-  /// which `group` lists them, the same list on every member; never blocks. The data must stay in
-  /// place until wait returns or the last copy of the pointer goes, which gives the sum up: nothing
-  /// touches the data afterwards. Moves 2 (g - 1) / g of the bytes per member. A group of one is
-  /// done at once. `wire` BFloat16, of float32 data: what goes to another member is rounded, so
-  /// half the bytes move; additions are in float32, and all members end with the same rounded sum.
-  /// Throws InvalidArgument if the group names a worker twice or lacks this worker, Unsupported on
-  /// a dtype other than float32 and float64, and on a wire other than float32 and, of float32,
-  /// BFloat16.
+  /// Starts data[0..count) = sum of `data` over the group's members, and never blocks. Terms are
+  /// added in the order in which `group` lists the members; all members must pass the same list.
+  ///
+  /// The data must stay in place until wait() returns or the last copy of the returned pointer is
+  /// destroyed. Destroying it abandons the sum, and nothing touches the data afterwards. Each
+  /// member moves 2 (g - 1) / g of the bytes in a group of g. A group of one is complete at once.
+  ///
+  /// With `wire` = BFloat16 (float32 data only), pieces and sums are rounded to bfloat16 for the
+  /// transfer, so half the bytes move. Additions are in float32, and all members end with the same
+  /// rounded sum.
+  ///
+  /// Throws InvalidArgument if the group names a worker twice or lacks this worker. Throws
+  /// Unsupported if `dtype` is not float32 or float64, or if `wire` is neither Float32 nor, for
+  /// float32 data, BFloat16.
   std::shared_ptr<Sum> start_sum(const Group& group, DType dtype, void* data, std::int64_t count,
                                  Tag tag, DType wire = DType::Float32);
 
-  /// Starts a reduce-scatter: as start_sum, but each member gets only the sums of its own slice,
-  /// with the same bits. `slices` has the slice of each member, in the order of `group`. No two
-  /// slices overlap, and elements in no slice are not sent. What lies outside of the own slice
-  /// stays as it was. Moves (g - 1) / g of the bytes per member.
+  /// Starts a reduce-scatter. It is like start_sum, but each member receives only the sums of its
+  /// own slice, with the same bits. `slices` has one slice per member, in the order of `group`.
+  /// Slices must not overlap, and elements outside all slices are not sent. A member's data outside
+  /// its own slice stays unchanged. Each member moves (g - 1) / g of the bytes in a group of g.
   std::shared_ptr<Sum> start_scatter(const Group& group, DType dtype, void* data,
                                      const std::vector<Slice>& slices, Tag tag);
 
-  /// Sleeps until the sum stands in `data`; returns now_ns() of that moment. Throws Timeout and
-  /// Comm like Transport::wait, naming the peer that is missing.
+  /// Sleeps until `data` holds the sum. Returns now_ns() of the moment of completion. Throws
+  /// Timeout and Comm as Transport::wait does, and names the peer whose message is missing.
   std::int64_t wait(Sum& sum, What what);
 
-  /// Ends every wait, now and later, with Comm: another thread is about to go away while one waits.
+  /// Makes every wait(), present and future, throw Comm. Call it when another thread is about to
+  /// leave the job while a thread waits here.
   void give_up();
-  /// A worker is dead: every sum with it, now and later, ends with Comm and `why`, also on members
-  /// that have what they want of it, because others may lack it. To be told to every member.
+  /// Marks a worker as dead. Every sum with that worker, present and future, ends with Comm and
+  /// `why`. This includes members that have already received all they need, because others may not
+  /// have. Call it on every member.
   void lose(int worker, const std::string& why);
 
  private:
   struct Impl;
-  std::shared_ptr<Impl> impl_;  // of its sums, too
+  std::shared_ptr<Impl> impl_;  // shared with the sums that it has started
 };
 
-/// What an exchange is called: the tag of its messages, and its name in errors. A function argument
-/// only.
+/// Tag of an exchange's messages, and its name in errors. Use it as a function argument only,
+/// because What refers to its argument.
 struct Exchange {
   Tag tag;
   What what;
 };
 
-/// Every member gives `bytes_of[i]` bytes (i = its place in the group) and gets all, one after
-/// another, in `all` (size: the sum). Gathered by the first member, which sends the whole to the
-/// others. Blocks.
+/// Gathers bytes from all members of the group on all members. Member i of the group (by its index
+/// in `group`) contributes `bytes_of[i]` bytes from `mine`. `all` receives the contributions one
+/// after another; its size is the sum of `bytes_of`. The first member collects the bytes and sends
+/// the whole to the others. Blocks.
 void all_gather_bytes(Transport& transport, const Group& group,
                       const std::vector<std::size_t>& bytes_of, const void* mine, void* all,
                       const Exchange& exchange);
 
-/// Memory that all members of a group have alike. `owner` is the member whose bytes count.
+/// Memory that has the same layout on all members of a group. The bytes of worker `owner` are
+/// copied to the other members.
 struct OwnedPart {
   int owner = 0;
   void* data = nullptr;
   std::size_t bytes = 0;
 };
 
-/// Every member gets the bytes of each part's owner. All members call it with as many parts, of the
-/// same owners and lengths. Straight from the owner to each other member, all parts at once.
-/// Blocks.
+/// Copies each part from its owner to all other members of the group. All members must pass the
+/// same number of parts, with the same owners and lengths. Each owner sends straight to each other
+/// member, and all parts are under way at once. Blocks.
 void gather_from_owners(Transport& transport, const Group& group,
                         const std::vector<OwnedPart>& parts, const Exchange& exchange);
 
-/// What the workers of a job gave, one after another.
+/// Bytes contributed by the members of a group, one contribution after another.
 struct Gathered {
   std::vector<std::byte> all;
-  std::vector<std::size_t> bytes_of;  ///< by worker, or by place in the group
+  std::vector<std::size_t> bytes_of;  ///< bytes per contribution, by index in the group
 };
 
-/// Every worker of the job, or of a group, gives as many bytes as it likes, and gets all, in the
-/// order of the group. Blocks.
+/// Gathers byte strings of any length from every worker of the job, or of a group, on all of them.
+/// The contributions are in the order of the group. Blocks.
 Gathered gather_bytes(Transport& transport, const void* mine, std::size_t bytes,
                       const Exchange& exchange);
 Gathered gather_bytes(Transport& transport, const Group& group, const void* mine, std::size_t bytes,
                       const Exchange& exchange);
 
-/// values[i] = sum over the group of values[i], added in the order of `order` (a permutation of the
-/// group; the group itself for ascending order), same bits on every member. Blocks. For scalars:
-/// losses, norms, flags.
+/// Replaces values[i] by the sum of values[i] over the group, with the same bits on every member.
+/// Terms are added in the order of `order`, a permutation of the group. Pass the group itself for
+/// ascending order. Blocks. Meant for scalars: losses, norms, flags.
 void sum_f64(Transport& transport, const Group& order, double* values, std::size_t count,
              const Exchange& exchange);
 

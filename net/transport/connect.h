@@ -1,4 +1,4 @@
-// How the processes of a job are connected: one row per transport, chosen by name.
+// Connects the processes of a job. There is one row per transport, chosen by name.
 #pragma once
 #include <memory>
 #include <string_view>
@@ -8,11 +8,12 @@
 
 namespace hetu::comm {
 
-/// Joins the job that this process was started for, once per process. Throws InvalidArgument for a
-/// name of no row, and as that row's function does: Unsupported, Comm, Timeout.
+/// Joins the job that this process was started for. Call it once per process. Throws
+/// InvalidArgument if no row has the name `transport`, and otherwise what that row's function
+/// throws: Unsupported, Comm or Timeout.
 std::unique_ptr<Transport> connect(std::string_view transport, const Options& options);
 
-/// The names of the rows, the default first.
+/// Returns the names of the rows; the first is the default.
 std::vector<const char*> transport_names();
 
 }  // namespace hetu::comm

@@ -53,7 +53,8 @@ Doorbell::~Doorbell() {
 
 void Doorbell::wake() const {
   const std::uint64_t one = 1;
-  [[maybe_unused]] const auto written = ::write(event_, &one, sizeof one);  // fails only when set
+  // Fails only if the event is already set.
+  [[maybe_unused]] const auto written = ::write(event_, &one, sizeof one);
 }
 
 bool Doorbell::ring(int worker) const {
@@ -61,7 +62,7 @@ bool Doorbell::ring(int worker) const {
   const char byte = 1;
   const auto sent = ::sendto(socket_, &byte, 1, MSG_DONTWAIT,
                              reinterpret_cast<const sockaddr*>(&address.name), address.length);
-  return sent == 1 || errno == EAGAIN;  // a full queue wakes just as well
+  return sent == 1 || errno == EAGAIN;  // a full queue wakes the receiver too
 }
 
 void Doorbell::sleep(std::int64_t timeout_ns, int also) const {

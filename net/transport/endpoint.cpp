@@ -37,7 +37,7 @@ int open_socket(const Address& address) {
   return ::socket(address.storage.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
 }
 
-// Small messages go at once, and an end whose host was lost is noticed.
+// Sends small messages at once, and lets the system notice the loss of the other host.
 void set_up(const Socket& socket, const Address& address) {
   if (address.is_unix()) return;
   const int on = 1;
@@ -117,7 +117,7 @@ Address unix_address(const std::string& name) {
 Address any_address(const Address& like) {
   Address any;
   any.length = like.length;
-  any.storage.ss_family = like.storage.ss_family;  // all else is 0: any address, any port
+  any.storage.ss_family = like.storage.ss_family;  // all other bytes are 0: any address, any port
   return any;
 }
 
@@ -166,7 +166,7 @@ PeerOwner owner_of(const Socket& socket) {
 Socket listen_at(const Address& address) {
   Socket socket(open_socket(address));
   const int on = 1;
-  if (socket && !address.is_unix())  // else the port of a job that has just ended would be taken
+  if (socket && !address.is_unix())  // else the port of a job that has just ended stays in use
     ::setsockopt(socket.fd(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
   if (!socket || ::bind(socket.fd(), raw(address), address.length) != 0 ||
       ::listen(socket.fd(), kBacklog) != 0) {

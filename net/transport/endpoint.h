@@ -1,5 +1,5 @@
-// Stream sockets as processes use them that were started by hand: Unix sockets in the abstract
-// namespace on one host, TCP between hosts; packets over them, with deadlines. Read by
+// Stream sockets of processes that are started by hand: Unix sockets in the abstract namespace on
+// one host, and TCP between hosts. Also packets over such sockets, with deadlines. Read by
 // rendezvous_*.cpp and sockets.cpp.
 #pragma once
 #include <sys/socket.h>
@@ -15,7 +15,7 @@
 
 namespace hetu::comm {
 
-/// A file descriptor that is closed with its owner.
+/// A file descriptor that is closed on destruction.
 class Socket {
  public:
   Socket() = default;
@@ -31,65 +31,71 @@ class Socket {
   int fd_ = -1;
 };
 
-/// Where a socket is: an IP address and port, or a name that only this host's network namespace
-/// knows.
+/// Address of a socket: either an IP address and port, or a name in the abstract namespace of this
+/// host's network namespace.
 struct Address {
   sockaddr_storage storage{};
   socklen_t length = 0;
 
   bool is_unix() const { return storage.ss_family == AF_UNIX; }
   bool is_loopback() const;
-  /// Whether it is one of this host's, by asking the system for it.
+  /// Returns true if the address belongs to this host. Asks the system by binding to it.
   bool is_own() const;
-  /// The numeric IP address, "" of a Unix socket.
+  /// Returns the numeric IP address, or "" for a Unix socket.
   std::string host() const;
   int port() const;
   Address with_port(int port) const;
 };
 
+/// Returns the address of an abstract Unix socket.
 Address unix_address(const std::string& name);
-/// Any address of this host of the same family.
+/// Returns the wildcard address and port 0 of the same address family as `like`.
 Address any_address(const Address& like);
-/// The addresses of a host by name or number. Throws Config, naming `variable`.
+/// Resolves a host name or number to its addresses. Throws Config, naming the environment variable
+/// `variable` that the host came from.
 std::vector<Address> resolve(const std::string& host, int port, const char* variable);
-/// Where a socket is, and where its other end is.
+/// Return the address of a socket, and of its other end.
 Address own_address(const Socket& socket);
 Address peer_address(const Socket& socket);
 
-/// Who holds the other end of a Unix socket.
+/// The user and process that hold the other end of a Unix socket.
 struct PeerOwner {
   uid_t user = 0;
   pid_t pid = 0;
 };
+/// Returns the owner of the other end of a Unix socket. Throws Comm if the system refuses.
 PeerOwner owner_of(const Socket& socket);
 
-/// A listening socket, or none and errno.
+/// Returns a listening socket, or an empty socket and errno.
 Socket listen_at(const Address& address);
-/// A connection that somebody has opened, non-blocking; none if there is none.
+/// Accepts a waiting connection as a non-blocking socket. Returns an empty socket if there is none.
 Socket accept_from(const Socket& listener);
-/// A connection, non-blocking, or none and errno; at most `patience_s` long.
+/// Opens a non-blocking connection within `patience_s` seconds. Returns an empty socket and errno
+/// on failure.
 Socket connect_to(const Address& address, double patience_s);
 
-/// Called while a wait lasts, some times a second: throws what ends it (Ctrl-C).
+/// Callback that runs a few times per second during a wait. It throws to end the wait (Ctrl-C).
 using WhileWaiting = std::function<void()>;
 
-/// Waits for events of poll(2); false at `until_ns` of now_ns(), or after a signal.
+/// Waits for events of poll(2). Returns false once now_ns() reaches `until_ns`, or after a signal.
 bool wait_for(int fd, short events, std::int64_t until_ns);
 
-/// Fields as one text, and back: nullopt if the text is no such thing.
+/// Pack fields into one text, and unpack them. unpack_fields returns nullopt for malformed text.
 std::string pack_fields(const std::vector<std::string>& fields);
 std::optional<std::vector<std::string>> unpack_fields(std::string_view text);
 
-/// Packets that come over a socket: four bytes of length, then so many.
+/// Reads packets from a socket. A packet is four bytes of length (big-endian) and that many bytes.
 class PacketReader {
  public:
+  /// Result of a read: Waiting (incomplete), Whole, Ended (connection closed or failed), Foreign
+  /// (longer than allowed, so not from Hetu).
   enum class State : std::uint8_t { Waiting, Whole, Ended, Foreign };
   explicit PacketReader(std::size_t longest) : longest_(longest) {}
-  /// Of packets from here on, from someone who is known better.
+  /// Sets the length limit of further packets, in bytes, once the peer is trusted more.
   void allow(std::size_t longest) { longest_ = longest; }
-  /// Reads what there is, up to the end of a packet.
+  /// Reads the available bytes, but not beyond the end of a packet.
   State read(const Socket& socket);
-  /// The packet that was read; the next read begins another one.
+  /// Returns the packet that was read. The next read starts another packet.
   std::string take();
 
  private:
@@ -97,7 +103,7 @@ class PacketReader {
   std::string data_;
 };
 
-/// Sends a packet; false if the other end is gone or does not take it by `until_ns`.
+/// Sends a packet. Returns false if the other end is gone or does not take it by `until_ns`.
 bool send_packet(const Socket& socket, std::string_view packet, std::int64_t until_ns);
 
 }  // namespace hetu::comm

@@ -1,4 +1,4 @@
-// What goes over a wire.h in short: frames between the progress threads of linked.h.
+// Frames: the short messages that the progress threads of linked.h exchange over a wire.h.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -8,18 +8,18 @@
 
 namespace hetu::comm {
 
-/// What a frame says.
+/// Purpose of a frame.
 enum class FrameKind : std::uint32_t {
-  Message,   // a short message
+  Message,   // a short message with its data
   Announce,  // a long message waits at its sender
-  Grant,     // its receiver's buffer is open
-  Alive,     // heartbeat, to the next worker
+  Grant,     // the receiver has opened its buffer for the long message
+  Alive,     // heartbeat, sent to the next worker
   Dead,      // worker `sequence` is silent
-  Ask,       // where do you stand?
-  Answer,
-  Bye,     // to all: this worker is done, or has left in the middle as the text says
-  GaveUp,  // to all: this worker cannot go on, for the reason of the text
-  Closed   // from worker 0: all are done
+  Ask,       // asks for the receiver's position in its work
+  Answer,    // position, as text
+  Bye,       // to all: this worker leaves; the text is empty, or says where it left in the middle
+  GaveUp,    // to all: this worker cannot continue; the text says why
+  Closed     // from worker 0: all workers have said Bye
 };
 
 /// The first bytes of every frame.
@@ -27,14 +27,14 @@ struct Header {
   FrameKind kind = FrameKind::Message;
   std::uint32_t unused = 0;
   Tag tag = 0;
-  std::uint64_t bytes = 0;     // of the message
-  std::uint64_t sequence = 0;  // of a long message, counted by its sender
+  std::uint64_t bytes = 0;     // length of the message
+  std::uint64_t sequence = 0;  // number of a long message, counted by its sender
 };
 
-/// A frame: header, then `bytes` bytes of data.
+/// Returns a frame: the header, then `bytes` bytes of data.
 std::vector<std::byte> make_frame(const Header& header, const void* data = nullptr,
                                   std::size_t bytes = 0);
 
-constexpr std::int64_t kSecond = 1'000'000'000;  // ns
+constexpr std::int64_t kSecond = 1'000'000'000;  // nanoseconds
 
 }  // namespace hetu::comm

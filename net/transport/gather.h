@@ -1,4 +1,4 @@
-// Every worker's text in every worker: manifests, traces, reports.
+// Gathers a text from every worker on every worker: manifests, traces, reports.
 #pragma once
 #include <string>
 #include <vector>
@@ -7,10 +7,11 @@
 
 namespace hetu {
 
-/// The texts of all workers, in their order; every worker of the job calls it. Blocks.
+/// Returns the texts of all workers in worker order. Collective: every worker of the job calls it.
+/// Blocks.
 std::vector<std::string> gather_texts(const std::string& mine, comm::Transport& transport,
                                       const comm::Exchange& exchange);
-/// The same of a group's workers.
+/// As above, for the workers of a group, in the order of the group.
 std::vector<std::string> gather_texts(const std::string& mine, comm::Transport& transport,
                                       const comm::Group& group, const comm::Exchange& exchange);
 

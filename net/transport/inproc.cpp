@@ -10,7 +10,8 @@ namespace {
 
 class Inproc;
 
-// What the workers share. A box belongs to the receiving worker and is guarded by its mutex.
+// The state that all workers share. A box belongs to the receiving worker and is guarded by the
+// box's mutex.
 struct World {
   struct Box {
     explicit Box(int workers) : mailbox(workers) {}
@@ -52,8 +53,8 @@ class Inproc final : public Transport {
 
  protected:
   void post(Request& request) override {
-    // All work for one message happens under the lock of its receiver, the copy included: neither
-    // buffer can be withdrawn in the middle of it.
+    // All work for one message, including the copy, happens under the lock of its receiver. Neither
+    // buffer can therefore be withdrawn during the copy.
     World::Box& b = box(request.is_send() ? request.peer() : worker());
     const std::lock_guard lock(b.mutex);
     if (!b.broken.empty()) {

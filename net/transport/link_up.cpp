@@ -19,7 +19,7 @@ namespace {
 
 constexpr std::size_t kLongestProof = 256;
 constexpr double kReach_s = 10;
-constexpr double kProof_s = 10;  // with a caller that says nothing
+constexpr double kProof_s = 10;  // seconds that a caller may stay silent
 
 int number_in(const std::string& text) {
   int number = -1;
@@ -27,7 +27,7 @@ int number_in(const std::string& text) {
   return number;
 }
 
-/// Opens this worker's end, and takes the others'.
+/// Opens this worker's listening sockets, and connects to the other workers.
 class LinkUp {
  public:
   LinkUp(Rendezvous& met, double timeout_s)
@@ -35,8 +35,9 @@ class LinkUp {
         until_(now_ns() + static_cast<std::int64_t>(timeout_s * 1e9)),
         sockets_(met.workers()) {}
 
+  /// Publishes where this rank can be reached. Returns the number that each rank states.
   std::vector<std::string> tell(int number);
-  /// Connections by rank.
+  /// Returns the connections by rank.
   std::vector<Socket> all();
 
  private:
@@ -66,7 +67,7 @@ class LinkUp {
   std::vector<Socket> sockets_;
 };
 
-// Tells where this rank is reached; returns what each rank says of its number.
+// Listens, and exchanges numbers and ports with all ranks.
 std::vector<std::string> LinkUp::tell(int number) {
   name_ = hex_of(sha256("name " + met_.key())).substr(0, 24);
   near_ = listen_at(near_address(met_.rank()));
@@ -99,7 +100,8 @@ void LinkUp::call(int rank) {
   }
   const auto try_once = [&] { return connect_to(address, kReach_s); };
   Socket socket = try_once();
-  while (!socket && errno == EAGAIN && now_ns() < until_) {  // its queue of callers is full
+  // The other end's queue of connections is full.
+  while (!socket && errno == EAGAIN && now_ns() < until_) {
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
     socket = try_once();
   }
@@ -166,8 +168,8 @@ void LinkUp::hear_answer(int rank) {
     fail(Code::Comm, "{} did not answer as a worker of this job", name_of(rank));
 }
 
-// Everyone calls those before it and is called by those after it; answers are heard last, so that
-// nobody waits for one that waits.
+// Each rank calls the ranks below it and is called by those above it. Answers are read last, so
+// that no rank waits for another rank that waits itself.
 std::vector<Socket> LinkUp::all() {
   for (int rank = 0; rank < met_.rank(); ++rank) call(rank);
   receive_calls(met_.workers() - 1 - met_.rank());

@@ -1,4 +1,4 @@
-// From a rendezvous to a connection with every other worker; inside of sockets.cpp.
+// Opens connections to all other workers after a rendezvous. Internal to sockets.cpp.
 #pragma once
 #include <vector>
 
@@ -6,14 +6,15 @@
 
 namespace hetu::comm {
 
-/// The workers of a job by their numbers.
+/// The worker numbers of a job, with their ranks at the rendezvous.
 struct Seats {
-  std::vector<int> rank_of;  ///< per worker
-  int worker = 0;            ///< this one
+  std::vector<int> rank_of;  ///< by worker number
+  int worker = 0;            ///< number of this worker
 };
 
-/// Connections by worker number; none to itself. `number` is this worker's, -1: its rank. Throws
-/// InvalidArgument unless the numbers are 0 to n - 1, each once; Comm, Timeout.
+/// Returns the connections by worker number; the entry of this worker is empty. `number` is this
+/// worker's number, or -1 to use its rank. Throws InvalidArgument unless the numbers are 0 to n-1,
+/// each once. Throws Comm or Timeout if a link cannot be opened.
 std::vector<Socket> link_up(Rendezvous& met, int number, double timeout_s, Seats& seats);
 
 }  // namespace hetu::comm

@@ -19,9 +19,10 @@ namespace hetu::comm {
 
 namespace {
 
-constexpr double kGrace_s = 2;  // whoever meets has a deadline of its own, and knows who is missing
+// In seconds; the rendezvous has its own deadline, and its error names the missing ranks.
+constexpr double kGrace_s = 2;
 
-/// What the progress thread knows once it has joined the job.
+/// The state of the progress thread once it has joined the job.
 struct Joined {
   Roster roster;
   std::unique_ptr<Doorbell> bell;
@@ -59,7 +60,7 @@ class Linked final : public Transport {
   Matching matching_;
   ProgressThread progress_;
   std::mutex ending_;
-  const int exceptions_ = std::uncaught_exceptions();  // that passed where this was made
+  const int exceptions_ = std::uncaught_exceptions();  // exceptions that propagated at construction
 };
 
 Linked::Linked(std::shared_ptr<Wire> wire, Joined joined, const Options& options)
@@ -69,14 +70,16 @@ Linked::Linked(std::shared_ptr<Wire> wire, Joined joined, const Options& options
       matching_(peers_),
       progress_(*wire_, peers_, matching_, [this] { return own_position(); }) {
   for (int w = 0; w < workers(); ++w) {
-    // A bell that cannot be rung (another container, say) makes its worker remote, whatever the
-    // names; where the wire itself wakes who waits, nobody need look.
+    // A doorbell may be out of reach although the domains are equal (in another container, for
+    // example). Its worker then counts as remote. A wire with a descriptor wakes its threads
+    // itself, so no polling is needed.
     peers_.local.push_back(w == worker() || wire_->descriptor() >= 0 ||
                            (options.local_doorbells && same_clock(w) && peers_.bell->ring(w)));
   }
 }
 
-// An exception that passes belongs to whoever catches it: the others are told, the process goes on.
+// A propagating exception belongs to the code that catches it. So the destructor notifies the other
+// workers and lets the process continue.
 Linked::~Linked() {
   if (std::uncaught_exceptions() > exceptions_) {
     give_up("an exception ends its program");
@@ -85,18 +88,19 @@ Linked::~Linked() {
   }
   try {
     leave("");
-  } catch (const Error& e) {  // nobody else is left to say it
+  } catch (const Error& e) {  // no other code is left to report it
     hear_out();
     abort(exit_status(e.code()), e.what());
   }
 }
 
-// Whoever has given up says why itself, in a moment; the end of this process would end it, too.
+// A worker that has given up reports its reason itself within a moment. The end of this process
+// would end that worker too, so this one waits.
 void Linked::hear_out() const {
   if (progress_.others_gave_up()) std::this_thread::sleep_for(std::chrono::seconds(1));
 }
 
-// False if it has ended before.
+// Returns false if the thread was ended before.
 bool Linked::end_thread() {
   const std::lock_guard one_at_a_time(ending_);
   if (!thread.joinable()) return false;
@@ -123,14 +127,14 @@ void Linked::abort(int status, const std::string& reason) {
   const int nonzero = status == 0 ? exit_status(Code::Internal) : status;
   progress_.set_note(reason);
   progress_.end_process(nonzero);
-  // The progress thread ends the process; should it hang in the wire, this does.
+  // The progress thread ends the process. This call does it if that thread hangs in the wire.
   if (thread.joinable()) std::this_thread::sleep_for(std::chrono::seconds(5));
   std::_Exit(nonzero);
 }
 
 void Linked::cancel(Request& request) {
   if (matching_.withdraw(request)) return;
-  // The wire holds the buffer: it must not go away before the message is through.
+  // The wire holds the buffer, which must stay valid until the message is complete.
   const std::int64_t until = now_ns() + static_cast<std::int64_t>(options().timeout_s * kSecond);
   while (!request.done() && now_ns() < until) {
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
@@ -142,10 +146,10 @@ void Linked::cancel(Request& request) {
   }
 }
 
-// The start of the progress thread: joins the job, then waits for the object that it serves.
+// Body of the progress thread: joins the job, then waits for the object that it serves.
 void join_and_run(const std::shared_ptr<Wire>& wire, std::size_t frame_bytes,
                   std::promise<Joined> joined, std::future<Linked*> transport) {
-  prctl(PR_SET_TIMERSLACK, 1000UL);  // sleeps of 50 us must not become 100
+  prctl(PR_SET_TIMERSLACK, 1000UL);  // keeps sleeps of 50 us from taking 100 us
   try {
     Joined result;
     result.roster = wire->open(frame_bytes);
@@ -166,7 +170,7 @@ std::unique_ptr<Transport> link_workers(std::unique_ptr<Wire> wire, const Option
   std::promise<Joined> joined;
   std::future<Joined> result = joined.get_future();
   std::promise<Linked*> transport;
-  // Signals are for the threads of the program, not for this one.
+  // Signals are for the threads of the program. The progress thread inherits a full mask.
   sigset_t all, before;
   sigfillset(&all);
   pthread_sigmask(SIG_SETMASK, &all, &before);

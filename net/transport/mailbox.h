@@ -1,6 +1,6 @@
-// Matches messages with receives, per peer and tag in order; used by the transports, under a lock
-// of theirs. The lists are short (receives posted ahead, messages not yet asked for), so they are
-// scanned.
+// Matches messages with receives by peer and tag, in order. Transports use it under a lock of their
+// own. The lists are short (receives posted ahead, and messages without a receive), so a linear
+// scan suffices.
 #pragma once
 #include <deque>
 #include <optional>
@@ -10,35 +10,36 @@
 
 namespace hetu::comm {
 
-/// A message that came before its receive: its bytes, or where they are to be had.
+/// A message that arrived before its receive. Holds either its bytes or a reference to their
+/// sender.
 struct Arrival {
   Tag tag = 0;
   std::size_t bytes = 0;
-  std::vector<std::byte> copy;  ///< the bytes, if the message was short
-  Request* sender = nullptr;    ///< inproc: the waiting send of a long message
-  std::uint64_t sequence = 0;   ///< mpi: number of a long message between the two workers
-  bool announced = false;       ///< true: a long message, the bytes are still with the sender
+  std::vector<std::byte> copy;  ///< the bytes of a short message
+  Request* sender = nullptr;    ///< between threads: the waiting send of a long message
+  std::uint64_t sequence = 0;   ///< between processes: the sender's number of a long message
+  bool announced = false;       ///< true for a long message whose bytes are still with the sender
 };
 
-/// Receives and messages of one worker that still wait for each other.
+/// Receives and messages of one worker that are not matched yet.
 class Mailbox {
  public:
   explicit Mailbox(int workers) : posted_(workers), arrived_(workers) {}
 
-  /// The oldest receive for (peer, tag), removed from the list; null if none is posted.
+  /// Removes and returns the oldest receive for (peer, tag), or returns null if none is posted.
   Request* take_receive(int peer, Tag tag);
-  /// The oldest message with (peer, tag), removed from the list.
+  /// Removes and returns the oldest message with (peer, tag), or returns nullopt.
   std::optional<Arrival> take_arrival(int peer, Tag tag);
   void add_receive(Request& receive) { posted_[receive.peer()].push_back(&receive); }
   void add_arrival(int peer, Arrival arrival) { arrived_[peer].push_back(std::move(arrival)); }
 
-  /// Withdraws a receive; false if it is no longer in the list.
+  /// Withdraws a receive. Returns false if it is not in the list.
   bool remove_receive(const Request& receive);
-  /// Withdraws a long message whose sender gives up; false if it is no longer in the list.
+  /// Withdraws a long message whose sender abandons it. Returns false if it is not in the list.
   bool remove_sender(int from, const Request& send);
-  /// Withdraws and returns the receives from one peer; its messages stay.
+  /// Withdraws and returns the receives from one peer. Messages from that peer stay.
   std::vector<Request*> clear(int peer);
-  /// Empties the mailbox; returns every receive and waiting sender in it.
+  /// Empties the mailbox. Returns every receive and waiting sender that was in it.
   std::vector<Request*> clear();
 
  private:

@@ -1,3 +1,11 @@
+// Matching of messages and receives, with one state per message:
+//
+//   short message   frame with data ── receive posted? deliver : keep a copy in the mailbox
+//   long message    Announce ── receive posted? open its buffer, send Grant : keep the announcement
+//                   Grant at the sender ── the wire sends from the caller's memory
+//
+// Matching uses the whole 64-bit tag and happens under one lock. Messages between two workers keep
+// their order, so the oldest receive of a tag takes the oldest message of that tag.
 #include "net/transport/matching.h"
 
 #include <chrono>
@@ -22,13 +30,13 @@ void Matching::post(Request& request) {
     request.complete(broken_);
     return;
   }
-  const int peer = request.peer();  // the request may be gone once it is complete
+  const int peer = request.peer();  // the request may be destroyed once it is complete
   const bool pending = peer == peers_.worker() ? post_own(request)
                        : request.is_send()     ? post_send(request)
                                                : post_receive(request);
   if (pending && !peers_.local[peer]) {
     remote_pending_.fetch_add(1);
-    peers_.bell->wake();  // from now on the progress thread must look for itself
+    peers_.bell->wake();  // the progress thread must poll from here on
   }
 }
 
@@ -90,7 +98,7 @@ bool Matching::post_send(Request& send) {
 
 bool Matching::post_receive(Request& receive) {
   std::optional<Arrival> arrival = mailbox_.take_arrival(receive.peer(), receive.tag());
-  // What one that has left had only announced, it has taken back.
+  // A worker that has left has taken back the messages that it only announced.
   if (const std::string& left = left_[receive.peer()];
       !left.empty() && (!arrival || arrival->announced)) {
     receive.complete(left);
@@ -116,7 +124,7 @@ bool Matching::post_receive(Request& receive) {
   return true;
 }
 
-// Completes a receive that has never been pending, or that its caller has taken off the books.
+// Completes a receive that was never pending, or that the caller has passed to forget().
 void Matching::deliver(Request& receive, const std::byte* from, std::size_t bytes) {
   std::string error =
       Transport::size_error(peers_.worker(), receive.bytes(), receive.peer(), bytes);
@@ -130,6 +138,7 @@ void Matching::queue(Command command) {
   if (first) peers_.bell->wake();
 }
 
+// Uncounts a request that was pending.
 void Matching::forget(const Request& request) {
   if (!peers_.local[request.peer()]) remote_pending_.fetch_sub(1);
 }
@@ -229,8 +238,9 @@ void Matching::end_all(const std::vector<Request*>& requests) {
   for (Request* request : requests) end(*request);
 }
 
-// Messages between two workers keep their order: all that it sent has come or is announced. What is
-// still awaited of it never comes, and fails now rather than at its deadline.
+// Messages between two workers keep their order, so everything that the worker sent has arrived or
+// is announced. Other receives from it can never match, and fail here rather than at their
+// deadline.
 void Matching::lose(int peer, const std::string& why) {
   const std::lock_guard lock(mutex_);
   left_[peer] = why;

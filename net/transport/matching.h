@@ -1,5 +1,5 @@
-// The requests of one worker that are under way between processes: callers post and withdraw them,
-// the progress thread tells what has come and takes what is to be sent. Used by linked.cpp and
+// The pending requests of one worker between processes. Callers post and withdraw requests. The
+// progress thread reports arrivals and takes the frames to send. Used by linked.cpp and
 // progress_thread.h.
 #pragma once
 #include <atomic>
@@ -19,12 +19,13 @@
 
 namespace hetu::comm {
 
-/// Who is in the job, and how this worker wakes them.
+/// The workers of the job, and the doorbell that wakes them.
 struct Peers {
   Roster roster;
   std::unique_ptr<Doorbell> bell;
   Options options;
-  std::vector<char> local = {};  ///< per worker: hears our doorbell
+  /// Per worker: true if our doorbell reaches it, or if it needs no doorbell.
+  std::vector<char> local = {};
 
   int worker() const { return roster.worker; }
   int workers() const { return static_cast<int>(roster.hosts.size()); }
@@ -34,50 +35,54 @@ struct Peers {
 struct Command {
   int peer = 0;
   std::vector<std::byte> frame;
-  Request* receive = nullptr;  ///< opened to the wire before the frame goes out
-  std::uint64_t sequence = 0;
+  /// Receive to open to the wire before the frame is sent; may be null.
+  Request* receive = nullptr;
+  std::uint64_t sequence = 0;  ///< number of the long message for `receive`
 };
 
-/// All of it may be called from any thread.
+/// Matches requests with messages. All functions may be called from any thread.
 class Matching {
  public:
-  /// `peers` must outlive it.
+  /// `peers` must outlive this object.
   explicit Matching(const Peers& peers);
 
-  // For callers.
+  // Functions for callers.
 
+  /// Starts a send or receive.
   void post(Request& request);
-  /// False if the wire holds the request's buffer.
+  /// Takes back a request. Returns false if the wire already holds the request's buffer.
   bool withdraw(const Request& request);
-  /// What a peer says of where it stands, within a second, or "".
+  /// Returns the position that a peer reports within one second, or "".
   std::string ask(int peer);
-  /// Throws why the links are dead.
+  /// Throws the reason if the links are dead.
   void check();
 
-  // For the progress thread.
+  // Functions for the progress thread.
 
-  /// Swaps them for an empty list.
+  /// Swaps the queued commands with `commands`, which is cleared first.
   void take_commands(std::vector<Command>& commands);
+  /// Delivers a short message, or keeps it until its receive is posted.
   void take_message(int peer, const Header& header, const std::byte* data);
-  /// The receive whose buffer is to be opened for the long message; null if there is none yet, or
-  /// it has failed.
+  /// Returns the receive whose buffer must be opened for the announced long message. Returns null
+  /// if no receive is posted yet, or if the sizes differ, which fails the receive.
   Request* take_announced(int peer, const Header& header);
-  /// The send that may go; null if its sender has given up.
+  /// Returns the send that was granted; null if its sender has abandoned it.
   Request* take_granted(std::uint64_t sequence);
+  /// Stores a peer's answer and wakes ask().
   void take_answer(std::string text);
-  /// The wire is through with them.
+  /// Completes requests that the wire has finished.
   void end_all(const std::vector<Request*>& requests);
-  /// Nothing more comes from that worker: what is awaited of it fails, now and from here on.
+  /// Records that nothing more comes from a worker. Requests that wait for it fail, now and later.
   void lose(int peer, const std::string& why);
-  /// Why nothing more comes from it; empty while it may.
+  /// Returns the reason that was passed to lose(), or "" while the worker may still send.
   std::string lost(int peer);
-  /// Everything fails, now and from here on.
+  /// Fails every request, now and later.
   void break_all(const std::string& why, Code code);
-  /// Whether anything is under way with workers that no doorbell reaches.
+  /// Returns true if a request is pending with a worker that no doorbell reaches.
   bool awaits_remote() const { return remote_pending_.load() > 0; }
 
  private:
-  // Each returns whether the request is still pending.
+  // Each post function returns true if the request is still pending.
   bool post_own(Request& request);
   bool post_send(Request& send);
   bool post_receive(Request& receive);
@@ -87,18 +92,19 @@ class Matching {
   void end(Request& request, std::string error = {});
 
   const Peers& peers_;
-  std::mutex mutex_;  // guards what follows
+  std::mutex mutex_;  // guards all members below, up to asking_
   Mailbox mailbox_;
   std::vector<Command> commands_;
-  std::unordered_map<std::uint64_t, Request*> announced_;  // long sends without a grant
-  std::uint64_t sequence_ = 0;
-  std::string broken_;  // why the links are dead; empty while they live
+  // Long sends without a grant, by sequence.
+  std::unordered_map<std::uint64_t, Request*> announced_;
+  std::uint64_t sequence_ = 0;  // number of the last long send
+  std::string broken_;          // why the links are dead; empty while they work
   Code broken_code_ = Code::Comm;
-  std::vector<std::string> left_;  // per worker: why no more comes from it
-  std::string answer_;             // to ask
+  std::vector<std::string> left_;  // per worker: why nothing more comes from it
+  std::string answer_;             // answer to ask()
   std::condition_variable answered_;
-  std::mutex asking_;
-  std::atomic<int> remote_pending_{0};  // requests with workers that no doorbell reaches
+  std::mutex asking_;                   // held by the one caller of ask()
+  std::atomic<int> remote_pending_{0};  // pending requests with workers that no doorbell reaches
 };
 
 }  // namespace hetu::comm

@@ -1,5 +1,5 @@
-// The wire over MPI. MPI_THREAD_FUNNELED: the progress thread calls MPI_Init_thread and every other
-// function.
+// The wire over MPI. It needs MPI_THREAD_FUNNELED only: the progress thread calls MPI_Init_thread
+// and every other function.
 #include "net/transport/mpi.h"
 
 #include <mpi.h>
@@ -25,8 +25,8 @@ namespace hetu::comm {
 namespace {
 
 constexpr int kFrameTag = 0;
-constexpr std::size_t kFrameReceives = 32;           // posted ahead
-constexpr std::size_t kPart = std::size_t{1} << 30;  // MPI counts are ints
+constexpr std::size_t kFrameReceives = 32;           // receives posted ahead
+constexpr std::size_t kPart = std::size_t{1} << 30;  // bytes; MPI counts are ints
 constexpr std::size_t kNameBytes = 256;
 
 void check(int status, const char* call) {
@@ -37,7 +37,7 @@ void check(int status, const char* call) {
   fail(Code::Comm, "{}: {}", call, std::string(text.data(), length));
 }
 
-// May be asked before MPI starts.
+// Returns true under Open MPI 4. May be called before MPI starts.
 bool is_open_mpi_4() {
   std::array<char, MPI_MAX_LIBRARY_VERSION_STRING> text{};
   int length = 0;
@@ -45,20 +45,21 @@ bool is_open_mpi_4() {
          std::string_view(text.data()).starts_with("Open MPI v4.");
 }
 
-// What Open MPI would otherwise choose badly here; the user's own settings stand.
+// Sets options for which Open MPI's defaults are bad here. Settings of the user are kept.
 void set_open_mpi_defaults(std::size_t frame_bytes, bool one_host) {
-  // A frame must leave in one piece: a rendezvous would need the receiver to look at the right
-  // moment.
+  // A frame must leave eagerly, in one piece. MPI's rendezvous protocol would need the receiver to
+  // call MPI at the right moment.
   const std::string eager = std::to_string(std::max<std::size_t>(frame_bytes + 1024, 32768));
   setenv("OMPI_MCA_btl_vader_eager_limit", eager.c_str(), 0);
   setenv("OMPI_MCA_btl_tcp_eager_limit", "65536", 0);
   setenv("OMPI_MCA_mpi_yield_when_idle", "1", 0);
-  // Where /sys is not mounted its hwloc complains, in every worker; nothing here is bound to cores.
+  // Open MPI's hwloc prints complaints in every worker if /sys is not mounted. Nothing here is
+  // bound to cores, so they don't matter.
   setenv("HWLOC_HIDE_ERRORS", "2", 0);
-  // Nor is a network card chosen by them on one host: that hwloc counts the cores is enough, and
-  // what it reads of /sys otherwise is a quarter of the start.
+  // On one host, hwloc does not choose a network card either, so it need only count the cores.
+  // Reading the rest of /sys takes a quarter of the start time.
   if (one_host && is_open_mpi_4()) setenv("HWLOC_COMPONENTS", "no_os,stop", 0);
-  // Containers often forbid reading another process' memory; Open MPI finds out too late.
+  // Containers often forbid reading the memory of another process. Open MPI notices this too late.
   char from = 1, to = 0;
   const iovec local{&to, 1}, remote{&from, 1};
   if (process_vm_readv(getpid(), &local, 1, &remote, 1, 0) != 1)
@@ -70,8 +71,8 @@ std::string own_host() {
   return gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "?";
 }
 
-// Tells heturun that MPI is starting here, until that is over: where it can't, it ends the process
-// itself, with a status of its own and a word to mpirun alone.
+// Notifies heturun while MPI starts. If MPI cannot start, it ends the process itself, with its own
+// status and with a message that only mpirun sees.
 class Starting {
  public:
   explicit Starting(int progress_fd) : fd_(progress_fd) { say("starts"); }
@@ -84,7 +85,7 @@ class Starting {
     struct stat file = {};
     if (fd_ < 0 || fstat(fd_, &file) != 0 || !S_ISFIFO(file.st_mode)) return;
     const std::string line = fmt::format("{{\"mpi\": \"{}\"}}\n", what);
-    // heturun may be ending, which is no trouble of MPI's.
+    // A failed write is ignored: heturun may be ending.
     static_cast<void>(!write(fd_, line.data(), line.size()));
   }
   int fd_;
@@ -133,8 +134,7 @@ class MpiWire final : public Wire {
     if (!done) outgoing_.push_back(std::move(out));
   }
 
-  // Receives are tested in the order they were posted, which is the order in which MPI matches
-  // them.
+  // Receives are tested in the order they were posted, because MPI matches them in that order.
   bool next_frame(int& peer, const std::byte*& data, std::size_t& bytes) override {
     if (taken_) {
       post(receives_[next_]);
@@ -210,7 +210,7 @@ class MpiWire final : public Wire {
   }
 
   void abort(int status) override {
-    // Open MPI 5 drops what its processes have just written; the reason must be seen.
+    // Open MPI 5 drops recent output of its processes. The pause lets the reason appear.
     std::this_thread::sleep_for(std::chrono::milliseconds(200));
     MPI_Abort(MPI_COMM_WORLD, status);
     std::_Exit(status);
@@ -218,7 +218,7 @@ class MpiWire final : public Wire {
 
  private:
   struct Outgoing {
-    std::vector<std::byte> data;  // does not move with the struct
+    std::vector<std::byte> data;  // its memory stays in place when the struct moves
     MPI_Request request;
     int peer;
   };
@@ -231,7 +231,8 @@ class MpiWire final : public Wire {
     MPI_Request request;
   };
 
-  // A receive is open before its sender is told, so two messages of one tag never wait at once.
+  // A receive is open before its sender gets the grant. So two messages of one tag never wait at
+  // once, and 32000 tags suffice.
   static int tag_of(std::uint64_t sequence) { return 1 + static_cast<int>(sequence % 32000); }
 
   void post(Receive& receive) {
@@ -239,7 +240,7 @@ class MpiWire final : public Wire {
                     MPI_ANY_SOURCE, kFrameTag, frames_, &receive.request),
           "MPI_Irecv");
   }
-  // Every rank under the number it was given; all or none are.
+  // Orders the ranks by the numbers that they were given. Either all ranks have a number or none.
   void number_workers() {
     int rank = 0, workers = 0;
     check(MPI_Comm_rank(MPI_COMM_WORLD, &rank), "MPI_Comm_rank");

@@ -1,4 +1,4 @@
-// Workers that are processes under mpirun.
+// Transport between processes that mpirun has started.
 #pragma once
 #include <memory>
 
@@ -6,10 +6,12 @@
 
 namespace hetu::comm {
 
-/// Joins the MPI job that started this process (alone, it is a job of one). Once per process.
-/// Destroying the transport leaves the job in order, together with all workers; while an exception
-/// passes, it ends the job instead. Throws Unsupported in a build without MPI, Comm and Timeout if
-/// the workers do not come together.
+/// Joins the MPI job that started this process. Without mpirun it is a job of one worker. Call it
+/// once per process.
+///
+/// Destroying the transport leaves the job in order, together with all workers. While an exception
+/// propagates, it ends the job for the others and lets the exception continue. Throws Unsupported
+/// in a build without MPI, and Comm or Timeout if the workers do not come together.
 std::unique_ptr<Transport> connect_mpi(const Options& options = {});
 
 }  // namespace hetu::comm

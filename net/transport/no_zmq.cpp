@@ -1,4 +1,4 @@
-// For builds without ZeroMQ: the same function as zmq.cpp.
+// open_mesh for builds without ZeroMQ.
 #include "base/error.h"
 #include "net/transport/zmq.h"
 

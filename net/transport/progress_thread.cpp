@@ -1,3 +1,10 @@
+// The loop of the progress thread. Each turn sends queued frames, takes arrived frames and
+// completed long messages, rings doorbells, watches a neighbour's heartbeat, and then sleeps.
+//
+// Liveness uses a ring: worker w expects a frame from worker w - 1 at least every dead_after_s, and
+// sends a heartbeat to worker w + 1. The worker that notices a silence tells all others, so
+// everyone fails with the same reason. The orderly end takes two steps: every worker sends Bye to
+// all others, and worker 0 sends Closed once it has all of them.
 #include "net/transport/progress_thread.h"
 
 #include <algorithm>
@@ -9,13 +16,15 @@ namespace hetu::comm {
 namespace {
 
 constexpr std::int64_t kLongTick =
-    50'000;  // long messages advance only inside calls, on both sides
-constexpr std::int64_t kRemoteTick = 200'000;  // something is awaited that no doorbell announces
-constexpr std::int64_t kRemoteTickMax = 2'000'000;  // the same, when it has long been awaited
-constexpr std::int64_t kRemotePatience = 16;  // a look comes late by at most this part of the wait
-constexpr std::int64_t kTakenBack = 5 * kSecond;  // a long message does not end: it was taken back
+    50'000;  // long messages advance only inside MPI calls, on both sides
+constexpr std::int64_t kRemoteTick = 200'000;  // for a pending request that no doorbell announces
+constexpr std::int64_t kRemoteTickMax = 2'000'000;  // the same, after a long wait
+// Polling delays an event by at most 1/16 of the wait so far.
+constexpr std::int64_t kRemotePatience = 16;
+// After this time a long message of a worker that left counts as taken back.
+constexpr std::int64_t kTakenBack = 5 * kSecond;
 constexpr std::int64_t kIdleTick =
-    10'000'000;  // doorbells announce everything; this is the second line
+    10'000'000;  // doorbells announce everything; this is only a fallback
 
 }  // namespace
 
@@ -62,18 +71,19 @@ void ProgressThread::run() {
   } catch (const Error& e) {
     break_links(e.what(), e.code());
   }
-  // The links are dead; their owner hears why, and says how it ends.
+  // The links are dead. The owner of the transport reports the reason and decides how to end.
   while (end_status_.load() == 0 && !leave_.load()) peers_.bell->sleep(kIdleTick);
   if (end_status_.load() != 0) wire_.abort(end_status_.load());
 }
 
-// Where the wire has no power over the other processes, they hear why.
+// If the wire cannot end the other processes, they are notified.
 void ProgressThread::end_now(int status) {
   if (!wire_.ends_others()) say_giving_up();
   wire_.abort(status);
 }
 
-// What was sent before goes first. The end of MPI is left out: it would wait for the others.
+// Frames that were queued before are sent first. MPI_Finalize is not called, because it would wait
+// for the other workers.
 void ProgressThread::say_giving_up() {
   run_commands();
   tell_all(FrameKind::GaveUp, note());
@@ -138,7 +148,8 @@ bool ProgressThread::take_frames() {
            bytes, sizeof header);
     std::memcpy(&header, data, sizeof header);
     const std::size_t rest = bytes - sizeof header;
-    const bool is_announced = header.kind == FrameKind::Announce;  // bytes are the message's
+    // header.bytes is then the length of the message.
+    const bool is_announced = header.kind == FrameKind::Announce;
     if (!is_announced && header.bytes != rest) {
       fail(Code::Comm, "worker {} sent a frame that states {} bytes and holds {}", peer,
            header.bytes, rest);
@@ -200,7 +211,7 @@ void ProgressThread::handle(int peer, const Header& header, const std::byte* dat
 }
 
 bool ProgressThread::take_long() {
-  for (const Request* request : open_) {  // its grant and the end of its sender have crossed
+  for (const Request* request : open_) {  // the grant and the end of the sender have crossed
     const std::int64_t left_at = left_at_[request->peer()];
     if (left_at != 0 && now_ns() - left_at > kTakenBack)
       fail(Code::Comm, "{}", matching_.lost(request->peer()));
@@ -221,7 +232,7 @@ void ProgressThread::send(int peer, const Header& header, const void* data, std:
   to_ring_[peer] = 1;
 }
 
-// As much of the text as fits into a frame.
+// Sends as much of the text as fits into a frame.
 void ProgressThread::send_text(int peer, FrameKind kind, const std::string& text) {
   Header header;
   header.kind = kind;
@@ -238,8 +249,8 @@ void ProgressThread::ring_marked() {
   }
 }
 
-// A wait for another host is looked at less often the longer it lasts, so that waiting costs
-// little.
+// Returns the time of the next sleep in ns. Polling for another host becomes less frequent the
+// longer the wait lasts, so that waiting costs little.
 std::int64_t ProgressThread::tick(std::int64_t now) const {
   if (wire_.descriptor() >= 0) return kIdleTick;
   if (wire_.long_under_way()) return kLongTick;
@@ -248,11 +259,10 @@ std::int64_t ProgressThread::tick(std::int64_t now) const {
   return kIdleTick;
 }
 
-// Worker w listens to worker w - 1, in a ring, and tells all others when it falls silent.
+// Worker w watches worker w - 1 (in a ring), and tells all others when it falls silent.
 void ProgressThread::watch_neighbours(std::int64_t now) {
   if (peers_.workers() == 1 || peers_.options.heartbeat_s <= 0) return;
-  // If this process itself stood still (stopped, or a busy machine), silence says nothing about the
-  // other.
+  // If this process itself was stopped or got no CPU time, the silence means nothing.
   if (now - last_turn_ > 2 * kSecond) last_heard_ = now;
   last_turn_ = now;
   if (static_cast<double>(now - last_sent_) > peers_.options.heartbeat_s * kSecond) {
@@ -279,7 +289,8 @@ std::string ProgressThread::silence_of(int worker) const {
                      peers_.roster.hosts.at(worker), peers_.options.dead_after_s);
 }
 
-// Everyone tells everyone; when worker 0 has heard all, it says so. Only then may a process leave.
+// Every worker sends Bye to every other. When worker 0 has received all of them, it sends Closed.
+// Only then may a process leave.
 void ProgressThread::take_leave(std::int64_t now) {
   if (!leave_.load() || gives_up_.load() || closing_) return;
   if (!said_bye_) {
@@ -303,7 +314,7 @@ void ProgressThread::take_leave(std::int64_t now) {
          peers_.worker(), peers_.options.timeout_s);
 }
 
-// The wire is not called again, so nothing touches the open buffers either.
+// The wire is not called again, so nothing touches the open buffers.
 void ProgressThread::break_links(const std::string& why, Code code) {
   matching_.break_all(why, code);
   for (Request* request : open_) request->complete(why);

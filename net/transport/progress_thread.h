@@ -1,5 +1,5 @@
-// The progress thread of linked.h: makes every call to the wire; whatever happens without a caller
-// happens here.
+// The progress thread of linked.h. It makes every call to the wire, and does all work that no
+// caller triggers: heartbeats, matching of arrivals, the orderly end.
 #pragma once
 #include <atomic>
 #include <functional>
@@ -11,28 +11,31 @@
 
 namespace hetu::comm {
 
+/// The state and loop of the progress thread.
 class ProgressThread {
  public:
-  /// All must outlive it. `position` is this worker's answer to whoever asks where it stands.
+  /// All arguments must outlive this object. `position` returns this worker's answer to a peer that
+  /// asks for its position.
   ProgressThread(Wire& wire, const Peers& peers, Matching& matching,
                  std::function<std::string()> position);
 
-  /// The thread's work, from the start to the end of the job.
+  /// Runs the thread's loop from the start to the end of the job.
   void run();
 
-  // From other threads.
+  // Functions for other threads.
 
-  /// What the others hear when this worker leaves or gives up; false if its end was begun before.
+  /// Sets the text that the other workers receive when this worker leaves or gives up. Returns
+  /// false if leave() was called before.
   bool set_note(const std::string& note);
-  /// run() says that it cannot go on, and returns.
+  /// Makes run() tell the other workers that this worker cannot continue, and return.
   void give_up() { gives_up_.store(true); }
-  /// run() returns once every worker has left.
+  /// Makes run() return once every worker has left.
   void leave();
-  /// The process ends from run(), with this status.
+  /// Makes run() end the process with this status.
   void end_process(int status);
-  /// Whether another worker has given up, and ended the links by it.
+  /// Returns true if another worker has given up, and so has ended the links.
   bool others_gave_up() const { return others_gave_up_.load(); }
-  /// All that is under way fails. On the thread, or after its end.
+  /// Fails all pending requests. Call it on the thread itself, or after the thread has ended.
   void break_links(const std::string& why, Code code);
 
  private:
@@ -60,19 +63,19 @@ class ProgressThread {
   const std::function<std::string()> position_;
 
   std::mutex mutex_;
-  std::string note_;  // what this worker leaves with
+  std::string note_;  // text that this worker leaves with; guarded by mutex_
   std::atomic<bool> leave_{false};
   std::atomic<bool> gives_up_{false};
   std::atomic<int> end_status_{0};
   std::atomic<bool> others_gave_up_{false};
 
-  // The thread's own.
+  // Used by the thread only.
   std::vector<Command> current_;
   std::vector<Request*> open_;  // long messages that the wire holds
   std::vector<Request*> ended_;
-  std::vector<int> slow_;
-  std::vector<char> to_ring_;
-  std::vector<std::int64_t> left_at_;  // per worker: when it said so, or 0
+  std::vector<int> slow_;              // peers with frames still on the way out
+  std::vector<char> to_ring_;          // per worker: 1 if its doorbell must be rung
+  std::vector<std::int64_t> left_at_;  // per worker: now_ns() of its Bye, or 0
   std::int64_t last_sent_ = 0, last_heard_ = 0, last_turn_ = 0, last_news_ = 0, leave_since_ = 0;
   int byes_ = 0;
   bool said_bye_ = false;

@@ -1,7 +1,7 @@
-// How the processes of a job find each other that nobody started together: rank 0 listens, the
-// others come. On one host they meet at a Unix socket, where the system says whose a process is;
-// between hosts at MASTER_ADDR:MASTER_PORT, where each proves that it has the job's secret. Read by
-// sockets.cpp and executor/job/links.cpp.
+// Rendezvous: the processes of a job find each other when no launcher has connected them. Rank 0
+// listens, and the others connect to it. On one host they meet at a Unix socket, where the system
+// reports the owner of each process. Between hosts they meet at MASTER_ADDR:MASTER_PORT, where each
+// process proves that it has the job's secret. Read by sockets.cpp and executor/job/links.cpp.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -12,53 +12,58 @@
 
 namespace hetu::comm {
 
-/// What a process knows of its job when it starts.
+/// Parameters with which a process joins its job.
 struct RendezvousPlace {
   int rank = 0;
   int workers = 1;
-  std::string address = "127.0.0.1";  ///< of rank 0 (MASTER_ADDR)
+  std::string address = "127.0.0.1";  ///< address of rank 0 (MASTER_ADDR)
   int port = 1234;                    ///< MASTER_PORT
-  std::string name;  ///< of the job where its launcher knows one, all of it on this host; else ""
-  bool one_host = false;  ///< no other host belongs to the job
-  std::string secret;     ///< HETU_JOB_SECRET
-  double timeout_s = 300;
+  /// Name of the job if a launcher gave one and the whole job is on this host; otherwise "".
+  std::string name;
+  bool one_host = false;       ///< true if no other host belongs to the job
+  std::string secret;          ///< HETU_JOB_SECRET
+  double timeout_s = 300;      ///< deadline of each wait, in seconds
   WhileWaiting while_waiting;  ///< may be empty
 };
 
 /// A process of the job.
 struct Member {
-  std::string host;     ///< as it names itself
-  std::string domain;   ///< doorbell_domain()
-  std::string address;  ///< IP address where it is reached; "": where this process reached rank 0
+  std::string host;    ///< host name, as the process states it
+  std::string domain;  ///< doorbell_domain()
+  /// IP address of the process; "" if it shares rank 0's address, as this process reached it.
+  std::string address;
   int pid = 0;
 };
 
-/// The meeting of all processes, which lasts until the links between them stand. Not for several
-/// threads at once.
+/// The meeting of all processes. It lasts until the links between them are open. A Rendezvous may
+/// be used by one thread at a time.
 class Rendezvous {
  public:
   virtual ~Rendezvous() = default;
 
   int rank() const { return place_.rank; }
   int workers() const { return place_.workers; }
-  /// By rank.
+  /// Returns the processes by rank.
   const std::vector<Member>& members() const { return members_; }
-  /// Whether other hosts belong to the job.
+  /// Returns true if other hosts belong to the job.
   bool spans_hosts() const;
-  /// Every process gives a text and gets those of all, by rank. Throws Timeout or Comm, naming the
-  /// processes that did not come; `what` they came to.
+  /// Exchanges texts: every process passes a text and receives the texts of all, by rank. `what`
+  /// names the purpose in errors. Throws Timeout or Comm, and names the processes that did not
+  /// come.
   virtual std::vector<std::string> exchange(const std::string& mine, const std::string& what) = 0;
-  /// What only the processes of this job know, for their links.
+  /// Returns a key that only the processes of this job know, for their links.
   const std::string& key() const { return key_; }
-  /// For links between hosts: the address at which this process is reached, and that at which it
-  /// reached rank 0.
+  /// Return, for links between hosts, the address at which this process can be reached, and the
+  /// address at which it reached rank 0.
   const Address& own_end() const { return own_end_; }
   const Address& far_end() const { return far_end_; }
-  /// Where the processes meet, for people.
+  /// Returns the meeting point, as text for messages.
   std::string where() const;
 
-  /// Sockets that have something to say when a process comes too late; then call refuse_late().
+  /// Returns the sockets that become readable when a process comes too late. Call refuse_late()
+  /// then.
   virtual std::vector<int> late() const { return {}; }
+  /// Tells processes that come too late why they cannot join.
   virtual void refuse_late() {}
 
  protected:
@@ -71,9 +76,12 @@ class Rendezvous {
   Address far_end_;
 };
 
-/// Waits for all processes of the job, or for rank 0. Throws Config where the environment cannot be
-/// right (a name that nobody knows, an address of another host, a taken port, ranks that do not fit
-/// each other), Timeout naming the ranks that did not come, Comm.
+/// Waits for all processes of the job (as rank 0), or for rank 0.
+///
+/// Throws Config if the environment is inconsistent: an unknown host name, an address of another
+/// host, a port in use, or ranks that conflict. Throws Timeout and names the ranks that did not
+/// come. Throws Comm if rank 0 ends, belongs to another user, or does not prove that it has the
+/// secret. Throws InvalidArgument if `place.rank` is not a rank of the job.
 std::unique_ptr<Rendezvous> meet(const RendezvousPlace& place);
 
 }  // namespace hetu::comm

@@ -1,4 +1,4 @@
-// A process that comes to rank 0.
+// The side of a process that comes to rank 0.
 #include <poll.h>
 #include <unistd.h>
 
@@ -21,7 +21,7 @@ constexpr double kCall_s = 2;
 constexpr double kLastWord_s = 5;
 constexpr const char* kForOthers = "for the other ranks";
 
-// Throws what rank 0 says in place of an answer.
+// Throws the error that rank 0 sends in place of an answer.
 void hear_no(const std::vector<std::string>& packet) {
   if (packet.size() != 3 || packet[0] != kNo) return;
   for (const Code code : {Code::Timeout, Code::Comm}) {
@@ -53,7 +53,7 @@ class Guest final : public Rendezvous {
   bool said_ = false;
   std::vector<Address> candidates_;
   Socket socket_;
-  PacketReader reader_{kLongestHello};  // until it has spoken as rank 0 does
+  PacketReader reader_{kLongestHello};  // until it has greeted as rank 0
   std::string host_nonce_;
   int refusal_ = 0;  // errno of the last attempt
 };
@@ -71,13 +71,14 @@ Guest::Guest(const RendezvousPlace& place)
     if (own_end_.is_loopback()) own_end_ = any_address(own_end_);  // see Host::listen_tcp
     candidates_ = {meeting_point(place)};
   }
-  const Hello hello = own_hello(place_);  // takes a while, and rank 0 does not wait long for it
+  // Comes before connect(): it takes a while, and rank 0 has little patience with silent callers.
+  const Hello hello = own_hello(place_);
   connect();
   take_members(introduce(hello), hello);
 }
 
-// Says who this rank is; returns rank 0's answer. While strangers flood its port, rank 0 may drop
-// a connection that it has not read yet, so a dropped rank calls again.
+// Introduces this rank and returns rank 0's answer. While strangers flood its port, rank 0 may drop
+// a connection that it has not read yet. A rank whose connection was dropped calls again.
 std::vector<std::string> Guest::introduce(const Hello& hello) {
   const std::string text = pack_hello(hello);
   bool is_first = true;
@@ -86,7 +87,7 @@ std::vector<std::string> Guest::introduce(const Hello& hello) {
     const std::string proof =
         is_remote() ? hex_of(hmac_sha256(job_secret(place_.secret), "guest" + host_nonce_ + text))
                     : "";
-    // From here on rank 0, which knows who is missing, is the one to lose patience.
+    // From here on rank 0, which knows the missing ranks, should be the first to time out.
     if (is_first)
       until_ = now_ns() + static_cast<std::int64_t>((place_.timeout_s + kLastWord_s) * 1e9);
     is_first = false;
@@ -99,7 +100,7 @@ std::vector<std::string> Guest::introduce(const Hello& hello) {
   fail(Code::Comm, "rank 0 at {} has ended, while rank {} waited {}", where(), rank(), kForOthers);
 }
 
-// Ctrl-C ends the wait, and whoever looks at the terminal hears what is awaited.
+// Lets Ctrl-C end the wait, and logs once after 3 s what this rank waits for.
 void Guest::look_around(const char* waits_for) {
   if (place_.while_waiting) place_.while_waiting();
   if (said_ || now_ns() - start_ < 3 * kSecond) return;
@@ -129,7 +130,7 @@ void Guest::connect() {
   check_owner();
 }
 
-// Returns true if rank 0, which has closed the connection, still takes another one.
+// Returns true if rank 0, which has closed the connection, accepts another one.
 bool Guest::call_again() {
   std::this_thread::sleep_for(std::chrono::milliseconds(100));
   if (now_ns() >= until_ || !try_each()) return false;
@@ -151,7 +152,7 @@ void Guest::check_owner() {
          where(), owner.user, owner.pid, geteuid());
 }
 
-// The next packet of rank 0; nullopt once it has closed the connection.
+// Returns the next packet of rank 0, or nullopt once rank 0 has closed the connection.
 std::optional<std::vector<std::string>> Guest::next_packet(const char* waits_for) {
   while (true) {
     switch (reader_.read(socket_)) {
@@ -181,7 +182,7 @@ std::vector<std::string> Guest::receive(const char* waits_for) {
   fail(Code::Comm, "rank 0 at {} has ended, while rank {} waited {}", where(), rank(), waits_for);
 }
 
-// Reads the greeting of rank 0; false if it has closed the connection.
+// Reads the greeting of rank 0. Returns false if rank 0 has closed the connection.
 bool Guest::greet() {
   const auto packet = next_packet("for a word of rank 0");
   if (!packet) return false;

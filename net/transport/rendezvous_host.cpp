@@ -1,4 +1,4 @@
-// Rank 0, to which the others come.
+// The side of rank 0, to which the other processes come.
 #include <poll.h>
 #include <unistd.h>
 
@@ -18,8 +18,8 @@ namespace hetu::comm {
 namespace {
 
 constexpr std::size_t kMostCallers = 256;  // over TCP
-constexpr int kWarnings = 3;               // of one kind
-constexpr std::size_t kMostKinds = 50;
+constexpr int kWarnings = 3;               // warnings with the same text
+constexpr std::size_t kMostKinds = 50;     // different warnings
 
 /// A rank that has come.
 struct Present {
@@ -27,7 +27,7 @@ struct Present {
   bool is_remote = false;
   Hello hello;
   PacketReader reader{kLongestPacket};
-  std::optional<std::string> text;  ///< of the exchange under way
+  std::optional<std::string> text;  ///< its text of the exchange in progress
 };
 
 class Host final : public Rendezvous {
@@ -57,7 +57,7 @@ class Host final : public Rendezvous {
   std::vector<Socket> listeners_;
   Callers callers_{kLongestHello, most_callers(kMostCallers), kPatience_s};
   std::map<int, Present> present_;
-  std::vector<int> gone_;  // ranks whose processes have ended since the last look
+  std::vector<int> gone_;  // ranks whose processes have ended since the last check
   bool complete_ = false;
   std::map<std::string, int> warned_;
 };
@@ -114,8 +114,8 @@ void Host::listen() {
   if (place_.name.empty() && !place_.one_host && workers() > 1) listen_tcp();
 }
 
-// A host may know its own name by a loopback address (Debian's installer writes 127.0.1.1), which
-// others resolve to the right one.
+// A host may resolve its own name to a loopback address (Debian's installer writes 127.0.1.1),
+// while other hosts resolve it to the right one. Rank 0 then listens on all addresses.
 void Host::listen_tcp() {
   const std::vector<Address> addresses = resolve(place_.address, place_.port, "MASTER_ADDR");
   const auto is_loopback = [](const Address& a) { return a.is_loopback(); };
@@ -143,7 +143,7 @@ void Host::warn(const Caller& caller, const std::string& why) {
         caller.is_remote ? caller.from : "a process of this host", why);
 }
 
-// Returns whether the caller may say who it is.
+// Greets a caller. Returns true if the caller may introduce itself.
 bool Host::greet(Caller& caller) {
   if (!caller.is_remote && owner_of(caller.socket).user != geteuid()) {
     warn(caller, fmt::format("it belongs to user {}", owner_of(caller.socket).user));
@@ -165,7 +165,7 @@ void Host::accept_callers() {
     callers_.accept(listener, [this](Caller& caller) { return greet(caller); });
 }
 
-// Why this process cannot be a rank of the job; "" if it can.
+// Returns the reason why this process cannot be a rank of the job; "" if it can.
 std::string Host::fault_of(const Hello& hello, const Caller& caller, const std::string& proof,
                            const std::string& text) {
   const std::string who = name_of(hello.rank, hello.member);
@@ -215,7 +215,7 @@ void Host::take_hello(Caller& caller, PacketReader::State state) {
 
 void Host::take_packets() {
   for (auto& [rank, one] : present_) {
-    if (one.text) continue;  // the next exchange's stays where it is
+    if (one.text) continue;  // leaves the packet of the next exchange in the socket
     const PacketReader::State state = one.reader.read(one.socket);
     if (state == PacketReader::State::Waiting) continue;
     auto fields =
@@ -228,7 +228,7 @@ void Host::take_packets() {
   }
 }
 
-// Sleeps until something comes, or for a moment, and takes it.
+// Sleeps until something arrives, but at most for kLook, and handles it.
 void Host::turn() {
   std::vector<pollfd> sources;
   std::vector<const Socket*> listeners;
@@ -267,7 +267,7 @@ void Host::send_members() {
   }
 }
 
-// Tells those who are there why the job ends, too.
+// Sends the reason to all ranks that have come, and throws it.
 void Host::end(Code code, const std::string& why) {
   for (const auto& [rank, one] : present_) {
     send_packet(one.socket, pack_fields({kNo, why, code_name(code)}), now_ns() + kSecond);

@@ -26,7 +26,7 @@ std::string file_text(const char* path) {
   return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
 }
 
-/// The file that this code was loaded from: the program, or Python's module.
+/// Returns the file that this code was loaded from: the program, or Python's extension module.
 std::string own_file() {
   const auto here = reinterpret_cast<std::uintptr_t>(&own_file);
   std::ifstream maps("/proc/self/maps");
@@ -62,7 +62,7 @@ bool read_int(const std::string& text, int& number) {
   return error == std::errc() && end == text.data() + text.size();
 }
 
-// Every worker has a connection to every other.
+// Raises the limit of open files: every worker has a connection to every other.
 void allow_sockets(int workers) {
   rlimit limit{};
   const rlim_t wanted = static_cast<rlim_t>(2 * workers) + 256;
@@ -134,7 +134,7 @@ bool Rendezvous::spans_hosts() const {
   });
 }
 
-// Users of one host do not take each other's ports.
+// The name contains the user, so that users of one host do not block each other's ports.
 Address meeting_point(const RendezvousPlace& place) {
   const std::string name =
       place.name.empty() ? std::to_string(place.port) : hex_of(sha256(place.name)).substr(0, 32);

@@ -1,10 +1,11 @@
-// What the two sides of a rendezvous say to each other: rendezvous_host.cpp and
-// rendezvous_guest.cpp.
+// Protocol between the two sides of a rendezvous: rendezvous_host.cpp and rendezvous_guest.cpp.
 //
-// A packet holds fields. The host greets: kMagic, kProtocol, a nonce, and why nobody is let in any
-// more ("": somebody is). The guest answers with its proof and a Hello. The host says Proof(kAll),
-// the members, or kNo, why not and the
-// error's code_name. After that exchanges: each guest a text, the host all of them.
+// All packets hold fields (pack_fields):
+//   host:  kMagic, kProtocol, a nonce, and the reason why the job is closed ("" if it is open)
+//   guest: its proof of the secret ("" on the same host), and a packed Hello
+//   host:  kAll, its proof, the packed members; or kNo, the reason, the error's code_name
+// After that each exchange is one text from every guest, answered by the host with kAll and all
+// texts.
 #pragma once
 #include <memory>
 #include <optional>
@@ -20,35 +21,41 @@ inline constexpr const char* kMagic = "hetu-rendezvous";
 inline constexpr const char* kProtocol = "1";
 inline constexpr const char* kAll = "all";
 inline constexpr const char* kNo = "no";
-inline constexpr std::size_t kLongestHello = 8192;  // from whoever has not proved who it is
-inline constexpr std::size_t kLongestPacket = 64 << 20;
+// In bytes; limit for a peer that has not proved who it is.
+inline constexpr std::size_t kLongestHello = 8192;
+inline constexpr std::size_t kLongestPacket = 64 << 20;  // in bytes
 inline constexpr std::int64_t kLook =
-    kSecond / 5;                           // ns between two looks at signals and at the time
-inline constexpr double kPatience_s = 10;  // with one that has connected and says nothing
+    kSecond / 5;  // ns between two checks of signals and of the time
+// Limit for a caller that has connected and sends nothing.
+inline constexpr double kPatience_s = 10;
 
-/// Who comes.
+/// A process's introduction of itself.
 struct Hello {
   int rank = 0;
   int workers = 0;
   Member member;
-  std::string build;  ///< digest of the program's file
-  std::string words;  ///< its command line
-  std::string nonce;
+  std::string build;  ///< digest of the file that this code was loaded from
+  std::string words;  ///< command line of the process
+  std::string nonce;  ///< random text that the host's proof must contain
 };
 
+/// Convert a Hello to text and back. unpack_hello returns nullopt for malformed text.
 std::string pack_hello(const Hello& hello);
 std::optional<Hello> unpack_hello(const std::string& text);
-/// What this process says of itself.
+/// Returns the introduction of this process.
 Hello own_hello(const RendezvousPlace& place);
 
-/// "rank 1 (host w1, process 7)"
+/// Returns a rank's name for messages: "rank 1 (host w1, process 7)".
 std::string name_of(int rank, const Member& member);
-/// "1, 2 and 5"
+/// Returns a list of ranks for messages: "ranks 1, 2 and 5".
 std::string listed(const std::vector<int>& ranks);
-/// The Unix socket where the processes of one host meet.
+/// Returns the address of the Unix socket where the processes of one host meet.
 Address meeting_point(const RendezvousPlace& place);
+/// Returns the meeting point as text for messages.
 std::string where_of(const RendezvousPlace& place);
 
+/// Return the two sides of a rendezvous: rank 0's, and that of every other rank. Both block until
+/// all processes have met.
 std::unique_ptr<Rendezvous> host_rendezvous(const RendezvousPlace& place);
 std::unique_ptr<Rendezvous> join_rendezvous(const RendezvousPlace& place);
 

@@ -35,7 +35,8 @@ std::string first_line(const std::string& path) {
   return line;
 }
 
-// The one local that a function returns is never moved: GCC 12 warns of such a move.
+// A separate function that returns one local variable on its only path, so that the compiler elides
+// the move. GCC 12 warns about that move otherwise.
 std::string checked_line(const std::string& path) {
   std::string text = first_line(path);
   if (text.size() < kShortest)
@@ -46,7 +47,8 @@ std::string checked_line(const std::string& path) {
   return text;
 }
 
-// Whole or not at all, whoever comes first: written under another name, then linked.
+// Creates the file completely or not at all, even if several processes try at once: each writes a
+// file under another name and links it.
 void make_file(const std::string& path) {
   namespace fs = std::filesystem;
   std::error_code ignored;

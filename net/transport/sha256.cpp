@@ -62,7 +62,8 @@ void Sha256::add(std::string_view bytes) {
 
 Digest Sha256::finish() {
   const std::uint64_t bits = 8 * bytes_;
-  std::string end(1 + (119 - filled_) % 64, '\0');  // up to 8 bytes before the end of a block
+  // Padding up to 8 bytes before the end of a block, for the length.
+  std::string end(1 + (119 - filled_) % 64, '\0');
   end[0] = static_cast<char>(0x80);
   for (int shift = 56; shift >= 0; shift -= 8) end += static_cast<char>(bits >> shift);
   add(end);

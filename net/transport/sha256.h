@@ -1,5 +1,5 @@
-// SHA-256 and HMAC: how processes that were started by hand prove that they have one secret, and
-// tell builds apart. Sources: FIPS 180-4, section 6.2; RFC 2104.
+// SHA-256 and HMAC. Processes that were started by hand use them to prove that they share a secret
+// and to compare builds. Sources: FIPS 180-4, section 6.2; RFC 2104.
 #pragma once
 #include <array>
 #include <cstddef>
@@ -11,12 +11,12 @@ namespace hetu::comm {
 
 using Digest = std::array<std::uint8_t, 32>;
 
-/// Takes bytes piece by piece.
+/// Computes the digest of bytes that are added piece by piece.
 class Sha256 {
  public:
   Sha256();
   void add(std::string_view bytes);
-  /// The digest of all that was added; once.
+  /// Returns the digest of all added bytes. Call it once.
   Digest finish();
 
  private:
@@ -30,10 +30,11 @@ class Sha256 {
 Digest sha256(std::string_view bytes);
 Digest hmac_sha256(std::string_view key, std::string_view bytes);
 
-/// Lower-case hexadecimal digits.
+/// Returns the digest as lower-case hexadecimal digits.
 std::string hex_of(const Digest& digest);
 
-/// Whether two texts are the same, in a time that says nothing of where they differ.
+/// Compares two texts in a time that does not depend on where they differ. Texts of different
+/// lengths return at once.
 bool same_secret(std::string_view a, std::string_view b);
 
 }  // namespace hetu::comm

@@ -19,7 +19,7 @@
 namespace hetu::comm {
 namespace {
 
-constexpr int kLate = -1;  // an event of the rendezvous, where some process comes too late
+constexpr int kLate = -1;  // epoll event of the rendezvous: a process comes too late
 constexpr std::int64_t kPartingNs = 2'000'000'000;
 
 class SocketsWire final : public Wire {
@@ -69,9 +69,9 @@ class SocketsWire final : public Wire {
   const double timeout_s_;
   Socket epoll_;
   std::vector<std::string> hosts_;
-  std::vector<std::unique_ptr<StreamLink>> links_;  // by worker; none to itself
+  std::vector<std::unique_ptr<StreamLink>> links_;  // by worker; null for this worker
   std::vector<char> waits_to_write_;                // by worker
-  std::vector<int> ready_;                          // workers whose links have something
+  std::vector<int> ready_;                          // workers whose links have input
   bool looked_ = false;
   std::vector<Request*> ended_;
 };
@@ -113,7 +113,7 @@ void SocketsWire::watch(int operation, int fd, int about, bool writes) {
     fail(Code::Io, "a link cannot be watched: {}", std::strerror(errno));
 }
 
-// An end that is gone is found by reading: what it said before comes first.
+// A broken connection is detected by reading, so that what the peer sent before is read first.
 void SocketsWire::flush(StreamLink& link) {
   if (!link.is_open()) return;
   link.flush(ended_);
@@ -123,7 +123,7 @@ void SocketsWire::flush(StreamLink& link) {
   watch(EPOLL_CTL_MOD, link.fd(), link.worker(), waits != 0);
 }
 
-// What the system has to say since the last time.
+// Asks epoll for new events. Returns true if a link has input.
 bool SocketsWire::look() {
   epoll_event events[64];
   const int count = ::epoll_wait(epoll_.fd(), events, 64, 0);
@@ -176,8 +176,8 @@ void SocketsWire::take(StreamLink& link, StreamLink::Came came) {
   }
 }
 
-// Everyone says whom it has lost before it ends itself: whoever hears of several ends knows which
-// came first.
+// Before it fails, a worker reports to the others which worker it has lost. So a worker that sees
+// several connections end knows which worker ended first.
 void SocketsWire::lose(int worker, const std::string& says) {
   for (const auto& link : links_) {
     if (!link || !link->is_open()) continue;
@@ -195,8 +195,8 @@ bool SocketsWire::long_under_way() const {
   return false;
 }
 
-// A socket that is closed while something is unread would take back what was sent last, so each
-// end waits for the other's goodbye, for a moment.
+// Closing a socket with unread input discards the data that was sent last. So each end waits up to
+// 2 s for the other's goodbye.
 void SocketsWire::close() {
   const std::int64_t until = now_ns() + kPartingNs;
   for (const auto& link : links_) {

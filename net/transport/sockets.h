@@ -1,5 +1,5 @@
-// The wire over stream sockets, for processes that were started by hand or by srun: Unix sockets
-// between those of one host, TCP between hosts. Needs no library.
+// The wire over stream sockets, for processes that are started by hand or by srun. Uses Unix
+// sockets between processes of one host, and TCP between hosts. Needs no library.
 #pragma once
 #include <memory>
 
@@ -7,10 +7,10 @@
 
 namespace hetu::comm {
 
-/// Links between the processes that options.met has brought together; once per meeting. Between
-/// hosts each end proves that it belongs to the job; what follows is neither signed nor encrypted.
-/// Throws InvalidArgument without a meeting, Timeout if the workers do not come together in time,
-/// Comm if a link cannot be opened.
+/// Connects the processes that met in `options.met`. Call it once per meeting. Between hosts, each
+/// end proves that it belongs to the job; the messages after that are neither signed nor encrypted.
+/// Throws Unsupported without a meeting, InvalidArgument if the workers are not numbered 0 to n-1,
+/// Timeout if the workers do not come together in time, and Comm if a link cannot be opened.
 std::unique_ptr<Transport> connect_sockets(const Options& options);
 
 }  // namespace hetu::comm

@@ -1,3 +1,10 @@
+// One connection as a stream of pieces. Every piece starts with a PieceHead:
+//
+//   { bytes, kFramePiece } frame      { bytes, n } part of long message n      { value, mark }
+//
+// A long message is cut into pieces of 512 KiB, so that frames wait for one piece at most. Incoming
+// small data goes through a buffer, and the body of a long message straight to the receiver's
+// memory.
 #include "net/transport/stream_link.h"
 
 #include <sys/uio.h>
@@ -11,9 +18,10 @@
 namespace hetu::comm {
 namespace {
 
-constexpr std::size_t kPiece = std::size_t{1} << 19;   // frames go between two pieces
-constexpr std::size_t kBuffer = std::size_t{1} << 16;  // of small things that come
-constexpr std::size_t kTurn = std::size_t{1} << 22;  // read of one link before others are looked at
+constexpr std::size_t kPiece = std::size_t{1} << 19;   // frames are sent between two pieces
+constexpr std::size_t kBuffer = std::size_t{1} << 16;  // input buffer for heads and frames
+// Bytes read from one link before others get a turn.
+constexpr std::size_t kTurn = std::size_t{1} << 22;
 
 }  // namespace
 
@@ -33,12 +41,12 @@ void StreamLink::receive_long(Request& receive, std::uint64_t sequence) {
   open_[sequence] = {&receive, sequence, 0};
 }
 
-// A mark is a frame of its own kind: its head alone.
+// A mark consists of its head alone.
 void StreamLink::send_mark(std::uint64_t mark, std::uint64_t value) {
   marks_.push_back({value, mark});
 }
 
-// Frames first, so that signs of life and short messages do not wait for long ones.
+// Frames go first, so that heartbeats and short messages do not wait for long ones.
 void StreamLink::begin_piece() {
   written_ = 0;
   writing_ = true;
@@ -60,7 +68,7 @@ void StreamLink::begin_piece() {
   }
 }
 
-// True while the system takes more.
+// Returns true while the system accepts more data.
 bool StreamLink::write_some(std::vector<Request*>& ended) {
   const bool has_body = piece_is_long_ || head_.sequence == kFramePiece;
   const std::size_t body = has_body ? head_.bytes : 0, whole = sizeof head_ + body;
@@ -100,7 +108,7 @@ bool StreamLink::flush(std::vector<Request*>& ended) {
   }
 }
 
-// Reads into the buffer; false if nothing is there.
+// Reads into the buffer. Returns false if no data is there.
 bool StreamLink::fill(bool& ended_stream) {
   if (begin_ > 0 && (begin_ == end_ || buffer_.size() - begin_ < longest_frame_ + sizeof head_)) {
     std::memmove(buffer_.data(), buffer_.data() + begin_, end_ - begin_);
@@ -113,7 +121,8 @@ bool StreamLink::fill(bool& ended_stream) {
   return got > 0;
 }
 
-// Bytes of a long message: those in the buffer, then straight to where they belong.
+// Takes bytes of a long message: first those in the buffer, then straight from the socket into the
+// receiver's memory.
 bool StreamLink::take_body(std::vector<Request*>& ended, bool& ended_stream) {
   Long& current = open_.at(body_of_);
   std::size_t count = std::min(end_ - begin_, body_left_);

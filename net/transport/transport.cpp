@@ -30,7 +30,8 @@ std::int64_t Request::completed_ns() const {
 }
 
 void Request::complete(std::string error) {
-  // Announced under the lock: whoever waits may destroy this request as soon as the lock is free.
+  // Notifies under the lock, because a waiting thread may destroy this request as soon as the lock
+  // is free.
   const std::lock_guard lock(signal_->mutex);
   state_ = error.empty() ? State::Done : State::Failed;
   error_ = std::move(error);

@@ -1,6 +1,6 @@
-// Messages between workers: the one interface over threads of one process (inproc.h) and MPI
-// processes (mpi.h), with common rules for order, deadlines and error text. Read by collective.h
-// and executor/loop/interpreter.h.
+// Messages between workers. Transport is the one interface for threads of one process (inproc.h)
+// and for processes (connect.h, zmq.h). All implementations share the rules for order, deadlines
+// and error text. Read by collective.h and executor/loop/interpreter.h.
 #pragma once
 #include <condition_variable>
 #include <cstddef>
@@ -14,13 +14,14 @@
 
 namespace hetu::comm {
 
-/// What a message is, packed into 64 bits: phase 1 | kind 6 | part 11 | stage 14 | micro 18 |
-/// step 14. Messages of one tag between two workers arrive in the order they were sent; messages of
-/// different tags never meet, in whatever order the receives are posted. Values that do not fit
-/// wrap, which the order of arrival makes harmless.
+/// Identifies a message in 64 bits: phase 1 | kind 6 | part 11 | stage 14 | micro 18 | step 14.
+/// Messages of one tag between two workers arrive in the order they were sent. Messages of
+/// different tags never match each other's receives, in whatever order the receives are posted.
+/// Values that do not fit wrap around; the order of arrival makes this harmless.
 using Tag = std::uint64_t;
 
-/// Packs a tag; `kind` is free to the caller (the interpreter uses hetu::Kind).
+/// Packs a tag. `kind` is free for the caller to choose; the interpreter uses hetu::Kind, and
+/// tag_kinds.h lists the others.
 constexpr Tag make_tag(int kind, int stage, int micro, int part, int step) {
   const auto bits = [](int value, int width) {
     return static_cast<Tag>(static_cast<std::uint32_t>(value)) & ((Tag{1} << width) - 1);
@@ -29,14 +30,15 @@ constexpr Tag make_tag(int kind, int stage, int micro, int part, int step) {
          bits(micro, 18) << 14 | bits(step, 14);
 }
 
-/// The same tag in its second phase: collectives send pieces in phase 0 and results in phase 1.
+/// Returns the same tag in its second phase. Collectives send pieces in phase 0 and results in
+/// phase 1.
 constexpr Tag second_phase(Tag tag) { return tag | Tag{1} << 63; }
 
-/// Monotonic nanoseconds of this host; the clock of every time in this library.
+/// Returns monotonic nanoseconds of this host. All times in this library are on this clock.
 std::int64_t now_ns();
 
-/// Names what a wait is for, formatted only on failure. Refers to its argument: pass it as a
-/// function argument only.
+/// Names the purpose of a wait, for errors. The text is formatted only on failure. What refers to
+/// its argument, so use it as a function argument only.
 class What {
  public:
   What(const char* text) : object_(text), call_(&literal) {}  // NOLINT: meant to be implicit
@@ -52,8 +54,8 @@ class What {
   std::string (*call_)(const void*);
 };
 
-/// Where completions are announced. Several requests may share one, so that one thread waits for
-/// any of them.
+/// The place where completions are announced. Several requests may share a Signal, so that one
+/// thread waits for any of them.
 struct Signal {
   std::mutex mutex;
   std::condition_variable changed;
@@ -63,20 +65,20 @@ struct Signal {
 class Rendezvous;
 class Transport;
 
-/// One message under way. The buffer is the caller's and must live until the request is done;
-/// dropping a request that is not done withdraws it (a receive that nothing has matched) or waits
-/// until the buffer is no longer touched.
+/// One send or receive in progress. The caller owns the buffer and must keep it until the request
+/// is done. Destroying a request that is not done withdraws it if no message has matched it.
+/// Otherwise the destructor waits until nothing touches the buffer.
 class Request {
  public:
   ~Request();
   Request(const Request&) = delete;
   Request& operator=(const Request&) = delete;
 
-  /// True once the message is sent or received, or has failed.
+  /// Returns true once the message is sent or received, or has failed.
   bool done() const;
-  /// True once the message has failed; Transport::check throws why.
+  /// Returns true once the message has failed. Transport::check throws the reason.
   bool failed() const;
-  /// now_ns() at completion; 0 before.
+  /// Returns now_ns() at completion, or 0 before.
   std::int64_t completed_ns() const;
 
   bool is_send() const { return is_send_; }
@@ -87,10 +89,10 @@ class Request {
   // For transports only.
   const std::byte* source() const { return source_; }
   std::byte* target() const { return target_; }
-  /// Announces success (empty error) or failure. Nothing may touch the request or its buffer
-  /// afterwards.
+  /// Announces success (empty error) or failure. Afterwards nothing may touch the request or its
+  /// buffer.
   void complete(std::string error = {});
-  int parts = 0;  ///< pieces of a large message still under way; the progress thread's own
+  int parts = 0;  ///< pieces of a large message in progress; used by the progress thread only
 
  private:
   friend class Transport;
@@ -108,7 +110,7 @@ class Request {
   Tag tag_;
   int peer_;
   bool is_send_;
-  State state_ = State::Pending;  // guarded by signal_->mutex, as are the two after it
+  State state_ = State::Pending;  // guarded by signal_->mutex, as are the next two members
   std::int64_t completed_ns_ = 0;
   std::string error_;
   const std::byte* source_ = nullptr;
@@ -116,24 +118,26 @@ class Request {
   std::size_t bytes_ = 0;
 };
 
-/// Deadlines and sizes; times in seconds.
+/// Deadlines and sizes of a transport. Times are in seconds.
 struct Options {
   double timeout_s = 300;   ///< deadline of every wait (HETU_TIMEOUT)
-  double heartbeat_s = 1;   ///< between signs of life; 0 = none
+  double heartbeat_s = 1;   ///< interval between heartbeats; 0 sends none
   double dead_after_s = 8;  ///< silence after which a worker counts as dead
-  std::size_t inline_bytes =
-      16384;        ///< messages up to this are copied at once, larger ones wait for their receive
-  int number = -1;  ///< of this worker, where it is not its rank: each of 0…n-1 once
-  int progress_fd = -1;             ///< where heturun hears that MPI starts here (HETU_PROGRESS_FD)
+  /// Messages of up to this size in bytes are copied at once; larger ones wait for their receive.
+  std::size_t inline_bytes = 16384;
+  /// Number of this worker if it is not its rank, else -1; numbers are 0…n-1, each once.
+  int number = -1;
+  /// Pipe on which heturun hears that MPI is starting (HETU_PROGRESS_FD); -1: none.
+  int progress_fd = -1;
   bool one_host = false;            ///< all workers are known to be on this host
   bool local_doorbells = true;      ///< false: treat every worker as if on another host (tests)
-  std::shared_ptr<Rendezvous> met;  ///< the processes of the job, where no MPI has started them
-  std::function<void()> while_waiting = {};  ///< called while workers come; may throw (Ctrl-C)
+  std::shared_ptr<Rendezvous> met;  ///< the processes of the job, if MPI did not start them
+  /// Called while this worker waits for the others; may throw (Ctrl-C).
+  std::function<void()> while_waiting = {};
 };
 
-/// One worker's end of the links to all workers. send, recv and wait may be called from several
-/// threads; nobody needs to call anything for messages to advance. After an Error with Code::Comm
-/// the transport is dead.
+/// One worker's end of the links to all workers. Several threads may call send, recv and wait.
+/// Messages advance without any call. After an Error with Code::Comm the transport is unusable.
 class Transport {
  public:
   virtual ~Transport() = default;
@@ -141,64 +145,70 @@ class Transport {
   int worker() const { return worker_; }
   int workers() const { return workers_; }
   const Options& options() const { return options_; }
-  /// Host name of a worker, as that worker states it.
+  /// Returns the host name of a worker, as that worker states it.
   virtual const std::string& host_of(int worker) const = 0;
-  /// True if the worker reads the same now_ns() clock.
+  /// Returns true if the worker reads the same now_ns() clock.
   virtual bool same_clock(int worker) const = 0;
 
-  /// Starts sending; never blocks. Completions go to `signal` if given, which must outlive the
-  /// request. Peer = self is allowed. Throws InvalidArgument on a peer that does not exist.
+  /// Starts a send; never blocks. Completion is announced to `signal`, if given, which must outlive
+  /// the request. A worker may send to itself. Throws InvalidArgument if the peer does not exist.
   std::unique_ptr<Request> send(int peer, Tag tag, const void* data, std::size_t bytes,
                                 Signal* signal = nullptr);
-  /// Starts receiving exactly `bytes` bytes; never blocks.
+  /// Starts a receive of exactly `bytes` bytes; never blocks. Otherwise as send().
   std::unique_ptr<Request> recv(int peer, Tag tag, void* data, std::size_t bytes,
                                 Signal* signal = nullptr);
 
-  /// From here on a message whose tag has this kind carries one byte, however long it is; the rest
-  /// of what is received is zero. To take communication out of a run, whose results mean nothing
-  /// then: on every worker, before any such message.
+  /// Makes all later messages whose tag has this kind carry at most one byte. The rest of the
+  /// received buffer is zero. This removes the cost of communication from a run, whose results are
+  /// then meaningless. Call it on every worker, before any such message.
   void carry_one_byte(int kind);
 
-  /// Sleeps until the request is done. Throws Timeout (naming peer, `what` and what the peer last
-  /// reported) after options().timeout_s, Comm if the peer or the link failed or the sizes of the
-  /// two sides differ.
+  /// Sleeps until the request is done. Throws Timeout after options().timeout_s, and names the
+  /// peer, `what`, and the position that the peer last reported. Throws Comm if the peer or the
+  /// link failed, or if the sizes of the two sides differ.
   void wait(Request& request, What what);
-  /// Throws what wait would throw for a request that is done and failed; for those who wait on a
-  /// Signal.
+  /// Throws what wait() would throw for a request that has failed; otherwise returns. For callers
+  /// that wait on a Signal.
   void check(Request& request, What what);
-  /// Throws the Timeout error of wait; for those who wait on a Signal.
+  /// Throws the Timeout error of wait(). For callers that wait on a Signal.
   [[noreturn]] void timed_out(const Request& request, What what);
 
-  /// How this worker answers "where do you stand?", which a peer asks when its wait times out.
-  /// Called from any thread; an empty function withdraws it.
+  /// Sets the function that describes this worker's position. A peer asks for the position when its
+  /// wait times out. The function is called from any thread; an empty function removes it.
   void set_reporter(std::function<std::string()> reporter);
 
-  /// Ends the job: every other worker's waits fail with `reason`. Over MPI this ends the process
-  /// with `status`, and the reason, unless it is "" because it was told already, goes to the log.
+  /// Ends the job: the waits of all other workers fail with `reason`. Between processes (connect.h)
+  /// it also logs the reason and ends this process with `status`, or with the status of an internal
+  /// error if `status` is 0. Pass "" as the reason if it was reported before.
   virtual void abort(int status, const std::string& reason) = 0;
 
-  /// Leaves the job in order, which nothing may be sent or awaited in afterwards: returns once
-  /// every worker has left. Whoever still waits for this worker fails at once, with `note`, which
-  /// says where it left ("" : after all its work). Throws what broke the links, or Timeout. Over
-  /// MPI, the end of MPI too; once per job, later calls do nothing.
+  /// Leaves the job in order, and returns once every worker has left. Nothing may be sent or
+  /// received afterwards. A worker that still waits for this one fails at once, with `note`. The
+  /// note says where this worker left; "" means after all its work. Throws the error that broke the
+  /// links, or Timeout. Over MPI it also ends MPI. Later calls do nothing, and transports without
+  /// links between processes ignore it.
   virtual void leave(const std::string& /*note*/) {}
 
-  /// Leaves a job that cannot go on, at once and without an end of the process, so that its own
-  /// way to the end may say why: every other worker's waits fail with `reason`.
+  /// Leaves a job that cannot continue, at once and without ending the process, so that the program
+  /// can report the reason itself. The waits of all other workers fail with `reason`.
   virtual void give_up(const std::string& reason) { abort(0, reason); }
 
   // For transports only.
-  /// The text of a message that is not as long as its receive; empty if it is.
+  //
+  // Returns the error for a message whose length differs from its receive, or "" if they are equal.
   static std::string size_error(int receiver, std::size_t expected, int sender, std::size_t sent);
 
  protected:
   Transport(int worker, int workers, Options options)
       : worker_(worker), workers_(workers), options_(std::move(options)) {}
 
+  /// Starts a request.
   virtual void post(Request& request) = 0;
+  /// Withdraws a request that is not done, or waits until nothing touches its buffer.
   virtual void cancel(Request& request) = 0;
-  /// What the peer reports within about a second, or "".
+  /// Returns the position that a peer reports within about a second, or "".
   virtual std::string ask_position(int peer) = 0;
+  /// Returns this worker's own position.
   std::string own_position();
 
  private:
@@ -208,7 +218,7 @@ class Transport {
   int worker_;
   int workers_;
   Options options_;
-  std::uint64_t one_byte_ = 0;  // a bit per kind of tag
+  std::uint64_t one_byte_ = 0;  // one bit per kind of tag
   std::mutex reporter_mutex_;
   std::function<std::string()> reporter_;
 };

@@ -1,3 +1,6 @@
+// A mesh of links over ZeroMQ. One router socket receives from all peers, and one dealer socket per
+// peer sends. Messages are copied, so a send completes when its frame is queued. A dead peer
+// affects only its own dealer socket and the requests that name it. CURVE keys keep strangers out.
 #include "net/transport/zmq.h"
 
 #include <sys/eventfd.h>
@@ -18,17 +21,17 @@ namespace hetu::comm {
 namespace {
 
 constexpr std::int64_t kLongestFrame = std::int64_t{1} << 30;
-constexpr int kLinger_ms = 5000;  // for what was sent before an end in order
+constexpr int kLinger_ms = 5000;  // time to deliver what was sent before an orderly end
 
-/// What stands before the bytes of a message.
+/// The bytes before the data of a message.
 struct Head {
   Tag tag = 0;
   std::int32_t from = 0;
   std::int32_t zero = 0;
 };
 
-/// One socket that listens to all, one per peer that was sent something; a thread that alone
-/// touches them.
+/// Mesh over one socket that receives from all peers, and one socket per peer that was sent to.
+/// Only the mesh's own thread touches the sockets.
 class ZmqMesh final : public Mesh {
  public:
   ZmqMesh(const MeshPlace& place, const Options& options)
@@ -144,7 +147,7 @@ class ZmqMesh final : public Mesh {
     [[maybe_unused]] const ssize_t written = write(bell_, &one, sizeof one);
   }
 
-  // Under the lock, as is arrive.
+  // Called under the lock, as is arrive().
   void post_receive(Request& receive) {
     const int peer = receive.peer();
     std::optional<Arrival> arrival = mailbox_.take_arrival(peer, receive.tag());
@@ -181,7 +184,7 @@ class ZmqMesh final : public Mesh {
     mailbox_.add_arrival(head.from, std::move(arrival));
   }
 
-  /// The thread.
+  /// Body of the thread.
   void serve() {
     try {
       while (true) {
@@ -248,9 +251,9 @@ class ZmqMesh final : public Mesh {
   const MeshPlace place_;
   std::string endpoint_;
   const std::string nowhere_ = "another host";
-  std::mutex mutex_;  // guards the four after it
+  std::mutex mutex_;  // guards the next four members
   Mailbox mailbox_;
-  std::vector<std::string> lost_;       // why a worker is; "" while it lives
+  std::vector<std::string> lost_;       // reason why a worker is lost; "" while it works
   std::vector<std::string> endpoints_;  // written once, before anything is sent
   std::vector<std::pair<int, zmq::message_t>> outbox_;
   std::atomic<bool> over_{false};
@@ -258,7 +261,7 @@ class ZmqMesh final : public Mesh {
   zmq::context_t context_{1};
   curve::Authenticator authenticator_;
   zmq::socket_t in_{context_, zmq::socket_type::router};
-  std::vector<zmq::socket_t> out_;  // the thread's
+  std::vector<zmq::socket_t> out_;  // used by the thread only
   std::thread thread_;
 };
 

@@ -1,5 +1,5 @@
-// Workers that may die one by one: links over ZeroMQ, of which a dead peer breaks its own only. For
-// averages between pipelines that shall survive each other (--on-failure shrink).
+// Links over ZeroMQ between workers that may die one by one. A dead peer breaks only its own link.
+// Used for averages between pipelines that must survive each other (--on-failure shrink).
 #pragma once
 #include <memory>
 #include <string>
@@ -9,32 +9,34 @@
 
 namespace hetu::comm {
 
-/// Where this worker stands and how it is reached. All workers of a mesh share one key pair (64
-/// hexadecimal digits each), and nobody else gets in.
+/// The number and address of this worker in a mesh. All workers of a mesh share one key pair; a key
+/// has 64 hexadecimal digits. Processes without the keys are refused.
 struct MeshPlace {
   int worker = 0;
   int workers = 1;
-  std::string endpoint;  ///< to listen at: "ipc://PATH", or "tcp://ADDRESS:*" for any free port
+  /// Address to listen at: "ipc://PATH", or "tcp://ADDRESS:*" for any free port.
+  std::string endpoint;
   std::string public_key;
   std::string secret_key;
 };
 
-/// A transport over which messages are copied when they are sent: a send is done at once, a receive
-/// when its message has come. After lose(peer) requests to and from that peer fail; all others go
-/// on.
+/// A transport that copies messages when they are sent. A send is done at once, and a receive when
+/// its message has arrived. After lose(peer), requests to and from that peer fail, and all others
+/// continue.
 class Mesh : public Transport {
  public:
   using Transport::Transport;
-  /// Where the others reach this worker.
+  /// Returns the address at which the other workers reach this one.
   virtual const std::string& endpoint() const = 0;
-  /// How all workers are reached, by number; this one's own is not read, one that is "" is lost.
-  /// Sends wait for it.
+  /// Sets the addresses of all workers, by number. This worker's own entry is not read, and a
+  /// worker with "" counts as lost. Messages are sent only after this call.
   virtual void meet(const std::vector<std::string>& endpoints) = 0;
-  /// A worker is dead; `why` goes into the errors of all requests that name it.
+  /// Marks a worker as dead. The errors of all requests that name it contain `why`.
   virtual void lose(int worker, const std::string& why) = 0;
 };
 
-/// Listens. Throws Unsupported in a build without ZeroMQ, Comm if the endpoint cannot be served.
+/// Opens a mesh and listens. Throws Unsupported in a build without ZeroMQ, and Comm if the endpoint
+/// cannot be used.
 std::unique_ptr<Mesh> open_mesh(const MeshPlace& place, const Options& options = {});
 
 }  // namespace hetu::comm
