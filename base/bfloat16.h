@@ -1,26 +1,28 @@
-// bfloat16: the upper half of a float32. What kernels load and store, and readers of files widen.
+// bfloat16, the upper half of a float32. Kernels load and store it, and file readers widen it.
 #pragma once
 #include <bit>
 #include <cstdint>
 
 namespace hetu {
 
-/// As it lies in memory. Arithmetic is float32's: it widens by itself, and is rounded by name.
+/// A bfloat16 in memory. It converts to float implicitly, so arithmetic is in float32. Rounding
+/// back is explicit.
 struct BFloat16 {
   std::uint16_t bits;
 
   BFloat16() = default;
-  /// Rounds to the nearest, to even where two are as near; a NaN stays one, with its quiet bit set.
+  /// Rounds to nearest, ties to even. A NaN stays a NaN, with its quiet bit set.
   constexpr explicit BFloat16(float x) : bits(rounded(x)) {}
 
-  /// Rounds to one of the two beside it, up in size where the part that is cut off, of 65536, and
-  /// these 16 bits make 65536 or more: of random ones the mean is x. What fits stays as it is.
+  /// Rounds stochastically to one of the two neighbours. `random` is a uniform number in
+  /// [0, 65536). Rounds away from zero if the 16 bits that are cut off plus `random` are at least
+  /// 65536, so the expected result is x. A value that bfloat16 can represent stays unchanged.
   static constexpr BFloat16 by_chance(float x, std::uint32_t random) {
     const auto word = std::bit_cast<std::uint32_t>(x);
     return of_bits(is_nan(word) ? quiet(word) : (word + random) >> 16);
   }
 
-  constexpr operator float() const {  // NOLINT: exact, and what every kernel wants
+  constexpr operator float() const {  // NOLINT: exact, and meant to be implicit for kernels
     return std::bit_cast<float>(static_cast<std::uint32_t>(bits) << 16);
   }
 

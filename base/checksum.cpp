@@ -1,3 +1,6 @@
+// CRC-32C with the processor's instruction where it exists, and otherwise by tables, "slicing by 8"
+// (Kounavis and Berry 2005, "A Systematic Approach to Building High Performance, Software-based,
+// CRC Generators"): eight table look-ups advance the CRC by eight bytes.
 #include "base/checksum.h"
 
 #include <fmt/format.h>
@@ -12,7 +15,7 @@ namespace {
 
 using Tables = std::array<std::array<std::uint32_t, 256>, 8>;
 
-// Slicing by eight: table k advances a byte over k further zero bytes.
+// Table k advances the CRC of one byte over k further zero bytes.
 Tables make_tables() {
   constexpr std::uint32_t kReversedPolynomial = 0x82F63B78U;
   Tables t{};

@@ -6,10 +6,11 @@
 
 namespace hetu {
 
-/// Checksum of `bytes` bytes, going on from `before` (0 to start).
+/// Returns the checksum of `bytes` bytes. `before` is the checksum of the preceding bytes, or 0 at
+/// the start.
 std::uint32_t crc32c(const void* data, std::size_t bytes, std::uint32_t before = 0);
 
-/// Eight hexadecimal digits.
+/// Returns the checksum as eight hexadecimal digits.
 std::string crc_text(std::uint32_t crc);
 
 }  // namespace hetu

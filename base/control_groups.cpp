@@ -15,7 +15,7 @@ bool names(const std::string& controllers, std::string_view one) {
   return false;
 }
 
-// `mount`/FILE, and so of each group on the way down to `path`, which begins with a slash.
+// Appends `mount`/FILE, and the same file of each group on the path. `path` begins with a slash.
 void add(const std::string& mount, const std::string& path, std::string_view file,
          std::vector<std::string>& to) {
   for (std::size_t end = 0; end != std::string::npos; end = path.find('/', end + 1))
@@ -30,7 +30,7 @@ std::vector<std::string> control_group_files(std::string_view file, std::string_
   std::vector<std::string> found;
   std::ifstream groups(root + "/proc/self/cgroup");
   const std::string mounts = root + "/sys/fs/cgroup";
-  for (std::string line; std::getline(groups, line);) {  // number:controllers:path
+  for (std::string line; std::getline(groups, line);) {  // the fields are number:controllers:path
     const std::size_t first = line.find(':'), second = line.find(':', first + 1);
     if (second == std::string::npos || line.compare(second + 1, 1, "/") != 0) continue;
     const std::string controllers = line.substr(first + 1, second - first - 1),

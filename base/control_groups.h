@@ -1,4 +1,5 @@
-// Where the limits of this process's control groups stand. Read by the machine_* files beside this.
+// Paths of the files that hold the limits of this process's control groups. Read by machine_cores
+// and machine_memory.
 #pragma once
 #include <string>
 #include <string_view>
@@ -6,10 +7,10 @@
 
 namespace hetu {
 
-/// Paths of files that may limit this process, of its own groups and of those around them, as seen
-/// from inside a container and from outside: `file` of version 2, and `old_file` of version 1's
-/// `controller`. Where a group sets no limit its file need not be there. `root` is put before all
-/// of them, and before /proc (tests).
+/// Returns the paths of files that may limit this process: those of its own groups and of their
+/// parents, as seen from inside and from outside a container. `file` is the name in version 2 of
+/// control groups, and `old_file` the name in version 1's `controller`. A file may be missing if
+/// its group sets no limit. `root` is a prefix of all paths and of /proc, for tests.
 std::vector<std::string> control_group_files(std::string_view file, std::string_view controller,
                                              std::string_view old_file,
                                              const std::string& root = "");

@@ -7,19 +7,19 @@ namespace hetu {
 
 enum class DType : std::uint8_t { Float32, Float64, BFloat16, Float16, Int32, Int64, Int8, Bool };
 
-/// Bytes of one element.
+/// Returns the bytes of one element.
 std::int64_t dtype_bytes(DType dtype);
 
-/// "float32", "bfloat16", "int32", …
+/// Returns the name: "float32", "bfloat16", "int32", …
 const char* dtype_name(DType dtype);
 
-/// The inverse of dtype_name. Throws InvalidArgument, naming the known ones.
+/// Inverts dtype_name. Throws InvalidArgument and lists the known names.
 DType parse_dtype(std::string_view name);
 
-/// True for float32, float64, bfloat16 and float16.
+/// Returns true for float32, float64, bfloat16 and float16.
 bool is_floating(DType dtype);
 
-/// True for the floats of two bytes, which kernels widen: bfloat16 and float16.
+/// Returns true for the two-byte floats bfloat16 and float16, which kernels widen.
 constexpr bool is_narrow(DType dtype) {
   return dtype == DType::BFloat16 || dtype == DType::Float16;
 }

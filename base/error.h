@@ -1,5 +1,5 @@
-// The one exception type, and the two functions that throw it. Everything in Hetu reports trouble
-// through these.
+// The exception type of Hetu, and the functions that throw it. All of Hetu reports errors through
+// these functions.
 #pragma once
 #include <fmt/format.h>
 
@@ -9,27 +9,28 @@
 
 namespace hetu {
 
-/// What kind of trouble; fixes the Python exception and the exit status of the command-line tools.
+/// Category of an error. It determines the Python exception, and the exit status of command-line
+/// tools.
 enum class Code {
-  InvalidArgument,  ///< a value the caller gave is wrong
-  Config,           ///< a file or key of configuration is wrong
+  InvalidArgument,  ///< a value from the caller is wrong
+  Config,           ///< a configuration file or key is wrong
   Plan,             ///< a schedule fails verification (exit status 1 of `hetu verify`)
-  Unsupported,      ///< right, but not in this build or not on this device
+  Unsupported,      ///< valid, but not supported by this build or device
   Io,               ///< a file cannot be read, written or trusted
   Comm,             ///< a peer or a link failed
   Timeout,          ///< a deadline passed
-  Internal          ///< our bug
+  Internal          ///< a bug in Hetu
 };
 
-/// Name of a code, e.g. "InvalidArgument".
+/// Returns the name of a code, for example "InvalidArgument".
 const char* code_name(Code code);
 
-/// Exit status of a command that ends with this code: Plan 1, InvalidArgument and Config 2,
-/// Unsupported 3, Io 4, Comm 5, Timeout 6, Internal 70.
+/// Returns the exit status of a command that ends with this code: Plan 1, InvalidArgument and
+/// Config 2, Unsupported 3, Io 4, Comm 5, Timeout 6, Internal 70.
 int exit_status(Code code);
 
-/// The only exception that Hetu throws. what() says what was asked, what was found and what would
-/// be right.
+/// The only exception that Hetu throws. what() states what was asked, what was found, and what to
+/// do.
 class Error : public std::runtime_error {
  public:
   Error(Code code, const std::string& message) : std::runtime_error(message), code_(code) {}
@@ -45,17 +46,17 @@ template <class... Args>
   throw Error(code, fmt::format(format, std::forward<Args>(args)...));
 }
 
-/// Throws Error(InvalidArgument) unless ok. Arguments are formatted only on failure.
+/// Throws Error(InvalidArgument) unless `ok`. The message is formatted only on failure.
 template <class... Args>
 void require(bool ok, fmt::format_string<Args...> format, Args&&... args) {
   if (!ok) fail(Code::InvalidArgument, format, std::forward<Args>(args)...);
 }
 
-/// Throws Error(Internal) with file and line; called by HETU_ASSERT.
+/// Throws Error(Internal) with file and line. Called by HETU_ASSERT.
 [[noreturn]] void assertion_failed(const char* expression, const char* file, int line);
 
 }  // namespace hetu
 
-/// For our own bugs only; wrong input goes through require.
+/// For bugs in Hetu only. Check input with require().
 #define HETU_ASSERT(expression) \
   ((expression) ? static_cast<void>(0) : ::hetu::assertion_failed(#expression, __FILE__, __LINE__))

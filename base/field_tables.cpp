@@ -1,4 +1,4 @@
-// Tables of fields: what they say of themselves, and parts of them.
+// Functions on whole tables of fields, and the texts that describe a field.
 #include <algorithm>
 
 #include "base/error.h"
@@ -37,7 +37,7 @@ std::string range_text(const OptionField& f) {
                        type == FieldType::Integers || type == FieldType::Numbers;
   if (!numbers) return "";
   std::string text = fmt::format("{} {}", f.range.above ? "above" : ">=", f.range.least);
-  // The bounds that only keep a number in its type say nothing to a reader.
+  // Bounds that only keep a number within its type are of no use to a reader.
   if (f.range.most < (1 << 20))
     text += fmt::format(" and {} {}", f.range.below ? "<" : "<=", f.range.most);
   return text;

@@ -20,7 +20,7 @@ struct Held<std::optional<T>> {
   using Type = T;
 };
 
-// What a place points to; an optional's own type in it.
+// The type that a place points to. For an optional, the type inside.
 template <class P>
 using In = typename Held<std::remove_pointer_t<P>>::Type;
 
@@ -31,7 +31,8 @@ std::int64_t whole(double bound) {
   return bound >= 0x1p63 ? INT64_MAX : static_cast<std::int64_t>(bound);
 }
 
-// The largest value of a type that a user may give. Any unsigned number is a seed.
+// The largest value of a type that a user may pass. Any unsigned number is allowed, because it is a
+// seed.
 template <class T>
 constexpr double kMost = kLargestNumber;
 template <>
@@ -55,15 +56,16 @@ std::string spoken(std::string name) {
   return name;
 }
 
-// A key has no flag of its own, nor has a keyword of Python's alone.
+// Returns the name of a field for messages. A key of KEY=VALUE text has no flag of its own, and
+// neither has a keyword that exists in Python only.
 std::string where(const OptionField& f) {
   if (f.within != nullptr) return spoken(f.name);
   const std::string flag = flag_of(f);
   return flag.empty() ? f.name : flag;
 }
 
-// The bound that `found` exceeds: the range as --help has it, or the upper bound that --help leaves
-// out because nobody reaches it.
+// Returns the bound that `found` exceeds. This is the range as --help shows it, or the upper bound
+// that --help omits because no sensible value reaches it.
 std::string bound_text(const OptionField& f, double found) {
   const std::string range = range_text(f);
   const double most = std::min(f.range.most, kLargestNumber);
@@ -71,7 +73,7 @@ std::string bound_text(const OptionField& f, double found) {
   return found > most && range.find(end) == std::string::npos ? end : range;
 }
 
-// Bytes, with a unit or without.
+// Parses a number of bytes, with or without a unit.
 template <class T>
 T size_from(const std::string& text) {
   try {
@@ -84,7 +86,7 @@ T size_from(const std::string& text) {
   }
 }
 
-// A number of the command line, in its field's range.
+// Parses a number from the command line and checks the field's range.
 template <class T>
 T number_from(const OptionField& f, const std::string& text) {
   if (std::string(f.unit) == "bytes") return size_from<T>(text);
@@ -181,7 +183,8 @@ T checked_number(const OptionField& f, const FieldValue& value) {
   return static_cast<T>(x);
 }
 
-// A value of a program as this type, in the field's range; a text is read as the command line's.
+// Converts a value from a program to the type T, within the field's range. Text is parsed as on the
+// command line.
 template <class T>
 T from_value(const OptionField& f, const FieldValue& value) {
   if constexpr (std::is_same_v<T, bool>) {
@@ -198,7 +201,7 @@ T from_value(const OptionField& f, const FieldValue& value) {
   }
 }
 
-// A list of a program: of such values, a single one, or a text as the command line has it.
+// Sets a list from a program's value: a list, a single element, or text as on the command line.
 template <class T>
 void set_list(const OptionField& f, std::vector<T>& into, const FieldValue& value) {
   if (const auto* text = std::get_if<std::string>(&value)) return read_into(f, *text);
@@ -234,7 +237,7 @@ void set_into(const OptionField& f, const FieldValue& value) {
       f.place);
 }
 
-// What is wrong with a value, after where it was told.
+// Calls `tell`, and prefixes its error with the place where the value was given.
 template <class Tell>
 void at(const std::string& where, const Tell& tell) {
   try {
@@ -335,7 +338,7 @@ void check_fields(const Fields& fields) {
     const auto check = [&](double x) {
       if (!within(f.range, x, kLargestNumber)) refuse(f, bound_text(f, x), fmt::format("{}", x));
     };
-    if (std::holds_alternative<std::uint64_t*>(f.place)) continue;  // any is fine
+    if (std::holds_alternative<std::uint64_t*>(f.place)) continue;  // any value is allowed
     if (std::holds_alternative<std::int64_t>(value) || std::holds_alternative<double>(value))
       check(as_number(value));
     if (const auto* list = std::get_if<std::vector<std::int64_t>>(&value))

@@ -1,7 +1,7 @@
-// What a user may tell, stated once: a struct of options has a function `fields(options)` that
-// gives a table bound to it, and every way in goes by that table: the tool's words, Python's
-// keywords, the scripts' flags, --help, docs/reference.md and the checks of ranges. A default
-// stands in the struct alone.
+// User options as tables. A struct of options has a function `fields(options)` that returns a table
+// bound to the struct. Every interface uses that table: the tool's arguments, Python's keywords,
+// the scripts' flags, --help, docs/reference.md, and range checks. The default of an option is
+// defined in the struct only.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -14,119 +14,127 @@
 
 namespace hetu {
 
-/// A typed value on its way into a field or out of one; nothing: it is not given.
+/// A typed value that is read from or written to a field. std::monostate means that it is not set.
 using FieldValue =
     std::variant<std::monostate, bool, std::int64_t, double, std::string, std::vector<std::int64_t>,
                  std::vector<double>, std::vector<std::string>>;
 
-/// Range of a number. Bounds of whole numbers are whole; the default is up to kLargestNumber.
+/// Range of a number. Bounds of whole numbers are whole. The default upper bound is kLargestNumber.
 struct Range {
   double least = 0;
   double most = std::numeric_limits<double>::infinity();
-  bool above = false;  ///< `least` itself is not in it
-  bool below = false;  ///< `most` itself is not
+  bool above = false;  ///< true if `least` itself is excluded
+  bool below = false;  ///< true if `most` itself is excluded
 };
 
 struct OptionField;
 using Fields = std::vector<OptionField>;
 
-/// A place behind words, such as an enumeration; `set` throws InvalidArgument for an unknown one.
+/// Access to a value that is written as text, such as an enumeration. `set` throws InvalidArgument
+/// for an unknown word.
 struct WordPlace {
   std::function<std::string()> get;
   std::function<void(const std::string&)> set;
 };
 
-/// A list of structs that have fields of their own, as KEY=VALUE text or as Python's dicts; each
-/// call adds one, which `fill` is to tell. Throws InvalidArgument if it is not whole then.
+/// A list of structs with fields of their own, given as KEY=VALUE text or as Python dicts. Each
+/// call of `add` appends one struct, whose fields `fill` sets. Throws InvalidArgument if the struct
+/// is incomplete afterwards.
 struct RecordPlace {
   std::function<void(const std::function<void(const Fields&)>& fill)> add;
 };
 
-/// Where a field's value stands; its type is the field's.
+/// Pointer to a field's value. Its type is the type of the field.
 using Place =
     std::variant<bool*, int*, std::int64_t*, std::uint64_t*, double*, std::string*,
                  std::vector<int>*, std::vector<std::int64_t>*, std::vector<double>*,
                  std::vector<std::string>*, std::optional<bool>*, std::optional<int>*,
                  std::optional<double>*, std::optional<std::string>*, WordPlace, RecordPlace>;
 
+/// Type of an option, as the command line shows it.
 enum class FieldType : std::uint8_t {
-  Flag,      ///< told by being there
-  Integer,   ///< whole
-  Number,    ///< finite
-  Text,      ///< or one of `choices`
+  Flag,      ///< set by its presence
+  Integer,   ///< a whole number
+  Number,    ///< a finite number
+  Text,      ///< any text, or one of `choices`
   Integers,  ///< a,b,c
   Numbers,
   Texts,
   Records  ///< KEY=VALUE,…; the flag may be repeated
 };
 
-/// One option. The flag is its name with dashes, unless `flag` says another.
+/// One option. Its flag is "--" and the name with dashes, unless `flag` is set.
 struct OptionField {
   std::string name;                ///< Python's keyword: "micro_batches"
-  Place place;                     ///< its value when made is the default
-  const char* argument = nullptr;  ///< stands for the value in --help: "M"
-  const char* doc = "";            ///< for both languages
-  Range range = {};                ///< of a number, or of each in a list
+  Place place;                     ///< where the value is stored; the initial value is the default
+  const char* argument = nullptr;  ///< placeholder of the value in --help: "M"
+  const char* doc = "";            ///< description for --help and for Python
+  Range range = {};                ///< range of a number, or of each number in a list
   std::vector<const char*> choices = {};
-  std::vector<const char*> to_come = {};  ///< choices that are known, and refused as such
-  const char* unit = "";                  ///< "bytes": text may have KiB, MiB or GiB
-  const char* otherwise =
-      nullptr;                 ///< in words, what holds if it is not told, where no value says it
-  const char* flag = nullptr;  ///< "--preduce-weights", "-o"
-  const char* within =
-      nullptr;  ///< the flag whose KEY=VALUE text it is a key of: "--group-options"
-  const char* negated = nullptr;           ///< the doc of a flag's --no-… form
-  const char* since = "0.1";               ///< the version that has it first
-  std::set<std::string>* given = nullptr;  ///< takes the names of those that are told
+  /// Known choices that are not supported yet; they are refused with a message of their own.
+  std::vector<const char*> to_come = {};
+  const char* unit = "";  ///< "bytes": text may end in KiB, MiB or GiB
+  /// Description of the default, if no value expresses it.
+  const char* otherwise = nullptr;
+  const char* flag = nullptr;  ///< explicit flag: "--preduce-weights", "-o"; "": Python only
+  /// The flag whose KEY=VALUE text contains this key: "--group-options".
+  const char* within = nullptr;
+  const char* negated = nullptr;           ///< description of the flag's --no-… form
+  const char* since = "0.1";               ///< the first version that has the option
+  std::set<std::string>* given = nullptr;  ///< receives the names of the fields that are set
 };
 
+/// Returns the type of a field.
 FieldType type_of(const OptionField& field);
-/// "flag", "whole number", "number", "text", "list of whole numbers", …
+/// Returns the name of a type for messages: "flag", "whole number", "number", "text", "list of
+/// whole numbers", …
 const char* type_name(FieldType type);
+/// Returns the flag of a field, for example "--micro-batches".
 std::string flag_of(const OptionField& field);
-/// ">= 1", "above 0 and <= 1"; "" for none.
+/// Returns the range as text: ">= 1", "above 0 and <= 1"; "" if it has none.
 std::string range_text(const OptionField& field);
 
-/// Tells a field from the command line, whose parser names the flag. Throws InvalidArgument: what
-/// was found and what is right.
+/// Sets a field from text of the command line, whose parser adds the flag to errors. Throws
+/// InvalidArgument with what was found and what is expected.
 void read_field(const OptionField& field, const std::string& text);
-/// Tells the field, or the keys, of a flag, which is then named.
+/// Sets the field of a flag, or the fields of its keys. Errors name the flag.
 void read_flag(const Fields& fields, const std::string& flag, const std::string& text);
-/// Tells a field a value of a program, which is fine where it is what stands there already. Throws
-/// likewise, naming the flag.
+/// Sets a field from a program's value. Any value is accepted if it equals the current one. Throws
+/// as read_field does, and names the flag.
 void set_field(const OptionField& field, const FieldValue& value);
+/// Returns the current value of a field.
 FieldValue value_of(const OptionField& field);
-/// The value as text, as the command line takes it; "" where nothing is given.
+/// Returns the value as text in the form that the command line takes; "" if it is not set.
 std::string text_of(const OptionField& field);
 
-/// Tells fields from "wait=0.5,late_us=100". Throws InvalidArgument: an unknown key, one that
-/// stands twice, or what read_field refuses, with the key before it.
+/// Sets fields from text such as "wait=0.5,late_us=100". Throws InvalidArgument for an unknown key,
+/// for a repeated key, and for values that read_field refuses, with the key before the message.
 void read_key_values(const Fields& fields, const std::string& text);
 
-/// Those whose keys stand in the text of a flag.
+/// Returns the fields that are keys in the text of a flag.
 Fields keys_of(const Fields& fields, const std::string& flag);
 
-/// The field of a name. Throws InvalidArgument, naming the closest known one.
+/// Returns the field with a name. Throws InvalidArgument and suggests the closest known flag.
 const OptionField& find_field(const Fields& fields, const std::string& name);
-/// The same of the keys of one text; names all known ones.
+/// As above, for the keys of a text. The error lists all known keys.
 const OptionField& find_key(const Fields& fields, const std::string& key);
 
-/// What stands in a struct, however it came there. Throws InvalidArgument: a number out of its
-/// field's range, as set_field does, or a word that is none of its choices.
+/// Checks the values that are in a struct, whatever set them. Throws InvalidArgument for a number
+/// outside its field's range, as set_field does, and for text that is not one of its choices.
 void check_fields(const Fields& fields);
 
-/// What holds if a field is not told, in words; "" where there is nothing to say.
+/// Returns a description of the default; "" if there is nothing to say.
 std::string default_text(const OptionField& field);
-/// `doc`, and the default, for --help.
+/// Returns `doc` with the default, for --help.
 std::string help_of(const OptionField& field);
 
-/// These fields, which enter their names into `given` as they are told.
+/// Returns the fields, changed to add their names to `given` when they are set.
 Fields recorded(Fields fields, std::set<std::string>& given);
-/// Those of these names, in their order; of a name that is none of theirs: our bug.
+/// Returns the fields with these names, in the order of `names`. Asserts that each name exists.
 Fields only(const Fields& fields, const std::vector<std::string>& names);
-/// All but those.
+/// Returns all fields except those with these names.
 Fields without(const Fields& fields, const std::vector<std::string>& names);
-/// Both, in this order.
+/// Returns both tables, one after the other.
 Fields joined(Fields fields, const Fields& more);
 
 }  // namespace hetu

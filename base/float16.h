@@ -1,20 +1,22 @@
-// float16: IEEE 754's binary16. What kernels load and store; 11 bits of precision, 6e-8 to 65504.
+// float16, IEEE 754's binary16. Kernels load and store it. It has 11 bits of precision, and
+// positive values from 6e-8 to 65504.
 #pragma once
 #include <bit>
 #include <cstdint>
 
 namespace hetu {
 
-/// As it lies in memory. Arithmetic is float32's: it widens by itself, and is rounded by name.
+/// A float16 in memory. It converts to float implicitly, so arithmetic is in float32. Rounding back
+/// is explicit.
 struct Float16 {
   std::uint16_t bits;
 
   Float16() = default;
-  /// Rounds to the nearest, to even where two are as near: from 65520 on to infinity, below 2^-14
-  /// to a multiple of 2^-24. A NaN stays one, with its quiet bit set.
+  /// Rounds to nearest, ties to even. Values from 65520 on become infinity. Values below 2^-14
+  /// become multiples of 2^-24. A NaN stays a NaN, with its quiet bit set.
   constexpr explicit Float16(float x) : bits(rounded_bits(x)) {}
 
-  constexpr operator float() const {  // NOLINT: exact, and what every kernel wants
+  constexpr operator float() const {  // NOLINT: exact, and meant to be implicit for kernels
     const std::uint32_t magnitude = (bits & 0x7fffu) << 13;
     const std::uint32_t normal = magnitude + kBias;
     const std::uint32_t small = std::bit_cast<std::uint32_t>(
@@ -29,7 +31,7 @@ struct Float16 {
     const auto word = std::bit_cast<std::uint32_t>(x);
     const std::uint32_t magnitude = word & 0x7fffffffu;
     const std::uint32_t nan = 0x7e00u | (magnitude >> 13 & 0x1ffu);
-    // The sum's last bit stands for 2^-24, so that the addition itself rounds.
+    // The last bit of the sum stands for 2^-24, so the addition itself rounds.
     const std::uint32_t small =
         std::bit_cast<std::uint32_t>(std::bit_cast<float>(magnitude) + 0.5f) - 0x3f000000u;
     const std::uint32_t normal =
@@ -40,7 +42,8 @@ struct Float16 {
     return static_cast<std::uint16_t>((word >> 16 & 0x8000u) | rounded);
   }
 
-  static constexpr std::uint32_t kBias = 112u << 23;  // of float32's exponent over float16's
+  // Difference of the exponent biases of float32 and float16.
+  static constexpr std::uint32_t kBias = 112u << 23;
 };
 
 static_assert(sizeof(Float16) == 2);

@@ -1,5 +1,5 @@
-// Bytes as text in hexadecimal digits, as graphs write arrays down: two digits a byte, least byte
-// of an element first.
+// Bytes as hexadecimal text, as graphs store arrays: two digits per byte, and the least significant
+// byte of an element first.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -13,11 +13,13 @@
 
 namespace hetu {
 
+/// Returns true if the text consists of pairs of lower-case hexadecimal digits.
 inline bool is_hex(std::string_view text) {
   return text.size() % 2 == 0 &&
          text.find_first_not_of("0123456789abcdef") == std::string_view::npos;
 }
 
+/// Returns `bytes` bytes as hexadecimal text.
 inline std::string to_hex(const void* data, std::size_t bytes) {
   const auto* from = static_cast<const unsigned char*>(data);
   std::string text;
@@ -29,7 +31,8 @@ inline std::string to_hex(const void* data, std::size_t bytes) {
   return text;
 }
 
-/// The elements that `text`, for which is_hex holds, spells; a rest that is no whole one is lost.
+/// Decodes hexadecimal text (see is_hex). Trailing digits that don't make up a whole element are
+/// dropped.
 template <class T>
 std::vector<T> from_hex(std::string_view text) {
   const auto digit = [](char c) { return c <= '9' ? c - '0' : c - 'a' + 10; };
@@ -41,7 +44,7 @@ std::vector<T> from_hex(std::string_view text) {
   return out;
 }
 
-/// `count` floats. Throws InvalidArgument if the text spells no such number of them.
+/// Decodes `count` floats. Throws InvalidArgument if the text doesn't hold exactly `count` floats.
 inline std::shared_ptr<const std::vector<float>> floats_from_hex(std::string_view text,
                                                                  std::int64_t count) {
   require(is_hex(text) && text.size() == static_cast<std::size_t>(count) * 2 * sizeof(float),

@@ -1,4 +1,4 @@
-// Logging for every library. The level comes from HETU_LOG_LEVEL (config/env.h sets it at start).
+// Logging for every library. HETU_LOG_LEVEL sets the level (config/env.h reads it at the start).
 #pragma once
 #include <fmt/format.h>
 
@@ -7,12 +7,13 @@
 
 namespace hetu {
 
+/// Severity of a message.
 enum class Level { Debug, Info, Warning, Error };
 
-/// Messages below this level are dropped. Default: Info.
+/// Drops messages below this level. The default is Info.
 void set_log_level(Level level);
 
-/// True if a message of this level would be written.
+/// Returns true if a message of this level would be written.
 bool log_enabled(Level level);
 
 /// Writes one line to standard error.

@@ -13,8 +13,8 @@ namespace {
 
 constexpr const char* kQuota = "cpu.cfs_quota_us";
 
-// Quota and period of version 2 stand in one file, "max 100000" without a limit; those of version 1
-// in two, -1 without one. 0: none.
+// Returns the limit in cores, rounded up; 0 if there is none. Version 2 has quota and period in one
+// file, with "max" for no limit. Version 1 has them in two files, with -1 for no limit.
 int limit_of(const std::string& path) {
   std::ifstream file(path);
   std::int64_t quota = 0, period = 0;
@@ -30,7 +30,8 @@ int limit_of(const std::string& path) {
              : 0;
 }
 
-// A machine may have more than a cpu_set_t holds.
+// Returns the number of processors in this process's affinity mask. The mask grows until it fits,
+// because a machine may have more processors than a cpu_set_t holds.
 int processors() {
   for (int most = CPU_SETSIZE; most <= 1 << 20; most *= 2) {
     cpu_set_t* const set = CPU_ALLOC(most);

@@ -1,15 +1,16 @@
-// The processors of this machine. Read by whoever starts threads or workers.
+// The number of processors of this machine. Read by code that starts threads or workers.
 #pragma once
 #include <string>
 
 namespace hetu {
 
-/// Processors that this process may use, at least one: those that it may be put on
-/// (sched_getaffinity), and no more than its control groups let it have at a time, rounded up
-/// (cpu.max, cpu.cfs_quota_us: what `docker run --cpus` and limits of Kubernetes set).
+/// Returns the number of processors that this process may use, at least 1. This is the size of its
+/// affinity mask (sched_getaffinity), limited by its control groups (cpu.max or cpu.cfs_quota_us,
+/// rounded up). `docker run --cpus` and Kubernetes limits set the latter.
 int machine_cores();
 
-/// The second of both, of files below `root` (tests); 0: no limit.
+/// Returns the limit of the control groups alone; 0 if there is none. Reads files below `root`, for
+/// tests.
 int cores_of_control_groups(const std::string& root = "");
 
 }  // namespace hetu

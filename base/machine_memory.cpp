@@ -27,7 +27,7 @@ std::int64_t machine_bytes() {
   for (const std::string& path :
        control_group_files("memory.max", "memory", "memory.limit_in_bytes")) {
     std::ifstream file(path);
-    std::int64_t limit = 0;  // "max" is no number and so reads as none
+    std::int64_t limit = 0;  // stays 0 for "max", which is not a number
     if (file >> limit && limit > 0 && (least == 0 || limit < least)) least = limit;
   }
   return least;

@@ -4,8 +4,8 @@
 
 namespace hetu {
 
-/// Bytes of memory of this machine (/proc/meminfo), or of this process's control group if that may
-/// use less; 0 if neither can be read.
+/// Returns the bytes of memory of this machine (/proc/meminfo), or the limit of this process's
+/// control groups if that is less. Returns 0 if neither can be read.
 std::int64_t machine_bytes();
 
 }  // namespace hetu

@@ -1,10 +1,11 @@
-// Names with numbers in them, in the order that people expect.
+// Natural order of names that contain numbers.
 #pragma once
 #include <string>
 
 namespace hetu {
 
-/// "a_9" before "a_10": runs of digits compare as numbers.
+/// Returns true if `a` comes before `b`. Runs of digits compare as numbers, so "a_9" comes before
+/// "a_10".
 bool natural_less(const std::string& a, const std::string& b);
 
 }  // namespace hetu

@@ -6,7 +6,7 @@
 namespace hetu {
 namespace {
 
-// Levenshtein distance, one row at a time.
+// Returns the Levenshtein distance. Keeps one row of the table at a time.
 std::size_t distance(std::string_view a, std::string_view b) {
   std::vector<std::size_t> row(b.size() + 1);
   std::iota(row.begin(), row.end(), std::size_t{0});

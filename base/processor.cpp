@@ -12,8 +12,9 @@
 namespace hetu {
 namespace {
 
-// All cores have the same flags, so the first core's lines are enough. The kernel writes the file
-// line by line: reading the rest would take milliseconds on machines with hundreds of cores.
+// Returns the first core's lines of /proc/cpuinfo, which suffice because all cores have the same
+// flags. The kernel writes the file line by line, so reading the rest would take milliseconds on
+// machines with hundreds of cores.
 std::string first_core() {
   std::ifstream file("/proc/cpuinfo");
   std::string text;

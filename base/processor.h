@@ -1,6 +1,6 @@
-// The instruction set that the CPU's kernels were compiled for (HETU_ISA), and whether this
-// processor has it. This library is compiled without it, so that the check itself runs on any
-// processor.
+// The instruction set that the CPU kernels were compiled for (HETU_ISA), and the check that this
+// processor has it. This library is compiled without that instruction set, so that the check runs
+// on any processor.
 #pragma once
 #include <string>
 #include <string_view>
@@ -10,18 +10,20 @@ namespace hetu {
 
 /// The instruction set of this build's kernels.
 struct CompiledIsa {
-  std::string name;                   ///< "native", "x86-64", "avx2", "avx512" or "avx512-bf16"
-  std::vector<std::string> features;  ///< that the compiler may use, as /proc/cpuinfo names them
+  std::string name;  ///< "native", "x86-64", "avx2", "avx512" or "avx512-bf16"
+  /// Features that the compiler may use, with their names in /proc/cpuinfo.
+  std::vector<std::string> features;
 };
+/// Returns the instruction set of this build.
 const CompiledIsa& compiled_isa();
 
-/// Returns those of `features` that the text of /proc/cpuinfo doesn't list. Returns none if the
-/// text has no line of flags (other systems and architectures), where nothing can be said.
+/// Returns the elements of `features` that the text of /proc/cpuinfo doesn't list. Returns an empty
+/// list if the text has no line of flags, as on other systems and architectures.
 std::vector<std::string> missing_features(const std::vector<std::string>& features,
                                           std::string_view cpuinfo);
 
 /// Checks that this processor has every feature that the kernels of this build use. Throws
-/// Unsupported, naming the missing ones.
+/// Unsupported and names the missing features.
 void require_processor();
 
 }  // namespace hetu

@@ -1,12 +1,12 @@
-// The process's standard streams when it was started without them. Called by the tool's main() and
-// by the Python module.
+// Handles standard streams that were closed when the process started. Called by the tool's main()
+// and by the Python module.
 #pragma once
 
 namespace hetu {
 
-/// Takes the numbers of standard streams that are closed, so that no file or socket of this process
-/// gets one and receives what is meant for a stream. Their use still fails, as that of a closed
-/// stream does.
+/// Occupies the descriptors of standard streams that are closed. Otherwise a file or socket of this
+/// process could get such a number and receive output that is meant for the stream. Using the
+/// streams still fails, as it does for a closed stream.
 void reserve_standard_streams();
 
 }  // namespace hetu

@@ -16,14 +16,14 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr int kDeepest = 64;                             // brackets in each other
+constexpr int kDeepest = 64;                             // levels of nested brackets
 constexpr std::size_t kMostJson = std::size_t{1} << 30;  // bytes
 constexpr std::size_t kMostYaml = std::size_t{16} << 20;
-constexpr int kMostLinks = 40;  // as Linux
+constexpr int kMostLinks = 40;  // the limit of Linux
 
 std::string reason() { return std::strerror(errno); }
 
-// An open descriptor, closed on destruction.
+// An open descriptor that is closed on destruction.
 class Descriptor {
  public:
   explicit Descriptor(int number) : number_(number) {}
@@ -38,19 +38,19 @@ class Descriptor {
   int number_;
 };
 
-// A path whose last part may be a link, with all links before it followed.
+// Returns the path with all links in its folders resolved. Its last part may still be a link.
 fs::path with_real_folder(const fs::path& path) {
   std::error_code error;
   const fs::path folder = fs::canonical(path.has_parent_path() ? path.parent_path() : ".", error);
   return error ? path : folder / path.filename();
 }
 
-// True for an entry of /proc/PID/fd: it names an open descriptor, whatever its link says.
+// Returns true for an entry of /proc/PID/fd. It names an open descriptor, whatever its link says.
 bool is_descriptor(const fs::path& path) {
   return path.native().rfind("/proc/", 0) == 0 && path.parent_path().filename() == "fd";
 }
 
-// Where a path leads, also where no file is there yet.
+// Returns the path with all links resolved. The file itself need not exist.
 fs::path followed(const std::string& path) {
   fs::path at = with_real_folder(path);
   std::error_code error;
@@ -95,7 +95,7 @@ void write_to(const std::string& path, std::string_view text) {
   if (file.close() != 0) fail(Code::Io, "{}: cannot be written: {}", path, reason());
 }
 
-// Opens without waiting; the flag is taken back for whoever inherits the descriptor.
+// Opens without blocking, and then clears O_NONBLOCK for later users of the descriptor.
 int open_regular(const std::string& path, int access, std::int64_t& bytes) {
   Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | access));
   if (file.number() < 0) fail(Code::Io, "{}: cannot be opened: {}", path, reason());
@@ -108,7 +108,8 @@ int open_regular(const std::string& path, int access, std::int64_t& bytes) {
   return file.release();
 }
 
-// How deep YAML nests by indentation alone: each level takes a column, or a "- " of the same line.
+// Checks how deep YAML nests by indentation alone. Each level takes a column, or a "- " on the same
+// line.
 void check_indentation(std::string_view text, const std::string& origin) {
   for (std::size_t begin = 0; begin < text.size();) {
     const std::size_t end = std::min(text.find('\n', begin), text.size());
@@ -125,7 +126,7 @@ void check_indentation(std::string_view text, const std::string& origin) {
   }
 }
 
-// `quotes`: brackets in quoted text don't count.
+// Checks how deep brackets nest. With `quotes`, brackets in quoted text don't count.
 void check_brackets(std::string_view text, bool quotes, const std::string& origin, Code code) {
   int depth = 0;
   bool quoted = false;

@@ -43,7 +43,7 @@ void append_names(json& rows, const std::vector<TraceEvent>& events) {
   }
 }
 
-// A worker's, stage's or other small number; anything larger would size tables.
+// Reads the number of a worker, stage and so on. Rejects large numbers, which would size tables.
 int number(const json& object, const char* key, int least, const std::string& origin) {
   constexpr int kMost = 1 << 28;
   const json& v = object.at(key);
@@ -62,7 +62,7 @@ double time(const json& object, const char* key, const std::string& origin) {
   return us;
 }
 
-// A message of the parser may quote the file at any length.
+// Truncates a message of the parser, which may quote the file at any length.
 std::string shortened(const std::string& text) { return text.substr(0, 200); }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// Numbers and lists as users write them: read in one way wherever text comes in.
+// Parsing of numbers and lists in user input, in one way for all sources of text.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -7,24 +7,26 @@
 
 namespace hetu {
 
-/// A whole number in [least, most]. Throws InvalidArgument.
+/// Parses a whole number in [least, most]. Throws InvalidArgument.
 std::int64_t to_integer(const std::string& text, std::int64_t least, std::int64_t most);
 
-/// A number from 0 to kLargestNumber. Throws InvalidArgument.
+/// Parses a number from 0 to kLargestNumber. Throws InvalidArgument.
 double to_number(const std::string& text);
 
-/// "512 MiB", "4GiB", "1.5KiB" in bytes, up to kLargestNumber; nothing where no unit stands there.
-/// Throws InvalidArgument: a unit that follows no number, or a number that is too large.
+/// Parses a size such as "512 MiB", "4GiB" or "1.5KiB", and returns bytes. Returns nullopt if the
+/// text has no unit. Throws InvalidArgument if no number precedes the unit, or if the result
+/// exceeds kLargestNumber.
 std::optional<double> to_bytes(const std::string& text);
 
-/// Parts between separators; an empty text has none.
+/// Returns the parts between separators. An empty text has no parts.
 std::vector<std::string> split(const std::string& text, char separator);
 
-/// One of the known words. Throws InvalidArgument naming them; `to_come` are refused as such.
+/// Returns `text` if it is one of the known words. Throws InvalidArgument and lists them otherwise.
+/// Words in `to_come` are refused with a message that they are not supported yet.
 std::string one_of(const std::string& text, const std::vector<const char*>& known,
                    const std::vector<const char*>& to_come = {});
 
-/// The first 60 bytes of a text, for messages.
+/// Returns the first 60 bytes of a text, for messages.
 std::string shortened(const std::string& text);
 
 }  // namespace hetu

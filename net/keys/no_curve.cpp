@@ -1,4 +1,4 @@
-// For builds without ZeroMQ: what keys.h has.
+// The functions of keys.h for builds without ZeroMQ.
 #include "base/error.h"
 #include "net/keys/keys.h"
 

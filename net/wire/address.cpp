@@ -18,7 +18,7 @@ namespace {
 constexpr std::size_t kKeyDigits = 64;
 constexpr int kProbe_s = 5;
 
-/// Of "tcp://A.B.C.D:PORT"; nothing if it is none.
+/// Returns the address of "tcp://A.B.C.D:PORT", or nullopt if the endpoint has another form.
 std::optional<sockaddr_in> address_of(const std::string& endpoint) {
   sockaddr_in address{};
   const std::size_t colon = endpoint.rfind(':');
@@ -31,12 +31,12 @@ std::optional<sockaddr_in> address_of(const std::string& endpoint) {
   return address;
 }
 
-/// Whether something listens there.
+/// Returns true if something accepts connections at the endpoint.
 bool listens(const std::string& endpoint) {
   const std::optional<sockaddr_in> address = address_of(endpoint);
   if (!address) return false;
   const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  const timeval limit{kProbe_s, 0};  // SO_SNDTIMEO bounds connect, too
+  const timeval limit{kProbe_s, 0};  // SO_SNDTIMEO limits connect(), too
   setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit);
   const bool there =
       connect(fd, reinterpret_cast<const sockaddr*>(&*address), sizeof *address) == 0;
@@ -53,7 +53,7 @@ Address parse_address(const std::string& text, const char* variable) {
          variable, text.empty() ? "is not set; start the command under heturun" : "does not");
   }
   Address address;
-  const bool is_path = text.rfind("ipc://", 0) == 0;  // which may hold a comma
+  const bool is_path = text.rfind("ipc://", 0) == 0;  // a path may contain a comma
   for (std::size_t start = 0; start <= at;) {
     const std::size_t end = is_path ? at : std::min(text.find(',', start), at);
     address.endpoints.push_back(text.substr(start, end - start));
@@ -66,7 +66,7 @@ Address parse_address(const std::string& text, const char* variable) {
   return address;
 }
 
-// A path may hold a semicolon, too, but not after three keys.
+// A path may contain a semicolon, too. Only a semicolon after three keys separates addresses.
 std::vector<Address> parse_addresses(const std::string& text, const char* variable) {
   std::vector<Address> all;
   std::size_t start = 0;

@@ -1,12 +1,12 @@
-// Where a process beside the workers is reached, and the keys to it, as heturun hands them over in
-// an environment variable. Read by the ZeroMQ clients of ps/.
+// Addresses of the coordinator and of parameter servers, with the keys for connecting to them.
+// heturun passes them in environment variables. Read by the ZeroMQ clients of ps/.
 #pragma once
 #include <string>
 #include <vector>
 
 namespace hetu::ps {
 
-/// "ENDPOINT,ENDPOINT…@KEYS", taken apart.
+/// The parts of an address "ENDPOINT,ENDPOINT…@KEYS". The keys have 64 hexadecimal digits each.
 struct Address {
   std::vector<std::string> endpoints;
   std::string server_key;
@@ -14,21 +14,23 @@ struct Address {
   std::string secret_key;
 };
 
-/// Throws Config, naming the environment variable that it is of, if `text` is none.
+/// Parses an address. Throws Config if `text` is not an address, and names the environment variable
+/// `variable` that it came from.
 Address parse_address(const std::string& text, const char* variable);
 
-/// Several of them, with ";" between, in their order. Throws as parse_address.
+/// Parses addresses separated by ";", and keeps their order. Throws as parse_address does.
 std::vector<Address> parse_addresses(const std::string& text, const char* variable);
 
-/// What parse_address takes apart; `endpoints` with commas between.
+/// Returns an address in the form that parse_address reads. `endpoints` are separated by commas.
 std::string write_address(const std::string& endpoints, const std::string& server_key,
                           const std::string& public_key, const std::string& secret_key);
 
-/// The first endpoint that answers; the last if none does, for ZeroMQ goes on trying. One alone is
-/// taken as it is.
+/// Returns the first endpoint that answers, or the last one if none does, because ZeroMQ keeps
+/// trying to connect. A single endpoint is returned without a check.
 std::string choose_endpoint(const std::vector<std::string>& endpoints);
 
-/// This host's own address on the way to a "tcp://" endpoint; nothing is sent. Throws Comm.
+/// Returns the address of this host from which a "tcp://" endpoint is reached. Sends nothing.
+/// Throws Comm if there is no route.
 std::string own_address_towards(const std::string& endpoint);
 
 }  // namespace hetu::ps

@@ -1,5 +1,5 @@
-// Messages as bytes, and the signs of life of those who exchange them: what is common to the
-// processes beside the workers. Read by ps/coordinator, ps/server and ps/client.
+// Serialization of messages to bytes, and the heartbeat intervals of processes other than workers.
+// Read by ps/coordinator, ps/server and ps/client.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -15,12 +15,13 @@ namespace hetu::ps {
 
 using Bytes = std::vector<std::byte>;
 
-inline constexpr double kHeartbeatS = 1;           ///< between signs of life
-inline constexpr double kDeadAfterS = 8;           ///< silence that means death
-inline constexpr std::size_t kLongestText = 4096;  ///< bytes of a text; a longer one is cut
+inline constexpr double kHeartbeatS = 1;  ///< seconds between heartbeats
+/// Seconds of silence after which a process counts as dead.
+inline constexpr double kDeadAfterS = 8;
+inline constexpr std::size_t kLongestText = 4096;  ///< bytes; longer texts are truncated
 
-/// Appends values in a fixed order; the machines that Hetu runs on are little-endian. The first two
-/// bytes are version and kind.
+/// Appends values in a fixed order, in the machine's byte order; all supported machines are
+/// little-endian. The first two bytes are version and kind.
 class ByteWriter {
  public:
   ByteWriter(std::uint8_t version, std::uint8_t kind) {
@@ -32,6 +33,7 @@ class ByteWriter {
     static_assert(std::is_arithmetic_v<T>);
     append(&value, sizeof(T));
   }
+  /// Appends the length and the bytes of a text, truncated to kLongestText bytes.
   void text(const std::string& value) {
     const std::string cut = value.substr(0, kLongestText);
     number(static_cast<std::uint32_t>(cut.size()));
@@ -48,7 +50,8 @@ class ByteWriter {
   Bytes bytes_;
 };
 
-/// Takes values out again, never past the end. Throws Comm, naming what is wrong.
+/// Reads values in the order in which ByteWriter appended them, never beyond the end. Throws Comm
+/// and describes the fault.
 class ByteReader {
  public:
   ByteReader(const std::byte* data, std::size_t bytes) : at_(data), left_(bytes) {}
@@ -61,7 +64,7 @@ class ByteReader {
     advance(sizeof(T));
     return value;
   }
-  /// A number between two bounds, both allowed.
+  /// Reads a number that must be in [low, high].
   template <class T>
   T between(T low, T high, const char* name) {
     const T value = number<T>();
@@ -79,6 +82,7 @@ class ByteReader {
   }
   std::size_t left() const { return left_; }
   bool flag() { return between<std::uint8_t>(0, 1, "flag") == 1; }
+  /// Checks that no bytes remain.
   void end() const {
     if (left_ != 0) fail(Code::Comm, "a message with {} bytes too many", left_);
   }

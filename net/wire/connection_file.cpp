@@ -31,14 +31,15 @@ bool is_key(const std::string& text) {
          text.find_first_not_of("0123456789abcdef") == std::string::npos;
 }
 
-/// Writes all of it to a new descriptor and closes that.
+/// Writes the text to an open descriptor, and closes the descriptor.
 void write_to(int fd, const std::string& text, const std::string& path) {
   const bool written = write(fd, text.data(), text.size()) == static_cast<ssize_t>(text.size());
   const bool closed = close(fd) == 0;
   if (!written || !closed) io("written", path);
 }
 
-/// The file's text, once it is seen to be its owner's alone.
+/// Returns the text of a file. Throws Config unless the file belongs to this user and no other user
+/// may access it.
 std::string read_own(const std::string& path) {
   const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (fd < 0) io("read", path);
@@ -64,7 +65,7 @@ std::string read_own(const std::string& path) {
   return text;
 }
 
-/// Reads a file line by line.
+/// Parses a connection file line by line.
 class Parser {
  public:
   explicit Parser(const std::string& path) : path_(path) {}
@@ -148,7 +149,7 @@ class Parser {
 
 }  // namespace
 
-// Written beside and linked, so that who finds it finds it whole.
+// Writes the file under another name and links it, so that readers only see complete files.
 bool make_connection_file(const std::string& path, const JobKeys& keys) {
   const std::string beside = fmt::format("{}.{}", path, getpid());
   unlink(beside.c_str());
@@ -170,7 +171,7 @@ Connection read_connection_file(const std::string& path) {
   return Parser(path).parse(read_own(path));
 }
 
-// One write at the end: servers that begin together do not disturb each other.
+// A single write in append mode, so that servers that start at the same time don't mix their lines.
 void add_server(const std::string& path, int server, int servers, const std::string& endpoints) {
   const int fd = open(path.c_str(), O_WRONLY | O_APPEND | O_CLOEXEC);
   if (fd < 0) io("written", path);

@@ -1,20 +1,21 @@
-// What heturun tells the processes that it has started beside the workers: lines on a pipe.
+// Control lines that heturun sends on a pipe to the coordinator and the parameter servers.
 #pragma once
 #include <functional>
 #include <string>
 
 namespace hetu::ps {
 
-/// Cuts what comes into lines and hands each to `obey`, without its end.
+/// Splits input into lines, and passes each line to `obey` without its newline.
 class ControlLines {
  public:
   explicit ControlLines(std::function<void(const std::string& line)> obey);
-  /// Reads what is there; false once the pipe has ended or a line is longer than 4096 bytes.
+  /// Reads the available input. Returns false once the pipe has ended, or if a line is longer than
+  /// 4096 bytes.
   bool read(int fd);
 
  private:
   const std::function<void(const std::string&)> obey_;
-  std::string begun_;
+  std::string begun_;  // the beginning of an incomplete line
 };
 
 }  // namespace hetu::ps

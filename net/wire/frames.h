@@ -1,4 +1,4 @@
-// Bytes that ZeroMQ sends from where they stand; for the ZeroMQ sources of ps/.
+// Frames that ZeroMQ sends without a copy, for the ZeroMQ sources of ps/.
 #pragma once
 #include <cstddef>
 #include <memory>
@@ -6,7 +6,8 @@
 
 namespace hetu::ps {
 
-/// A frame of bytes that `owner` keeps; nothing is copied. ZeroMQ's thread lets go of it.
+/// Returns a frame of bytes that `owner` keeps alive. Nothing is copied. ZeroMQ's thread releases
+/// its reference to `owner` after sending.
 inline zmq::message_t frame_of(const std::byte* data, std::size_t bytes,
                                const std::shared_ptr<const void>& owner) {
   if (bytes == 0) return {};

@@ -31,7 +31,7 @@ sockaddr_un address_of(const std::string& path) {
   return address;
 }
 
-/// Whether a socket stands there that a server has left behind.
+/// Returns true if a server has left a socket at this path that no process serves.
 bool is_left_behind(const sockaddr_un& address) {
   struct stat found {};
   if (lstat(address.sun_path, &found) != 0 || !S_ISSOCK(found.st_mode)) return false;
@@ -117,7 +117,7 @@ std::vector<std::string> Listener::reached_at() const {
     char text[INET_ADDRSTRLEN];
     const auto* address = reinterpret_cast<const sockaddr_in*>(each->ifa_addr);
     inet_ntop(AF_INET, &address->sin_addr, text, sizeof text);
-    // This host's own address for itself last: on another host somebody else may answer there.
+    // Loopback comes last: on another host, another process may answer at that address.
     const bool is_loop = std::strncmp(text, "127.", 4) == 0;
     found.insert(is_loop ? found.end() : found.begin(), fmt::format("tcp://{}:{}", text, port));
   }

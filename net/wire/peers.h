@@ -1,12 +1,12 @@
-// The connections of a ROUTER as numbers; for the ZeroMQ servers of ps/.
+// Numbers for the connections of a ROUTER socket, for the ZeroMQ servers of ps/.
 #pragma once
 #include <cstdint>
 #include <zmq.hpp>
 
 namespace hetu::ps {
 
-/// Connections get five bytes from ZeroMQ, the first of them 0; a name of the peer's own choice is
-/// none. 0 for those.
+/// Returns the number of a connection. ZeroMQ identifies connections by five bytes, the first of
+/// which is 0. Returns 0 for any other identity, which a peer has chosen itself.
 inline std::uint64_t peer_of(const zmq::message_t& identity) {
   const auto* bytes = identity.data<unsigned char>();
   if (identity.size() != 5 || bytes[0] != 0) return 0;
@@ -15,6 +15,7 @@ inline std::uint64_t peer_of(const zmq::message_t& identity) {
   return peer;
 }
 
+/// Returns the ZeroMQ identity of a connection number.
 inline zmq::message_t identity_of(std::uint64_t peer) {
   zmq::message_t identity(5);
   auto* bytes = identity.data<unsigned char>();
