@@ -1,4 +1,4 @@
-// `hetu checkpoint`: shows, compares, exports and imports what trainings save.
+// `hetu checkpoint`: shows, compares, exports and imports checkpoints.
 #include "base/error.h"
 #include "cli/command.h"
 #include "cli/options.h"
@@ -9,7 +9,7 @@
 namespace hetu::cli {
 namespace {
 
-// Where DIR is a folder that `--checkpoint` named, its newest step is meant.
+// If DIR is a folder that `--checkpoint` named, the command uses its newest step.
 constexpr const char* kHelp =
     "usage: hetu checkpoint show DIR\n"
     "       hetu checkpoint diff DIR DIR\n"

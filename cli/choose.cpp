@@ -1,4 +1,4 @@
-// `hetu choose`: every method under given costs, the fastest first.
+// `hetu choose`: ranks every method under given costs, the fastest first.
 
 #include "base/error.h"
 #include "cli/command.h"

@@ -1,19 +1,19 @@
-// A command of `hetu`: a row in main.cpp and a file of its own.
+// A command of `hetu`: a row in main.cpp and a source file.
 #pragma once
 #include <string>
 #include <vector>
 
 namespace hetu::cli {
 
-using Arguments = std::vector<std::string>;  ///< after the command's name
+using Arguments = std::vector<std::string>;  ///< arguments after the command's name
 
-/// `name` may have two words. `run` is the command; where it is nullptr, `python3 -m hetu.<module>`
-/// is, with the arguments.
+/// A command. `name` may consist of two words. `run` executes the command. If `run` is nullptr, the
+/// tool runs `python3 -m hetu.<module>` with the arguments instead.
 struct Command {
   const char* name;
   const char* meaning;  ///< one line for `hetu --help`
   int (*run)(const Arguments& arguments);
-  const char* module;
+  const char* module;  ///< Python module; nullptr if `run` is set
 };
 
 int schedule_command(const Arguments& arguments);
@@ -31,11 +31,11 @@ int ps_status_command(const Arguments& arguments);
 int doctor_command(const Arguments& arguments);
 int completion_command(const Arguments& arguments);
 
-/// The names of all commands, in the order of --help.
+/// Returns the names of all commands, in the order of --help.
 std::vector<std::string> command_names();
 
-/// Writes text to a file (beside, then renamed) or, where path is empty, to standard output. Throws
-/// Io.
+/// Writes text to a file, which is replaced atomically, or to standard output if `path` is empty.
+/// Throws Io.
 void put(const std::string& text, const std::string& path);
 
 }  // namespace hetu::cli

@@ -1,4 +1,4 @@
-// `hetu compare`: where a run left its plan, and why.
+// `hetu compare`: shows where a run deviated from its plan, and why.
 #include "pipeline/compare/compare.h"
 
 #include "base/error.h"

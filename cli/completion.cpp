@@ -1,4 +1,5 @@
-// `hetu completion`: scripts for shells, made of what each command's own --help lists.
+// `hetu completion`: writes completion scripts for shells. The words come from the --help text of
+// each command, so a new option is completed without a change here.
 #include <algorithm>
 #include <map>
 #include <set>
@@ -15,7 +16,7 @@ namespace {
 
 constexpr double kHelpTimeout_s = 30;
 
-// Of a line of help that begins with an option: "  -o FILE …", "  -c, --config FILE …".
+// Adds the options at the start of a help line: "  -o FILE …", "  -c, --config FILE …".
 void add_options(const std::string& line, std::set<std::string>& words) {
   const std::size_t first = line.find_first_not_of(' ');
   if (first == std::string::npos || first < 2 || line[first] != '-') return;
@@ -28,7 +29,7 @@ void add_options(const std::string& line, std::set<std::string>& words) {
   }
 }
 
-// Of a usage line: the verb of "hetu checkpoint show DIR", and options in it.
+// Adds the verb of a usage line ("hetu checkpoint show DIR") and the options in the line.
 void add_usage(const std::string& line, const std::string& command, std::set<std::string>& words) {
   const std::string called = command + " ";
   const std::size_t at = line.find(called);
@@ -56,7 +57,7 @@ std::set<std::string> words_of(const std::string& command, const std::string& he
     else
       add_options(line, words);
   }
-  // Every command that takes a method says so in its usage.
+  // Every command that takes a method has METHOD in its usage.
   if (help.find(" METHOD") != std::string::npos)
     for (const Method& method : methods()) words.insert(method.name);
   return words;
@@ -64,7 +65,8 @@ std::set<std::string> words_of(const std::string& command, const std::string& he
 
 using WordsByCommand = std::map<std::string, std::set<std::string>>;
 
-// A command that cannot be asked (heturun where there is no Python) completes nothing.
+// Collects the words of all commands. A command whose --help fails completes nothing; heturun fails
+// if there is no Python.
 WordsByCommand ask_all(const std::string& self, const std::vector<std::string>& names) {
   WordsByCommand all;
   for (const std::string& name : names) {
@@ -85,7 +87,8 @@ WordsByCommand ask_all(const std::string& self, const std::vector<std::string>& 
   return all;
 }
 
-// The longest command that the words before the present one begin with decides.
+// Returns the cases of the lookup. The scripts look up the longest command that the words before
+// the cursor begin with.
 std::string cases(const WordsByCommand& all) {
   std::string out;
   for (const auto& [command, words] : all) {

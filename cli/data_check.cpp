@@ -1,3 +1,5 @@
+// `hetu data check`: reads a data set once and reports its contents and problems. The kind of data
+// set follows from the files in the folder.
 #include <unistd.h>
 
 #include <algorithm>
@@ -21,7 +23,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// A bar that is drawn anew on a terminal, one line every ten seconds elsewhere.
+// A progress bar. A terminal shows it in place; elsewhere one line appears every ten seconds.
 class Progress {
  public:
   explicit Progress(const char* unit) : unit_(unit) {}
@@ -45,7 +47,8 @@ class Progress {
   std::chrono::steady_clock::time_point last_ = std::chrono::steady_clock::now();
 };
 
-// What cannot be looked at is neither; reading it says why.
+// is_folder and is_file return false for a path that cannot be examined. Reading it later reports
+// the reason.
 bool is_folder(const std::string& path) {
   std::error_code error;
   return fs::is_directory(path, error);
@@ -56,7 +59,7 @@ bool is_file(const std::string& path) {
   return fs::is_regular_file(path, error);
 }
 
-// What a check found, to be printed.
+// The printed result of a check.
 struct Report {
   std::string text;
   std::vector<std::string> problems;
@@ -170,7 +173,7 @@ bool holds_cifar(const std::string& folder) {
   return is_folder(folder + "/cifar-100-binary") || is_folder(folder + "/cifar-100-python");
 }
 
-// Texts of other kinds have no tab in their first line.
+// Returns true if the file holds click logs. Other kinds of text have no tab in their first line.
 bool is_clicks(const std::string& path) {
   const fs::path file(path);
   if (file.extension() == ".tsv" || file.filename().string().rfind("day_", 0) == 0) return true;

@@ -1,5 +1,5 @@
-// `hetu doctor`: what of Hetu is found, built and works on this machine, each thing tried, and what
-// to install for what is missing.
+// `hetu doctor`: tries each part of Hetu on this machine, reports what works, and names what to
+// install for missing parts.
 #include <sys/statvfs.h>
 #include <unistd.h>
 
@@ -25,8 +25,9 @@
 namespace hetu::cli {
 namespace {
 
-constexpr double kTryTimeout_s = 60;
+constexpr double kTryTimeout_s = 60;  // longest time of a trial in seconds
 
+/// The result of a trial.
 struct Finding {
   enum class State { Works, Missing, Broken };
   State state = State::Works;
@@ -37,7 +38,7 @@ Finding works(std::string text) { return {Finding::State::Works, std::move(text)
 Finding missing(std::string text) { return {Finding::State::Missing, std::move(text)}; }
 Finding broken(std::string text) { return {Finding::State::Broken, std::move(text)}; }
 
-// One thing that is tried. `install`: what there is to do where it does not work.
+// One trial. `install` says what to do if the part is missing.
 struct Trial {
   const char* name;
   std::string install;
@@ -46,7 +47,7 @@ struct Trial {
 
 std::string first_line(const std::string& text) { return text.substr(0, text.find('\n')); }
 
-// What a part of the build does, or how it fails; a part that was left out throws Unsupported.
+// Runs a trial of a part of the build. A part that was left out of the build throws Unsupported.
 Finding tried(const std::function<std::string()>& work) {
   try {
     return works(work());
@@ -63,7 +64,7 @@ Finding processor() {
                            cores == 1 ? "" : "s", gib));
 }
 
-// Open MPI's workers of one host exchange messages there.
+// Workers of one host exchange messages through /dev/shm under Open MPI.
 Finding shared_memory() {
   struct statvfs there = {};
   if (statvfs("/dev/shm", &there) != 0 || access("/dev/shm", W_OK) != 0)
@@ -93,7 +94,7 @@ Finding kernels() {
   });
 }
 
-// One worker, as mpirun starts it, that meets itself.
+// Starts one worker under mpirun, which joins a job of its own.
 Finding mpi() {
   const Ended version = run_outside({"mpirun", "--version"}, kTryTimeout_s, true);
   if (version.status == 127) return missing("no mpirun is found");
@@ -125,7 +126,7 @@ Finding zeromq() {
 
 Finding hdf5() {
   try {
-    const Hdf5File none(own_program());  // which is none
+    const Hdf5File none(own_program());  // the program is not an HDF5 file
   } catch (const Error& e) {
     if (e.code() == Code::Unsupported) return missing("not in this build");
     if (e.code() == Code::Io) return works("the library opens and tells what is no HDF5 file");
@@ -174,7 +175,7 @@ Finding module(const std::string& name) {
   return found.status == 0 ? works(first_line(found.output)) : missing("not found by python3");
 }
 
-// Asked of the module that trains: this program has no device but the processor.
+// Asks the Python module, which does the training. This program itself supports the CPU only.
 Finding gpu() {
   const Ended asked = run_outside({beside(own_program(), "python3"), "-c",
                                    "from hetu import _hetu; print(_hetu.cuda_problem())"},
@@ -217,7 +218,7 @@ int doctor_command(const Arguments& arguments) {
         "");
     return 0;
   }
-  if (arguments == Arguments{"--hello"}) {  // a worker of a trial
+  if (arguments == Arguments{"--hello"}) {  // this process is the worker of a trial
     const auto links = comm::connect("mpi", link_options());
     put(fmt::format("hello from worker {} of {}\n", links->worker(), links->workers()), "");
     return 0;

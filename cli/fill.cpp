@@ -1,4 +1,4 @@
-// `hetu fill`: K-FAC's work in the bubbles of recorded pipelines.
+// `hetu fill`: places K-FAC's work in the bubbles of recorded pipelines.
 #include "pipeline/fill/fill.h"
 
 #include <algorithm>
@@ -50,7 +50,7 @@ std::string help() {
          help_text(options_of(r));
 }
 
-/// The files that the arguments name, in the order of nodes.
+/// Returns the files that the arguments name, in the order of nodes.
 std::vector<std::string> paths_of(const std::vector<std::string>& arguments) {
   std::vector<std::string> paths;
   for (const std::string& argument : arguments)

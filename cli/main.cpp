@@ -1,3 +1,5 @@
+// The `hetu` tool: the table of commands, and the conversion of errors to one line and an exit
+// status.
 #include <unistd.h>
 
 #include <algorithm>
@@ -73,7 +75,7 @@ std::string help() {
   return "usage: hetu COMMAND …      hetu COMMAND --help\n\n" + two_columns(rows_of(all), 19);
 }
 
-// The commands of two words that begin with `name`: of "ps", "ps serve" and "ps status".
+// Returns the two-word commands that begin with `name`. For "ps": "ps serve" and "ps status".
 std::vector<const Command*> parts_of(const std::string& name) {
   std::vector<const Command*> parts;
   for (const Command& c : commands())
@@ -88,7 +90,8 @@ std::string help_of_parts(const std::string& name, const std::vector<const Comma
 
 std::string version_text() { return fmt::format("hetu {}\n", HETU_VERSION); }
 
-// The Python beside this binary (a virtual environment's bin folder), else the path's.
+// Replaces this process by Python: the one in this binary's folder (a virtual environment's bin),
+// or else the one on PATH.
 [[noreturn]] void run_module(const Command& command, const std::string& self,
                              const Arguments& arguments) {
   std::vector<std::string> words = {beside(self, "python3"), "-m",
@@ -102,7 +105,7 @@ std::string version_text() { return fmt::format("hetu {}\n", HETU_VERSION); }
 }
 
 int dispatch(const std::string& self, const Arguments& words) {
-  env();  // reads and checks every variable, and sets the log level
+  env();  // reads and checks every environment variable, and sets the log level
   if (words.empty()) {
     std::fputs(help().c_str(), stderr);
     return 2;
@@ -132,14 +135,15 @@ int dispatch(const std::string& self, const Arguments& words) {
   return at->run(arguments);
 }
 
-// A plan that fails its proof speaks for itself; all else is one line with the command's name.
+// Prints an error. A plan that fails its proof prints the diagnosis alone; any other error prints
+// one line with the command's name.
 int report(const std::string& command, const Error& e) {
   if (e.code() == Code::Plan) {
     std::fprintf(stderr, "%s\n", e.what());
     return exit_status(Code::Plan);
   }
   std::fprintf(stderr, "hetu%s%s: %s\n", command.empty() ? "" : " ", command.c_str(), e.what());
-  // Unreadable input is wrong input to these commands.
+  // For these commands, input that can't be read counts as wrong input.
   return exit_status(e.code() == Code::Io ? Code::Config : e.code());
 }
 

@@ -16,7 +16,7 @@ namespace {
        did_you_mean(name.substr(0, 60), names));
 }
 
-// Columns of a terminal, for UTF-8 text without wide characters.
+// Returns the columns of a text in a terminal, for UTF-8 without wide characters.
 std::size_t width_of(const std::string& text) {
   return static_cast<std::size_t>(std::count_if(text.begin(), text.end(), [](char c) {
     return (static_cast<unsigned char>(c) & 0xC0) != 0x80;  // not a continuation byte
@@ -29,7 +29,7 @@ void wrap(std::string& out, const std::string& text, std::size_t indent) {
   for (const std::string& word : split(text, ' ')) {
     const std::size_t width = width_of(word);
     if (column + width > kColumns && column > indent) {
-      out.pop_back();  // the space behind the word before
+      out.pop_back();  // the space after the previous word
       out.append("\n").append(indent, ' ');
       column = indent;
     }
@@ -40,7 +40,7 @@ void wrap(std::string& out, const std::string& text, std::size_t indent) {
   out.append("\n");
 }
 
-// What is told of several fields in one text.
+// Returns the option for the KEY=VALUE text that sets several fields.
 Option key_values(const Fields& keys) {
   std::string known;
   for (const OptionField& f : keys) known += (known.empty() ? "" : ", ") + f.name;
@@ -60,7 +60,7 @@ std::vector<Option> options_of(const Fields& fields) {
     }
     const std::string flag = flag_of(f);
     const bool is_flag = type_of(f) == FieldType::Flag;
-    // parse_options names the option itself.
+    // parse_options adds the option's name to errors.
     rows.push_back({flag, is_flag ? nullptr : f.argument, help_of(f),
                     [f](const std::string& text) { read_field(f, text); }});
     if (f.negated != nullptr)

@@ -1,5 +1,5 @@
-// The option parser of every `hetu` command: a command states its options as rows; parsing,
-// refusing and --help follow from them.
+// The option parser of all `hetu` commands. A command lists its options as rows, which determine
+// parsing, error messages and --help.
 #pragma once
 #include <functional>
 #include <string>
@@ -10,28 +10,30 @@
 
 namespace hetu::cli {
 
-/// One option. `value` names its argument in --help; nullptr makes it a flag (set gets "").
+/// One option. `value` is the placeholder of its argument in --help. If it is nullptr, the option
+/// is a flag, and `set` receives "".
 struct Option {
-  std::string name;  ///< with its dashes: "--stages", "-o"
+  std::string name;  ///< name with its dashes: "--stages", "-o"
   const char* value;
   std::string meaning;
   std::function<void(const std::string&)> set;
 };
 
-/// The rows that tell these fields. Keys of one KEY=VALUE text share a row, and a flag that may be
-/// negated has two.
+/// Returns the options that set these fields. Keys of one KEY=VALUE text share an option. A flag
+/// that can be negated has two options.
 std::vector<Option> options_of(const Fields& fields);
 
-/// Takes `--name value`, `--name=value` and flags; returns what is no option, in order. Everything
-/// after `--` is no option. Throws InvalidArgument: an unknown option (naming the closest known
-/// one), a missing or surplus value, or whatever a row's set refuses, with the option named.
+/// Parses `--name value`, `--name=value` and flags, and returns the other arguments in order.
+/// Everything after `--` counts as another argument. Throws InvalidArgument for an unknown option
+/// (and suggests the closest one), for a missing or surplus value, and for values that `set`
+/// refuses. The message begins with the option's name.
 std::vector<std::string> parse_options(const std::vector<std::string>& arguments,
                                        const std::vector<Option>& options);
 
-/// True if --help or -h is among the arguments, before any `--`.
+/// Returns true if the arguments contain --help or -h before any `--`.
 bool wants_help(const std::vector<std::string>& arguments);
 
-/// One line per option, wrapped at 100 columns.
+/// Returns the help of all options, one entry per option, wrapped at 100 columns.
 std::string help_text(const std::vector<Option>& options);
 
 /// One row of a help text.
@@ -40,8 +42,8 @@ struct HelpRow {
   std::string meaning;  ///< may have several lines
 };
 
-/// Two columns, with names of any length: the meanings start at the column `indent`, and below a
-/// name that leaves no gap of two spaces before it. Wrapped at 100 columns.
+/// Formats rows in two columns, wrapped at 100 columns. Meanings start at the column `indent`. If a
+/// name leaves no gap of two spaces before that column, its meaning starts on the next line.
 std::string two_columns(const std::vector<HelpRow>& rows, std::size_t indent);
 
 }  // namespace hetu::cli

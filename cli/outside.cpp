@@ -16,10 +16,12 @@
 namespace hetu::cli {
 namespace {
 
-// In the child: only what is allowed between fork and exec.
+// Runs the program in the child process. Only functions that are allowed between fork and exec may
+// be called here.
 [[noreturn]] void become(const std::vector<char*>& argv, const std::vector<char*>& more, int out,
                          bool errors) {
-  ::setpgid(0, 0);  // all that it starts ends with it
+  // So that run_outside can kill the program together with the processes that it starts.
+  ::setpgid(0, 0);
   const int nothing = ::open("/dev/null", O_RDWR);
   ::dup2(nothing, STDIN_FILENO);
   ::dup2(out, STDOUT_FILENO);

@@ -1,26 +1,27 @@
-// Other programs, run for their output: what doctor tries and completion asks.
+// Runs other programs and captures their output. Used by doctor and completion.
 #pragma once
 #include <string>
 #include <vector>
 
 namespace hetu::cli {
 
-/// How a program ended and what it wrote.
+/// The exit status and output of a program.
 struct Ended {
-  int status = 0;      ///< 127 where it cannot be started, 124 where it was ended after `timeout_s`
-  std::string output;  ///< standard output; with `errors`, standard error among it
+  int status = 0;      ///< 127: it cannot be started; 124: it was killed after `timeout_s` seconds
+  std::string output;  ///< standard output; with `errors`, standard error too
 };
 
-/// Runs `words`, found along PATH, with no input. `environment`: "NAME=value" on top of this
-/// process's.
+/// Runs a program, which is looked up in PATH, without input. `words` are its name and arguments.
+/// `environment` holds "NAME=value" entries that are added to the environment of this process.
 Ended run_outside(const std::vector<std::string>& words, double timeout_s, bool errors = false,
                   const std::vector<std::string>& environment = {});
 
-/// This program's own file.
+/// Returns the path of this program's file.
 std::string own_program();
 
-/// The program `name` beside this one (a virtual environment's bin folder), as it was called or as
-/// it lies; else `name`, for PATH.
+/// Returns the path of the program `name` in the folder of this one, such as a virtual
+/// environment's bin. Tries the folder in `self` (as this program was called), and then the actual
+/// folder. Returns `name` for a lookup in PATH if neither has it.
 std::string beside(const std::string& self, const std::string& name);
 
 }  // namespace hetu::cli

@@ -1,5 +1,5 @@
-// The command line of schedule, verify, simulate and rehearse: a METHOD or FILE and options of a
-// plan (pipeline/options/plan_options.h), and those of a command's own.
+// The command line that schedule, verify, simulate and rehearse share: a METHOD or FILE, the
+// options of a plan (pipeline/options/plan_options.h), and options of the command itself.
 #pragma once
 #include <string>
 #include <vector>
@@ -10,12 +10,13 @@
 
 namespace hetu::cli {
 
-/// Parses arguments of one of the commands: options and exactly one METHOD or FILE. `formats` are
-/// those that the command writes; `format` of the result is one of them. Throws InvalidArgument.
+/// Parses options and exactly one METHOD or FILE. `own` are the fields of the command itself.
+/// `formats` are the formats that the command writes; `format` of the result is one of them. Throws
+/// InvalidArgument.
 PlanOptions parse_plan_options(const std::vector<std::string>& arguments, const Fields& own = {},
                                const std::vector<OutputFormat>& formats = plan_formats());
 
-/// Usage, the options, and the methods with what is legal for each.
+/// Returns the help of a command: usage, options, and the methods with the sizes that each allows.
 std::string plan_help(const char* command, const char* meaning, const Fields& own = {});
 
 }  // namespace hetu::cli

@@ -1,4 +1,4 @@
-// `hetu ps serve`: a parameter server without heturun.
+// `hetu ps serve`: runs a parameter server without heturun.
 #include <fcntl.h>
 #include <unistd.h>
 
@@ -25,7 +25,7 @@ struct Request {
   std::string keys;
   int server = 0;
   int servers = 1;
-  std::int64_t memory = 0;  ///< bytes; 0: not told
+  std::int64_t memory = 0;  ///< bytes; 0: not set
 };
 
 std::vector<Option> options_of(Request& r) {
@@ -86,7 +86,7 @@ ps::JobKeys keys_in(const std::string& path) {
 
 volatile std::sig_atomic_t g_control = -1;
 
-// The server's control line ends, and with it the server, in order.
+// Closes the server's control pipe, which makes the server stop in order.
 extern "C" void end_in_order(int) {
   if (g_control >= 0) close(g_control);
   g_control = -1;
@@ -97,7 +97,7 @@ extern "C" void end_in_order(int) {
 int ps_serve_command(const Arguments& arguments) {
   if (wants_help(arguments)) return put(serve_help(), ""), 0;
   const Request r = parse(arguments);
-  if (!ps::can_serve_parameters()) ps::serve_parameters({});  // says why
+  if (!ps::can_serve_parameters()) ps::serve_parameters({});  // throws the reason
   const ps::Listener listener(r.listen);
   ps::JobKeys keys = keys_in(r.keys);
   if (keys.server_secret.empty()) {

@@ -1,4 +1,4 @@
-// `hetu ps status`: how parameter servers are.
+// `hetu ps status`: reports the state of parameter servers.
 #include <unistd.h>
 
 #include <chrono>
@@ -54,7 +54,8 @@ std::string help() {
          help_text(options_of(unused));
 }
 
-/// Of a process: a variable of its environment as it began; "" if it has none or is not ours.
+/// Returns a variable of a process's initial environment. Returns "" if it is not set, or if the
+/// process belongs to another user.
 std::string variable_of(const std::filesystem::path& process, const std::string& name) {
   std::ifstream file(process / "environ", std::ios::binary);
   for (std::string text; std::getline(file, text, '\0');) {
@@ -63,7 +64,7 @@ std::string variable_of(const std::filesystem::path& process, const std::string&
   return "";
 }
 
-/// The process id of a process's parent; 0 if it has ended.
+/// Returns the process id of a process's parent; 0 if the process has ended.
 int parent_of(int pid) {
   std::ifstream file(fmt::format("/proc/{}/stat", pid));
   const std::string text((std::istreambuf_iterator<char>(file)), {});
@@ -82,7 +83,8 @@ bool is_below(int pid, int of) {
   return false;
 }
 
-// What heturun has told the workers of a job, by one of them that runs on this host.
+// Returns the servers' address that heturun gave to the workers of a job. Reads it from the
+// environment of one worker on this host.
 std::string address_of_job(const std::string& job) {
   const bool is_pid = job.size() < 12 && job.find_first_not_of("0123456789") == std::string::npos;
   const int pid = is_pid ? static_cast<int>(to_integer(job, 1, 1 << 30)) : 0;
@@ -111,7 +113,7 @@ Request parse(const Arguments& arguments) {
   return r;
 }
 
-/// Whether all have answered.
+/// Asks all servers and prints the answers. Returns true if all of them answered.
 bool tell(const Request& r) {
   const std::vector<ps::AskedStatus> all = ps::ask_status(r.where, r.timeout_s);
   put(r.format == "json"         ? ps::status_json(all)

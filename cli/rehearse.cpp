@@ -1,3 +1,5 @@
+// `hetu rehearse`: runs a plan on real workers whose kernels only wait, and compares the measured
+// times with the prediction.
 #include "executor/rehearse/rehearse.h"
 
 #include <algorithm>
@@ -23,13 +25,13 @@ constexpr const char* kMeaning =
 
 struct RehearseOptions {
   std::int64_t payload = 4096;
-  double unit_ns = 0;  // 0: not given
+  double unit_ns = 0;  // 0: not set
   int repeat = 5;
   std::string trace;
   std::string group_log;
 };
 
-// "10ms", "1.5s", "200us" in nanoseconds.
+// Parses "10ms", "1.5s" or "200us", and returns nanoseconds.
 double to_duration_ns(const std::string& text) {
   constexpr std::array<std::pair<const char*, double>, 3> kUnits = {
       {{"us", 1e3}, {"ms", 1e6}, {"s", 1e9}}};
@@ -111,7 +113,8 @@ Prepared prepare(const Arguments& arguments) {
   return p;
 }
 
-// Says that the kernels waited, and for what: such a picture is easily taken for a run's.
+// Returns a title that says that the run was a rehearsal, and with which costs. Otherwise readers
+// could take the figure for a training run.
 std::string title_of(const Prepared& p) {
   std::string title =
       picture_title(p.lowered.method, p.lowered.stages, p.lowered.micro_batches) + ", rehearsed";
@@ -120,7 +123,7 @@ std::string title_of(const Prepared& p) {
   return title;
 }
 
-// Predicted above measured on one axis.
+// Returns a figure with predicted above measured events on one time axis.
 std::string picture(const Prepared& p, const Rehearsal& result) {
   const PlanOptions& o = p.plan_options;
   const std::vector<TimelineRowSet> sets = timeline_rows(to_trace(result), {}, &p.lowered);
@@ -166,8 +169,8 @@ int rehearse_command(const Arguments& arguments) {
   try {
     p = prepare(arguments);
   } catch (const Error& e) {
-    // One worker of the job says what all have found; mpirun ends it with the first of the others
-    // that ends.
+    // All workers fail in the same way, and only worker 0 reports it. The others wait, because
+    // mpirun ends the job with the status of the first process that ends.
     if (env().worker == 0) throw;
     std::this_thread::sleep_for(std::chrono::seconds(1));
     return exit_status(e.code() == Code::Io ? Code::Config : e.code());

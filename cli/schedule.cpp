@@ -1,3 +1,4 @@
+// `hetu schedule`: makes or reads a plan, proves it, and prints or draws it.
 #include "base/error.h"
 #include "cli/command.h"
 #include "cli/plan_command.h"
@@ -10,14 +11,15 @@
 namespace hetu::cli {
 namespace {
 
-// The diagnosis counts steps in the plan as typed if that is refused, else in the lowered one.
+// Returns the plan whose steps the diagnosis counts: the plan as typed if that one is refused, and
+// otherwise the lowered plan.
 Schedule refused_one(const PlanOptions& o, const Schedule& plan) {
   if (is_lowered(plan)) return plan;
   try {
     verify(plan, {.memory_limit = o.sizes.memory_limit});
     return lowered_plan(o, plan);
   } catch (const Error&) {
-    return plan;  // its diagnosis is what is drawn
+    return plan;  // the figure shows the diagnosis of this plan
   }
 }
 
@@ -25,7 +27,7 @@ void draw_refused(const PlanOptions& o, const Schedule& plan, const std::string&
   try {
     put(page_of_refused(o, refused_one(o, plan), diagnosis), o.output);
   } catch (const Error& e) {
-    if (e.code() != Code::Plan) throw;  // a plan of which nothing runs has no picture
+    if (e.code() != Code::Plan) throw;  // a plan in which nothing can run has no figure
   }
 }
 

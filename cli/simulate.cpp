@@ -1,3 +1,4 @@
+// `hetu simulate`: predicts the times, bubbles and memory of a plan.
 #include "pipeline/simulate/simulate.h"
 
 #include "base/error.h"
@@ -12,7 +13,7 @@
 namespace hetu::cli {
 namespace {
 
-// The coordinator's own log, so that one reader does for both.
+// Writes the log in the coordinator's format, so that one reader handles both.
 void write_log(const std::string& path, const GroupSimulation& simulation) {
   ps::GroupLog log;
   log.open(path);

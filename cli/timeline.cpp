@@ -1,4 +1,4 @@
-// `hetu timeline`: traces as pictures, predicted above measured.
+// `hetu timeline`: draws traces as figures, predicted above measured.
 #include "pipeline/render/timeline.h"
 
 #include <algorithm>
@@ -31,10 +31,10 @@ struct Request {
   double from_ms = 0, to_ms = -1;
 };
 
-/// A trace and the plan in its metadata, if it has one.
+/// A trace, and the plan in its metadata if it has one.
 struct Run {
   std::string name;
-  std::string label;  ///< of a run whose results mean nothing
+  std::string label;  ///< addition to the title of a run whose results are meaningless
   Trace trace;
   std::optional<Schedule> plan;
 };
@@ -117,7 +117,8 @@ std::string plain_title(const Request& request, const std::vector<Run>& runs) {
   return runs.size() == 1 ? runs.front().name : "";
 }
 
-// Chimera's scripts print the mean duration of what they draw.
+// Chimera's scripts print the mean duration of the iterations that they draw, so the profile style
+// does, too.
 std::string durations(const std::vector<TimelineRowSet>& sets) {
   std::string text;
   for (const TimelineRowSet& set : sets) {
@@ -129,7 +130,7 @@ std::string durations(const std::vector<TimelineRowSet>& sets) {
   return text;
 }
 
-// Whatever it is, a run whose results mean nothing says so.
+// Returns the title of the figure. It always marks a run whose results are meaningless.
 std::string title_of(const Request& request, const std::vector<Run>& runs) {
   for (const Run& run : runs)
     if (!run.label.empty()) return plain_title(request, runs) + run.label;
@@ -153,15 +154,16 @@ SvgOptions page_options(const Request& request, const std::string& title,
   options.style = style_of(request.style);
   options.title = title;
   options.width = request.width;
-  // Directions are drawn where all traces have the same placements; an id means one place only
-  // then.
+  // Directions are drawn only if all traces have the same placements. Otherwise one id means
+  // different places.
   const std::optional<Schedule>& plan = runs.front().plan;
   const bool same = plan && std::all_of(runs.begin(), runs.end(), [&](const Run& run) {
                       return run.plan && run.plan->placements == plan->placements;
                     });
   if (same) {
     options.placements = plan->placements;
-    options.workers_per_pipeline = static_cast<int>(plan->workers.size());  // of one pipeline
+    // Workers of one pipeline.
+    options.workers_per_pipeline = static_cast<int>(plan->workers.size());
   }
   return options;
 }

@@ -7,7 +7,7 @@
 
 namespace hetu::cli {
 
-/// The groups of a log, in its order. Throws Io, naming the line and what is wrong with it.
+/// Returns the groups of a log, in its order. Throws Io, and names the line and its fault.
 std::vector<groups::Decision> read_group_log(const std::string& path);
 
 }  // namespace hetu::cli

@@ -1,3 +1,4 @@
+// `hetu verify`: proves a plan and prints one line with its figures.
 #include "pipeline/verify/verify.h"
 
 #include <algorithm>
@@ -9,7 +10,7 @@
 namespace hetu::cli {
 namespace {
 
-// Peaks of all workers where they fit on the line, else the largest.
+// Returns the peaks of all workers if they fit on the line, and otherwise the largest peak.
 std::string peaks(const VerifyReport& report) {
   constexpr std::size_t kMost = 16;
   const auto most =
@@ -22,7 +23,8 @@ std::string peaks(const VerifyReport& report) {
   return text;
 }
 
-// Of versions by waves, and at servers: how many updates the weights of a forward lack at most.
+// Returns the staleness of plans with versions by waves or with parameter servers. Staleness is the
+// largest number of updates that the weights of a forward lack.
 std::string staleness(const Schedule& plan, const VerifyReport& report) {
   const bool servers = plan.lowering.servers, any = plan.lowering.staleness == kAnyStaleness;
   if (plan.version_rule != VersionRule::Wave && !servers) return "";
