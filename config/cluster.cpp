@@ -16,7 +16,7 @@ namespace {
 constexpr int kMostPerHost = 1024;
 constexpr const char* kNodeKeys = "host, servers, workers, chief";
 
-/// Reads one file; knows its name for messages and where each host stood.
+/// Reads one file. Keeps its name for messages.
 class Reader {
  public:
   explicit Reader(std::string origin) : origin_(std::move(origin)) {}
@@ -32,7 +32,8 @@ class Reader {
     fail(Code::Config, "{}:{}: {}", origin_, mark.line + 1, what);
   }
 
-  // `at` is the place of the key: yaml-cpp puts a value that is left out at whatever follows it.
+  // `at` is the position of the key. yaml-cpp places an omitted value at whatever follows it, so
+  // the position of the value is of no use in messages.
   std::string scalar(const YAML::Mark& at, const YAML::Node& value, const std::string& key,
                      const char* right) const;
   int count(const YAML::Mark& at, const YAML::Node& value, const std::string& key) const;
@@ -80,8 +81,8 @@ bool Reader::truth(const YAML::Mark& at, const YAML::Node& value, const std::str
   return result;
 }
 
-// The name becomes an argument of mpirun and ssh: nothing that either could read as an option, a
-// list or a count.
+// The name becomes an argument of mpirun and ssh. It must not look like an option, a list or a
+// count to either of them.
 std::string Reader::host(const YAML::Mark& at, const YAML::Node& value) const {
   const char* right = "a host name: letters, digits, '.', '-' and '_', not starting with '-'";
   std::string text = scalar(at, value, "host", right);

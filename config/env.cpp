@@ -18,17 +18,18 @@ using variables::wrong;
 
 namespace {
 
+// Throws Config unless number < count, where `of` is the variable that sets the count.
 void in_range(const char* name, int number, const char* of, int count) {
   if (number >= count) {
     wrong(name, std::to_string(number), fmt::format("below {} = {}", of, count));
   }
 }
 
-/// Variables that mean something together.
+/// Looks up variables that belong together.
 struct Set {
   const EnvLookup& lookup;
 
-  /// The first of these that is set; "" if none is.
+  /// Returns the value of the first of the two variables that is set; "" if neither is.
   std::string operator()(const char* name, const char* otherwise = nullptr) const {
     const char* value = lookup(name);
     if (value != nullptr && *value != '\0') return value;
@@ -39,7 +40,7 @@ struct Set {
   }
 };
 
-/// The first host of Slurm's "w[03-07,9],x".
+/// Returns the first host of a Slurm list such as "w[03-07,9],x".
 std::string first_host(const std::string& list) {
   std::string host;
   for (std::size_t i = 0; i < list.size() && list[i] != ','; ++i) {
@@ -54,7 +55,7 @@ std::string first_host(const std::string& list) {
   return host;
 }
 
-// RANK and WORLD_SIZE, as torch.distributed has them.
+// Reads RANK and WORLD_SIZE, as torch.distributed sets them.
 void read_ranks(const Set& set, Env& e) {
   for (const auto& [missing, there] : {std::pair("RANK", "WORLD_SIZE"), {"WORLD_SIZE", "RANK"}}) {
     if (!set(missing).empty()) continue;
@@ -72,7 +73,8 @@ void read_ranks(const Set& set, Env& e) {
   if (set("TORCHELASTIC_USE_AGENT_STORE") == "True" && e.master_port < 65535) ++e.master_port;
 }
 
-// A task of srun. A batch script has SLURM_PROCID too, but no step, and is one process.
+// Reads the variables of a task of srun. A batch script has SLURM_PROCID too, but no step, and is a
+// single process.
 void read_step(const Set& set, Env& e) {
   const char* const tasks =
       set("SLURM_STEP_NUM_TASKS").empty() ? "SLURM_NTASKS" : "SLURM_STEP_NUM_TASKS";
@@ -95,7 +97,8 @@ void read_step(const Set& set, Env& e) {
   }
 }
 
-// Who started this process as one of several workers, where Open MPI did not.
+// Determines the launcher of this process if the process is one of several workers and Open MPI did
+// not start it.
 void read_start(const Set& set, Env& e) {
   if (e.check) return;
   if (!set("OMPI_COMM_WORLD_SIZE").empty()) {
@@ -129,7 +132,8 @@ Env read_env(const EnvLookup& lookup) {
     result.worker += result.first_worker;
     result.workers *= result.pipelines;
   }
-  // Open MPI counts the workers of one pipeline, and none of a job that is to come.
+  // Open MPI counts the workers of one pipeline only. In a check of a job that has not started, it
+  // counts none.
   if (result.pipelines > 1 || result.check) {
     for (const HostWorkers& host : result.hosts) {
       result.local_workers = std::max(result.local_workers, host.workers);

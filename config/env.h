@@ -1,6 +1,6 @@
-// Every environment variable that Hetu reads: one documented field each, from one table. Nothing
-// else calls getenv; read by the libraries, the command-line tools and, through the binding, by
-// Python.
+// All environment variables that Hetu reads, from one table with a documented field per variable.
+// No other code calls getenv. Read by the libraries, the command-line tools and, through the
+// binding, by Python.
 #pragma once
 #include <functional>
 #include <string>
@@ -13,21 +13,23 @@ namespace hetu {
 /// Returns the value of a variable, or nullptr if it is not set.
 using EnvLookup = std::function<const char*(const char* name)>;
 
-/// Reads every variable. A variable set to "" counts as not set. Throws Config, naming variable,
-/// value and what would be right.
+/// Reads every variable. A variable that is set to "" counts as not set. Throws Config, and names
+/// the variable, its value and the expected values.
 Env read_env(const EnvLookup& lookup);
 
-/// The environment of this process, read once, at the first call; then sets the log level and warns
-/// of HETU_ variables that nothing reads. Throws as read_env, at every call.
+/// Returns the environment of this process. It is read once, at the first call. That call also sets
+/// the log level, and warns of HETU_ variables that no code reads. Throws as read_env does, at
+/// every call.
 const Env& env();
 
-/// Every variable in the order of the documentation.
+/// Returns every variable in the order of the documentation.
 std::vector<EnvRow> env_table();
 
-/// env_table() as a Markdown table, for docs.
+/// Returns env_table() as a Markdown table, for the documentation.
 std::string env_table_text();
 
-/// The HETU_ names in `environment` ("NAME=value") that no row of env_table() has.
+/// Returns the names in `environment` ("NAME=value") that begin with HETU_ and are not in
+/// env_table().
 std::vector<std::string> unknown_variables(const std::vector<std::string>& environment);
 
 }  // namespace hetu

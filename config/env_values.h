@@ -1,4 +1,4 @@
-// What the environment variables say: the values, and the rows of their documentation.
+// The values of the environment variables, and the rows of their documentation.
 #pragma once
 #include <string>
 #include <vector>
@@ -8,14 +8,14 @@
 
 namespace hetu {
 
-/// One host and the workers started on it; workers are numbered host by host.
+/// One host and the number of workers that are started on it. Workers are numbered host by host.
 struct HostWorkers {
   std::string host;
   int workers = 0;
   bool operator==(const HostWorkers&) const = default;
 };
 
-/// The values of all variables, validated. What each one means stands in env_table().
+/// The values of all variables, validated. env_table() describes each variable.
 struct Env {
   double timeout_s = 300;
   Level log_level = Level::Info;
@@ -35,22 +35,25 @@ struct Env {
   std::string coordinator;
   std::string servers;
 
-  bool check = false;  ///< only look whether the job of so many workers can train
+  bool check = false;  ///< true: only check whether a job of `workers` workers can train
 
   int worker = 0;
   int workers = 1;
   int first_worker = 0;
-  int pipelines = 1;  ///< that are jobs of their own under Open MPI
+  int pipelines = 1;  ///< pipelines that are separate jobs under Open MPI; 1: none
   int local_worker = 0;
   int local_workers = 1;
 
-  bool by_hand = false;     ///< several workers that neither heturun nor Open MPI has started
-  bool one_host = false;    ///< of these, as their launcher says; false: unknown
-  std::string launch_name;  ///< of the job on this host, by whoever started it; "" by hand
+  bool by_hand = false;  ///< true: several workers that neither heturun nor Open MPI started
+  /// True: the launcher reports that all workers are on this host; false: unknown.
+  bool one_host = false;
+  /// Name of the job on this host, from its launcher; "" if started by hand.
+  std::string launch_name;
   std::string master_address = "127.0.0.1";
   int master_port = 1234;
   std::string job_secret;
-  std::string start_fault;  ///< why nobody knows whether this is one of several workers; else ""
+  /// Why the start variables are inconsistent, so the worker is unknown; "" if they are not.
+  std::string start_fault;
 
   std::string source_dir;
   std::string build_dir;
@@ -59,8 +62,9 @@ struct Env {
 /// One row of the documentation.
 struct EnvRow {
   std::string name;
-  std::string fallback;  ///< the value that stands if the variable is not set; "" for none
-  std::string set_by;  ///< "user", "heturun", "Open MPI", "Slurm", "tests"; "reserved" is not read
+  std::string fallback;  ///< the default; "" for none
+  /// "user", "heturun", "Open MPI", "Slurm" or "tests"; a "reserved" variable is not read.
+  std::string set_by;
   std::string meaning;
 };
 

@@ -46,13 +46,13 @@ double parse_pause(const std::string& name, const std::string& value) {
   return number;
 }
 
-// "[::1]" as it stands in URLs, without the brackets.
+// Removes the brackets of an IPv6 address such as "[::1]", as URLs write it.
 std::string without_brackets(const std::string& address) {
   const bool has_them = address.size() > 2 && address.front() == '[' && address.back() == ']';
   return has_them ? address.substr(1, address.size() - 2) : address;
 }
 
-// "w0:8,w1:8" as hosts; `origin` is named in the message.
+// Parses hosts such as "w0:8,w1:8". `origin` is named in errors.
 std::vector<HostWorkers> parse_hosts(const std::string& text, const std::string& origin) {
   std::vector<HostWorkers> hosts;
   std::set<std::string> seen;
@@ -158,7 +158,8 @@ std::vector<Variable> user_variables() {
   };
 }
 
-// A job whose processes nobody starts together: names of torch.distributed and of Slurm.
+// Variables of a job whose processes are not started together. The names are those of
+// torch.distributed and Slurm.
 std::vector<Variable> by_hand_variables() {
   return {
       {{"RANK", "", "user, torchrun",
@@ -202,7 +203,7 @@ std::vector<Variable> by_hand_variables() {
   };
 }
 
-// Processes beside the workers.
+// Variables of processes other than workers.
 std::vector<Variable> service_variables() {
   return {
       {{"HETU_COORDINATOR", "", "heturun",

@@ -1,4 +1,5 @@
-// The table of environment variables: what each one means, and the function that stores its value.
+// The table of environment variables: the documentation of each, and the function that stores its
+// value.
 #pragma once
 #include <string>
 #include <vector>
@@ -9,20 +10,21 @@ namespace hetu::variables {
 
 constexpr int kMostWorkers = 1 << 20;
 
-/// A row of documentation with the function that stores a value that is set; nullptr: not read.
+/// A row of documentation with the function that stores the variable's value. `store` is nullptr if
+/// the variable is not read, or if env.cpp reads it together with others.
 struct Variable {
   EnvRow row;
   void (*store)(Env& env, const std::string& name, const std::string& value);
 };
 
-/// All of them, in the order of the documentation.
+/// Returns all variables in the order of the documentation.
 std::vector<Variable> all();
 
-/// Throws Config, naming variable, value and what would be right.
+/// Throws Config, and names the variable, its value and the expected values.
 [[noreturn]] void wrong(const std::string& name, const std::string& value,
                         const std::string& right);
 
-/// A whole number in [low, high]. Throws as `wrong`.
+/// Parses a whole number in [low, high]. Throws as `wrong` does.
 int parse_int(const std::string& name, const std::string& value, int low, int high);
 
 }  // namespace hetu::variables
