@@ -21,6 +21,7 @@ nb::dlpack::dtype dlpack_type(DType dtype) {
 
 }  // namespace
 
+// bfloat16 is missing from the list, because NumPy has no such type.
 DType dtype_of(nb::dlpack::dtype type, const std::string& name) {
   for (const DType known : {DType::Float32, DType::Float64, DType::Float16, DType::Int32,
                             DType::Int64, DType::Int8, DType::Bool})

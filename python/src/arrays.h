@@ -1,4 +1,4 @@
-// Tensors in host memory as NumPy arrays, and back.
+// Conversion of tensors in host memory to NumPy arrays, and of NumPy types to Hetu's.
 #pragma once
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
@@ -14,7 +14,8 @@
 
 namespace hetu {
 
-/// An array that owns its elements, dense and row-major; `Float` may be const.
+/// Returns a dense, row-major array that owns its elements. `Float` is the element type that Python
+/// sees; a const type makes the array read-only.
 template <class Float, class Element>
 nanobind::object own_array(std::vector<Element> values, const std::vector<std::size_t>& shape) {
   auto* const kept = new std::vector<Element>(std::move(values));
@@ -23,11 +24,13 @@ nanobind::object own_array(std::vector<Element> values, const std::vector<std::s
   return nanobind::cast(
       nanobind::ndarray<nanobind::numpy, Float>(kept->data(), shape.size(), shape.data(), owner));
 }
-/// `give_back` gets the bytes when Python lets go of the array; without it they are freed.
+/// As above, for bytes of any dtype. `give_back` receives the bytes when Python destroys the array.
+/// Without it the bytes are freed.
 nanobind::object own_array(DType dtype, const Shape& shape, std::vector<std::byte> bytes,
                            std::function<void(std::vector<std::byte>)> give_back = {});
 
-/// Throws InvalidArgument, naming the array, for elements of a type that Hetu does not have.
+/// Returns the dtype for an element type of NumPy. Throws InvalidArgument, and names the array, if
+/// Hetu has no such type.
 DType dtype_of(nanobind::dlpack::dtype type, const std::string& name);
 
 }  // namespace hetu

@@ -1,4 +1,4 @@
-// Checkpoints whose tensors Python gives and takes as bytes: those of hetu.torch.
+// Checkpoints whose tensors Python passes and receives as bytes. hetu.torch uses them.
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
@@ -21,10 +21,10 @@ namespace {
 using Bytes = nb::ndarray<const std::uint8_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 using Room = nb::ndarray<std::uint8_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 
-constexpr std::int64_t kPieceBytes = 4 << 20;  // checksum and write it while it is in the cache
+constexpr std::int64_t kPieceBytes = 4 << 20;  // checksummed and written while it is in the cache
 
-// Asks Python for the bytes of one tensor, passes them on and lets go of them, so that a save needs
-// memory for one copied tensor at a time.
+// Calls a Python function for the bytes of one tensor, passes them on and releases them. So a save
+// needs memory for one copied tensor at a time.
 void take_bytes(const nb::callable& bytes_of, const TensorSource::Take& take) {
   const nb::gil_scoped_acquire held;
   const auto bytes = nb::cast<Bytes>(bytes_of());
@@ -35,7 +35,8 @@ void take_bytes(const nb::callable& bytes_of, const TensorSource::Take& take) {
     take(data + at, std::min(kPieceBytes, size - at));
 }
 
-// A row (name, state, dtype of the format, shape, function that returns the bytes).
+// Converts a row (name, state, dtype as safetensors names it, shape, function that returns the
+// bytes).
 RawTensor raw_tensor(const nb::tuple& row) {
   RawTensor t;
   t.name = nb::cast<std::string>(row[0]);
@@ -52,7 +53,8 @@ RawTensor raw_tensor(const nb::tuple& row) {
 
 void save_tensors(const std::string& folder, const std::string& model_file, std::int64_t step,
                   const std::string& run_json, const nb::list& files, comm::Transport& links) {
-  std::vector<SavePart> parts;  // destroyed with the lock of the interpreter, as it holds functions
+  // Destroyed while the interpreter lock is held, because it holds Python functions.
+  std::vector<SavePart> parts;
   for (const nb::handle file : files) {
     const auto row = nb::cast<nb::tuple>(file);
     SavePart part{nb::cast<std::string>(row[0]), {}, nb::cast<std::string>(row[1]), {}};

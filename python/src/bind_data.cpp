@@ -56,9 +56,9 @@ void copy_field(const nb::dict& item, FieldData& to, std::int64_t first_row, std
                   static_cast<std::int64_t>(rows * row_bytes));
 }
 
-// A Python function (epoch, item) -> dict of arrays or None as a stream of global batches. The
-// arrays are checked in Python; here they are only copied. `item` is not kept alive: see
-// stream_loader.
+// Makes a stream of global batches from a Python function (epoch, item) -> dict of arrays or None.
+// Python has checked the arrays, so they are only copied here. The stream does not keep `item`
+// alive; see stream_loader.
 std::unique_ptr<RowSource> python_stream(const std::string& name,
                                          const std::vector<nb::tuple>& fields,
                                          std::int64_t global_batch, nb::handle item,
@@ -86,9 +86,10 @@ std::unique_ptr<RowSource> python_stream(const std::string& name,
   return stream_source(std::move(stream));
 }
 
-// The loader's own attribute keeps the function, so that Python's collector sees a cycle through
-// it: rows of a class whose globals hold the loader. The loader has no thread that could call it
-// while it goes.
+// The loader's attribute `item` keeps the function alive. So Python's garbage collector sees a
+// reference cycle through the function, for example if the function belongs to a class whose
+// globals hold the loader. The loader has no thread that could call the function while it is being
+// destroyed.
 nb::object stream_loader(const std::string& name, const std::vector<nb::tuple>& fields,
                          const nb::callable& item, std::int64_t rows_of_item, LoaderOptions options,
                          const Together* together) {
@@ -132,7 +133,8 @@ nb::dict next_arrays(Loader& loader) {
   return out;
 }
 
-// A checksum of the next batch, for which no array is made: importing NumPy is half of a start.
+// Returns a checksum of the next batch without making arrays, because importing NumPy takes half of
+// the start time.
 std::uint32_t next_checksum(Loader& loader) {
   Batch batch;
   loader.next(batch);

@@ -1,3 +1,4 @@
+// Evaluation of a graph by the reference kernels, for checks.
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/string.h>
 

@@ -1,3 +1,4 @@
+// Training jobs for Python: steps, pipelines, checkpoints and state of one worker.
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/function.h>
 #include <nanobind/stl/map.h>
@@ -49,14 +50,14 @@ nb::dict result_dict(StepResult r) {
   return out;
 }
 
-// One worker's training job for Python: the trainer and the batch that is being read; the same
-// steps in one process beside it, where that is asked for.
+// One worker's training job for Python: the trainer, and the batch that is being read. With
+// compare_single it also holds a second trainer that takes the same steps in one process.
 struct Job {
   Job(const Graph& model, const OptimizerConfig& optimizer, const TrainerOptions& options,
       comm::Transport& links)
       : graph(model), transport(links), trainer(model, optimizer, options, links) {}
 
-  // The next batch of a loader, whose fields are those of the model.
+  // Reads the next batch of a loader, whose fields must be those of the model.
   void read(Loader& loader) {
     check_fields(trainer.fields(), loader.fields());
     loader.next(batch);
@@ -71,7 +72,7 @@ struct Job {
     });
   }
 
-  // Nothing where rows are given once and this is their end.
+  // Returns nullopt after the last row if the loader gives every row once.
   std::optional<StepResult> validate(Loader* loader, ValidateOptions how, bool once) {
     const auto whole = trainer.lock();
     if (loader) {
@@ -107,7 +108,8 @@ struct Job {
     return result;
   }
 
-  // Of all who do this training: the run, and one process beside it.
+  // Calls a function for each trainer here: the run's, and that of the single process if there is
+  // one.
   template <class Function>
   void each(const Function& function) {
     function(trainer);
@@ -119,11 +121,11 @@ struct Job {
   Trainer trainer;
   Batch batch;
   std::unique_ptr<CompareSingle> compare;
-  std::vector<Batch> parts;  // by pipeline, for the one process
+  std::vector<Batch> parts;  // by pipeline, for the single process
   bool begun = false;
 };
 
-// The tensor itself where it lies in host memory in float32, else a copy that cannot be written.
+// Returns the tensor itself if it is float32 in host memory, or else a read-only copy.
 nb::object array_of(const Job& job, const StateTensor& t) {
   const std::vector<std::size_t> shape(t.shape.begin(), t.shape.end());
   if (t.values.device->in_host_memory() && t.values.dtype() == DType::Float32)
@@ -139,8 +141,8 @@ nb::list tensor_list(const Job& job, const std::vector<StateTensor>& tensors) {
   return out;
 }
 
-// `run_json` is asked where the checkpoint is written: by then a pipeline may have died that was to
-// write it.
+// `run_json` is called when the checkpoint is written. Before that, the pipeline that was to write
+// it may have died.
 void save(Job& job, const std::string& folder, const std::function<std::string()>& run_json,
           int keep) {
   const auto whole = job.trainer.lock();
@@ -150,7 +152,7 @@ void save(Job& job, const std::string& folder, const std::function<std::string()
   });
 }
 
-// Pipelines that have left the job, and what was lost with them.
+// Returns the pipelines that have left the job, and what was lost with them.
 nb::list losses(Job& job) {
   nb::list out;
   const Membership* const members = job.trainer.membership();
@@ -193,17 +195,18 @@ nb::list names_of(const std::vector<FeedSpec>& fields) {
 
 using JobClass = nb::class_<Job>;
 
-// Its making and its steps.
+// Binds construction and steps.
 void bind_steps(JobClass& job) {
   job.def(
          "__init__",
          [](Job* self, const Graph& graph, const nb::dict& optimizer, const TrainerOptions& options,
             comm::Transport& links) {
            const OptimizerConfig config = optimizer_of(optimizer);
-           // The object is Python's, for any thread.
+           // A copy, because other threads of Python may change the object.
            // NOLINTNEXTLINE(performance-unnecessary-copy-initialization)
            const TrainerOptions how = with_servers(graph, options);
-           nb::gil_scoped_release free;  // workers may be threads: they meet in there
+           // The workers may be threads, and they wait for each other in the constructor.
+           nb::gil_scoped_release free;
            new (self) Job(graph, config, how, links);
          },
          nb::keep_alive<1, 5>())
@@ -255,7 +258,7 @@ void bind_steps(JobClass& job) {
           "the worker that compares.");
 }
 
-// What it is among pipelines that average weights.
+// Binds the properties of a job among pipelines that average weights.
 void bind_pipelines(JobClass& job) {
   job.def_prop_ro("averages", [](Job& j) { return j.trainer.averager() != nullptr; })
       .def_prop_ro(
@@ -288,7 +291,7 @@ void bind_pipelines(JobClass& job) {
           "(mean group size, groups by size) since the last call.");
 }
 
-// How it runs.
+// Binds comparison, readers and tracing.
 void bind_course(JobClass& job) {
   job.def(
          "compare_single",
@@ -319,7 +322,7 @@ void bind_course(JobClass& job) {
           nb::call_guard<nb::gil_scoped_release>());
 }
 
-// Of float16.
+// Binds the loss scale of float16.
 void bind_loss_scale(JobClass& job) {
   job.def(
          "loss_scale",
@@ -344,7 +347,7 @@ void bind_loss_scale(JobClass& job) {
           "Whether the job computes in float16.");
 }
 
-// What it holds.
+// Binds weights, checkpoints and other state.
 void bind_state(JobClass& job) {
   job.def(
          "state", [](const Job& j) { return tensor_list(j, j.trainer.state()); },

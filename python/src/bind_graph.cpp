@@ -1,3 +1,4 @@
+// Graphs, the graph builder and operator records for Python.
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>
@@ -19,12 +20,12 @@ namespace nb = nanobind;
 namespace hetu {
 namespace {
 
-// Python numbers take the type that the operator's record gives the attribute.
+// Converts a Python value to the attribute type in the operator's record.
 Attr attr_of(const AttrSpec& spec, nb::handle value) {
   if (std::holds_alternative<std::int64_t>(spec.fallback)) return nb::cast<std::int64_t>(value);
   if (std::holds_alternative<double>(spec.fallback)) return nb::cast<double>(value);
   if (std::holds_alternative<std::string>(spec.fallback)) return nb::cast<std::string>(value);
-  std::int64_t one = 0;  // a list of one
+  std::int64_t one = 0;  // a number stands for a list of one element
   if (nb::try_cast(value, one)) return std::vector<std::int64_t>{one};
   return nb::cast<std::vector<std::int64_t>>(value);
 }
@@ -46,7 +47,8 @@ std::vector<ValueId> apply(Builder& b, const std::string& op, const std::vector<
              wanted, nb::repr(value).c_str());
       }
     }
-    if (!found) given.set(wanted, std::int64_t{0});  // the builder says what there is
+    // The builder reports the unknown attribute and lists the known ones.
+    if (!found) given.set(wanted, std::int64_t{0});
   }
   return b.apply_all(op, inputs, given, name);
 }
@@ -85,7 +87,7 @@ nb::list operator_records() {
       attrs.append(nb::make_tuple(spec.name, spec.fallback, spec.required, spec.doc));
     }
     row["attrs"] = attrs;
-    nb::list kernels;  // best first; a placeholder or parameter has none
+    nb::list kernels;  // best kernel first; a placeholder or parameter has no kernels
     if (def.name != "placeholder" && def.name != "parameter") {
       for (const KernelRow* kernel : cpu_kernels(def.name)) kernels.append(kernel->implementation);
     }

@@ -1,4 +1,4 @@
-// The links of a job's workers, for Python.
+// The links between the workers of a job, for Python.
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/unique_ptr.h>
 
@@ -12,7 +12,7 @@ namespace nb = nanobind;
 namespace hetu {
 namespace {
 
-// Ctrl-C ends a wait for other workers, as it would a wait of Python's own.
+// Lets Ctrl-C end a wait for other workers, as it ends Python's own waits.
 void look_at_signals() {
   const nb::gil_scoped_acquire held;
   if (PyErr_CheckSignals() != 0) throw nb::python_error();

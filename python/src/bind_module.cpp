@@ -1,5 +1,5 @@
-// Stages that Python computes, for hetu.torch. The interpreter lock is held inside a call to
-// Python, and by nothing that waits.
+// Stages that Python computes, for hetu.torch. The interpreter lock is held inside calls to Python
+// only, and never during a wait.
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/function.h>
 #include <nanobind/stl/pair.h>
@@ -29,7 +29,8 @@ Key key_of(const std::string& kind, int placement, int part, int micro) {
   fail(Code::InvalidArgument, "'{}' is no send or receive", kind);
 }
 
-// Let go of by whoever is last, under the lock.
+// Returns an owner of a Python object. The last copy releases the object under the interpreter
+// lock, in whatever thread it is.
 std::shared_ptr<void> kept(nb::object object) {
   auto* const held = new nb::object(std::move(object));
   return {held, [](void* one) {
@@ -44,7 +45,7 @@ nb::object array_of(ModuleStages::Message message) {
   const nb::capsule owner(
       new std::shared_ptr<void>(std::move(message.owner)),
       [](void* one) noexcept { delete static_cast<std::shared_ptr<void>*>(one); });
-  // Nobody else has it, so that whoever takes it may write.
+  // The message has no other owner, so the caller may write to it.
   return nb::cast(nb::ndarray<nb::numpy, std::uint8_t>(const_cast<std::uint8_t*>(data),
                                                        {bytes},  // NOLINT
                                                        owner));
@@ -64,7 +65,7 @@ struct Compute {
   }
 };
 
-using Owners = std::vector<std::pair<int, std::int64_t>>;  // worker, elements
+using Owners = std::vector<std::pair<int, std::int64_t>>;  // (worker, elements) per owner
 
 void set_gradients(ModuleJob& job, int placement, int model_stage,
                    const std::vector<nb::ndarray<nb::device::cpu, nb::c_contig>>& arrays,
@@ -81,7 +82,8 @@ void set_gradients(ModuleJob& job, int placement, int model_stage,
   job.set_gradients(placement, model_stage, std::move(out));
 }
 
-// A stage has its weights, and what it keeps of as many micro-batches as 1F1B has under way there.
+// Returns the first piece of each stage. A stage needs its weights, and what it keeps of as many
+// micro-batches as 1F1B has in progress there: `stages - stage`.
 std::vector<int> balanced_cut(const std::vector<double>& seconds,
                               const std::vector<double>& weight_bytes,
                               const std::vector<double>& kept_bytes, int stages,

@@ -1,5 +1,5 @@
-// The tables of options for Python: its keywords, its scripts' flags and docs/reference.md are made
-// of them, and the scripts check by them.
+// The tables of options for Python. They define Python's keywords, the flags of its scripts and
+// docs/reference.md, and the scripts check their options with them.
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
@@ -20,7 +20,8 @@ namespace nb = nanobind;
 namespace hetu {
 namespace {
 
-// Shows the table of a new struct, and what proves it once it is told.
+// Receives the table of a new struct, and a function that checks the struct once its fields are
+// set.
 using Use = std::function<void(const Fields& fields, const std::function<void()>& check)>;
 
 template <class Options>
@@ -44,7 +45,7 @@ struct Table {
   std::function<void(const Use& use)> make;
 };
 
-// Each kind of optimizer is a table, with its own defaults.
+// Returns all tables. Each kind of optimizer has a table with its own defaults.
 std::vector<Table> tables() {
   std::vector<Table> all = {{"plan", with_plan},
                             {"choose", with<ChooseOptions>},

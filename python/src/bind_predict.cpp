@@ -1,3 +1,4 @@
+// Saved models and text generation for Python.
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/map.h>
 #include <nanobind/stl/pair.h>

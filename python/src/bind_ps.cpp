@@ -1,4 +1,4 @@
-// Clients of parameter servers for Python: hetu.ps is their face.
+// Clients of parameter servers for Python. hetu.ps is the public interface.
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/unique_ptr.h>
@@ -27,7 +27,7 @@ namespace {
 
 using Read = nb::ndarray<const float, nb::c_contig, nb::device::cpu>;
 using Written = nb::ndarray<float, nb::c_contig, nb::device::cpu>;
-constexpr auto kSignals = std::chrono::milliseconds(100);  // between looks for Ctrl-C
+constexpr auto kSignals = std::chrono::milliseconds(100);  // interval between checks for Ctrl-C
 
 ps::ServerOptimizer optimizer_from(const nb::dict& told) {
   OptimizerConfig config =
@@ -44,7 +44,7 @@ ps::ServerOptimizer optimizer_from(const nb::dict& told) {
   return {config, {}};
 }
 
-/// A client and the memory that its open pulls fill.
+/// A client, and the memory that its pending pulls fill.
 class PythonClient {
  public:
   PythonClient(const std::string& where, int worker, double timeout_s) {
@@ -91,7 +91,7 @@ class PythonClient {
     patiently([&] { return client().leave(), 0; });
     abandon();
   }
-  /// Ends without leaving, unless it has left: to the servers the worker falls silent.
+  /// Ends the client. If it has not left, the servers see the worker fall silent.
   void abandon() {
     if (client_ == nullptr) return;
     const nb::gil_scoped_release release;
@@ -109,8 +109,8 @@ class PythonClient {
       state->die(Code::Comm, why);
     }
   }
-  /// Calls what may block on a thread of its own, and listens to Ctrl-C meanwhile, which ends the
-  /// client.
+  /// Runs a blocking call on a thread of its own, and checks for Ctrl-C in the meantime. Ctrl-C
+  /// ends the client.
   template <class Work>
   std::invoke_result_t<const Work&> patiently(const Work& work) {
     client();
@@ -132,7 +132,7 @@ class PythonClient {
     return done.get();
   }
 
-  std::map<int, Written> filled_;  // let go of after client_
+  std::map<int, Written> filled_;  // destroyed after client_, which writes to it
   std::unique_ptr<ps::ParameterClient> client_;
 };
 

@@ -1,4 +1,4 @@
-// Plans for Python. Keywords are the options of the command line: both tell the same fields.
+// Plans for Python. Its keywords and the options of the command line set the same fields.
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
@@ -16,7 +16,7 @@ namespace nb = nanobind;
 namespace hetu {
 namespace {
 
-/// Options of the command; `origin` stands where it has METHOD or FILE.
+/// Returns the options of a command. `origin` takes the place of METHOD or FILE.
 PlanOptions told(const nb::dict& options, const std::string& origin) {
   PlanOptions o;
   o.source = origin;
@@ -25,14 +25,15 @@ PlanOptions told(const nb::dict& options, const std::string& origin) {
   return o;
 }
 
-/// Options for a plan that is there already: none of those that make one.
+/// Returns options for an existing plan. Throws if they contain options that only apply to making a
+/// plan.
 PlanOptions options_of(const nb::dict& options) {
   PlanOptions o = told(options, "plan");
   refuse_sizes(o);
   return o;
 }
 
-/// The plan, lowered unless it is, proved within the options' limits.
+/// Returns the plan, lowered if it was not, after proving it within the limits of the options.
 Schedule proved(const PlanOptions& o, const Schedule& plan) {
   Schedule lowered = lowered_plan(o, plan);
   prove(o, plan, lowered);
@@ -91,7 +92,7 @@ nb::list events_of(const Simulation& simulation) {
   return out;
 }
 
-// A PDF is bytes, all else is text.
+// Returns bytes for a PDF, and text for all other formats.
 nb::object rendered(const Schedule& plan, const nb::dict& options) {
   const PlanOptions o = options_of(options);
   const Schedule lowered = proved(o, plan);
@@ -100,7 +101,7 @@ nb::object rendered(const Schedule& plan, const nb::dict& options) {
   return nb::str(text.data(), text.size());
 }
 
-// Of a script's --slow, what it gives.
+// Returns the fields that the text of a script's --slow sets.
 nb::dict slow_of(const std::string& text) {
   Stragglers into;
   read_flag(fields(into), "--slow", text);
@@ -113,7 +114,8 @@ nb::dict slow_of(const std::string& text) {
   return out;
 }
 
-// The constants of the groups by a script's --group-options, and as they are where it is silent.
+// Returns all constants of groups, with the values from the text of a script's --group-options or
+// else the defaults.
 nb::dict group_constants(const std::string& text) {
   groups::Options policy;
   const Fields all = fields(policy);
@@ -124,7 +126,7 @@ nb::dict group_constants(const std::string& text) {
   return out;
 }
 
-// None of a plan that fails its proof: a notebook then shows its text.
+// Returns None for a plan that fails its proof, so that a notebook shows the plan's text.
 nb::object svg_of(const Schedule& plan) {
   nb::dict options;
   options["format"] = "svg";

@@ -1,3 +1,5 @@
+// The coordinator and the parameter servers for heturun, which runs each of them in a Python
+// process.
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/tuple.h>
@@ -39,7 +41,7 @@ void serve(const std::string& endpoint, int listener, const std::string& server_
   ps::serve_coordinator(options);
 }
 
-/// Descriptors: the listening socket, the control line, where it reports.
+/// Descriptors of the listening socket, of the control pipe, and of the pipe for reports.
 using Descriptors = std::tuple<int, int, int>;
 
 void serve_parameters(const std::string& endpoint, const Descriptors& descriptors,

@@ -1,5 +1,5 @@
-// Signals that ask a training to stop: their handler answers at once, whatever Python waits for,
-// and the second Ctrl-C is nobody's but the system's.
+// Signals that ask a training to stop. The handler runs outside the interpreter, so it responds at
+// once, even while Python waits. A second Ctrl-C gets the system's default action.
 #include <nanobind/stl/string.h>
 #include <unistd.h>
 
@@ -16,7 +16,8 @@ namespace nb = nanobind;
 namespace hetu {
 namespace {
 
-// What is done with one signal. The handler reads it, so it changes only while the handler is out.
+// The handling of one signal. The handler reads this struct, so it changes only while the handler
+// is not installed.
 struct Watch {
   struct sigaction before = {};
   std::array<char, 512> text = {};
@@ -32,7 +33,7 @@ volatile std::sig_atomic_t g_asked = 0;
 extern "C" void hetu_take_signal(int number) {
   const int error = errno;
   const Watch& watch = g_watches[static_cast<std::size_t>(number)];
-  // A line that can't be written is nothing that a handler could mend.
+  // A failed write is ignored, because a handler cannot do anything about it.
   const ssize_t written = watch.size > 0 ? write(STDERR_FILENO, watch.text.data(), watch.size) : 0;
   static_cast<void>(written);
   if (watch.asks)
@@ -73,7 +74,7 @@ void forget_signal(int number) {
   if (!watch.stands) return;
   struct sigaction now = {};
   sigaction(number, nullptr, &now);
-  // Whoever has put a handler of his own there in between keeps it.
+  // A handler that other code has installed in the meantime stays.
   if (now.sa_handler == hetu_take_signal || now.sa_handler == SIG_DFL)
     sigaction(number, &watch.before, nullptr);
   watch.stands = false;

@@ -1,4 +1,4 @@
-// What a graph and a job of it come to, for hetu.summary.
+// Sizes, operations and memory of a graph and of a job, for hetu.summary.
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>

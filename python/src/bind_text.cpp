@@ -1,4 +1,4 @@
-// Text: WordPiece, and BERT's rows of plain text.
+// WordPiece, and BERT rows from plain text, for Python.
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/tuple.h>

@@ -1,3 +1,4 @@
+// Options and checks of a training before a job exists, for Python.
 #include <nanobind/stl/map.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>
@@ -24,7 +25,7 @@ namespace nb = nanobind;
 namespace hetu {
 namespace {
 
-// Step and run of the newest checkpoint, from which nothing else is read.
+// Returns the step and the run of the newest checkpoint, without reading its tensors.
 std::pair<std::int64_t, std::string> read_run(const std::string& folder) {
   const Manifest manifest = read_manifest(folder);
   return {manifest.step, manifest.run_json};

@@ -1,3 +1,4 @@
+// Files of weights for Python.
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>

@@ -35,7 +35,8 @@ TensorsByName tensors_of(const Given& given) {
   return out;
 }
 
-// What is gathered while other workers, which may be threads, do the same.
+// Calls a function that gathers tensors, without the interpreter lock: other workers do the same,
+// and may be threads.
 template <class Function>
 nb::dict gathered(const Function& function) {
   TensorsByName tensors;

@@ -1,65 +1,67 @@
-// The parts of the Python module `hetu._hetu`; each lives in one bind_*.cpp, and module.cpp calls
-// them.
+// The parts of the Python module `hetu._hetu`. Each part is in one bind_*.cpp file, and module.cpp
+// calls them.
 #pragma once
 #include <nanobind/nanobind.h>
 
 namespace hetu {
 
-/// Cluster files and environment variables: read_cluster, env, env_table.
+/// Binds cluster files and environment variables: read_cluster, env, env_table.
 void bind_config(nanobind::module_& m);
 
-/// Processes beside the workers, for heturun: service_keys, serve_coordinator, serve_parameters.
+/// Binds the processes other than workers, for heturun: service_keys, serve_coordinator,
+/// serve_parameters.
 void bind_services(nanobind::module_& m);
 
-/// Graphs and operators: Graph, Builder, operator_records.
+/// Binds graphs and operators: Graph, Builder, operator_records.
 void bind_graph(nanobind::module_& m);
 
-/// Plans: Schedule, and what the hetu tool does with one.
+/// Binds plans: Schedule, and the functions of the hetu tool on plans.
 void bind_schedule(nanobind::module_& m);
 
-/// Options: option_tables, option_fields, check_options.
+/// Binds options: option_tables, option_fields, check_options.
 void bind_options(nanobind::module_& m);
 
-/// Data: Loader, bert_loader, stream_loader.
+/// Binds data: Loader, bert_loader, stream_loader.
 void bind_data(nanobind::module_& m);
 
-/// Text: WordPiece, bert_text_loader, count_words.
+/// Binds text: WordPiece, bert_text_loader, count_words.
 void bind_text(nanobind::module_& m);
 
-/// Checks: evaluate, a graph by the reference kernels.
+/// Binds evaluate, which runs a graph with the reference kernels for checks.
 void bind_evaluate(nanobind::module_& m);
 
-/// Links: Transport, connect, thread_links.
+/// Binds links: Transport, connect, thread_links.
 void bind_links(nanobind::module_& m);
 
-/// Parameter servers for programs of one's own: ParameterClient, optimizer_state_names.
+/// Binds parameter servers for programs of the user: ParameterClient, optimizer_state_names.
 void bind_ps(nanobind::module_& m);
 
-/// Saved models: Predictor, save_model.
+/// Binds saved models: Predictor, save_model.
 void bind_predict(nanobind::module_& m);
 
-/// What is told and asked of a training before there is a job: TrainingOptions, check_training.
+/// Binds the options and checks of a training before a job exists: TrainingOptions, check_training.
 void bind_training(nanobind::module_& m);
 
-/// Checkpoints as bytes: CheckpointReader, SafetensorsFile, save_tensors.
+/// Binds checkpoints as bytes: CheckpointReader, SafetensorsFile, save_tensors.
 void bind_checkpoint(nanobind::module_& m);
 
-/// Training: Job, checkpoints.
+/// Binds training: Job and its checkpoints.
 void bind_executor(nanobind::module_& m);
 
-/// Stages that Python computes: ModuleJob.
+/// Binds stages that Python computes: ModuleJob.
 void bind_module(nanobind::module_& m);
 
-/// Weights and gradients of a job by name: weights, gradients, gradient_norms, set_weights.
+/// Binds access to weights and gradients of a job by name: weights, gradients, gradient_norms,
+/// set_weights.
 void bind_weights(nanobind::module_& m);
 
-/// What a graph and a job of it come to: graph_nodes, plan_memory.
+/// Binds the sizes of a graph and of a job: graph_nodes, plan_memory.
 void bind_summary(nanobind::module_& m);
 
-/// Signals that end a training in order: watch_signal, forget_signal, stop_asked.
+/// Binds signals that end a training in order: watch_signal, forget_signal, stop_asked.
 void bind_stop(nanobind::module_& m);
 
-/// Files of weights: WeightReader.
+/// Binds files of weights: WeightReader.
 void bind_weight_files(nanobind::module_& m);
 
 }  // namespace hetu

@@ -1,4 +1,4 @@
-// The module itself: one Python exception per error code, and the parts.
+// The Python module: one Python exception per error code, and the parts in bind_*.cpp.
 #include <exception>
 #include <string_view>
 

@@ -1,7 +1,9 @@
-// Preloaded into mpirun of a job on one host (python/hetu/launch/mpirun.py), whose own ports trust
-// whoever speaks Open MPI's protocols. All of them are opened on loopback. At those for daemons of
-// other hosts mpirun hears nobody, and at those for its workers this user alone. Nothing of Hetu is
-// linked.
+// A library that is preloaded into the mpirun of a job on one host (python/hetu/launch/mpirun.py).
+// The ports of mpirun trust any process that speaks Open MPI's protocols. This library opens all of
+// them on the loopback interface. Ports for daemons on other hosts receive nothing. Ports for the
+// workers accept connections of this user only. The library links nothing of Hetu.
+//
+// It replaces bind, accept and accept4 and calls the real functions behind them (RTLD_NEXT).
 #include <dlfcn.h>
 #include <linux/filter.h>
 #include <netinet/in.h>
@@ -15,16 +17,17 @@
 
 namespace {
 
-constexpr int kEstablished = 1;  // as /proc/net/tcp has it
+constexpr int kEstablished = 1;  // the state's number in /proc/net/tcp
 
 template <class Function>
 Function* next(const char* name) {
   return reinterpret_cast<Function*>(dlsym(RTLD_NEXT, name));
 }
 
-/// Puts loopback in the place of an address that other hosts reach. Returns whether that was "all
-/// interfaces", which Open MPI asks for where its daemons of other hosts connect. The address of
-/// one interface is where the workers of Open MPI 5 connect, which read it back from the socket.
+/// Replaces an address that other hosts can reach by the loopback address. Returns true if the
+/// address was "all interfaces". Open MPI uses that address for connections of its daemons on other
+/// hosts. The workers of Open MPI 5 connect to the address of one interface, which they read back
+/// from the socket.
 bool to_loopback(sockaddr_storage& address) {
   if (address.ss_family == AF_INET) {
     auto& own = reinterpret_cast<sockaddr_in&>(address);
@@ -41,16 +44,16 @@ bool to_loopback(sockaddr_storage& address) {
   return false;
 }
 
-/// Lets nothing come in, where the system lets this user say so: some keep filters to root. There
-/// admitted() lets this user in and nobody else.
+/// Drops all incoming packets, if the system allows this user to attach a filter; some systems
+/// allow it for root only. There, admitted() accepts this user and refuses all others.
 void drop_all(int fd) {
   sock_filter nothing = {BPF_RET | BPF_K, 0, 0, 0};
   const sock_fprog program = {1, &nothing};
   setsockopt(fd, SOL_SOCKET, SO_ATTACH_FILTER, &program, sizeof program);
 }
 
-/// Whether a connection over IPv4 comes from a socket of this user on this host. That of a process
-/// which has ended is nobody's.
+/// Returns true if an IPv4 connection comes from a socket of this user on this host. The connection
+/// of a process that has ended belongs to no user.
 bool is_own(const sockaddr_in& here, const sockaddr_in& peer) {
   std::FILE* table = std::fopen("/proc/net/tcp", "re");
   if (table == nullptr) return false;
@@ -77,13 +80,13 @@ bool may_stay(int fd) {
       getpeername(fd, reinterpret_cast<sockaddr*>(&peer), &peer_size) != 0) {
     return false;
   }
-  if (here.ss_family == AF_UNIX) return true;  // its folder is the user's own
+  if (here.ss_family == AF_UNIX) return true;  // its folder belongs to the user
   return here.ss_family == AF_INET && is_own(reinterpret_cast<const sockaddr_in&>(here),
                                              reinterpret_cast<const sockaddr_in&>(peer));
 }
 
-/// The connection that was accepted, or -1 as if there were none: it is closed if it is another
-/// user's.
+/// Returns an accepted connection. Closes it and returns -1, as if there were no connection, if it
+/// belongs to another user.
 int admitted(int fd) {
   if (fd < 0 || may_stay(fd)) return fd;
   close(fd);

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes what is known of the operators, from the records of a built module.
+"""Writes the type stubs or the documentation page of the operators, from the records of a built module.
 
 usage: operator_texts.py MODULE --stubs FOLDER     the partial stub package of hetu.ops (the build calls this)
        operator_texts.py MODULE --table FILE       docs/operators.md, operator x back end

@@ -18,8 +18,8 @@ namespace nb = nanobind;
 namespace hetu {
 namespace {
 
-// This worker's place where each pipeline is a job of its own (heturun --on-failure shrink); a
-// check has none yet.
+// Returns this worker's position if each pipeline is a separate job (heturun --on-failure shrink).
+// A check has no such position.
 std::optional<Apart> apart_of(const Env& e) {
   if (e.pipelines == 1 || e.check) return std::nullopt;
   const ps::Endpoint own = ps::endpoint_of_worker(e.coordinator, e.worker);
@@ -38,7 +38,7 @@ Servers servers_of_job() {
   return servers;
 }
 
-// What is no field, for it is no plain value.
+// Sets the options that are not plain values and therefore not fields.
 void tell_parts(TrainerOptions& o, const nb::dict& parts) {
   const auto part = [&](const char* name) { return parts.get(name, nb::none()); };
   if (!part("plan").is_none()) o.plan = nb::cast<Schedule>(part("plan"));
@@ -46,7 +46,8 @@ void tell_parts(TrainerOptions& o, const nb::dict& parts) {
     o.averaging = averaging_of(nb::cast<nb::dict>(part("averaging")));
   if (!part("stragglers").is_none())
     tell(injection_fields(o.stragglers), nb::cast<nb::dict>(part("stragglers")));
-  if (!part("replicas").is_none()) o.given.insert("replicas");  // a FILE has taken them already
+  // The FILE has already determined the replicas.
+  if (!part("replicas").is_none()) o.given.insert("replicas");
 }
 
 }  // namespace
@@ -102,7 +103,7 @@ TrainerOptions trainer_options(const nb::dict& d) {
 }
 
 TrainerOptions with_servers(const Graph& graph, TrainerOptions o) {
-  // A look before the start reaches none yet.
+  // A check before the start cannot connect to servers yet.
   if (has_served_tables(graph) && (env().check || !env().servers.empty()))
     o.servers = servers_of_job();
   return o;

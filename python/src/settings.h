@@ -1,4 +1,5 @@
-// Settings as Python hands them over, dictionaries with the names of its classes' fields.
+// Conversion of settings from Python: dictionaries whose keys are the names of the fields of
+// Python's classes.
 #pragma once
 #include <nanobind/nanobind.h>
 
@@ -6,15 +7,16 @@
 
 namespace hetu {
 
-/// Of hetu.lr. Throws InvalidArgument: an unknown kind.
+/// Returns the learning rate of a hetu.lr object. Throws InvalidArgument for an unknown kind.
 LearningRate rate_of(const nanobind::dict& d);
-/// Of hetu.optim.
+/// Returns the configuration of a hetu.optim object.
 OptimizerConfig optimizer_of(const nanobind::dict& d);
-/// Of hetu.Executor; what the environment says of kernels and of this worker's place is added.
+/// Returns the options of a hetu.Executor. Adds the environment's choice of kernels and, for
+/// averaging, this worker's position.
 TrainerOptions trainer_options(const nanobind::dict& d);
-/// Of hetu.averaging.Averaging.
+/// Returns the configuration of a hetu.averaging.Averaging object.
 Averaging averaging_of(const nanobind::dict& d);
-/// Of a training, with the job's servers where the graph has tables there and the job has servers.
+/// Returns `o` with the job's servers, if the graph has tables on servers and the job has servers.
 TrainerOptions with_servers(const Graph& graph, TrainerOptions o);
 
 }  // namespace hetu

@@ -12,7 +12,8 @@ namespace {
 
 std::string text_of_python(nb::handle value) { return nb::cast<std::string>(nb::str(value)); }
 
-// numpy's numbers too are what Python's index() and float() take.
+// Converts a number. Accepts everything that Python's index() and float() accept, including NumPy's
+// numbers.
 FieldValue number_of(const std::string& name, nb::handle value) {
   if (PyIndex_Check(value.ptr()) != 0) {
     const nb::object whole = nb::steal(PyNumber_Index(value.ptr()));
@@ -57,7 +58,7 @@ FieldValue from_python(const std::string& name, nb::handle value) {
        text_of_python(nb::repr(value)).substr(0, 60));
 }
 
-// Each record is a dict of its keys.
+// Sets records. Each record is a dict of its keys.
 void tell_records(const OptionField& field, nb::handle values) {
   const auto& place = std::get<RecordPlace>(field.place);
   for (const nb::handle one : nb::cast<nb::list>(values)) {
@@ -85,13 +86,13 @@ bool is_off(const OptionField& field) {
 
 void tell_one(const OptionField& field, nb::handle value) {
   if (type_of(field) == FieldType::Records) return tell_records(field, value);
-  const std::string flag = flag_of(field);  // "" of what has only a keyword
+  const std::string flag = flag_of(field);  // "" for a field that has a keyword only
   const FieldValue told = from_python(flag.empty() ? field.name : flag, value);
   if (is_off(field) && told == FieldValue(false)) return;
   set_field(field, told);
 }
 
-// The field that the keyword no_NAME switches off, if it is one of that kind.
+// Returns the field that the keyword no_NAME switches off, or null if there is none.
 const OptionField* negated_by(const Fields& fields, const std::string& name) {
   for (const OptionField& f : fields)
     if (f.negated != nullptr && name == "no_" + f.name) return &f;

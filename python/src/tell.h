@@ -1,5 +1,5 @@
-// Options from Python: values tell the fields of base/fields.h, and their tables go back for
-// keywords, flags and help.
+// Options from Python. Python's values set the fields of base/fields.h. The tables of fields are
+// returned to Python for keywords, flags and help.
 #pragma once
 #include <nanobind/nanobind.h>
 
@@ -7,14 +7,14 @@
 
 namespace hetu {
 
-/// Tells fields what a dict holds; None leaves one out, as False does a flag that is off. Throws
-/// InvalidArgument: a name that no field has, or what set_field refuses.
+/// Sets fields from a dict. None leaves a field unset, and so does False for a flag that is off.
+/// Throws InvalidArgument for a name that no field has, and for values that set_field refuses.
 void tell(const Fields& fields, const nanobind::dict& values);
 
-/// A field's value as Python has it; None if nothing is given.
+/// Returns a field's value as a Python object; None if it is not set.
 nanobind::object to_python(const FieldValue& value);
 
-/// A table of fields, as dicts.
+/// Returns a table of fields as a list of dicts.
 nanobind::list described(const Fields& fields);
 
 }  // namespace hetu
