@@ -1,6 +1,6 @@
-// CRC-32C with the processor's instruction where it exists, and otherwise by tables, "slicing by 8"
-// (Kounavis and Berry 2005, "A Systematic Approach to Building High Performance, Software-based,
-// CRC Generators"): eight table look-ups advance the CRC by eight bytes.
+// CRC-32C with the processor's instruction where it exists, and otherwise by tables ("slicing by
+// 8"): eight table look-ups advance the CRC by eight bytes. Source: Kounavis and Berry 2005, "A
+// Systematic Approach to Building High Performance, Software-based, CRC Generators".
 #include "base/checksum.h"
 
 #include <fmt/format.h>

@@ -1,3 +1,10 @@
+// Finds the files with limits from /proc/self/cgroup, whose lines are number:controllers:path:
+//
+//   version 2   0::/a/b               /sys/fs/cgroup/cpu.max, …/a/cpu.max, …/a/b/cpu.max
+//   version 1   4:cpu,cpuacct:/a/b    /sys/fs/cgroup/cpu/cpu.cfs_quota_us, …/cpu/a/…, …/cpu/a/b/…
+//
+// Inside a container the mount often shows only the container's own group, at the top. So the top
+// is always included, and a missing file counts as no limit.
 #include "base/control_groups.h"
 
 #include <fmt/format.h>

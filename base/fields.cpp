@@ -1,3 +1,8 @@
+// Reading and writing of fields. A field refers to its value by a variant of pointer types (Place).
+// std::visit selects the code for the type, so conversions and range checks exist only here:
+//
+//   command line   text ── read_into ── from_text ── number_from ── the value
+//   program        FieldValue ── set_into ── from_value ── checked_number ── the value
 #include "base/fields.h"
 
 #include <algorithm>
@@ -137,6 +142,7 @@ void read_into(const OptionField& f, const std::string& text) {
       f.place);
 }
 
+// Converts to the type that FieldValue has for T.
 template <class T>
 FieldValue widened(const T& value) {
   if constexpr (std::is_same_v<T, std::vector<int>>)
@@ -237,7 +243,8 @@ void set_into(const OptionField& f, const FieldValue& value) {
       f.place);
 }
 
-// Calls `tell`, and prefixes its error with the place where the value was given.
+// Calls `tell`, and prefixes its error with the place where the value was given. An error that
+// begins with that place already stays as it is.
 template <class Tell>
 void at(const std::string& where, const Tell& tell) {
   try {

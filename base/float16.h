@@ -16,6 +16,10 @@ struct Float16 {
   /// become multiples of 2^-24. A NaN stays a NaN, with its quiet bit set.
   constexpr explicit Float16(float x) : bits(rounded_bits(x)) {}
 
+  // All cases are computed, and selections choose the result, so that loops vectorize. Shifting by
+  // 13 bits aligns the fields with float32's. A normal number then needs the exponent bias, and
+  // infinity and NaN need it twice. A subnormal number m * 2^-24 is computed as (2^-14 + m * 2^-24)
+  // - 2^-14.
   constexpr operator float() const {  // NOLINT: exact, and meant to be implicit for kernels
     const std::uint32_t magnitude = (bits & 0x7fffu) << 13;
     const std::uint32_t normal = magnitude + kBias;

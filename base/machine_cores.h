@@ -9,7 +9,7 @@ namespace hetu {
 /// rounded up). `docker run --cpus` and Kubernetes limits set the latter.
 int machine_cores();
 
-/// Returns the limit of the control groups alone; 0 if there is none. Reads files below `root`, for
+/// Returns only the limit of the control groups; 0 if there is none. Reads files below `root`, for
 /// tests.
 int cores_of_control_groups(const std::string& root = "");
 

@@ -1,3 +1,11 @@
+// Files that users name need care in three respects:
+//
+// - Opening must not block. A FIFO is opened with O_NONBLOCK and then refused. Names of open
+//   descriptors, such as /dev/stdin, are links to /proc/self/fd/N and are read as they are.
+// - A file must not be lost when writing fails. replace_file writes FILE.PID.tmp in the folder of
+// the
+//   link's target, copies the permissions, and renames it.
+// - Parsers must not exhaust memory or stack. Size and nesting are checked before parsing.
 #include "base/text_file.h"
 
 #include <fcntl.h>

@@ -1,5 +1,5 @@
-// Reading and replacing files: the opener for files that a user names, the writer that replaces a
-// file atomically, and the limits of every text that goes to a parser.
+// Reading and replacing files. Holds the opener for files that a user names, and the writer that
+// replaces a file atomically. Also checks the limits of every text that goes to a parser.
 #pragma once
 #include <cstdint>
 #include <functional>

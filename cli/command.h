@@ -16,6 +16,8 @@ struct Command {
   const char* module;  ///< Python module; nullptr if `run` is set
 };
 
+/// The commands. Each parses its arguments, writes its result, and returns the exit status. Throws
+/// Error, which main() prints.
 int schedule_command(const Arguments& arguments);
 int verify_command(const Arguments& arguments);
 int simulate_command(const Arguments& arguments);

@@ -225,6 +225,8 @@ Report check_text(BertTextOptions text) {
 
 bool is_text(const std::string& path) { return fs::path(path).extension() == ".txt"; }
 
+// Determines the kind of data set and checks it. Tests for files with fixed names come before tests
+// for images and click logs, which many folders would pass.
 Report check(const std::string& path, int threads, const BertTextOptions& text) {
   std::error_code error;
   if (!fs::exists(path, error)) fail(Code::Io, "{}: no such file or folder", path);

@@ -135,7 +135,7 @@ int dispatch(const std::string& self, const Arguments& words) {
   return at->run(arguments);
 }
 
-// Prints an error. A plan that fails its proof prints the diagnosis alone; any other error prints
+// Prints an error. A plan that fails its proof prints only the diagnosis; any other error prints
 // one line with the command's name.
 int report(const std::string& command, const Error& e) {
   if (e.code() == Code::Plan) {

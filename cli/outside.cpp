@@ -67,7 +67,7 @@ Ended run_outside(const std::vector<std::string>& words, double timeout_s, bool 
     ended.output.append(room.data(), static_cast<std::size_t>(got));
   }
   ::close(ends[0]);
-  if (late) ::kill(-child, SIGKILL);
+  if (late) ::kill(-child, SIGKILL);  // the whole process group
   int status = 0;
   while (::waitpid(child, &status, 0) < 0 && errno == EINTR) {
   }

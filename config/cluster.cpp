@@ -32,8 +32,8 @@ class Reader {
     fail(Code::Config, "{}:{}: {}", origin_, mark.line + 1, what);
   }
 
-  // `at` is the position of the key. yaml-cpp places an omitted value at whatever follows it, so
-  // the position of the value is of no use in messages.
+  // `at` is the position of the key. The position of the value would not do for messages, because
+  // yaml-cpp places an omitted value at whatever follows it.
   std::string scalar(const YAML::Mark& at, const YAML::Node& value, const std::string& key,
                      const char* right) const;
   int count(const YAML::Mark& at, const YAML::Node& value, const std::string& key) const;

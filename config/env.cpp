@@ -1,3 +1,12 @@
+// Reads the environment variables. Each variable of the table is stored by its own function. The
+// variables of launchers are read together, because several launchers may have set some of them:
+//
+//   1. a check by heturun (HETU_CHECK)    the number of workers of the job that will start
+//   2. OMPI_COMM_WORLD_SIZE               Open MPI started this process
+//   3. RANK or WORLD_SIZE                 started by hand or by torchrun
+//   4. SLURM_STEP_ID and SLURM_PROCID     a task of srun
+//
+// The first case that applies decides. Otherwise the process is alone.
 #include "config/env.h"
 
 #include <unistd.h>
@@ -132,8 +141,8 @@ Env read_env(const EnvLookup& lookup) {
     result.worker += result.first_worker;
     result.workers *= result.pipelines;
   }
-  // Open MPI counts the workers of one pipeline only. In a check of a job that has not started, it
-  // counts none.
+  // Open MPI's counts cover one pipeline only, and a check runs before the job has started. The
+  // largest count of a host serves in both cases.
   if (result.pipelines > 1 || result.check) {
     for (const HostWorkers& host : result.hosts) {
       result.local_workers = std::max(result.local_workers, host.workers);

@@ -1,3 +1,7 @@
+// Keys on ZeroMQ sockets. ZeroMQ asks the socket at inproc://zeromq.zap.01 about each new client
+// (ZAP 1.0, ZeroMQ RFC 27). A request has seven frames: version, request id, domain, address,
+// identity, mechanism ("CURVE"), and the client's public key. The reply has six frames: version,
+// request id, status (200 or 400), text, user id, metadata.
 #include <sys/stat.h>
 #include <unistd.h>
 

@@ -3,9 +3,9 @@
 //
 // A flood of connections must not push out a rank that has just connected. Callers over TCP are
 // therefore limited in number, and each has a deadline. When all slots are taken, the IP address
-// with the most callers loses its oldest one, but only after that caller has had kReadTime_s to
-// send its packet. Until then, new connections wait in the system's queue. Callers on the same host
-// connect through Unix sockets. The system names their owner, so they take no slot.
+// with the most callers loses its oldest one. That caller first gets kReadTime_s to send its
+// packet. Until then, new connections wait in the system's queue. Callers on the same host connect
+// through Unix sockets. The system names their owner, so they take no slot.
 #pragma once
 #include <poll.h>
 

@@ -197,6 +197,7 @@ class Sum {
   std::vector<std::byte> take_scratch() { return std::move(scratch_); }
 
  private:
+  // The four messages that this member exchanges with another one.
   struct Peer {
     RequestPtr piece_out, piece_in, sum_out, sum_in;
   };

@@ -108,7 +108,7 @@ struct OwnedPart {
 
 /// Copies each part from its owner to all other members of the group. All members must pass the
 /// same number of parts, with the same owners and lengths. Each owner sends straight to each other
-/// member, and all parts are under way at once. Blocks.
+/// member, and all parts are in transit at once. Blocks.
 void gather_from_owners(Transport& transport, const Group& group,
                         const std::vector<OwnedPart>& parts, const Exchange& exchange);
 

@@ -1,3 +1,5 @@
+// A doorbell has two descriptors. Other processes send a datagram to its socket, and threads of its
+// own process write to its eventfd. sleep() waits for both of them.
 #include "net/transport/doorbell.h"
 
 #include <poll.h>

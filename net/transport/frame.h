@@ -17,8 +17,8 @@ enum class FrameKind : std::uint32_t {
   Dead,      // worker `sequence` is silent
   Ask,       // asks for the receiver's position in its work
   Answer,    // position, as text
-  Bye,       // to all: this worker leaves; the text is empty, or says where it left in the middle
-  GaveUp,    // to all: this worker cannot continue; the text says why
+  Bye,       // to all: this worker leaves; the text is empty, or states where it left midway
+  GaveUp,    // to all: this worker cannot continue; the text holds the reason
   Closed     // from worker 0: all workers have said Bye
 };
 

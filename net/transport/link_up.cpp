@@ -1,3 +1,10 @@
+// Connects every pair of workers after a rendezvous. All ranks first listen, and exchange their
+// numbers and ports. Then each rank calls the ranks below it, so every pair connects once:
+//
+//   rank 2 calls ranks 0 and 1      rank 1 calls rank 0      rank 0 only receives calls
+//
+// Workers with equal domains connect through Unix sockets, and others through TCP. Both ends prove
+// that they know the key of the rendezvous: HMAC(key, "link FROM TO") in each direction.
 #include "net/transport/link_up.h"
 
 #include <poll.h>

@@ -1,3 +1,10 @@
+// The transport between processes. link_workers starts the progress thread, which opens the wire.
+// Once all workers have joined, the constructor of Linked receives the roster, and the thread
+// enters its loop (progress_thread.h). A job can end in three ways:
+//
+//   leave     orderly: says Bye, and waits until all workers have said it; closes the wire
+//   give_up   cannot continue: sends the reason to all workers, and returns at once
+//   abort     no caller can handle the error: as give_up, and then ends the process (MPI: the job)
 #include "net/transport/linked.h"
 
 #include <pthread.h>

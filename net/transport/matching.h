@@ -87,6 +87,7 @@ class Matching {
   bool post_send(Request& send);
   bool post_receive(Request& receive);
   void deliver(Request& receive, const std::byte* from, std::size_t bytes);
+  // Passes a command to the progress thread, and wakes it.
   void queue(Command command);
   void forget(const Request& request);
   void end(Request& request, std::string error = {});

@@ -56,7 +56,7 @@ void set_open_mpi_defaults(std::size_t frame_bytes, bool one_host) {
   // Open MPI's hwloc prints complaints in every worker if /sys is not mounted. Nothing here is
   // bound to cores, so they don't matter.
   setenv("HWLOC_HIDE_ERRORS", "2", 0);
-  // On one host, hwloc does not choose a network card either, so it need only count the cores.
+  // On one host, hwloc does not choose a network interface either, so it need only count the cores.
   // Reading the rest of /sys takes a quarter of the start time.
   if (one_host && is_open_mpi_4()) setenv("HWLOC_COMPONENTS", "no_os,stop", 0);
   // Containers often forbid reading the memory of another process. Open MPI notices this too late.
@@ -154,6 +154,7 @@ class MpiWire final : public Wire {
     return true;
   }
 
+  // A message of more than 1 GiB is sent as several MPI messages of one tag, which stay in order.
   void send_long(Request& send, std::uint64_t sequence) override {
     for (std::size_t at = 0; at < send.bytes(); at += kPart) {
       const int count = static_cast<int>(std::min(kPart, send.bytes() - at));
@@ -240,7 +241,7 @@ class MpiWire final : public Wire {
                     MPI_ANY_SOURCE, kFrameTag, frames_, &receive.request),
           "MPI_Irecv");
   }
-  // Orders the ranks by the numbers that they were given. Either all ranks have a number or none.
+  // Orders the ranks by their assigned numbers. Either all ranks have a number, or none has.
   void number_workers() {
     int rank = 0, workers = 0;
     check(MPI_Comm_rank(MPI_COMM_WORLD, &rank), "MPI_Comm_rank");

@@ -2,7 +2,7 @@
 // completed long messages, rings doorbells, watches a neighbour's heartbeat, and then sleeps.
 //
 // Liveness uses a ring: worker w expects a frame from worker w - 1 at least every dead_after_s, and
-// sends a heartbeat to worker w + 1. The worker that notices a silence tells all others, so
+// sends a heartbeat to worker w + 1. The worker that notices a silence notifies all others, so
 // everyone fails with the same reason. The orderly end takes two steps: every worker sends Bye to
 // all others, and worker 0 sends Closed once it has all of them.
 #include "net/transport/progress_thread.h"
@@ -259,7 +259,7 @@ std::int64_t ProgressThread::tick(std::int64_t now) const {
   return kIdleTick;
 }
 
-// Worker w watches worker w - 1 (in a ring), and tells all others when it falls silent.
+// Worker w watches worker w - 1 (in a ring), and notifies all others when it falls silent.
 void ProgressThread::watch_neighbours(std::int64_t now) {
   if (peers_.workers() == 1 || peers_.options.heartbeat_s <= 0) return;
   // If this process itself was stopped or got no CPU time, the silence means nothing.

@@ -27,7 +27,7 @@ class ProgressThread {
   /// Sets the text that the other workers receive when this worker leaves or gives up. Returns
   /// false if leave() was called before.
   bool set_note(const std::string& note);
-  /// Makes run() tell the other workers that this worker cannot continue, and return.
+  /// Makes run() notify the other workers that this worker cannot continue, and return.
   void give_up() { gives_up_.store(true); }
   /// Makes run() return once every worker has left.
   void leave();
@@ -39,6 +39,7 @@ class ProgressThread {
   void break_links(const std::string& why, Code code);
 
  private:
+  // One iteration of the loop. The three functions after it return true if they found work.
   void turn();
   bool run_commands();
   bool take_frames();
@@ -48,6 +49,7 @@ class ProgressThread {
   void send(int peer, const Header& header, const void* data = nullptr, std::size_t bytes = 0);
   void send_text(int peer, FrameKind kind, const std::string& text);
   void tell_all(FrameKind kind, const std::string& text);
+  // Rings the doorbells that are marked in to_ring_.
   void ring_marked();
   void watch_neighbours(std::int64_t now);
   std::string silence_of(int worker) const;
@@ -73,7 +75,7 @@ class ProgressThread {
   std::vector<Command> current_;
   std::vector<Request*> open_;  // long messages that the wire holds
   std::vector<Request*> ended_;
-  std::vector<int> slow_;              // peers with frames still on the way out
+  std::vector<int> slow_;              // peers with frames that are not sent yet
   std::vector<char> to_ring_;          // per worker: 1 if its doorbell must be rung
   std::vector<std::int64_t> left_at_;  // per worker: now_ns() of its Bye, or 0
   std::int64_t last_sent_ = 0, last_heard_ = 0, last_turn_ = 0, last_news_ = 0, leave_since_ = 0;

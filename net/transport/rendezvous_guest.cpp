@@ -139,6 +139,7 @@ bool Guest::call_again() {
   return true;
 }
 
+// Refuses a Unix socket of another user: any user may listen under an abstract name.
 void Guest::check_owner() {
   far_end_ = peer_address(socket_);
   if (is_remote()) {
@@ -205,6 +206,7 @@ bool Guest::greet() {
   return true;
 }
 
+// Checks rank 0's proof, and stores the key of the links and the members.
 void Guest::take_members(const std::vector<std::string>& packet, const Hello& hello) {
   const auto body =
       packet.size() == 3 && packet[0] == kAll ? unpack_fields(packet[2]) : std::nullopt;

@@ -1,4 +1,13 @@
 // The side of rank 0, to which the other processes come.
+//
+// Over a Unix socket the system names the owner of the other end, so no proof is needed. Over TCP
+// both sides prove that they have the job's secret S, without sending it:
+//
+//   guest   HMAC(S, "guest" + the host's nonce + the packed Hello)
+//   host    HMAC(S, "host" + the guest's nonce + the packed members)
+//
+// The key of the links is HMAC(S, "links" + a nonce among the members), which remote guests compute
+// themselves. Guests on the host of rank 0 receive the key. If the job is on one host, S is random.
 #include <poll.h>
 #include <unistd.h>
 
@@ -243,6 +252,7 @@ void Host::turn() {
   accept_callers();
 }
 
+// Closes the meeting: makes the key of the links, and sends the members to every rank.
 void Host::send_members() {
   complete_ = true;
   callers_.clear();

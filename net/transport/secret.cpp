@@ -1,3 +1,6 @@
+// The secret of a job that spans hosts. A home folder that all hosts share makes the secret
+// available without a setting. The file's owner and mode are checked, because any user who can read
+// it could join the job.
 #include "net/transport/secret.h"
 
 #include <fcntl.h>

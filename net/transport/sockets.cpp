@@ -1,3 +1,12 @@
+// The wire over stream sockets. Each peer has one non-blocking connection (stream_link.h). One
+// epoll descriptor watches all connections, and the rendezvous for processes that come too late.
+//
+// A send writes as much as the socket takes. The rest waits until epoll reports the socket as
+// writable. Input is read in next_frame only, link by link, and each link gets a limited turn.
+//
+// A connection that ends without a goodbye means that its worker has died. The worker that notices
+// it names the dead worker to all others (kLostPiece) before it fails itself. Its own end then
+// cannot be mistaken for the first failure.
 #include "net/transport/sockets.h"
 
 #include <poll.h>

@@ -41,7 +41,7 @@ void StreamLink::receive_long(Request& receive, std::uint64_t sequence) {
   open_[sequence] = {&receive, sequence, 0};
 }
 
-// A mark consists of its head alone.
+// A mark consists of a head without a body.
 void StreamLink::send_mark(std::uint64_t mark, std::uint64_t value) {
   marks_.push_back({value, mark});
 }

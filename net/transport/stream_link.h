@@ -64,6 +64,7 @@ class StreamLink {
   void close() { socket_.close(); }
 
  private:
+  // A long message in one direction, with the bytes that are done.
   struct Long {
     Request* request = nullptr;
     std::uint64_t sequence = 0;

@@ -127,7 +127,7 @@ struct Options {
   std::size_t inline_bytes = 16384;
   /// Number of this worker if it is not its rank, else -1; numbers are 0…n-1, each once.
   int number = -1;
-  /// Pipe on which heturun hears that MPI is starting (HETU_PROGRESS_FD); -1: none.
+  /// Pipe that reports to heturun that MPI is starting (HETU_PROGRESS_FD); -1: no pipe.
   int progress_fd = -1;
   bool one_host = false;            ///< all workers are known to be on this host
   bool local_doorbells = true;      ///< false: treat every worker as if on another host (tests)
@@ -214,6 +214,7 @@ class Transport {
  private:
   friend class Request;
   void check_peer(int peer) const;
+  // Returns the bytes that a message carries; see carry_one_byte().
   std::size_t carried(Tag tag, std::size_t bytes) const;
   int worker_;
   int workers_;

@@ -210,12 +210,14 @@ class ZmqMesh final : public Mesh {
   void take_frames() {
     std::vector<zmq::message_t> parts;
     while (curve::receive_all(in_, parts)) {
-      if (parts.size() != 2) continue;
+      if (parts.size() != 2) continue;  // the sender's identity, and the frame
       const std::lock_guard lock(mutex_);
       arrive(parts[1]);
     }
   }
 
+  // Sends the queued frames, unless no addresses are known yet, and closes the sockets to lost
+  // peers.
   void send_outbox() {
     std::vector<std::pair<int, zmq::message_t>> frames;
     std::vector<bool> gone(lost_.size());

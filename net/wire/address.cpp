@@ -1,3 +1,5 @@
+// Addresses of the form "tcp://A.B.C.D:PORT,…@KEYS" or "ipc://PATH@KEYS". KEYS are 3 * 64
+// hexadecimal digits: the server's public key, and the public and secret key of its clients.
 #include "net/wire/address.h"
 
 #include <arpa/inet.h>

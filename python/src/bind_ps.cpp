@@ -91,7 +91,7 @@ class PythonClient {
     patiently([&] { return client().leave(), 0; });
     abandon();
   }
-  /// Ends the client. If it has not left, the servers see the worker fall silent.
+  /// Ends the client. If it has not left, the servers treat the worker as silent.
   void abandon() {
     if (client_ == nullptr) return;
     const nb::gil_scoped_release release;
