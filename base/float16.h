@@ -38,8 +38,8 @@ struct Float16 {
     // The last bit of the sum stands for 2^-24, so the addition itself rounds.
     const std::uint32_t small =
         std::bit_cast<std::uint32_t>(std::bit_cast<float>(magnitude) + 0.5f) - 0x3f000000u;
-    const std::uint32_t normal =
-        (magnitude - kBias + 0xfffu + (magnitude >> 13 & 1u)) >> 13;  // may carry to infinity
+    // May carry to infinity.
+    const std::uint32_t normal = (magnitude - kBias + 0xfffu + (magnitude >> 13 & 1u)) >> 13;
     std::uint32_t rounded = magnitude < 0x38800000u ? small : normal;
     rounded = magnitude >= 0x47800000u ? 0x7c00u : rounded;
     rounded = magnitude > 0x7f800000u ? nan : rounded;

@@ -4,7 +4,8 @@
 //
 //   leave     orderly: says Bye, and waits until all workers have said it; closes the wire
 //   give_up   cannot continue: sends the reason to all workers, and returns at once
-//   abort     no caller can handle the error: as give_up, and then ends the process (MPI: the job)
+//   abort     no caller can handle the error: ends this process. The reason is sent to the others
+//             first, unless the wire ends them, too (MPI).
 #include "net/transport/linked.h"
 
 #include <pthread.h>

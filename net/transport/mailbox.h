@@ -16,7 +16,7 @@ struct Arrival {
   Tag tag = 0;
   std::size_t bytes = 0;
   std::vector<std::byte> copy;  ///< the bytes of a short message
-  Request* sender = nullptr;    ///< between threads: the waiting send of a long message
+  Request* sender = nullptr;    ///< within a process: the waiting send of a long message
   std::uint64_t sequence = 0;   ///< between processes: the sender's number of a long message
   bool announced = false;       ///< true for a long message whose bytes are still with the sender
 };

@@ -15,16 +15,17 @@
 namespace hetu::comm {
 namespace {
 
-constexpr std::int64_t kLongTick =
-    50'000;  // long messages advance only inside MPI calls, on both sides
+// Times between two turns in ns; see tick(). Long messages advance only inside MPI calls, on both
+// sides.
+constexpr std::int64_t kLongTick = 50'000;
 constexpr std::int64_t kRemoteTick = 200'000;  // for a pending request that no doorbell announces
 constexpr std::int64_t kRemoteTickMax = 2'000'000;  // the same, after a long wait
 // Polling delays an event by at most 1/16 of the wait so far.
 constexpr std::int64_t kRemotePatience = 16;
 // After this time a long message of a worker that left counts as taken back.
 constexpr std::int64_t kTakenBack = 5 * kSecond;
-constexpr std::int64_t kIdleTick =
-    10'000'000;  // doorbells announce everything; this is only a fallback
+// Doorbells announce everything; this is only a fallback.
+constexpr std::int64_t kIdleTick = 10'000'000;
 
 }  // namespace
 

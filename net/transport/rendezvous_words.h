@@ -24,8 +24,8 @@ inline constexpr const char* kNo = "no";
 // In bytes; limit for a peer that has not proved who it is.
 inline constexpr std::size_t kLongestHello = 8192;
 inline constexpr std::size_t kLongestPacket = 64 << 20;  // in bytes
-inline constexpr std::int64_t kLook =
-    kSecond / 5;  // ns between two checks of signals and of the time
+// Time between two checks of signals and of the deadline, in ns.
+inline constexpr std::int64_t kLook = kSecond / 5;
 // Limit for a caller that has connected and sends nothing.
 inline constexpr double kPatience_s = 10;
 

@@ -185,17 +185,16 @@ class Transport {
   /// Leaves the job in order, and returns once every worker has left. Nothing may be sent or
   /// received afterwards. A worker that still waits for this one fails at once, with `note`. The
   /// note says where this worker left; "" means after all its work. Throws the error that broke the
-  /// links, or Timeout. Over MPI it also ends MPI. Later calls do nothing, and transports without
-  /// links between processes ignore it.
+  /// links, or Timeout. Over MPI it also ends MPI. Later calls do nothing. The
+  /// call has an effect for the transports of connect.h only.
   virtual void leave(const std::string& /*note*/) {}
 
   /// Leaves a job that cannot continue, at once and without ending the process, so that the program
   /// can report the reason itself. The waits of all other workers fail with `reason`.
   virtual void give_up(const std::string& reason) { abort(0, reason); }
 
-  // For transports only.
-  //
-  // Returns the error for a message whose length differs from its receive, or "" if they are equal.
+  /// Returns the error for a message whose length differs from its receive, or "" if they are
+  /// equal. For transports only.
   static std::string size_error(int receiver, std::size_t expected, int sender, std::size_t sent);
 
  protected:
