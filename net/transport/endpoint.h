@@ -54,7 +54,7 @@ Address any_address(const Address& like);
 /// Resolves a host name or number to its addresses. Throws Config, naming the environment variable
 /// `variable` that the host came from.
 std::vector<Address> resolve(const std::string& host, int port, const char* variable);
-/// Return the address of a socket, and of its other end.
+/// Returns the address of a socket (own_address) or of its other end (peer_address).
 Address own_address(const Socket& socket);
 Address peer_address(const Socket& socket);
 
@@ -80,7 +80,8 @@ using WhileWaiting = std::function<void()>;
 /// Waits for events of poll(2). Returns false once now_ns() reaches `until_ns`, or after a signal.
 bool wait_for(int fd, short events, std::int64_t until_ns);
 
-/// Pack fields into one text, and unpack them. unpack_fields returns nullopt for malformed text.
+/// Packs fields into one text; unpack_fields is the inverse, and returns nullopt for malformed
+/// text.
 std::string pack_fields(const std::vector<std::string>& fields);
 std::optional<std::vector<std::string>> unpack_fields(std::string_view text);
 

@@ -1,8 +1,9 @@
-// Matching of messages and receives, with one state per message:
+// Matching of messages and receives. The frames of a message from worker 0 to worker 1:
 //
-//   short message   frame with data ── receive posted? deliver : keep a copy in the mailbox
-//   long message    Announce ── receive posted? open its buffer, send Grant : keep the announcement
-//                   Grant at the sender ── the wire sends from the caller's memory
+//   short   0 ── Message (data) ──> 1   copied to its receive, or kept in the mailbox
+//   long    0 ── Announce ────────> 1   kept until its receive is posted
+//           0 <──────────── Grant ─ 1   worker 1 has opened its buffer to the wire
+//           0 ── the wire ────────> 1   straight between the buffers of the two callers
 //
 // Matching uses the whole 64-bit tag and happens under one lock. Messages between two workers keep
 // their order, so the oldest receive of a tag takes the oldest message of that tag.

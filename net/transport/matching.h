@@ -104,7 +104,7 @@ class Matching {
   std::vector<std::string> left_;  // per worker: why nothing more comes from it
   std::string answer_;             // answer to ask()
   std::condition_variable answered_;
-  std::mutex asking_;                   // held by the one caller of ask()
+  std::mutex asking_;                   // serializes callers of ask()
   std::atomic<int> remote_pending_{0};  // pending requests with workers that no doorbell reaches
 };
 

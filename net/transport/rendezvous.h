@@ -53,8 +53,8 @@ class Rendezvous {
   virtual std::vector<std::string> exchange(const std::string& mine, const std::string& what) = 0;
   /// Returns a key that only the processes of this job know, for their links.
   const std::string& key() const { return key_; }
-  /// Return, for links between hosts, the address at which this process can be reached, and the
-  /// address at which it reached rank 0.
+  /// Returns an address for links between hosts: the one at which this process can be reached
+  /// (own_end), or the one at which it reached rank 0 (far_end).
   const Address& own_end() const { return own_end_; }
   const Address& far_end() const { return far_end_; }
   /// Returns the meeting point, as text for messages.
@@ -63,7 +63,7 @@ class Rendezvous {
   /// Returns the sockets that become readable when a process comes too late. Call refuse_late()
   /// then.
   virtual std::vector<int> late() const { return {}; }
-  /// Tells processes that come too late why they cannot join.
+  /// Sends processes that come too late the reason why they cannot join.
   virtual void refuse_late() {}
 
  protected:

@@ -39,7 +39,7 @@ struct Hello {
   std::string nonce;  ///< random text that the host's proof must contain
 };
 
-/// Convert a Hello to text and back. unpack_hello returns nullopt for malformed text.
+/// Packs a Hello into text; unpack_hello is the inverse, and returns nullopt for malformed text.
 std::string pack_hello(const Hello& hello);
 std::optional<Hello> unpack_hello(const std::string& text);
 /// Returns the introduction of this process.
@@ -54,8 +54,8 @@ Address meeting_point(const RendezvousPlace& place);
 /// Returns the meeting point as text for messages.
 std::string where_of(const RendezvousPlace& place);
 
-/// Return the two sides of a rendezvous: rank 0's, and that of every other rank. Both block until
-/// all processes have met.
+/// Creates rank 0's side of a rendezvous (host_rendezvous), or that of another rank
+/// (join_rendezvous). Blocks until all processes have met.
 std::unique_ptr<Rendezvous> host_rendezvous(const RendezvousPlace& place);
 std::unique_ptr<Rendezvous> join_rendezvous(const RendezvousPlace& place);
 

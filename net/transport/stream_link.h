@@ -35,7 +35,7 @@ class StreamLink {
   int fd() const { return socket_.fd(); }
   bool is_open() const { return static_cast<bool>(socket_); }
 
-  /// Queue a frame or a long message, whose buffer must stay valid until it has ended.
+  /// Queues a frame, or a long message, whose buffer must stay valid until it has ended.
   void send_frame(std::vector<std::byte> frame);
   void send_long(Request& send, std::uint64_t sequence);
   /// Opens the buffer of a long message from the other end.

@@ -36,7 +36,7 @@ class Wire {
   /// until the next call. Returns false if no frame is there.
   virtual bool next_frame(int& peer, const std::byte*& data, std::size_t& bytes) = 0;
 
-  /// Start sending or receiving a long message. `sequence` is the sender's number of the message.
+  /// Starts sending or receiving a long message. `sequence` is the sender's number of the message.
   /// The receiver must have started first.
   virtual void send_long(Request& send, std::uint64_t sequence) = 0;
   virtual void receive_long(Request& receive, std::uint64_t sequence) = 0;
