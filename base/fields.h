@@ -19,7 +19,8 @@ using FieldValue =
     std::variant<std::monostate, bool, std::int64_t, double, std::string, std::vector<std::int64_t>,
                  std::vector<double>, std::vector<std::string>>;
 
-/// Range of a number. Bounds of whole numbers are whole. The default upper bound is kLargestNumber.
+/// Range of a number. Bounds of whole numbers are whole. Without an upper bound, numbers go up to
+/// kLargestNumber, or to the largest int if the field is an int.
 struct Range {
   double least = 0;
   double most = std::numeric_limits<double>::infinity();
