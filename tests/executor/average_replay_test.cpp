@@ -1,4 +1,4 @@
-// The weights of pipelines that average are those of a replay in one process.
+// Compares pipelines that average their weights with a replay of the same training in one process.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -17,9 +17,10 @@ namespace {
 
 using namespace testing_average;  // NOLINT
 
-// The same pipelines in one process, one stage's update after the other, with the groups that the
-// job had: a gradient is that of the versions its micro-batch used, an average the mean of the
-// weights that its members had after the updates they asked for.
+// Replays the pipelines of a job in one process, one stage's update after the other, with the
+// groups that the job recorded. A gradient is computed with the weight versions that its
+// micro-batch used. An average is the mean of the members' weights after the updates at which they
+// joined the group.
 class Replay {
  public:
   Replay(const Setting& s, const Outcome& known) : s_(s), known_(known) {
@@ -30,7 +31,7 @@ class Replay {
     TrainerOptions options = on_cpu(options_of(one));
     options.method = "gpipe";
     options.with_recompute = false;
-    options.state_dtype = "float32";  // these two change no weight
+    options.state_dtype = "float32";  // Neither option changes a weight.
     trainer_ = std::make_unique<Trainer>(testing_model::language_model(model()), none, options,
                                          *transports_[0]);
     const auto alone = comm::make_inproc(1);
@@ -56,19 +57,20 @@ class Replay {
   }
 
  private:
-  using At = std::tuple<int, int, std::int64_t>;  // stage, pipeline, update of the training
+  // stage, pipeline, number of the update within the training
+  using At = std::tuple<int, int, std::int64_t>;
 
-  // A stage of a pipeline within a run: its state after each update, before it was averaged.
+  // A stage of a pipeline within a run: its state after each update, before averaging.
   struct Copy {
     std::vector<Tensors> after;
   };
 
   /// One run of all pipelines.
   struct Run {
-    std::vector<std::int64_t> done;  // per pipeline: updates before it
-    std::int64_t first;              // its first update, and how many it was meant to have
+    std::vector<std::int64_t> done;  // per pipeline: updates before the run
+    std::int64_t first;              // the run's first update, and its nominal number of updates
     int nominal;
-    std::vector<int> lengths;           // per pipeline
+    std::vector<int> lengths;           // updates of the run, per pipeline
     std::vector<VerifyReport> reports;  // per pipeline
   };
 
@@ -132,7 +134,8 @@ class Replay {
     return true;
   }
 
-  // The state after an update and its average; false while a member has not come so far.
+  // Writes the state after an update and its average to `out`. Returns false while a member of the
+  // group has not made its own update yet.
   bool averaged(int s, int d, int update, const std::vector<std::int64_t>& done, Tensors& out) {
     out = copy(s, d).after.at(update);
     const auto at = groups_.find({s, d, done[d] + update});
@@ -164,7 +167,8 @@ class Replay {
     }
   }
 
-  // Of a micro-batch of pipeline d; null while the weights it used are not there.
+  // Returns the gradient of a micro-batch of pipeline d. Returns null while a stage lacks the
+  // weights that the micro-batch used.
   const Tensors* gradient_of(int d, int micro, std::int64_t done, int length,
                              const VerifyReport& report) {
     const auto known = gradients_.find({d, micro});
@@ -228,7 +232,8 @@ TEST(PartialReduce, EqualsAReplayInOneProcessWithEveryOptimizer) {
     s.stages = 1 + n++ % 3;
     s.optimizer = optimizer(kind);
     if (kind == Kind::Momentum || kind == Kind::AmsGrad) s.states = "bf16";
-    s.runs = {40, 9};  // long enough for groups where a busy machine lets few pipelines meet
+    // Long runs, so that groups form even if few pipelines meet on a busy machine.
+    s.runs = {40, 9};
     s.slow = {1, 3, 1};
     const Outcome got = train(s);
     expect_sound(s, got);

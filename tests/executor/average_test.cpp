@@ -1,5 +1,5 @@
-// Pipelines that average their weights, each at its own pace: what they meet for, and where they
-// stop.
+// Tests pipelines that average their weights, each at its own pace: which groups they form, and at
+// which step they stop.
 #include <gtest/gtest.h>
 
 #include <cmath>

@@ -1,4 +1,5 @@
-// Pipelines that average their weights, trained with one thread per worker: what their tests share.
+// Trains pipelines that average their weights, with one thread per worker. Shared by the tests of
+// averaging.
 #pragma once
 #include <gtest/gtest.h>
 
@@ -24,7 +25,7 @@ namespace hetu::testing_average {
 using testing_model::Sizes;
 using testing_model::Tokens;
 
-using Tensors = std::map<std::string, std::vector<float>>;  // "name" or "name/state"
+using Tensors = std::map<std::string, std::vector<float>>;  // keyed by "name" or "name/state"
 
 struct Setting {
   int pipelines = 3;
@@ -33,13 +34,14 @@ struct Setting {
   bool overlap = true;
   OptimizerConfig optimizer;
   std::vector<int> runs = {30};
-  /// Of each pipeline: how many times as long as its compute, and as 1 ms, a batch takes. Relative,
-  /// so that it holds on a busy machine too, and on a device whose work ends later.
+  /// Slowdown of each pipeline. The compute time of a batch is multiplied by the factor, and
+  /// reading a batch takes that many milliseconds. The factor is relative, so that it also holds on
+  /// a busy machine and on a device whose work ends later than its launch.
   std::vector<int> slow = {};
   bool average = true;
   bool recompute = false;
   std::string states = "float32";                  // --state-dtype
-  std::function<void(TrainerOptions&)> tell = {};  // what else it is told
+  std::function<void(TrainerOptions&)> tell = {};  // changes further options
 };
 
 inline constexpr int kRows = 2;
@@ -61,7 +63,8 @@ inline OptimizerConfig optimizer(OptimizerConfig::Kind kind) {
   return c;
 }
 
-// All labels count, so that every pipeline's loss has the same scale.
+// Returns a batch in which every label counts, so that the losses of all pipelines have the same
+// scale.
 inline Tokens batch_of(int pipeline, int number) {
   Tokens t = testing_model::tokens(model(), kRows, number * 16 + pipeline);
   for (std::int32_t& label : t.labels) label = std::max(label, 0);
@@ -73,17 +76,17 @@ struct GroupSeen {
   std::vector<int> members;
   std::vector<std::int64_t> updates;
   int initiator = -1;
-  std::vector<double> weights;  // empty: all alike
+  std::vector<double> weights;  // empty: equal weights
   std::vector<float> before, after;
 };
 
 struct Outcome {
-  Tensors tensors;  // after the last run, the same everywhere
-  // By (stage, serial), then pipeline.
+  Tensors tensors;  // state after the last run, the same on all pipelines
+  // Keyed by (stage, serial number of the group), then by pipeline.
   std::map<std::pair<int, std::int64_t>, std::map<int, GroupSeen>> groups;
-  std::vector<std::vector<int>> lengths;    // by run, by pipeline
+  std::vector<std::vector<int>> lengths;    // updates, by run and pipeline
   std::vector<std::vector<double>> losses;  // by pipeline
-  std::vector<int> batches;                 // read, by pipeline
+  std::vector<int> batches;                 // batches read, by pipeline
   std::map<std::string, int> stage_of;
 };
 
@@ -105,7 +108,7 @@ inline TrainerOptions options_of(const Setting& s) {
   return options;
 }
 
-// How a worker averages, with every group of it noted.
+// Returns a worker's averaging options. They record every group of the worker in `outcome`.
 inline Averaging averaging_of(const Setting& s, ps::LocalCoordinator& coordinator, int worker,
                               Outcome& outcome, std::mutex& mutex) {
   Averaging how;
@@ -190,13 +193,13 @@ inline Outcome train(const Setting& s) {
   return outcome;
 }
 
-// What a member counts for in its group.
+// Returns the weight of a member in its group's mean.
 inline double share_of(const GroupSeen& m, int pipeline) {
   if (m.weights.empty()) return 1.0 / static_cast<double>(m.members.size());
   return m.weights.at(std::find(m.members.begin(), m.members.end(), pipeline) - m.members.begin());
 }
 
-// What must hold of every run of partial reduce, whatever the groups were.
+// Checks the properties that hold for every run of partial reduce, for any groups.
 inline void expect_sound(const Setting& s, const Outcome& got) {
   for (const auto& [at, members] : got.groups) {
     const GroupSeen& first = members.begin()->second;

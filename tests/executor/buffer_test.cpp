@@ -1,5 +1,5 @@
-// Batch-norm state under every cut: pipelined = not pipelined, bit for bit; validation leaves no
-// trace; several pipelines save their mean.
+// Tests batch-norm buffers under every cut. Pipelined and single-process training have the same
+// bits, validation changes no buffer, and several pipelines save the mean of their buffers.
 #include <gmock/gmock.h>
 
 #include <cmath>
@@ -126,7 +126,8 @@ TEST(Buffers, OfAPipelineEqualThoseOfOneProcessBitwise) {
   }
 }
 
-// Recompute replaces no buffer a second time, and stages on one worker hand values over.
+// A recompute must not replace a buffer a second time. Stages of one worker pass values to each
+// other without messages.
 TEST(Buffers, OfSeveralStagesPerWorkerAndOfRecomputesEqualThoseOfOneProcessBitwise) {
   const Worker one = train("gpipe", 1, 1)[0];
   for (const auto& [method, workers] :
@@ -145,7 +146,8 @@ TEST(Buffers, OfSeveralStagesPerWorkerAndOfRecomputesEqualThoseOfOneProcessBitwi
   }
 }
 
-// What is summed where it is made is compared with what a split backward copies.
+// A whole backward adds some gradients where their kernel computes them; a split backward copies
+// the same gradients first. The test compares the two.
 TEST(Buffers, GradientsBesideTheirInputsAreCompared) {
   for (const char* method : {"1f1b", "zb-h1"}) {
     SCOPED_TRACE(method);
@@ -170,7 +172,8 @@ TEST(Buffers, GradientsBesideTheirInputsAreCompared) {
   }
 }
 
-// Every replica has buffers of its own; what is saved is their mean, on all of its workers.
+// Every replica has buffers of its own. The saved buffers are their mean, on all workers of the
+// stage.
 TEST(Buffers, OfReplicasInAPipelineAreTheirMean) {
   const Worker one = train("gpipe", 1, 1)[0];
   for (const auto& [method, workers] : {std::pair("chimera", 4), {"gems", 2}}) {

@@ -26,7 +26,7 @@
 #include "net/transport/inproc.h"
 #include "tests/executor/worker_threads.h"
 
-// Stands in for a file system that can't exchange two folders, as NFS.
+// Replaces renameat2 to imitate a file system that can't exchange two folders, such as NFS.
 namespace {
 bool can_exchange = true;
 }
@@ -52,7 +52,7 @@ class Checkpoint : public testing::Test {
   void TearDown() override { fs::remove_all(folder_); }
   std::string folder() const { return folder_.string(); }
 
-  // Two workers, one tensor each.
+  // Saves a checkpoint from two workers with one tensor each.
   void save(std::int64_t step, float value, int keep = 3) {
     const auto work = [&](comm::Transport& links) {
       const int w = links.worker();
@@ -114,12 +114,13 @@ TEST_F(Checkpoint, ComesBackAndKeepsTheNewest) {
   EXPECT_EQ(m.tensors[1].state, "exp_avg");
   EXPECT_EQ(load("a"), 50);
   EXPECT_EQ(load("b"), 51);
-  save(5, 99);  // the same step again
+  save(5, 99);  // overwrites the checkpoint of the same step
   EXPECT_EQ(load("a"), 99);
   EXPECT_EQ(list_checkpoints(folder()).size(), 3U);
 }
 
-// As a saver of another pipeline does that is about to die: what both remove is removed once.
+// Imitates a saver of another pipeline that prunes the same folder and then dies. A checkpoint that
+// both remove must be removed only once.
 TEST_F(Checkpoint, PrunesBesideAnotherThatPrunes) {
   save(0, 0, 1);
   std::atomic<bool> over{false};
@@ -144,7 +145,8 @@ TEST_F(Checkpoint, PrunesBesideAnotherThatPrunes) {
   EXPECT_EQ(load("a"), 100);
 }
 
-// One worker saves a model: a tensor and the file that tells a model from a checkpoint.
+// Saves a model from one worker: a tensor, and the file that distinguishes a model from a
+// checkpoint.
 void save_as_model(const std::string& folder, std::int64_t step, float value) {
   std::vector<float> data(6, value);
   const std::vector<SavePart> parts = {
@@ -170,7 +172,8 @@ TEST_F(Checkpoint, AStepIsSavedAgainWhereFoldersCannotBeExchanged) {
     EXPECT_EQ(load("a"), static_cast<float>(value));
     EXPECT_EQ(list_checkpoints(folder()).size(), 1U);
   }
-  // As a kill leaves it between the new name and the removal of the old one.
+  // The state that a kill leaves between the rename to the new name and the removal of the old
+  // folder.
   fs::copy(folder_ / "step-00000005", folder_ / "step-00000005+", fs::copy_options::recursive);
   save(5, 9);
   EXPECT_EQ(load("a"), 9);
@@ -202,8 +205,8 @@ TEST_F(Checkpoint, StepsOfNineDigitsComeAfterThoseOfEight) {
   EXPECT_EQ(load("a"), 2);
 }
 
-// A child saves models of ever lower steps until it is killed. What is left is the last model that
-// it completed or the one after it, whole.
+// A child process saves models of ever lower steps until it is killed. The folder must then hold,
+// whole, either the last model that the child completed or the next one.
 TEST_F(Checkpoint, AKilledSaveLeavesTheOldModelOrTheNewOne) {
   std::mt19937 random(7);
   int newer = 0;
@@ -255,7 +258,6 @@ TEST_F(Checkpoint, NamesWhatIsMissingOrOfAnotherShape) {
               testing::ThrowsMessage<Error>(testing::HasSubstr("holds no checkpoint")));
 }
 
-// Every single flipped byte of every file is found, whichever byte it is.
 TEST_F(Checkpoint, FindsEveryFlippedByte) {
   save(1, 1);
   const fs::path at = list_checkpoints(folder()).back();
@@ -282,7 +284,7 @@ TEST_F(Checkpoint, FindsEveryFlippedByte) {
         found = true;
         EXPECT_EQ(e.code(), Code::Io) << e.what();
       }
-      // Blanks and what nobody reads may change; what was read is right all the same.
+      // Flips in blanks and in unread fields may pass. The values must be right even then.
       if (!found) {
         for (int k = 0; k < 24; ++k)
           ASSERT_EQ(data[k], k % 12 < 6 ? 1 : 2) << name << " byte " << i;
@@ -297,10 +299,11 @@ TEST_F(Checkpoint, FindsEveryFlippedByte) {
 
 TEST_F(Checkpoint, AFailedSaveLeavesTheOldOneWhole) {
   save(1, 1);
-  if (::geteuid() == 0) {  // root writes anywhere: a file where a folder must go fails for root too
+  // Root can write anywhere. A file in place of the folder makes the save fail for root too.
+  if (::geteuid() == 0) {
     std::ofstream(folder_ / ".step-00000002.saving") << "in the way";
   }
-  const SavePart part = {"sub/stage-0.safetensors", {}};  // a folder that does not exist
+  const SavePart part = {"sub/stage-0.safetensors", {}};  // the folder "sub" does not exist
   auto transports = comm::make_inproc(1);
   EXPECT_THAT(
       [&] {
@@ -313,7 +316,7 @@ TEST_F(Checkpoint, AFailedSaveLeavesTheOldOneWhole) {
     EXPECT_EQ(entry.path().filename(), "step-00000001");
 }
 
-// Deep brackets would overflow the stack of functions that walk the manifest.
+// Deep brackets would overflow the stack of the recursive functions that read the manifest.
 TEST_F(Checkpoint, ADeepManifestIsRefused) {
   save(1, 1);
   const fs::path at = fs::path(list_checkpoints(folder()).back()) / "manifest.json";
@@ -333,7 +336,7 @@ TEST_F(Checkpoint, AFifoInPlaceOfAFileIsRefusedWithoutWaiting) {
   }
 }
 
-// A child that holds the folder until its end of the pipe is closed or it is killed.
+// A child process that holds the folder's lock until its end of the pipe is closed or it is killed.
 class Holder {
  public:
   Holder(const std::string& folder, const std::string& job) {
@@ -381,8 +384,8 @@ TEST_F(Checkpoint, AFolderThatAnotherJobHoldsIsRefusedAndFreeAfterItsDeath) {
   EXPECT_EQ(load("a"), 1);
 }
 
-// A process that gets the lock writes its name into the file a moment later; until then the file is
-// empty, or names a dead job.
+// A process that gets the lock writes its job's name into the file a moment later. Until then the
+// file is empty or names a dead job.
 TEST_F(Checkpoint, ProcessesOfOneJobThatLockAtOnceAllPass) {
   constexpr int kRounds = 200, kProcesses = 4;
   fs::create_directories(folder_);
@@ -396,7 +399,8 @@ TEST_F(Checkpoint, ProcessesOfOneJobThatLockAtOnceAllPass) {
       if (children.back() != 0) continue;
       ::close(start[1]);
       char byte = 0;
-      if (::read(start[0], &byte, 1) != 0) ::_exit(2);  // all go on when the parent closes its end
+      // All children continue when the parent closes its end.
+      if (::read(start[0], &byte, 1) != 0) ::_exit(2);
       try {
         const FolderLock lock(folder(), "one");
         ::usleep(500);
@@ -468,7 +472,8 @@ TEST_F(Checkpoint, TruncatedAndForeignFilesAreRefused) {
 }
 
 TEST(Crc32c, MatchesThePublishedCheckValue) {
-  EXPECT_EQ(crc32c("123456789", 9), 0xE3069283U);  // RFC 3720, appendix B.4's polynomial
+  // Source: RFC 3720, the polynomial of appendix B.4.
+  EXPECT_EQ(crc32c("123456789", 9), 0xE3069283U);
   EXPECT_EQ(crc32c("6789", 4, crc32c("12345", 5)), 0xE3069283U);
 }
 

@@ -1,5 +1,5 @@
-// --compare-single: equal for every synchronous kind of plan; of what a worker does otherwise, the
-// first tensor is named.
+// Tests --compare-single. Every synchronous kind of plan equals one process. If a worker deviates,
+// the error names the first tensor that differs.
 #include "executor/job/compare_single.h"
 
 #include <gmock/gmock.h>
@@ -17,8 +17,8 @@ namespace {
 
 using namespace testing_model;  // NOLINT
 
-// What a worker does otherwise: to its options before it starts, to its state before a step, to the
-// batch that it reads.
+// A deviation of one worker: a change of its options before it starts, of its state before a step,
+// or of the batch that it reads.
 struct Fault {
   int worker = 0;
   std::function<void(TrainerOptions&)> options = [](TrainerOptions&) {};
@@ -27,8 +27,8 @@ struct Fault {
 };
 
 struct Compared {
-  std::string error;    // of the worker that was first
-  std::string summary;  // of worker 0
+  std::string error;    // the first worker's error
+  std::string summary;  // worker 0's summary
 };
 
 Compared compared(const Setting& s, const Fault& fault = {.worker = -1}) {
@@ -102,7 +102,7 @@ INSTANTIATE_TEST_SUITE_P(Methods, CompareSingleOf,
                                          Case{"dp", 1, 3, "direct", false, false},
                                          Case{"1f1b", 2, 2, "direct", false, false}));
 
-/// A weight of this worker.
+/// Returns the values of a weight that lies on this worker.
 DeviceSpan weight_of(Trainer& trainer, const std::string& name) {
   for (const StateTensor& t : trainer.state())
     if (t.name == name && t.state.empty()) return t.values;
@@ -110,7 +110,7 @@ DeviceSpan weight_of(Trainer& trainer, const std::string& name) {
   return host_span(nullptr, 0);
 }
 
-/// One element of it, times `factor` plus `more`.
+/// Changes one element of a weight to its value times `factor` plus `more`.
 void change_one(Trainer& trainer, const std::string& name, std::size_t element, float factor,
                 float more) {
   const DeviceSpan weight = weight_of(trainer, name);
@@ -128,7 +128,7 @@ Setting two_stages() {
   return s;
 }
 
-// A weight that one worker changes by a hair, as a damaged memory does.
+// One worker changes a weight slightly, as damaged memory would.
 TEST(CompareSingle, NamesTheFirstResultOfAChangedWeight) {
   Fault fault{.worker = 1};
   fault.state = [](Trainer& trainer, int step) {
@@ -139,7 +139,8 @@ TEST(CompareSingle, NamesTheFirstResultOfAChangedWeight) {
                                  "1, micro-batch 0, worker 1: about "));
 }
 
-// Under replicas as well: a difference that is more than another order of additions makes.
+// Replicas add gradients in another order, so the comparison has a tolerance. The change here
+// exceeds it.
 TEST(CompareSingle, NamesItBeyondTheToleranceOfReplicas) {
   Setting s = two_stages();
   s.pipelines = 2;
@@ -161,7 +162,8 @@ TEST(CompareSingle, NamesTheWeightThatAnotherSeedMade) {
                                  "'block2.up.weight', stage 1, worker 1"));
 }
 
-// An optimizer of another rate: the step's results and gradients are right, its weights are not.
+// The optimizer of one worker has another learning rate. The results and gradients of the step are
+// right, and only the updated weights are wrong.
 TEST(CompareSingle, NamesTheWeightOfAnotherUpdate) {
   Fault fault{.worker = 0};
   fault.state = [](Trainer& trainer, int step) {
@@ -172,7 +174,8 @@ TEST(CompareSingle, NamesTheWeightOfAnotherUpdate) {
                                  "worker 0"));
 }
 
-// A kernel whose bits depend on the number of threads cannot hide in two runs on as many.
+// A kernel whose bits depend on the number of threads would give equal results in two runs with the
+// same number. The comparison therefore uses another number of threads.
 TEST(CompareSingle, ComputesOnAnotherNumberOfThreads) {
   for (const int threads : {1, 2, 3}) {
     const auto work = [threads](comm::Transport& links) {
@@ -185,7 +188,7 @@ TEST(CompareSingle, ComputesOnAnotherNumberOfThreads) {
       CompareSingle compare(graph, trainer, links);
       compare.begin();
       const Tokens batch = batch_of(s, 0);
-      int computing = 0;  // threads of whoever asks for its fields
+      int computing = 0;  // threads of the trainer that reads the fields
       const FieldLookup fields = [&](const std::string& field, std::int64_t bytes) {
         computing = omp_get_max_threads();
         return part_of(s, batch, 0)(field, bytes);
@@ -200,7 +203,7 @@ TEST(CompareSingle, ComputesOnAnotherNumberOfThreads) {
   }
 }
 
-// The weights of the step before, which an update that is lost leaves behind.
+// A lost update leaves the weights of the step before.
 TEST(CompareSingle, FindsAStaleWeight) {
   for (const int pipelines : {1, 2}) {
     Setting s = two_stages();
@@ -220,7 +223,7 @@ TEST(CompareSingle, FindsAStaleWeight) {
   }
 }
 
-// Two micro-batches of a pipeline change places: the sums of gradients hardly feel it.
+// Two micro-batches of a pipeline are swapped. The sums of gradients hardly change.
 TEST(CompareSingle, FindsTwoSwappedMicroBatches) {
   for (const int pipelines : {1, 2}) {
     Setting s = two_stages();
@@ -245,7 +248,8 @@ TEST(CompareSingle, RefusesPlansThatUpdateWithinAStep) {
   EXPECT_THAT(compared(s).error, testing::HasSubstr("compare-single: 'pipedream' is asynchronous"));
 }
 
-// What is written there afterwards is not read.
+// The constructor throws. The trainer must not refer to the failed object afterwards, so the test
+// overwrites its memory and trains a step.
 TEST(CompareSingle, LeavesTheRunAloneWhenTheOneProcessIsRefused) {
   Setting s;
   Graph bare = language_model(s.model);
@@ -272,8 +276,8 @@ TEST(AddsInOrder, OneReplicaWithAscendingBackwards) {
   EXPECT_FALSE(of("1f1b", 2));
 }
 
-// The distance of two tensors, told from their sketches. Of 8 sums' distances one in 875 would be
-// below a third.
+// A sketch estimates the distance of two tensors from a few sums. With 8 sums, one estimate in 875
+// would be below a third of the exact distance.
 TEST(TensorSketch, TellsTheDistance) {
   std::mt19937 random(3);
   std::normal_distribution<float> normal;

@@ -1,5 +1,5 @@
-// A small residual network: what convolutions, batch norms with their buffers and skips over a cut
-// add to the difficulties of small_model.h.
+// A small residual network. It adds convolutions, batch norms with buffers, and a skip over a cut
+// to the difficulties of small_model.h.
 #pragma once
 #include <cstdint>
 #include <random>
@@ -15,7 +15,7 @@ namespace hetu::testing_model {
 inline constexpr int kImage = 12;
 inline constexpr int kClasses = 5;
 
-/// Conv (no bias) and batch norm under the names of torchvision's modules.
+/// Adds a convolution without bias and a batch norm, named like torchvision's modules.
 inline ValueId conv_norm(Builder& b, ValueId x, std::int64_t out, std::int64_t kernel,
                          std::int64_t stride, const std::string& name) {
   const ValueId w = b.parameter(name + ".weight", {out, b.type(x).shape[1], kernel, kernel},
@@ -32,7 +32,8 @@ inline ValueId conv_norm(Builder& b, ValueId x, std::int64_t out, std::int64_t k
                  {}, norm);
 }
 
-/// Four blocks: stem | first half of a residual block | second half, with the skip | head.
+/// Returns a graph of four blocks: stem | first half of a residual block | second half, with the
+/// skip | head.
 inline Graph residual_model() {
   Builder b(op_set());
   ValueId x = b.placeholder("image", DType::Float32, {kBatch, 3, kImage, kImage});

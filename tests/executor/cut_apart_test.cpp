@@ -1,5 +1,5 @@
-// Pipelines that are cut each in its own way (hetpipe): statistics of batch norms, validation and
-// checkpoints are those of pipelines that are cut alike; what cannot be cut so is refused.
+// Tests pipelines with different cuts (hetpipe). Batch-norm statistics, validation and checkpoints
+// equal those of pipelines with equal cuts. Models that can't be cut in this way are refused.
 #include <gmock/gmock.h>
 
 #include <filesystem>
@@ -18,8 +18,8 @@ namespace fs = std::filesystem;
 using testing_replay::Setting;
 using testing_replay::Tensors;
 
-// The residual network has 4 blocks, a skip over the second and batch norms in the first and the
-// third and the last.
+// Settings for the residual network. It has 4 blocks, a skip over the second block, and batch norms
+// in the first, third and last blocks.
 Setting setting(std::vector<Cut> cuts) {
   Setting s;
   s.method = "hetpipe";
@@ -29,13 +29,14 @@ Setting setting(std::vector<Cut> cuts) {
   s.batch_size = 8;
   s.images = true;
   s.optimizer = testing_replay::optimizer(OptimizerConfig::Kind::Momentum);
-  s.optimizer.clip_norm = 0;  // which goes by stages
+  // The norm for clipping is computed per stage, so it depends on the cut.
+  s.optimizer.clip_norm = 0;
   s.cuts = std::move(cuts);
   return s;
 }
 
-// Four blocks of the same images, whose parameters are made in another order than they are used:
-// a stage then has segments in several pieces.
+// Returns four blocks for the same images. The parameters are created in another order than they
+// are used, so that the segments of a stage are not contiguous.
 Graph made_early() {
   using testing_model::kImage;
   Builder b(op_set());
@@ -65,10 +66,10 @@ Graph made_early() {
 }
 
 struct Part {
-  int until = 6;     // steps, from 0
-  std::string from;  // folder of a checkpoint
+  int until = 6;     // last step (exclusive), counted from 0
+  std::string from;  // folder of the checkpoint to load
   std::string to;
-  bool early = false;  // of made_early()
+  bool early = false;  // trains made_early()
 };
 
 struct Outcome {
@@ -129,7 +130,7 @@ Outcome train(const Setting& s, const Part& part = {}) {
   return out;
 }
 
-// Servers add in any order, so that runs differ in the last bits.
+// Servers add in arbitrary order, so runs differ in the last bits.
 void expect_near(const Tensors& a, const Tensors& b) {
   ASSERT_EQ(a.size(), b.size());
   for (const auto& [name, values] : a)
@@ -183,7 +184,7 @@ void expect_refused(const Setting& s, const char* why) {
   expect_refused(testing_replay::graph_of(s), s, why);
 }
 
-// Three blocks, of which the middle one divides by a count.
+// Returns three blocks. The middle block divides by a count.
 Graph counts_in_the_middle() {
   Builder b(op_set());
   ValueId x = b.placeholder("x", DType::Float32, {kBatch, 4});
@@ -214,7 +215,7 @@ TEST(CutApart, WhatCannotBeCutSoIsRefused) {
   s.micro_batches = 1;
   expect_refused(s, "'pipedream' wants all cut alike");
   s = setting({{0, 1}, {0, 2}});
-  s.images = false;  // the decoder is the embedding
+  s.images = false;  // In the language model the decoder shares its weight with the embedding.
   expect_refused(s, "stages 0 and 1 of pipeline 0 share a weight");
   s = setting({{0, 1}, {0, 2}});
   expect_refused(counts_in_the_middle(), s, "stage 0 counts other step_sums in pipeline 1");

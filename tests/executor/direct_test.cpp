@@ -1,5 +1,6 @@
-// Messages and sums between memories of devices, over "far" or an emulated card, and a library that
-// stands in for NCCL: workers are threads that find each other over the in-process transport.
+// Tests messages and sums between memories of devices. They use the device "far" or an emulated
+// GPU, and a library that stands in for NCCL. Workers are threads that find each other over the
+// in-process transport.
 #include <gmock/gmock.h>
 
 #include <cstring>
@@ -36,7 +37,7 @@ comm::Options quick(double timeout_s) {
   return options;
 }
 
-/// A worker's device, some memory of it, and links. Links go first.
+/// A worker's device, some memory on it, and links. The links are destroyed first.
 struct Place {
   explicit Place(comm::Transport& t, std::int64_t elements = 64)
       : transport(t),
@@ -66,8 +67,9 @@ TEST(DirectLinks, EachSideMayAskInAnOrderOfItsOwn) {
     for (int m = 0; m < kMicros; ++m) values[m] = static_cast<float>(100 * t.worker() + m);
     here.span.write(values.data());
     std::vector<Event> events;
-    // Worker 0 sends first and receives downwards, worker 1 the other way round, each in both
-    // directions: whoever begins messages in the order of its own calls waits for ever.
+    // Worker 0 sends in ascending order and receives in descending order. Worker 1 does the
+    // opposite. Both use both directions. An implementation that starts messages in the order of
+    // its own calls deadlocks here.
     const auto send = [&](int m) {
       events.push_back(here.links.send(peer, tag_of(1, m), here.part(m, 1).data, 4, here.now()));
     };
@@ -104,8 +106,9 @@ TEST(DirectLinks, AMessageWaitsForItsBytesAndForItsRoom) {
   EXPECT_EQ(said, "");
 }
 
-// Receives go by room: of two messages in one direction the first may have none before the second
-// is there. A sender that began them in its order would keep its stream, and the second, for ever.
+// A receive starts when its memory is free. The first of two messages in one direction may get free
+// memory only after the second message has arrived. A sender that starts them in its own order
+// would block its stream, and the second message, forever.
 TEST(DirectLinks, AMessageWithoutRoomHoldsUpNoOther) {
   const auto said = on_worker_threads(
       2,
@@ -134,7 +137,7 @@ TEST(DirectLinks, AMessageWithoutRoomHoldsUpNoOther) {
   EXPECT_EQ(said, "");
 }
 
-/// The same sums on the device and by the transport's reducer, which other tests know.
+/// Compares sums on the device with sums of the transport's reducer, which other tests check.
 void compare_sums(int workers, std::int64_t elements, const comm::Group& order) {
   const auto said = on_worker_threads(workers, [&](comm::Transport& t) {
     if (std::find(order.begin(), order.end(), t.worker()) == order.end()) return;
@@ -181,8 +184,9 @@ TEST(DirectLinks, SumsOfAGroupMayBeginInAnyOrder) {
   EXPECT_EQ(said, "");
 }
 
-/// What each of three workers says where worker 2 ends at that moment of a message to worker 0 and
-/// a sum of all.
+/// Returns the error of each of three workers if worker 2 ends at the given moment. Worker 0 waits
+/// for a message from worker 2, and worker 1 for a sum of all workers. Worker 2 ends either before
+/// or after it has requested its part of the sum.
 enum class Moment { BeforeItAsks, AfterItHasAsked };
 std::vector<std::string> with_a_death(Moment moment) {
   auto transports = comm::make_inproc(3, quick(60));
@@ -214,8 +218,8 @@ std::vector<std::string> with_a_death(Moment moment) {
   return said;
 }
 
-// What the device still writes when the mean is asked for is waited for on the card; who gives up
-// waits for nobody.
+// The device may still be writing the operand when the mean is requested. The wait for it happens
+// on the device. A member that gives up waits for nobody.
 TEST(DirectMeans, WaitForWhatIsGiven) {
   const auto said = on_worker_threads(
       2,

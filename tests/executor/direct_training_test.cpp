@@ -1,5 +1,5 @@
-// Training whose messages and gradient sums go straight between the memories of devices: "far", and
-// a library that stands in for NCCL, has the bits of the CPU.
+// Training with messages and gradient sums that go directly between memories of devices has the
+// bits of the CPU. The tests use the device "far" and a library that stands in for NCCL.
 #include <gmock/gmock.h>
 
 #include <cstdlib>
@@ -16,7 +16,7 @@ using namespace testing_model;  // NOLINT
 using testing::AllOf;
 using testing::HasSubstr;
 
-// Before the environment is read.
+// Must be set before the environment is read.
 const bool kLibrary = setenv("HETU_NCCL", HETU_FAKE_NCCL, 1) == 0;
 
 const comm::FakeNccl& fake() {
@@ -76,7 +76,7 @@ void by_nccl(TrainerOptions& o) {
   o.gpu_messages = "nccl";
 }
 
-// Everyone meets after each update, so that there is one order of all.
+// All pipelines meet after each update, so the order of additions is fixed.
 TEST(DirectMeans, OfAllHaveTheBitsOfTheHosts) {
   ASSERT_TRUE(kLibrary);
   for (const int stages : {1, 2}) {
@@ -94,7 +94,7 @@ TEST(DirectMeans, OfAllHaveTheBitsOfTheHosts) {
   }
 }
 
-// Of four pipelines more groups than communicators that are kept.
+// Four pipelines form more groups than there are cached communicators.
 TEST(DirectMeans, OfGroupsThatChangeAreKept) {
   ASSERT_TRUE(kLibrary);
   for (const bool overlap : {true, false})
@@ -125,7 +125,7 @@ TEST(DirectMeans, GoThroughHostMemoryWherePartnersAreAskedAtAnyTime) {
   EXPECT_FALSE(averages_go_direct(how));
 }
 
-// What is asked for on a device that cannot is refused; what is left to the job is not.
+// An explicit request is refused on a device without support. The automatic choice is not.
 TEST(DirectTraining, IsRefusedWhereMemoryIsTheHosts) {
   Setting s = setting_of({"1f1b", 2});
   s.device = "cpu";
@@ -147,7 +147,7 @@ TEST(DirectTraining, WhatHasNoSuchSumsGoesThroughHostMemory) {
   EXPECT_EQ(why_by_host(options), "--payload one-byte:p2p");
 }
 
-// A worker that dies in the third step, in the middle of the pipeline.
+// The worker in the middle of the pipeline dies in the third step.
 TEST(DirectTraining, AWorkerThatDiesIsNamedWithin10Seconds) {
   Setting s = setting_of({"1f1b", 3});
   s.device = "far";

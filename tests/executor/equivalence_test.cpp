@@ -1,5 +1,5 @@
-// Pipelined training equals unpipelined training: weights after some steps, bit for bit wherever
-// one replica adds the gradients of a parameter in micro-batch order.
+// Pipelined training equals training without a pipeline. The weights after some steps agree bit for
+// bit wherever one replica adds the gradients of a parameter in micro-batch order.
 #include <gmock/gmock.h>
 
 #include <algorithm>
@@ -80,7 +80,8 @@ std::string case_name(const testing::TestParamInfo<Case>& info) {
 
 INSTANTIATE_TEST_SUITE_P(Grid, OnePipeline, testing::ValuesIn(cases()), case_name);
 
-// Gradients of sums go on as they are, to the next block and the one before it.
+// The gradient of a residual sum is passed on unchanged to both of its inputs: the block itself and
+// the block before it.
 TEST(Residuals, EqualOneProcessBitwise) {
   Setting one;
   one.model.norms = false;
@@ -94,11 +95,11 @@ TEST(Residuals, EqualOneProcessBitwise) {
     }
 }
 
-// What this processor multiplies bfloat16 with.
+// Returns the bfloat16 dtype that this processor computes: native, or emulated.
 const char* bf16() { return lacks_for_bfloat16().empty() ? "bf16" : "bf16-emulated"; }
 
-// Training with and without --fuse gives the same bits in every dtype that this processor computes,
-// in one process and in three stages, with four micro-batches per step.
+// Training with and without --fuse gives the same bits in every dtype that this processor computes.
+// The test covers one process and three stages, with four micro-batches per step.
 TEST(Fused, EqualsUnfusedBitwise) {
   const std::set<std::string> dtypes = {"float32", "bf16-emulated", "fp16-emulated", bf16()};
   for (const std::string& dtype : dtypes) {
@@ -106,7 +107,8 @@ TEST(Fused, EqualsUnfusedBitwise) {
     apart.optimizer = adamw();
     apart.tell = [=](TrainerOptions& o) {
       o.dtype = dtype;
-      if (dtype == "fp16-emulated") o.loss_scale = "256";  // no update is skipped
+      // a fixed scale at which no update is skipped
+      if (dtype == "fp16-emulated") o.loss_scale = "256";
       o.fuse = "off";
     };
     const Outcome wanted = train(apart);
@@ -126,8 +128,8 @@ TEST(Fused, EqualsUnfusedBitwise) {
   }
 }
 
-// Mixed precision is chosen before the graph is cut: no method, cut or number of threads changes a
-// bit of it. What crosses a cut is half as large.
+// The graph is converted to mixed precision before it is cut. No method, cut or number of threads
+// may change a bit. Messages across a cut are half as large.
 TEST(MixedPrecision, EqualsOneProcessBitwise) {
   for (const char* method : {"gpipe", "1f1b", "zb-h1"}) {
     for (int c = 0; c < 12; ++c) {
@@ -138,7 +140,7 @@ TEST(MixedPrecision, EqualsOneProcessBitwise) {
       one.model.skip = (c & 4) != 0;
       one.tell = [&](TrainerOptions& o) {
         o.dtype = dtype;
-        // With the first of a dynamic one some updates are left out.
+        // The initial dynamic scale would skip some updates.
         if (dtype == "fp16-emulated") o.loss_scale = "256";
       };
       Setting many = one, wide = one;
@@ -158,8 +160,8 @@ TEST(MixedPrecision, EqualsOneProcessBitwise) {
   }
 }
 
-// Where weights rest between steps each is rounded once, and pipedream's in every micro-batch: of
-// one stage, that is the same training, validations between its steps included.
+// A weight that is constant between steps is rounded once per step; pipedream rounds it in every
+// micro-batch. With one stage both are the same training, including validations between the steps.
 TEST(MixedPrecision, RoundsWeightsOfToday) {
   Setting rests;
   rests.optimizer = sgd();
@@ -176,7 +178,8 @@ TEST(MixedPrecision, RoundsWeightsOfToday) {
   EXPECT_EQ(a.validated, b.validated);
 }
 
-// So are weights that somebody put in after an update, which rounds its own.
+// An update rounds the weights that it writes. Weights that the caller sets after an update must be
+// rounded too.
 TEST(MixedPrecision, RoundsWeightsThatWereSet) {
   Setting s;
   s.optimizer = adamw();
@@ -198,8 +201,8 @@ TEST(MixedPrecision, RoundsWeightsThatWereSet) {
   EXPECT_EQ(trainer.validate(fields).at("loss"), at_start);
 }
 
-// 1F1B with every backward cut into I and W, each W held back by `delay` instructions; of `mixed`
-// ones every third stays whole.
+// Returns 1F1B with every backward split into I and W, where each W is delayed by `delay`
+// instructions. With `mixed`, every third backward stays whole.
 Schedule split_backward(int stages, int micros, std::size_t delay, bool mixed) {
   Schedule s = generate("1f1b", {.stages = stages, .micro_batches = micros});
   for (Program& program : s.workers) {
@@ -224,7 +227,7 @@ Schedule split_backward(int stages, int micros, std::size_t delay, bool mixed) {
   return s;
 }
 
-// The whole backward that overtakes a W changes the order of the sums, and nothing else.
+// A whole backward that overtakes a W changes the order of the sums and nothing else.
 TEST(SplitBackward, EqualsOneProcess) {
   for (int c = 0; c < 3 * 3 * 8; ++c) {
     const int stages = 1 << (c / 24);
@@ -255,8 +258,9 @@ TEST(SplitBackward, EqualsOneProcess) {
   }
 }
 
-// Gradients that travel rounded: every holder of a weight has the same bits (train() looks), which
-// are near to those of float32 and not the same; asked for where nothing travels, it is refused.
+// Gradients are rounded for the transfer. Every holder of a weight must have the same bits, which
+// train() checks. They are near those of float32, but not equal. The option is refused if no
+// gradient is transferred.
 TEST(TwoPipelines, SumGradientsInTwoBytes) {
   for (const char* method : {"1f1b", "chimera", "dp"}) {
     Setting wide;

@@ -1,10 +1,16 @@
-// A library with NCCL's entry points, for workers that are threads of one process or processes of
-// one machine. As strict as NCCL: a communicator does its groups one after the other, a group
-// occupies its stream until all of it is done, a send ends only when its receive is reached (so
-// opposing ones outside of a group wait until they are aborted), calls return before they are done,
-// a communicator that is busy takes none, nobody hears of a peer's death. It tells sizes that
-// differ, and bytes that are written between the moment when a stream comes to a message and its
-// transfer. It has no collectives and no blocking communicators.
+// A library with NCCL's entry points. Workers are threads of one process, or processes of one
+// machine. The library is as strict as NCCL:
+//
+// - A communicator runs its groups one after the other.
+// - A group occupies its stream until the whole group is done.
+// - A send ends only when its matching receive starts. Opposing sends outside a group
+//   therefore block until they are aborted.
+// - Calls return before their work is done. A busy communicator rejects further calls.
+// - Nobody is notified of a peer's death.
+//
+// It also reports two mistakes: sizes that differ between the two sides, and bytes of a message
+// that are written between the moment at which the stream starts the message and its transfer. It
+// has no collectives and no blocking communicators.
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -63,7 +69,8 @@ void Launch::finish() {
   if (!problem.empty()) {
     std::fprintf(stderr, "stand-in for NCCL: %s\n", problem.c_str());
     rank_->error = kInvalidArgument;
-    rank_->changed.wait(lock, [&] { return rank_->links.is_cut(); });  // as a card that hangs
+    // hangs, as a GPU does after such an error
+    rank_->changed.wait(lock, [&] { return rank_->links.is_cut(); });
   }
   rank_->launched.pop_front();
   rank_->changed.notify_all();
@@ -116,7 +123,8 @@ int ncclCommGetAsyncError(NcclComm comm, int* result) {
 
 int ncclCommFinalize(NcclComm comm) {
   const std::lock_guard lock(comm->held->mutex);
-  // Here: whoever finishes has seen the ends.
+  // This library counts a call on a communicator with unfinished launches as misuse: the caller
+  // must have waited for the ends of all launches.
   if (!comm->held->launched.empty()) return kInvalidUsage;
   comm->held->busy = true;
   return kNcclInProgress;
@@ -149,11 +157,11 @@ int ncclGroupEnd() {
     alike &= pending.comm == first.comm && pending.stream == first.stream;
   }
   in_group.clear();
-  if (!alike) return kInvalidUsage;  // NCCL may; nobody here does
+  if (!alike) return kInvalidUsage;  // NCCL allows mixed groups, but Hetu never uses them.
   const auto launch = std::make_shared<Launch>(first.comm->held, std::move(moves));
   {
     const std::lock_guard lock(first.comm->held->mutex);
-    if (first.comm->held->busy) return kInvalidUsage;  // the call before is not over
+    if (first.comm->held->busy) return kInvalidUsage;  // the previous call has not ended
     first.comm->held->launched.push_back(launch.get());
     first.comm->held->busy = true;
   }
@@ -193,7 +201,8 @@ int fake::add(const Pending& pending, int type) {
 
 namespace {
 
-// What Hetu calls by these names; tests/cuda/nccl_abi.cpp holds that against NCCL's header.
+// Hetu calls these functions by name. tests/cuda/nccl_abi.cpp compares the signatures with NCCL's
+// header.
 using L = hetu::comm::NcclLibrary;
 static_assert(std::is_same_v<decltype(L::get_unique_id), decltype(&ncclGetUniqueId)>);
 static_assert(

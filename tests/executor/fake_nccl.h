@@ -1,5 +1,5 @@
-// What fake_nccl.cpp has beside NCCL's entry points, which are looked up by name; and a queue for
-// tests that have no device.
+// Functions of fake_nccl.cpp beyond NCCL's entry points, which are looked up by name, and a queue
+// for tests without a device.
 #pragma once
 #include <atomic>
 #include <condition_variable>
@@ -12,7 +12,7 @@
 
 namespace hetu::comm {
 
-/// A queue that is a thread, over host memory.
+/// A queue over host memory that is served by a thread.
 class FakeStream final : public Queue {
  public:
   FakeStream() : Queue(/*at_once=*/false), thread_([this] { serve(); }) {}
@@ -28,7 +28,7 @@ class FakeStream final : public Queue {
   Event record() override { return {}; }
   void* stream() override { return static_cast<Queue*>(this); }
 
-  std::atomic<int> unfinished{0};  ///< pieces of work that were put on it and have not ended
+  std::atomic<int> unfinished{0};  ///< work items that were pushed and have not ended
 
  private:
   void push(std::function<void(Reach)> work) override {
@@ -62,12 +62,12 @@ class FakeStream final : public Queue {
 
 struct FakeNccl {
   int (*live)() = nullptr;      ///< "fake_nccl_live": communicators that were not aborted
-  int (*made)() = nullptr;      ///< "fake_nccl_made": unique ids that were given out
+  int (*made)() = nullptr;      ///< "fake_nccl_made": unique ids that were issued
   long (*moved)() = nullptr;    ///< "fake_nccl_moved": messages that have arrived
-  void (*fail)(int) = nullptr;  ///< "fake_nccl_fail": what asynchronous errors are from now on
+  void (*fail)(int) = nullptr;  ///< "fake_nccl_fail": sets the asynchronous error of later queries
 };
 
-/// Of the library that HETU_FAKE_NCCL names.
+/// Returns the functions of the library that HETU_FAKE_NCCL names.
 FakeNccl load_fake_nccl();
 
 }  // namespace hetu::comm

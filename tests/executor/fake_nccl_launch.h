@@ -1,5 +1,5 @@
-// What a stream is given by fake_nccl.cpp, and how: each library that stands in for NCCL has
-// streams of its own (fake_nccl_queues.cpp, emulator/nccl.cpp).
+// The work that fake_nccl.cpp puts on a stream. Each library that stands in for NCCL implements
+// put() for its own streams (fake_nccl_queues.cpp, emulator/nccl.cpp).
 #pragma once
 #include <condition_variable>
 #include <cstddef>
@@ -21,16 +21,16 @@ inline const char* what_of(const Move& move) {
   return move.is_send ? "NCCL, send" : "NCCL, receive";
 }
 
-/// A rank, as long as it or work of its is there.
+/// A rank of a communicator. It exists as long as the communicator or a launch refers to it.
 struct Rank {
   Rank(const std::string& id, int ranks, int rank) : links(id, ranks, rank) {}
 
   Links links;
   std::mutex mutex;
   std::condition_variable changed;
-  std::deque<const Launch*> launched;  ///< and not over
+  std::deque<const Launch*> launched;  ///< launches that have not ended
   bool joined = false;
-  bool busy = true;  ///< tells once that a call is under way
+  bool busy = true;  ///< A call is under way. Reported once.
   int error = 0;
 };
 
@@ -40,13 +40,13 @@ class Launch {
   Launch(std::shared_ptr<Rank> rank, std::vector<Move> moves)
       : rank_(std::move(rank)), moves_(std::move(moves)) {}
 
-  /// From the memory of a message to what the host can use, of so many bytes; throws where it is
-  /// none.
+  /// Maps the memory of a message of `bytes` bytes to memory that the host can use. Throws if there
+  /// is none.
   using Reach = std::function<void*(void* data, std::size_t bytes, const char* what)>;
   const std::vector<Move>& moves() const { return moves_; }
-  /// The stream has come to it. Once.
+  /// Called once, when the stream starts the group.
   void begin(const Reach& reach);
-  /// Behind begin(): sleeps until the groups before it are over, and then it; or until its
+  /// Called after begin(). Sleeps until the earlier groups and this group have ended, or until the
   /// communicator is aborted.
   void finish();
 
@@ -55,7 +55,7 @@ class Launch {
   std::vector<Move> moves_;
 };
 
-/// Puts begin() and finish() on the stream. False: there is no such stream.
+/// Puts begin() and finish() on the stream. Returns false if there is no such stream.
 bool put(void* stream, const std::shared_ptr<Launch>& launch);
 
 }  // namespace fake

@@ -17,15 +17,16 @@
 namespace fake {
 namespace {
 
-constexpr std::uint64_t kReady = 1, kData = 2;  // to receive so many bytes; here they are
+// kinds of frames: "ready to receive this number of bytes", and "the data follows"
+constexpr std::uint64_t kReady = 1, kData = 2;
 std::size_t digest_of(const Move& move) {
   return std::hash<std::string_view>()({static_cast<const char*>(move.data), move.bytes});
 }
 
 constexpr int kSocket = SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC;
 
-/// A name that no file has, and that is free when nobody holds it: rank `to` waits there for
-/// `from`.
+/// Writes the address at which rank `to` waits for rank `from`. The address is an abstract socket
+/// name: it belongs to no file, and it is free again when nobody holds it.
 socklen_t name_of(const std::string& id, int to, int from, sockaddr_un& address) {
   const std::string name = fmt::format("{}-{}-{}", id, to, from);
   address = {};
@@ -106,7 +107,7 @@ void Links::look_for_change(int number, const Move& move) {
                            move.is_send ? "for" : "that come from", number);
 }
 
-// What the peer is ready for goes out.
+// Sends the messages that the peer is ready to receive.
 void Links::answer(int number) {
   Peer& peer = peers_[number];
   while (!peer.asked.empty() && !peer.sends.empty()) {
@@ -127,7 +128,7 @@ void Links::write(int number) {
     if (went < 0 && errno == EINTR) continue;
     if (went < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return;
     if (went < 0) {
-      peer.socket = Handle(-1);  // it has gone, of which nobody hears
+      peer.socket = Handle(-1);  // The peer has gone. As with NCCL, this is not reported.
       return;
     }
     piece.from += went;
@@ -143,7 +144,7 @@ void Links::write(int number) {
   }
 }
 
-// A whole frame has come; false where the sides do not agree.
+// Handles a complete frame. Returns false if the two sides disagree.
 bool Links::take(int number) {
   Peer& peer = peers_[number];
   peer.got = 0;

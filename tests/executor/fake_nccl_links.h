@@ -1,5 +1,5 @@
-// Sockets between the ranks of a communicator, which find each other by its id, in one process or
-// in several, and messages over them. Used by fake_nccl.cpp.
+// Sockets between the ranks of a communicator, and messages over them. Ranks find each other by the
+// communicator's id, in one process or in several. Used by fake_nccl.cpp.
 #pragma once
 #include <atomic>
 #include <cstddef>
@@ -17,10 +17,10 @@ struct Move {
   void* data;
   std::size_t bytes;
   bool over = false;
-  std::size_t digest = 0;  ///< of its memory, when its stream came to it
+  std::size_t digest = 0;  ///< hash of the memory when the stream starts the message
 };
 
-/// A file descriptor that is closed at the end.
+/// A file descriptor that is closed on destruction.
 class Handle {
  public:
   Handle() = default;
@@ -38,14 +38,14 @@ class Links {
  public:
   Links(std::string id, int ranks, int rank);
 
-  /// Whether all ranks are there; looks for those that were not.
+  /// Connects to ranks that were missing before. Returns true if all ranks are connected.
   bool join();
-  /// Does the moves, each peer's and direction's in their order; a send ends only when its receive
-  /// is reached. Sleeps until all are over, or cut() is called. Nobody tells it that a peer has
-  /// died. Returns what the two sides do not agree on, or that memory of a message was written
-  /// meanwhile; else "". One thread at a time.
+  /// Carries out the moves, in order per peer and direction. A send ends only when its matching
+  /// receive starts. Sleeps until all moves have ended or cut() is called; the death of a peer is
+  /// not noticed. Returns "" on success. Otherwise returns how the two sides disagree, or that the
+  /// memory of a message was written meanwhile. Only one thread may call it at a time.
   std::string carry_out(std::vector<Move>& moves);
-  /// carry_out ends, now and later. Any thread may call it.
+  /// Ends the current and all later calls of carry_out. Any thread may call it.
   void cut();
   bool is_cut() const { return cut_; }
 
@@ -56,18 +56,18 @@ class Links {
   struct Piece {
     const char* from;
     std::size_t left;
-    Move* ends;  ///< null: a frame
+    Move* ends;  ///< null: the piece is a frame
   };
   struct Peer {
     Handle listener, socket;
-    std::deque<Frame> frames;  ///< of `out`
+    std::deque<Frame> frames;  ///< frames of `out`
     std::deque<Piece> out;
     Frame in = {};
-    std::size_t got = 0;                ///< of `in`
-    Move* into = nullptr;               ///< what comes in, where a frame has said so
-    std::size_t left = 0;               ///< of that
-    std::deque<std::uint64_t> asked;    ///< bytes that it is ready for
-    std::deque<Move*> sends, receives;  ///< of the group under way, not begun
+    std::size_t got = 0;   ///< bytes received of `in`
+    Move* into = nullptr;  ///< move whose data is being received, once a frame has announced it
+    std::size_t left = 0;  ///< bytes left to receive for `into`
+    std::deque<std::uint64_t> asked;    ///< sizes in bytes that the peer is ready to receive
+    std::deque<Move*> sends, receives;  ///< moves of the current group that have not started
   };
 
   void look_for(int peer);
@@ -82,7 +82,7 @@ class Links {
   const std::string id_;
   const int rank_;
   std::vector<Peer> peers_;
-  Handle wake_;  // readable once cut
+  Handle wake_;  // readable after cut()
   std::atomic<bool> cut_ = false;
   std::string problem_;
 };

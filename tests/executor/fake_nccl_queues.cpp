@@ -1,4 +1,4 @@
-// Of the library that stands in for NCCL on devices without CUDA: a stream is a Queue.
+// Streams of the library that stands in for NCCL on devices without CUDA. A stream is a Queue.
 #include "executor/device/device.h"
 #include "tests/executor/fake_nccl_launch.h"
 

@@ -1,6 +1,6 @@
-// The device "far" keeps its users honest: what no host code may do fails, its events come later,
-// and training on it has the bits of the CPU. HETU_DEVICE=far runs the grids of the other tests on
-// it (executor_far_test, executor_far_whole_test).
+// Tests the device "far", which detects misuse of device memory: host code that reads its memory
+// fails, and its events complete late. Training on it has the bits of the CPU. HETU_DEVICE=far runs
+// the grids of the other tests on it (executor_far_test, executor_far_whole_test).
 #include <gmock/gmock.h>
 
 #include <atomic>
@@ -46,8 +46,8 @@ TEST(FarDevice, KeepsWhatIsWrittenAndBeginsWithZeros) {
   EXPECT_NE(far.span.host(room), far.span.data);
 }
 
-// What was given to queue() reads a tensor before an upload overwrites it, and what it is given
-// next reads it afterwards; nothing else keeps the two in order.
+// Work that is already on queue() must read a tensor before an upload overwrites it. Work that is
+// queued afterwards must read the new values. Only marks keep the two queues in order.
 TEST(FarDevice, UploadsGoBesideTheQueueInTheOrderOfMarks) {
   FarTensor far;
   Queue &queue = far.device->queue(), &uploads = far.device->uploads();
@@ -61,7 +61,7 @@ TEST(FarDevice, UploadsGoBesideTheQueueInTheOrderOfMarks) {
   queue.download(before.data(), far.span.data, far.span.bytes());
   const Device::Memory other = far.device->alloc(4);
   uploads.upload(other.get(), ones.data(), 4);
-  uploads.record().wait();  // beside what the queue still has to do
+  uploads.record().wait();  // completes while queue() still has work to do
   uploads.after(queue.mark());
   uploads.upload(far.span.data, ones.data(), far.span.bytes());
   const Event uploaded = uploads.record();
@@ -82,7 +82,7 @@ TEST(FarDevice, UploadsGoBesideTheQueueInTheOrderOfMarks) {
   EXPECT_EQ(after, ones);
 }
 
-// A stage that is fed again while its queue has not read what it was fed before.
+// A stage is fed again while its queue has not yet read the previous feed.
 TEST(FarDevice, AStageIsFedBehindTheLastReaderOfThePlace) {
   constexpr int kRows = 500;
   Builder b(op_set());
@@ -134,8 +134,8 @@ TEST(FarDevice, AStageIsFedBehindTheLastReaderOfThePlace) {
   EXPECT_EQ(made, std::vector<float>(made.size(), 10));
 }
 
-// Counts of a step go from kernels to kernels: the host gives them, and what reads them, while the
-// device has not begun.
+// Counts of a step pass from kernel to kernel. The host enqueues the kernels that write and read
+// them while the device has not started.
 TEST(FarDevice, CountsOfAStepAreNotWaitedFor) {
   constexpr int kMicros = 3, kRows = 4;
   Builder b(op_set());
@@ -164,7 +164,7 @@ TEST(FarDevice, CountsOfAStepAreNotWaitedFor) {
       {1, -1, 2, -1}, {3, 4, 5, 6}, {-1, -1, -1, 7}};
   std::atomic<bool> begin = false;
   std::vector<double> sums;
-  for (int step = 0; step < 2; ++step) {  // the second counts anew
+  for (int step = 0; step < 2; ++step) {  // the second step must count from zero again
     begin = false;
     device->queue().run([&begin](Reach) {
       while (!begin) std::this_thread::sleep_for(std::chrono::milliseconds(1));
@@ -188,8 +188,8 @@ TEST(FarDevice, CountsOfAStepAreNotWaitedFor) {
   EXPECT_EQ(sums, std::vector<double>{7});
 }
 
-// What dies is the test's program begun once more, by the signal itself and not by what a sanitizer
-// makes of it.
+// Makes a death test start its program again and end by the signal itself, not by a sanitizer's
+// report.
 void expect_signals() {
   testing::GTEST_FLAG(death_test_style) = "threadsafe";
   for (const char* name : {"ASAN_OPTIONS", "TSAN_OPTIONS"}) {
@@ -246,7 +246,7 @@ TEST(FarDevice, UnknownNamesAreRefused) {
       testing::ThrowsMessage<Error>(testing::HasSubstr("unknown device 'gpu'; known: cpu")));
 }
 
-// A weight and a loss where they lie, read as the runtime read them before it had devices.
+// Reads a weight and a loss directly at their device addresses.
 TEST(FarTrainingDeathTest, AHostReadOfAWeightIsASegmentationFault) {
   expect_signals();
   Setting s;
@@ -293,7 +293,7 @@ INSTANTIATE_TEST_SUITE_P(Methods, OnFar,
                                          Trained{"interleaved-1f1b", 2}, Trained{"chimera", 2, 2},
                                          Trained{"dualpipev", 2}, Trained{"varuna", 2}));
 
-// One process alone, too: the reference of the other tests is the CPU's.
+// Covers a single process. The reference of the other tests runs on the CPU.
 TEST(FarTraining, AloneHasTheBitsOfTheCpu) {
   Setting s;
   s.optimizer = adamw();
@@ -304,8 +304,8 @@ TEST(FarTraining, AloneHasTheBitsOfTheCpu) {
   expect_equal(cpu, train(s), /*bitwise=*/true, /*adam=*/true, "alone");
 }
 
-// Times of a trace are those of the device: no instruction ends before it begins, and on one device
-// none overlaps the one before it.
+// The times of a trace come from the device: no instruction ends before it begins, and instructions
+// of one device don't overlap.
 TEST(FarTraining, ATraceFollowsTheEvents) {
   auto links = comm::make_inproc(1);
   Setting s;

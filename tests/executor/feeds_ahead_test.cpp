@@ -1,5 +1,5 @@
-// Fields of the next step, uploaded while one computes: in order with what reads them and with what
-// comes before, and of the batch that comes next and no other.
+// Tests fields of the next step that are uploaded while the current step computes. The upload keeps
+// the order with the readers and with earlier uploads, and it uses exactly the next batch.
 #include "executor/stage/feeds_ahead.h"
 
 #include <gmock/gmock.h>
@@ -27,7 +27,7 @@ using Values = std::vector<float>;
 constexpr int kElements = 1000;
 constexpr std::int64_t kBytes = kElements * 4;
 
-/// Keeps a queue busy until it is let go.
+/// Keeps a queue busy until it is opened.
 class Gate {
  public:
   explicit Gate(Queue& queue) {
@@ -47,7 +47,7 @@ struct OnFar {
   Queue& queue = device->queue();
   FeedsAhead ahead{{12, kBytes}, *device};
 
-  /// Of the second field alone.
+  /// Uploads only the second field.
   void upload(const Values& values, std::uint64_t batch) {
     ahead.set_next(nullptr, [&values, batch](std::size_t field) -> FeedsAhead::Next {
       return {field == 1 ? values.data() : nullptr, batch};
@@ -110,8 +110,8 @@ Weights weights_of(const Trainer& trainer) {
   return weights;
 }
 
-/// The batches of a training, and what a trainer is told of them: which step runs, what comes ahead
-/// of the one after it.
+/// The batches of a training and the callbacks of its trainer: the fields of the current step, and
+/// the fields to upload for the next step.
 struct Steps {
   explicit Steps(const Setting& setting) : s(setting) {
     for (int step = 0; step <= s.steps; ++step) batches.push_back(batch_of(s, step));
@@ -133,7 +133,8 @@ struct Steps {
   std::vector<Tokens> batches;
   Tokens zeros;
   int now = 0;
-  bool right = true;  // else zeros come ahead, of batches that are not those of the steps
+  // If false, zeros are uploaded ahead, for batches that are not those of the steps.
+  bool right = true;
 };
 
 Setting setting_on(const char* device) {
@@ -144,7 +145,7 @@ Setting setting_on(const char* device) {
   return s;
 }
 
-// Where a step looks for its batch itself, it would find zeros.
+// A step that fetched its batch again would read zeros.
 TEST(FeedsAhead, AStepReadsWhatCameAheadOfIt) {
   const Outcome cpu = train(setting_on("cpu"));
   Steps steps(setting_on("far"));
@@ -155,7 +156,8 @@ TEST(FeedsAhead, AStepReadsWhatCameAheadOfIt) {
     const bool first = steps.now == 0;
     const StepResult result = trainer.train(steps.fields(first ? steps.batches[0] : steps.zeros));
     EXPECT_EQ(result.at("loss"), cpu.losses[static_cast<std::size_t>(steps.now)]);
-    if (!first) continue;  // a validation, as train() has it, leaves what came ahead
+    // A validation on the batch of train() leaves the fields that were uploaded ahead.
+    if (!first) continue;
     EXPECT_EQ(trainer.validate(steps.fields(steps.batches[0])).at("loss"), cpu.validated);
   }
   EXPECT_EQ(weights_of(trainer), cpu.weights);
@@ -173,7 +175,7 @@ TEST(FeedsAhead, AStepDoesNotReadAnotherBatchThatCameAhead) {
   EXPECT_EQ(weights_of(trainer), cpu.weights);
 }
 
-// A loader that reads ahead on a thread; a validation takes the batch that had come ahead.
+// A loader reads ahead on a thread. A validation takes the batch that was uploaded ahead.
 TEST(FeedsAhead, AnExecutorTrainsToTheBitsOfTheCpu) {
   const auto trained = [](const char* device) {
     const Setting s = setting_on(device);
@@ -209,7 +211,8 @@ TEST(FeedsAhead, TheirRoomIsInThePlanWhereTheLimitLeavesIt) {
   const Setting s = setting_on("far");
   const WorkerMemory far = memory_of("far", 0);
   EXPECT_EQ(memory_of("cpu", 0).ahead(), 0);
-  EXPECT_EQ(far.ahead(), 2 * s.batch_size * s.model.length * 4);  // of ids and labels, 64 each
+  // ids and labels, 64 elements each
+  EXPECT_EQ(far.ahead(), 2 * s.batch_size * s.model.length * 4);
   EXPECT_EQ(memory_of("far", far.peak() + far.ahead()).ahead(), far.ahead());
   EXPECT_EQ(memory_of("far", far.peak() + far.ahead() - 1).ahead(), 0);
   EXPECT_EQ(memory_of("far", far.peak()).peak(), far.peak());

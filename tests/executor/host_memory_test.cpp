@@ -1,4 +1,5 @@
-// Plans against machines: sums per host, and the words.
+// Tests the check of a plan's memory against the memory of its machines: the sums per host, and the
+// error text.
 #include "executor/job/host_memory.h"
 
 #include <gmock/gmock.h>

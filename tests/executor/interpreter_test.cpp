@@ -1,5 +1,5 @@
-// The loop against a runner whose arithmetic is exact, compared with the same sums done one after
-// the other.
+// Tests the interpreter's loop with a runner whose arithmetic is exact. The results are compared
+// with the same sums computed sequentially.
 #include "executor/loop/interpreter.h"
 
 #include <fmt/format.h>
@@ -24,8 +24,8 @@ using testing::HasSubstr;
 using testing::ThrowsMessage;
 
 // forward: y = 3 x + stage; backward: gx = 2 gy + x, weight gradient += gy. Messages carry the
-// number at both ends of a payload. Input slots are as few as the schedule allows, there is one
-// slot per output: each reuse must be waited for.
+// number at both ends of a payload. There are as few input slots as the schedule allows, and one
+// slot per output, so that the runner must wait before each reuse.
 class ExactStages final : public Stages {
  public:
   ExactStages(const Schedule& plan, int worker, std::size_t doubles)
@@ -36,9 +36,9 @@ class ExactStages final : public Stages {
 
   double weight = 0;  // += gradient at each update
   int slots = 1;      // inputs that may be held at once
-  bool early = true;  // announce the gradient inside the last backward
-  std::string order;  // of what was computed in this step
-  int asked = 0;      // which buckets a sum has
+  bool early = true;  // announces the gradient inside the last backward
+  std::string order;  // computations of this step, in order
+  int asked = 0;      // number of requests for the buckets of a sum
   std::function<void(int micro)> recomputes = [](int) { FAIL(); };
 
   void begin_run(int step, bool /*asks_to_stop*/) override {
@@ -127,7 +127,7 @@ class ExactStages final : public Stages {
   std::vector<double> out_f_, out_b_;
 };
 
-// The weights of every stage after `steps` steps, without workers.
+// Returns the weights of every stage after `steps` steps, computed without workers.
 std::vector<double> reference(int stages, int micros, int pipelines, int steps) {
   std::vector<double> weight(stages, 0);
   for (int step = 0; step < steps; ++step) {
@@ -192,7 +192,7 @@ TEST_P(Runs, ComputeWhatOneProcessComputes) {
   for (int w = 0; w < workers; ++w) EXPECT_EQ(weights[w], expected[w % stages]) << "worker " << w;
 }
 
-// Short messages, and long ones that wait for their receive.
+// Covers short messages, and long messages that wait for their receive.
 INSTANTIATE_TEST_SUITE_P(Grid, Runs,
                          testing::Combine(testing::Values("gpipe", "1f1b"),
                                           testing::Values(1, 2, 3, 4), testing::Values(1, 2, 3, 6),
@@ -216,8 +216,8 @@ TEST(Loop, SaysWhereAPeerStands) {
   options.timeout_s = 0.5;
   auto transports = comm::make_inproc(2, options);
   ExactStages idle(plan, 1, 1), runner(plan, 0, 1);
-  // Worker 1 waits for a message that worker 0, which waits for an answer, sends under another
-  // step.
+  // Worker 0 waits for an answer and sends its message under another step. Worker 1 waits for that
+  // message.
   Interpreter standing(bind_row(plan, 1, 1), idle, {*transports[1], {}});
   Interpreter loop(bind_row(plan, 0, 1), runner, {*transports[0], {}});
   std::thread other([&] { EXPECT_THROW(standing.run_step(7), Error); });
@@ -227,8 +227,8 @@ TEST(Loop, SaysWhereAPeerStands) {
   other.join();
 }
 
-// Training and validation take turns on one runner: the sums of the first must still start inside
-// its last backward.
+// Training and validation alternate on one runner. The sums of training must still start inside its
+// last backward.
 TEST(Loop, SharesItsRunnerWithAnother) {
   const Schedule plan = lowered("1f1b", 1, 3, 2);
   const auto work = [&](comm::Transport& links) {
@@ -255,14 +255,14 @@ TEST(Loop, SharesItsRunnerWithAnother) {
   EXPECT_EQ(on_worker_threads(2, work), "");
 }
 
-// Worker 2 of varuna's P = 4, M = 5, its neighbours played by the test: F0 F1 F2 R0 B0 R1 B1 R2 B2
-// F3 F4 R3 B3 R4 B4. Gradients come at a recompute.
+// Plays the neighbours of worker 2 of varuna with P = 4, M = 5. Its row is F0 F1 F2 R0 B0 R1 B1 R2
+// B2 F3 F4 R3 B3 R4 B4. The test delivers gradients at a recompute.
 struct RuleCase {
   const char* what;
-  int inputs;            // activations that are there from the start; the others come with R1
-  int gradients;         // the same
-  int outputs;           // that worker 3 takes from the start; the others at R0
-  const char* expected;  // order
+  int inputs;            // activations that are available from the start; the others arrive at R1
+  int gradients;         // gradients that are available from the start; the others arrive at R1
+  int outputs;           // outputs that worker 3 takes from the start; it takes the others at R0
+  const char* expected;  // expected order of computations
 };
 class RunTimeRule : public testing::TestWithParam<RuleCase> {};
 
@@ -273,7 +273,7 @@ TEST_P(RunTimeRule, LetsForwardsGoFirst) {
   comm::Options options;
   options.timeout_s = 20;
   auto transports = comm::make_inproc(4, options);
-  constexpr std::size_t kDoubles = 50000;  // waits for its receive
+  constexpr std::size_t kDoubles = 50000;  // long enough for a send to wait for its receive
   std::vector<double> input(kDoubles, 7), gradient(kDoubles, 3);
   std::vector<std::vector<double>> taken(10, std::vector<double>(kDoubles));
   std::vector<std::unique_ptr<comm::Request>> requests;

@@ -34,7 +34,8 @@ TEST(LearningRate, WarmsUpInAStraightLineAndThenFollowsItsShape) {
     for (int u = 1; u <= 10; ++u) {
       EXPECT_DOUBLE_EQ(rate(kind, 10).at(u), 0.5 * u / 10) << rate_name(kind) << u;
     }
-    // What follows a warm-up is what there is without one, of the same length.
+    // After a warm-up the rates equal those of the same kind without a warm-up, over the same
+    // number of updates.
     LearningRate plain = rate(kind, 0);
     plain.total = 100;
     for (int u = 1; u <= 130; ++u) {
@@ -57,14 +58,16 @@ TEST(LearningRate, WarmsUpByAShareAsBertDid) {
   EXPECT_DOUBLE_EQ(bert.at(1001), 0);
   EXPECT_DOUBLE_EQ(bert.at(5000), 0);
 
-  // train.sh of PipeFisher: 7038 steps, of which .2843 are warm-up. Steps 0, 1999, 2000, 7037.
+  // Source: train.sh of PipeFisher, 7038 steps with a warm-up share of .2843. The checks cover
+  // steps 0, 1999, 2000 and 7037.
   LearningRate lamb{Kind::Nvlamb, 6e-3, 0, 7038};
   lamb.share = 0.2843;
   lamb.power = 0.5;
   check_rate(lamb);
   EXPECT_NEAR(lamb.at(1), 6e-3 / 7038 / 0.2843, 1e-12);
   EXPECT_NEAR(lamb.at(2000), 6e-3 * (2000.0 / 7038) / 0.2843, 1e-12);
-  EXPECT_NEAR(lamb.at(2001), 6e-3 * std::sqrt(1 - 2001.0 / 7038), 1e-12);  // the published drop
+  // the drop that the published schedule has
+  EXPECT_NEAR(lamb.at(2001), 6e-3 * std::sqrt(1 - 2001.0 / 7038), 1e-12);
   EXPECT_DOUBLE_EQ(lamb.at(7038), 0);
   lamb.factor = 0.5;
   EXPECT_NEAR(lamb.at(2001), 3e-3 * std::sqrt(1 - 2001.0 / 7038), 1e-12);
@@ -78,7 +81,7 @@ TEST(LearningRate, WarmsUpByAShareAsBertDid) {
 
 TEST(LearningRate, HasItsPublishedValues) {
   const LearningRate warmup{Kind::Constant, 1e-5, 2000};
-  EXPECT_DOUBLE_EQ(warmup.at(101), 5.05e-7);  // SD-PIPE's first epoch line
+  EXPECT_DOUBLE_EQ(warmup.at(101), 5.05e-7);  // first epoch line of SD-PIPE's log
   EXPECT_DOUBLE_EQ(warmup.at(2000), 1e-5);
   EXPECT_DOUBLE_EQ(warmup.at(50000), 1e-5);
   const LearningRate linear{Kind::Linear, 1.0, 10, 110};
@@ -97,7 +100,8 @@ TEST(LearningRate, HasItsPublishedValues) {
   EXPECT_DOUBLE_EQ(rate(Kind::Polynomial, 0).at(500), 0);
 }
 
-// "The rate set after epoch e, lr * 0.2^(e // 30), acts in epoch e + 1", warm-up over epoch 0.
+// SD-PIPE sets the rate lr * 0.2^(e // 30) after epoch e, so it takes effect in epoch e + 1. Epoch
+// 0 is the warm-up.
 TEST(LearningRate, GivesSdPipesEpochs) {
   constexpr int kIterations = 5004;
   LearningRate r{Kind::Step, 0.01, kIterations};

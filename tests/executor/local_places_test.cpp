@@ -1,5 +1,5 @@
-// Places in a stage's arena, by running its functions on names of values instead of numbers: what a
-// launch reads must be what was written there last.
+// Tests the offsets of values in a stage's arena. The stage's functions run on names of values
+// instead of numbers: each launch must read the values that were written there last.
 #include "executor/compile/local_places.h"
 
 #include <fmt/format.h>
@@ -22,7 +22,7 @@ struct Interval {
   bool meets(const Interval& other) const { return begin < other.end && other.begin < end; }
 };
 
-/// Which value lies where, in the first slot of every ring.
+/// The value at each offset, in the first slot of every ring.
 class Arena {
  public:
   Arena(const Graph& graph, const StagePlan& plan) : graph_(graph), plan_(plan) {
@@ -88,7 +88,8 @@ class Arena {
   std::vector<std::pair<Interval, ValueId>> lie_;
 };
 
-// Logits that another gradient reads as well, after or before that of the cross entropy.
+// Returns a graph whose logits are also read by another gradient, after or before that of the cross
+// entropy.
 Graph twice_read(bool first) {
   Builder b(op_set());
   const ValueId x = b.placeholder("x", DType::Float32, {kBatch, 8});
@@ -195,8 +196,8 @@ std::int64_t copies_of_gradients(const Graph& graph, const Function& f) {
   });
 }
 
-// What a batch norm's gradient makes beside its input's is summed where it is made, and copied for
-// a weight gradient by itself.
+// A batch norm's gradient also produces the gradients of its parameters. They are summed where they
+// are produced, and copied if the weight gradient runs on its own.
 TEST(LocalPlaces, GradientsAreNotCopiedWhereTheyAreMade) {
   const Graph graph = models()[2];
   CompileOptions o = options_of({0}, 0);
@@ -238,7 +239,7 @@ TEST(LocalPlaces, AGradientOfTwoParametersIsCopied) {
   EXPECT_EQ(plan.backward.accumulates.size(), 4);
 }
 
-// Three of 100 bytes (128 with alignment) in turn, beside one that stays.
+// Places three values of 100 bytes (128 with alignment) in turn, next to a value that stays.
 TEST(LocalPlaces, OffsetsLieBesideWhatIsPlaced) {
   const std::vector<Placed> there = {{{0, 9, 100}, 0}, {{0, 3, 200}, 128}};
   const std::vector<Lifetime> lives = {{4, 5, 100}, {2, 4, 100}, {4, 4, 200}, {6, 7, 256}};

@@ -1,5 +1,5 @@
-// float16's loss scale: its rule, and that an overflow in one micro-batch of one stage of one
-// pipeline leaves out the update of all.
+// Tests the loss scale of float16: its rule, and that an overflow in one micro-batch of one stage
+// of one pipeline skips the update everywhere.
 #include "executor/stage/loss_scale.h"
 
 #include <gmock/gmock.h>
@@ -56,13 +56,13 @@ TEST(LossScale, ANumberStays) {
 
 constexpr int kWidth = 8;
 
-// Three linear layers, each in a block of its own. `boost` multiplies what the first has made and
-// what its weights' gradient is made of, and nothing behind it.
+// Three linear layers, each in a block of its own. `boost` multiplies the output of the first layer
+// and the gradient of its weight, and nothing after them.
 Graph boosted_model(double factor = 0.01) {
   Builder b(op_set());
   const ValueId x = b.placeholder("x", DType::Float32, {kBatch, kWidth});
   const ValueId boost = b.placeholder("boost", DType::Float32, {kBatch, 1});
-  // No bias: times the boost it would drive tanh to where it has no slope.
+  // The layer has no bias: multiplied by the boost, a bias would saturate tanh.
   const ValueId w =
       b.parameter("first.weight", {kWidth, kWidth}, {Initializer::Kind::Normal, 0, 0.2});
   ValueId h = b.apply("mul", {b.apply("linear", {x, w}, {}, "first"), boost});
@@ -91,10 +91,11 @@ struct Ended {
 };
 
 constexpr int kRows = 8, kMicros = 4, kSteps = 4;
-constexpr int kOverflows = 2;  // the step
+constexpr int kOverflows = 2;  // step at which the gradient overflows
 
-// Of step kOverflows, one row of the last pipeline's third micro-batch: its input is as small as
-// its boost is large, so that forward is as it was, and the gradient behind the boost is not.
+// Returns the boost of a row. In step kOverflows, one row of the last pipeline's third micro-batch
+// is boosted. Its input is scaled down by the same factor, so that the forward is unchanged and the
+// gradient behind the boost overflows.
 float boost_of(int step, int row, int rows) {
   return step == kOverflows && row == rows - 3 ? 4e4F : 1.0F;
 }
@@ -158,15 +159,15 @@ TEST(LossScale, AnOverflowAnywhereIsSkippedEverywhere) {
         for (const float v : values) EXPECT_TRUE(std::isfinite(v)) << name;
       }
     }
-    // Rates count updates, not steps.
+    // Learning rates count updates, not steps.
     EXPECT_EQ(ended.steps[kOverflows].learning_rate, ended.steps[kOverflows - 1].learning_rate);
     EXPECT_EQ(ended.scale.skipped, 1);
     EXPECT_EQ(ended.scale.clean, 1);
   }
 }
 
-// The scale goes in and out again: where nothing overflows, powers of two change no bit but of what
-// is below float16's least number.
+// The scale cancels out. Without an overflow, a power of two changes only bits below the smallest
+// number of float16.
 TEST(LossScale, ChangesNoUpdate) {
   const Ended large = run({"1f1b", 2, 3, "65536"}), small = run({"1f1b", 2, 3, "8192"});
   for (const auto& [name, values] : large.weights[kOverflows - 1]) {
@@ -185,7 +186,7 @@ TEST(LossScale, GoesOnFromACheckpoint) {
   EXPECT_EQ(ended.steps[1].loss_scale, 512);  // kWindow steps without an overflow
 }
 
-// At a scale of 1 no smaller one helps: the job ends, and the message names the weight.
+// A scale of 1 can't be reduced further, so the job ends.
 TEST(LossScale, WhatOverflowsAtOneIsAnError) {
   const auto work = [&](comm::Transport& links) {
     TrainerOptions options = test_options();

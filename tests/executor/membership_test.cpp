@@ -1,4 +1,5 @@
-// Who is there, seen by one of two pipelines: texts of the other, and sums with it once it is lost.
+// Tests membership from the view of one of two pipelines: exchanges of text with the other
+// pipeline, and sums after the other pipeline is lost.
 #include "executor/sync/membership.h"
 
 #include <gmock/gmock.h>

@@ -1,5 +1,5 @@
-// Stages that somebody else computes (hetu.torch's part without Python): numbers without rounding,
-// compared with the same sums made one after the other.
+// Tests stages that another program computes (the C++ part of hetu.torch). The numbers have no
+// rounding and are compared with the same sums computed sequentially.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 
@@ -35,10 +35,10 @@ Schedule plan_of(const std::string& method, int workers) {
   return generate(method, sizes);
 }
 
-// What goes between the model stages, as a Form of hetu.torch says it.
+// The edges between model stages, as a Form of hetu.torch describes them.
 struct Model {
   int stages = 1;
-  bool skips = false;  // stage 2 reads of stage 0, too
+  bool skips = false;  // stage 2 also reads the output of stage 0
   bool ties = false;   // the first and the last stage share their weight
 
   std::vector<int> writers(int stage) const {
@@ -65,8 +65,9 @@ struct Model {
   }
 };
 
-// forward: y = 3 x + stage, x the sum of what is read; backward: gx = 2 gy + x, gradient += gy, gy
-// the sum of what comes back, y on the last stage. Messages are as long as their edge says.
+// forward: y = 3 x + stage, where x is the sum of the inputs; backward: gx = 2 gy + x, gradient +=
+// gy, where gy is the sum of the incoming gradients, or y on the last stage. The length of a
+// message depends on its edge.
 class Worker {
  public:
   Worker(const Schedule& plan, const Model& model, int pipelines, comm::Transport& links,
@@ -94,8 +95,8 @@ class Worker {
   int stage_of(int placement) const { return job_.plan().placements[placement].model_stage; }
   bool emptied() const { return live_.empty() && later_.empty() && local_.empty(); }
 
-  std::map<int, double> gradients;  // by placement, in memory that stays
-  bool forgets = false;             // to give a message
+  std::map<int, double> gradients;  // by placement, at addresses that don't change
+  bool forgets = false;             // omits one message
 
  private:
   using At = std::pair<int, int>;  // placement, micro-batch
@@ -160,7 +161,7 @@ class Worker {
       gradients.at(i.stage) += gy;
   }
 
-  // The placement at the other end of an edge.
+  // Returns the placement at the other end of an edge.
   int far(const Instr& i, int from, int to) const {
     const Placement& here = job_.plan().placements[i.stage];
     return placement_of(job_.plan(), here.model_stage == from ? to : from, here.replica);
@@ -202,10 +203,12 @@ class Worker {
   ModuleJob job_;
   std::set<At> recomputed_;
   std::map<At, double> x_, live_, later_;
-  std::map<std::tuple<bool, int, int, int>, double> local_;  // forward?, reader, part, micro-batch
+  // key: is forward, reader, part, micro-batch
+  std::map<std::tuple<bool, int, int, int>, double> local_;
 };
 
-// By model stage, over pipelines from `first` on; and the loss of each micro-batch.
+// Returns the gradients by model stage, summed over `pipelines` pipelines from `first` on, and the
+// loss of each micro-batch.
 std::pair<std::vector<double>, std::vector<double>> alone(const Model& model, int pipelines,
                                                           int first = 0) {
   std::vector<double> gradients(model.stages, 0), losses;
@@ -258,7 +261,7 @@ INSTANTIATE_TEST_SUITE_P(Grid, ModuleStagesOf,
                                           testing::Values(2, 4), testing::Values(1, 2),
                                           testing::Bool(), testing::Bool()));
 
-// Nothing waits for another pipeline: one makes three steps, the other one.
+// Pipelines don't wait for each other: one makes three steps, the other makes one.
 TEST(ModuleJob, OfPipelinesApartHasSumsOfItsOwn) {
   for (const char* method : {"1f1b", "chimera", "zb-v"}) {
     const Schedule plan = plan_of(method, 2);
@@ -280,7 +283,7 @@ TEST(ModuleJob, OfPipelinesApartHasSumsOfItsOwn) {
   }
 }
 
-// Each update of pipeline d adds 1 + d, and means keep the sum over pipelines.
+// Each update of pipeline d adds 1 + d, and means keep the sum over the pipelines.
 TEST(ModuleAverage, LosesNoUpdateAndEndsAsOne) {
   constexpr int kPipelines = 3, kWidth = 2, kUpdates = 20;
   for (const bool overlap : {true, false}) {

@@ -1,5 +1,5 @@
-// Optimizer states in bfloat16: every plan trains to the bits of one process, on "far" too, in half
-// of the bytes; and who cannot have them says so.
+// Tests optimizer states in bfloat16. Every plan trains to the bits of one process, also on "far",
+// with half of the bytes. Optimizers without support refuse the option.
 #include <gmock/gmock.h>
 
 #include "executor/compile/lifetime.h"
@@ -62,7 +62,8 @@ INSTANTIATE_TEST_SUITE_P(
                     Grid{"zb-h1", 2, "amsgrad", true}, Grid{"1f1b", 4, "adamw", true},
                     Grid{"gpipe", 3, "lamb", true}, Grid{"1f1b", 2, "bertadam", false}));
 
-// Copies of a stage, in a pipeline and in several, have the same bits: train() compares them.
+// Copies of a stage, in one pipeline and in several, must have the same bits. train() compares
+// them.
 TEST(NarrowStatesOf, CopiesAreTheSame) {
   for (const char* method : {"chimera", "1f1b"}) {
     Setting s = setting("adamw");
@@ -74,7 +75,7 @@ TEST(NarrowStatesOf, CopiesAreTheSame) {
   }
 }
 
-// Where steps overlap each update is rounded by bits of its own.
+// If steps overlap, each update is rounded with random bits of its own.
 TEST(NarrowStatesOf, OnePipedreamStageIsGpipe) {
   Setting rests = setting("adam");
   rests.optimizer.clip_norm = 0;
@@ -104,7 +105,8 @@ TEST(NarrowStatesOf, APlanTakesHalfOfTheBytes) {
       want += align_up(p.elements * 2) * optimizer_states(parse_optimizer(name));
     const MemoryPlan &a = wide.stage_plans[0]->memory, &b = narrow.stage_plans[0]->memory;
     EXPECT_EQ(b.optimizer, want) << name;
-    EXPECT_LT(b.optimizer, 0.6 * static_cast<double>(a.optimizer)) << name;  // and what aligns them
+    // The bound leaves room for alignment.
+    EXPECT_LT(b.optimizer, 0.6 * static_cast<double>(a.optimizer)) << name;
     EXPECT_EQ(a.peak() - b.peak(), a.optimizer - b.optimizer) << name;
     EXPECT_EQ(wide.stage_plans[0]->arena_bytes - narrow.stage_plans[0]->arena_bytes,
               a.optimizer - b.optimizer);

@@ -1,5 +1,5 @@
-// Communicators of NCCL over a library that stands in for it (fake_nccl.cpp): workers are threads,
-// which find each other over the in-process transport.
+// Tests communicators over a library that stands in for NCCL (fake_nccl.cpp). Workers are threads
+// that find each other over the in-process transport.
 #include "executor/direct/nccl.h"
 
 #include <gmock/gmock.h>
@@ -38,7 +38,8 @@ Options quick(double timeout_s) {
   return options;
 }
 
-/// What each worker's thread threw, or "". A worker that throws ends the job, as a run does.
+/// Returns the error of each worker's thread, or "". A worker that throws ends the job, as in a
+/// run.
 std::vector<std::string> on_workers(int workers, double timeout_s,
                                     const std::function<void(Transport&)>& body) {
   auto transports = make_inproc(workers, quick(timeout_s));
@@ -67,7 +68,7 @@ void finish(NcclGroup& group, FakeStream& stream, What what) {
   group.wait([&] { return stream.unfinished == 0; }, what);
 }
 
-/// One int to and from every other member; what came must be what each sent.
+/// Sends one int to every other member, and checks the int that each of them sent.
 void all_to_all(Transport& t, NcclGroup& group, int round) {
   const std::vector<int>& members = group.members();
   std::vector<int> in(members.size(), -1), out(members.size());
@@ -105,7 +106,8 @@ TEST(Nccl, MessagesOfTwoWorkersKeepTheirOrder) {
     std::vector<int> values(40, -1);
     if (t.worker() == 0) std::iota(values.begin(), values.end(), 7);
     FakeStream stream;
-    // Two in one call, then one alone: pairs on one side are single messages on neither.
+    // Two messages in one call, then one alone: the pairs of one side don't match the calls of the
+    // other side.
     for (int i = 0; i + 2 < 40; i += 3) {
       const bool is_send = t.worker() == 0;
       const int peer = 1 - t.worker();
@@ -132,9 +134,9 @@ TEST(Nccl, GroupsKeptAreBoundedAndMadeAnewWhereOneMemberLacksThem) {
       EXPECT_LE(fake().live(), 3);
     };
     use({0, 1}, 0);
-    use({0, 1}, 1);  // kept
-    use({1, 2}, 2);  // worker 1 lets {0, 1} go, worker 0 keeps it
-    use({0, 1}, 3);  // so that both make it anew
+    use({0, 1}, 1);  // the communicator is cached
+    use({1, 2}, 2);  // Worker 1 evicts {0, 1} from its cache, and worker 0 keeps it.
+    use({0, 1}, 3);  // both sides rebuild the communicator
     use({0, 1}, 4);
   });
   EXPECT_THAT(said, testing::Each(""));
@@ -222,7 +224,7 @@ TEST(Nccl, PeersOutsideTheGroupAreRefusedBeforeAnythingBegins) {
     };
     EXPECT_THROW(to(2), Error);
     EXPECT_THROW(to(t.worker()), Error);
-    all_to_all(t, group, 1);  // nothing was left half begun
+    all_to_all(t, group, 1);  // nothing was left half started
   });
   EXPECT_THAT(said, testing::Each(""));
 }

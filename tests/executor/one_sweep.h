@@ -1,5 +1,4 @@
-// The CPU's sweep over one parameter, and a norm, as plain functions: what replays of a training
-// compute with.
+// The CPU's sweep over one parameter, and a norm, as plain functions for replays of a training.
 #pragma once
 #include <algorithm>
 #include <iterator>
@@ -10,7 +9,8 @@
 
 namespace hetu {
 
-/// Of `tensors` only the tensors count, how they are rounded, their length and `decay`.
+/// Applies one update. Of `tensors`, only the tensors, their rounding, their length and `decay` are
+/// used.
 inline void apply_update(const OptimizerConfig& config, const SweepCall& tensors, double factor,
                          std::int64_t update) {
   SweepCall call = sweep_call(config, factor, update);
@@ -24,8 +24,8 @@ inline void apply_update(const OptimizerConfig& config, const SweepCall& tensors
   cpu_tensor_kernels().sweep(optimizer_name(config.kind))(call);
 }
 
-/// Calls `update` with the states of `call`, float32 tensors of values that bfloat16 has, in
-/// bfloat16; it changes them there.
+/// Calls `update` with the states of `call` in bfloat16, and copies the results back. The states of
+/// `call` are float32 tensors whose values are exact in bfloat16.
 template <class Update>
 void with_narrow_states(SweepCall call, const Update& update) {
   std::vector<BFloat16> narrow[kMostStates];

@@ -113,7 +113,7 @@ TEST(Optimizer, LambsStepHasTheLengthOfTheWeightsForEveryThreadCount) {
   c.kind = Kind::Lamb;
   c.rate.base = 0.01;
   c.weight_decay = 0.01;
-  const std::size_t n = 70'001;  // several blocks
+  const std::size_t n = 70'001;  // spans several blocks of the kernel
   std::vector<float> first;
   for (const int threads : {1, 3}) {
     omp_set_num_threads(threads);
@@ -135,7 +135,7 @@ TEST(Optimizer, LambsStepHasTheLengthOfTheWeightsForEveryThreadCount) {
   }
   std::vector<float> zero(3, 0), m(3, 0), v(3, 0), g(3, 1);
   apply_update(c, {zero.data(), g.data(), {m.data(), v.data()}, 3, true}, 1, 1);
-  EXPECT_NEAR(zero[0], -0.01, 1e-6);  // no length to keep to: trust 1
+  EXPECT_NEAR(zero[0], -0.01, 1e-6);  // The weight is zero, so the trust ratio is 1.
 }
 
 TEST(Optimizer, ClipsGlobalNorms) {

@@ -1,5 +1,5 @@
-// Where a job's pipelines are cut: by what blocks cost and workers' speeds, such that every worker
-// keeps to its limit of memory.
+// Tests the choice of cuts. It uses the costs of blocks and the speeds of workers, and keeps every
+// worker within its memory limit.
 #include "pipeline/cost/partition.h"
 
 #include <gmock/gmock.h>
@@ -64,7 +64,7 @@ TEST(PartitionOfAJob, GoesByTimesAndSpeeds) {
   options.speed = {1, 1, 1, 1, 1, 0.25};
   EXPECT_EQ(cuts_of(options), (std::vector<Cut>{{0, 1, 3}, {0, 2, 5}}));
   options = options_of("1f1b");
-  options.speed = {1, 1, 1, 0.25, 1, 1};  // one cut for all, of which the first stages are slow
+  options.speed = {1, 1, 1, 0.25, 1, 1};  // one cut for all pipelines, with a slow first stage
   EXPECT_EQ(plan_of(options).options.first_block[1], 1);
 }
 
@@ -85,8 +85,8 @@ TEST(PartitionOfAJob, RefusesWhatItCannotCutBy) {
   refused(options, "'interleaved-1f1b' has 6 stages on 3");
 }
 
-// Of all cuts of a pipeline, the slowest stage's operations of the best whose workers keep to the
-// limit, each asked by itself.
+// Tries all cuts of a pipeline. Holds the operations of the slowest stage of the best cut whose
+// workers all keep the limit. Each cut is checked on its own.
 struct Counted {
   explicit Counted(std::vector<double> speed) {
     const std::vector<double> costs = block_flops(model());

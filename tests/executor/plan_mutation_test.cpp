@@ -1,5 +1,5 @@
-// The comparison with one process is worth something only if it fails: three mistakes, each made
-// in what the workers run, are found by it.
+// A comparison with one process is useful only if it can fail. These tests introduce three mistakes
+// into the programs or batches of workers, and the comparison must find each of them.
 #include <gmock/gmock.h>
 
 #include <algorithm>
@@ -19,9 +19,9 @@ using namespace testing_model;  // NOLINT
 
 constexpr int kStages = 2, kPipelines = 2, kSteps = 3;
 
-// A worker's row of one step.
+// Changes a worker's row in one step.
 using Change = std::function<void(std::vector<Action>& row, int worker, int step)>;
-// What a worker reads in one step.
+// Changes the batch that a worker reads in one step.
 using ChangeBatch = std::function<void(Tokens& batch, int worker, int step)>;
 
 Setting setting() {
@@ -44,7 +44,8 @@ CompileOptions compile_options(const Setting& s, const Graph& graph, int stage) 
   return o;
 }
 
-// What a Trainer does at each step, on rows that `change` may alter. The weights after the last.
+// Does the work of a Trainer at each step, on rows that `change` may alter. Returns the weights
+// after the last step.
 Weights trained(
     const Change& change, const ChangeBatch& change_batch = [](auto&, int, int) {}) {
   const Setting s = setting();
@@ -95,7 +96,8 @@ Weights trained(
   return weights;
 }
 
-// As docs/equality.md states it for several pipelines; the worst tensor.
+// Returns the distance of the worst tensor, measured as docs/equality.md defines it for several
+// pipelines.
 double distance_from_one_process(const Weights& got) {
   Setting one = setting();
   one.stages = one.pipelines = 1;
@@ -128,8 +130,8 @@ TEST(PlanMutation, ADroppedGradientSumIsFound) {
   }
 }
 
-// The first stage of a pipeline takes two micro-batches for each other, the last does not: inputs
-// and labels no longer belong together.
+// The first stage of a pipeline swaps two micro-batches, and the last stage does not. Inputs and
+// labels no longer match.
 TEST(PlanMutation, SwappedMicroBatchesAreFound) {
   const Setting s = setting();
   const auto swapped = [&](Tokens& batch, int worker, int step) {
@@ -140,7 +142,7 @@ TEST(PlanMutation, SwappedMicroBatchesAreFound) {
   EXPECT_GT(distance_from_one_process(trained([](auto&, int, int) {}, swapped)), 1e-4);
 }
 
-// An update that is left out: what follows is computed with the weights of the step before.
+// An update is omitted, so that the next steps use stale weights.
 TEST(PlanMutation, AStaleWeightIsFound) {
   const Change stale = [](std::vector<Action>& row, int worker, int step) {
     if (step == 1 && worker % kStages == 0) drop(row, Kind::Update);

@@ -12,7 +12,7 @@ namespace {
 
 int policy() { return sched_getscheduler(0); }
 
-// One that was there before, and one that starts while it holds.
+// Covers a thread that existed before, and a thread that starts while the precedence is held.
 TEST(Precedence, IsOfAllThreadsWhileItHoldsAndOfNoneAfterwards) {
   std::mutex mutex;
   std::condition_variable changed;
@@ -43,7 +43,7 @@ TEST(Precedence, IsOfAllThreadsWhileItHoldsAndOfNoneAfterwards) {
     int started = -1;
     std::thread([&] { started = policy(); }).join();
     EXPECT_EQ(started, expected);
-    const Precedence inner;  // takes nothing away when it ends
+    const Precedence inner;  // must not end the outer scope's precedence
     EXPECT_FALSE(granted && inner.granted());
   }
   EXPECT_EQ(policy(), SCHED_OTHER);

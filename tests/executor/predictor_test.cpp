@@ -1,5 +1,5 @@
-// A saved model gives what the job that saved it did, bit for bit: of every value of the forward,
-// whatever the number of rows.
+// A saved model gives the bits of the job that saved it, for every value of the forward and for any
+// number of rows.
 #include "executor/predict/predictor.h"
 
 #include <gmock/gmock.h>
@@ -26,7 +26,7 @@ constexpr unsigned kSeed = 17;
 
 using Bytes = std::vector<std::byte>;
 
-// Rows of every field of a graph.
+// Returns random rows for every field of a graph.
 std::map<std::string, Bytes> drawn(const Graph& g, std::int64_t rows) {
   std::mt19937 random(kSeed);
   std::map<std::string, Bytes> fields;
@@ -46,7 +46,8 @@ std::map<std::string, Bytes> drawn(const Graph& g, std::int64_t rows) {
   return fields;
 }
 
-// With every forward value that has the batch axis fetched, or the last one alone.
+// Returns the graph with fetches of every forward value that has the batch axis, or only of the
+// last such value.
 Graph fetching(Graph g, bool all) {
   std::vector<std::pair<std::string, ValueId>> found;
   for (const Node& n : g.nodes) {
@@ -126,7 +127,8 @@ TEST_P(Saved, GivesWhatTheJobGave) {
 
 INSTANTIATE_TEST_SUITE_P(Models, Saved, testing::Combine(testing::Bool(), testing::Bool()));
 
-// total = past + x, and beside it twice of that: a state that goes on.
+// Model: total = past + x w, and a second output of twice that value. `total` is a state that is
+// carried to the next call.
 class Carried : public testing::Test {
  protected:
   Carried() {
@@ -193,7 +195,8 @@ TEST_F(Carried, Refuses) {
       "field 'past' is carried, and not given");
 }
 
-// Per row, what was given so far: 6 places that 2 new ones are put behind, and their sum with them.
+// Models with a window of 6 values per row. A call gives `added` new values (1 or 2), and returns
+// the window followed by the new values. The predictor then keeps the new values in the window.
 class Kept : public testing::Test {
  protected:
   static Graph model(std::int64_t added) {
@@ -218,7 +221,7 @@ class Kept : public testing::Test {
       models_.back()->keep("now", "past");
     }
   }
-  // What `added` new places of each row see.
+  // Gives `added` new values to each row, and returns the output "seen".
   std::vector<float> give(std::int64_t added, std::vector<float> x) {
     const auto rows = static_cast<std::int64_t>(x.size()) / added;
     const Array seen = models_[added - 1]

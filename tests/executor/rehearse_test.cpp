@@ -1,6 +1,6 @@
-// Rehearsals with threads. A loaded machine makes a step longer, never shorter: the measured step
-// is at least the predicted one always. How close it comes is measured by
-// tests/bench/rehearsed_cases.py, which has the same cases.
+// Tests rehearsals with threads. A loaded machine makes a step longer, never shorter, so the
+// measured step is always at least as long as the predicted step. tests/bench/rehearsed_cases.py
+// measures how close the two are, with the same cases.
 #include "executor/rehearse/rehearse.h"
 
 #include <fmt/format.h>
@@ -132,7 +132,7 @@ TEST(Rehearsal, RecordsEachInstructionOnceAndDoesNotSpin) {
   const Rehearsal r = rehearse_case(c, 8);
   const double cpu = static_cast<double>(std::clock() - before) / CLOCKS_PER_SEC;
   double wall = r.measured.step_time;
-  for (const double t : r.step_times) wall += t;  // and the warm-up
+  for (const double t : r.step_times) wall += t;  // includes the warm-up
   EXPECT_LT(cpu, 0.05 * wall * 8e-3 * 4) << "4 threads";
   std::size_t instructions = 0;
   const Schedule plan = plan_of(c);
@@ -141,7 +141,7 @@ TEST(Rehearsal, RecordsEachInstructionOnceAndDoesNotSpin) {
   EXPECT_EQ(to_trace(r).events.size(), instructions + r.predicted.events.size());
 }
 
-// A plan with a flush may keep more versions than it needs; its steps are counted whole.
+// A plan with a flush may keep more versions than it needs. Its steps are still counted whole.
 TEST(Rehearsal, CountsByWhetherThePlanUpdatesWithinItself) {
   Schedule plan = generate("gpipe", {.stages = 2, .micro_batches = 4});
   plan.most_versions = 2;
@@ -237,8 +237,8 @@ TEST_P(RehearsedPipelines, StopTogetherAndKeepTheMean) {
 INSTANTIATE_TEST_SUITE_P(Methods, RehearsedPipelines, testing::ValuesIn(grouped()),
                          [](const auto& each) { return std::string(each.param.name); });
 
-// Each update adds 1 to the weights, and the servers add up the waves: nothing is lost or doubled,
-// whatever the pace of a pipeline.
+// Each update adds 1 to the weights, and the servers add up the waves. No update may be lost or
+// counted twice, whatever the pace of a pipeline.
 TEST(RehearsedServers, HaveEveryUpdateOfEveryPipeline) {
   for (const auto& [pipelines, stages, wave, staleness] :
        {std::tuple{1, 2, 2, 0}, {2, 2, 3, 0}, {3, 1, 1, 2}, {2, 3, 4, 1}}) {
@@ -271,7 +271,7 @@ TEST(RehearsedServers, HaveEveryUpdateOfEveryPipeline) {
   }
 }
 
-// So do segments, where each pipeline is cut in its own way.
+// The same holds for segments, if each pipeline has its own cut.
 TEST(RehearsedServers, HaveEveryUpdateOfPipelinesThatAreNotCutAlike) {
   constexpr int kSteps = 6, kWave = 3;
   Lowering how;
@@ -304,7 +304,7 @@ TEST(RehearsedGroups, WeightsByStalenessMoveTheMeanToThoseAhead) {
   EXPECT_GT(rehearse_groups({"", staleness, 2, 3}, 40).measured.mean_drift, 1e-3);
 }
 
-// Costs from a trace have the time of each stage's sum, and none for all stages.
+// Costs from a trace hold the time of each stage's sum, but no time for all stages together.
 TEST(RehearsedGroups, AveragesTakeAsLongAsTheStagesOwnSums) {
   constexpr int kUpdates = 10;
   Costs costs;

@@ -1,5 +1,5 @@
-// Every optimizer's state is saved by name: a training that is saved and goes on under another
-// number of stages ends at the same bits as one that never stopped, a tied parameter included.
+// Checkpoints store every optimizer state by name. A training that resumes under another number of
+// stages ends with the same bits as a training that never stopped. This includes a tied parameter.
 #include <gmock/gmock.h>
 
 #include <algorithm>
@@ -26,13 +26,13 @@ constexpr int kRows = 4;
 
 struct Part {
   int stages = 1;
-  std::int64_t until = 0;  // steps, from 0
-  std::string from;        // folder of a checkpoint
+  std::int64_t until = 0;  // last step (exclusive), counted from 0
+  std::string from;        // folder of the checkpoint to load
   std::string to;
   const char* states = "float32";  // --state-dtype
 };
 
-// Trains until a step; all weights and states by "name state".
+// Trains until a step. Returns all weights and states, keyed by "name state".
 State train(const OptimizerConfig& optimizer, const Part& part) {
   const Sizes model;
   State out;
@@ -97,7 +97,8 @@ TEST_F(Repartition, EveryOptimizersStateGoesOnUnderOtherStages) {
     for (const char* kept : {"float32", "bf16"}) {
       SCOPED_TRACE(fmt::format("{}, states of {}", name, kept));
       const OptimizerConfig c = optimizer(name);
-      if (optimizer_states(c.kind) == 0 && std::string(kept) == "bf16") continue;  // refused
+      // this combination is refused
+      if (optimizer_states(c.kind) == 0 && std::string(kept) == "bf16") continue;
       const State whole = train(c, {1, 6, "", "", kept});
       fs::remove_all(folder_);
       train(c, {3, 4, "", folder_.string(), kept});
@@ -114,8 +115,8 @@ TEST_F(Repartition, EveryOptimizersStateGoesOnUnderOtherStages) {
   }
 }
 
-// Of two bytes they lie so in the file, and go on in four as they are; of four bytes they are
-// rounded to the nearest where they go on in two. Weights stay.
+// bfloat16 states are saved as such, and float32 training resumes from their exact values. float32
+// states are rounded to the nearest when bfloat16 training resumes. Weights don't change.
 TEST_F(Repartition, StatesGoOnInTheOtherDType) {
   for (const auto& [saved, then] : {std::pair("bf16", "float32"), std::pair("float32", "bf16")}) {
     SCOPED_TRACE(saved);

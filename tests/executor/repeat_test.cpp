@@ -1,5 +1,5 @@
-// What a queue records and runs again as one (--cuda-graphs), on the device "far", which keeps what
-// work was given as a CUDA graph does: the bits of the CPU.
+// Tests recording and replay of a queue's work as one unit (--cuda-graphs) on the device "far",
+// which captures the arguments of work as a CUDA graph does. Training has the bits of the CPU.
 #include <gtest/gtest.h>
 
 #include "tests/executor/train_together.h"
@@ -9,7 +9,8 @@ namespace {
 
 using namespace testing_model;  // NOLINT
 
-// The first call runs as it is, the second is recorded, and what was read on the host stays then.
+// The first call runs normally, and the second is recorded. Values that host code reads are
+// captured at the time of the recording.
 TEST(Repeat, RunsWhatIsRecorded) {
   const auto far = open_device("far");
   const Device::Memory memory = far->alloc(4);
@@ -42,7 +43,8 @@ struct Trained {
 
 class Repeated : public testing::TestWithParam<Trained> {};
 
-// Dropout's decisions and learning rates are no part of a record: they read what is now.
+// Dropout masks and learning rates are not captured in a recording. They must have the values of
+// the current step.
 TEST_P(Repeated, TrainsToTheBitsOfTheCpu) {
   const Trained& c = GetParam();
   Setting s;

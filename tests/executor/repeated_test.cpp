@@ -1,5 +1,5 @@
-// Training without a flush at each step equals, bit for bit, a slow reference of one process that
-// replays the weight versions which the verifier derived.
+// Training without a flush at each step equals, bit for bit, a slow reference. The reference
+// replays, in one process, the weight versions that the verifier derived.
 #include <gmock/gmock.h>
 
 #include <algorithm>
@@ -19,8 +19,9 @@ using testing_replay::pipelined;
 using testing_replay::Reference;
 using testing_replay::Setting;
 
-// The reference adds gradients micro-batch by micro-batch and use by use. So do pipelines, but for
-// two of them with several micro-batches each, or with a tied weight on two stages of each.
+// The reference adds gradients micro-batch by micro-batch and use by use. Pipelines use the same
+// order, with two exceptions: two pipelines with several micro-batches each, and two pipelines with
+// a tied weight on two stages of each.
 void expect_equal(const Setting& s) {
   const Outcome got = pipelined(s);
   const Outcome want = Reference(s, got).run();
@@ -96,7 +97,8 @@ std::string case_name(const testing::TestParamInfo<Case>& info) {
 
 INSTANTIATE_TEST_SUITE_P(Grid, Replay, testing::ValuesIn(cases()), case_name);
 
-// Convolutions, and running statistics that forwards replace in ascending order of micro-batches.
+// Covers convolutions, and running statistics that forwards replace in ascending order of
+// micro-batches.
 TEST(Repeated, BatchNormsEqualTheReplayBitwise) {
   for (const int stages : {1, 2, 4}) {
     for (const char* method : {"pipedream", "pipedream-2bw"}) {
@@ -115,8 +117,8 @@ TEST(Repeated, BatchNormsEqualTheReplayBitwise) {
   }
 }
 
-// What R makes again is what its forward made: with its weight version, its fields and its dropout,
-// while the fields of later micro-batches are in.
+// A recompute must reproduce its forward, with the same weight version, fields and dropout, while
+// the fields of later micro-batches have already been fed.
 enum class Model { Tokens, TokensTwice, Images };
 class Recomputed : public testing::TestWithParam<std::tuple<std::string, int, Model>> {};
 
@@ -143,7 +145,7 @@ INSTANTIATE_TEST_SUITE_P(
     testing::Combine(testing::Values("pipedream", "pipedream-2bw"), testing::Values(1, 2, 3, 4),
                      testing::Values(Model::Tokens, Model::TokensTwice, Model::Images)));
 
-// Stages with replicas of their own: the same sums in another order.
+// Stages with several replicas compute the same sums in another order.
 TEST(Replicas, EqualOneProcessWithTheSameMicroBatches) {
   for (const char* method : {"gpipe", "1f1b"}) {
     for (const std::vector<int>& replicas :
@@ -174,8 +176,8 @@ TEST(Replicas, EqualOneProcessWithTheSameMicroBatches) {
   }
 }
 
-// Without a flush each micro-batch of a step may have seen weights of its own; the verifier knows
-// which. With one version everywhere (a run of one step) it is one process again.
+// Without a flush, each micro-batch of a step may use its own weight version, which the verifier
+// knows. If all versions are equal (a run of one step), the result equals one process again.
 TEST(Replicas, WithoutAFlushUpdateOncePerRoundOnEveryStage) {
   Setting s;
   s.replicas = {1, 2};
@@ -204,7 +206,7 @@ TEST(Replicas, WithoutAFlushUpdateOncePerRoundOnEveryStage) {
   }
 }
 
-// The same by the versions that each micro-batch of a step saw, one gradient after the other.
+// Replays the versions that each micro-batch of a step used, one gradient after the other.
 TEST(Replicas, WithoutAFlushEqualTheReplay) {
   for (const std::vector<int>& replicas :
        std::vector<std::vector<int>>{{1, 2}, {2, 1}, {2, 1, 2}, {1, 4}}) {
@@ -215,7 +217,8 @@ TEST(Replicas, WithoutAFlushEqualTheReplay) {
     s.batch_size = 8;
     s.optimizer = optimizer(OptimizerConfig::Kind::Momentum);
     s.model.tied = false;
-    s.model.dropout = 0;  // it depends on the place in the batch, which a micro-batch alone lacks
+    // Dropout depends on the offset in the batch, which a single micro-batch lacks.
+    s.model.dropout = 0;
     s.runs = {17, 3};
     for (const bool recompute : {false, true}) {
       s.recompute = recompute;
@@ -225,8 +228,7 @@ TEST(Replicas, WithoutAFlushEqualTheReplay) {
   }
 }
 
-// A stop is granted at the same step on every worker, and the run that goes on from there counts
-// on.
+// All workers stop at the same step, and the next run continues the count from there.
 TEST(Stop, DrainsEveryWorkerAfterTheSameStep) {
   for (const int pipelines : {1, 2}) {
     Setting s;

@@ -1,5 +1,5 @@
-// A slow reference for training without a flush at each step: one process that replays the weight
-// versions which the verifier derived. Shared by the executor's tests.
+// A slow reference for training without a flush at each step. It replays, in one process, the
+// weight versions that the verifier derived. Shared by the executor's tests.
 #pragma once
 #include <gtest/gtest.h>
 
@@ -29,7 +29,7 @@ namespace hetu::testing_replay {
 using testing_model::Images;
 using testing_model::Tokens;
 
-using Tensors = std::map<std::string, std::vector<float>>;  // "name" or "name/state"
+using Tensors = std::map<std::string, std::vector<float>>;  // keyed by "name" or "name/state"
 
 struct Setting {
   std::string method = "pipedream";
@@ -38,14 +38,14 @@ struct Setting {
   int micro_batches = 1;
   std::int64_t batch_size = 3;  // per pipeline and step
   std::vector<int> replicas;    // of each stage
-  std::vector<Cut> cuts;        // by pipeline; empty: all by operations
+  std::vector<Cut> cuts;        // by pipeline; empty: all cut by operations
   bool recompute = false;
   OptimizerConfig optimizer;
   std::string states = "float32";  // --state-dtype
-  bool images = false;             // the residual network instead of the language model
-  testing_model::Sizes model;      // of the language model
-  std::vector<int> runs = {9};     // steps from a fill to a drain
-  int stop_at = -1;                // the chief asks for a stop at this step's result
+  bool images = false;             // trains the residual network, not the language model
+  testing_model::Sizes model;      // sizes of the language model
+  std::vector<int> runs = {9};     // steps of each run; a run fills and drains the pipelines
+  int stop_at = -1;                // step at whose result the chief requests a stop; -1: never
 };
 
 struct Outcome {
@@ -53,7 +53,7 @@ struct Outcome {
   std::vector<double> losses, norms;
   std::vector<int> run_steps;
   std::map<std::string, std::set<int>> stages_of;
-  std::string memory;  // of the first worker
+  std::string memory;  // memory of the first worker
 };
 
 inline OptimizerConfig optimizer(OptimizerConfig::Kind kind) {
@@ -81,7 +81,7 @@ struct Batch {
   Images images;
 };
 
-// Row `first` of each field of a batch that `rows` rows were drawn for.
+// Returns pointers to row `first` of each field of a batch of `rows` rows.
 inline FieldLookup lookup(const Setting& s, const Batch& batch, int rows, std::int64_t first) {
   return [&s, &batch, rows, first](const std::string& field, std::int64_t) -> const void* {
     if (field == "image")
@@ -98,7 +98,7 @@ inline Batch batch_of(const Setting& s, int rows, int step) {
   return {testing_model::tokens(s.model, rows, step), {}};
 }
 
-// Feeds the global batches 0, 1, … of so many rows, from row `first` on.
+// Feeds the global batches 0, 1, … of `rows` rows each, from row `first` on.
 inline BatchSource source(const Setting& s, int rows, std::int64_t first, Batch& batch, int& step) {
   return [&s, rows, first, &batch, &step]() -> FieldLookup {
     batch = batch_of(s, rows, step++);
@@ -169,8 +169,8 @@ inline Outcome pipelined(const Setting& s) {
   return outcome;
 }
 
-// One process, one stage, one step after the other. The model is the untied one: what is tied has
-// two copies, since its two stages use different versions of it.
+// Trains in one process with one stage, one step after the other. The model is untied: a tied
+// weight is represented by two copies, because its two stages use different versions of it.
 class Reference {
  public:
   Reference(const Setting& s, const Outcome& known) : s_(s), stages_of_(known.stages_of) {
@@ -238,7 +238,7 @@ class Reference {
     }
   }
 
-  // Weights of each stage in its version; buffers go on as they are.
+  // Sets the weights of each stage to its version. Buffers keep their values.
   template <class Version>
   void set_weights(Trainer& trainer, const std::vector<Tensors>& versions, const Version& version) {
     for (const StateTensor& t : trainer.state()) {
@@ -253,7 +253,7 @@ class Reference {
 
   template <class Version>
   void step(int number, const std::vector<Tensors>& versions, const Version& version) {
-    bool same = true;  // all of its micro-batches saw the same weights
+    bool same = true;  // true if all micro-batches of the step saw the same weights
     for (int stage = 0; stage < s_.stages; ++stage) {
       for (int m = 1; m < s_.micro_batches; ++m) same &= version(stage, m) == version(stage, 0);
     }
@@ -275,8 +275,9 @@ class Reference {
     update(number + 1, gradients);
   }
 
-  // Of a step's labels, those in `count` rows from `first` on. With several pipelines a step is one
-  // micro-batch of each, which see the same weights.
+  // Returns the share of a step's labels that lies in `count` rows from `first` on. With several
+  // pipelines, a step consists of one micro-batch per pipeline, and all of them see the same
+  // weights.
   double share(const Batch& batch, int first, int count) const {
     const auto& labels = batch.tokens.labels;
     const auto counted = [&](std::int64_t from, std::int64_t to) {
@@ -288,7 +289,8 @@ class Reference {
            static_cast<double>(counted(0, static_cast<std::int64_t>(labels.size())));
   }
 
-  // The loss of a batch, times its share of the step's; the gradients are added likewise.
+  // Returns the loss of a batch times its share of the step. Adds its gradients with the same
+  // factor.
   double add_gradients(Trainer& trainer, int number, const FieldLookup& batch, double share,
                        Tensors& gradients) {
     trainer.set_step(number);
@@ -341,9 +343,10 @@ class Reference {
   const Setting& s_;
   std::map<std::string, std::set<int>> stages_of_;
   std::vector<std::unique_ptr<comm::Transport>> transports_;
-  std::unique_ptr<Trainer> trainer_, micro_trainer_;  // of a step, of a micro-batch
+  // trainers of a whole step and of one micro-batch
+  std::unique_ptr<Trainer> trainer_, micro_trainer_;
   Tensors newest_;
-  std::map<std::string, bool> parameters_;  // and whether they decay
+  std::map<std::string, bool> parameters_;  // by name; the value is true if weight decay applies
   Outcome outcome_;
   int rows_ = 0;
 };

@@ -1,5 +1,5 @@
-// Sums of tables by rows: on every member the bits of a sum of whole tensors in the order of the
-// members, in whatever order sums are begun and ended; what is no rows is refused.
+// Tests sums of tables by rows. Every member gets the bits of a sum of whole tensors in the order
+// of the members, in whatever order sums begin and end. Invalid row numbers are refused.
 #include "executor/sync/row_sum.h"
 
 #include <gmock/gmock.h>
@@ -32,7 +32,7 @@ struct Table {
   }
 };
 
-// That of a worker in one sum: up to `most` rows, which members share in part.
+// Fills a worker's table for one sum with up to `most` rows. The rows of members overlap in part.
 void draw(Table& table, int worker, int sum, std::int64_t most) {
   std::mt19937_64 random(1000003ULL * static_cast<std::uint64_t>(sum) +
                          static_cast<std::uint64_t>(worker));
@@ -63,7 +63,7 @@ TEST(RowSum, HasTheBitsOfWholeSumsOnEveryMember) {
           tables.emplace_back(s.rows, s.width);
           draw(tables.back(), links.worker(), k, s.most);
         }
-        // Begun and ended in an order of its own.
+        // Each worker begins and ends the sums in an order of its own.
         std::vector<int> order = {0, 1, 2, 3, 4, 5};
         std::mt19937 random(static_cast<unsigned>(links.worker()) + 5);
         std::vector<std::unique_ptr<RowSum>> sums(kSums);

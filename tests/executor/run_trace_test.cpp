@@ -1,4 +1,4 @@
-// What a traced training run leaves: its prediction, and the costs of the model's blocks.
+// Tests the results of a traced training run: its prediction, and the costs of the model's blocks.
 #include "executor/job/run_trace.h"
 
 #include <gmock/gmock.h>
@@ -20,7 +20,7 @@ namespace {
 
 constexpr int kSteps = 6;
 
-// The trace of a run over two pipelines, with a thread per worker.
+// Returns the trace of a run over two pipelines, with a thread per worker.
 std::string traced(const char* method, int stages, const testing_model::Sizes& model) {
   TrainerOptions options = test_options();
   options.pipelines = 2;
@@ -76,11 +76,11 @@ TEST_P(RunTrace, HoldsTheCostsOfItsBlocks) {
     stages += s.forward;
     backward += s.input_grad + s.weight_grad;
   }
-  // The trace is written and read in microseconds.
+  // The trace is written and read in microseconds, which limits the accuracy.
   EXPECT_NEAR(whole.forward / stages, 1, 1e-6);
   EXPECT_NEAR((whole.input_grad + whole.weight_grad) / backward, 1, 1e-6);
   for (const StageCost& s : costs.stages) EXPECT_NE(s.input_grad, s.weight_grad);
-  // Four samples of 24 x 96 floats cross each cut; the last block makes no boundary.
+  // Four samples of 24 x 96 floats cross each cut. The last block has no boundary after it.
   EXPECT_EQ(costs.blocks[2].cost.bytes_out, 4 * 24 * 96 * 4.0);
   EXPECT_EQ(recut(costs, 4).stages.size(), 4U);
 }

@@ -1,5 +1,6 @@
-// Embedding tables on parameter servers: without a cache, and with one whose bounds are 0, training
-// has the bits of tables on workers; and what does not go with them is refused.
+// Tests embedding tables on parameter servers. Without a cache, and with a cache whose bounds are
+// 0, training has the bits of tables on workers. Options that don't combine with such tables are
+// refused.
 #include <gmock/gmock.h>
 
 #include "ps/client/local_servers.h"
@@ -21,11 +22,11 @@ OptimizerConfig optimizer(Kind kind, double l2 = 0) {
     c.weight_decay = l2;
   else
     c.l2 = l2;
-  c.lazy_rows = true;  // as servers have it
+  c.lazy_rows = true;  // servers always update rows lazily
   return c;
 }
 
-// A table of more rows than a step looks up.
+// Uses a table with more rows than a step looks up.
 Setting setting(Kind kind = Kind::AdaGrad) {
   Setting s;
   s.model.tied = false;
@@ -47,7 +48,7 @@ Outcome train_served(Setting s, int servers, const ps::CacheOptions& cache = {})
   return train(s);
 }
 
-// Norms are those of what lies on workers.
+// The norms cover only tensors that lie on workers, so they are not compared.
 void expect_the_bits_of_workers(const Setting& s, int servers, const ps::CacheOptions& cache,
                                 const std::string& where) {
   Outcome on_workers = train(s), served = train_served(s, servers, cache);

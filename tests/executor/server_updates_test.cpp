@@ -1,5 +1,6 @@
-// Training whose servers make the updates (sync method ps): with rounds it equals an all-reduce; by
-// itself a replay, in one process, of what the servers recorded.
+// Tests training in which the servers compute the updates (sync method ps). In rounds, it equals an
+// all-reduce. Without rounds, it equals a replay in one process of the history that the servers
+// recorded.
 #include <gmock/gmock.h>
 
 #include <cmath>
@@ -27,18 +28,19 @@ Setting setting(const char* method, int pipelines, int stages, Kind kind) {
   s.batch_size = 4;
   s.optimizer = testing_replay::optimizer(kind);
   s.model.tied = false;
-  s.model.dropout = 0;  // it depends on the pipeline's place among all
+  s.model.dropout = 0;  // Dropout depends on the pipeline's offset in the global batch.
   s.runs = {5, 1, 2, 6};
   return s;
 }
 
-// `staleness` of an all-reduce instead: none.
+// Without `staleness`, the pipelines use an all-reduce.
 Outcome train(const Setting& s, std::optional<int> staleness, const Stragglers& stragglers = {}) {
   return testing_served::train(s, {staleness, "ps"}, stragglers);
 }
 
-/// Formulas of the method, written down a second time: each step's gradient at the weights of its
-/// pipeline's last pull; each gradient an update, in the order in which the servers made them.
+/// A second implementation of the method's formulas. Each step's gradient is computed at the
+/// weights of its pipeline's last pull. Each gradient is one update, in the order in which the
+/// servers applied them.
 class Replay {
  public:
   Replay(const Setting& s, const Outcome& of)
@@ -62,7 +64,7 @@ class Replay {
       for (int stage = 0; stage < s.stages; ++stage) p.at[stage] = 0;
   }
 
-  /// Weights and states at the end; appends the losses of its steps.
+  /// Returns weights and states at the end. Appends the losses of its steps.
   Tensors run(std::vector<double>& losses) {
     int first = 0;
     for (const int steps : s_.runs) {
@@ -77,8 +79,8 @@ class Replay {
 
  private:
   struct Pipeline {
-    std::map<int, std::int64_t> at;    // by stage: updates in its weights
-    std::map<int, std::size_t> pulls;  // by stage: made so far
+    std::map<int, std::int64_t> at;    // by stage: updates that its weights contain
+    std::map<int, std::size_t> pulls;  // by stage: pulls made
     std::vector<Tensors> gradients;    // of each step
   };
 
@@ -89,7 +91,7 @@ class Replay {
   }
   int stage_of(const std::string& name) const { return stages_of_.at(0).at(name); }
 
-  // Whatever can be done next is done, in any order, until nothing is left.
+  // Does every step that is possible, in any order, until all are done.
   void run(int first, int steps, std::vector<double>& losses) {
     losses.resize(static_cast<std::size_t>(first) + steps, 0);
     for (bool moved = true; std::exchange(moved, false);) {
@@ -104,7 +106,7 @@ class Replay {
     for (int d = 0; d < s_.pipelines; ++d) {
       ASSERT_EQ(static_cast<int>(pipelines_[d].gradients.size()), first + steps)
           << "the history has no such order";
-      // The pull of the last step, and that of the end of the run.
+      // The pull of the last step, and the pull at the end of the run.
       ASSERT_TRUE(pull(d, first, first + steps));
       for (auto& [stage, at] : pipelines_[d].at) {
         at = history_.pulls.at(stage).at(d).at(pipelines_[d].pulls[stage]++);
@@ -114,7 +116,8 @@ class Replay {
     }
   }
 
-  // The pulls of all stages before a step; false if an update in one of them is to come.
+  // Makes the pulls of all stages before a step. Returns false if one of them contains an update
+  // that has not been computed yet.
   bool pull(int d, int first, int step) {
     Pipeline& p = pipelines_[d];
     for (auto& [stage, at] : p.at) {
@@ -127,7 +130,7 @@ class Replay {
     }
     return true;
   }
-  // Each run before has pulled once more at its end.
+  // Each earlier run made one more pull at its end.
   std::size_t runs_before(int first) const {
     std::size_t n = 0;
     for (int sum = 0; sum < first; sum += s_.runs[n++]) {
@@ -194,14 +197,14 @@ class Replay {
   std::vector<std::unique_ptr<comm::Transport>> transports_;
   std::unique_ptr<Trainer> trainer_;
   std::map<std::string, bool> decays_;          // by parameter
-  std::map<int, std::vector<Tensors>> served_;  // by stage: after each update
+  std::map<int, std::vector<Tensors>> served_;  // by stage: weights and states after each update
   std::vector<Pipeline> pipelines_;
 };
 
 constexpr Kind kKinds[] = {Kind::Sgd,     Kind::Momentum, Kind::Nesterov,
                            Kind::AdaGrad, Kind::Adam,     Kind::AdamW};
 
-// Of one pipeline, and of two, whose sum is the same in any order.
+// Covers one pipeline, and two pipelines, whose sum is the same in any order.
 TEST(ServerUpdates, InRoundsEqualAnAllReduceBitwise) {
   int n = 0;
   for (const char* method : {"gpipe", "1f1b", "dp"}) {
@@ -212,7 +215,7 @@ TEST(ServerUpdates, InRoundsEqualAnAllReduceBitwise) {
         SCOPED_TRACE(
             fmt::format("{} {} x {}, {}", method, pipelines, stages, optimizer_name(kind)));
         Setting s = setting(method, pipelines, stages, kind);
-        s.optimizer.clip_norm = 0;  // that of an all-reduce is of all stages together
+        s.optimizer.clip_norm = 0;  // An all-reduce clips by the norm of all stages together.
         s.model.dropout = 0.1;
         const Outcome want = train(s, std::nullopt), got = train(s, 0);
         ASSERT_EQ(got.tensors.size(), static_cast<std::size_t>(pipelines));
@@ -226,8 +229,8 @@ TEST(ServerUpdates, InRoundsEqualAnAllReduceBitwise) {
   }
 }
 
-// Each pipeline brings its own gradient down to the bound, as if it trained alone, so that their
-// mean is within it, too.
+// Each pipeline clips its own gradient to the bound, as if it trained alone. The mean is then
+// within the bound too.
 TEST(ServerUpdates, InRoundsClipTheMeanGradient) {
   Setting s = setting("dp", 3, 1, Kind::Sgd);
   s.optimizer.rate = {LearningRate::Kind::Constant, 0.5};

@@ -1,5 +1,5 @@
-// One predictor that a service shares: by threads, after calls that failed, and in forked children.
-// Each call gives the bits that a fresh predictor gives, whatever happened before it and beside it.
+// Tests a predictor that a service shares between threads, after failed calls, and with forked
+// children. Each call gives the bits of a fresh predictor, whatever happens before and during it.
 #include <gmock/gmock.h>
 #include <poll.h>
 #include <sys/wait.h>
@@ -29,7 +29,7 @@ using Bytes = std::vector<std::byte>;
 constexpr std::int64_t kMicro = 3;
 constexpr int kLength = 6, kWords = 17;
 
-// Rows of token ids, of which none or one is no token.
+// Random rows of token ids. If `bad`, one of the ids is out of range.
 struct Ids {
   explicit Ids(std::mt19937& random, bool bad = false) : rows(1 + random() % 8) {
     for (std::int64_t i = 0; i < rows * kLength; ++i)
@@ -135,7 +135,8 @@ TEST_F(SharedPredictor, ForgetsCallsThatFailed) {
   }
 }
 
-// Sums rows of a table so far, by row number: a state that a bad number must leave alone.
+// Model that keeps running sums of table rows, by row number. A call with a bad number must not
+// change this state.
 class FailingState : public testing::TestWithParam<bool> {
  protected:
   FailingState() {
@@ -201,7 +202,7 @@ TEST_P(FailingState, StaysWhereACallFails) {
 
 INSTANTIATE_TEST_SUITE_P(CarriedAndKept, FailingState, testing::Bool());
 
-// Returns what the child's `work` writes, or "no answer" after ten seconds.
+// Returns the text that `work` writes in a child process, or "no answer" after ten seconds.
 template <class Work>
 std::string in_child(const Work& work) {
   int ends[2];
@@ -231,10 +232,10 @@ std::string in_child(const Work& work) {
   return found;
 }
 
-// Part of every program that the thread sanitizer watches.
+// This symbol is in every program that the thread sanitizer instruments.
 extern "C" void __tsan_init() __attribute__((weak));  // NOLINT
 
-// It ends children of a process with threads as soon as they start threads.
+// The sanitizer kills the child of a process with threads as soon as the child starts threads.
 const bool kForks = __tsan_init == nullptr;
 
 TEST_F(SharedPredictor, ComputesInForkedChildren) {

@@ -1,5 +1,5 @@
-// A user's own rows, which come out differently in every process: one worker draws them, whatever
-// the method, so that all fields of a row on all workers come from one draw.
+// Tests a user's own rows that differ in every process, such as random samples. One worker reads
+// them, whatever the method, so that all fields of a row on all workers come from one sample.
 #include "executor/job/shared_samples.h"
 
 #include <gmock/gmock.h>
@@ -26,9 +26,9 @@ namespace {
 using ::testing::HasSubstr;
 using testing_model::Sizes;
 using Fields = std::map<std::string, std::vector<std::int32_t>>;
-using Draws = std::vector<Fields>;  // by step
+using Draws = std::vector<Fields>;  // fields by step
 
-constexpr std::int64_t kItems = 5;  // of an epoch
+constexpr std::int64_t kItems = 5;  // rows of an epoch
 
 struct Setting {
   std::string method = "1f1b";
@@ -44,7 +44,7 @@ struct Setting {
     return replicas.empty() ? pipelines * stages
                             : std::accumulate(replicas.begin(), replicas.end(), 0);
   }
-  std::int64_t rows() const { return 2 * micro_batches; }  // of a pipeline and step
+  std::int64_t rows() const { return 2 * micro_batches; }  // per pipeline and step
   std::string text() const {
     return fmt::format("{} {}x{} replicas {} {}", method, pipelines, stages,
                        testing::PrintToString(replicas), stream ? "stream" : "callback");
@@ -57,8 +57,8 @@ Sizes model() {
   return s;
 }
 
-// Rows of numbers that no other row has, with labels that follow from them: drawn is what no other
-// call, in this process or another, gives again.
+// Fills a batch with rows of unique numbers and labels that follow from them. No other call, in
+// this process or another, gives the same rows.
 void draw(Batch& batch) {
   static std::atomic<int> calls = 0;
   const int call = ++calls;
@@ -104,7 +104,7 @@ std::int64_t batch_count(const Setting& s) {
   return std::accumulate(s.runs.begin(), s.runs.end(), std::int64_t{0});
 }
 
-// What each worker has read, by step, while it trained.
+// Trains, and returns the fields that each worker has read, by step.
 std::vector<Draws> read_by(const Setting& s, std::atomic<int>& drawn) {
   TrainerOptions options = test_options();
   options.method = s.method;
@@ -188,7 +188,9 @@ std::vector<Setting> settings() {
           s.pipelines = pipelines;
           s.stream = stream;
           if ((s.method == "chimera" && stages == 1) || (s.method == "zb-v" && stages == 4))
-            continue;  // not of this shape; the model has 4 blocks, zb-v two stages per worker
+            // Chimera needs two stages. The model has 4 blocks, and zb-v takes two stages per
+            // worker.
+            continue;
           if (s.method != "pipedream") s.micro_batches = 4;
           out.push_back(s);
         }
@@ -214,7 +216,7 @@ void PrintTo(const Setting& s, std::ostream* out) { *out << s.text(); }
 
 INSTANTIATE_TEST_SUITE_P(Grid, OneDraw, testing::ValuesIn(settings()));
 
-// The same fields in one process, read without a message.
+// A single process reads the same fields without a message.
 TEST(SharedSamples, OneReaderReadsByItself) {
   Setting s;
   std::atomic<int> drawn = 0;
@@ -223,7 +225,8 @@ TEST(SharedSamples, OneReaderReadsByItself) {
   EXPECT_EQ(all[0][0].size(), 2U);
 }
 
-// Who says so reads on each worker, its own fields and rows alone.
+// If the source declares that all workers read the same rows, each worker reads its own fields and
+// rows.
 TEST(SharedSamples, WhatIsTheSameEverywhereIsReadByEachWorker) {
   Setting s;
   s.stages = s.pipelines = 2;
@@ -235,7 +238,8 @@ TEST(SharedSamples, WhatIsTheSameEverywhereIsReadByEachWorker) {
   for (const Draws& draws : all) EXPECT_EQ(draws.at(0).size(), 1U);
 }
 
-// A place that was saved is one of all readers, and what is read from there is one draw again.
+// A saved position holds for all readers. After a seek, the fields of a row come from one sample
+// again.
 TEST(SharedSamples, AreReadFromASavedPlace) {
   Setting s;
   s.stages = 2;
@@ -271,7 +275,8 @@ TEST(SharedSamples, AreReadFromASavedPlace) {
   EXPECT_EQ(read[0], read[1]);
 }
 
-// A source's bytes are read with the placeholder's dtype: int32 numbers as floats, say.
+// A source's bytes are interpreted with the placeholder's dtype, so int32 numbers would be read as
+// floats.
 TEST(ExecutorData, RowsOfAnotherTypeThanThePlaceholderAreRefused) {
   Builder b(op_set());
   const ValueId x = b.placeholder("x", DType::Float32, {kBatch, 2});
@@ -309,8 +314,8 @@ TEST(ExecutorData, RowsOfAnotherTypeThanThePlaceholderAreRefused) {
       testing::ThrowsMessage<Error>(HasSubstr("no field 'y' in the data; there are: x, z")));
 }
 
-// A user's function that was given a shard of the rows on each worker: only one of them would be
-// read.
+// A user's function that gets a shard of the rows on each worker is refused: only one worker would
+// call it.
 TEST(SharedSamples, DifferentRowsOnWorkersAreRefused) {
   for (const bool equal : {true, false}) {
     TrainerOptions options = test_options();
@@ -338,7 +343,7 @@ TEST(SharedSamples, DifferentRowsOnWorkersAreRefused) {
   }
 }
 
-// A function that does not look at which rows it is asked for gives every pipeline the same.
+// A function that ignores the requested row numbers gives every pipeline the same rows.
 TEST(SharedSamples, EqualSlicesAreWarnedOfOnce) {
   for (const bool equal : {true, false}) {
     TrainerOptions options = test_options();

@@ -1,5 +1,6 @@
-// Pipelines that average their weights and die one by one, at any moment: those that live finish
-// with one state, say what was lost, and one of them does what is done once.
+// Tests pipelines that average their weights and die one by one, at any moment. The survivors
+// finish with one state and report the losses, and one of them does the work that is done once per
+// job.
 #include <gmock/gmock.h>
 #include <sys/resource.h>
 #include <unistd.h>
@@ -39,11 +40,11 @@ struct Case {
   int updates = kUpdates;  // of each run
   bool asks = false;       // one worker asks all to stop early
   std::set<int> dies = {1};
-  int after_batches = 1;     // of all pipelines together
-  double after_ms = 0;       // from then; then the others, one by one
-  bool dies_saving = false;  // while it does what one pipeline does for all
+  int after_batches = 1;     // batches of all pipelines together before the first death
+  double after_ms = 0;       // delay before the first death, and between deaths
+  bool dies_saving = false;  // dies while it does the work of one pipeline for all
   std::int64_t rows = kRows;
-  bool refused = false;  // all are, when they start
+  bool refused = false;  // all workers must be refused at their start
 };
 
 testing_model::Sizes model() {
@@ -52,7 +53,7 @@ testing_model::Sizes model() {
   return s;
 }
 
-// Threads as workers: a transport per pipeline, a mesh per stage.
+// A job with threads as workers, a transport per pipeline, and a mesh per stage.
 class Job {
  public:
   explicit Job(const Case& c) : case_(c), keys_(curve::make_key_pair()), saved_(c.pipelines, 0) {
@@ -90,12 +91,12 @@ class Job {
   }
 
   std::map<std::string, std::vector<float>> tensors;
-  std::map<int, int> finished;  // by pipeline: workers that came to the end
+  std::map<int, int> finished;  // by pipeline: workers that reached the end
   std::map<int, std::vector<double>> losses;
   std::vector<ps::Lost> lost;
-  std::set<std::int64_t> steps;  // where workers ended
+  std::set<std::int64_t> steps;  // steps at which workers ended
   std::multiset<std::string> refusals;
-  std::int64_t averages = 0;  // bytes that the plan has for them
+  std::int64_t averages = 0;  // planned bytes for averages
   std::vector<int> saved() const { return saved_; }
 
  private:
@@ -173,7 +174,8 @@ class Job {
     }
   }
 
-  // As a checkpoint is saved: texts of all, then one pipeline alone writes, together.
+  // Imitates a checkpoint: all pipelines exchange texts, then the workers of one pipeline write
+  // together.
   void once(Trainer& trainer, int pipeline, int stage) {
     const auto texts = trainer.membership()->exchange(std::to_string(pipeline * 100 + stage));
     EXPECT_EQ(texts.count(pipeline), 1U);
@@ -198,7 +200,7 @@ class Job {
   std::vector<std::vector<std::unique_ptr<comm::Transport>>> links_;
   std::atomic<int> batches_{0};
   std::atomic<int> ended_{0};
-  const TemporaryFolder folder_;  // of the meshes' sockets
+  const TemporaryFolder folder_;  // holds the meshes' sockets
   std::atomic<int> endpoint_{0};
   std::map<int, std::atomic<bool>> dead_ = [] {
     std::map<int, std::atomic<bool>> all;
@@ -222,7 +224,7 @@ void expect_finished(const Case& c, const Job& job) {
     if (c.dies.count(d) > 0) continue;
     ASSERT_EQ(job.finished.count(d), 1U);
     EXPECT_EQ(job.finished.at(d), c.stages);
-    // Who is left goes on with at least its share.
+    // A survivor continues with at least its share.
     if (c.policy.sync_period == 1) {
       EXPECT_GE(job.losses.at(d).size(), static_cast<std::size_t>(c.runs * kUpdates));
     }
@@ -270,7 +272,7 @@ TEST(Shrink, GoesOnWhoeverDiesWhenever) {
       job.run();
       expect_finished(c, job);
       ++trials;
-      if (!job.lost.empty()) ++in_training;  // else they had ended before
+      if (!job.lost.empty()) ++in_training;  // otherwise the job had ended before the death
     }
   }
   std::printf("%d of %d died in training\n", in_training, trials);
@@ -294,7 +296,7 @@ TEST(Shrink, AllStopSoonAfterOneIsAskedTo) {
   }
 }
 
-// Bytes of a training on so many rows, on one worker.
+// Returns the bytes that training on `rows` rows needs on one worker.
 std::int64_t needed_bytes(std::int64_t rows) {
   TrainerOptions o;
   o.method = "pipedream";
@@ -302,7 +304,8 @@ std::int64_t needed_bytes(std::int64_t rows) {
   return Trainer::check(testing_model::language_model(model()), OptimizerConfig(), o);
 }
 
-// Makes what is not refused fail soon instead of taking the machine's memory.
+// Limits the address space, so that a plan which is wrongly accepted fails soon and doesn't exhaust
+// the machine's memory.
 class AddressSpace {
  public:
   explicit AddressSpace(std::int64_t more) {
@@ -322,7 +325,8 @@ class AddressSpace {
   rlimit before_{};
 };
 
-// Each fits alone; they have no links to each other's workers.
+// Each pipeline fits alone. The pipelines have no links to each other's workers, and must still
+// count each other's memory.
 TEST(Shrink, CountsTheMemoryOfAllPipelinesOfAHost) {
   const std::int64_t each = (needed_bytes(2000) - needed_bytes(1000)) / 1000;
   Case c;
@@ -339,7 +343,8 @@ TEST(Shrink, CountsTheMemoryOfAllPipelinesOfAHost) {
   EXPECT_THAT(*job.refusals.begin(), testing::HasSubstr("(2 workers; the most, "));
 }
 
-// What an average over pipelines that may die takes beside the training.
+// For an average over pipelines that may die, the plan counts at least a copy of the weights and a
+// copy of the whole state.
 TEST(Shrink, PlansTheMemoryOfTheConsensus) {
   Case c;
   c.stages = c.runs = 1;

@@ -1,6 +1,6 @@
-// A small language model with everything that makes pipelines hard: an embedding tied to the
-// decoder, dropout, norms, a skip over several blocks, counts that depend on the data. Shared by
-// the executor's tests.
+// A small language model with the features that are hard for pipelines: an embedding tied to the
+// decoder, dropout, norms, a skip over several blocks, and counts that depend on the data. Shared
+// by the executor's tests.
 #pragma once
 #include <cstdint>
 #include <random>
@@ -18,8 +18,8 @@ struct Sizes {
   int width = 8;
   int vocabulary = 17;
   bool tied = true;
-  bool skip = false;  ///< the embedding's output is added again before the head
-  bool norms = true;  ///< without: a block adds to what it reads, x + f(x), and nothing more
+  bool skip = false;  ///< the head adds the embedding's output again
+  bool norms = true;  ///< if false, a block only adds to its input: x + f(x)
   double dropout = 0.2;
   bool served = false;  ///< the embedding lies on parameter servers
 };

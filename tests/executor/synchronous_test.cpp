@@ -1,5 +1,6 @@
 // Every synchronous kind of plan trains to the weights of one process: several stages on a worker,
-// replicas, recompute, half micro-batches; and keeps exactly the activations that its plan says.
+// replicas, recompute, half micro-batches. Workers keep exactly the activations that the plan
+// states.
 #include <gmock/gmock.h>
 
 #include <array>
@@ -15,12 +16,13 @@ namespace {
 
 using namespace testing_model;  // NOLINT
 
-// Several stages on a worker. Bitwise where each stage's backwards run in ascending order of
-// micro-batch; looped BFS runs them in descending order, varuna in that of the run.
+// Several stages on a worker. The result is bitwise equal if each stage's backwards run in
+// ascending order of micro-batch. Looped BFS runs them in descending order, and varuna in an order
+// that depends on the run.
 struct ManyCase {
   const char* method;
   int workers;
-  int chunks;  // 0: the method's own
+  int chunks;  // 0: the method's default
   int blocks;
   bool bitwise;
 };
@@ -65,7 +67,8 @@ INSTANTIATE_TEST_SUITE_P(
         ManyCase{"dualpipev", 4, 0, 8, true}, ManyCase{"zb-1p", 4, 0, 4, true},
         ManyCase{"zb-2p", 4, 0, 4, true}, ManyCase{"auto", 2, 2, 4, true}));
 
-// Pipelines in both directions: every stage on two workers or more, their gradients summed.
+// Pipelines in both directions: every stage lies on two or more workers, and their gradients are
+// summed.
 struct Replicated {
   const char* method;
   int workers;
@@ -74,7 +77,7 @@ struct Replicated {
   const char* concat = "direct";
   int pipelines = 1;
   bool recompute = false;
-  int samples = 2;  // of a micro-batch; halves of an odd number differ
+  int samples = 2;  // of a micro-batch; the halves of an odd number differ
 };
 
 class ReplicasInAPipeline : public testing::TestWithParam<Replicated> {};
@@ -124,7 +127,8 @@ INSTANTIATE_TEST_SUITE_P(
                     Replicated{"chimera", 2, 4, 1, "direct", 3}, Replicated{"dualpipe", 2, 4},
                     Replicated{"dualpipe", 4, 8}, Replicated{"dualpipe", 2, 4, 1, "direct", 2}));
 
-// The same plan with all its placements on one worker, which does everything in the order of a run.
+// Returns the plan with all its placements on one worker, which runs everything in the order of a
+// simulated run.
 Schedule on_one_worker(const Schedule& plan) {
   Simulation run = simulate(plan, Costs{}, {.events = true});
   std::stable_sort(
@@ -142,8 +146,8 @@ Schedule on_one_worker(const Schedule& plan) {
   return one;
 }
 
-// Replicas are added in one fixed order, that of their micro-batches, wherever they stand: one
-// worker that holds them all has the same bits.
+// Gradients of replicas are added in the fixed order of their micro-batches, on whatever worker
+// they lie. One worker that holds all replicas must have the same bits.
 TEST(ReplicasInOneProcess, GiveTheSameBits) {
   for (const Replicated& c :
        {Replicated{"gems", 4, 4}, Replicated{"chimera", 4, 8}, Replicated{"chimera", 4, 8, 2},
@@ -170,8 +174,8 @@ TEST(ReplicasInOneProcess, GiveTheSameBits) {
 struct Recomputed {
   const char* method;
   int workers;
-  bool own;      // the method has its own recomputes
-  bool bitwise;  // ascending backwards on one replica
+  bool own;      // the method has recomputes of its own
+  bool bitwise;  // backwards in ascending order on one replica
 };
 
 class Recompute : public testing::TestWithParam<Recomputed> {};
@@ -208,8 +212,8 @@ INSTANTIATE_TEST_SUITE_P(
                     Recomputed{"dualpipev", 4, false, true}, Recomputed{"varuna", 1, true, true},
                     Recomputed{"varuna", 3, true, true}, Recomputed{"varuna", 4, true, true}));
 
-// Where gradients come late, forwards go first: more inputs are kept than in row order, and the
-// weights are the same.
+// If gradients come late, forwards run first. A worker then keeps more inputs than in row order,
+// and the weights are the same.
 TEST(RunTimeRule, EqualsOneProcess) {
   for (const bool adam : {false, true}) {
     Setting one;
@@ -240,7 +244,7 @@ TEST(Stragglers, LastAsLongAsTheyAreToldAtLeast) {
   injector.after(start_ns);
   const std::int64_t after_ns = comm::now_ns();
   EXPECT_GE(after_ns - start_ns, 50'000'000);
-  injector.after(start_ns);  // that one has lasted as long
+  injector.after(start_ns);  // the injected delay has already passed
   EXPECT_LT(comm::now_ns() - after_ns, 50'000'000);
 }
 
@@ -259,8 +263,8 @@ TEST(RunTimeRule, IsForMethodsThatHaveIt) {
   }
 }
 
-// What a method that goes by costs is told of the model: the operations of its stages, of which the
-// last has the most expensive here.
+// Methods that use costs get the operations of the model's stages. Here the last stage is the most
+// expensive.
 TEST(MethodsByCosts, GoByTheOperationsOfTheModel) {
   for (const char* method : {"zb-1p", "zb-2p", "auto"}) {
     Setting s;

@@ -1,5 +1,6 @@
-// Gradients of embedding tables by rows: training gives the bits of dense gradients, with every
-// optimizer, under every kind of plan, on every device; lazy rows are those without a gradient.
+// Tests gradients of embedding tables by rows. Training gives the bits of dense gradients, with
+// every optimizer, under every kind of plan, on every device. Lazy updates skip exactly the rows
+// without a gradient.
 #include <gmock/gmock.h>
 
 #include <algorithm>
@@ -29,7 +30,8 @@ OptimizerConfig optimizer(Kind kind, double l2 = 0, bool lazy = false) {
   return c;
 }
 
-// A table of more rows than a step looks up, at a width that fills neither vectors nor blocks.
+// Uses a table with more rows than a step looks up. Its width is a multiple of neither a vector nor
+// a block.
 Setting setting() {
   Setting s;
   s.model.tied = false;
@@ -49,7 +51,8 @@ void expect_the_bits_of_dense(Setting s, const std::string& where) {
 TEST(Tables, EveryOptimizerHasTheBitsOfDenseGradients) {
   for (const Kind kind : kKinds) {
     for (const double l2 : {0.0, 0.01}) {
-      // Of few rows most come several times in a micro-batch, and again in the next.
+      // In a small table, most rows occur several times in a micro-batch, and again in the next
+      // one.
       for (const auto& [micros, rows] : {std::pair{1, 333}, {4, 333}, {1, 7}, {4, 7}}) {
         Setting s = setting();
         s.model.vocabulary = rows;
@@ -87,7 +90,7 @@ TEST(Tables, EveryPlanHasTheBitsOfDenseGradients) {
   }
 }
 
-// The weights after one run of a plan without a flush.
+// Returns the weights after one run of a plan without a flush.
 Weights weights_of_run(const Setting& s) {
   Weights weights;
   std::mutex mutex;
@@ -148,7 +151,8 @@ TEST(Tables, HalfMicroBatchesHaveTheBitsOfDenseGradients) {
   }
 }
 
-// Rows that have no gradient in a step: no token of theirs has a label that counts.
+// Returns true for the rows that have no gradient in a step: all labels of their tokens are
+// ignored.
 std::vector<bool> idle_rows(const Setting& s, int step) {
   std::vector<bool> idle(static_cast<std::size_t>(s.model.vocabulary), true);
   const Tokens batch = batch_of(s, step);
@@ -170,7 +174,8 @@ TEST(Tables, LazyRowsStandStillWithoutAGradientAndOthersMove) {
       return train(some).weights.at("embedding");
     };
     const std::vector<float> one = table(1, true), two = table(2, true), eager = table(2, false);
-    // The second step alone: rows with a gradient move, all else stands as the first left it.
+    // Checks the second step alone: rows with a gradient change, and all other rows keep the values
+    // of the first step.
     const std::vector<bool> still = idle_rows(s, 1);
     int moved_eagerly = 0;
     for (std::size_t i = 0; i < two.size(); ++i) {
@@ -194,7 +199,8 @@ TEST(Tables, LazyRowsAreTheSameWhateverThePlan) {
       many.stages = stages;
       expect_equal(train(many), alone, true, false, fmt::format("{} stages", stages));
     }
-    // Two pipelines of one micro-batch add in the order of one process with two.
+    // Two pipelines with one micro-batch each add in the order of one process with two
+    // micro-batches.
     Setting two = one;
     two.micro_batches = 2;
     const Outcome both = train(two);

@@ -1,4 +1,4 @@
-// Options of trainers as tests begin with them.
+// Default trainer options of the tests.
 #pragma once
 
 #include "config/env.h"
@@ -6,8 +6,9 @@
 
 namespace hetu {
 
-/// With the kernels of HETU_KERNELS: the thread sanitizer is to see reference kernels, whose every
-/// instruction it knows. And on the device of HETU_DEVICE.
+/// Returns options with the kernels of HETU_KERNELS and the device of HETU_DEVICE. Runs under the
+/// thread sanitizer use the reference kernels, because the sanitizer knows all of their
+/// instructions.
 inline TrainerOptions test_options() {
   TrainerOptions options;
   options.kernels = env().kernels;
@@ -15,7 +16,7 @@ inline TrainerOptions test_options() {
   return options;
 }
 
-/// The same on the CPU: what others are compared with.
+/// Returns the same options for the CPU, which other devices are compared with.
 inline TrainerOptions on_cpu(TrainerOptions options) {
   options.device = "cpu";
   return options;

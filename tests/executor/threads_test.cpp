@@ -1,4 +1,4 @@
-// Copies of host memory by several threads: every byte, and none beside them.
+// Copies of host memory with several threads must copy every byte, and none outside the range.
 #include "executor/device/threads.h"
 
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
-// Training whose pipelines meet at parameter servers, one thread per worker, and what servers and
-// workers say of it; used by the tests that replay it in one process.
+// Trains pipelines that share weights over parameter servers, with one thread per worker, and
+// records the history of servers and workers. Tests replay it in one process.
 #pragma once
 #include <cstdint>
 #include <cstring>
@@ -14,21 +14,22 @@
 
 namespace hetu::testing_served {
 
-/// What a server added, in the order of a table: whose, and its number from 0.
+/// A pipeline's push that a server has added: the pipeline, and the number of the push from 0. The
+/// order is that of the table.
 struct Added {
   int pipeline = 0;
   std::int64_t number = 0;
 };
 
-/// What servers and workers say of a training. A table is of a stage or, where pipelines are cut
-/// each in its own way, of a segment: what lies on one stage of each pipeline.
+/// The history of a training. A table holds the weights of a stage. If each pipeline has its own
+/// cut, a table holds a segment: the parameters that lie together on one stage in each pipeline.
 struct History {
   std::map<int, std::vector<Added>> added;  // by table
-  /// By table, then pipeline: how many of `added` each pull had, in order.
+  /// By table, then pipeline: the number of entries of `added` that each pull contains, in order.
   std::map<int, std::map<int, std::vector<std::int64_t>>> pulls;
 };
 
-/// On which stage a parameter lies: by pipeline, then by name.
+/// The stage of each parameter: by pipeline, then by name.
 using StagesOf = std::map<int, std::map<std::string, int>>;
 
 struct Outcome {
@@ -39,13 +40,13 @@ struct Outcome {
   History history;
 };
 
-/// How far pipelines may be ahead; without it, no servers. `method` as TrainerOptions' sync_method.
+/// The allowed staleness; nullopt: no servers. `method` is TrainerOptions' sync_method.
 struct Servers {
   std::optional<int> staleness;
   const char* method = nullptr;
 };
 
-/// The runs of `s`, to their end.
+/// Trains all runs of `s`.
 inline Outcome train(const testing_replay::Setting& s, const Servers& how,
                      const Stragglers& stragglers) {
   Outcome outcome;
@@ -96,14 +97,14 @@ inline Outcome train(const testing_replay::Setting& s, const Servers& how,
   return outcome;
 }
 
-/// Bit for bit.
+/// Checks that all tensors are equal bit for bit.
 inline void expect_equal(const testing_replay::Tensors& got, const testing_replay::Tensors& want) {
   ASSERT_EQ(got.size(), want.size());
   for (const auto& [name, values] : want)
     EXPECT_EQ(std::memcmp(values.data(), got.at(name).data(), values.size() * 4), 0) << name;
 }
 
-/// What was trained and what was replayed: tensors of every pipeline, and losses.
+/// Compares training and replay: the tensors of every pipeline, and the losses.
 inline void expect_replayed(const Outcome& got, const testing_replay::Tensors& want,
                             const std::vector<double>& losses) {
   for (const auto& [pipeline, tensors] : got.tensors) {

@@ -1,5 +1,5 @@
-// The plan of a training job: a value that needs no links, the same however often it is made, and
-// what Trainer then runs; plans of runs of every length.
+// Tests the plan of a training job. It is a value that needs no links, every construction gives the
+// same plan, and Trainer runs it. Also covers plans of runs of every length.
 #include "executor/job/train_plan.h"
 
 #include <gmock/gmock.h>
@@ -35,7 +35,7 @@ TrainerOptions options_of(const char* method, int pipelines, int stages, int mic
   options.stages = stages;
   options.micro_batches = micro_batches;
   options.batch_size = 2 * micro_batches;
-  options.threads = 1;  // kernels' scratch depends on it
+  options.threads = 1;  // The scratch memory of kernels depends on the number of threads.
   return options;
 }
 
@@ -49,7 +49,8 @@ TEST(TrainPlan, NamesADeviceThatThereIs) {
       testing::ThrowsMessage<Error>(testing::HasSubstr("unknown device 'tpu'; known: ")));
 }
 
-// Which node goes to which kernel is the back end's to say: the stage has what it prepared.
+// The back end chooses the kernel of each node. The stage must hold the kernels that the back end
+// prepared.
 TEST(TrainPlan, StagesHaveTheKernelsOfTheirBackEnd) {
   const Graph graph = model();
   CompileOptions options;
@@ -66,8 +67,9 @@ TEST(TrainPlan, StagesHaveTheKernelsOfTheirBackEnd) {
     EXPECT_STREQ(launch.kernel->implementation, "of another device");
 }
 
-// Gradients of linear weights have no place beside their sums: the product writes the first
-// micro-batch's there and adds the others'. Those of biases that it makes, too, go by themselves.
+// Gradients of linear weights have no memory of their own beside their sums. The product writes the
+// first micro-batch's gradient into the sum and adds the others to it. If the product also computes
+// the gradient of the bias, that gradient has its own memory for all micro-batches but the first.
 class GradientSums : public testing::TestWithParam<bool> {};
 TEST_P(GradientSums, AreWhatProductsAddTo) {
   const Graph graph = GetParam() ? fuse_bias_grad(model()) : model();
@@ -106,7 +108,8 @@ TEST_P(GradientSums, AreWhatProductsAddTo) {
 }
 INSTANTIATE_TEST_SUITE_P(TrainPlan, GradientSums, testing::Bool());
 
-// Products make the gradients of biases, too, but for those of sums whose terms they read rounded.
+// A product also computes the gradient of its bias, unless the product reads the terms of that
+// gradient rounded.
 TEST(TrainPlan, BiasGradientsAreSumsOfWhatIsThere) {
   Builder b(op_set());
   const ValueId x = b.placeholder("x", DType::Float32, {kBatch, 8});
@@ -135,8 +138,8 @@ TEST(TrainPlan, BiasGradientsAreSumsOfWhatIsThere) {
   }
 }
 
-// A weight that products read narrow is rounded once per update where it rests in between: one copy
-// for forward and backward.
+// If a weight doesn't change between updates and products read it in a narrow dtype, it is rounded
+// once per update. Forward and backward share the rounded copy.
 TEST(TrainPlan, WeightsAreRoundedOncePerUpdate) {
   const Graph graph = mixed_precision(model(), op_set(), DType::BFloat16);
   CompileOptions options;
@@ -156,8 +159,8 @@ TEST(TrainPlan, WeightsAreRoundedOncePerUpdate) {
   EXPECT_EQ(casts(often.rounded) + often.memory.rounded, 0);
   EXPECT_EQ(casts(once.forward) + casts(once.backward), 0);
   EXPECT_EQ(casts(once.rounded), 9);
-  // Two of width by 2 * width in each of four blocks, and vocabulary by width, each on a line
-  // of 64.
+  // Each of four blocks has two weights of width by 2 * width. The decoder's weight has vocabulary
+  // by width elements. Each weight starts on a cache line of 64 bytes.
   const testing_model::Sizes s;
   EXPECT_EQ(once.memory.rounded,
             8 * 2 * 2 * s.width * s.width + (s.vocabulary * s.width * 2 + 63) / 64 * 64);
@@ -165,8 +168,9 @@ TEST(TrainPlan, WeightsAreRoundedOncePerUpdate) {
             once.memory.rounded + once.memory.scratch - often.memory.scratch);
 }
 
-// Products of few rows read weights packed, once per update where several micro-batches read them
-// unchanged: for forward and for the gradient of inputs, beside the weights themselves.
+// Products of few rows read packed weights. Where several micro-batches read the same weights, they
+// are packed once per update, for the forward and for the gradient of inputs. The weights
+// themselves are kept too.
 TEST(TrainPlan, WeightsArePackedOncePerUpdate) {
   const Graph graph = model();
   CompileOptions options;
@@ -193,7 +197,7 @@ TEST(TrainPlan, WeightsArePackedOncePerUpdate) {
   EXPECT_EQ(once.memory.peak() - often.memory.peak(), once.memory.packed);
   options.micro_batches = 1;
   EXPECT_EQ(compile_stage(graph, options).memory.packed, 0) << "nobody reads them twice";
-  // What runs samples that are fewer reads the weights where they are.
+  // Functions for a smaller number of samples read the weights unpacked.
   for (const Launch& l : with_samples(graph, once, once.forward, 1).launches)
     EXPECT_EQ(l.packed_input, kNone);
 }
@@ -243,8 +247,8 @@ TEST(TrainPlan, IsForSoManyWorkers) {
           testing::HasSubstr("2 pipelines of 2 stages need 4 workers, but 3 were started")));
 }
 
-// As if each run's plan were generated for it: of whole length up to the least, then shorter by
-// whole repetitions.
+// Up to least_steps() steps, the plan of a run equals a plan that is generated for its length.
+// Longer runs use the plan of least_steps() steps, whose rows repeat.
 TEST(TrainPlan, OfARunIsAsGeneratedForIt) {
   for (const char* method : {"pipedream", "pipedream-2bw"}) {
     for (const bool recompute : {false, true}) {
@@ -266,8 +270,8 @@ TEST(TrainPlan, OfARunIsAsGeneratedForIt) {
   }
 }
 
-// A user's own rows are never generated, nor made shorter; what they cannot be is said with the
-// length that is asked for.
+// A user's own rows are never generated or shortened. If a plan can't have the requested length,
+// the error names that length.
 TEST(TrainPlan, OfAUsersOwnRowsIsAsLongAsTheyCanBe) {
   TrainerOptions options = options_of("", 1, 2, 1);
   options.plan = generate("pipedream", {.stages = 2, .micro_batches = 1, .steps = 20});

@@ -1,4 +1,4 @@
-// Trains the small model with one thread per worker: what tests of pipelined training compare.
+// Trains the small model with one thread per worker, for comparisons between kinds of training.
 #pragma once
 #include <gtest/gtest.h>
 
@@ -27,8 +27,8 @@ struct Outcome {
   std::vector<double> losses;
   std::vector<double> norms;
   double validated = 0;        // loss without dropout, after the first step
-  std::map<int, double> kept;  // by worker: most micro-batches at once
-  std::int64_t repeated = 0;   // functions of all workers that were run from a record
+  std::map<int, double> kept;  // by worker: most micro-batches held at once
+  std::int64_t repeated = 0;   // functions that were replayed from a recording, on all workers
 };
 
 struct Setting {
@@ -49,8 +49,8 @@ struct Setting {
   int steps = 5;
   std::optional<Schedule> plan;
   bool dense_tables = false;
-  std::string device = {};  ///< "": that of test_options()
-  std::function<void(TrainerOptions&)> tell = [](TrainerOptions&) {};  ///< the last word
+  std::string device = {};  ///< "": the device of test_options()
+  std::function<void(TrainerOptions&)> tell = [](TrainerOptions&) {};  ///< changes the options last
 };
 
 inline OptimizerConfig sgd() {
@@ -69,8 +69,8 @@ inline OptimizerConfig adamw() {
   return c;
 }
 
-// What a worker kept at once is what the plan says: neither more nor, unless the run may leave its
-// order, less.
+// Checks that the number of activations that a worker kept equals the plan's. It may be smaller
+// only if the run may deviate from the planned order.
 inline void expect_planned_peak(const Trainer& trainer, const comm::Transport& links) {
   const Schedule& plan = trainer.schedule();
   const int row = links.worker() % static_cast<int>(plan.workers.size());
@@ -108,7 +108,7 @@ inline TrainerOptions options_of(const Setting& s) {
   return s.stages * s.pipelines == 1 && s.method == "1f1b" ? on_cpu(options) : options;
 }
 
-// The global batch of a step, and the part of it that a pipeline reads.
+// Returns the global batch of a step. part_of() returns the part that a pipeline reads.
 inline Tokens batch_of(const Setting& s, int step) {
   return tokens(s.model, static_cast<int>(s.batch_size) * s.pipelines, step);
 }
@@ -119,7 +119,7 @@ inline FieldLookup part_of(const Setting& s, const Tokens& batch, int pipeline) 
   };
 }
 
-// Tables on servers that this worker writes to checkpoints.
+// Returns the tables on servers that this worker writes to checkpoints.
 inline Weights served_weights(const Trainer& trainer) {
   Weights weights;
   for (const SavePart& part : trainer.save_parts()) {
@@ -133,7 +133,7 @@ inline Weights served_weights(const Trainer& trainer) {
   return weights;
 }
 
-// Trains with one thread per worker; the outcome of all workers together.
+// Trains with one thread per worker. Returns the outcome of all workers together.
 inline Outcome train(const Setting& s) {
   Outcome outcome;
   std::mutex mutex;
@@ -183,7 +183,7 @@ inline double norm(const std::vector<float>& a) {
   return difference(a, std::vector<float>(a.size(), 0.0F));
 }
 
-// Bit for bit, or within what another order of additions makes.
+// Compares bit for bit, or within the differences that another order of additions makes.
 inline void expect_equal(const Outcome& a, const Outcome& b, bool bitwise, bool adam,
                          const std::string& where) {
   ASSERT_EQ(a.weights.size(), b.weights.size()) << where;

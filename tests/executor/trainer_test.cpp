@@ -1,5 +1,5 @@
-// What a trainer refuses, what it says of a loss that is no number, and that validation trains
-// nothing.
+// Tests the errors of a trainer and its report of a loss that is not a number. Validation must not
+// train.
 #include "executor/job/trainer.h"
 
 #include <gmock/gmock.h>
@@ -38,13 +38,13 @@ TEST(Trainer, RefusesAPlanOverTheMemoryLimit) {
               testing::ThrowsMessage<Error>(testing::HasSubstr("over the limit of 1000")));
 }
 
-// Without links, and of every worker: the last of these stages needs the most.
+// The check needs no links and covers every worker: here the last stage needs the most memory.
 TEST(Trainer, CheckRefusesWhatAWorkerWould) {
   TrainerOptions options = test_options();
   options.stages = 4;
   options.batch_size = 4;
   options.micro_batches = 2;
-  options.threads = 1;  // kernels' scratch depends on it
+  options.threads = 1;  // The scratch memory of kernels depends on the number of threads.
   const Graph graph = language_model({});
   std::vector<std::int64_t> peaks(4);
   const auto measure = [&](comm::Transport& links) {

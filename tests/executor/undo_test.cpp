@@ -1,5 +1,5 @@
-// A trainer after calls that failed: as if they had not been, bit for bit; or, where that can't be,
-// each later call names the first failure. Never an assertion.
+// Tests a trainer after failed calls. Either its state is bit for bit as if the calls had not been
+// made, or each later call names the first failure. It never ends in an assertion.
 #include <gmock/gmock.h>
 
 #include <cmath>
@@ -25,7 +25,7 @@ using namespace testing_model;  // NOLINT
 // Faults of a batch.
 enum class Fault { None, BadId, BadLabel, NotANumber, NoField, Throws };
 
-// The fields of a step, of the language model or of the images.
+// The fields of a step, for the language model or for images.
 class Fields {
  public:
   Fields(bool images, int rows, int step, Fault fault) : fault_(fault) {
@@ -117,7 +117,7 @@ TEST_P(Undo, LeavesNothingOfACallThatFailed) {
     const auto work = [&](Trainer& t) {
       return trains ? t.train(fields.lookup()) : t.validate(fields.lookup(), how);
     };
-    // In images, these two are a NaN, and a validation reports a NaN.
+    // In images, these two faults are a NaN, and a validation reports a NaN.
     const bool reports =
         s.images && !trains && (fault == Fault::NotANumber || fault == Fault::BadId);
     const bool is_short = !trains && how.rows && *how.rows < kRows;
@@ -129,7 +129,7 @@ TEST_P(Undo, LeavesNothingOfACallThatFailed) {
       ++failed;
       continue;
     }
-    if (fault != Fault::None) {  // the rows that are left out may be those with the fault
+    if (fault != Fault::None) {  // The rows that are left out may be the faulty rows.
       if (reports) work(tried);
       continue;
     }
@@ -150,7 +150,7 @@ INSTANTIATE_TEST_SUITE_P(Models, Undo,
                                          Setting{"images, sgd", true, Sgd, "float32"},
                                          Setting{"tokens, float16", false, Adam, "fp16-emulated"}));
 
-// The error of each later call.
+// Checks that a later call names the first failure.
 template <class Act>
 void expect_names(const Act& act, const std::string& first) {
   EXPECT_THAT(act, testing::ThrowsMessage<Error>(testing::AllOf(

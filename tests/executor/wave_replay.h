@@ -1,5 +1,6 @@
-// A slow reference for training by waves: one process that replays, micro-batch by micro-batch,
-// what each pipeline computed with, from the recorded order in which servers added the waves.
+// A slow reference for training by waves. It replays in one process, micro-batch by micro-batch,
+// the weights that each pipeline computed with. The order in which servers added the waves is taken
+// from the recorded history.
 #pragma once
 #include <algorithm>
 #include <cmath>
@@ -19,9 +20,12 @@ using testing_served::Added;
 using testing_served::History;
 using testing_served::StagesOf;
 
-/// Formulas of the method, written down a second time: version max(0, m - M + 1) in the forward of
-/// micro-batch m; an update per backward; a wave's change to the servers, and what they had then in
-/// the place of the version after the wave, later ones moved by the difference.
+/// A second implementation of the method's formulas:
+///
+/// - The forward of micro-batch m uses version max(0, m - M + 1).
+/// - Each backward makes one update.
+/// - A wave pushes its change to the servers. The pulled weights replace the version after
+///   the wave, and later versions are moved by the difference.
 class Replay {
  public:
   Replay(const Setting& s, StagesOf stages_of, History history)
@@ -45,8 +49,8 @@ class Replay {
     find_tables();
   }
 
-  /// Runs of so many steps, each from a fill to a drain. Returns weights and states at the end, and
-  /// appends the losses of its steps.
+  /// Replays runs of the given numbers of steps, each from a fill to a drain. Returns weights and
+  /// states at the end, and appends the losses of its steps.
   Tensors run(std::vector<double>& losses) {
     int first = 0;
     for (const int steps : s_.runs) {
@@ -59,7 +63,8 @@ class Replay {
  private:
   using Values = std::vector<float>;
 
-  // What the same stages hold lies in one table, and tables follow the order of the model.
+  // Groups parameters that lie on the same stages into one table. Tables follow the order of the
+  // model.
   void find_tables() {
     std::map<std::vector<int>, std::vector<std::string>> together;
     for (const auto& [name, decay] : decays_) {
@@ -72,13 +77,13 @@ class Replay {
 
   // A stage of a pipeline.
   struct Part {
-    int updates = 0, pulls = 0;                           // of the run
-    std::size_t pulled = 0;                               // of the whole training
+    int updates = 0, pulls = 0;                           // in the current run
+    std::size_t pulled = 0;                               // pulls of the whole training
     std::map<std::string, std::vector<Values>> versions;  // of the run, by parameter
-    std::map<std::string, Values> known;                  // what the servers said last
-    std::map<std::string, std::vector<Values>> changes;   // of each wave of the training
+    std::map<std::string, Values> known;  // the servers' latest weights that it has pulled
+    std::map<std::string, std::vector<Values>> changes;  // of each wave of the training
   };
-  struct Lane {                      // a pipeline
+  struct Lane {                      // A pipeline.
     Tensors states;                  // newest weights, and optimizer states
     std::vector<Tensors> gradients;  // of each micro-batch of the run
     std::map<int, Part> parts;       // by stage
@@ -98,7 +103,7 @@ class Replay {
     for (const auto& [name, decay] : decays_)
       if (stage_of(d, name) == stage) visit(name);
   }
-  // The tables of a stage of a pipeline.
+  // Returns the tables of a stage of a pipeline.
   std::vector<int> tables_of(int d, int stage) const {
     std::vector<int> tables;
     for (std::size_t t = 0; t < tables_.size(); ++t)
@@ -119,7 +124,7 @@ class Replay {
     }
   }
 
-  // Whatever can be done next is done, in any order, until nothing is left.
+  // Does every computation that is possible, in any order, until all are done.
   void run(int first, int steps, std::vector<double>& losses) {
     const int m = s_.micro_batches, all = m * steps;
     losses.resize(static_cast<std::size_t>(first) + steps, 0);
@@ -142,7 +147,7 @@ class Replay {
     if (has_servers()) agree();
   }
 
-  // How many updates of its stage each pull comes after.
+  // Finds the number of updates of its stage before each pull.
   void find_pulls(int steps) {
     Sizes sizes;
     sizes.stages = s_.stages;
@@ -161,7 +166,7 @@ class Replay {
     }
   }
 
-  // Whether every stage has that version, with all pulls that it contains.
+  // Returns true if every stage has the version, with all pulls that it contains.
   bool has_version(const Lane& lane, int version) const {
     for (const auto& [stage, part] : lane.parts) {
       const int waves = has_servers() ? version / s_.micro_batches : 0;
@@ -175,7 +180,8 @@ class Replay {
     return part.pulls < static_cast<int>(after.size()) && after[part.pulls] == part.updates;
   }
 
-  // False if none comes after so many updates, or a wave of it is to come.
+  // Makes the next pull. Returns false if no pull follows the current update, or if the pull
+  // contains a wave that has not been computed yet.
   bool pull(int d, int stage, Part& part) {
     if (!is_pull_next(stage, part) || !serve_all(d, stage, part.pulled)) return false;
     const int version = ++part.pulls * s_.micro_batches;
@@ -198,14 +204,16 @@ class Replay {
     return true;
   }
 
-  // Whether all tables of a stage can be served as its pull of that number found them.
+  // Serves all tables of a stage in the state that the given pull found. Returns false if a wave is
+  // missing.
   bool serve_all(int d, int stage, std::size_t pull) {
     for (const int table : tables_of(d, stage))
       if (!serve(table, history_.pulls.at(table).at(d).at(pull))) return false;
     return true;
   }
 
-  // The servers' weights after so many waves of that table.
+  // Computes the servers' weights after `count` waves of the table. Returns false if a wave is
+  // missing.
   bool serve(int table, std::int64_t count) {
     const std::vector<Added>& order = history_.added.at(table);
     for (std::int64_t& done = done_[table]; done < count; ++done) {
@@ -228,7 +236,7 @@ class Replay {
     return true;
   }
 
-  // Loss and gradients of a micro-batch, of all stages.
+  // Returns the loss of a micro-batch and records the gradients of all stages.
   double compute(int d, int first, int micro) {
     const int m = s_.micro_batches, rows = static_cast<int>(s_.batch_size) * s_.pipelines;
     Lane& lane = lanes_[d];
@@ -247,7 +255,8 @@ class Replay {
     return loss;
   }
 
-  // False if a pull comes first, or the gradient is to come.
+  // Makes the next update. Returns false if a pull comes first or the gradient has not been
+  // computed yet.
   bool update(int d, int stage, Part& part, int first) {
     Lane& lane = lanes_[d];
     const int micro = part.updates, m = s_.micro_batches;
@@ -293,7 +302,7 @@ class Replay {
     });
   }
 
-  // The end of a run: everyone has the servers' weights, and states are means.
+  // Ends a run: all pipelines take the servers' weights, and optimizer states are averaged.
   void agree() {
     for (int d = 0; d < s_.pipelines; ++d) {
       for (auto& [stage, part] : lanes_[d].parts) {
@@ -320,15 +329,15 @@ class Replay {
 
   const Setting& s_;
   StagesOf stages_of_;
-  std::vector<std::vector<std::string>> tables_;  // parameters of each
+  std::vector<std::vector<std::string>> tables_;  // parameters of each table
   History history_;
   std::vector<std::unique_ptr<comm::Transport>> transports_;
   std::unique_ptr<Trainer> trainer_;
   std::map<std::string, bool> decays_;  // by parameter
   std::vector<Lane> lanes_;
-  std::map<std::string, std::vector<Values>> served_;  // after each wave of its table
-  std::map<int, std::int64_t> done_;                   // waves served, by table
-  std::map<int, std::vector<int>> pulls_after_;        // of a run, by stage
+  std::map<std::string, std::vector<Values>> served_;  // weights after each wave of the table
+  std::map<int, std::int64_t> done_;                   // by table: waves served
+  std::map<int, std::vector<int>> pulls_after_;  // by stage: updates before each pull of a run
 };
 
 }  // namespace hetu::testing_waves

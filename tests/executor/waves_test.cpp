@@ -1,5 +1,5 @@
-// Training by waves (hetpipe) equals, bit for bit, a replay in one process: of one pipeline by its
-// versions alone, of several from what the servers recorded.
+// Training by waves (hetpipe) equals, bit for bit, a replay in one process. One pipeline is
+// replayed by its versions alone, several pipelines also by the order that the servers recorded.
 #include <gmock/gmock.h>
 
 #include "tests/executor/wave_replay.h"
@@ -23,12 +23,13 @@ Setting setting(int pipelines, int stages, int wave, OptimizerConfig::Kind kind)
   s.batch_size = 2 * wave;
   s.optimizer = optimizer(kind);
   s.model.tied = false;
-  s.model.dropout = 0;  // it depends on the place in the batch, which a micro-batch alone lacks
+  // Dropout depends on the offset in the batch, which a single micro-batch lacks.
+  s.model.dropout = 0;
   s.runs = {9, 2, 1, 12};
   return s;
 }
 
-// Where `staleness` is negative there are no servers.
+// A negative `staleness` means no servers.
 Outcome train(const Setting& s, int staleness) {
   return testing_served::train(s, {staleness < 0 ? std::nullopt : std::optional(staleness)}, {});
 }
@@ -64,7 +65,8 @@ TEST(Waves, OverServersEqualTheReplayOfTheirHistoryBitwise) {
   }
 }
 
-// States in bfloat16 are rounded by the number of their update, and their means to the nearest.
+// bfloat16 states are rounded with random bits that depend on the number of the update. Their means
+// are rounded to the nearest.
 TEST(Waves, OfStatesInBFloat16EqualTheReplayBitwise) {
   for (const auto& [pipelines, stages, wave, staleness] :
        {std::tuple{1, 2, 3, -1}, {1, 2, 1, 0}, {2, 2, 3, 1}}) {
@@ -75,7 +77,7 @@ TEST(Waves, OfStatesInBFloat16EqualTheReplayBitwise) {
   }
 }
 
-// What is pushed and pulled is worked through in pieces of 65536 elements; here a stage has more.
+// Pushes and pulls are processed in chunks of 65536 elements. Here a stage has more elements.
 TEST(Waves, OfStagesOfSeveralPiecesEqualTheReplayBitwise) {
   for (const bool apart : {false, true}) {
     Setting s = setting(2, 2, 3, Kind::Momentum);
@@ -86,7 +88,7 @@ TEST(Waves, OfStagesOfSeveralPiecesEqualTheReplayBitwise) {
   }
 }
 
-// Segments of the model, not stages, are what two pipelines share then.
+// The pipelines then share segments of the model, not stages.
 TEST(Waves, OfPipelinesThatAreCutEachInItsOwnWayEqualTheReplayBitwise) {
   struct Case {
     int wave;
@@ -94,9 +96,9 @@ TEST(Waves, OfPipelinesThatAreCutEachInItsOwnWayEqualTheReplayBitwise) {
   };
   const Case cases[] = {
       {2, {{0, 1}, {0, 3}}},              // three segments
-      {3, {{0, 1, 2}, {0, 2, 3}}},        // every cut is another's or none's
+      {3, {{0, 1, 2}, {0, 2, 3}}},        // the cuts coincide in part
       {1, {{0, 3}, {0, 1}, {0, 2}}},      // three pipelines
-      {2, {{0, 1, 2, 3}, {0, 1, 2, 3}}},  // alike: stages
+      {2, {{0, 1, 2, 3}, {0, 1, 2, 3}}},  // equal cuts: segments are stages
   };
   for (const int staleness : {0, 1, 4}) {
     for (const Case& c : cases) {
@@ -115,8 +117,8 @@ TEST(Waves, OfPipelinesThatAreCutEachInItsOwnWayEqualTheReplayBitwise) {
   }
 }
 
-// Bulk-synchronous waves: whatever the timing, a pull has all pipelines' waves up to its own and no
-// other, so that only the order of additions is open.
+// With staleness 0, waves are bulk-synchronous. Whatever the timing, a pull contains the waves of
+// all pipelines up to its own wave and no others. Only the order of additions is open.
 TEST(Waves, WithStalenessZeroEqualSynchronousWaves) {
   for (const auto& [pipelines, stages, wave] : {std::tuple{2, 1, 1}, {2, 2, 3}, {3, 2, 2}}) {
     SCOPED_TRACE(fmt::format("{} x {}, waves of {}", pipelines, stages, wave));
@@ -125,7 +127,7 @@ TEST(Waves, WithStalenessZeroEqualSynchronousWaves) {
     History rounds;
     int waves = 0;
     for (const int steps : s.runs) {
-      for (int w = 0; w <= steps; ++w) {  // and once more at the end of the run
+      for (int w = 0; w <= steps; ++w) {  // one more pull at the end of the run
         waves += w < steps ? 1 : 0;
         for (int stage = 0; stage < stages; ++stage) {
           for (int d = 0; d < pipelines; ++d) {

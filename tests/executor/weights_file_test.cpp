@@ -128,7 +128,8 @@ TEST_F(WeightsFile, CountsOfBatchNormsAreInt64InFiles) {
 TEST_F(WeightsFile, ReadsOldNamesBuffersAndNarrowTypes) {
   const std::vector<float> words = {1, 2, 3, 4}, bias = {0.5F, -0.5F}, gamma = {3};
   const std::vector<std::int64_t> ids = {0, 1};
-  // 1, -2, the least and the largest of binary16; the same bits mean others in bfloat16.
+  // 1, -2, and the smallest and largest numbers of binary16. The same bits are other numbers in
+  // bfloat16.
   const std::vector<std::uint16_t> bits = {0x3C00, 0xC000, 0x0001, 0x7BFF};
   write_safetensors(in("w"),
                     {{kWords, DType::Float32, {2, 2}, words.data()},
@@ -181,7 +182,8 @@ TEST_F(WeightsFile, AnExportGoesThroughLinks) {
   EXPECT_TRUE(fs::is_character_file(in("nothing")));
 }
 
-// Headers that the reference implementation refuses, and those that only the format's text forbids.
+// Covers headers that the reference implementation refuses, and headers that only the text of the
+// format forbids.
 TEST_F(WeightsFile, ABadHeaderIsRefused) {
   const auto tensor = [](const std::string& name, const std::string& shape,
                          const std::string& offsets) {
@@ -251,7 +253,7 @@ TEST_F(WeightsFile, ATensorOfAnotherDtypeIsRefusedOnlyWhereItIsRead) {
               ThrowsMessage<Error>(HasSubstr("tensor 'u' has dtype U8, which Hetu does not read")));
 }
 
-// A safetensors file of a header and zeros.
+// Writes a safetensors file of a header and zeros.
 void write_header(const fs::path& path, const std::string& header, std::size_t bytes) {
   const std::uint64_t length = header.size();
   std::ofstream out(path, std::ios::binary);

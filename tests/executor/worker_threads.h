@@ -1,4 +1,4 @@
-// A job whose workers are threads of the test: links, threads, and an error of one that ends all.
+// Runs the workers of a job as threads of a test. An error of one worker ends the job.
 #pragma once
 #include <exception>
 #include <functional>
@@ -11,8 +11,8 @@
 
 namespace hetu {
 
-/// Runs `work` once per worker, each on a thread of its own. Returns what the first that threw
-/// says, "" if none did.
+/// Runs `work` once per worker, each on a thread of its own. Returns the text of the first
+/// exception, or "" if there is none.
 inline std::string on_worker_threads(int workers, const std::function<void(comm::Transport&)>& work,
                                      const comm::Options& options = {}) {
   auto transports = comm::make_inproc(workers, options);
