@@ -1,4 +1,11 @@
-// Reverse-mode differentiation of a graph by its operators' gradient rules.
+// Reverse-mode differentiation of a graph by the gradient rules of its operators, and the Kronecker
+// factors that K-FAC needs.
+//
+// Gradient nodes are split into two phases so that zero-bubble schedules can delay part of a
+// backward. A new gradient node starts as W (WeightGrad). When its value turns out to contribute to
+// the gradient of an activation, the node and all gradient nodes that it reads become I
+// (InputGrad). What remains W feeds parameters only. For example, in y = linear(x, w) the product
+// dy w is I, and the product dy^T x is W.
 #include <algorithm>
 #include <limits>
 #include <utility>
@@ -8,8 +15,8 @@
 
 namespace hetu {
 
-/// One call of Builder::differentiate. Walks the forward nodes from the last to the first; what a
-/// node's consumers contributed to the gradients of its outputs is complete when it is reached.
+/// State of one call of Builder::differentiate. Visits the forward nodes from last to first. When a
+/// node is visited, all its consumers have already contributed to the gradients of its outputs.
 class Differentiator {
  public:
   Differentiator(Builder& builder, ValueId loss)
@@ -37,8 +44,9 @@ class Differentiator {
   NodeId forward_nodes() const { return static_cast<NodeId>(graph_.nodes.size()); }
   bool is_parameter(ValueId v) const { return graph_.producer(v).op == "parameter"; }
 
-  // needs_: a gradient exists. parameter_side_: made of parameters and constants alone, and read in
-  // its own block only, so that its gradient is nobody's but the parameters'.
+  // Fills needs_ (the value has a gradient) and parameter_side_. A value is on the parameter side
+  // if it is computed from parameters and constants only and is read only in its own block. Then
+  // its gradient feeds parameters only.
   void find_sides() {
     const std::size_t count = graph_.values.size();
     needs_.assign(count, false);
@@ -68,7 +76,7 @@ class Differentiator {
     }
   }
 
-  // Nodes made from here on are gradients that derive from forward node `n`.
+  // Gives the gradient nodes that follow the block and the name scope of forward node `n`.
   void derive_from(const Node& n) {
     builder_.block_ = n.block;
     builder_.phase_ = Phase::WeightGrad;
@@ -94,7 +102,8 @@ class Differentiator {
     contributions_[v].push_back(c);
   }
 
-  // The gradient of an activation and all it is computed from belong to I.
+  // Moves the producer of an activation's gradient, and all gradient nodes that it depends on, to
+  // I.
   void mark_input_grad(ValueId v) {
     std::vector<NodeId> open = {graph_.values[v].producer};
     while (!open.empty()) {
@@ -107,7 +116,7 @@ class Differentiator {
     }
   }
 
-  // Sum of the contributions to a value, in ascending order of consumer; kNone if there are none.
+  // Returns the sum of the contributions to a value in ascending order of consumer, or kNone.
   ValueId total(ValueId v) {
     std::vector<Contribution>& all = contributions_[v];
     std::sort(all.begin(), all.end(), [](const Contribution& a, const Contribution& b) {
@@ -124,7 +133,7 @@ class Differentiator {
   }
 
   void differentiate(NodeId id) {
-    const Node n = graph_.nodes[id];  // a copy: the vector grows
+    const Node n = graph_.nodes[id];  // a copy, because the vector grows
     if (is_leaf(n)) return;
     derive_from(n);
     std::vector<ValueId> dy;
@@ -149,9 +158,10 @@ class Differentiator {
     add_uses(id, n, dx);
   }
 
-  // The gradient of a value comes from the blocks that read it. What the rule of a node of `block`
-  // passed on (the dy of an `add`, say) from a later one to an earlier one is copied there, for
-  // between the two nothing crosses.
+  // Returns dx as a value that contributes to the gradient of `of`. Gradients come from the blocks
+  // that read `of`. But a rule may pass on a value of a later block unchanged (the dy of an `add`,
+  // say). If `of` belongs to an earlier block than the node's own `block`, a reshape copies the
+  // value in `block`, because nothing crosses directly between the two blocks.
   ValueId relayed(ValueId dx, ValueId of, int block) {
     if (graph_.producer(dx).block == block || graph_.producer(of).block == block) return dx;
     return builder_.apply("reshape", {dx}, {{"shape", builder_.type(dx).shape}});
@@ -169,9 +179,9 @@ class Differentiator {
     }
   }
 
-  // One use per parameter that node `id` reads, even where it reads it twice. The gradient of a use
-  // must be a W value of the consumer's block; where the rule passed on another one (the dy of an
-  // `add`, say), a reshape copies it.
+  // Adds one use per parameter that node `id` reads, even if it reads the parameter twice. The
+  // gradient of a use must be a W value of the consumer's block. If the rule passed on another
+  // value (the dy of an `add`, say), a reshape copies it.
   void add_uses(NodeId id, const Node& n, const std::vector<ValueId>& dx) {
     for (std::size_t i = 0; i < dx.size(); ++i) {
       const ValueId p = n.inputs[i];
@@ -216,7 +226,7 @@ class Differentiator {
   Builder& builder_;
   Graph& graph_;
   ValueId loss_;
-  NodeId first_;  ///< the first gradient node
+  NodeId first_;  ///< id of the first gradient node
   std::vector<bool> needs_;
   std::vector<bool> parameter_side_;
   std::vector<std::vector<Contribution>> contributions_;  ///< per forward value
@@ -241,16 +251,18 @@ void Builder::differentiate(ValueId loss) {
 
 namespace {
 
-// Of the weight whose gradient `made` makes, [outputs, …]: the tensor that a factor is a sum over,
-// the operator that makes it, and its attributes.
+// The tensor whose rows a Kronecker factor sums over, the operator that computes the factor, and
+// the operator's attributes.
 struct FactorSource {
   ValueId tensor = kNone;
-  const char* op = nullptr;  // nullptr: none
+  const char* op = nullptr;  // nullptr: the weight gets no factors
   Attrs attrs = {};
 };
 
-// A convolution's input factor is of windows, its gradient's of single elements. Of a transposed
-// one, whose weight's gradient is made by the same operator, the two are exchanged.
+// Returns the source of a factor of the weight [outputs, …] whose gradient `made` computes. A
+// convolution's input factor is over windows, its gradient factor over single elements. A
+// transposed convolution's weight gradient uses the same operator with the two inputs swapped, so
+// its factors are swapped too.
 FactorSource factor_source(const Node& made, bool is_input) {
   if (made.op == "linear_weight_grad") return {made.inputs[is_input ? 0 : 1], "kronecker_factor"};
   if (made.op != "conv2d_weight_grad" || made.attrs.integer("groups") != 1) return {};

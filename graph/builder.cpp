@@ -82,7 +82,7 @@ ValueId Builder::placeholder(const std::string& name, DType dtype, Shape shape) 
 
 namespace {
 
-// Weights that start as infinity or NaN only show up as a NaN loss.
+// Rejects infinity and NaN early: such weights would only show up as a NaN loss.
 void check_start(const char* op, const std::string& name, const Initializer& init) {
   constexpr double kMost = std::numeric_limits<float>::max();
   for (const double value : {init.a, init.b})
@@ -143,7 +143,7 @@ ValueId Builder::buffer(const std::string& name, Shape shape, Initializer init) 
   return v;
 }
 
-// A buffer has one reader, which replaces it.
+// Checks that no other node reads a buffer among the inputs, and that the operator replaces it.
 void Builder::check_buffers(const OpDef& def, const std::string& name,
                             const std::vector<ValueId>& inputs) const {
   for (int i = 0; i < static_cast<int>(inputs.size()); ++i) {
@@ -159,7 +159,7 @@ void Builder::check_buffers(const OpDef& def, const std::string& name,
   }
 }
 
-// The outputs that take the place of the buffers the node reads.
+// Records the outputs that replace the buffers that the node reads.
 void Builder::replace_buffers(const OpDef& def, const Node& node) {
   for (int i = 0; i < static_cast<int>(node.inputs.size()); ++i) {
     const auto buffer =

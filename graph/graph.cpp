@@ -88,12 +88,12 @@ bool is_gradient(const Node& n) {
   return n.phase == Phase::InputGrad || n.phase == Phase::WeightGrad;
 }
 
-/// Throws Internal naming the node unless ok.
+/// Throws Internal with the node's name unless `ok`.
 void rule(bool ok, const Node& node, const char* what) {
   if (!ok) fail(Code::Internal, "graph: node '{}' ({}): {}", node.name, node.op, what);
 }
 
-/// What a node may read; the comment of check_graph states it.
+/// Checks that `to` may read `from`, by the rules in the comment of check_graph.
 void check_edge(const Node& from, const Node& to) {
   if (from.op == "placeholder") return;
   if (to.phase == Phase::Count) {
@@ -151,7 +151,8 @@ void check_node(const Graph& g, NodeId id, ValueId& next, std::set<std::string_v
 
 void check_buffers(const Graph& g, const std::vector<ValueId>& made) {
   std::vector<ValueId> listed;
-  std::vector<NodeId> reader(g.values.size(), kNone);  // of buffers: the node allowed to
+  // per buffer: the only node that may read it
+  std::vector<NodeId> reader(g.values.size(), kNone);
   for (const StateBuffer& b : g.buffers) {
     listed.push_back(b.value);
     if (b.value < 0 || b.value >= static_cast<ValueId>(g.values.size())) continue;
@@ -247,7 +248,8 @@ void check_graph(const Graph& g) {
   for (std::size_t id = 0; id < g.nodes.size(); ++id) {
     const Node& n = g.nodes[id];
     check_node(g, static_cast<NodeId>(id), next, names);
-    // The inverse of a factor is made once gradients are there, and nothing runs for it.
+    // add_factors creates leaf nodes after the gradient nodes. They are exempt from the order
+    // because no kernel runs for them.
     if (n.op == "parameter" && gradients) continue;
     rule(is_gradient(n) || !gradients, n, "a forward node stands after a gradient node");
     gradients = is_gradient(n);

@@ -1,4 +1,4 @@
-// One line of the text form of a graph, read from the left. For text.cpp.
+// Reader of one line of a graph's text form, for text.cpp.
 #pragma once
 #include <cctype>
 #include <charconv>
@@ -13,11 +13,13 @@
 
 namespace hetu {
 
-/// Reads one line from the left; every error names the line and what was expected.
+/// Reads one line from left to right. Every error states the line, the column and what was
+/// expected.
 class LineReader {
  public:
   LineReader(std::string_view text, int line) : text_(text), line_(line) {}
 
+  /// Throws InvalidArgument: expected `what`, found the next 20 characters.
   [[noreturn]] void expected(std::string_view what) const {
     const std::string_view rest = text_.substr(at_, 20);
     fail(Code::InvalidArgument, "graph text, line {}, column {}: expected {}, found {}", line_,
@@ -28,6 +30,7 @@ class LineReader {
     while (at_ < text_.size() && text_[at_] == ' ') ++at_;
   }
 
+  /// Skips spaces, then consumes `token` if it comes next. Returns true if it did.
   bool take(std::string_view token) {
     spaces();
     if (text_.substr(at_, token.size()) != token) return false;
@@ -35,6 +38,7 @@ class LineReader {
     return true;
   }
 
+  /// Consumes `token`, or throws.
   void want(std::string_view token) {
     if (!take(token)) expected(fmt::format("'{}'", token));
   }
@@ -44,6 +48,7 @@ class LineReader {
     if (at_ != text_.size()) expected("the end of the line");
   }
 
+  /// Reads letters, digits and underscores, at least one.
   std::string word() {
     spaces();
     const std::size_t start = at_;
@@ -66,6 +71,7 @@ class LineReader {
     return value;
   }
 
+  /// Reads a text in double quotes; a backslash escapes a character, and \n is a newline.
   std::string quoted() {
     want("\"");
     std::string out;
@@ -83,11 +89,13 @@ class LineReader {
     return out;
   }
 
+  /// Reads the number of a value, such as %4.
   ValueId value() {
     want("%");
     return number<ValueId>("the number of a value");
   }
 
+  /// Reads a type such as float32[B, 128] or float32[4B].
   TensorType type() {
     TensorType type;
     spaces();
@@ -112,6 +120,8 @@ class LineReader {
     return type;
   }
 
+  /// Reads a quoted text, a list of integers, an integer, or a number with one of the characters
+  /// ".ein".
   Attr attr() {
     spaces();
     if (at_ < text_.size() && text_[at_] == '"') return quoted();
@@ -132,6 +142,7 @@ class LineReader {
     return number<double>("a number");
   }
 
+  /// Reads one of `names` and returns its index.
   template <std::size_t N>
   int choice(const char* const (&names)[N], std::string_view what) {
     spaces();

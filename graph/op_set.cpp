@@ -34,7 +34,7 @@ void check_inputs(const OpDef& def, std::string_view name, std::size_t found) {
        input_list(def), found);
 }
 
-// Checks names and types of attributes and fills in defaults. Whole numbers are taken for reals.
+// Checks names and types of attributes and fills in defaults. An integer is accepted as a real.
 void complete_attrs(const OpDef& def, std::string_view name, Attrs& attrs) {
   std::vector<std::string> known;
   for (const AttrSpec& spec : def.attrs) known.push_back(spec.name);
@@ -68,7 +68,7 @@ bool holds(const std::vector<int>& list, std::size_t i) {
   return std::find(list.begin(), list.end(), static_cast<int>(i)) != list.end();
 }
 
-// The dtype of two bytes that a node computes with: that of its first such input; float32 if none.
+// Returns the 16-bit dtype that a node computes with: that of its first such input, or float32.
 DType narrow_of(const OpDef& def, const std::vector<TensorType>& inputs) {
   if (def.narrow.rule == NarrowArgs::Rule::None) return DType::Float32;
   const auto at = std::find_if(inputs.begin(), inputs.end(),
@@ -76,7 +76,8 @@ DType narrow_of(const OpDef& def, const std::vector<TensorType>& inputs) {
   return at == inputs.end() ? DType::Float32 : at->dtype;
 }
 
-// The outputs where some input is `narrow`: the record's rule is asked as if all were float32.
+// Infers the outputs of a node with `narrow` inputs: calls the record's rule as if all inputs were
+// float32, then narrows the outputs.
 std::vector<TensorType> infer_narrow(const OpDef& def, std::string_view name,
                                      const std::vector<TensorType>& inputs, const Attrs& attrs,
                                      DType narrow) {
@@ -138,7 +139,8 @@ const OpDef& OpSet::find(std::string_view name) const {
 
 namespace {
 
-// Sizes, strides and axes are bounded before an operator computes with them. `ignore` is a label.
+// Bounds sizes, strides and axes before an operator computes with them. `ignore` is a label, so it
+// is exempt.
 void check_whole_attrs(const OpDef& def, std::string_view name, const Attrs& attrs) {
   const auto check = [&](const std::string& key, std::int64_t value) {
     require(value >= -kMostElements && value <= kMostElements,

@@ -1,7 +1,6 @@
-// The text form of a graph. One node per line:
+// The text form of a graph. The first line is "graph blocks=2". One line per node follows:
 //   %4: float32[], %5: float32[B] = softmax_cross_entropy "loss"(%2, %1) {ignore=-1} @1 forward
-// between a first line "graph blocks=2" and lines for fetches, the loss, what replaces buffers and
-// gradients of parameters.
+// The last lines hold fetches, the loss, replacements of buffers, and gradients of parameters.
 #include <charconv>
 #include <cmath>
 
@@ -31,7 +30,8 @@ std::string quote(const std::string& text) {
   return out + "\"";
 }
 
-// The shortest text that reads back as the same number, with a mark that it is no integer.
+// Returns the shortest text that reads back as the same number, and that can't be read as an
+// integer.
 std::string print_real(double x) {
   std::string out = fmt::format("{}", x);
   if (out.find_first_of(".ein") == std::string::npos) out += ".0";
@@ -49,7 +49,7 @@ std::string print_attr(const Attr& attr) {
   return "[" + out + "]";
 }
 
-// The initializer of a parameter or buffer is printed as attributes of its node.
+// Returns the initializer as attributes: the text form prints it as part of the leaf's node.
 Attrs init_attrs(const Initializer& init) {
   return {{"init", std::string(kInitializers[static_cast<int>(init.kind)])},
           {"a", init.a},
@@ -168,7 +168,7 @@ class GraphReader {
     graph_.nodes.push_back(std::move(n));
   }
 
-  // The initializer among the attributes of a leaf; false if there is none.
+  // Reads the initializer from the attributes of a leaf. Returns false if they hold none.
   static bool initializer(const Attrs& attrs, Initializer& init) {
     try {
       bool known = false;

@@ -31,7 +31,8 @@ class LayoutChooser {
   }
 
  private:
-  // A parameter's gradient and a buffer's next value are read as they lie.
+  // Keeps the producer of a rank-4 value plain: whatever reads the gradients of parameters and the
+  // next values of buffers assumes row-major order.
   void keep_plain(ValueId v) {
     if (from_.values[v].type.shape.size() == 4) plain_[from_.values[v].producer] = true;
   }
@@ -66,8 +67,9 @@ class LayoutChooser {
     }
   }
 
-  // The new value that `reader` reads for an old one. A reordered one is made once per block and
-  // phase; what forward made serves the gradients too.
+  // Returns the new value that `reader` reads for an old value in the given layout. A value is
+  // reordered once per block and phase. A reordered value of the forward phase also serves the
+  // gradients.
   ValueId as(ValueId old, Layout layout, const Node& reader) {
     const ValueId now = out_.mapped(old);
     if (out_.layout(now) == layout) return now;
@@ -90,8 +92,9 @@ class LayoutChooser {
   const Graph& from_;
   const OpSet& ops_;
   GraphRewriter out_;
-  std::set<ValueId> fetched_;  ///< which are reported as they would lie without this pass
-  std::vector<bool> plain_;    ///< nodes that must leave their images plain
+  /// Fetched values, which are reported in the layout that they would have without this pass.
+  std::set<ValueId> fetched_;
+  std::vector<bool> plain_;  ///< nodes that must leave their images plain
   std::map<std::tuple<ValueId, int, Phase>, ValueId> made_;
 };
 

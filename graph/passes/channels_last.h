@@ -6,13 +6,14 @@
 
 namespace hetu {
 
-/// In a graph with an operator worth it (ImageArgs::worth), marks the images of all operators that
-/// may have them channels-last, and puts the operators `channels_last` and `plain` between them and
-/// the others (placeholders, reshapes, …). Parameters, their gradients and buffers stay plain. One
-/// choice for the whole graph: it does not depend on cuts, so neither do the kernels.
+/// Stores images channels-last in a graph with an operator that is worth it (ImageArgs::worth).
+/// Marks the images of all operators that support the layout. Inserts the operators `channels_last`
+/// and `plain` between these operators and the rest (placeholders, reshapes, …). Parameters, their
+/// gradients and buffers stay plain. One choice for the whole graph: it doesn't depend on the
+/// cut-points, so the choice of kernels doesn't either.
 Graph channels_last(const Graph& graph, const OpSet& ops);
 
-/// The layout of a node's images: that of the ones its record lists.
+/// Returns the layout of the images that the node's record lists.
 Layout image_layout(const Graph& graph, const OpDef& def, const Node& node);
 
 }  // namespace hetu

@@ -9,7 +9,7 @@
 namespace hetu {
 namespace {
 
-// For each node, the step_sum that depends on it, or kNone.
+// Returns, for each node, the step_sum that depends on it, or kNone.
 std::vector<NodeId> counted_for(const Graph& g) {
   std::vector<NodeId> counted(g.nodes.size(), kNone);
   for (auto id = static_cast<NodeId>(g.nodes.size()) - 1; id >= 0; --id) {
@@ -26,7 +26,8 @@ std::vector<NodeId> counted_for(const Graph& g) {
   return counted;
 }
 
-// Nodes that something outside the counting reads. A step_sum is read from the Count phase.
+// Marks nodes that are read outside the Count phase. A step_sum counts as unused, because the model
+// reads its value from the Count phase.
 std::vector<bool> used_by_model(const Graph& g, const std::vector<NodeId>& counted) {
   std::vector<bool> used(g.nodes.size(), false);
   for (const auto& [name, v] : g.fetches) used[g.values[v].producer] = true;
@@ -48,7 +49,8 @@ Graph mark_count_phase(const Graph& graph) {
   }
   const std::vector<bool> used = used_by_model(graph, counted);
   GraphRewriter out(graph);
-  std::vector<ValueId> twin(graph.values.size(), kNone);  // of old values made twice: the new one
+  // for an old value that is computed twice: its copy in the Count phase
+  std::vector<ValueId> twin(graph.values.size(), kNone);
   for (std::size_t i = 0; i < graph.nodes.size(); ++i) {
     const auto id = static_cast<NodeId>(i);
     const Node& n = graph.nodes[id];

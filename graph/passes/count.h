@@ -1,12 +1,13 @@
-// The Count phase: what a step must know of all its micro-batches before the first forward.
+// The Count phase: values that a step needs from all its micro-batches before the first forward.
 #pragma once
 #include "graph/graph.h"
 
 namespace hetu {
 
-/// Gives every step_sum and what it is computed from the phase Count. A node that the model reads
-/// too is made twice ("name/count"). Throws InvalidArgument, naming the step_sum and the parameter
-/// or gradient, if one depends on more than placeholders and constants.
+/// Moves every step_sum, and the nodes that it is computed from, to phase Count. A node that the
+/// model reads as well is duplicated, under the name "name/count". Throws InvalidArgument with the
+/// names of the step_sum and of the parameter or gradient if a step_sum depends on anything but
+/// placeholders and constants.
 Graph mark_count_phase(const Graph& graph);
 
 }  // namespace hetu

@@ -87,7 +87,7 @@ Graph part_for(const Graph& graph, const std::vector<std::string>& names) {
   });
   part.loss = kNone;
   part.gradients.clear();
-  // A buffer whose reader goes, goes with it.
+  // The reader of such a buffer is removed below.
   std::erase_if(part.buffers,
                 [&](const StateBuffer& b) { return needed[graph.values[b.value].producer] == 0; });
   return remove_dead(part);

@@ -1,4 +1,4 @@
-// Removal of what nothing needs.
+// Removal of nodes that a run doesn't need.
 #pragma once
 #include <string>
 #include <vector>
@@ -7,29 +7,32 @@
 
 namespace hetu {
 
-/// The graph without nodes that reach no fetch, loss, gradient of a parameter or next value of a
-/// buffer; such parameters and placeholders go too. Names, blocks and the order of what stays are
-/// kept.
+/// Returns the graph without dead nodes: those on which no fetch, loss, gradient of a parameter or
+/// next value of a buffer depends. Unused parameters and placeholders are removed too. The
+/// remaining nodes keep their names, blocks and order.
 Graph remove_dead(const Graph& graph);
 
-/// By node: 1 if one of the values comes from it, else 0.
+/// Returns, for each node, 1 if one of the values depends on it, otherwise 0.
 std::vector<char> needed_for(const Graph& graph, const std::vector<ValueId>& values);
 
-/// Values of the fetches of these names. Throws InvalidArgument, naming those there are.
+/// Returns the values of the fetches with these names. Throws InvalidArgument with the known names
+/// if there is no such fetch.
 std::vector<ValueId> fetched_values(const Graph& graph, const std::vector<std::string>& names);
 
-/// What training needs: the loss, the gradients of parameters, what replaces buffers, and float32
-/// scalars that are fetched, which are all that it reports. And a run that does not train: these
-/// values, none: all that is fetched.
+/// Returns the values that training needs: the loss, the gradients of parameters, the next values
+/// of buffers, and float32 scalar fetches. Training reports no other fetch.
 std::vector<ValueId> needed_in_training(const Graph& graph);
+/// Returns the values that a run needs. Training: see needed_in_training. Otherwise `values`, or
+/// all fetches if `values` is empty.
 std::vector<ValueId> needed_in_run(const Graph& graph, bool training,
                                    const std::vector<ValueId>& values);
 
-/// Names of the placeholders that the values come from, in the order of the graph.
+/// Returns the names of the placeholders that the values depend on, in graph order.
 std::vector<std::string> fields_for(const Graph& graph, const std::vector<ValueId>& values);
 
-/// What predicts: the part of the graph that the fetches of these names need, forward only, and no
-/// other fetch. Names, blocks and the order of what stays are kept. Throws as fetched_values.
+/// Returns the part of the graph that predicts these fetches: forward nodes only, and no other
+/// fetch. The remaining nodes keep their names, blocks and order. Throws InvalidArgument as
+/// fetched_values does.
 Graph part_for(const Graph& graph, const std::vector<std::string>& names);
 
 }  // namespace hetu

@@ -47,7 +47,7 @@ class Folder {
     return from.block == n.block && from.phase == n.phase && !is_leaf(from);
   }
 
-  // Joins a node with the one that makes its input.
+  // Merges a node into the node that computes its input, if a rule applies.
   void simplify(Node& n) const {
     if (n.inputs.size() != 1) return;
     const Node& from = producer(n.inputs[0]);
@@ -62,14 +62,15 @@ class Folder {
     } else if (from.op == "fill" && n.op == "reshape" && !is_symbolic(type(n.outputs[0]).shape)) {
       make_fill(n, from, from.attrs.real("value"));
     } else if (from.op == "fill" && n.op == "scale") {
-      // The product of float32 numbers, as the kernel would have it.
+      // Multiplies in float32, as the kernel of `scale` does.
       make_fill(n, from,
                 static_cast<float>(from.attrs.real("value")) *
                     static_cast<float>(n.attrs.real("factor")));
     }
   }
 
-  // What is proportional to the gradient of the loss stays so.
+  // Turns `n` into a fill. of_loss is kept: it marks values that are proportional to the loss
+  // gradient.
   void make_fill(Node& n, const Node& from, double value) const {
     n.op = "fill";
     n.inputs.clear();
@@ -89,7 +90,8 @@ class Folder {
     return true;
   }
 
-  // The new value that `n` reads for an old one: a constant of another block is made again in n's.
+  // Returns the new value that `n` reads for an old one. A constant of another block or phase is
+  // duplicated in that of `n`.
   ValueId local(ValueId old, const Node& n, GraphRewriter& out) {
     const Node& from = producer(old);
     if ((from.op != "fill" && from.op != "constant") ||
@@ -109,8 +111,9 @@ class Folder {
 
   const Graph& from_;
   std::vector<Node> now_;       ///< nodes as simplified so far, in old numbering
-  std::vector<ValueId> alias_;  ///< what stands for each old value, in old numbering
-  std::vector<bool> kept_;      ///< nodes whose values have a name outside
+  std::vector<ValueId> alias_;  ///< the replacement of each old value, in old numbering
+  /// Nodes whose values are visible outside the graph (fetches, loss, gradients, buffers).
+  std::vector<bool> kept_;
   std::map<std::tuple<ValueId, int, Phase>, ValueId> fills_;
 };
 

@@ -1,11 +1,11 @@
-// Every fusing pass, as the executor runs them (`--fuse`).
+// All fusion passes that the executor runs with `--fuse`.
 #pragma once
 #include "graph/graph.h"
 
 namespace hetu {
 
-/// What a device runs of a graph: fuse_norm, fuse_skip, fuse_attention, fuse_activation,
-/// fuse_residual and fuse_fork. fuse_bias_grad is apart: it comes after mixed precision.
+/// Applies fuse_norm, fuse_skip, fuse_attention, fuse_activation, fuse_residual and fuse_fork, in
+/// this order. fuse_bias_grad is separate, because it must run after mixed precision.
 Graph fused(const Graph& graph);
 
 }  // namespace hetu

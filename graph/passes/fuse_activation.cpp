@@ -31,8 +31,9 @@ class ActivationFuser {
  private:
   static bool keeps_linear(const Node& activation) { return activation.op != "relu"; }
 
-  // The linear layer that an activation takes in. What else reads it must come later, as the joined
-  // node stands where the activation stood, and there must be something to read.
+  // Finds the linear layer that an activation absorbs. The joined node takes the activation's
+  // position, so other readers of the linear output must come later. linear_relu doesn't keep that
+  // output, so there the activation must be the only reader.
   void find(NodeId id) {
     const Node& n = graph_.nodes[id];
     if (n.op != "relu" && n.op != "gelu" && n.op != "gelu_tanh") return;
@@ -67,8 +68,8 @@ class ActivationFuser {
   const Graph& graph_;
   GraphRewriter out_;
   const std::vector<std::vector<NodeId>> readers_;
-  std::vector<NodeId> linear_of_;  ///< of activations: the layer that they take in
-  std::vector<bool> gone_;         ///< layers that an activation took in
+  std::vector<NodeId> linear_of_;  ///< per activation: the layer that it absorbs
+  std::vector<bool> gone_;         ///< layers that an activation absorbs
 };
 
 }  // namespace

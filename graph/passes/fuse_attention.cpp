@@ -28,9 +28,11 @@ class AttentionFuser {
   }
 
  private:
-  static constexpr std::size_t kProbs = 3;  // input of attention_grad
+  // index of the attention weights among the inputs of attention_grad
+  static constexpr std::size_t kProbs = 3;
 
-  // It would be kept in the place of the weights.
+  // Returns true if the mask is as large as the weights. Backward would have to keep the mask, so
+  // nothing would be saved.
   bool has_large_mask(const Node& n) const {
     return n.inputs.size() > 3 &&
            graph_.values[n.inputs[3]].type.shape == graph_.values[n.outputs[1]].type.shape;
@@ -69,7 +71,7 @@ class AttentionFuser {
 
   const Graph& graph_;
   GraphRewriter out_;
-  std::vector<bool> is_fused_;  ///< attention nodes
+  std::vector<bool> is_fused_;  ///< per node: an attention node that is rewritten
 };
 
 }  // namespace

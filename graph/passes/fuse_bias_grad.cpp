@@ -28,7 +28,8 @@ class BiasGradFuser {
   }
 
  private:
-  // Readers of the sum come after it, and so after the product.
+  // Finds the last weight gradient before `id` that reads the same dy and has no sum yet. Moving
+  // the sum up to that node is safe: its readers come after the sum, and so after the product.
   void find(NodeId id) {
     const Node& sum = graph_.nodes[id];
     if (sum.op != "sum_rows" || sum.phase != Phase::WeightGrad) return;
@@ -60,8 +61,8 @@ class BiasGradFuser {
   const Graph& graph_;
   GraphRewriter out_;
   const std::vector<std::vector<NodeId>> readers_;
-  std::vector<NodeId> sum_of_;  ///< of products: what they take in
-  std::vector<bool> gone_;      ///< sums that a product took in
+  std::vector<NodeId> sum_of_;  ///< per weight gradient: the sum that it absorbs
+  std::vector<bool> gone_;      ///< sums that a weight gradient absorbs
 };
 
 }  // namespace

@@ -35,7 +35,7 @@ class ForkFuser {
 
   NodeId producer(ValueId v) const { return graph_.values[v].producer; }
 
-  // The node that makes `v`, if it is a product that an addition to `other` may take in.
+  // Returns the producer of `v` if it is a product that an addition to `other` can absorb.
   NodeId product(ValueId v, ValueId other) const {
     const NodeId id = producer(v);
     const Node& n = graph_.nodes[id];
@@ -44,8 +44,9 @@ class ForkFuser {
     return fits ? id : kNone;
   }
 
-  // Elsewhere than in its own block what it makes would cross to all that read it by ways that may
-  // not be there.
+  // Returns true if the addition may be placed in `block`. In a block other than its own, it must
+  // have readers in its own block only. Otherwise the sum might have to cross between blocks that
+  // have no direct connection.
   bool may_lie_in(int block, const Node& add) const {
     const auto stays = [&](NodeId reader) { return graph_.nodes[reader].block == add.block; };
     const std::vector<NodeId>& all = readers_[add.outputs[0]];
@@ -63,7 +64,7 @@ class ForkFuser {
     block_[id] = block_[last];
   }
 
-  // Where the addition stood among the nodes, and under its name.
+  // Writes the joined node, at the addition's position and under its name.
   void join(NodeId id) {
     const Node &add = graph_.nodes[id], &product = graph_.nodes[product_of_[id]];
     const bool first = add.inputs[0] == product.outputs[0];
@@ -78,9 +79,9 @@ class ForkFuser {
   const Graph& graph_;
   GraphRewriter out_;
   const std::vector<std::vector<NodeId>> readers_;
-  std::vector<NodeId> product_of_;  ///< of additions: what they take in
-  std::vector<bool> gone_;          ///< products that an addition took in
-  std::vector<int> block_;          ///< of nodes, once they are joined
+  std::vector<NodeId> product_of_;  ///< per addition: the product that it absorbs
+  std::vector<bool> gone_;          ///< products that an addition absorbs
+  std::vector<int> block_;          ///< per node: its block after the moves
 };
 
 }  // namespace

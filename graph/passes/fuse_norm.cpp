@@ -28,7 +28,8 @@ class NormFuser {
   const Node& node(NodeId id) const { return graph_.nodes[id]; }
   NodeId producer(ValueId v) const { return graph_.values[v].producer; }
 
-  // The node that makes `v`, if it is one of `op` beside the reader that nothing else reads.
+  // Returns the producer of `v` if it is an `op` node of the reader's block and phase, and nothing
+  // else reads `v`.
   NodeId only_for(ValueId v, const char* op, const Node& reader) const {
     const NodeId id = producer(v);
     const Node& n = node(id);
@@ -37,12 +38,14 @@ class NormFuser {
     return fits ? id : kNone;
   }
 
-  // Where one is repeated, it is no skip.
+  // Returns true if both sides have the same type. A side that is broadcast isn't a skip
+  // connection.
   bool equal_sides(const Node& add) const {
     return graph_.values[add.inputs[0]].type == graph_.values[add.inputs[1]].type;
   }
 
-  // A relu takes the place of the batch norm before it, or of the one before the add before it.
+  // Finds the batch norm that a relu absorbs: the one directly before it, or before the add before
+  // it.
   void find(NodeId id) {
     const Node& relu = node(id);
     if (relu.op != "relu") return;
@@ -72,8 +75,8 @@ class NormFuser {
     }
   }
 
-  // Stands where the relu stood: the skip is there by then, and what else the norm makes is read by
-  // gradients only.
+  // Writes the fused node at the relu's position. By then the skip connection's value exists, and
+  // the norm's other outputs are read by gradients only.
   void fuse_forward(NodeId relu) {
     const NodeId norm = norm_of_[relu], add = add_of_[relu];
     Node fused = node(norm);
@@ -87,7 +90,8 @@ class NormFuser {
     out_.replace(node(relu).outputs[0], out_.mapped(node(norm).outputs[0]));
   }
 
-  // The batch_norm_grad that may take a relu_grad in: of the norm that the relu was fused with.
+  // Returns the batch_norm_grad that can absorb the relu_grad: that of the norm with which the relu
+  // was fused. Returns kNone if there is none.
   NodeId grad_reader(const Node& relu_grad) const {
     const NodeId relu = producer(relu_grad.inputs[0]);
     if (norm_of_[relu] == kNone || add_of_[relu] != kNone) return kNone;
@@ -118,9 +122,9 @@ class NormFuser {
   const Graph& graph_;
   GraphRewriter out_;
   const std::vector<std::vector<NodeId>> readers_;
-  std::vector<NodeId> norm_of_;  ///< of relus: the batch norm they are fused with
-  std::vector<NodeId> add_of_;   ///< of relus: the add between, if any
-  std::vector<bool> gone_;       ///< norms and adds that a relu took in
+  std::vector<NodeId> norm_of_;  ///< per relu: the batch norm that it absorbs
+  std::vector<NodeId> add_of_;   ///< per relu: the add between them, or kNone
+  std::vector<bool> gone_;       ///< norms and adds that a relu absorbs
 };
 
 }  // namespace

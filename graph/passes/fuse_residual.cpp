@@ -27,10 +27,10 @@ class ResidualFuser {
   }
 
  private:
-  // What a norm, or its gradient, takes in.
+  // The nodes and values that a layer norm, or its gradient, absorbs.
   struct Joined {
-    NodeId dropout = kNone;  // or dropout_grad
-    ValueId given = kNone;   // to the dropout
+    NodeId dropout = kNone;  // the dropout or the dropout_grad
+    ValueId given = kNone;   // the input of the dropout
     ValueId skip = kNone;    // the other side of the sum
   };
 
@@ -39,7 +39,8 @@ class ResidualFuser {
     return n.block == other.block && n.phase == other.phase;
   }
 
-  // The joined node stands where the norm stood: what else reads the sum must come later.
+  // Finds the add and the dropout that a layer norm absorbs. The joined node takes the norm's
+  // position, so other readers of the sum must come later.
   void find_forward(NodeId id) {
     const Node& norm = node(id);
     if (norm.op != "layer_norm") return;
@@ -50,7 +51,7 @@ class ResidualFuser {
     const TensorType& type = graph_.values[sum].type;
     const bool late = std::all_of(readers_[sum].begin(), readers_[sum].end(),
                                   [id](NodeId r) { return r == kNone || r >= id; });
-    // Its rows are those of whole samples, of which dropout's random numbers are a function.
+    // Dropout's random numbers depend on the sample, so the rows must be parts of whole samples.
     if (!late || type.shape.size() < 2 || !is_symbolic(type.shape)) return;
     for (const int side : {0, 1}) {
       const ValueId dropped = from.inputs[side], skip = from.inputs[1 - side];
@@ -110,7 +111,7 @@ class ResidualFuser {
     put(std::move(joined), joined_[id].dropout, {node(id).outputs[0], dropout.outputs[0]});
   }
 
-  // `made` are the old values that its outputs stand for.
+  // Writes the joined node. Its outputs replace the old values `made`.
   void put(Node joined, NodeId dropout, const std::vector<ValueId>& made) {
     joined.attrs.set("p", node(dropout).attrs.real("p"));
     for (ValueId& v : joined.inputs) v = out_.mapped(v);
@@ -123,8 +124,8 @@ class ResidualFuser {
   const Graph& graph_;
   GraphRewriter out_;
   const std::vector<std::vector<NodeId>> readers_;
-  std::vector<Joined> joined_;  ///< by norm or gradient of one
-  std::vector<bool> gone_;      ///< dropouts, sums and gradients of dropouts that were taken in
+  std::vector<Joined> joined_;  ///< per layer norm or gradient of one
+  std::vector<bool> gone_;      ///< dropouts, sums and gradients of dropouts that are absorbed
 };
 
 }  // namespace

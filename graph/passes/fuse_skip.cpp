@@ -28,7 +28,7 @@ class SkipFuser {
   }
 
  private:
-  // What a relu_grad takes in.
+  // The nodes that a relu_grad absorbs.
   struct Joined {
     NodeId sum = kNone, norm_grad = kNone;
   };
@@ -39,9 +39,9 @@ class SkipFuser {
     return a.block == b.block && a.phase == b.phase;
   }
 
-  // The joined node stands where the relu_grad stood, since the skip reads it from there on. It
-  // takes in the sum before it, and the first batch_norm_grad behind it that is of the norm whose
-  // relu it is.
+  // Finds the nodes that a relu_grad absorbs: the sum before it, and the first batch_norm_grad
+  // after it that belongs to the fused norm of the same relu. The joined node takes the position of
+  // the relu_grad, because the skip connection reads its value from there on.
   void find(NodeId id) {
     const Node& cut = node(id);
     if (cut.op != "relu_grad") return;
@@ -83,8 +83,8 @@ class SkipFuser {
   const Graph& graph_;
   GraphRewriter out_;
   const std::vector<std::vector<NodeId>> readers_;
-  std::vector<Joined> joins_;  ///< of relu_grads
-  std::vector<bool> gone_;     ///< adds and norms' gradients that one took in
+  std::vector<Joined> joins_;  ///< per relu_grad
+  std::vector<bool> gone_;     ///< adds and gradients of norms that a relu_grad absorbs
 };
 
 }  // namespace

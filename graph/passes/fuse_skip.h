@@ -1,13 +1,16 @@
-// Gradients along the skip connections of image networks in two sweeps over memory for four.
+// Fusion of gradients along the skip connections of image networks: two sweeps over memory instead
+// of four.
 #pragma once
 #include "graph/graph.h"
 
 namespace hetu {
 
-/// Rewrites what fuse_norm made, bit for bit the same results where kernels round each step:
-///   batch_norm_grad(relu_grad(add)), of a batch_norm_add_relu whose result two nodes read ->
-///   batch_norm_add_relu_grad, which makes what the skip gets, too.
-/// Only nodes of one block and phase are joined, so every cut gives the same kernels.
+/// Rewrites graphs that fuse_norm has produced, with bit-identical results where kernels round
+/// after each step:
+///   batch_norm_grad(relu_grad(add)) of a batch_norm_add_relu whose result two nodes read ->
+///   batch_norm_add_relu_grad, which also computes the gradient of the skip connection.
+/// Only nodes of the same block and phase are joined, so every set of cut-points gives the same
+/// kernels.
 Graph fuse_skip(const Graph& graph);
 
 }  // namespace hetu

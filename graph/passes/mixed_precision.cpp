@@ -36,7 +36,7 @@ class Narrower {
   DType dtype(ValueId v) const { return from_.values[v].type.dtype; }
   bool is_made(ValueId v) const { return !is_leaf(from_.producer(v)); }
 
-  // The loss, gradients of parameters and what replaces a buffer have one dtype.
+  // Returns true if the node computes the loss or the gradient of a parameter. These stay float32.
   bool stays_wide(const Node& n) const {
     return std::any_of(n.outputs.begin(), n.outputs.end(), [&](ValueId v) {
       return v == from_.loss || std::any_of(from_.gradients.begin(), from_.gradients.end(),
@@ -44,7 +44,7 @@ class Narrower {
     });
   }
 
-  // Whether a node computes with two bytes. One that did before this pass stays as it is.
+  // Decides if a node computes in 16 bits. A node that did so before this pass stays unchanged.
   void decide(NodeId id) {
     const Node& n = from_.nodes[id];
     if (is_leaf(n) || n.phase == Phase::Count) return;
@@ -68,7 +68,7 @@ class Narrower {
     for (std::size_t o = 0; o < n.outputs.size(); ++o) is_narrow_[n.outputs[o]] = rounds(o);
   }
 
-  // What input i of a node is to be.
+  // Returns the dtype that input i of a node must have.
   DType wanted(NodeId id, std::size_t i) const {
     const Node& n = from_.nodes[id];
     const DType was = dtype(n.inputs[i]);
@@ -77,7 +77,7 @@ class Narrower {
     return rounds ? to_ : was;
   }
 
-  // Float32 values of nodes that some node reads rounded.
+  // Marks float32 values of non-leaf nodes that some node reads in rounded form.
   void find_rounded(NodeId id) {
     const Node& n = from_.nodes[id];
     for (std::size_t i = 0; i < n.inputs.size(); ++i) {
@@ -104,7 +104,7 @@ class Narrower {
                        [v](const auto& fetch) { return fetch.second == v; });
   }
 
-  // The new value that `reader` reads for an old one.
+  // Returns the new value, of dtype `to`, that `reader` reads for an old one.
   ValueId as(ValueId old, DType to, const Node& reader) {
     const ValueId now = out_.mapped(old);
     if (out_.dtype(now) == to) return now;
@@ -114,7 +114,7 @@ class Narrower {
     return at->second;
   }
 
-  // A conversion of an old value beside a node.
+  // Adds a conversion of an old value, in the block and phase of the node `beside`.
   ValueId cast(ValueId old, DType to, const Node& beside) {
     Node node;
     node.op = "cast";
@@ -132,8 +132,8 @@ class Narrower {
   const OpSet& ops_;
   const DType to_;
   GraphRewriter out_;
-  std::vector<bool> is_narrow_;   ///< float32 values that become narrow
-  std::vector<bool> computes_;    ///< nodes that compute with two bytes
+  std::vector<bool> is_narrow_;   ///< float32 values that become 16-bit
+  std::vector<bool> computes_;    ///< nodes that compute in 16 bits
   std::vector<bool> is_rounded_;  ///< values with a rounded copy
   std::map<ValueId, ValueId> rounded_;
   std::map<std::tuple<ValueId, int, Phase>, ValueId> local_;

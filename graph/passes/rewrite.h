@@ -1,5 +1,5 @@
-// Rebuilds a graph node by node, dropping, replacing and adding; ids are renumbered. What every
-// pass is written with.
+// The tool that passes use: rebuilds a graph node by node, and drops, replaces or adds nodes. Ids
+// are renumbered.
 #pragma once
 #include <cstddef>
 #include <map>
@@ -12,56 +12,59 @@
 
 namespace hetu {
 
-/// By value: the nodes that read it, in ascending order, one that reads it twice twice; and kNone
-/// for each fetch.
+/// Returns, for each value, the nodes that read it in ascending order. A node that reads the value
+/// twice is listed twice. Each fetch adds a kNone.
 std::vector<std::vector<NodeId>> readers_of(const Graph& graph);
 
-/// Values called "old" are of the graph given, "new" of the one being made.
+/// Builds a new graph from an old one. "Old" values and nodes belong to the given graph, "new" ones
+/// to the result.
 class GraphRewriter {
  public:
   /// The graph must outlive the rewriter.
   explicit GraphRewriter(const Graph& from);
 
-  /// Appends a copy of an old node; its old outputs now stand for the new ones.
+  /// Appends a copy of an old node. The copy's outputs replace the old ones.
   void copy(NodeId old);
 
-  /// Appends an old node, changed by the caller (inputs in new numbering); outputs as for copy.
+  /// Appends a changed version of an old node. Its inputs are new values; its outputs replace the
+  /// old ones.
   void copy_as(NodeId old, Node changed);
 
-  /// Appends a node of the caller (inputs in new numbering); returns its outputs. Its name is made
-  /// unique by a number.
+  /// Appends a node whose inputs are new values, and returns its outputs. A number makes its name
+  /// unique.
   std::vector<ValueId> add(Node node, const std::vector<TensorType>& outputs);
 
-  /// The same under the node's own name, which is that of an old node that is not copied.
+  /// As above, but keeps the node's name, which must be that of an old node that isn't copied.
   std::vector<ValueId> put(Node node, const std::vector<TensorType>& outputs) {
     return append(std::move(node), outputs);
   }
 
-  /// The layout of a new value; plain, or that of the old one copied, unless set.
+  /// Sets the layout of a new value. Default: plain, or the layout of the old value that was
+  /// copied.
   void set_layout(ValueId value, Layout layout) { to_.values[value].layout = layout; }
   Layout layout(ValueId value) const { return to_.values[value].layout; }
 
-  /// The dtype of a new value; that of the old one copied, unless set.
+  /// Sets the dtype of a new value. Default: that of the old value that was copied.
   void set_dtype(ValueId value, DType dtype) { to_.values[value].type.dtype = dtype; }
   DType dtype(ValueId value) const { return to_.values[value].type.dtype; }
 
-  /// The type of a new value; that of the old one copied, unless set.
+  /// Sets the type of a new value. Default: that of the old value that was copied.
   void set_type(ValueId value, TensorType type) { to_.values[value].type = std::move(type); }
 
-  /// From now on the new value stands for the old one.
+  /// Makes the new value the replacement of the old one from here on.
   void replace(ValueId old, ValueId value) { map_[old] = value; }
 
-  /// Fetches of the old value report the new one, whatever else stands for it.
+  /// Makes fetches of the old value report the new one, regardless of `replace`.
   void report_as(ValueId old, ValueId value) { reported_[old] = value; }
 
-  /// The new value of an old one. Throws Internal if its node was dropped.
+  /// Returns the replacement of an old value. Throws Internal if its node was dropped.
   ValueId mapped(ValueId old) const;
 
-  /// The graph made: parameters, buffers and placeholders that were copied; fetches, the loss and
-  /// gradients mapped.
+  /// Returns the new graph: the parameters, buffers and placeholders that were copied, with
+  /// fetches, the loss and gradients mapped to new values.
   Graph finish();
 
-  /// Has each old node written, in order, and gives the graph made, checked.
+  /// Calls `write` for each old node in order, and returns the new graph after check_graph.
   template <class Write>
   Graph write_each(const Write& write) {
     for (std::size_t id = 0; id < from_.nodes.size(); ++id) write(static_cast<NodeId>(id));
