@@ -14,7 +14,7 @@ namespace {
 
 constexpr double kDamping = 1e-3;
 
-// Aligned as kernels want it.
+// float32 memory with the alignment that kernels require.
 class Numbers {
  public:
   explicit Numbers(std::int64_t count)
@@ -58,7 +58,7 @@ std::vector<double> timed(const TimedRuns& runs, const std::function<void()>& wo
   return ms;
 }
 
-// One factor's kernel, with what it reads and writes.
+// The kernel of one factor with its inputs and outputs.
 struct FactorRun {
   FactorRun(std::int64_t rows, std::int64_t side, unsigned seed)
       : x(drawn(rows * side, seed)), unread(side * side), y(side * side) {
@@ -107,7 +107,8 @@ CurvatureTimes time_inverses(const std::vector<LinearSides>& layers, const Timed
   };
   std::vector<Layer> all;
   const auto factor = [](std::int64_t side, unsigned seed) {
-    FactorRun run(2 * side, side, seed);  // of full rank
+    // Twice as many rows as the side, so that the factor has full rank.
+    FactorRun run(2 * side, side, seed);
     run.run();
     return std::move(run.y);
   };

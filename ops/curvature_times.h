@@ -1,4 +1,4 @@
-// How long K-FAC's kernels take on this machine for the linear layers of a block. Read by the block
+// Timing of K-FAC's kernels on this machine, for the linear layers of a block. Used by the block
 // profiler (hetu profile-blocks).
 #pragma once
 #include <cstdint>
@@ -6,31 +6,33 @@
 
 namespace hetu {
 
-/// A linear layer by its sides.
+/// The dimensions of a linear layer.
 struct LinearSides {
   std::int64_t inputs = 1, outputs = 1;
 };
 
-/// Milliseconds, an entry per timed run, each of all layers together.
+/// Milliseconds per timed run. Each entry covers all layers together.
 struct CurvatureTimes {
-  std::vector<double> factors;       ///< both sums of products of a micro-batch, per layer
-  std::vector<double> inversion;     ///< both damped inverses per layer
-  std::vector<double> precondition;  ///< the gradients of weight and bias times both
+  std::vector<double> factors;    ///< both factors of each layer, for one micro-batch
+  std::vector<double> inversion;  ///< both damped inverses of each layer
+  /// Products of both inverses with the gradients of weight and bias.
+  std::vector<double> precondition;
 };
 
-/// Runs that count, and those before them.
+/// Numbers of timed runs and of warm-up runs before them.
 struct TimedRuns {
   int warm_up = 5;
   int timed = 10;
 };
 
-/// Factors of micro-batches of `rows` rows (tokens) of normal numbers. Throws InvalidArgument: no
-/// layer, a side, `rows` or a number of timed runs below 1.
+/// Times the factors for micro-batches of `rows` rows (tokens) of normally distributed numbers.
+/// Throws InvalidArgument if `layers` is empty, or if a side, `rows` or the number of timed runs is
+/// below 1.
 std::vector<double> time_factors(const std::vector<LinearSides>& layers, std::int64_t rows,
                                  const TimedRuns& runs);
 
-/// Inversion and preconditioning, which no micro-batch enters; `factors` stays empty. Throws
-/// likewise.
+/// Times inversion and preconditioning, which don't depend on a micro-batch. `factors` stays empty.
+/// Throws InvalidArgument as time_factors does.
 CurvatureTimes time_inverses(const std::vector<LinearSides>& layers, const TimedRuns& runs);
 
 }  // namespace hetu

@@ -50,7 +50,7 @@ class Evaluator {
   }
 
  private:
-  // What is asked for at the end counts as read once more.
+  // Counts one more reader for every result, so that its memory isn't freed.
   void keep(std::vector<int>& readers) const {
     for (const auto& [name, v] : graph_.fetches) ++readers[v];
     for (const GradientUse& u : graph_.gradients) ++readers[u.gradient];
@@ -60,7 +60,7 @@ class Evaluator {
 
   TensorType type(ValueId v) const {
     TensorType t = graph_.values[v].type;
-    // In float64 nothing is rounded, to bfloat16 neither.
+    // With Float64 nothing is rounded, so 16-bit values become float64 as well.
     if (t.dtype == DType::Float32 || (is_narrow(t.dtype) && floats_ == DType::Float64))
       t.dtype = floats_;
     t.shape = bind_batch(t.shape, batch_);
@@ -142,7 +142,7 @@ class Evaluator {
   std::int64_t batch_;
   DType floats_;
   KernelChoice choice_;
-  std::vector<Memory> memory_;  // of values that are still to be read
+  std::vector<Memory> memory_;  // per value, until its last reader has run
 };
 
 }  // namespace

@@ -1,5 +1,5 @@
-// How much is added to the diagonals of two Kronecker factors before they are inverted, written
-// once for host and device. Read by ops/cpu/kronecker.cpp and ops/cuda/kronecker.cu.
+// Damping of the two Kronecker factors of a layer before their inversion, written once for host and
+// device. Used by ops/cpu/kronecker.cpp and ops/cuda/kronecker.cu.
 #pragma once
 #include <cmath>
 
@@ -7,15 +7,15 @@
 
 namespace hetu {
 
-/// What is added to the diagonals of the two factors.
+/// The numbers that are added to the diagonals of the two factors.
 struct FactorDamping {
   double input = 0, gradient = 0;
 };
 
-/// With pi = sqrt(input / gradient) of the means of the factors' diagonals: pi and 1 / pi times the
-/// root of `damping`, each at least 1e-7. pi is 1 where a mean is not positive: a layer that
-/// nothing came through, or that nothing changes, keeps its gradient's direction.
-/// Source: Martens, Grosse 2015, section 6.3.
+/// Returns pi * sqrt(damping) for the input factor and sqrt(damping) / pi for the gradient factor,
+/// each at least 1e-7. pi = sqrt(input / gradient), where `input` and `gradient` are the means of
+/// the factors' diagonals. pi is 1 if a mean isn't positive. So a layer that received no input or
+/// no gradient keeps the direction of its gradient. Source: Martens, Grosse 2015, section 6.3.
 HETU_HD inline FactorDamping damping_of(double input, double gradient, double damping) {
   constexpr double kLeast = 1e-7;
   const bool is_empty = !(input > 0) || !(gradient > 0);

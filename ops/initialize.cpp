@@ -11,10 +11,12 @@
 namespace hetu {
 namespace {
 
-// Counter word 3 of initialisation; dropout's never has all bits set.
+// Counter word 3 for initialisation. Dropout's word 3 never has all bits set, so the streams
+// differ.
 constexpr std::uint32_t kInitStream = 0xFFFFFFFFU;
 
-constexpr std::int64_t kAlone = 1 << 10;  // no more are worth waking threads for
+// Largest number of elements that one thread fills alone: below it, waking threads costs more.
+constexpr std::int64_t kAlone = 1 << 10;
 
 double unit(std::uint32_t bits) { return (static_cast<double>(bits) + 0.5) / 4294967296.0; }
 
@@ -56,7 +58,8 @@ void initialize(const Initializer& init, std::string_view name, const Shape& sha
 
 void initialize_part(const Initializer& init, std::string_view name, const Shape& shape,
                      std::uint64_t seed, ElementRange range, float* data) {
-  double window = 1;  // of a convolution's weights [out, in, height, width]
+  // Elements of the window in a convolution's weights [out, in, height, width].
+  double window = 1;
   for (std::size_t i = 2; i < shape.size(); ++i) window *= static_cast<double>(shape[i]);
   const std::int64_t in = shape.empty() ? 1 : shape[shape.size() > 1 ? 1 : 0];
   const double fan_in = static_cast<double>(in) * window;

@@ -12,7 +12,7 @@ namespace {
 constexpr Initializer kZeros{Initializer::Kind::Constant, 0.0, 0.0};
 constexpr Initializer kOnes{Initializer::Kind::Constant, 1.0, 0.0};
 
-// Size of the last axis; the layer's name is for the message.
+// Returns the size of the last axis. `layer` and `name` are for the message.
 std::int64_t width_of(const Builder& b, ValueId x, const char* layer, const std::string& name) {
   const TensorType& type = b.type(x);
   require(!type.shape.empty() && type.shape.back() >= 0,
@@ -20,7 +20,7 @@ std::int64_t width_of(const Builder& b, ValueId x, const char* layer, const std:
   return type.shape.back();
 }
 
-// Planes of images.
+// Returns the number of channels of images [N, C, H, W].
 std::int64_t channels_of(const Builder& b, ValueId x, const char* layer, const std::string& name) {
   const TensorType& type = b.type(x);
   require(type.shape.size() == 4, "{} '{}': x must be images [N, C, H, W], got {}", layer, name,
@@ -28,7 +28,8 @@ std::int64_t channels_of(const Builder& b, ValueId x, const char* layer, const s
   return type.shape[1];
 }
 
-// x and what a part makes of it, normed before or after: the `number`th of a Transformer layer.
+// Returns x + dropout(part(x)), with a layer norm before `part` or after the sum. `number` is the
+// index of this residual part in its Transformer layer.
 template <class Part>
 ValueId added(Builder& b, ValueId x, int number, const TransformerOptions& options,
               const Part& part) {
@@ -56,7 +57,7 @@ ValueId filled(Builder& b, const Shape& shape, double value) {
   return b.apply("fill", {}, {{"shape", shape}, {"value", value}});
 }
 
-// One layer in one direction, whose parameters end as `way` says.
+// Builds one direction of one recurrent layer. The names of its parameters end in `way`.
 ValueId recurrent_way(Builder& b, ValueId x, std::int64_t width, const char* op, bool bias,
                       const std::string& way) {
   const bool is_lstm = std::string(op) == "lstm";
@@ -73,7 +74,7 @@ ValueId recurrent_way(Builder& b, ValueId x, std::int64_t width, const char* op,
   const ValueId bias_again = bias ? parameter("bias_hh_l", {gates}) : kNone;
   const ValueId zero =
       b.apply("broadcast_to", {filled(b, {}, 0)}, {{"shape", Shape{shape[0], width}}});
-  if (is_lstm) {  // the gates are of the sum of both
+  if (is_lstm) {  // the operator takes the sum of both biases
     const ValueId added = bias ? b.apply("linear", {x, in, b.apply("add", {bias_in, bias_again})})
                                : b.apply("linear", {x, in});
     return b.apply("lstm", {added, again, zero, zero});
@@ -247,7 +248,7 @@ ValueId attention(Builder& b, ValueId x, ValueId memory, const std::string& name
                    "in_proj");
   };
   std::vector<ValueId> inputs;
-  if (x == memory) {  // all three at once
+  if (x == memory) {  // one product for query, key and value
     const ValueId all = projected(x, weight, bias);
     for (const std::int64_t number : {0, 1, 2}) inputs.push_back(part(all, -1, number));
   } else {

@@ -13,7 +13,8 @@ std::int64_t elements_of_a_sample(const Shape& shape) {
   return n;
 }
 
-// The placeholder of fewest bytes that has a row per sample: the stage that counts has to be fed.
+// Returns the smallest placeholder that has a row per sample. The stage that counts samples must
+// receive this field.
 ValueId smallest_field(const Builder& b, const std::string& name) {
   std::vector<ValueId> fed;
   for (const ValueId v : b.graph().placeholders) {
@@ -66,7 +67,8 @@ ValueId mean_absolute_error(Builder& b, ValueId x, ValueId target, const std::st
 ValueId mean_huber(Builder& b, ValueId x, ValueId target, double delta, const std::string& name) {
   require(delta > 0, "mean_huber '{}': delta must be above 0, got {}", name, delta);
   const ValueId far = apart(b, x, target);
-  // far or delta: one expression, with no square that overflows in a branch not taken.
+  // With near = min(far, delta), near * (far - near / 2) covers both cases. Two branches would
+  // square a large number in the branch that isn't taken, and overflow.
   const ValueId near = b.apply("clip", {far}, {{"low", 0.0}, {"high", delta}});
   const ValueId rest = b.apply("sub", {far, scaled(b, near, 0.5)});
   return step_mean(b, b.apply("mul", {near, rest}), name);
@@ -86,7 +88,7 @@ ValueId mean_kl_divergence(Builder& b, ValueId log_p, ValueId target, const std:
   const auto number = [&b](double value) {
     return b.apply("fill", {}, {{"shape", Shape{}}, {"value", value}});
   };
-  // 0 log(0) is 0, which the logarithm of 1 gives without a NaN in a branch not taken.
+  // 0 log(0) is 0. Taking the logarithm of 1 there avoids a NaN in the branch that isn't taken.
   const ValueId positive =
       b.apply("where", {b.apply("equal", {target, number(0)}), number(1), target});
   const ValueId apart = b.apply("sub", {b.apply("log", {positive}), log_p});
@@ -103,7 +105,7 @@ ValueId softmax_cross_entropy(Builder& b, ValueId logits, ValueId labels,
   require(!type.shape.empty() && type.shape.back() >= 0,
           "softmax_cross_entropy '{}': logits must have a static last axis, got {}", name,
           to_string(type));
-  // Leading axes become rows; the batch stays a factor of axis 0.
+  // Leading axes become rows. The batch remains a factor of axis 0.
   std::int64_t rows = 1;
   for (const std::int64_t dim : b.type(labels).shape) rows *= dim;
   if (type.shape.size() != 2) {

@@ -1,4 +1,4 @@
-// The tables of this build, in the order in which rows are tried.
+// The kernel tables of this build, in the order in which rows are tried.
 #include "ops/registry.h"
 
 #include "base/error.h"
@@ -12,7 +12,7 @@ namespace {
 
 constexpr std::string_view kWidened = "widened";
 
-// The best row for the node in float32; null if only the reference takes it.
+// Returns the first fast row that accepts the node in float32, or null if only the reference does.
 const KernelRow* row_if_wide(const KernelDesc& d) {
   if (!is_narrow(cpu::computing_type(d))) return nullptr;
   const KernelDesc wide = cpu::widened(d);
@@ -22,7 +22,7 @@ const KernelRow* row_if_wide(const KernelDesc& d) {
   return nullptr;
 }
 
-// One for each operator that takes floats of two bytes.
+// Returns the "widened" rows: one for each operator that accepts 16-bit floats.
 const cpu::KernelTable& widened_rows() {
   const auto make = [] {
     cpu::KernelTable rows;
@@ -88,7 +88,7 @@ std::vector<const KernelRow*> cpu_kernels(std::string_view op) {
   for (const KernelTable* table : kTables)
     for (const KernelRow& row : *table)
       if (op == row.op) rows.push_back(&row);
-  // A reference that stands alone widens for itself.
+  // A reference that is the operator's only row does its own widening.
   if (const KernelRow* widened = widened_row(op); widened != nullptr && rows.size() > 1)
     rows.insert(rows.end() - 1, widened);
   if (rows.empty()) fail(Code::Unsupported, "operator '{}' has no kernel for the CPU", op);

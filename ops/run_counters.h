@@ -1,11 +1,11 @@
-// What of a run's random numbers changes from micro-batch to micro-batch, where kernels read it
-// late.
+// The part of RunContext that recorded kernels read at run time.
 #pragma once
 #include <cstdint>
 
 namespace hetu {
 
-/// In the memory of a device: of RunContext, for kernels that were recorded before it was known.
+/// Counters in device memory, with the meaning of the same fields in RunContext. For kernels that
+/// are recorded before the values are known.
 struct RunCounters {
   std::int64_t step = 0;
   std::int64_t sample_offset = 0;

@@ -1,5 +1,6 @@
-// Scalar arithmetic of elementwise operators, written once for host and device; the back ends loop
-// over it. What could differ between implementations (relu at 0, the form of gelu) is decided here.
+// Scalar arithmetic of elementwise operators, written once for host and device. The loops are in
+// the back ends. Details in which implementations could differ (relu at 0, the form of gelu) are
+// settled here.
 #pragma once
 #include <cmath>
 
@@ -11,9 +12,9 @@
 
 namespace hetu::fn {
 
-/// a * b + c, rounded once where the processor has an instruction for it. Kernels are compiled
-/// without contraction, so that nothing else is fused: a loop's vector body and its tail round
-/// alike.
+/// Returns a * b + c, rounded once if the processor has a fused multiply-add. Kernels are compiled
+/// without contraction, so nothing else is fused. Hence a loop's vector body and its tail round in
+/// the same way.
 HETU_HD inline float multiply_add(float a, float b, float c) {
 #if defined(FP_FAST_FMAF) || defined(__CUDACC__)
   return std::fma(a, b, c);
@@ -22,8 +23,8 @@ HETU_HD inline float multiply_add(float a, float b, float c) {
 #endif
 }
 
-/// The functions of <cmath>, for reference kernels and devices. Vector kernels put VectorMath
-/// (ops/cpu/vector_math.h) in its place.
+/// Functions of <cmath>, for reference kernels and devices. Vector kernels use VectorMath
+/// (ops/cpu/vector_math.h) instead.
 struct StdMath {
   template <class T>
   HETU_HD static T exp(T x) {
@@ -71,7 +72,7 @@ struct Mul {
 struct Relu {
   template <class T>
   HETU_HD T operator()(T x) const {
-    return x < T(0) ? T(0) : x;  // a NaN stays one
+    return x < T(0) ? T(0) : x;  // keeps NaN
   }
 };
 
@@ -82,8 +83,8 @@ struct ReluGrad {  // the gradient at 0 is 0
   }
 };
 
-/// x Φ(x) with Φ the standard normal distribution: the erf form, not the tanh approximation.
-/// Source: Hendrycks and Gimpel 2016, section 2.
+/// x Φ(x), where Φ is the standard normal distribution function: the erf form, not the tanh
+/// approximation. Source: Hendrycks and Gimpel 2016, section 2.
 template <class Math = StdMath>
 struct Gelu {
   template <class T>
@@ -110,7 +111,7 @@ struct Tanh {
   }
 };
 
-struct TanhGrad {  // from the output y = tanh(x)
+struct TanhGrad {  // takes the output y = tanh(x)
   template <class T>
   HETU_HD T operator()(T y, T dy) const {
     return dy * (T(1) - y * y);
@@ -136,7 +137,7 @@ struct GeluTanhGrad {
   HETU_HD T operator()(T x, T dy) const {
     const T t = Math::tanh(GeluTanh<Math>::inside(x));
     const T slope = T(0.79788456080286535588) * (T(1) + T(3 * 0.044715) * x * x);
-    // Where t is 1 or -1 the second term is 0, however large the slope.
+    // Where t is 1 or -1, the second term is 0 even if the slope is infinite.
     const T bend = (T(1) - t * t) * slope;
     const T rest = T(1) - t * t == T(0) ? T(0) : x * bend;
     return dy * T(0.5) * (T(1) + t + rest);
@@ -172,7 +173,7 @@ template <class Math = StdMath>
 struct Softplus {
   template <class T>
   HETU_HD T operator()(T x) const {
-    const T above = x < T(0) ? T(0) : x;  // a NaN stays one
+    const T above = x < T(0) ? T(0) : x;  // keeps NaN
     return above + Math::log1p(Math::exp(x < T(0) ? x : -x));
   }
 };
@@ -246,7 +247,7 @@ struct LeakyRelu {
 struct Clip {
   template <class T>
   HETU_HD T operator()(T x, T low, T high) const {
-    const T above = x < low ? low : x;  // a NaN stays one
+    const T above = x < low ? low : x;  // keeps NaN
     return above > high ? high : above;
   }
 };
@@ -321,7 +322,7 @@ struct Or {
   }
 };
 
-/// The operands the other way round: `a > b` is `b < a`.
+/// Swaps the operands: `a > b` is `b < a`.
 template <class F>
 struct Swapped {
   template <class T>

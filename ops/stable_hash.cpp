@@ -1,3 +1,4 @@
+// Parameters of 64-bit FNV-1a: offset basis and prime.
 #include "ops/kernel.h"
 
 namespace hetu {

@@ -1,6 +1,6 @@
-// What one update of an optimizer does to one element, written once for host and device. The sweeps
-// of the back ends loop over these (ops/cpu/tensor_kernels.cpp, ops/cuda/tensor_kernels.cu);
-// ops/tensor_kernels.h says whose formulas they are.
+// Optimizer updates of a single element, written once for host and device. The back ends loop over
+// them (ops/cpu/tensor_kernels.cpp, ops/cuda/tensor_kernels.cu). ops/tensor_kernels.h states the
+// sources of the formulas.
 #pragma once
 #include <cmath>
 #include <cstdint>
@@ -10,7 +10,7 @@
 
 namespace hetu::sweeps {
 
-/// What all of them read.
+/// Values that all updates use, and the gradient after scaling and l2.
 struct Common {
   float rate, factor, l2;
   explicit Common(const SweepCall& p)
@@ -49,11 +49,11 @@ struct Adagrad : Common {
   }
 };
 
-/// What Adam's family shares for one update.
+/// The moments and bias corrections that Adam's variants share in one update.
 struct Moments {
   float b1, b2, a1, a2, epsilon;
-  double correct1;  ///< 1 / (1 - beta1^t); of BertAdam 1
-  float root;       ///< 1 / sqrt(1 - beta2^t); of BertAdam 1
+  double correct1;  ///< 1 / (1 - beta1^t); 1 without correction (BertAdam)
+  float root;       ///< 1 / sqrt(1 - beta2^t); 1 without correction (BertAdam)
 
   explicit Moments(const SweepCall& p, bool corrected = true)
       : b1(static_cast<float>(p.beta1)),
@@ -111,7 +111,8 @@ struct Amsgrad : Common {
   }
 };
 
-/// Two sweeps: moments first, then the step, whose length is known only once all of it is.
+/// Two sweeps: first the moments, then the step. The step's length is known only after the norm of
+/// the whole direction has been computed.
 struct Lamb {
   float rate, factor, decay, correct;
   Moments t;
@@ -130,7 +131,8 @@ struct Lamb {
   HETU_HD float direction(float w, float m, float v) const {
     return correct * m / (std::sqrt(v) * t.root + t.epsilon) + decay * w;
   }
-  /// Of the squares of w's and the direction's norms; 1 for a parameter that does not decay.
+  /// Returns rate * trust, from the sums of squares of the weight and of the direction. trust is 1
+  /// for a parameter that doesn't decay, or if a norm is 0.
   HETU_HD float length(double squares_of_weight, double squares_of_direction) const {
     double trust = 1;
     const double weight = std::sqrt(squares_of_weight), step = std::sqrt(squares_of_direction);
