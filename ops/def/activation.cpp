@@ -1,4 +1,4 @@
-// Elementwise activations, and softmax.
+// Elementwise activations and softmax.
 #include "ops/def/broadcast.h"
 #include "ops/def/tables.h"
 
@@ -18,7 +18,8 @@ const std::vector<Sample> kTwo = {{.shapes = {{2, 3}, {2, 3}}},
                                   {.shapes = {{0}, {0}}},
                                   {.shapes = {{2, 3, 2, 5}, {2, 3, 2, 5}}}};
 
-// What relu_grad and its kind are; flops count a few operations per element.
+// Returns the record of a gradient such as relu_grad: an elementwise function of dy and a saved
+// tensor.
 OpDef gradient_of(const std::string& name, const std::string& doc, const std::string& saved) {
   return {.name = name,
           .doc = doc,
@@ -35,7 +36,7 @@ OpDef relu() {
       .doc = "max(x, 0), elementwise; the gradient at 0 is 0.",
       .inputs = {"x"},
       .infer = same_as_input,
-      // From y, which is positive where x is: the next operator keeps it anyway.
+      // Computed from y, which is positive exactly where x is. The next operator keeps y anyway.
       .grad = [](Builder& b, const GradArgs& g) -> Values {
         return {b.apply("relu_grad", {g.outputs[0], g.dy[0]})};
       },

@@ -1,4 +1,4 @@
-// Multi-head attention as one operator, so that a back end may fuse it.
+// Multi-head attention as a single operator, so that a back end may fuse it.
 #include "ops/def/broadcast.h"
 #include "ops/def/tables.h"
 
@@ -7,7 +7,7 @@ namespace {
 
 using Values = std::vector<ValueId>;
 
-// Sizes of q [batch, queries, width] and of k and v [batch, keys, kv_heads * width / heads].
+// The sizes of q [batch, queries, width] and of k and v [batch, keys, kv_heads * width / heads].
 struct AttentionSizes {
   std::int64_t queries, keys, heads, kv_heads, columns;
   AttentionSizes(const Shape& q, const Shape& k, const Attrs& attrs)
@@ -34,7 +34,8 @@ std::vector<AttrSpec> attention_specs() {
   };
 }
 
-// Input 0 is [batch, queries, width], input 1 [batch, keys, width of kv_heads heads].
+// Checks that input 0 is [batch, queries, width] and input 1 is [batch, keys, width of kv_heads
+// heads], and checks the attributes.
 void want_sizes(const InferArgs& a) {
   const Shape &q = a.inputs[0].shape, &k = a.inputs[1].shape;
   const std::string &queries = input_name(a, 0), &keys = input_name(a, 1);
@@ -62,8 +63,9 @@ void want_qkv(const InferArgs& a) {
   want_shape(a, 2, a.inputs[1].shape, to_fit(a, 1));
 }
 
-// Padding of each sample; or which key a query sees, or what is added to its score, the same for
-// all samples and heads or for each.
+// Checks the mask. int32 marks the padding of each sample, [batch, keys]. bool says which keys a
+// query attends to, and float32 is added to the scores. Both are [queries, keys], [batch, queries,
+// keys], or broadcast to [batch, heads, queries, keys] along the batch and the heads.
 void want_mask(const InferArgs& a, std::size_t at = 3) {
   if (a.inputs.size() <= at) return;
   const AttentionSizes s = attention_sizes(a);
@@ -90,19 +92,21 @@ Shape probs_shape(const InferArgs& a) {
   return {a.inputs[0].shape[0], s.heads, s.queries, s.keys};
 }
 
-// Of each row of scores: the highest, and the inverse of the sum of exponentials.
+// Returns the shape of the softmax statistics. Per row of scores: the maximum, and the inverse of
+// the sum of exponentials.
 Shape stats_shape(const InferArgs& a) {
   const AttentionSizes s = attention_sizes(a);
   return {a.inputs[0].shape[0], s.heads, s.queries, 2};
 }
 
-// One product of [queries, width] with [width, keys] costs 2 * queries * keys * width per sample.
+// Returns the cost of one product of [queries, width] with [width, keys]: 2 * queries * keys *
+// width per sample.
 std::int64_t product_flops(const InferArgs& a) {
   return 2 * elements(a.inputs[0]) * a.inputs[1].shape[1];
 }
 
-// Of floats that were added to the scores: what the scores' gradients are, summed where the mask
-// was the same.
+// Returns the gradient of a float mask, which was added to the scores: the gradient of the scores,
+// summed over the axes along which the mask was broadcast.
 ValueId mask_grad(Builder& b, const GradArgs& g, const Attrs& attrs) {
   const ValueId scores =
       b.apply("attention_scores_grad", {only_dy(g), g.inputs[2], g.outputs[1]}, attrs);

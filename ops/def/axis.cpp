@@ -1,4 +1,5 @@
-// Operators along one axis: parts and joins, running sums, the largest.
+// Operators along one axis: slices, concatenation, padding, reversal, running sums, and largest
+// elements.
 #include <algorithm>
 
 #include "ops/def/broadcast.h"
@@ -18,7 +19,8 @@ Attrs merged(Attrs attrs, const Attrs& more) {
   return attrs;
 }
 
-// The attribute `axis` counted from 0, an axis of input 0 whose length is known.
+// Returns the attribute `axis`, counted from 0. Checks that input 0 has this axis and that its
+// length is static.
 std::size_t static_axis(const InferArgs& a) {
   const Shape& shape = a.inputs[0].shape;
   const std::int64_t given = a.attrs.integer("axis");

@@ -1,4 +1,4 @@
-// Batch normalisation of images, and the buffers that it keeps.
+// Batch normalization of images, and its running statistics.
 #include "ops/def/rules.h"
 #include "ops/def/tables.h"
 
@@ -9,7 +9,7 @@ using Values = std::vector<ValueId>;
 
 const AttrSpec kEpsilon = {"epsilon", 1e-5, false, "added to the variance"};
 
-// Inputs first … first + count - 1 hold one element per channel of input 0.
+// Checks that `count` inputs from `first` on have one element per channel of input 0.
 void want_per_channel(const InferArgs& a, std::size_t first, std::size_t count) {
   for (std::size_t i = first; i < first + count; ++i) {
     want_shape(a, i, {a.inputs[0].shape[1]}, to_fit(a, 0));
@@ -35,7 +35,7 @@ std::vector<TensorType> infer_batch_norm(const InferArgs& a) {
   return {a.inputs[0], channels, channels, channels, channels};
 }
 
-// batch_norm, or what the fusing pass makes of it and its readers.
+// Returns the record of batch_norm, or of a fused operator that includes it.
 OpDef forward(const std::string& name, const std::string& doc) {
   return {
       .name = name,
@@ -88,7 +88,7 @@ OpDef batch_norm_add_relu() {
   return def;
 }
 
-// The gradient of batch_norm, or of batch_norm_relu, which reads beta too.
+// Returns the record of the gradient of batch_norm, or of batch_norm_relu, which also reads beta.
 OpDef backward(const std::string& name, const std::string& doc, bool relu) {
   OpDef def = {
       .name = name,
@@ -107,7 +107,8 @@ OpDef backward(const std::string& name, const std::string& doc, bool relu) {
         return {a.inputs[0], channels, channels};
       },
       .flops = ten_per_element,
-      // Variances are drawn like any input here, so some are negative: epsilon lifts them.
+      // The test grid draws variances like any other input, so some are negative. epsilon makes the
+      // sums positive.
       .samples = {{.shapes = {{3, 2, 2, 3}, {2}, {2}, {2}, {3, 2, 2, 3}},
                    .attrs = {{"epsilon", 5.0}}},
                   {.shapes = {{kBatch, 3, 4, 5}, {3}, {3}, {3}, {kBatch, 3, 4, 5}},

@@ -1,4 +1,4 @@
-// Operators of two operands that broadcast as in NumPy: arithmetic, comparisons, choices.
+// Operators with two operands that broadcast as in NumPy: arithmetic, comparisons, selection.
 #include "ops/def/broadcast.h"
 #include "ops/def/tables.h"
 
@@ -11,7 +11,7 @@ const std::vector<Sample> kPairs = {
     {.shapes = {{2, 3}, {2, 3}}}, {.shapes = {{1}, {1}}}, {.shapes = {{5, 1, 7}, {5, 1, 7}}},
     {.shapes = {{0, 4}, {0, 4}}}, {.shapes = {{}, {}}},   {.shapes = {{2, 3, 2, 5}, {2, 3, 2, 5}}}};
 
-// Either side repeated: over the batch, at the end, in the middle, both at once, as images.
+// Each side broadcast: over the batch, at the end, in the middle, both sides at once, as images.
 const std::vector<std::vector<Shape>> kBroadcasts = {{{kBatch, 3}, {3}},
                                                      {{3}, {kBatch, 3}},
                                                      {{kBatch, 3}, {}},
@@ -24,7 +24,7 @@ const std::vector<std::vector<Shape>> kBroadcasts = {{{kBatch, 3}, {3}},
                                                      {{kBatch, 0}, {1}},
                                                      {{kBatch, 3, 2, 5}, {1, 3, 1, 1}}};
 
-// Samples of equal shapes and of all kinds of broadcasting, with this dtype.
+// Returns samples of equal shapes and of all kinds of broadcasting, with this dtype.
 std::vector<Sample> pairs(DType dtype = DType::Float32, bool positive = false) {
   std::vector<Sample> all = kPairs;
   for (const std::vector<Shape>& shapes : kBroadcasts) all.push_back({.shapes = shapes});
@@ -46,7 +46,8 @@ Shape shape_of(const Builder& b, const GradArgs& g, std::size_t i) {
   return b.type(g.inputs[i]).shape;
 }
 
-// What reached input i, if wanted: op(inputs), summed over the axes along which i was repeated.
+// Returns the gradient of input i, if wanted: op(inputs), summed over the axes along which input i
+// was broadcast.
 ValueId summed(const GradArgs& g, std::size_t i, Builder& b, const std::string& op,
                const Values& inputs, const Attrs& attrs = {}) {
   return g.wanted[i] ? sum_to(b, b.apply(op, inputs, attrs), shape_of(b, g, i)) : kNone;
@@ -66,7 +67,7 @@ OpDef arithmetic(const std::string& name, const std::string& doc) {
           .narrow = {NarrowArgs::Rule::Follows}};
 }
 
-// The same for int32, too, which has no gradient.
+// Infers the output of an operator that also accepts int32. int32 has no gradient.
 std::vector<TensorType> infer_whole(const InferArgs& a) {
   want_float32_or_int32(a);
   return {{a.inputs[0].dtype, broadcast_inputs(a)}};
@@ -146,8 +147,9 @@ OpDef pow() {
   return def;
 }
 
-// The gradient goes to the operand that is taken, to both by half where they are equal, and whole
-// where one is NaN; `loses` says whether the first operand is not taken.
+// Returns the gradients of maximum and minimum. The selected operand gets the gradient. Equal
+// operands get half each. If an operand is NaN, both get the whole gradient. `loses` is the
+// comparison that is true if its first operand isn't selected.
 Values choice_grad(Builder& b, const GradArgs& g, const char* loses) {
   const auto share = [&](std::size_t i) -> ValueId {
     if (!g.wanted[i]) return kNone;

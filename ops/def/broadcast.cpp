@@ -9,12 +9,13 @@ namespace {
 
 std::int64_t rank_of(const Shape& shape) { return static_cast<std::int64_t>(shape.size()); }
 
-// Length of an axis counted from the last: 1 where the shape has it not.
+// Returns the length of axis i, counted from the last one. Axes that the shape doesn't have count
+// as 1.
 std::int64_t from_last(const Shape& shape, std::size_t i) {
   return i < shape.size() ? shape[shape.size() - 1 - i] : 1;
 }
 
-// "5", "B", "2B"
+// Returns text such as "5", "B" or "2B".
 std::string length(std::int64_t dim) {
   const std::string text = to_string(Shape{dim});
   return text.substr(1, text.size() - 2);
@@ -29,7 +30,7 @@ Shape broadcast_inputs(const InferArgs& a, std::size_t first) {
     Shape joined(std::max(out.size(), other.size()));
     for (std::size_t k = 0; k < joined.size(); ++k) {
       const std::int64_t x = from_last(out, k), y = from_last(other, k);
-      // The input that gave the length found so far, for the message.
+      // Finds the input that determined the length so far, for the message.
       std::size_t of = first;
       while (of < i && from_last(a.inputs[of].shape, k) != x) ++of;
       want(x == y || x == 1 || y == 1, a,

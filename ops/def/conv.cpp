@@ -1,4 +1,4 @@
-// Convolution of images [N, C, H, W].
+// Convolution of images [N, C, H, W], its gradients, its K-FAC factors, and transposed convolution.
 #include "ops/def/rules.h"
 #include "ops/def/tables.h"
 
@@ -14,14 +14,14 @@ const AttrSpec kGroups = {"groups", std::int64_t{1}, false,
 const AttrSpec kDilation = {"dilation", std::int64_t{1}, false,
                             "step between the elements of a window, both ways"};
 
-// Elements that a window spans along an axis.
+// Returns the number of elements that a dilated window spans along an axis. Checks the dilation.
 std::int64_t span(const InferArgs& a, std::int64_t kernel) {
   const std::int64_t dilation = a.attrs.integer("dilation");
   want(dilation >= 1, a, "dilation must be >= 1, got {}", dilation);
   return dilation * (kernel - 1) + 1;
 }
 
-// The shape of conv2d's result for these images and weights.
+// Returns the shape of conv2d's output for these images and weights.
 Shape conv_output(const InferArgs& a, const Shape& x, const Shape& w) {
   const std::int64_t kernel[] = {w[2], w[3]};
   Shape y = {x[0], w[0], 0, 0};
@@ -50,7 +50,7 @@ void want_bias(const InferArgs& a, std::int64_t channels) {
   if (a.inputs.size() > 2) want_shape(a, 2, {channels}, to_fit(a, 1));
 }
 
-// Of a bias per channel of images: the sum of what reached them.
+// Adds the gradient of the bias, if there is one: dy summed over all axes but the channels.
 void add_bias_grad(Builder& b, const GradArgs& g, Values& dx) {
   if (g.inputs.size() < 3) return;
   dx.push_back(if_wanted(g.wanted[2], b, "reduce_sum", {g.dy[0]}, {{"axes", Shape{0, 2, 3}}}));
@@ -62,7 +62,7 @@ Attrs with_window(Attrs attrs, const Shape& images) {
   return attrs;
 }
 
-// Multiplications and additions of a window at each of `outputs` elements.
+// Returns the cost of one window product at each of `outputs` elements.
 std::int64_t window_flops(std::int64_t outputs, std::int64_t channels, std::int64_t height,
                           std::int64_t width) {
   return 2 * outputs * channels * height * width;
@@ -123,7 +123,7 @@ OpDef conv2d() {
 const AttrSpec kHeightOfW = {"height", std::int64_t{0}, true, "height of the window"};
 const AttrSpec kWidthOfW = {"width", std::int64_t{0}, true, "width of the window"};
 
-// dy must be what conv2d gives for these images and weights.
+// Checks that dy has the shape of conv2d's output for these images and weights.
 void want_dy(const InferArgs& a, std::size_t dy, const Shape& x, const Shape& w) {
   want_shape(a, dy, conv_output(a, x, w), "by stride, padding, height and width");
 }
@@ -224,7 +224,8 @@ OpDef conv2d_weight_grad() {
   };
 }
 
-// Its parameter says where the factor goes, as of kronecker_factor.
+// As in kronecker_factor, the parameter `inverse` identifies the parameter whose gradient the
+// factor is.
 OpDef conv2d_factor() {
   return {
       .name = "conv2d_factor",
@@ -255,7 +256,7 @@ OpDef conv2d_factor() {
         return {float32({side, side})};
       },
       .flops =
-          [](const InferArgs& a) {  // of one half, for it is symmetric
+          [](const InferArgs& a) {  // of one triangle, because the factor is symmetric
             const Shape& x = a.inputs[0].shape;
             const std::int64_t side = a.inputs[1].shape[0];
             const std::int64_t windows = window_count(a, x[2], span(a, a.attrs.integer("height"))) *
@@ -284,7 +285,8 @@ OpDef conv2d_factor() {
   };
 }
 
-// Rows or columns that windows at each of `count` places of x cover.
+// Returns the rows or columns of y that windows at `count` positions of x cover, without the
+// padding.
 std::int64_t covered(const InferArgs& a, std::int64_t count, std::int64_t kernel) {
   const std::int64_t stride = a.attrs.integer("stride"), padding = a.attrs.integer("padding");
   const std::int64_t more = a.attrs.integer("output_padding");

@@ -1,4 +1,5 @@
-// Dropout. The mask is never stored: both directions draw it from the same counter-based generator.
+// Dropout. The mask is never stored: forward and backward draw it from the same counter-based
+// generator.
 #include "ops/def/rules.h"
 #include "ops/def/tables.h"
 

@@ -1,4 +1,4 @@
-// Rows of a table by number.
+// Lookup of the rows of a table by index.
 #include "ops/def/rules.h"
 #include "ops/def/tables.h"
 

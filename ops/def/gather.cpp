@@ -1,4 +1,4 @@
-// Rows along an axis by number: picked out, and added up.
+// Rows along an axis, selected or accumulated by index.
 #include "ops/def/rules.h"
 #include "ops/def/tables.h"
 

@@ -1,4 +1,4 @@
-// Products between the features of a sample.
+// Pairwise dot products between the features of a sample.
 #include "ops/def/rules.h"
 #include "ops/def/tables.h"
 
@@ -9,7 +9,7 @@ using Values = std::vector<ValueId>;
 
 std::int64_t pairs_of(std::int64_t features) { return features * (features - 1) / 2; }
 
-// x [N, features, width].
+// Checks that x is [N, features, width].
 void want_features(const InferArgs& a) {
   want_float(a);
   const Shape& shape = a.inputs[0].shape;
@@ -17,7 +17,7 @@ void want_features(const InferArgs& a) {
        "x must be [rows, features, width], got {}", to_string(a.inputs[0]));
 }
 
-// Two operations per pair and number.
+// Returns the cost of the dot products: two operations per pair and column.
 std::int64_t pair_flops(const InferArgs& a) {
   const Shape& shape = a.inputs[0].shape;
   return shape[1] == 0 ? 0 : elements(a.inputs[0]) * (shape[1] - 1);

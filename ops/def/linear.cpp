@@ -1,4 +1,4 @@
-// Products of matrices.
+// Matrix products: linear layers, their gradients and K-FAC factors, and matmul.
 #include "ops/def/rules.h"
 #include "ops/def/tables.h"
 
@@ -12,7 +12,8 @@ Shape with_last(Shape shape, std::int64_t last) {
   return shape;
 }
 
-// Of rows of one side, of a weight [out, in] and of the rows of both sides: 2 * rows * out * in.
+// linear costs 2 * rows * out * in, from x [rows, in] and w [out, in]. Its two gradients cost the
+// same. linear_grad_flops computes it from (dy, w) or from (x, dy).
 std::int64_t linear_flops(const InferArgs& a) {
   return 2 * elements(a.inputs[0]) * a.inputs[1].shape[0];
 }
@@ -57,7 +58,7 @@ OpDef linear_op() {
   };
 }
 
-// Elements that linear makes of one sample, whatever the dtype.
+// Returns the number of outputs of linear for one sample. The dtype doesn't matter.
 std::int64_t made_elements(const InferArgs& a) {
   return elements(float32(with_last(a.inputs[0].shape, a.inputs[1].shape[0])));
 }
@@ -71,7 +72,7 @@ OpDef linear_relu() {
   return def;
 }
 
-// Of an activation whose gradient reads what linear made.
+// Returns the record of linear with an activation whose gradient reads the output of linear.
 OpDef linear_then(const std::string& activation) {
   OpDef def = linear_relu();
   def.name = "linear_" + activation;
@@ -164,7 +165,8 @@ OpDef linear_weight_bias_grad() {
   return def;
 }
 
-// The inverse says where the factor goes: it is a parameter, whose gradient this is.
+// `inverse` is a parameter, and the factor is its gradient. Stages and optimizers find the factor
+// through it.
 OpDef kronecker_factor() {
   return {
       .name = "kronecker_factor",
@@ -183,7 +185,7 @@ OpDef kronecker_factor() {
         return {float32({side, side})};
       },
       .flops =
-          [](const InferArgs& a) {  // of one half, for it is symmetric
+          [](const InferArgs& a) {  // of one triangle, because the factor is symmetric
             return elements(a.inputs[0]) * (a.inputs[0].shape.back() + 1);
           },
       .samples = {{.shapes = {{5, 3}, {3, 3}}},
@@ -235,7 +237,7 @@ Attrs transposes(bool a, bool b) {
   return {{"transpose_a", std::int64_t{a}}, {"transpose_b", std::int64_t{b}}};
 }
 
-// With A = op(a), B = op(b): dA = dy B^T and dB = A^T dy, transposed where a or b is.
+// With A = op(a) and B = op(b): dA = dy B^T and dB = A^T dy, transposed if a or b is transposed.
 Values matmul_grad(Builder& b, const GradArgs& g) {
   const bool ta = g.node.attrs.integer("transpose_a") != 0;
   const bool tb = g.node.attrs.integer("transpose_b") != 0;

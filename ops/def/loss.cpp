@@ -1,4 +1,4 @@
-// Losses and what they are counted by.
+// Losses, and the counts by which they are divided.
 #include <cstdint>
 #include <limits>
 
@@ -10,19 +10,19 @@ namespace {
 
 using Values = std::vector<ValueId>;
 
-// Below every int32, so no label is equal to it: nothing is ignored unless asked.
+// Less than every int32, so no label equals it: by default no label is ignored.
 constexpr std::int64_t kIgnoreNothing = std::int64_t{std::numeric_limits<std::int32_t>::min()} - 1;
 const AttrSpec kIgnore = {"ignore", kIgnoreNothing, false,
                           "rows with this label do not count; the default is no int32, so that "
                           "every row counts"};
 
-// Samples whose labels may be -1.
+// Attributes for samples whose labels may be -1.
 const Attrs kIgnoreMinusOne = {{"ignore", std::int64_t{-1}}};
 
 const AttrSpec kSmoothing = {"smoothing", 0.0, false,
                              "of the target, in [0, 1]: all classes share it evenly"};
 
-// `weight` [C] of classes, where it is input i; a smoothing in [0, 1].
+// Checks the smoothing, in [0, 1], and the class weights [C] if input i exists.
 void want_classes(const InferArgs& a, std::size_t i) {
   const double smoothing = a.attrs.real("smoothing");
   want(smoothing >= 0 && smoothing <= 1, a, "smoothing must be in [0, 1], got {}", smoothing);
@@ -31,7 +31,7 @@ void want_classes(const InferArgs& a, std::size_t i) {
   want_shape(a, i, {a.inputs[0].shape[1]}, "(one for each class)");
 }
 
-// The node's inputs with its class weights at the end, if it has them.
+// Appends the node's class weights to `inputs`, if it has any.
 Values with_weight(const GradArgs& g, Values inputs) {
   if (g.inputs.size() > 2) {
     require(!g.wanted[2],
@@ -42,7 +42,7 @@ Values with_weight(const GradArgs& g, Values inputs) {
   return inputs;
 }
 
-// logits [N, C] and labels int32 [N].
+// Checks that logits are [N, C] and that labels are int32 [N].
 void want_logits_and_labels(const InferArgs& a) {
   want_dtype(a, 0, DType::Float32);
   want(a.inputs[0].shape.size() == 2, a, "logits must be [rows, classes], got {}",
@@ -139,7 +139,7 @@ OpDef softmax_cross_entropy_grad() {
   };
 }
 
-// logits [N] and labels int32 [N].
+// Checks that logits are [N] and that labels are int32 [N].
 void want_logit_and_label(const InferArgs& a) {
   want_dtype(a, 0, DType::Float32);
   want(a.inputs[0].shape.size() == 1, a, "logits must be [rows], got {}", to_string(a.inputs[0]));

@@ -1,4 +1,4 @@
-// Elementwise arithmetic.
+// Constants, scaling, division by a scalar, and casts.
 #include "base/hex.h"
 #include "ops/def/rules.h"
 #include "ops/def/tables.h"

@@ -1,4 +1,4 @@
-// Normalisation.
+// Layer normalization and its gradients.
 #include "ops/def/rules.h"
 #include "ops/def/tables.h"
 
@@ -7,7 +7,8 @@ namespace {
 
 using Values = std::vector<ValueId>;
 
-// The statistics of the rows of input 0 at inputs mean and mean + 1, and dy like input 0.
+// Checks the row statistics (inputs `mean` and `mean` + 1), and that dy (the next input) has the
+// shape of input 0.
 void want_statistics_and_dy(const InferArgs& a, std::size_t mean) {
   want_shape(a, mean, rows(a.inputs[0].shape), to_fit(a, 0));
   want_shape(a, mean + 1, rows(a.inputs[0].shape), to_fit(a, 0));
@@ -43,7 +44,7 @@ OpDef layer_norm() {
             if_wanted(g.wanted[2], b, "sum_rows", {dy})};
       },
       .flops = ten_per_element,
-      // A small eps and rows of one or two elements would make the numeric gradient meaningless.
+      // A small eps, or rows of one or two elements, would make the numeric gradient meaningless.
       .samples = {{.shapes = {{2, 3}, {3}, {3}}, .attrs = {{"eps", 1e-2}}},
                   {.shapes = {{3, 5, 17}, {17}, {17}}},
                   {.shapes = {{1, 1}, {1}, {1}}, .attrs = {{"eps", 1.0}}},

@@ -1,4 +1,4 @@
-// Pooling of images [N, C, H, W].
+// Pooling of images [N, C, H, W], and changes of their layout.
 #include "ops/def/rules.h"
 #include "ops/def/tables.h"
 
@@ -145,7 +145,8 @@ OpDef global_avg_pool_grad() {
   };
 }
 
-// What the layout pass puts at the rim of a network; nothing else makes them.
+// Returns the record of a layout change. Only the layout pass creates such nodes, at the edges of a
+// network.
 OpDef reorder(const std::string& name, const std::string& doc) {
   return {.name = name,
           .doc = doc,

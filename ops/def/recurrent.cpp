@@ -1,5 +1,6 @@
-// LSTM and GRU over a static number of places, as one operator each. The products of the input with
-// its weights are made before, all places at once; those of the weights' gradients after.
+// LSTM and GRU over a static number of steps along axis 1, each as a single operator. Two products
+// are outside, so that they cover all steps at once: that of the input with its weights, before the
+// operator, and those of the weight gradients, after it.
 #include "ops/def/rules.h"
 #include "ops/def/tables.h"
 
@@ -8,14 +9,14 @@ namespace {
 
 using Values = std::vector<ValueId>;
 
-// Sizes of y [batch, places, width].
+// The sizes of y [batch, steps, width].
 struct GateSizes {
   std::int64_t batch, places, width;
   Shape every(std::int64_t gates) const { return {batch, places, gates * width}; }
   Shape state() const { return {batch, width}; }
 };
 
-// Input i is [batch, places, gates * width].
+// Checks that input i is [batch, steps, gates * width], and returns its sizes.
 GateSizes gate_sizes(const InferArgs& a, std::size_t i, std::int64_t gates) {
   want_float(a);
   const Shape& x = a.inputs[i].shape;
@@ -25,7 +26,7 @@ GateSizes gate_sizes(const InferArgs& a, std::size_t i, std::int64_t gates) {
   return {x[0], x[1], x[2] / gates};
 }
 
-// Of the products with w: 2 per weight, place and sample of `every`, an input.
+// Returns the cost of the products with input w: 2 per weight, step and sample of input `every`.
 std::int64_t product_flops(const InferArgs& a, std::size_t w, std::size_t every) {
   const Shape& x = a.inputs[every].shape;
   return 2 * elements(a.inputs[w]) * (x[0] < 0 ? -x[0] : x[0]) * x[1];
@@ -36,19 +37,20 @@ ValueId zeros(Builder& b, const Shape& shape) {
   return b.apply("broadcast_to", {zero}, {{"shape", shape}});
 }
 
-// The gradient of an output, zeros where none reached it.
+// Returns the gradient of an output, or zeros if the loss doesn't depend on the output.
 ValueId slope_of(Builder& b, const GradArgs& g, std::size_t output) {
   return g.dy[output] != kNone ? g.dy[output] : zeros(b, b.type(g.outputs[output]).shape);
 }
 
-// Throws InvalidArgument, naming the node, if the loss depends on the gates: a by-product.
+// Throws InvalidArgument with the node's name if the loss depends on the gates. They are a
+// by-product without gradient.
 void want_no_gate_slope(const GradArgs& g, std::size_t output) {
   require(g.dy[output] == kNone,
           "differentiate: output {} of {} '{}' has no gradient, but the loss depends on it", output,
           g.node.op, g.node.name);
 }
 
-// What stood before each place: h0, and all outputs but the last.
+// Returns the state before each step: h0, then all outputs but the last.
 ValueId before(Builder& b, ValueId h0, ValueId y) {
   const Shape shape = b.type(y).shape;
   const ValueId first = b.apply("reshape", {h0}, {{"shape", Shape{shape[0], 1, shape[2]}}});

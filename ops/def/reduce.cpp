@@ -1,4 +1,4 @@
-// Sums, and the spreading of a scalar.
+// Sums of all elements, of rows and of the last axis, and the expansions that are their transposes.
 #include "ops/def/rules.h"
 #include "ops/def/tables.h"
 

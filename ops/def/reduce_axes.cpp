@@ -1,4 +1,4 @@
-// Reductions over some axes, and their opposite, the repetition of axes.
+// Reductions over chosen axes, and broadcasting, which is their transpose.
 #include "ops/def/broadcast.h"
 #include "ops/def/tables.h"
 
@@ -20,7 +20,8 @@ std::vector<TensorType> infer_reduced(const InferArgs& a) {
   return {float32(reduced_shape(a.inputs[0].shape, reduced_axes(a), keep == 1))};
 }
 
-// Sums over the batch add up over micro-batches; nothing else does.
+// Rejects reductions over the batch. Only a sum over the batch is the sum of its micro-batches'
+// results.
 std::vector<TensorType> infer_without_batch(const InferArgs& a) {
   std::vector<TensorType> out = infer_reduced(a);
   for (const std::int64_t axis : reduced_axes(a)) {
@@ -32,12 +33,12 @@ std::vector<TensorType> infer_without_batch(const InferArgs& a) {
   return out;
 }
 
-// A value that has the length 1 on the reduced axes, repeated over x's shape.
+// Broadcasts a value with length 1 on the reduced axes to x's shape.
 ValueId spread(Builder& b, ValueId kept, ValueId x) {
   return b.apply("broadcast_to", {kept}, {{"shape", b.type(x).shape}});
 }
 
-// Elements that go into one of the result.
+// Returns the number of elements that are reduced to one element of the result.
 std::int64_t count_of(const Builder& b, const GradArgs& g) {
   const Shape& x = b.type(g.inputs[0]).shape;
   std::int64_t count = 1;
@@ -50,7 +51,8 @@ ValueId kept(Builder& b, const GradArgs& g, ValueId reduced) {
   return with_axes(b, reduced, x, reduced_axes(g.node.attrs, x));
 }
 
-// The last two reduce an axis of no elements, which gives what the reduction of nothing is.
+// Returns samples. With `of_nothing`, also two that reduce an axis of length 0, for reductions that
+// have a result there.
 std::vector<Sample> samples(bool of_nothing) {
   std::vector<Sample> all = {{.shapes = {{2, 3}}, .attrs = over({1})},
                              {.shapes = {{2, 3}}, .attrs = over({-1}, 1)},
@@ -103,7 +105,7 @@ OpDef reduce_mean() {
   return def;
 }
 
-// Those that are equal to the extreme share its gradient evenly.
+// Elements that equal the extreme share its gradient evenly.
 Values extreme_grad(Builder& b, const GradArgs& g) {
   const ValueId at = b.apply("equal", {g.inputs[0], kept(b, g, g.outputs[0])});
   const Shape axes = reduced_axes(g.node.attrs, b.type(g.inputs[0]).shape);
@@ -111,7 +113,8 @@ Values extreme_grad(Builder& b, const GradArgs& g) {
   const ValueId count =
       axes.empty() ? ones
                    : b.apply("reduce_sum", {ones}, {{"axes", axes}, {"keep", std::int64_t{1}}});
-  // NaN over all of what a NaN was found in: none is equal to it.
+  // If the reduced elements contain NaN, no element equals the result, and the count is 0. Then 0 *
+  // (dy / 0) makes all their gradients NaN.
   return {b.apply("mul", {ones, b.apply("div", {kept(b, g, g.dy[0]), count})})};
 }
 

@@ -1,4 +1,5 @@
-// Images [N, C, H, W] at another resolution: means of windows, nearest and linear interpolation.
+// Changes of image resolution: means of windows, nearest and linear interpolation, for images [N,
+// C, H, W].
 #include "ops/def/rules.h"
 #include "ops/def/tables.h"
 
@@ -15,7 +16,7 @@ std::vector<AttrSpec> pool_specs() {
       {"count_padding", std::int64_t{1}, false, "0: means leave the padding out"}};
 }
 
-// The shape of avg_pool2d's result for images of this shape.
+// Returns the shape of avg_pool2d's output for images of shape `x`.
 Shape pooled(const InferArgs& a, Shape x) {
   const std::int64_t kernel = a.attrs.integer("kernel"), padding = a.attrs.integer("padding");
   want(kernel >= 1, a, "kernel must be >= 1, got {}", kernel);
@@ -25,7 +26,7 @@ Shape pooled(const InferArgs& a, Shape x) {
   return x;
 }
 
-// Images as input 0 are, but for height and width.
+// Returns the shape of input 0 with height and width replaced by the attributes.
 Shape with_size(const InferArgs& a) {
   want_float(a);
   want_images(a, 0);

@@ -1,4 +1,5 @@
-// Positions as rotations of pairs of columns, for the queries and keys of attention.
+// Rotary position embedding: positions as rotations of pairs of columns, for the queries and keys
+// of attention.
 #include <cmath>
 
 #include "ops/def/rules.h"

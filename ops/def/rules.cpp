@@ -73,7 +73,7 @@ SymbolicCount symbolic_count(const Shape& shape) {
   SymbolicCount count;
   for (const std::int64_t dim : shape) {
     const std::int64_t size = dim < 0 ? -dim : dim;
-    // A tensor never has that many, so the result equals no tensor's count.
+    // No tensor has that many elements, so the result differs from every tensor's count.
     if (size > 0 && count.coefficient > kMostElements / size) return {.coefficient = -1};
     count.coefficient *= size;
     count.power += dim < 0 ? 1 : 0;

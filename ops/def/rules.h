@@ -1,5 +1,5 @@
-// What the records' rules of inference and gradient have in common. Messages read
-// "linear 'fc': w must be …".
+// Checks and helpers shared by inference rules and gradient rules. Messages have the form "linear
+// 'fc': w must be …".
 #pragma once
 #include <string>
 #include <vector>
@@ -10,7 +10,7 @@
 
 namespace hetu::def {
 
-/// Throws InvalidArgument "op 'name': message" unless ok; the message is formatted on failure only.
+/// Throws InvalidArgument "op 'name': message" unless ok. The message is formatted only on failure.
 template <class... Args>
 void want(bool ok, const InferArgs& a, fmt::format_string<Args...> format, Args&&... args) {
   if (!ok) {
@@ -19,49 +19,53 @@ void want(bool ok, const InferArgs& a, fmt::format_string<Args...> format, Args&
   }
 }
 
-/// Name of input i as in the schema.
+/// Returns the name of input i in the schema.
 const std::string& input_name(const InferArgs& a, std::size_t i);
 
-/// Input i has this dtype.
+/// Checks that input i has this dtype.
 void want_dtype(const InferArgs& a, std::size_t i, DType dtype);
 
-/// Every input is float32.
+/// Checks that every input is float32.
 void want_float(const InferArgs& a);
 
-/// Input i has exactly this shape; `because` says what it follows from ("to fit x float32[2, 3]").
+/// Checks that input i has exactly this shape. `because` states the reason ("to fit x float32[2,
+/// 3]").
 void want_shape(const InferArgs& a, std::size_t i, const Shape& shape, const std::string& because);
 
-/// Input i has at least this many dimensions.
+/// Checks that input i has at least this many dimensions.
 void want_rank(const InferArgs& a, std::size_t i, std::size_t least);
 
-/// "to fit x float32[2, 3]": names input i.
+/// Returns text such as "to fit x float32[2, 3]" for input i.
 std::string to_fit(const InferArgs& a, std::size_t i);
 
-/// Outputs: one, like input 0; all inputs float32 and of one shape. For elementwise operators.
+/// Infers one output like input 0, for elementwise operators. All inputs must be float32 and have
+/// the same shape.
 std::vector<TensorType> same_as_input(const InferArgs& a);
 
-/// The records, of which each takes float32 or bfloat16 throughout (NarrowArgs) unless it says
-/// more.
+/// Sets NarrowArgs::Rule::Follows in the records and returns them. Their floating-point tensors are
+/// then all float32 or all one 16-bit dtype, except the wide inputs and outputs that a record
+/// lists.
 std::vector<OpDef> following(std::vector<OpDef> defs);
 
-/// The same of operators that are worth bfloat16 for its products; `wide_inputs` and `wide_outputs`
-/// stay float32.
+/// Returns the record with NarrowArgs::Rule::Product, for operators whose products are worth 16
+/// bits. `wide_inputs` and `wide_outputs` stay float32.
 OpDef product_of(OpDef def, std::vector<int> wide_inputs = {}, std::vector<int> wide_outputs = {});
 
-/// Input i is images [N, C, H, W] with at least one row and column.
+/// Checks that input i is images [N, C, H, W] with at least one channel, row and column.
 void want_images(const InferArgs& a, std::size_t i);
 
-/// How many windows that span `kernel` elements fit `size` elements at the node's stride and
-/// padding. Throws InvalidArgument, naming the node, if stride < 1, padding < 0 or no window fits.
+/// Returns the number of windows spanning `kernel` elements that fit into `size` elements, at the
+/// node's stride and padding. Throws InvalidArgument with the node's name if stride < 1, padding <
+/// 0 or no window fits.
 std::int64_t window_count(const InferArgs& a, std::int64_t size, std::int64_t kernel);
 
-/// Attributes of what goes along one axis.
+/// Returns the attributes of an operator along one axis.
 Attrs along(std::int64_t axis);
 
-/// The shape without its last dimension: the rows.
+/// Returns the shape without its last dimension: the shape of the rows.
 Shape rows(const Shape& shape);
 
-/// Elements of a shape whose batch is one symbol: coefficient times B to a power.
+/// The number of elements of a shape with a symbolic batch B: coefficient * B^power.
 struct SymbolicCount {
   std::int64_t coefficient = 1;
   int power = 0;
@@ -69,27 +73,27 @@ struct SymbolicCount {
 };
 SymbolicCount symbolic_count(const Shape& shape);
 
-/// Elements with one sample in the batch; for FLOPs.
+/// Returns the number of elements for a batch of 1. For FLOPs.
 std::int64_t elements(const TensorType& type);
 
-/// FLOPs of operators that only move elements, that take each element of input 0 once, and that
-/// compute a transcendental function or statistics of each.
+/// FLOPs of operators that only move elements (none), that read each element of input 0 once, and
+/// that compute a transcendental function or statistics of each element.
 std::int64_t no_flops(const InferArgs& a);
 std::int64_t input_elements(const InferArgs& a);
 std::int64_t ten_per_element(const InferArgs& a);
 
-/// The attributes of gradients that know images x by their size alone.
+/// Attributes of gradients that need only the size of the images x.
 inline const AttrSpec kHeightOfX = {"height", std::int64_t{0}, true, "height of x"};
 inline const AttrSpec kWidthOfX = {"width", std::int64_t{0}, true, "width of x"};
 
 inline TensorType float32(Shape shape) { return {DType::Float32, std::move(shape)}; }
 inline TensorType int32(Shape shape) { return {DType::Int32, std::move(shape)}; }
 
-/// The gradient that reached the first output. Throws InvalidArgument, naming the node, if one
-/// reached another output: those are by-products without gradient.
+/// Returns the gradient of the first output. Throws InvalidArgument with the node's name if the
+/// loss depends on another output: other outputs are by-products without gradient.
 ValueId only_dy(const GradArgs& g);
 
-/// b.apply(op, inputs) if wanted, else kNone.
+/// Returns b.apply(op, inputs, attrs) if wanted, else kNone.
 ValueId if_wanted(bool wanted, Builder& b, const std::string& op,
                   const std::vector<ValueId>& inputs, const Attrs& attrs = {});
 

@@ -1,4 +1,4 @@
-// Operators that move elements and change none.
+// Operators that move elements without changing them.
 #include "ops/def/rules.h"
 #include "ops/def/tables.h"
 
@@ -33,7 +33,8 @@ OpDef reshape() {
   };
 }
 
-// Throws unless perm is a permutation of the axes; returns its inverse.
+// Returns the inverse of a permutation of the axes, or an empty shape if `perm` isn't a
+// permutation.
 Shape inverse(const Shape& perm) {
   Shape out(perm.size(), -1);
   for (std::size_t i = 0; i < perm.size(); ++i) {

@@ -1,5 +1,5 @@
-// The tables of operator records, one per family. Explicit functions, not static-initialiser
-// registration: a linker drops an unreferenced object of a static library, and its records with it.
+// Tables of operator records, one per family. They are explicit functions, because a linker drops
+// an unreferenced object of a static library, and static-initializer registrations with it.
 #pragma once
 #include <vector>
 

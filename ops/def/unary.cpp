@@ -1,4 +1,4 @@
-// Functions of one element, but for activations.
+// Elementwise functions of one tensor, except activations.
 #include "ops/def/broadcast.h"
 #include "ops/def/tables.h"
 
@@ -30,7 +30,7 @@ OpDef function(const std::string& name, const std::string& doc,
           .images = {{0}, {0}}};
 }
 
-// The gradient dy * slope.
+// Returns the gradient dy * slope.
 Values times(Builder& b, const GradArgs& g, ValueId slope) {
   return {b.apply("mul", {g.dy[0], slope})};
 }
@@ -99,7 +99,7 @@ OpDef power() {
                "NaN below 0.",
                [](Builder& b, const GradArgs& g) -> Values {
                  const double exponent = g.node.attrs.real("exponent");
-                 if (exponent == 0)  // also where x to the power -1 is infinite
+                 if (exponent == 0)  // also where x^-1 would be infinite
                    return {b.apply("expand", {number(b, 0), g.inputs[0]})};
                  const ValueId less = b.apply("power", {g.inputs[0]}, {{"exponent", exponent - 1}});
                  return times(b, g, b.apply("scale", {less}, {{"factor", exponent}}));
@@ -142,7 +142,7 @@ OpDef clip() {
 std::vector<OpDef> unary() {
   std::vector<OpDef> all = following({abs(), sign(), clip()});
   for (OpDef& def :
-       std::vector<OpDef>{exp(), log(), sqrt(), rsqrt(), sin(), cos(), power()})  // float32 alone
+       std::vector<OpDef>{exp(), log(), sqrt(), rsqrt(), sin(), cos(), power()})  // float32 only
     all.push_back(std::move(def));
   return all;
 }
