@@ -1,9 +1,12 @@
-// What the vector kernels of attention on [B, S, H] have in common. No transposes: one task per
-// sample and head of keys, blocks of query rows, and softmax with dropout on a block while it is in
-// cache. Keys that no row of a block sees by its place are skipped. Tasks share nothing but their
-// inputs, so the bits depend neither on threads nor on the other samples of the micro-batch.
-// T is float or BFloat16, as values lie in memory; what is bfloat16 is widened head by head, and
-// products, softmax and the sums of gradients are float32's.
+// The common part of the vector kernels of attention on [B, S, H]. There are no transposes. A task
+// is one sample and one head of keys. It processes blocks of query rows, and computes softmax with
+// dropout on a block while the block is in cache. Keys whose position no row of a block sees are
+// skipped. Tasks share only their inputs, so results depend neither on the number of threads nor on
+// the other samples of the micro-batch.
+//
+// T is the type in memory: float or BFloat16. bfloat16 values are widened head by head. Products,
+// softmax and the sums of gradients are float32.
+//
 // Shape letters: S keys, P keys padded to whole vectors, D columns of a head, R rows of a block.
 #pragma once
 #include <omp.h>
@@ -20,21 +23,22 @@
 
 namespace hetu::cpu::vector_attention {
 
-inline constexpr std::int64_t kBlockRows = 66;  // whole tiles of small_gemm
-inline constexpr std::int64_t kLanes = 32;      // threads that work at once, at most
+inline constexpr std::int64_t kBlockRows = 66;  // a multiple of small_gemm's tile height
+inline constexpr std::int64_t kLanes = 32;      // largest number of threads that work at once
 inline constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
-/// Rows [first, first + rows) of head h of the queries, and the keys that they see among them,
-/// from a whole vector on.
+/// Rows [first, first + rows) of head h of the queries, and the range of keys that they see,
+/// starting at a whole vector.
 struct Block {
   std::int64_t sample, head, first, rows;
   KeyRange keys;
 };
 
+/// Sizes of attention with the division into tasks and blocks.
 struct Heads : AttentionShape {
   std::int64_t S, D, P;
-  float factor;              // of scores
-  int lanes;                 // threads for which scratch is there, whatever their number now
+  float factor;  // of scores
+  int lanes;     // number of threads with scratch memory, regardless of the current thread count
   std::int64_t scratch = 0;  // floats per thread
 
   explicit Heads(const KernelDesc& d)
@@ -48,7 +52,7 @@ struct Heads : AttentionShape {
   std::int64_t scratch_bytes() const { return lanes * scratch * std::int64_t(sizeof(float)); }
   bool drops(const RunContext& run) const { return run.training && rate.threshold > 0; }
 
-  /// Factors of a block's rows, at stride P.
+  /// Writes the dropout factors of a block's rows, with stride P.
   void factors(const RunContext& run, const Block& b, float* out) const {
     const PhiloxStream random = stream(run, b.sample);
     for (std::int64_t r = 0; r < b.rows; ++r)
@@ -56,7 +60,7 @@ struct Heads : AttentionShape {
                       out + r * P);
   }
 
-  /// Calls body(sample, head of keys, scratch of this thread) for all.
+  /// Calls body(sample, head of keys, this thread's scratch) for all samples and heads of keys.
   template <class Body>
   void for_heads(const KernelCall& c, const Body& body) const {
     auto* all = static_cast<float*>(c.scratch);
@@ -66,7 +70,7 @@ struct Heads : AttentionShape {
       for (std::int64_t g = 0; g < kv_heads; ++g) body(b, g, all + omp_get_thread_num() * scratch);
   }
 
-  /// Calls body(block) for the rows of the heads that read head g of the keys.
+  /// Calls body(block) for all blocks of the query heads that read head g of the keys.
   template <class Body>
   void for_blocks(std::int64_t b, std::int64_t g, const Body& body) const {
     for (std::int64_t h = g * group; h < (g + 1) * group; ++h)
@@ -77,30 +81,30 @@ struct Heads : AttentionShape {
       }
   }
 
-  /// The first element of a block's rows of q, y or dy.
+  /// Returns the offset of the first element of a block's rows in q, y or dy.
   std::int64_t query(const Block& b) const {
     return (b.sample * queries + b.first) * width + b.head * D;
   }
-  /// The first element of head g of k or v, and of their gradients.
+  /// Returns the offset of the first element of head g in k or v, or in their gradients.
   std::int64_t kv(std::int64_t b, std::int64_t g) const { return b * S * kv_width + g * D; }
-  /// Row r of a block among all rows of scores.
+  /// Returns the index of row r of a block among all rows of scores.
   std::int64_t row_number(const Block& b, std::int64_t r) const {
     return (b.sample * heads + b.head) * queries + b.first + r;
   }
-  /// The first element of a block's rows of probs.
+  /// Returns the offset of the first element of a block's rows in probs.
   std::int64_t weights(const Block& b) const {
     return b.sample * heads * queries * S + row(b.head, b.first);
   }
 };
 
-/// Rows of a head as floats.
+/// Rows of a head as float32.
 template <class Float>
 struct HeadRows {
   Float* data;
-  std::int64_t stride;  ///< from one row to the next
+  std::int64_t stride;  ///< floats from one row to the next
 };
 
-/// Where they lie, or a copy in `room`.
+/// Returns the rows in place if they are float32, else a widened copy in `room`.
 inline HeadRows<const float> floats_of(const float* x, std::int64_t, std::int64_t,
                                        std::int64_t stride, float*) {
   return {x, stride};
@@ -113,7 +117,8 @@ inline HeadRows<const float> floats_of(const BFloat16* x, std::int64_t rows, std
   return {room, columns};
 }
 
-/// Where sums for rows are made: there, or in `room`, from where store() rounds them.
+/// Returns memory for the sums of rows: y itself if it is float32, else `room`. store() then rounds
+/// the sums to y.
 inline HeadRows<float> sums_for(float* y, std::int64_t, std::int64_t stride, float*) {
   return {y, stride};
 }
@@ -136,33 +141,34 @@ inline bool fits(const KernelDesc& d) {
 
 inline bool fits_either(const KernelDesc& d) { return is_bfloat16(d) ? fits(widened(d)) : fits(d); }
 
-/// Top and inverse sum of exponentials of a row of scores, of which its weights are made again.
-/// Both are 0 where the query sees nothing.
+/// The maximum of a row of scores, and the inverse of its sum of exponentials. The row's weights
+/// can be recomputed from them. Both are 0 if the query sees no key.
 struct RowStats {
   float top = 0, inverse = 0;
 };
 
-/// Scores with what the mask adds to them.
+/// Attention scores with the mask applied.
 struct Scores : Heads {
   AttentionMask mask;
   Scores(const KernelDesc& d, int mask_input) : Heads(d), mask(d, mask_input) {}
 
-  /// What padding adds to all scores of a sample.
+  /// Writes the padding's contribution to all scores of a sample: 0 or -10000 per key.
   void pad(const KernelCall& c, std::int64_t sample, float* bias) const {
     for (std::int64_t j = 0; j < S; ++j)
       bias[j] =
           mask.padding() ? static_cast<float>(mask.padding_row(c, sample)[j] - 1) * 10000.0f : 0;
   }
 
-  /// What is added to the scores of a row, by key; nullptr if its query sees nothing. A bool mask
-  /// is laid out in `bias`, which holds the padding's otherwise.
+  /// Returns the numbers that are added to the scores of a row, one per key, or nullptr if the
+  /// query sees no key. A bool mask is expanded into `bias`. Without a bool mask, `bias` must hold
+  /// the result of pad().
   const float* added(const KernelCall& c, const ScoreRow& at, KeyRange seen, float* bias) const {
     if (mask.hides_all(c, at, seen)) return nullptr;
     if (mask.shows()) hide(mask.row<std::uint8_t>(c, at), seen, bias);
     return mask.adds() ? mask.row<float>(c, at) : bias;
   }
 
-  /// Weights of the n scores of a row, in place; inverse is 0 if what was added hides all.
+  /// Replaces the n scores of a row by their weights. Returns zeros if the mask hides all keys.
   RowStats softmax(float* row, const float* bias, std::int64_t n) const {
     float top = -kInfinity, sum = 0;
 #pragma omp simd reduction(max : top)
@@ -182,7 +188,7 @@ struct Scores : Heads {
     return {top, inverse};
   }
 
-  /// The same weights, bit for bit, by what softmax() returned.
+  /// Recomputes the same weights, bit for bit, from the result of softmax().
   void softmax_again(float* row, const float* bias, std::int64_t n, RowStats stats) const {
 #pragma omp simd
     for (std::int64_t j = 0; j < n; ++j) {

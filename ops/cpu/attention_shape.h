@@ -1,4 +1,4 @@
-// Sizes of attention, and which keys a query sees: by its place, and by the mask.
+// Sizes of attention, and the keys that a query sees by position and by mask.
 #pragma once
 #include <algorithm>
 #include <cmath>
@@ -9,15 +9,15 @@
 
 namespace hetu::cpu {
 
-/// Keys [begin, end).
+/// The keys [begin, end).
 struct KeyRange {
   std::int64_t begin, end;
   HETU_HD std::int64_t size() const { return end - begin; }
 };
 
-/// Of attention (q, k, v, mask), attention_grad (q, k, v, probs, dy, y), attention_scores_grad (dy,
-/// v, probs) and the fused ones (q, k, v, mask; q, k, v, stats, dy, y, mask) alike. Head h of the
-/// queries reads head h / group of keys and values.
+/// The sizes of any attention operator: attention (q, k, v, mask), attention_grad (q, k, v, probs,
+/// dy, y), attention_scores_grad (dy, v, probs), and the fused ones (q, k, v, mask; q, k, v, stats,
+/// dy, y, mask). Head h of the queries reads head h / group of keys and values.
 struct AttentionShape {
   std::int64_t samples, queries, keys, width, kv_width, heads, kv_heads, columns, group;
   std::int64_t window;
@@ -42,11 +42,11 @@ struct AttentionShape {
         rate(DropoutRate::of(d.attrs->real("dropout"))),
         scale(1.0 / std::sqrt(double(columns))) {}
 
-  /// Every query sees every key that no mask hides.
+  /// Returns true if position hides no key from any query.
   HETU_HD bool whole() const { return !causal && window == 0; }
 
-  /// What query i sees by its place; the last query stands at the last key. Neither end falls with
-  /// i.
+  /// Returns the keys that query i sees by position. The last query is aligned with the last key.
+  /// Neither end decreases as i grows.
   HETU_HD KeyRange range(std::int64_t i) const {
     const std::int64_t place = i + keys - queries;
     const std::int64_t ahead = causal ? 1 : window;
@@ -55,7 +55,8 @@ struct AttentionShape {
     return {std::min(begin, end), end};
   }
 
-  /// Of row i of head h of the weights of a sample: its first element, within the sample.
+  /// Returns the offset, within a sample, of the first element of row i of head h of the attention
+  /// weights.
   HETU_HD std::int64_t row(std::int64_t h, std::int64_t i) const {
     return (h * queries + i) * keys;
   }
@@ -64,14 +65,14 @@ struct AttentionShape {
   }
 };
 
-/// Which row of scores.
+/// Identifies a row of scores.
 struct ScoreRow {
   std::int64_t sample, head, query;
 };
 
-/// The mask of attention, input `at` of a node, if there is one: int32 [samples, keys] of padding;
-/// bool, or floats that are added to the scores, [queries, keys] with samples, and heads, before
-/// them.
+/// The mask of attention, if the node has an input `at`. int32 [samples, keys] marks padding. bool,
+/// or floats that are added to the scores, are [queries, keys], optionally preceded by samples, or
+/// by samples and heads.
 class AttentionMask {
  public:
   explicit AttentionMask(const KernelDesc& d, int at = 3) : input_(at) {
@@ -94,20 +95,20 @@ class AttentionMask {
   HETU_HD bool shows() const { return given_ && dtype_ == DType::Bool; }
   HETU_HD bool adds() const { return given_ && dtype_ != DType::Int32 && dtype_ != DType::Bool; }
 
-  /// Of a row, from the first of the mask on: the element of its first key.
+  /// Returns the offset, within the mask, of the row's first key.
   HETU_HD std::int64_t begin(const ScoreRow& at) const {
     return at.sample * sample_ + at.head * head_ + (padding() ? 0 : at.query * keys_);
   }
-  /// Of a sample, a number per key.
+  /// Returns a sample's padding, one number per key.
   const std::int32_t* padding_row(const KernelCall& c, std::int64_t sample) const {
     return c.in<std::int32_t>(input_) + sample * sample_;
   }
-  /// T is std::uint8_t of a bool mask. A number per key.
+  /// Returns the row's mask, one number per key. T is std::uint8_t for a bool mask.
   template <class T>
   const T* row(const KernelCall& c, const ScoreRow& at) const {
     return c.in<T>(input_) + begin(at);
   }
-  /// Whether query `at` sees none of the keys of `range`, by its place and a bool mask.
+  /// Returns true if query `at` sees no key of `range`, by position and by a bool mask.
   bool hides_all(const KernelCall& c, const ScoreRow& at, KeyRange range) const {
     if (range.size() == 0) return true;
     if (!shows()) return false;
@@ -119,7 +120,8 @@ class AttentionMask {
   int input_;
   bool given_ = false;
   DType dtype_ = DType::Int32;
-  std::int64_t sample_ = 0, head_ = 0, keys_ = 0;  ///< elements from one to the next
+  /// Elements from one sample, head or query to the next.
+  std::int64_t sample_ = 0, head_ = 0, keys_ = 0;
 };
 
 }  // namespace hetu::cpu

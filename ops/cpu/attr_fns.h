@@ -1,4 +1,5 @@
-// Functions of one element with constants from a node's attributes, for the loops of both tables.
+// Functions of one element with constants from a node's attributes, for reference and vector
+// kernels.
 #pragma once
 #include <cmath>
 
@@ -29,7 +30,7 @@ struct Clip {
   HETU_HD T operator()(T x) const { return fn::Clip()(x, low, high); }
 };
 
-/// The exponents that models have, -1, -1/2, 1/2, 1, 2 and 3, without a call of pow.
+/// x^exponent. The exponents that models use (-1, -1/2, 1/2, 1, 2 and 3) need no call of pow.
 template <class T>
 struct Power {
   T exponent;

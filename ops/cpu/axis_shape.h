@@ -1,4 +1,4 @@
-// A tensor as [outer, size, inner] about one of its axes.
+// A tensor viewed as [outer, size, inner] around one of its axes.
 #pragma once
 #include <cstdint>
 
@@ -6,6 +6,7 @@
 
 namespace hetu::cpu {
 
+/// The products of the dimensions before, at and after the axis.
 struct Axis {
   std::int64_t outer = 1, size = 1, inner = 1;
 };

@@ -1,5 +1,6 @@
-// How elementwise kernels with operands that broadcast walk: rows, along which every operand either
-// stands still or steps by one, and the place in each operand where a row begins.
+// Traversal of elementwise kernels with broadcast operands. Along a row, each operand either stays
+// at one element or advances by one. begin() returns the offset at which a row starts in each
+// operand.
 #pragma once
 #include <algorithm>
 #include <array>
@@ -10,20 +11,21 @@
 
 namespace hetu::cpu {
 
-/// A shape as it lies in memory: images that are channels-last as [N, H, W, C].
+/// Returns a shape in memory order: channels-last images become [N, H, W, C].
 inline Shape shape_in_memory(const Shape& shape, Layout images) {
   if (images == Layout::Plain || shape.size() != 4) return shape;
   return {shape[0], shape[2], shape[3], shape[1]};
 }
 
-/// The walk of N operands to the first output. Axes along which the operands move alike are one;
-/// operands of the output's shape make a single row.
+/// The traversal of N operands in the order of the first output. Adjacent axes along which all
+/// operands move in the same manner are merged. If all operands have the output's shape, there is a
+/// single row.
 template <std::size_t N>
 class BroadcastWalk {
  public:
   struct Axis {
     std::int64_t size;
-    std::array<std::int64_t, N> step;  ///< elements per place
+    std::array<std::int64_t, N> step;  ///< elements per index
   };
 
   explicit BroadcastWalk(const KernelDesc& d) {
@@ -47,13 +49,13 @@ class BroadcastWalk {
 
   std::int64_t rows() const { return rows_; }
   std::int64_t row_size() const { return row_; }
-  /// The axes over which rows are numbered, the last one first to move.
+  /// Returns the axes that number the rows; the last one varies fastest.
   const std::vector<Axis>& axes() const { return axes_; }
   std::int64_t elements() const { return rows_ * row_; }
-  /// 0 or 1: how operand i moves within a row.
+  /// Returns the step of operand i within a row: 0 or 1.
   std::int64_t step(std::size_t i) const { return step_[i]; }
 
-  /// Where row r begins in each operand.
+  /// Returns the offset of row r in each operand.
   std::array<std::int64_t, N> begin(std::int64_t r) const {
     std::array<std::int64_t, N> at{};
     for (std::size_t axis = axes_.size(); axis-- > 0; r /= axes_[axis].size) {
@@ -64,7 +66,7 @@ class BroadcastWalk {
   }
 
  private:
-  // The last axis becomes the row; steps of the others grow to those of dense operands.
+  // Turns the last axis into the row, and scales the other axes' steps to dense operands.
   void finish() {
     if (!axes_.empty()) {
       row_ = axes_.back().size;
@@ -84,13 +86,13 @@ class BroadcastWalk {
     }
   }
 
-  std::vector<Axis> axes_;  ///< without the row's
+  std::vector<Axis> axes_;  ///< without the row's axis
   std::int64_t rows_ = 1, row_ = 1;
   std::array<std::int64_t, N> step_{};
 };
 
-/// Threads take whole chunks of a row, so where a vector loop begins and ends does not depend on
-/// their number. Calls body(row, begin, end) for every chunk.
+/// Calls body(row, begin, end) for each chunk of each row. Threads take whole chunks, so the bounds
+/// of vector loops don't depend on the number of threads.
 template <class Body>
 void for_row_chunks(std::int64_t rows, std::int64_t row_size, const Body& body) {
   constexpr std::int64_t kChunk = 4096;

@@ -1,5 +1,5 @@
-// What cross-entropy wants of each class: a label's share, and one of every class where labels are
-// smoothed, both times the class's weight.
+// The target distribution of cross-entropy. The label's class and, if labels are smoothed, every
+// class gets a share, times the weight of the class.
 #pragma once
 #include <cstdint>
 #include <iterator>
@@ -10,7 +10,7 @@
 
 namespace hetu::cpu {
 
-/// What of this a kernel knows when it is prepared; `input` is where the weights would stand.
+/// The part that is known when a kernel is prepared. `input` is the index of the optional weights.
 struct SmoothedClasses {
   std::int64_t classes;
   double smoothing;
@@ -23,7 +23,7 @@ struct SmoothedClasses {
         weighted(std::ssize(d.inputs) > at) {}
 };
 
-/// Of rows of logits; `weight` is nullptr where all classes count 1.
+/// The targets of rows of logits. `weight` is nullptr if all classes have weight 1.
 template <class T>
 struct ClassTargets {
   std::int64_t classes;
@@ -38,11 +38,11 @@ struct ClassTargets {
   HETU_HD double weight_of(std::int64_t j) const {
     return weight != nullptr ? double(weight[j]) : 1.0;
   }
-  /// What the label has beside its share.
+  /// Returns the target of the label's class, without its smoothing share.
   HETU_HD double of_label(std::int64_t label) const { return (1 - smoothing) * weight_of(label); }
-  /// What every class has, times its weight.
+  /// Returns the smoothing share of each class, before its weight is applied.
   HETU_HD double share() const { return smoothing / static_cast<double>(classes); }
-  /// All shares together.
+  /// Returns the sum of all weighted smoothing shares.
   double shares() const {
     return weight == nullptr ? smoothing : share() * std::accumulate(weight, weight + classes, 0.0);
   }

@@ -1,5 +1,6 @@
-// Sums of the columns of a matrix, alone and beside the product that reads it, too. Each has one
-// order, whatever the number of threads: threads share out columns.
+// Sums of the columns of a matrix, on their own or after a product that reads the same matrix.
+// Threads take different columns, so the order of additions doesn't depend on the number of
+// threads.
 #pragma once
 #include <algorithm>
 #include <cstdint>
@@ -10,15 +11,16 @@
 
 namespace hetu::cpu {
 
-/// Rows are added in blocks of 64 and the blocks in order, which keeps rounding small for many
-/// rows.
+/// Rows are summed in blocks of 64, and the blocks are added in order. This keeps rounding errors
+/// small for many rows.
 inline constexpr std::int64_t kRowBlock = 64;
 inline constexpr std::int64_t kStrip = 256;
 
-/// out[j] = sum over rows i of term(i, j, j's width…): `term` adds row i of a strip to an array.
+/// out[j] = the sum over rows i of the terms in column j. `add_row(i, begin, width, part)` adds row
+/// i of the columns [begin, begin + width) to the array `part`.
 template <class AddRow>
 void sum_columns(Rows x, float* out, const AddRow& add_row) {
-  // Narrow tables are cut finer, so that every thread has a strip.
+  // Narrow matrices have narrower strips, so that every thread gets one.
   const std::int64_t strip = x.columns < 4096 ? 64 : kStrip;
   const std::int64_t strips = (x.columns + strip - 1) / strip;
 #pragma omp parallel for schedule(static) if (x.elements() > kParallelElements)
@@ -36,7 +38,7 @@ void sum_columns(Rows x, float* out, const AddRow& add_row) {
   }
 }
 
-/// sums[j] = the sum of column j of a matrix of float32 or bfloat16.
+/// sums[j] = the sum of column j of a float32 or bfloat16 matrix.
 template <class T>
 void sum_rows(Rows x, const T* in, float* sums) {
   const std::int64_t columns = x.columns;
@@ -47,7 +49,8 @@ void sum_rows(Rows x, const T* in, float* sums) {
   });
 }
 
-/// A kernel of linear_weight_grad, and behind it the sums of dy, its input 1, as output 1.
+/// Extends a kernel of linear_weight_grad: it also writes the column sums of dy (input 1) to output
+/// 1.
 template <class T>
 PreparedKernel with_bias_grad(const KernelDesc& d, PreparedKernel of_weight) {
   const auto and_sums = [dy = rows_of(d.inputs[1])](std::function<void(const KernelCall&)> run) {

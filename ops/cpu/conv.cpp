@@ -1,5 +1,6 @@
-// conv2d and its gradients: products of pixels, Winograd's of small windows, and the rest, plain
-// and channels-last, by oneDNN.
+// conv2d, its gradients and conv_transpose2d. There are three methods: matrix products for windows
+// of one pixel, Winograd for 3 x 3 windows, and oneDNN for the rest, in plain or channels-last
+// layout.
 #include <utility>
 
 #include "ops/cpu/dnnl_conv.h"
@@ -13,29 +14,29 @@
 namespace hetu::cpu {
 namespace {
 
-// Of bfloat16 a bias is added by the float32 kernel, between conversions.
+// In bfloat16, the widened float32 kernel handles a bias.
 bool fits(const KernelDesc& d) {
   const bool takes =
       is_float32(d) || (is_bfloat16(d) && d.inputs.size() == 2 && lacks_for_bfloat16().empty());
   return takes && count_of(d.inputs[0]) > 0 && count_of(d.inputs[1]) > 0;
 }
 
-constexpr std::int64_t kFewPixels = 64;  // of one image: how many there are must change no bit
+// Pixels of one image (the number of images must not change results).
+constexpr std::int64_t kFewPixels = 64;
 
-/// A convolution of single pixels that lie channels-last is a product of matrices, pixels by
-/// channels: faster than oneDNN's convolution, which reorders the weights first, before version 3
-/// and where pixels are few.
+/// Returns true if the convolution is computed as a matrix product, pixels by channels: windows of
+/// one pixel, channels-last. This is faster than oneDNN's convolution before version 3, which
+/// reorders the weights first. With later versions it is faster for small images.
 bool is_product(const ConvShape& s, const KernelDesc& d) {
   if (has_quick_pixels() && s.x.plane() >= kFewPixels) return false;
   return d.images == Layout::ChannelsLast && s.w.height == 1 && s.w.width == 1 && s.w.stride == 1 &&
          s.w.padding == 0 && s.groups == 1;
 }
 
-/// Input 2, a number per channel, is added to the images that a convolution gave, where it is
-/// there.
+/// Adds input 2, if the node has it, to the resulting images: one number per channel.
 struct Bias {
   bool given;
-  std::int64_t rows, channels, pixels;  // pixels of a channel that stand side by side
+  std::int64_t rows, channels, pixels;  // adjacent pixels of a channel
   Bias(const KernelDesc& d, const Images& to)
       : given(d.inputs.size() > 2),
         rows(d.images == Layout::Plain ? to.n : to.per_channel()),
@@ -55,7 +56,7 @@ struct Bias {
   }
 };
 
-/// `a` and `b` say which inputs the operands are.
+/// Prepares a matrix product. `o.a` and `o.b` are the indices of the inputs that are its operands.
 PreparedKernel multiply(const KernelDesc& d, const ProductOperands& o, const Bias& bias) {
   if (is_bfloat16(d)) return dnnl_product_kernel(d, o);
   const Product product(o.shape);
@@ -66,7 +67,7 @@ PreparedKernel multiply(const KernelDesc& d, const ProductOperands& o, const Bia
           product.scratch_bytes(), "blocked"};
 }
 
-/// The tensors of a call, whichever of them is computed.
+/// The tensors of a call, regardless of which one is computed.
 struct ConvTensors {
   const void *x, *w, *y;
   ConvTensors(ConvResult result, const KernelCall& c) : x(c.inputs[0]), w(c.inputs[1]), y(nullptr) {
@@ -89,7 +90,9 @@ PreparedKernel prepared(const Conv& conv, ConvResult result, const Bias& bias, c
 PreparedKernel convolve(const KernelDesc& d, ConvResult result, const Bias& bias) {
   const ConvShape s = conv_shape(d);
   const DType values = d.inputs[0].dtype;
-  // Fewer multiplications of float32 are as fast as all of them twice as fast, but not eight times.
+  // Winograd in float32 needs a quarter of the multiplications. That compensates for bfloat16
+  // products that are twice as fast (AVX-512-BF16), but not for those that are eight times as fast
+  // (AMX).
   const bool few = values == DType::Float32 || !multiplies_bfloat16_tiles();
   if (d.images == Layout::ChannelsLast && few && Winograd::is_quick() && Winograd::fits(s))
     return prepared(Winograd(s, result, values), result, bias, "winograd");
@@ -104,7 +107,7 @@ PreparedKernel conv2d(const KernelDesc& d) {
                   bias);
 }
 
-/// And conv_transpose2d.
+/// Also prepares conv_transpose2d.
 PreparedKernel conv2d_input_grad(const KernelDesc& d) {
   const ConvShape s = conv_shape(d);
   const Bias bias(d, s.x);

@@ -1,3 +1,8 @@
+// Convolutions as pieces, each a oneDNN primitive that runs on one thread. oneDNN may choose
+// another order of summation for another number of threads. So each primitive sees one thread, and
+// the pieces themselves are distributed among threads. Groups of samples are the first division. If
+// they are too few, slices of channels are the second. For example, 4 samples and 64 output
+// channels become 4 groups times 4 slices of 16 channels.
 #include "ops/cpu/dnnl_conv.h"
 
 #include <algorithm>
@@ -22,8 +27,8 @@ memory::data_type type_of(DType dtype) {
 
 constexpr auto kDirect = dnnl::algorithm::convolution_direct;
 
-// Sums of weights' gradients that pieces may have of their own: 4 MiB. Above, to add them costs
-// more than to copy slices of channels.
+// Largest number of elements in the partial sums of weight gradients: 4 MiB. Above this size,
+// adding them costs more than copying slices of channels.
 constexpr std::int64_t kPartialElements = 1 << 20;
 constexpr std::int64_t kPieces = 16, kFewPieces = 8, kManyPieces = 31;
 constexpr std::int64_t kSliceChannels = 8;  // slices are whole vectors of channels
@@ -35,8 +40,8 @@ std::int64_t largest_divisor(std::int64_t n, std::int64_t most) {
   return 1;
 }
 
-/// How a convolution is cut into pieces, by its shape and layout alone: groups of samples, and
-/// slices of the channels of y, or of x where x is computed.
+/// The division of a convolution into pieces, which follows from its shape and layout alone. Pieces
+/// are groups of samples, and slices of the channels of y (of x if x is computed).
 struct Cut {
   std::int64_t groups = 1, slices = 1;
 };
@@ -53,10 +58,10 @@ Cut cut(const ConvShape& s, ConvResult result, Layout images) {
     if (c.groups < kFewPieces && s.x.n > kPieces) c.groups = largest_divisor(s.x.n, kManyPieces);
     if (c.groups < kFewPieces && s.x.n > kPieces) c.groups = s.x.n;
   }
-  // Few samples are cut by channels, too, with two exceptions. Slices would cut through the groups
-  // of a grouped convolution. And oneDNN computes plain images by matrix products whose order of
-  // summation depends on the number of channels (seen with AVX2): the number of samples must not
-  // choose it, since a sample has the same bits in every micro-batch.
+  // Few samples are divided by channels too, with two exceptions. Slices would cut through the
+  // groups of a grouped convolution. And oneDNN computes plain images by matrix products, whose
+  // order of summation depends on the number of channels (observed with AVX2). The number of
+  // samples must not influence this order, because a sample has the same bits in every micro-batch.
   const bool keeps_bits = images == Layout::ChannelsLast || result == ConvResult::WeightGrad;
   const std::int64_t channels = result == ConvResult::InputGrad ? s.x.channels : s.y.channels;
   if (s.groups == 1 && keeps_bits && c.groups < kFewPieces && channels % kSliceChannels == 0)
@@ -64,7 +69,7 @@ Cut cut(const ConvShape& s, ConvResult result, Layout images) {
   return c;
 }
 
-/// A piece's shape.
+/// Returns the shape of one piece.
 ConvShape piece_of(ConvShape s, ConvResult result, const Cut& c) {
   s.x.n /= c.groups;
   s.y.n /= c.groups;
@@ -72,14 +77,16 @@ ConvShape piece_of(ConvShape s, ConvResult result, const Cut& c) {
   return s;
 }
 
+/// Memory descriptions and window parameters for oneDNN.
 struct Forms {
   memory::desc x, w, y;
-  memory::desc values;   ///< the weights that x is multiplied with, where `w` is their gradient
-  memory::desc outside;  ///< a slice's weights as the caller has them
+  /// Dtype and shape of the weights that x is multiplied by, if `w` is their gradient.
+  memory::desc values;
+  memory::desc outside;  ///< a slice's weights in the caller's memory
   memory::dims stride, dilation, padding;
 };
 
-/// What images and weights are, and how they lie.
+/// The layout of images, and the dtypes of images and weights.
 struct Elements {
   Layout images;
   DType values, weights;
@@ -104,7 +111,7 @@ Forms forms_of(const ConvShape& s, const Elements& of, std::int64_t all_inputs) 
           {w, type_of(of.values), memory::format_tag::any},
           {w, type_of(of.weights), steps},
           {s.w.stride, s.w.stride},
-          {s.w.dilation - 1, s.w.dilation - 1},  // oneDNN counts what is skipped
+          {s.w.dilation - 1, s.w.dilation - 1},  // oneDNN counts the skipped elements
           {s.w.padding, s.w.padding}};
 }
 
@@ -138,7 +145,7 @@ std::int64_t aligned(std::size_t bytes) {
   return static_cast<std::int64_t>((bytes + 63) / 64 * 64);
 }
 
-/// Copies a slice of the channels of images out of them, or back.
+/// Copies a slice of the channels out of images, or back into them.
 class SliceCopy {
  public:
   SliceCopy(const Images& whole, const Elements& of, const Cut& c)
@@ -151,7 +158,7 @@ class SliceCopy {
     width_ = row_ / c.slices;
   }
   std::int64_t bytes() const { return rows_ * width_; }
-  /// The byte at which the slice begins among all images.
+  /// Returns the offset in bytes at which the slice begins in all images.
   std::int64_t begin(std::int64_t group, std::int64_t slice) const {
     return group * rows_ * row_ + slice * width_;
   }
@@ -165,10 +172,10 @@ class SliceCopy {
   }
 
  private:
-  std::int64_t rows_, row_, width_;  // of a row and of its slice in bytes
+  std::int64_t rows_, row_, width_;  // of a row and of its slice, in bytes
 };
 
-/// A convolution, and the numbers of its arguments.
+/// A convolution primitive, and the numbers of its arguments.
 struct Piece {
   DnnlCall call;
   int x, w, y, pad;
@@ -178,19 +185,21 @@ struct Piece {
 
 bool has_quick_pixels() { return DNNL_VERSION_MAJOR >= 3; }
 
-// Scratch holds the weights of each slice as oneDNN wants them, or the gradients of each group and
-// slice; slices of images; and a scratchpad per piece.
+// The pieces and their memory. Scratch memory holds the weights of each slice in oneDNN's order (or
+// the gradients of each group and slice), slices of images, and a scratchpad per piece.
 struct DnnlConv::State {
   Cut c;
   ConvResult result;
   Elements elements;
-  std::int64_t x_group, y_group;   // bytes of the images of a group
-  std::vector<Piece> pieces;       // group by group
-  std::vector<DnnlCall> reorders;  // by slice; none where the weights lie as the caller's
+  std::int64_t x_group, y_group;  // bytes of the images of a group
+  std::vector<Piece> pieces;      // group by group
+  // Per slice; empty if oneDNN uses the caller's order of weights.
+  std::vector<DnnlCall> reorders;
   SliceCopy slice;
-  std::int64_t slice_weights;  // elements from one slice's weights to the next, outside
-  std::int64_t inside = 0;     // elements of a slice's weights in scratch
-  std::int64_t each;           // bytes of a weight
+  // Elements from one slice's weights to the next, in the caller's memory.
+  std::int64_t slice_weights;
+  std::int64_t inside = 0;  // elements of a slice's weights in scratch memory
+  std::int64_t each;        // bytes of a weight
   std::int64_t weight_bytes = 0, slice_bytes = 0, pad_bytes = 0;
   std::string implementation;
 
@@ -231,7 +240,7 @@ struct DnnlConv::State {
   static memory::desc target(const BackwardData::primitive_desc& d) { return d.diff_dst_desc(); }
   static memory::desc target(const BackwardWeights::primitive_desc& d) { return d.diff_dst_desc(); }
 
-  /// The pieces; returns the form in which they want the weights.
+  /// Creates the pieces. Returns the description of the weights that they require.
   template <class Primitive>
   memory::desc make(const typename Primitive::primitive_desc& d) {
     const Primitive primitive(d);
@@ -249,7 +258,8 @@ struct DnnlConv::State {
     return weights(d);
   }
 
-  // Whole weights are moved by all threads, slices by one each; no bit changes on the way.
+  // Creates the reorders of weights. All threads together move undivided weights; otherwise each
+  // slice is moved by one thread. Values don't change.
   void make_reorders(const memory::desc& wanted, const memory::desc& outside) {
     const bool gradient = result == ConvResult::WeightGrad;
     const std::int64_t bytes = aligned(std::max(wanted.get_size(), std::size_t{1}));
@@ -280,7 +290,7 @@ struct DnnlConv::State {
     weight_bytes = kept * bytes;
   }
 
-  // Between the caller's weights and those in scratch.
+  // Moves weights between the caller's memory and scratch memory.
   void move_weights(const char* outside, const char* in_scratch) {
     const auto move = [&](std::int64_t i) {
       DnnlCall& r = reorders[static_cast<std::size_t>(i)];
@@ -296,7 +306,7 @@ struct DnnlConv::State {
       share_out(c.slices, move);
   }
 
-  // Piece i, with its weights or their gradient at `w`.
+  // Runs piece i, with its weights or their gradient at `w`.
   void run_piece(std::int64_t i, const char* xs, const char* w, const char* ys, char* slices,
                  char* pads) {
     const std::int64_t group = i / c.slices, part = i % c.slices;
@@ -318,7 +328,8 @@ struct DnnlConv::State {
       slice.back(copy, const_cast<char*>(whole));
   }
 
-  // Adds the gradients of the groups in order: slice by slice to `to`, `step` elements apart.
+  // Adds the gradients of the groups in order, and writes them slice by slice to `to`, at distances
+  // of `step` elements.
   void add_groups(const float* sums, float* to, std::int64_t step) const {
     const std::int64_t blocks = (inside + kSumBlock - 1) / kSumBlock;
 #pragma omp parallel for collapse(2) schedule(static)

@@ -9,9 +9,10 @@ namespace hetu::cpu {
 
 namespace {
 
-// oneDNN compiles its kernels at run time, for the best instructions that it finds. Under a cap
-// (HETU_ISA) it may use no more than Hetu's own kernels were compiled for. Must run before any
-// other call of oneDNN, which fixes its choice at the first one.
+// Limits oneDNN's instructions. oneDNN compiles its kernels at run time, for the best instructions
+// that it finds. Under a limit (HETU_ISA) it must not use more than Hetu's own kernels were
+// compiled for. This must precede any other call of oneDNN, because the first call fixes its
+// choice.
 void cap_instructions() {
   const std::string& isa = compiled_isa().name;
   for (const auto& [name, most] :

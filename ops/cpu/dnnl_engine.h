@@ -1,5 +1,5 @@
-// What the dnnl_*.cpp files share: the engine, and a primitive whose arguments are bound by handle.
-// Nothing else includes it.
+// The common part of the dnnl_*.cpp files: the engine, and a primitive with arguments bound by
+// address. No other file includes this header.
 #pragma once
 #include <omp.h>
 
@@ -12,20 +12,22 @@
 
 namespace hetu::cpu {
 
-/// The engine and stream are the same for all kernels: a CPU stream has no state of its own. The
-/// first call caps oneDNN's instructions at those that Hetu's kernels were compiled for.
+/// The engine and stream, which all kernels share: a CPU stream has no state of its own. The first
+/// call limits oneDNN's instructions to those that Hetu's kernels were compiled for.
 struct DnnlCpu {
   dnnl::engine engine{dnnl::engine::kind::cpu, 0};
   dnnl::stream stream{engine};
-  dnnl::cpu_isa isa = dnnl::get_effective_cpu_isa();  ///< the best that oneDNN may use
+  /// The best instruction set that oneDNN may use.
+  dnnl::cpu_isa isa = dnnl::get_effective_cpu_isa();
 };
 DnnlCpu& dnnl_cpu();
 
-/// Attributes of every primitive: scratch from the caller, float32 arithmetic as it is written.
+/// Returns the attributes of every primitive: scratch memory from the caller, and strict float32
+/// arithmetic.
 dnnl::primitive_attr dnnl_attributes();
 
-/// While it lives, this thread makes and runs primitives for itself alone: what oneDNN computes
-/// depends on the threads it sees.
+/// Scope guard that limits this thread to a team of one for creating and running primitives.
+/// oneDNN's results depend on the number of threads it may use.
 class OneThread {
  public:
   OneThread() : before_(omp_get_max_threads()) { omp_set_num_threads(1); }
@@ -37,7 +39,8 @@ class OneThread {
   int before_;
 };
 
-/// body(i) for i below `pieces`, each by one thread, in any order. Rethrows what one of them threw.
+/// Calls body(i) for 0 <= i < pieces, each by one thread, in any order. Rethrows an exception that
+/// a call has thrown.
 template <class Body>
 void share_out(std::int64_t pieces, const Body& body) {
   std::exception_ptr thrown;
@@ -58,20 +61,21 @@ void share_out(std::int64_t pieces, const Body& body) {
   if (thrown) std::rethrow_exception(thrown);
 }
 
-/// A primitive with its arguments in an array made once: dnnl::primitive::execute would build a
-/// vector on each call.
+/// A primitive with its arguments in a fixed array. dnnl::primitive::execute would build a vector
+/// on each call.
 class DnnlCall {
  public:
   DnnlCall() = default;
   explicit DnnlCall(dnnl::primitive primitive) : primitive_(std::move(primitive)) {}
 
-  /// Adds an argument of this form; returns its number for run().
+  /// Adds an argument with this memory description. Returns its number for bind().
   int add(int arg, const dnnl::memory::desc& desc);
-  /// Binds argument `number` to an address. Const or not is the primitive's business.
+  /// Binds argument `number` to an address. Whether the primitive reads or writes it depends on the
+  /// argument.
   void bind(int number, const void* data) {
     memories_[static_cast<std::size_t>(number)].set_data_handle(const_cast<void*>(data));
   }
-  /// Runs and waits. Throws Internal with oneDNN's message.
+  /// Runs the primitive and waits for it. Throws Internal with oneDNN's message.
   void run() const;
 
  private:

@@ -21,17 +21,18 @@ namespace {
 using dnnl::memory;
 
 constexpr std::int64_t kPrimitives = 16;
-constexpr std::int64_t kColumns = 64, kRows = 64;  // of a piece at least: what is packed pays off
-constexpr std::int64_t kFew = 1 << 17;             // products of fewer steps are one piece
+// Minimum size of a piece, so that packing pays off.
+constexpr std::int64_t kColumns = 64, kRows = 64;
+constexpr std::int64_t kFew = 1 << 17;  // products with fewer multiplications are one piece
 
-/// Sizes of pieces that cut n into at most `most`, in whole units.
+/// Returns the size of parts that divide n into at most `most` parts, as a multiple of `unit`.
 std::int64_t piece_size(std::int64_t n, std::int64_t most, std::int64_t unit) {
   return std::min(n, up(parts(n, std::max<std::int64_t>(most, 1)), unit));
 }
 
-/// How a product is cut: by matrices of the batch, then columns of C, then its rows.
+/// The division of a product: by matrices of the batch, then by columns of C, then by rows of C.
 struct Cut {
-  std::int64_t matrices, columns, rows;  // of a piece, but for the last
+  std::int64_t matrices, columns, rows;  // of each piece but the last
   explicit Cut(const ProductShape& s) : matrices(s.batch), columns(s.n), rows(s.m) {
     if (s.batch * s.m * s.n * s.k < kFew) return;
     matrices = piece_size(s.batch, kPrimitives, 1);
@@ -82,17 +83,17 @@ std::string lacks_for_bfloat16() {
 
 bool multiplies_bfloat16_tiles() { return has(dnnl::cpu_isa::avx512_core_amx); }
 
-// Scratch holds a pad per piece. There are none if `own` makes the product.
+// The pieces, with a scratchpad for each. There are none if `own` computes the product.
 struct DnnlProduct::State {
   std::optional<PairProduct> own;
   struct Piece {
     DnnlCall call;
-    std::int64_t a, b, bias, c;  // where it begins, in bytes, but for the bias
+    std::int64_t a, b, bias, c;  // offsets of the piece in bytes; for the bias, in elements
     std::int64_t rows, columns;  // of C
   };
   std::vector<Piece> pieces;
   std::int64_t pad_bytes = 0;
-  std::int64_t row_step;  // elements from a row of C to the next
+  std::int64_t row_step;  // elements from one row of C to the next
 
   State(const ProductShape& s, DType to) : row_step(s.n) {
     if (!multiplies_bfloat16_tiles() && PairProduct::fits(s, to)) {
@@ -118,7 +119,7 @@ struct DnnlProduct::State {
         }
   }
 
-  // A piece of the shape `one`, of matrices as large as `s`.
+  // Adds a piece with the shape `one` of a product with the shape `s`.
   void add(const ProductShape& s, const ProductShape& one, DType to) {
     constexpr auto kNarrow = memory::data_type::bf16, kWide = memory::data_type::f32;
     const memory::dims along = {s.transpose_a ? 1 : s.k, s.transpose_a ? s.m : 1};
@@ -222,7 +223,8 @@ PreparedKernel linear_weight_bias_grad(const KernelDesc& d) {
   return with_bias_grad<BFloat16>(d, linear_weight_grad(d));
 }
 
-// As in linear.cpp: of what linear has made, rounded, as if it stood apart.
+// As in linear.cpp, the activation is computed from the rounded output of linear, as if the
+// operators were separate.
 template <class F>
 PreparedKernel linear_then(const KernelDesc& d) {
   const ProductOperands o = linear_operands(d);

@@ -1,5 +1,5 @@
-// Products of bfloat16 matrices, with sums in float32: through oneDNN, or in panels of our own
-// where those are quicker.
+// Products of bfloat16 matrices with float32 sums: through oneDNN, or with PairProduct where that
+// is faster.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -11,31 +11,32 @@
 
 namespace hetu::cpu {
 
-/// What this processor lacks to multiply bfloat16 by its own instructions, "AVX-512-BF16 or AMX";
-/// nothing if it has them.
+/// Returns the missing instructions for native bfloat16 products, "AVX-512-BF16 or AMX", or an
+/// empty string if this processor has them.
 std::string lacks_for_bfloat16();
 
-/// Whether this processor has AMX, which makes a product of bfloat16 eight times as fast as one of
-/// float32; AVX-512-BF16 makes it twice as fast.
+/// Returns true if this processor has AMX. AMX makes a bfloat16 product eight times as fast as a
+/// float32 product. AVX-512-BF16 makes it twice as fast.
 bool multiplies_bfloat16_tiles();
 
-/// A PairProduct, where the processor has no tiles and the sizes fit; else pieces of one product,
-/// each a primitive of oneDNN for one thread. How it is cut follows from the shape alone, and depth
-/// is never cut, so no bit depends on the number of threads. One thread may run it at a time, with
-/// a team. Copies share the primitives.
+/// A bfloat16 product. It is a PairProduct if the processor has no AMX and the sizes fit. Otherwise
+/// it is divided into pieces, each a primitive of oneDNN for one thread. The division follows from
+/// the shape alone, and the depth is never divided, so no result depends on the number of threads.
+/// run() uses a team of threads, but must not be called by several threads at once. Copies share
+/// the primitives.
 class DnnlProduct {
  public:
-  /// C is `to`, float32 or bfloat16. Sizes must be positive. Throws Unsupported with oneDNN's
-  /// message if it has no implementation.
+  /// C has dtype `to`, float32 or bfloat16. Sizes must be positive. Throws Unsupported with
+  /// oneDNN's message if it has no implementation.
   DnnlProduct(const ProductShape& shape, DType to);
 
-  /// Bytes that run() needs at `scratch`, 64-byte aligned.
+  /// Returns the bytes that run() needs at `scratch`, 64-byte aligned.
   std::int64_t scratch_bytes() const;
-  /// "pairs" or "onednn".
+  /// Returns "pairs" or "onednn".
   const char* implementation() const;
 
-  /// A and B are bfloat16; `bias`, float32, is nullptr unless the shape has one. A product that is
-  /// finished is one matrix of bfloat16.
+  /// A and B are bfloat16. `bias` is float32, and nullptr unless the shape has one. A product with
+  /// `finish` must be a single bfloat16 matrix.
   void run(const void* a, const void* b, const float* bias, void* c, void* scratch,
            const Finish<BFloat16>& finish = {}) const;
 
@@ -44,7 +45,7 @@ class DnnlProduct {
   std::shared_ptr<State> state_;
 };
 
-/// A kernel of bfloat16 that is this product.
+/// Returns a bfloat16 kernel that computes this product.
 PreparedKernel dnnl_product_kernel(const KernelDesc& d, const ProductOperands& operands);
 
 }  // namespace hetu::cpu

@@ -1,4 +1,4 @@
-// The decisions of ops/philox.h for many elements at once.
+// The dropout decisions of ops/philox.h for many elements at once.
 #pragma once
 #include <cstdint>
 
@@ -7,7 +7,7 @@
 
 namespace hetu::cpu {
 
-/// factors[i] = scale if element begin + i is kept, else 0, for i in [0, n); any begin >= 0.
+/// factors[i] = scale if element begin + i is kept, else 0, for i in [0, n) and any begin >= 0.
 void dropout_factors(const PhiloxStream& stream, const DropoutRate& rate, std::int64_t begin,
                      std::int64_t n, float* factors);
 

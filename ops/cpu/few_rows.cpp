@@ -1,5 +1,6 @@
-// The sums of a blocked product, in its order, without its packing: that would read and write all
-// of B to use each element of it once or a few times.
+// Products with up to four rows of A. They compute the sums of a blocked product in the same order,
+// but don't pack B. Packing would read and write all of B to use each element of it only once or a
+// few times.
 #include "ops/cpu/few_rows.h"
 
 #include <omp.h>
@@ -15,11 +16,13 @@ constexpr int kBytes = __BIGGEST_ALIGNMENT__;
 using Vec = float __attribute__((vector_size(kBytes)));
 using UnalignedVec = float __attribute__((vector_size(kBytes), aligned(4)));
 constexpr std::int64_t kLanes = kBytes / 4;
-constexpr std::int64_t kMostColumns = 2048;  // whose sums of kFewRows rows stay in the first cache
-constexpr std::int64_t kUnit = 4 * kLanes;   // columns that are not shared out
-constexpr std::int64_t kAhead = 64;          // floats of a row that are fetched early
-constexpr int kTogether = 4;                 // steps of the depth per reading of the sums
-constexpr std::int64_t kParallelWork = 1 << 17;  // multiplications that are worth other threads
+// Their sums for kFewRows rows stay in the first-level cache.
+constexpr std::int64_t kMostColumns = 2048;
+constexpr std::int64_t kUnit = 4 * kLanes;  // columns that one thread computes together
+constexpr std::int64_t kAhead = 64;         // floats of a row that are prefetched
+constexpr int kTogether = 4;                // steps of the depth per load of the sums
+// Multiplications that are worth waking other threads for.
+constexpr std::int64_t kParallelWork = 1 << 17;
 
 Vec load(const float* p) { return *reinterpret_cast<const UnalignedVec*>(p); }
 void store(float* p, const Vec& v) { *reinterpret_cast<UnalignedVec*>(p) = v; }
@@ -32,7 +35,8 @@ struct Part {
   float* c;
 };
 
-/// Adds the sums of a step to C, which holds those of the steps before; the bias behind the last.
+/// Adds the sums of one step of the depth to C, which holds the sums of earlier steps. Adds the
+/// bias after the last step.
 void add_sums(const Part& p, std::int64_t row, std::int64_t l, std::int64_t first,
               std::int64_t columns, const float* sums) {
   float* to = p.c + row * p.s.n + first;
@@ -45,8 +49,8 @@ void add_sums(const Part& p, std::int64_t row, std::int64_t l, std::int64_t firs
   }
 }
 
-/// The first `count` of a vector, zeros behind. Products are of whole vectors everywhere, since the
-/// compiler need not fuse those of single numbers with their sums.
+/// Loads the first `count` numbers of a vector, then zeros. All products are of whole vectors,
+/// because the compiler doesn't always fuse the multiplication and addition of single numbers.
 Vec load(const float* p, std::int64_t count) {
   if (count >= kLanes) return load(p);
   Vec some{};
@@ -54,7 +58,8 @@ Vec load(const float* p, std::int64_t count) {
   return some;
 }
 
-/// sums [Rows, width] += what Steps steps from `l` on give, one after the other.
+/// sums [Rows, width] += the products of `Steps` steps of the depth from `l` on, in ascending
+/// order.
 template <int Rows, int Steps>
 void add_steps(const Part& p, std::int64_t l, float* sums) {
   const float *a = p.a + l, *b = p.b + l * p.s.n + p.first;
@@ -73,7 +78,7 @@ void add_steps(const Part& p, std::int64_t l, float* sums) {
   }
 }
 
-/// B is [k, n]: its rows are read along.
+/// For B [k, n]: reads along the rows of B.
 template <int Rows>
 void along_rows(const Part& p) {
   alignas(64) float sums[Rows * kMostColumns];
@@ -88,7 +93,8 @@ void along_rows(const Part& p) {
   }
 }
 
-/// Two rows of a square of which blocks of Size x Size off the diagonal change places.
+/// Swaps blocks of Size x Size that are off the diagonal, in two rows of a square. A step of
+/// turn().
 template <int Size, int... J>
 inline void swap_blocks(std::integer_sequence<int, J...>, Vec& a, Vec& b) {
   constexpr int kCount = static_cast<int>(kLanes);
@@ -97,7 +103,7 @@ inline void swap_blocks(std::integer_sequence<int, J...>, Vec& a, Vec& b) {
   a = low;
 }
 
-/// square[t][j] = square[j][t], in registers.
+/// Transposes a square in registers: square[t][j] = square[j][t].
 template <int Size = 1>
 inline void turn(Vec (&square)[kLanes]) {
 #pragma GCC unroll 16
@@ -108,7 +114,8 @@ inline void turn(Vec (&square)[kLanes]) {
   if constexpr (2 * Size < kLanes) turn<2 * Size>(square);
 }
 
-/// sums [Rows] += what steps [l, l + depth) give to the columns whose rows of B begin at `rows`.
+/// sums [Rows] += the products of steps [l, l + depth), for the columns whose rows of B start at
+/// `rows`.
 template <int Rows>
 void accumulate_turned(const Part& p, const float* const (&rows)[kLanes], std::int64_t l,
                        std::int64_t depth, Vec (&sums)[Rows]) {
@@ -130,7 +137,7 @@ void accumulate_turned(const Part& p, const float* const (&rows)[kLanes], std::i
   }
 }
 
-/// B is [n, k]: its rows are columns of the product.
+/// For B [n, k]: a row of B is a column of the product.
 template <int Rows>
 void across_rows(const Part& p) {
   const std::int64_t last = p.first + p.columns - 1;

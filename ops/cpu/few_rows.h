@@ -1,5 +1,5 @@
-// Products with few rows of A, which cost the reading of B: what a predictor computes for a token,
-// or for a sample. Called by Product alone.
+// Products in which A has few rows, so that the cost is the reading of B. Predictors compute them
+// for one token or one sample. Only Product calls this.
 #pragma once
 #include <cstdint>
 
@@ -7,13 +7,13 @@
 
 namespace hetu::cpu {
 
-constexpr std::int64_t kFewRows = 4;     ///< at most
-constexpr std::int64_t kMostStep = 384;  ///< of the depth, with a sum of its own
+constexpr std::int64_t kFewRows = 4;     ///< maximum number of rows
+constexpr std::int64_t kMostStep = 384;  ///< largest part of the depth with a sum of its own
 
-/// One product of `shape`, m <= kFewRows and A not transposed, whatever its batch; `step` <=
-/// kMostStep steps of the depth have a sum of their own, which is added to C, and `bias` (nullptr
-/// for none) last. B is read once, where it lies. Parts of a product's columns are shared out
-/// among threads; no bit depends on them.
+/// Computes one product of `shape`, regardless of shape.batch. Requires m <= kFewRows and A not
+/// transposed. Every `step` <= kMostStep steps of the depth have a sum of their own, which is added
+/// to C. `bias` (nullptr if there is none) is added last. B is read once, in place. Threads take
+/// different columns; the result doesn't depend on their number.
 void multiply_few_rows(const ProductShape& shape, std::int64_t step, const float* a, const float* b,
                        const float* bias, float* c);
 

@@ -1,5 +1,5 @@
-// Rows along an axis by number. Picking moves bytes, so any dtype will do, and has one row; adding
-// has one, too: rows of the same number are added in order, by one thread.
+// Gather and scatter along an axis. gather copies bytes, so one kernel serves every dtype.
+// scatter_add has one kernel too: rows with the same index are added in order, on one thread.
 #include <algorithm>
 #include <cstring>
 
@@ -10,7 +10,7 @@
 namespace hetu::cpu {
 namespace {
 
-/// `outer` times, of `whole` rows of `inner` elements the `picked` that ids name.
+/// `outer` groups of `whole` rows with `inner` elements, from which ids select `picked` rows each.
 struct PickedRows {
   std::string name;
   std::int64_t outer, whole, inner, picked = 0;

@@ -1,4 +1,4 @@
-// Sizes of convolutions and pools, read out of a KernelDesc.
+// Sizes of convolutions and pools, from a KernelDesc.
 #pragma once
 #include <algorithm>
 #include <cstdint>
@@ -14,7 +14,7 @@ struct Images {
   std::int64_t n = 0, channels = 0, height = 0, width = 0;
   std::int64_t plane() const { return height * width; }
   std::int64_t elements() const { return n * channels * plane(); }
-  /// Elements of one channel over the batch.
+  /// Returns the number of elements of one channel in the whole batch.
   std::int64_t per_channel() const { return n * plane(); }
 };
 
@@ -23,19 +23,19 @@ inline Images images_of(const TensorType& type) {
   return {s[0], s[1], s[2], s[3]};
 }
 
-/// Windows of height x width elements, `dilation` apart, that step over images.
+/// Windows of height x width elements at distance `dilation`, which move over images by `stride`.
 struct Windows {
   std::int64_t height = 0, width = 0, stride = 1, padding = 0, dilation = 1;
 };
 
-/// The square windows of a pool.
+/// Returns the square windows of a pool.
 inline Windows pool_windows(const Attrs& attrs) {
   const std::int64_t kernel = attrs.integer("kernel");
   return {kernel, kernel, attrs.integer("stride"), attrs.integer("padding")};
 }
 
-/// Of images of `size` elements on an axis, the part [begin, end) of a window's `kernel` elements
-/// that lies inside them, where the window starts at `start` (which may be outside).
+/// The part [begin, end) of a window's `kernel` elements that is inside an image of `size`
+/// elements, along one axis. The window starts at `start`, which may be outside.
 struct Span {
   std::int64_t begin, end;
 };
@@ -43,8 +43,8 @@ inline Span inside(std::int64_t start, std::int64_t kernel, std::int64_t size) {
   return {std::max<std::int64_t>(0, -start), std::min(kernel, size - start)};
 }
 
-/// The three tensors of a convolution, whichever of them an operator computes. Each group of
-/// channels of y sees one group of channels of x.
+/// The three tensors of a convolution, regardless of which one an operator computes. Each group of
+/// channels of y reads one group of channels of x.
 struct ConvShape {
   Images x, y;
   Windows w;
@@ -53,11 +53,11 @@ struct ConvShape {
   std::int64_t group_outputs() const { return y.channels / groups; }
 };
 
-/// Which of a convolution's three tensors is computed from the other two.
+/// The tensor of a convolution that is computed from the other two.
 enum class ConvResult : std::uint8_t { Output, InputGrad, WeightGrad };
 
-/// Of conv2d (x, w -> y), conv2d_input_grad (dy, w -> dx), conv2d_weight_grad (x, dy -> dw) or
-/// conv_transpose2d (y, w -> x).
+/// Returns the sizes of conv2d (x, w -> y), conv2d_input_grad (dy, w -> dx), conv2d_weight_grad (x,
+/// dy -> dw) or conv_transpose2d (y, w -> x).
 inline ConvShape conv_shape(const KernelDesc& d) {
   const bool forward = d.op == "conv2d";
   const bool input_grad = d.op == "conv2d_input_grad" || d.op == "conv_transpose2d";
@@ -71,12 +71,12 @@ inline ConvShape conv_shape(const KernelDesc& d) {
           d.attrs->integer("groups")};
 }
 
-/// The windows of conv2d_factor over its images, as rows of elements in the order of w's [channels,
-/// height, width].
+/// The windows of conv2d_factor as rows. A row holds the window's elements in the order of w's
+/// [channels, height, width].
 struct WindowRows {
   Images x;
   Windows w;
-  std::int64_t height = 0, width = 0;  ///< windows of a sample, down and across
+  std::int64_t height = 0, width = 0;  ///< numbers of windows per sample, along each axis
   std::int64_t per_sample() const { return height * width; }
   std::int64_t rows() const { return x.n * per_sample(); }
   std::int64_t columns() const { return x.channels * w.height * w.width; }
@@ -94,7 +94,8 @@ inline WindowRows window_rows(const KernelDesc& d) {
   return r;
 }
 
-/// Batch statistics of one element mean nothing. Throws InvalidArgument, naming the node.
+/// Checks that batch statistics exist: a single element per channel has none. Throws
+/// InvalidArgument with the node's name.
 inline void check_batch(const std::string& node, std::int64_t per_channel) {
   require(per_channel > 1,
           "batch_norm '{}': training wants more than one element per channel; use larger "

@@ -1,5 +1,5 @@
-// Dot products of all pairs of a sample's feature vectors: samples are shared out over threads, and
-// each is computed alone, so that its bits depend on nothing else.
+// Dot products of all pairs of a sample's feature vectors. Each thread computes whole samples, so a
+// sample's result depends on nothing else.
 #include "ops/cpu/kernel_shapes.h"
 #include "ops/cpu/tables.h"
 

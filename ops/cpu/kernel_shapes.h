@@ -1,6 +1,6 @@
-// What kernels read out of a KernelDesc, and how a reference kernel is made for float32 and float64
-// alike. Reference kernels take float64 too, so that gradients can be checked to many digits, and
-// bfloat16 by widening it.
+// Values that kernels derive from a KernelDesc, and a template for reference kernels. Reference
+// kernels also accept float64, so that gradients can be checked to many digits. They accept 16-bit
+// floats by widening them.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -11,10 +11,11 @@
 
 namespace hetu::cpu {
 
-/// Below this many elements a loop is not worth waking other threads for.
+/// Loops over fewer elements run on one thread, because waking other threads costs more.
 inline constexpr std::int64_t kParallelElements = 1 << 14;
 
-/// A tensor seen as a matrix: all dimensions but the last, flattened, by the last.
+/// A tensor viewed as a matrix. The last dimension gives the columns, and all others are flattened
+/// to rows.
 struct Rows {
   std::int64_t rows = 1;
   std::int64_t columns = 1;
@@ -31,13 +32,15 @@ inline Rows rows_of(const TensorType& type) {
 
 inline std::int64_t count_of(const TensorType& type) { return rows_of(type).elements(); }
 
-/// Elements of one sample. Throws Internal if the batch does not divide the tensor.
+/// Returns the number of elements of one sample. Throws Internal if the batch doesn't divide the
+/// tensor.
 inline std::int64_t elements_per_sample(const KernelDesc& d, const TensorType& type) {
   HETU_ASSERT(d.batch > 0 && count_of(type) % d.batch == 0);
   return count_of(type) / d.batch;
 }
 
-/// The floating type in which a kernel computes: that of its first floating input, else output.
+/// Returns the floating-point type in which a kernel computes: that of its first floating-point
+/// input, else output.
 inline DType computing_type(const KernelDesc& d) {
   for (const TensorType& t : d.inputs)
     if (is_floating(t.dtype)) return t.dtype;
@@ -46,12 +49,13 @@ inline DType computing_type(const KernelDesc& d) {
   return DType::Float32;
 }
 
-/// The condition of most fast rows: float32 throughout.
+/// Returns true if the node computes in float32: the condition of most fast rows.
 inline bool is_float32(const KernelDesc& d) { return computing_type(d) == DType::Float32; }
 
 inline bool is_bfloat16(const KernelDesc& d) { return computing_type(d) == DType::BFloat16; }
 
-/// A reference row from `Body<T>`: constructed from the KernelDesc, called with the KernelCall.
+/// Prepares a reference kernel from `Body<T>`, which is constructed from the KernelDesc and called
+/// with the KernelCall.
 template <template <class> class Body>
 PreparedKernel reference(const KernelDesc& d) {
   switch (computing_type(d)) {
@@ -71,23 +75,25 @@ PreparedKernel reference(const KernelDesc& d) {
   }
 }
 
-/// A fast row from a float32 body without scratch.
+/// Prepares a fast kernel from a float32 body without scratch memory.
 template <class Body>
 PreparedKernel vector_kernel(const KernelDesc& d) {
   return {Body(d), 0, "vector"};
 }
 
-/// The condition of fast rows whose body loads and stores either.
+/// Returns true if the node computes in float32 or bfloat16: the condition of fast rows that load
+/// and store both.
 inline bool is_float32_or_bfloat16(const KernelDesc& d) { return is_float32(d) || is_bfloat16(d); }
 
-/// A fast row from `Body<T>`, of T as the floats lie in memory; it computes in float32.
+/// Prepares a fast kernel from `Body<T>`, where T is the type in memory. The body computes in
+/// float32.
 template <template <class> class Body>
 PreparedKernel vector_either(const KernelDesc& d) {
   return is_bfloat16(d) ? vector_kernel<Body<BFloat16>>(d) : vector_kernel<Body<float>>(d);
 }
 
-/// Throws InvalidArgument, naming the node, unless every index is in [0, below) or, where allowed,
-/// equal to `ignore`. Called before a parallel region, which no exception may leave.
+/// Throws InvalidArgument with the node's name unless every index is in [0, below) or equal to
+/// `ignore`. Must be called before a parallel region, because an exception can't leave one.
 inline void check_indices(const std::string& node, const std::int32_t* ids, std::int64_t n,
                           std::int64_t below, std::int64_t ignore) {
   for (std::int64_t i = 0; i < n; ++i)

@@ -1,3 +1,13 @@
+// Damped inverses of Kronecker factors by Cholesky in float64, for a factor F [n, n]:
+//
+//   1. M = scale F + damping I            lower triangle
+//   2. M = L L^T                          factorise: blocks of 64 columns, left-looking
+//   3. X = L^-T, from X L^T = I           invert_triangle: row by row, X is upper triangular
+//   4. M^-1 = L^-T L^-1 = X X^T           multiply_triangle computes -X X^T
+//
+// Each step is almost entirely one operation: to[r][c] -= dot(a_r, b_c) for rows a_r and b_c.
+// subtract_tile computes it in registers, for 4 x 3 results at a time. Threads take groups of rows.
+// The order of every sum is fixed, so results don't depend on the number of threads.
 #include "ops/cpu/kronecker.h"
 
 #include <algorithm>
@@ -9,12 +19,13 @@
 namespace hetu::cpu {
 namespace {
 
-constexpr std::int64_t kBlock = 64;   // columns that are solved for at once
-constexpr std::int64_t kGroup = 32;   // rows that one thread takes
-constexpr std::int64_t kDepth = 512;  // of kBlock rows, that stay in a second cache
-constexpr std::int64_t kSmall = 64;   // sides not worth other threads
+constexpr std::int64_t kBlock = 64;  // columns that are solved at once
+constexpr std::int64_t kGroup = 32;  // rows that one thread takes
+// Elements of kBlock rows that stay in the second-level cache.
+constexpr std::int64_t kDepth = 512;
+constexpr std::int64_t kSmall = 64;  // sides that aren't worth waking other threads for
 
-// One register, as the compiler says; a tile of sums fills most of them.
+// Vec is one register, as the compiler reports it. A tile of sums fills most registers.
 constexpr int kLanes = __BIGGEST_ALIGNMENT__ / 8;
 using Vec = double __attribute__((vector_size(kLanes * 8)));
 using UnalignedVec = double __attribute__((vector_size(kLanes * 8), aligned(8)));
@@ -27,7 +38,7 @@ struct RowsOfDoubles {
   double* row(std::int64_t i) const { return data + i * stride; }
 };
 
-// A square matrix of float64, zero at first.
+// A square matrix of float64, initialized to zero.
 class Square {
  public:
   Square(double* values, std::int64_t side) : side_(side), values_(values) {
@@ -50,7 +61,7 @@ double dot(const double* a, const double* b, std::int64_t n) {
   return sum;
 }
 
-// to[r][c] -= a_r b_c over `depth` elements, of R rows a and C rows b.
+// to[r][c] -= dot(a_r, b_c) over `depth` elements, for R rows a and C rows b.
 template <int R, int C>
 void subtract_tile(RowsOfDoubles a, RowsOfDoubles b, std::int64_t depth, RowsOfDoubles to) {
   Vec sums[R][C] = {};
@@ -72,7 +83,7 @@ void subtract_tile(RowsOfDoubles a, RowsOfDoubles b, std::int64_t depth, RowsOfD
     }
 }
 
-// The same of as many as are left.
+// As above, for a tile at an edge, of `rows` x `columns`.
 void subtract_tile(RowsOfDoubles a, RowsOfDoubles b, std::int64_t depth, RowsOfDoubles to,
                    std::int64_t rows, std::int64_t columns) {
   if (rows == kTileRows && columns == kTileColumns) {
@@ -88,7 +99,7 @@ struct Elements {
   std::int64_t begin, end;
 };
 
-// to[r][c] -= a_r b_c over some elements of the rows.
+// to[r][c] -= dot(a_r, b_c) over the elements `of` of the rows.
 void subtract_products(RowsOfDoubles a, std::int64_t rows, RowsOfDoubles b, std::int64_t columns,
                        Elements of, RowsOfDoubles to) {
   for (std::int64_t l = of.begin; l < of.end; l += kDepth)
@@ -100,8 +111,8 @@ void subtract_products(RowsOfDoubles a, std::int64_t rows, RowsOfDoubles b, std:
                       std::min<std::int64_t>(kTileColumns, columns - c));
 }
 
-// Columns [first, end) of rows y with y L^T = what they held, where columns [from, first) are done
-// and what is before is zero.
+// Solves y L^T = (old y) for the columns [first, end) of `rows` rows. Columns [from, first) are
+// already solved, and columns before `from` are zero.
 void solve(RowsOfDoubles y, std::int64_t rows, Square& l, std::int64_t from, std::int64_t first,
            std::int64_t end) {
   subtract_products(y, rows, l.rows(first), end - first, {from, first}, {y.data + first, y.stride});
@@ -111,8 +122,8 @@ void solve(RowsOfDoubles y, std::int64_t rows, Square& l, std::int64_t from, std
           (y.row(r)[j] - dot(y.row(r) + first, l.row(j) + first, j - first)) / l.row(j)[j];
 }
 
-// The lower triangle of M becomes L with M = L L^T. Groups of rows are shared out among threads,
-// and no sum's order depends on how.
+// Replaces the lower triangle of M by L with M = L L^T. Threads take groups of rows. The order of
+// every sum is independent of their number.
 void factorise(Square& m) {
   const std::int64_t n = m.side();
   for (std::int64_t first = 0; first < n; first += kBlock) {
@@ -131,7 +142,8 @@ void factorise(Square& m) {
   }
 }
 
-// The transpose of L^-1: row j of `out`, zero at first, is column j of the inverse.
+// Computes the transpose of L^-1. Row j of `out`, which must be zero, becomes column j of the
+// inverse.
 void invert_triangle(Square& l, Square& out) {
   const std::int64_t n = l.side();
 #pragma omp parallel for schedule(dynamic) if (parallel : n > kSmall)
@@ -143,7 +155,8 @@ void invert_triangle(Square& l, Square& out) {
   }
 }
 
-// The lower triangle of -X X^T of an upper triangle X, and more than that.
+// Computes the lower triangle of -X X^T for an upper triangular X. Also writes some elements above
+// the diagonal.
 void multiply_triangle(Square& x, Square& to) {
   const std::int64_t n = x.side();
 #pragma omp parallel for schedule(dynamic) if (parallel : n > kSmall)
@@ -161,7 +174,7 @@ void multiply(const ProductShape& shape, const float* a, const float* b, float* 
   Product(shape).run(a, b, nullptr, to, scratch);
 }
 
-// Plain loops, for checks.
+// Plain loops, for checks in float64.
 void multiply(const ProductShape& s, const double* a, const double* b, double* to,
               std::byte* /*scratch*/) {
   for (std::int64_t i = 0; i < s.m; ++i)
@@ -172,7 +185,7 @@ void multiply(const ProductShape& s, const double* a, const double* b, double* t
     }
 }
 
-// The two products of a preconditioning.
+// The shapes of the two products of a preconditioning.
 ProductShape from_left(std::int64_t rows, std::int64_t columns) {
   return {1, rows, columns, rows, false, false, false};
 }
@@ -180,7 +193,7 @@ ProductShape from_right(std::int64_t rows, std::int64_t columns) {
   return {1, rows, columns, columns, false, false, false};
 }
 
-// What stands behind the first of them begins at a line of cache.
+// Rounds up to cache lines, so that the memory after the first product is aligned.
 std::int64_t padded(std::int64_t bytes) { return (bytes + 63) / 64 * 64; }
 
 }  // namespace

@@ -1,4 +1,5 @@
-// Kronecker factors as products of matrices with themselves, of which one half is computed.
+// Kronecker factors as products of a matrix with its own transpose. Only one triangle is computed,
+// then mirrored.
 #include <algorithm>
 
 #include "ops/cpu/image_shapes.h"
@@ -9,7 +10,8 @@
 namespace hetu::cpu {
 namespace {
 
-// Of windows that stand in memory at a time: 2 MiB, but enough to be worth a pass over the factor.
+// Number of window elements in scratch memory: 2 MiB, but at least 512 windows, so that each pass
+// over the factor is worth its cost.
 constexpr std::int64_t kWindowElements = 1 << 19, kLeastWindows = 512;
 
 bool fits(const KernelDesc& d) { return is_float32(d) && count_of(d.inputs[0]) > 0; }
@@ -18,7 +20,7 @@ ProductShape with_itself(std::int64_t rows, std::int64_t side, bool adds) {
   return {1, side, side, rows, true, false, false, adds, true};
 }
 
-// What stands below the diagonal, times `scale`, above it too.
+// Multiplies the lower triangle by `scale` and copies it to the upper triangle.
 void mirror(float* x, std::int64_t side, float scale) {
   constexpr std::int64_t kTile = 32;
 #pragma omp parallel for schedule(dynamic) if (side * side > kParallelElements)
@@ -43,7 +45,7 @@ PreparedKernel kronecker_factor(const KernelDesc& d) {
   return sum_of_rows(x.rows, x.columns, 1);
 }
 
-/// Writes windows as rows, wherever the elements of images lie.
+/// Writes windows as rows, for both layouts of images.
 class WindowCopy {
  public:
   WindowCopy(const WindowRows& rows, Layout images) : s_(rows) {
@@ -53,7 +55,7 @@ class WindowCopy {
     down_ = across_ * s_.x.width;
   }
 
-  /// `count` rows from `first` on, zeros for those behind the last.
+  /// Writes `count` rows from `first` on. Rows after the last one are zeros.
   void copy(const float* x, std::int64_t first, std::int64_t count, float* to) const {
     const std::int64_t columns = s_.columns();
 #pragma omp parallel for schedule(static) if (count * columns > kParallelElements)
@@ -83,7 +85,8 @@ class WindowCopy {
   }
 
   WindowRows s_;
-  std::int64_t channel_, down_, across_;  // from one to the next
+  // Distances between channels, rows and columns of an image.
+  std::int64_t channel_, down_, across_;
 };
 
 PreparedKernel conv2d_factor(const KernelDesc& d) {

@@ -16,7 +16,7 @@ bool fits(const KernelDesc& d) {
   return true;
 }
 
-// From so many rows on, packing B costs less than a fiftieth of the product.
+// From this number of rows on, packing B costs less than 2 % of the product.
 constexpr std::int64_t kManyRows = 512;
 
 const float* bias_of(const ProductOperands& o, const KernelCall& c) {
@@ -32,7 +32,7 @@ PreparedKernel multiply(const ProductOperands& o) {
           product.scratch_bytes(), "blocked"};
 }
 
-// `run` is the product from a packed B.
+// Adds the form with a packed B. `run` computes the product from it.
 template <class Run>
 PreparedKernel with_packed(PreparedKernel kernel, const ProductOperands& o, const Run& run) {
   const Product product(o.shape);
@@ -54,7 +54,8 @@ PreparedKernel multiply_packed(const ProductOperands& o) {
 
 PreparedKernel linear(const KernelDesc& d) { return multiply_packed(linear_operands(d)); }
 
-// The last output is what linear makes; the first is made of it, and may be the same.
+// The last output is the output of linear. The first is the activation of it, and may be the same
+// tensor.
 template <class F>
 PreparedKernel linear_then(const KernelDesc& d) {
   const ProductOperands o = linear_operands(d);

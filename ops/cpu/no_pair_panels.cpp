@@ -1,5 +1,5 @@
-// In float32, for builds without the instruction: as exact, and slower than oneDNN where a
-// processor has what the build does not use.
+// The version of pair_panels for builds without the instruction, in float32. It is as exact. It is
+// slower than oneDNN on a processor with instructions that the build doesn't use.
 #include <bit>
 
 #include "ops/cpu/pair_panels.h"

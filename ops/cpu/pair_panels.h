@@ -1,15 +1,15 @@
-// Micro-kernels of products of bfloat16: panels as in product_panels.h, whose elements are pairs,
-// two numbers that follow each other along the depth. Two sources: one with AVX-512-BF16, one
-// without.
+// Micro-kernels of bfloat16 products. Panels are as in product_panels.h, but each element is a
+// pair: two bfloat16 numbers that are adjacent along the depth. There are two sources, one with
+// AVX-512-BF16 and one without.
 #pragma once
 #include "ops/cpu/product_panels.h"
 
 namespace hetu::cpu::panels {
 
-/// Whether this build has an instruction for a step of pairs, and the product is quick by it.
+/// Returns true if this build has an instruction that multiplies pairs.
 bool has_pair_instruction();
 
-/// multiply() of product_panels.h, where rows of A's panel are read apart, or together.
+/// As multiply() of product_panels.h, with RowsApart or RowsTogether for A's panel.
 void multiply_pairs(const Panels& from, const Into& to, std::int64_t rows, std::int64_t columns,
                     bool apart);
 

@@ -1,7 +1,12 @@
-// As product.cpp, which see, of elements that are pairs: two numbers of bfloat16 that follow each
-// other along the depth are four bytes, as a float32 number is, and panels hold either. A is read
-// where it lies, unless it is transposed; sums of a tile stay in the second cache until they are
-// rounded.
+// Blocked products of bfloat16, as in product.cpp, with pairs as elements. A pair is two bfloat16
+// numbers that are adjacent along the depth. Its size is four bytes, that of a float32 number, so
+// panels can hold either.
+//
+//   float32 panel:  a[i][l]               one step of the depth per element
+//   pair panel:     a[i][2l], a[i][2l+1]  two steps; dpbf16 adds both products to a float32 sum
+//
+// A is read in place unless it is transposed. The sums of a tile stay in the second-level cache
+// until they are rounded.
 #include "ops/cpu/pair_product.h"
 
 #include <algorithm>
@@ -21,14 +26,16 @@ using panels::pack_panel;
 
 namespace {
 
-constexpr std::int64_t kSlab = 1 << 21;       // pairs of a slab, which stays in the last cache
-constexpr std::int64_t kSlabDepth = 1 << 12;  // pairs of the depth of one
-constexpr std::int64_t kAliased = 1024;  // rows so far apart fall on few sets of the first cache
-constexpr std::int64_t kParallelWork = 1 << 18;  // multiplications that are worth other threads
-constexpr std::int64_t kFewColumns = 64, kFewSteps = 64;  // below, oneDNN is as quick
+constexpr std::int64_t kSlab = 1 << 21;  // pairs of a slab, which stays in the last-level cache
+constexpr std::int64_t kSlabDepth = 1 << 12;  // pairs of a slab along the depth
+// Rows at this distance conflict in the first-level cache.
+constexpr std::int64_t kAliased = 1024;
+// Multiplications that are worth waking other threads for.
+constexpr std::int64_t kParallelWork = 1 << 18;
+constexpr std::int64_t kFewColumns = 64, kFewSteps = 64;  // below these sizes, oneDNN is as fast
 
-/// out [pairs, Width]: of the first `width` columns, with zeros behind, those of two rows of x side
-/// by side. From a row of x to the next it is `along`.
+/// Packs pairs: out [pairs, Width]. A pair is two consecutive rows of x in the same column. Only
+/// the first `width` columns are taken; zeros follow. Rows of x are `along` elements apart.
 template <int Width>
 void pack_rows(const BFloat16* x, std::int64_t along, std::int64_t width, std::int64_t pairs,
                float* out) {
@@ -52,8 +59,8 @@ void pack_rows(const BFloat16* x, std::int64_t along, std::int64_t width, std::i
 
 }  // namespace
 
-// A matrix seen along its depth, in pairs: those of a row or column lie side by side, or two rows
-// apart.
+// A matrix viewed along its depth, in pairs. The two numbers of a pair are adjacent in memory, or
+// in two consecutive rows.
 struct PairProduct::Source {
   const BFloat16* data;
   std::int64_t across, along;  // elements from one to the next
@@ -69,15 +76,16 @@ struct PairProduct::Source {
   }
 };
 
-// What is packed now: a part of C, and a part of the depth, in pairs.
+// The parts of C and of the depth (in pairs) that are packed at present.
 struct PairProduct::Slab {
   std::int64_t row, rows, column, columns, depth;
-  bool begins, ends;           // the depth
-  Source a, b;                 // where it begins in the caller's
-  float *packed_a, *packed_b;  // of A the last panel alone where it is read in place
-  float* partial;              // sums of a C that is rounded, if the depth has several slabs
+  bool begins, ends;  // true for the first and for the last slab along the depth
+  Source a, b;        // start of the slab in the caller's memory
+  // If A is read in place, packed_a holds only an incomplete last panel.
+  float *packed_a, *packed_b;
+  float* partial;  // sums of a C that is rounded, if the depth has several slabs
   void* c;
-  const float* bias;  // nullptr for none
+  const float* bias;  // nullptr if there is none
   Finish<BFloat16> finish;
 };
 
@@ -139,7 +147,8 @@ void PairProduct::run(const BFloat16* a, const BFloat16* b, const float* bias, v
       }
 }
 
-// By all threads of the team, which meet behind it. The panels of B serve every slab of rows.
+// Called by all threads of the team; ends with a barrier. Panels of B are packed once, with the
+// first slab of rows, and used for all slabs of rows.
 void PairProduct::pack(const Slab& slab) const {
   const std::int64_t first = in_place_ ? slab.rows / kPanelRows : 0;
   const std::int64_t pa = parts(slab.rows, kPanelRows) - first;
@@ -199,7 +208,7 @@ void PairProduct::multiply_tile(const Slab& slab, std::int64_t top, std::int64_t
   }
 }
 
-// And finished, by the thread that has just made the tile.
+// Rounds a tile to C and applies `finish`. Called by the thread that has computed the tile.
 void PairProduct::round_tile(const Slab& slab, std::int64_t top, std::int64_t left,
                              const float* sums, std::int64_t stride) const {
   const std::int64_t columns = std::min(tile_.columns, slab.columns - left);

@@ -1,5 +1,5 @@
-// Products of bfloat16 matrices in panels, two steps of the depth to an instruction: what
-// AVX-512-BF16 has. For processors without AMX, whose own instructions oneDNN knows.
+// Products of bfloat16 matrices in panels, with AVX-512-BF16: one instruction processes two steps
+// of the depth. For processors without AMX; with AMX, oneDNN is faster.
 #pragma once
 #include <cstdint>
 
@@ -10,23 +10,24 @@
 
 namespace hetu::cpu {
 
-/// How one product is cut: decided once, from the sizes. A row of C depends on its row of A, B and
-/// k alone, but where A is transposed; no bit depends on the number of threads. Sums are float32,
-/// two products to each addition, and subnormal numbers count as zeros.
+/// One product, divided by its sizes at construction. A row of C depends only on its row of A, on B
+/// and on k, unless A is transposed. No result depends on the number of threads. Sums are float32,
+/// with two products per addition. Subnormal numbers count as zero.
 class PairProduct {
  public:
-  /// Whether this build multiplies pairs by an instruction, and the sizes are such that it pays:
-  /// one matrix, an even k. Does not look at m unless A is transposed.
+  /// Returns true if this build has the instruction and the product is fast with it: one matrix, an
+  /// even k, enough columns and steps. The answer doesn't depend on m unless A is transposed.
   static bool fits(const ProductShape& shape, DType to);
 
-  /// C is `to`, float32 or bfloat16. The shape must fit, apart from what pays.
+  /// C has dtype `to`, float32 or bfloat16. The shape must fulfil the conditions of fits() that
+  /// don't concern speed.
   PairProduct(const ProductShape& shape, DType to);
 
-  /// Bytes that run() needs at `scratch`, 64-byte aligned.
+  /// Returns the bytes that run() needs at `scratch`, 64-byte aligned.
   std::int64_t scratch_bytes() const;
 
-  /// `bias` is nullptr unless the shape has one; it is added before C is rounded. What is finished
-  /// is bfloat16, and its A is not transposed.
+  /// `bias` is nullptr unless the shape has one. It is added before C is rounded. With `finish`, C
+  /// must be bfloat16 and A not transposed.
   void run(const BFloat16* a, const BFloat16* b, const float* bias, void* c, void* scratch,
            const Finish<BFloat16>& finish = {}) const;
 
@@ -45,9 +46,9 @@ class PairProduct {
   bool narrow_;                          // C is bfloat16
   std::int64_t pairs_;                   // of the depth
   std::int64_t rows_, columns_, depth_;  // of the largest slab that is packed at a time
-  Tile tile_;                            // of C, that one thread takes; it changes no bit
-  std::int64_t step_;                    // pairs whose sum is added to C
-  bool in_place_;                        // A is not packed, but for a last panel
+  Tile tile_;                            // the part of C that a thread takes; changes no result
+  std::int64_t step_;                    // pairs with a sum of their own, which is added to C
+  bool in_place_;                        // A is read in place, except for an incomplete last panel
 };
 
 }  // namespace hetu::cpu

@@ -1,4 +1,4 @@
-// The numbers of ops/philox.h for many elements at once.
+// The random numbers of ops/philox.h for many elements at once.
 #pragma once
 #include <cstdint>
 
@@ -6,12 +6,13 @@
 
 namespace hetu::cpu {
 
+/// The 16-bit numbers of a group, two per word.
 struct GroupWords {
   alignas(64) std::uint32_t word[4][PhiloxStream::kLanes];
 };
 
-/// The numbers of one group of 128 elements: philox4x32 on sixteen lanes. A test compares it with
-/// PhiloxStream::bits.
+/// Computes the numbers of one group of 128 elements: philox4x32 on sixteen lanes. A test compares
+/// them with PhiloxStream::bits.
 inline void group_words(const PhiloxStream& s, std::uint32_t group, GroupWords& out) {
   constexpr int kLanes = PhiloxStream::kLanes;
 #pragma omp simd

@@ -1,7 +1,21 @@
-// A slab of B, and one of A unless its rows can be read where they are, are packed by all threads
-// in panels as a micro-kernel reads them; then threads take tiles of C. Few tiles are cut along the
-// depth too: chunks of it have sums of their own, added in order. Source of the scheme: Goto and
-// van de Geijn 2008; Van Zee and van de Geijn 2015 (BLIS).
+// Blocked matrix products on several threads.
+//
+// A slab is a part of C's rows and columns and a part of the depth, whose operands stay in the
+// last-level cache. All threads pack the slab's B into panels, in the order in which the
+// micro-kernel reads them (product_panels.h). They pack A likewise, unless its rows can be read in
+// place. Then threads take tiles of C. A tile's sums over `step_` steps of the depth are added to
+// C, step by step. So the order of additions follows from the shape.
+//
+//   for each slab of columns j, depth l, rows i:      run_one
+//     pack the panels of A and B                      pack
+//     for each tile of the slab (any thread):         compute
+//       for each step of the depth, panel of B, panel of A:
+//         micro-kernel                                compute_tile
+//
+// A product with few tiles, such as the gradient of a small weight, is also divided along the
+// depth. Each chunk of the depth has sums of its own, which add_chunks adds in order.
+//
+// Sources: Goto and van de Geijn 2008; Van Zee and van de Geijn 2015 (BLIS).
 #include "ops/cpu/product.h"
 
 #include <omp.h>
@@ -26,12 +40,15 @@ using panels::Strided;
 
 namespace {
 
-constexpr std::int64_t kDepth = kMostStep;                    // panels of it stay in the first
-constexpr std::int64_t kSlabElements = 1 << 20;               // slabs stay in the last cache
-constexpr std::int64_t kOwnElements = kDepth * kTileColumns;  // packed, in a second cache
-constexpr std::int64_t kAliased = 1024;    // rows so far apart fall on few sets of the first cache
-constexpr std::int64_t kFewColumns = 384;  // too few to make up for packing a transposed A
-constexpr std::int64_t kParallelWork = 1 << 17;  // multiplications that are worth other threads
+constexpr std::int64_t kDepth = kMostStep;  // panels of this depth stay in the first-level cache
+constexpr std::int64_t kSlabElements = 1 << 20;  // slabs stay in the last-level cache
+// Packed by one thread, in its second-level cache.
+constexpr std::int64_t kOwnElements = kDepth * kTileColumns;
+// Rows at this distance conflict in the first-level cache.
+constexpr std::int64_t kAliased = 1024;
+constexpr std::int64_t kFewColumns = 384;  // too few to pay for packing a transposed A
+// Multiplications that are worth waking other threads for.
+constexpr std::int64_t kParallelWork = 1 << 17;
 
 }  // namespace
 
@@ -43,23 +60,25 @@ Tile tile_of(std::int64_t rows, std::int64_t columns) {
   return tile;
 }
 
-// What one matrix is made of: B as the caller's, or packed by pack_b().
+// The operands of one matrix of the batch. B is in the caller's memory, or packed by pack_b().
 struct Product::Operands {
   const float *a, *b, *packed_b, *bias;
 };
 
-// What is packed now: a part of C, and a part of the depth.
+// The parts of C and of the depth that are packed at present.
 struct Product::Slab {
   std::int64_t row, rows, column, columns, depth;
-  std::int64_t chunk;  // the first of it; where depth is not cut into chunks, all of it is one
-  bool adds;           // C holds the sums of what comes before the first chunk
-  Strided a, b;        // where it begins in the caller's
-  float *packed_a, *packs_b;  // of A the last panel alone where it is read in place; of B, nullptr
-                              // where all of it is packed already
-  const float* packed_b;      // its panels,
-  std::int64_t panel_depth;   // of so many steps
-  const float* bias;          // to add with the last sum of a tile, unless nullptr
-  Finish<float> finish;       // of a tile with its last sum
+  /// The first chunk of the slab. If the depth isn't divided, it is a single chunk.
+  std::int64_t chunk;
+  bool adds;     // C already holds the sums of the depth before the first chunk
+  Strided a, b;  // start of the slab in the caller's memory
+  /// packed_a: only an incomplete last panel if A is read in place. packs_b: destination of B's
+  /// panels, or nullptr if all of B is packed already.
+  float *packed_a, *packs_b;
+  const float* packed_b;     // the panels of B
+  std::int64_t panel_depth;  // steps of the depth in a panel of B
+  const float* bias;         // added with the last sum of a tile, unless nullptr
+  Finish<float> finish;      // applied to a tile with its last sum
 };
 
 Product::Product(const ProductShape& shape) : s_(shape) {
@@ -79,9 +98,10 @@ Product::Product(const ProductShape& shape) : s_(shape) {
   in_place_ = s_.transpose_a ? s_.m % kAliased != 0 && s_.n <= kFewColumns : s_.k % kAliased != 0;
 }
 
-// One thread alone packs what stays in its second cache until it is read. A team packs all at once:
-// its threads would have to meet at every slab. Slabs end where steps do, or chunks if there are,
-// so they change no bit.
+// Returns the size of the slabs. A single thread packs an amount that stays in its second-level
+// cache until it is read. A team packs the largest slabs at once, because its threads have to meet
+// at every slab. Slabs end at steps, or at chunks if there are any, so their size changes no
+// result.
 Product::Slabs Product::slabs() const {
   if (omp_get_max_threads() > 1) return {rows_, columns_, depth_};
   const auto most = [](std::int64_t room, std::int64_t unit, std::int64_t all) {
@@ -179,7 +199,8 @@ void Product::run_one(const Operands& of, float* c, float* scratch,
     }
 }
 
-// By all threads of the team, which meet behind it. The panels of B serve every slab of rows.
+// Called by all threads of the team; ends with a barrier. Panels of B are packed once, with the
+// first slab of rows, and used for all slabs of rows.
 void Product::pack(const Slab& slab) const {
   const std::int64_t first = in_place_ ? slab.rows / kPanelRows : 0;
   const std::int64_t pa = parts(slab.rows, kPanelRows) - first;
@@ -201,7 +222,7 @@ void Product::pack(const Slab& slab) const {
   }
 }
 
-// By all threads of the team, which meet behind it.
+// Called by all threads of the team; ends with a barrier.
 void Product::compute(const Slab& slab, float* c, float* partial) const {
   const std::int64_t chunks = chunks_ > 1 ? parts(slab.depth, chunk_) : 1;
   const std::int64_t tiles = parts(slab.rows, tile_.rows) * parts(slab.columns, tile_.columns);
@@ -212,7 +233,7 @@ void Product::compute(const Slab& slab, float* c, float* partial) const {
   }
 }
 
-// By the thread that has just made the tile.
+// Called by the thread that has computed the tile.
 void Product::finish_tile(const Slab& slab, std::int64_t tile, const float* c) const {
   const std::int64_t across = parts(slab.columns, tile_.columns);
   const std::int64_t top = tile / across * tile_.rows, left = tile % across * tile_.columns;
@@ -223,7 +244,8 @@ void Product::finish_tile(const Slab& slab, std::int64_t tile, const float* c) c
   }
 }
 
-// A tile of C from one chunk of the depth: the first chunk's sums go to C, others' to `partial`.
+// Computes a tile of C from one chunk of the depth. The sums of the first chunk go to C, those of
+// other chunks to `partial`.
 void Product::compute_tile(const Slab& slab, std::int64_t piece, float* c, float* partial) const {
   const std::int64_t across = parts(slab.columns, tile_.columns);
   const std::int64_t tiles = parts(slab.rows, tile_.rows) * across;
@@ -261,8 +283,8 @@ void Product::compute_tile(const Slab& slab, std::int64_t piece, float* c, float
   }
 }
 
-// Adds the chunks of a group in order, and what is added in the end. There is one slab of rows and
-// columns then.
+// Adds the chunks of a group in order, then the bias. With chunks, one slab covers all rows and
+// columns.
 void Product::add_chunks(std::int64_t group, const float* bias, float* c,
                          const float* partial) const {
   const std::int64_t chunks = parts(std::min(depth_, s_.k - group), chunk_);

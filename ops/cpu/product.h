@@ -1,5 +1,5 @@
-// Matrix products, shared out among threads. Which sums are made, and in which order, follows from
-// the shape alone: no bit depends on the number of threads, nor on what else they do.
+// Matrix products on several threads. The sums and their order follow from the shape alone. So no
+// result depends on the number of threads or on their other work.
 #pragma once
 #include <cstdint>
 
@@ -9,27 +9,29 @@
 
 namespace hetu::cpu {
 
-/// How one product is cut: decided once, from the sizes, which must be positive. A row of C depends
-/// on its row of A, B and k alone, but where A is transposed: there depth is cut by m and n too.
+/// One product, divided by its sizes at construction; sizes must be positive. A row of C depends
+/// only on its row of A, on B and on k, unless A is transposed. Then the division of the depth
+/// depends on m and n too.
 class Product {
  public:
   explicit Product(const ProductShape& shape);
 
-  /// Bytes that run() needs at `scratch`, 64-byte aligned.
+  /// Returns the bytes that run() needs at `scratch`, 64-byte aligned.
   std::int64_t scratch_bytes() const;
 
-  /// `bias` is nullptr unless the shape has one. A product that is finished is one matrix, and its
-  /// A is not transposed.
+  /// `bias` is nullptr unless the shape has one. With `finish`, the product must be a single matrix
+  /// and A not transposed.
   void run(const float* a, const float* b, const float* bias, float* c, void* scratch,
            const Finish<float>& finish = {}) const;
 
-  /// Bytes that pack_b() writes; 0 where a product reads B in its place, or is one of many.
+  /// Returns the bytes that pack_b() writes, or 0 if B is read in place or if there are several
+  /// matrices.
   std::int64_t packed_b_bytes() const;
 
-  /// Packs B once for any number of run_packed(), of any m. All threads take part.
+  /// Packs B once for any number of calls of run_packed(), with any m. Uses all threads.
   void pack_b(const float* b, float* packed) const;
 
-  /// As run(), by a B that pack_b() packed: the same bits.
+  /// As run(), with a B packed by pack_b(). The results are bit-identical.
   void run_packed(const float* a, const float* packed_b, const float* bias, float* c, void* scratch,
                   const Finish<float>& finish = {}) const;
 
@@ -37,7 +39,7 @@ class Product {
   struct Operands;
   struct Slab;
   struct Slabs {
-    std::int64_t rows, columns, depth;  ///< at most
+    std::int64_t rows, columns, depth;  ///< upper bounds
   };
   void run_one(const Operands& of, float* c, float* scratch, const Finish<float>& finish) const;
   void pack(const Slab& slab) const;
@@ -51,10 +53,11 @@ class Product {
 
   ProductShape s_;
   std::int64_t rows_, columns_, depth_;  // of the largest slab that is packed at a time
-  Tile tile_;                            // of C, that one thread takes; it changes no bit
-  std::int64_t step_;                    // of the depth, whose sum is added to C
-  std::int64_t chunks_, chunk_;          // of a slab's depth, with sums of their own
-  bool in_place_;                        // A is not packed, but for a last panel
+  Tile tile_;                            // the part of C that a thread takes; changes no result
+  std::int64_t step_;  // part of the depth with a sum of its own, which is added to C
+  // Number and size of the chunks of a slab's depth, with separate sums.
+  std::int64_t chunks_, chunk_;
+  bool in_place_;  // A is read in place, except for an incomplete last panel
 };
 
 }  // namespace hetu::cpu

@@ -1,11 +1,11 @@
-// Which product of matrices an operator of linear layers is: for every implementation of products.
+// The matrix products of linear operators, for every implementation of products.
 #pragma once
 #include "ops/cpu/kernel_shapes.h"
 #include "ops/cpu/product_shape.h"
 
 namespace hetu::cpu {
 
-/// A product, and which inputs its operands are; bias < 0 for none.
+/// A product, and the indices of the inputs that are its operands. bias < 0 means no bias.
 struct ProductOperands {
   ProductShape shape;
   int a = 0, b = 1, bias = -1;

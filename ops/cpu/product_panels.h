@@ -1,5 +1,15 @@
-// Micro-kernels of products: a panel of A times a panel of B in registers, and the packing of both.
-// Part of product.cpp, which is compiled for this machine.
+// Micro-kernels of matrix products, and the packing of their operands. Part of product.cpp, which
+// is compiled for this machine.
+//
+// A micro-kernel computes a block of C, kPanelRows x kPanelColumns (12 x 32 with AVX-512, 6 x 16
+// with AVX2), and keeps all sums in registers. For each step l of the depth it reads one row of B's
+// panel, two vectors. For each row i of the block it multiplies these vectors by the number
+// a[i][l], and adds them to the two vectors of sums of row i:
+//
+//   sum[i] += a[i][l] * b[l]      for i in 0 .. kPanelRows - 1, for l in 0 .. depth - 1
+//
+// Packing puts the kPanelColumns numbers of each step of B next to each other, and the kPanelRows
+// numbers of A likewise. The micro-kernel then reads memory in order. A may also be read in place.
 #pragma once
 #include <algorithm>
 #include <cstdint>
@@ -7,7 +17,8 @@
 
 namespace hetu::cpu::panels {
 
-// One register of this machine, as the compiler says; accumulators fill most of them.
+// Vec is one register of this machine, as the compiler reports it. The accumulators fill most
+// registers.
 constexpr int kBytes = __BIGGEST_ALIGNMENT__;
 using Vec = float __attribute__((vector_size(kBytes)));
 using UnalignedVec = float __attribute__((vector_size(kBytes), aligned(4)));
@@ -16,9 +27,9 @@ constexpr int kVectors = 2;
 constexpr int kPanelRows = kBytes == 64 ? 12 : 6;
 constexpr int kPanelColumns = kVectors * kLanes;
 
-/// A panel of A and a packed [depth, kPanelColumns] one of B. A's is packed too, [depth,
-/// kPanelRows], or lies as the caller's. `stride` is from one step of the depth to the next where
-/// rows are read together, and from one row to the next where they are read apart.
+/// A panel of A, and a packed panel of B, [depth, kPanelColumns]. A's panel is packed too, [depth,
+/// kPanelRows], or is in the caller's memory. With RowsTogether, `stride` is the distance between
+/// steps of the depth. With RowsApart, it is the distance between rows.
 struct Panels {
   std::int64_t depth;
   const float* a;
@@ -26,7 +37,8 @@ struct Panels {
   const float* b;
 };
 
-/// Where their product goes; `bias` is added last, unless nullptr.
+/// The destination of a product. If `adds`, the product is added to it. `bias` is added last,
+/// unless it is nullptr.
 struct Into {
   float* c;
   std::int64_t stride;
@@ -34,7 +46,8 @@ struct Into {
   const float* bias;
 };
 
-/// How the micro-kernel walks along a panel whose rows lie together: packed, or A is transposed.
+/// Access to a panel whose rows are adjacent at each step of the depth: a packed A, or a transposed
+/// A in place.
 struct RowsTogether {
   const float* at;
   std::int64_t stride;
@@ -46,8 +59,9 @@ struct RowsTogether {
   void next() { at += stride; }
 };
 
-/// The same where rows lie apart. An address is one of few pointers and none, once or twice the
-/// stride: a pointer per row would not fit into the registers.
+/// Access to a panel whose rows are `stride` apart: an A in place that isn't transposed. Only every
+/// third row has a pointer, and the next two rows are addressed with one or two strides. A pointer
+/// per row wouldn't fit into the registers.
 struct RowsApart {
   static constexpr int kEach = 3, kPointers = kPanelRows / kEach;
   const float* at[kPointers];
@@ -64,19 +78,19 @@ struct RowsApart {
   }
 };
 
-/// One step of the depth for a vector of sums: of float32 numbers.
+/// One step of the depth for a vector of sums, with float32 elements.
 struct OfNumbers {
   static Vec add(Vec sum, float a, Vec b) { return sum + a * b; }
 };
 
-// Indices are template arguments, since the compiler keeps an array in registers only if every
-// index is a constant early on.
+// Indices are template arguments. The compiler keeps an array in registers only if every index is
+// known as a constant early.
 template <class Rows, class Step, int... I, int... J>
 inline void multiply_panels(std::integer_sequence<int, I...>, std::integer_sequence<int, J...>,
                             const Panels& from, Into to) {
   const float* b = from.b;
   constexpr int kRows = sizeof...(I) / kVectors;
-  for (int i = 0; i < kRows; ++i) {  // far from each other: no hardware foresees them
+  for (int i = 0; i < kRows; ++i) {  // rows of C are too far apart for the hardware prefetcher
     __builtin_prefetch(to.c + i * to.stride, 1);
     __builtin_prefetch(to.c + i * to.stride + kPanelColumns - 1, 1);
   }
@@ -99,19 +113,21 @@ inline void multiply_panels(std::integer_sequence<int, I...>, std::integer_seque
   ((at(I) = sum[I]), ...);
 }
 
-/// Of the first kRows rows of the panel.
+/// Computes the first kRows rows of the panel.
 template <class Rows, class Step = OfNumbers, int kRows = kPanelRows>
 void multiply_panels(const Panels& from, Into to) {
   multiply_panels<Rows, Step>(std::make_integer_sequence<int, kRows * kVectors>(),
                               std::make_integer_sequence<int, kVectors>(), from, to);
 }
 
-/// The same where C has only `rows` x `columns` of it: the same sums, so the same bits.
+/// As above, if C has only `rows` x `columns` of the block. The sums, and so the results, are the
+/// same.
 template <class Rows, class Step>
 void multiply_edge(const Panels& from, Into to, std::int64_t rows, std::int64_t columns) {
   alignas(64) float whole[kPanelRows * kPanelColumns];
   const Into apart = {whole, kPanelColumns, false, nullptr};
-  constexpr int kThird = kPanelRows / 3;  // zeros behind the last row cost as much as rows
+  // Computing the zeros after the last row costs as much as computing rows.
+  constexpr int kThird = kPanelRows / 3;
   if (rows <= kThird)
     multiply_panels<Rows, Step, kThird>(from, apart);
   else if (rows <= 2 * kThird)
@@ -128,8 +144,8 @@ void multiply_edge(const Panels& from, Into to, std::int64_t rows, std::int64_t 
   }
 }
 
-/// Rows is RowsTogether or RowsApart; Step is OfNumbers, or what knows other elements of four
-/// bytes.
+/// Computes a block of C. Rows is RowsTogether or RowsApart. Step is OfNumbers, or handles other
+/// elements of four bytes.
 template <class Rows, class Step = OfNumbers>
 void multiply(const Panels& from, Into to, std::int64_t rows, std::int64_t columns) {
   if (rows == kPanelRows && columns == kPanelColumns)
@@ -138,7 +154,7 @@ void multiply(const Panels& from, Into to, std::int64_t rows, std::int64_t colum
     multiply_edge<Rows, Step>(from, to, rows, columns);
 }
 
-/// The same by a step that is known where this is compiled alone.
+/// As above, with `apart` in place of Rows. For steps that only one source knows.
 template <class Step>
 void multiply_either(const Panels& from, Into to, std::int64_t rows, std::int64_t columns,
                      bool apart) {
@@ -148,13 +164,13 @@ void multiply_either(const Panels& from, Into to, std::int64_t rows, std::int64_
     multiply<RowsTogether, Step>(from, to, rows, columns);
 }
 
-/// A matrix seen along its depth: element (i, l) lies at i * across + l * along.
+/// A matrix viewed along its depth: element (i, l) is at i * across + l * along.
 struct Strided {
   const float* data;
   std::int64_t across, along;
 };
 
-/// Four rows of four become four columns of out [4, Width].
+/// Transposes four rows of four numbers into four columns of out [4, Width].
 template <int Width>
 inline void transpose_quad(const float* rows, std::int64_t across, float* out) {
   using Quad = float __attribute__((vector_size(16)));
@@ -176,10 +192,10 @@ inline void transpose_quad(const float* rows, std::int64_t across, float* out) {
   put(3, __builtin_shufflevector(ab2, cd2, 2, 3, 6, 7));
 }
 
-/// out [depth, Width] = the first `width` of Width, with zeros behind.
+/// Packs a panel: out [depth, Width] = the first `width` rows of x, then zeros.
 template <int Width>
 void pack_panel(const Strided& x, std::int64_t width, std::int64_t depth, float* out) {
-  constexpr std::int64_t kSome = 16;  // a cache line of a row at a time
+  constexpr std::int64_t kSome = 16;  // one cache line of a row at a time
   constexpr std::int64_t kAhead = 16;
   if (width < Width) std::fill_n(out, depth * Width, 0.0f);
   if (width == Width && x.across == 1) {
@@ -196,7 +212,7 @@ void pack_panel(const Strided& x, std::int64_t width, std::int64_t depth, float*
   for (std::int64_t first = 0; first < depth; first += kSome) {
     const std::int64_t last = std::min(depth, first + kSome);
     const std::int64_t rest = first + (last - first) / 4 * 4;
-    if (x.along == 1)  // into the second cache: in the first, rows may fall upon each other
+    if (x.along == 1)  // into the second-level cache: in the first, rows may conflict
       for (std::int64_t i = 0; i < width; ++i)
         __builtin_prefetch(x.data + i * x.across + first + 2 * kSome, 0, 2);
     for (std::int64_t i = 0; i < fours; i += 4)

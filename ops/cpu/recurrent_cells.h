@@ -1,7 +1,7 @@
-// One place of an LSTM and of a GRU, forward and backward, on H columns of one sample: a function
-// of a column for every back end, and a loop of it for the CPU's. Gates stand in PyTorch's order.
-// Source: Hochreiter and Schmidhuber 1997, with the forget gate of Gers et al. 2000; Cho et al.
-// 2014, with the reset gate applied after the product, as in PyTorch.
+// One step of an LSTM and of a GRU, forward and backward, on H columns of one sample. There is a
+// function of one column for all back ends, and a loop over columns for the CPU. Gates are in
+// PyTorch's order. Sources: Hochreiter and Schmidhuber 1997, with the forget gate of Gers et al.
+// 2000; Cho et al. 2014, with the reset gate applied after the product, as in PyTorch.
 #pragma once
 #include <cstdint>
 
@@ -10,19 +10,19 @@
 
 namespace hetu::cpu {
 
-/// y, or its gradient, is [samples, places, width].
+/// The sizes of y, or of its gradient: [samples, steps, width]. The steps are `places`.
 struct RecurrentShape {
   std::int64_t samples, places, width;
   explicit RecurrentShape(const TensorType& y)
       : samples(y.shape[0]), places(y.shape[1]), width(y.shape[2]) {}
 
-  /// Element of sample b at place t where `columns` stand at each place.
+  /// Returns the offset of sample b, step t in a tensor with `columns` numbers per step.
   HETU_HD std::int64_t at(std::int64_t b, std::int64_t t, std::int64_t columns) const {
     return (b * places + t) * columns;
   }
 };
 
-/// What stands before each place: a state that was given before the first, else the last output.
+/// The state before each step: the initial state before the first, else the previous output.
 template <class T>
 struct Before {
   const T *first, *outputs;
@@ -32,12 +32,12 @@ struct Before {
   HETU_HD const T* row(std::int64_t b, std::int64_t t) const {
     return t == 0 ? first + b * width : outputs + (b * places + t - 1) * width;
   }
-  /// From one sample to the next.
+  /// Returns the distance between samples at step t.
   std::int64_t stride(std::int64_t t) const { return t == 0 ? width : places * width; }
 };
 
-/// What reaches a place of an LSTM from behind, and what it passes on to the one before: of the
-/// output and of the cell.
+/// The gradients of the output and of the cell that an LSTM step receives from the next step. The
+/// step replaces them by those for the previous step.
 template <class T>
 struct Carry {
   T *output, *cell;
@@ -47,8 +47,8 @@ template <class T, class Math>
 struct Cells {
   HETU_HD static T sigmoid(T x) { return fn::Sigmoid<Math>()(x); }
 
-  /// gates: products with the last output on the way in; input, forget, cell and output gate on the
-  /// way out.
+  /// `gates` holds the products with the previous output on entry. On return, it holds the input,
+  /// forget, cell and output gates.
   HETU_HD static void lstm_column(std::int64_t H, std::int64_t j, const T* x, const T* c_before,
                                   T* gates, T* c, T* y) {
     const T i = sigmoid(x[j] + gates[j]), f = sigmoid(x[H + j] + gates[H + j]);
@@ -66,7 +66,7 @@ struct Cells {
     for (std::int64_t j = 0; j < H; ++j) lstm_column(H, j, x, c_before, gates, c, y);
   }
 
-  /// dx: of what is added to the gates. carry.output is read, carry.cell passed on.
+  /// dx is the gradient of the sums that enter the gates. Reads carry.output; replaces carry.cell.
   HETU_HD static void lstm_grad_column(std::int64_t H, std::int64_t j, const T* gates,
                                        const T* cells[2], const T* slopes[2], Carry<T> carry,
                                        T* dx) {
@@ -86,8 +86,8 @@ struct Cells {
     for (std::int64_t j = 0; j < H; ++j) lstm_grad_column(H, j, gates, cells, slopes, carry, dx);
   }
 
-  /// gates: three products with the last output on the way in; reset and update gate, new state and
-  /// what the reset gate multiplies on the way out.
+  /// `gates` holds three products with the previous output on entry. On return, it holds the reset
+  /// gate, the update gate, the new state, and the term that the reset gate multiplies.
   HETU_HD static void gru_column(std::int64_t H, std::int64_t j, const T* x, const T* bias,
                                  const T* before, T* gates, T* y) {
     const T r = sigmoid(x[j] + gates[j] + bias[j]);
@@ -105,8 +105,9 @@ struct Cells {
     for (std::int64_t j = 0; j < H; ++j) gru_column(H, j, x, bias, before, gates, y);
   }
 
-  /// dx and dh: of what is added to the gates by the input, and by the last output. The carry is
-  /// that of the output: read, and what goes straight to the place before.
+  /// slopes[0] is dx, the gradient of the input's contribution to the gates. slopes[1] is dh, that
+  /// of the previous output's contribution. `carry` holds the gradient of the output from the next
+  /// step on entry. On return, it holds the part that goes directly to the previous step.
   HETU_HD static void gru_grad_column(std::int64_t H, std::int64_t j, const T* gates,
                                       const T* before, const T* dy, T* carry, T* slopes[2]) {
     T *dx = slopes[0], *dh = slopes[1];

@@ -1,5 +1,5 @@
-// How reductions over axes walk: the axes that stay and those that go, each joined where they are
-// neighbours, and the arithmetic that reference and fast rows share.
+// Traversal of reductions over axes. Adjacent axes are merged if both stay or both are reduced.
+// Also the arithmetic that reference and fast kernels share.
 #pragma once
 #include <algorithm>
 #include <cmath>
@@ -11,8 +11,8 @@
 
 namespace hetu::cpu {
 
-/// x as outputs times reduced elements. The innermost axes are a run of neighbours in memory: of
-/// reduced elements if `run_reduced`, else of outputs.
+/// x as outputs times reduced elements. The innermost merged axis is a run of adjacent elements:
+/// reduced elements if `run_reduced`, else outputs.
 class ReduceShape {
  public:
   struct Axis {
@@ -34,7 +34,7 @@ class ReduceShape {
         run_ = x[i];
         last_ = &side;
       } else if (last_ == &side && side.empty()) {
-        run_ *= x[i];  // still neighbours
+        run_ *= x[i];  // still adjacent
       } else if (last_ == &side) {
         side.back().size *= x[i];
       } else {
@@ -49,15 +49,16 @@ class ReduceShape {
 
   bool run_reduced() const { return run_reduced_; }
   std::int64_t run() const { return run_; }
-  /// Over which strips and steps are numbered, the innermost first.
+  /// Return the axes that number the strips and the steps, innermost first.
   const std::vector<Axis>& strip_axes() const { return outputs_; }
   const std::vector<Axis>& step_axes() const { return reduced_; }
-  /// Groups of outputs: single ones if the run is reduced, else runs of them.
+  /// Returns the number of strips. A strip is a single output if the run is reduced, else a run of
+  /// outputs.
   std::int64_t strips() const { return strips_; }
-  /// Places besides the run that go into each output.
+  /// Returns the number of steps, without the run, that are reduced to each output.
   std::int64_t steps() const { return steps_; }
   std::int64_t outputs() const { return strips_ * (run_reduced_ ? 1 : run_); }
-  /// Elements that go into each output.
+  /// Returns the number of elements that are reduced to each output.
   std::int64_t count() const { return steps_ * (run_reduced_ ? run_ : 1); }
   std::int64_t strip_begin(std::int64_t i) const { return place(outputs_, i); }
   std::int64_t step_begin(std::int64_t i) const { return place(reduced_, i); }
@@ -65,7 +66,7 @@ class ReduceShape {
  private:
   static std::int64_t place(const std::vector<Axis>& axes, std::int64_t i) {
     std::int64_t at = 0;
-    for (const Axis& a : axes) {  // the innermost first
+    for (const Axis& a : axes) {  // innermost first
       at += i % a.size * a.step;
       i /= a.size;
     }
@@ -78,8 +79,8 @@ class ReduceShape {
   std::int64_t run_ = 1, strips_ = 1, steps_ = 1;
 };
 
-// What goes into one output, pass by pass: add() takes its elements in order, next() stands between
-// two passes. Sums are float64 throughout.
+// Accumulators of one output. add() takes the elements in order, and next() is called between two
+// passes. Sums are float64.
 
 struct SumOf {
   static constexpr int kPasses = 1;
@@ -93,7 +94,7 @@ struct MeanOf : SumOf {
   double result(std::int64_t count, double) const { return sum / static_cast<double>(count); }
 };
 
-struct MaxOf {  // a NaN stays
+struct MaxOf {  // keeps NaN
   static constexpr int kPasses = 1;
   double most = -std::numeric_limits<double>::infinity();
   void add(double x) { most = x <= most || most != most ? most : x; }
@@ -101,7 +102,7 @@ struct MaxOf {  // a NaN stays
   double result(std::int64_t, double) const { return most; }
 };
 
-struct MinOf {  // a NaN stays
+struct MinOf {  // keeps NaN
   static constexpr int kPasses = 1;
   double least = std::numeric_limits<double>::infinity();
   void add(double x) { least = x >= least || least != least ? least : x; }

@@ -1,4 +1,4 @@
-// How fast the pairs of columns of rotary positions turn. For the kernels of all back ends.
+// Rotation frequencies of the column pairs of rotary positions, for the kernels of all back ends.
 #pragma once
 #include <cmath>
 #include <cstdint>
@@ -8,11 +8,11 @@
 
 namespace hetu::cpu {
 
-/// Radians per position of pair i of N / 2: base^(-2 i / N), or a part of that for longer rows than
-/// the model was trained on. With `trained` positions 0, every pair is slowed by `factor`. Else
-/// pairs that turn less than `low` times in `trained` positions are slowed, those that turn more
-/// than `high` times are not, and the others are in between. Source: Chen et al. 2023 (positions
-/// over a factor); Llama 3.1 in Hugging Face's transformers.
+/// Returns the radians per position of pair i of N / 2: base^(-2 i / N), or less for sequences
+/// longer than the model was trained on. If `trained` is 0, all pairs are slowed down by `factor`.
+/// Otherwise, pairs with fewer than `low` turns in `trained` positions are slowed down. Pairs with
+/// more than `high` turns aren't, and the others are interpolated. Sources: Chen et al. 2023
+/// (positions over a factor); Llama 3.1 in Hugging Face's transformers.
 struct RotaryFrequency {
   std::int64_t N;
   double base, factor, low, high, trained;

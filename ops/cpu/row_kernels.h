@@ -1,4 +1,4 @@
-// The row kernels of TensorKernels (ops/tensor_kernels.h), which says what each does.
+// The row kernels of TensorKernels. ops/tensor_kernels.h documents them.
 #pragma once
 #include "ops/tensor_kernels.h"
 

@@ -1,5 +1,5 @@
-// Tables of the CPU kernels. Explicit functions, not static-initialiser registration: a linker
-// drops an unreferenced object file of a static library, and its registrations with it.
+// Tables of the CPU kernels. They are explicit functions, because a linker drops an unreferenced
+// object file of a static library, and static-initializer registrations with it.
 #pragma once
 #include <vector>
 
@@ -9,14 +9,14 @@ namespace hetu::cpu {
 
 using KernelTable = std::vector<KernelRow>;
 
-/// The rows, which take images under any layout: element i of the result is made of element i of
-/// the inputs, wherever it lies.
+/// Returns the rows, marked as accepting images in any layout. Only for kernels in which element i
+/// of the result depends on element i of the inputs alone.
 inline KernelTable any_layout(KernelTable rows) {
   for (KernelRow& row : rows) row.layouts = ImageLayouts::Both;
   return rows;
 }
 
-// Fast rows: blocked where matrices are multiplied, onednn for convolutions, vector elsewhere.
+// Fast rows: "blocked" for matrix products, "onednn" for convolutions, "vector" for the rest.
 const KernelTable& vector_cast_rows();
 const KernelTable& linear_rows();
 const KernelTable& dnnl_product_rows();

@@ -1,7 +1,7 @@
-// exp, erf, tanh and log of float32 without branches or calls, so that loops over them become
-// vector code at any width. Coefficients: Chebyshev fits made with 40 digits. The errors stated are
-// the largest that tests/ops/vector_math_test.cpp allows, over dense grids against <cmath> in
-// float64.
+// exp, erf, tanh and log in float32 without branches or calls, so that loops over them can be
+// vectorized at any width. The coefficients are Chebyshev fits computed with 40 digits. The stated
+// error bounds are those that tests/ops/vector_math_test.cpp checks, over dense grids against
+// <cmath> in float64.
 #pragma once
 #include <bit>
 #include <cmath>
@@ -13,8 +13,8 @@
 namespace hetu::cpu {
 
 struct VectorMath {
-  /// Relative error below 2e-7 where the result is normal; 0 below exp(-87.33), infinity above
-  /// exp(88.72); NaN stays NaN.
+  /// Relative error below 2e-7 where the result is normal. Returns 0 below -87.33 and infinity
+  /// above 88.72. NaN stays NaN.
   static inline float exp(float x) {
     constexpr float kLog2e = 1.44269504f, kLn2High = 0.693359375f, kLn2Low = -2.12194440e-4f;
     constexpr float kRound = 12582912.0f;  // 1.5 * 2^23: adding it rounds to an integer
@@ -29,7 +29,7 @@ struct VectorMath {
     p = fma(p, r, 1.666657658e-1f);
     p = fma(p, r, 0.5f);
     p = fma(p * r, r, r) + 1.0f;
-    // Two factors, since 2^128 is no float32: n lies in [-126, 128].
+    // n is in [-126, 128]. Two factors are needed because 2^128 isn't a float32.
     const std::int32_t whole = std::bit_cast<std::int32_t>(shifted) - 0x4B400000;
     const std::int32_t half = whole >> 1;
     const float y = p * std::bit_cast<float>((half + 127) << 23) *
@@ -47,7 +47,7 @@ struct VectorMath {
     small = fma(small, s, 1.128359472e-1f);
     small = fma(small, s, -3.761262667e-1f);
     small = fma(small, s, 1.128379166f);
-    // 1 - exp(-q(t)); erfc(4) is below half a unit in the last place of 1.
+    // 1 - exp(-q(t)). erfc(4) is below half a unit in the last place of 1.
     const float u = t > 4.0f ? 4.0f : t;
     float q = 1.327236181e-5f;
     q = fma(q, u, -3.169370225e-4f);
@@ -74,13 +74,13 @@ struct VectorMath {
     return t < 0.625f ? fma(x * s, small, x) : std::copysign(large, x);
   }
 
-  /// Error below 2e-7 of the result, of 1 where that is less, and near x = 1 below 3e-7 of the
-  /// result; -infinity at 0, NaN below. Source of the coefficients: Cephes' logf (Moshier 1992).
+  /// Error below 2e-7 * max(|result|, 1). For |x - 1| <= 0.1, the relative error is below 3e-7.
+  /// Returns -infinity at 0 and NaN below. Source of the coefficients: Cephes' logf (Moshier 1992).
   static inline float log(float x) {
-    // A subnormal number becomes a normal one, 2^25 times as large.
+    // Scales a subnormal number by 2^25, which makes it normal.
     const bool subnormal = x < 1.17549435e-38f;
     const float scaled = subnormal ? x * 33554432.0f : x;
-    // Without a sign, since what a negative number has here may wrap round; its result is NaN.
+    // Unsigned, because the subtraction wraps around for negative x, whose result is NaN anyway.
     const std::uint32_t bits = std::bit_cast<std::uint32_t>(scaled);
     // x = m 2^e with m in [sqrt(1/2), sqrt(2)).
     const std::int32_t e = static_cast<std::int32_t>(bits - 0x3F3504F3U) >> 23;
@@ -106,7 +106,7 @@ struct VectorMath {
     return x >= 0.0f ? from_zero : std::numeric_limits<float>::quiet_NaN();
   }
 
-  /// For x in [0, 1], where softplus has it: relative error below 3e-7.
+  /// For x in [0, 1], as softplus calls it: relative error below 3e-7.
   static inline float log1p(float x) {
     const float near = 1.0f + x, lost = x - (near - 1.0f);
     return x != x ? x : log(near) + lost / near;

@@ -1,5 +1,5 @@
-// Kernels of float32 for values of bfloat16 and float16: what is read is widened into scratch, what
-// is made is rounded on its way out. What no kernel of its own has, runs so.
+// float32 kernels for bfloat16 and float16 values. Inputs are widened into scratch memory, and
+// outputs are rounded. Used for operators without a 16-bit kernel of their own.
 #pragma once
 #include <cstdint>
 #include <vector>
@@ -10,28 +10,28 @@
 
 namespace hetu::cpu {
 
-/// The same node with float32 in place of bfloat16 and float16.
+/// Returns the same node with float32 in place of bfloat16 and float16.
 KernelDesc widened(KernelDesc d);
 
-/// Inputs, or outputs, of a node that is widened, at most.
+/// Largest number of inputs, or of outputs, of a widened node.
 inline constexpr std::size_t kMostWidened = 8;
 
-/// A float32 copy of an argument, `offset` bytes into scratch.
+/// A float32 copy of an argument at `offset` bytes in scratch memory.
 struct WideCopy {
   std::size_t argument;
-  DType dtype;  ///< of what it is a copy
+  DType dtype;  ///< dtype of the original
   std::int64_t elements, offset;
 };
 
-/// A copy of each of a node's inputs, or outputs, of two bytes an element; one behind the other
-/// from `end` bytes on, whole lines of 64 bytes each. `end` moves behind them.
+/// Plans a copy of each 16-bit input (or output) of a node. Copies follow each other from `end`
+/// bytes on, each rounded up to whole lines of 64 bytes. Moves `end` past them.
 std::vector<WideCopy> wide_copies(const std::vector<TensorType>& types, std::int64_t& end);
 
-/// What `prepare` makes of the widened node, for the node as it is. Inputs are widened and outputs
-/// rounded to the nearest, to even; scratch holds a float32 copy of each.
+/// Prepares the widened node with `prepare` and wraps the kernel for the original node. Inputs are
+/// widened, and outputs are rounded to nearest even. Scratch memory holds a float32 copy of each.
 PreparedKernel widened_kernel(const KernelDesc& d, PreparedKernel (*prepare)(const KernelDesc&));
 
-/// y = x for n elements, by all threads.
+/// y = x for n elements, on all threads.
 void widen(const BFloat16* x, float* y, std::int64_t n);
 void widen(const Float16* x, float* y, std::int64_t n);
 void narrow(const float* x, BFloat16* y, std::int64_t n);

@@ -1,6 +1,6 @@
-// Convolutions of 3 x 3 windows by Winograd's F(4x4, 3x3): a quarter of the multiplications, as
-// products of matrices at 36 points (winograd_tiles.h). Channels-last; float32, or bfloat16 that is
-// rounded where results are stored alone.
+// Convolutions with 3 x 3 windows by Winograd's F(4x4, 3x3). It needs a quarter of the
+// multiplications, as matrix products at 36 points (winograd_tiles.h). Images are channels-last.
+// Values are float32, or bfloat16 that is rounded only when results are stored.
 #pragma once
 #include <cstdint>
 
@@ -8,27 +8,30 @@
 
 namespace hetu::cpu {
 
-/// One of a convolution's three results from the other two tensors. Every sum is in an order that
-/// follows from the shape, images' results from their own image alone: no bit depends on the number
-/// of threads, nor one of Output and InputGrad on the batch.
+/// One result of a convolution from the other two tensors. The order of every sum follows from the
+/// shape, and an image's result depends only on that image. So no result depends on the number of
+/// threads. Output and InputGrad don't depend on the batch size either.
 class Winograd {
  public:
-  /// Whether a convolution of this shape is one that this class can do, and does faster than one of
-  /// 9 multiplications a result: windows of 3 x 3, stride and dilation 1, one group, padding <= 2,
-  /// channels in sixteens, and images that do not leave most of their last tiles empty.
+  /// Returns true if this class supports a convolution of this shape and is faster than 9
+  /// multiplications per result. Conditions: 3 x 3 windows, stride and dilation 1, one group,
+  /// padding <= 2, channels in multiples of 16, and images that don't leave most of their last
+  /// tiles empty.
   static bool fits(const ConvShape& shape);
 
-  /// Whether kernels are compiled for vectors of eight floats and more. If not (a build for any
-  /// x86-64), a library that looks at the processor when it runs makes more of direct convolutions.
+  /// Returns true if kernels are compiled for vectors of at least eight floats. If not (a build for
+  /// any x86-64), oneDNN's direct convolutions are faster, because oneDNN selects instructions at
+  /// run time.
   static bool is_quick();
 
-  /// Images and weights are `values`, Float32 or BFloat16; a weight's gradient is float32.
+  /// Images and weights have dtype `values`, Float32 or BFloat16. Gradients of weights are float32.
   Winograd(const ConvShape& shape, ConvResult result, DType values);
 
-  /// Bytes that run() needs at `scratch`, 64-byte aligned.
+  /// Returns the bytes that run() needs at `scratch`, 64-byte aligned.
   std::int64_t scratch_bytes() const;
 
-  /// x [n, height, width, C], w [O, C, 3, 3] and y, of which `result` is written; as of DnnlConv.
+  /// Writes `result` from the other two of x [n, height, width, C], w [O, C, 3, 3] and y. See
+  /// DnnlConv::run.
   void run(const void* x, const void* w, const void* y, void* scratch) const;
 
  private:
@@ -71,15 +74,17 @@ class Winograd {
   template <class T>
   void run_as(const void* x, const void* w, const void* y, const Scratch& s) const;
 
-  Images from_, to_;  ///< what is transformed, and what is made (of weights: y)
+  /// The images that are transformed, and those that are computed (y for weights).
+  Images from_, to_;
   ConvResult result_;
   DType values_;
   std::int64_t padding_;
-  std::int64_t across_, per_image_, tiles_;  ///< of 4 x 4 results
-  std::int64_t block_, blocks_, slots_;      ///< tiles of a block; blocks worked on at a time
-  std::int64_t row_;                         ///< floats of a tile's values at a point
-  std::int64_t panels_;                      ///< of the channels of `to` that a pass makes, at most
-  std::int64_t value_point_, window_point_, product_point_;  ///< floats from a point to the next
+  std::int64_t across_, per_image_, tiles_;  ///< numbers of tiles of 4 x 4 results
+  std::int64_t block_, blocks_, slots_;  ///< tiles per block; blocks; blocks processed at a time
+  std::int64_t row_;                     ///< floats of a tile's values at one point
+  /// Largest number of panels of the channels of `to` that one pass computes.
+  std::int64_t panels_;
+  std::int64_t value_point_, window_point_, product_point_;  ///< floats from one point to the next
 };
 
 }  // namespace hetu::cpu

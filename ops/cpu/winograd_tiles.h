@@ -1,7 +1,17 @@
-// Winograd's transforms of one tile: 6 x 6 points of a 3 x 3 window's 4 x 4 results. Source: Lavin
-// and Gray 2016 (F(4x4, 3x3)); the matrices are those of Cook and Toom for the points 0, a, -a, b,
-// -b and infinity. With a = 2/3 and b = 4/3 results are as far from exact ones as a sum's of
-// float32: about half as far as with the usual 1 and 2. Part of winograd.cpp.
+// Winograd's transforms of one tile.
+//
+// F(4x4, 3x3) computes a tile of 4 x 4 results of a 3 x 3 convolution from 6 x 6 values of the
+// image. Direct convolution takes 4 * 4 * 9 = 144 multiplications per pair of channels, and
+// Winograd takes 6 * 6 = 36. Along one axis, the algorithm is the transpose of a multiplication of
+// polynomials with 4 and 3 coefficients. Their product has 6 coefficients, so its values at 6
+// points determine it. The line transforms below take the image and the window to 6 points, where
+// they are multiplied, and take the products back to results. In two dimensions, transform()
+// applies a line transform to the columns and then to the rows. At each of the 36 points, the sum
+// over channels is a matrix product.
+//
+// The points are 0, a, -a, b, -b and infinity (Cook and Toom). With a = 2/3 and b = 4/3, the error
+// of results is that of an ordinary float32 sum: about half the error with the usual points 1 and
+// 2. Source: Lavin and Gray 2016. Part of winograd.cpp.
 #pragma once
 #include <cstdint>
 #include <type_traits>
@@ -21,14 +31,14 @@ constexpr float kA = 2.0f / 3, kB = 4.0f / 3;
 constexpr double kAA = 4.0 / 9, kBB = 16.0 / 9;
 constexpr float kA2 = float(kAA), kB2 = float(kBB), kA2B2 = float(kAA * kBB),
                 kSum2 = float(kAA + kBB), kA3 = float(kAA * 2 / 3), kB3 = float(kBB * 4 / 3);
-/// One over the product of a point's distances to the others.
+/// The inverse of the product of a point's distances to the other finite points.
 constexpr float kAt0 = float(1 / (kAA * kBB)), kAtA = float(1 / (2 * kAA * (kAA - kBB))),
                 kAtB = float(1 / (2 * kBB * (kBB - kAA)));
 
 inline const Vec& vector_at(const float* p) { return *reinterpret_cast<const Vec*>(p); }
 inline Vec& vector_at(float* p) { return *reinterpret_cast<Vec*>(p); }
 
-/// From and to any address, at the width of a tensor.
+/// Loads from, or stores to, any address at the width of a tensor.
 template <class T>
 Vec load(const T* from) {
   if constexpr (std::is_same_v<T, float>) return *reinterpret_cast<const UnalignedVec*>(from);
@@ -50,14 +60,14 @@ void store(T* to, Vec value) {
   for (int i = 0; i < kLanes; ++i) set_rounded(to[i], wide[i]);
 }
 
-/// Where six (four, three) values of a line lie: `step` vectors apart.
+/// The destination of the values of a line: six, four or three vectors, `step` vectors apart.
 struct Line {
   Vec* at;
   int step;
   Vec& operator[](int i) const { return at[i * step]; }
 };
 
-/// Values of the image, at the points.
+/// Transforms six values of the image to the points.
 inline void image_line(const Vec (&d)[kSide], Line out) {
   const Vec even_a = d[4] - kB2 * d[2], odd_a = d[3] - kB2 * d[1];
   const Vec even_b = d[4] - kA2 * d[2], odd_b = d[3] - kA2 * d[1];
@@ -69,7 +79,7 @@ inline void image_line(const Vec (&d)[kSide], Line out) {
   out[5] = kA2B2 * d[1] - kSum2 * d[3] + d[5];
 }
 
-/// Three weights, at the points.
+/// Transforms three weights to the points.
 inline void window_line(const Vec (&g)[kWindow], Line out) {
   const Vec even_a = g[0] + kA2 * g[2], even_b = g[0] + kB2 * g[2];
   out[0] = kAt0 * g[0];
@@ -80,7 +90,7 @@ inline void window_line(const Vec (&g)[kWindow], Line out) {
   out[5] = g[2];
 }
 
-/// Four gradients of results, at the points.
+/// Transforms four gradients of results to the points.
 inline void gradient_line(const Vec (&g)[kOutputs], Line out) {
   const Vec even_a = g[0] + kA2 * g[2], odd_a = kA * g[1] + kA3 * g[3];
   const Vec even_b = g[0] + kB2 * g[2], odd_b = kB * g[1] + kB3 * g[3];
@@ -92,7 +102,7 @@ inline void gradient_line(const Vec (&g)[kOutputs], Line out) {
   out[5] = g[3];
 }
 
-/// Products at the points become four results.
+/// Transforms products at the points to four results.
 inline void result_line(const Vec (&m)[kSide], Line out) {
   const Vec even_a = m[1] + m[2], odd_a = m[1] - m[2], even_b = m[3] + m[4], odd_b = m[3] - m[4];
   out[0] = m[0] + even_a + even_b;
@@ -101,7 +111,7 @@ inline void result_line(const Vec (&m)[kSide], Line out) {
   out[3] = kA3 * odd_a + kB3 * odd_b + m[5];
 }
 
-/// Products at the points become gradients of three weights.
+/// Transforms products at the points to gradients of three weights.
 inline void weight_line(const Vec (&m)[kSide], Line out) {
   const Vec even_a = m[1] + m[2], odd_a = m[1] - m[2], even_b = m[3] + m[4], odd_b = m[3] - m[4];
   out[0] = m[0] + even_a + even_b;
@@ -109,8 +119,9 @@ inline void weight_line(const Vec (&m)[kSide], Line out) {
   out[2] = kA2 * even_a + kB2 * even_b + m[5];
 }
 
-/// A line's transform on the columns of an In x In tile, then on the rows of what comes out:
-/// get(row, column) gives, put(row, column, value) takes Out x Out.
+/// Applies a line transform to the columns of an In x In tile, then to the rows of the result.
+/// get(row, column) returns an element of the tile. put(row, column, value) receives the Out x Out
+/// results.
 template <int In, int Out, class Transform, class Get, class Put>
 inline void transform(const Transform& line, const Get& get, const Put& put) {
   alignas(64) Vec half[Out * In];
