@@ -1,6 +1,6 @@
-// LSTM and GRU over a static number of places. Threads share out blocks of samples, each from the
-// first place to the last; products of a block are those of small matrices, which add in ascending
-// order for every element, so a sample's bits do not depend on its block.
+// LSTM and GRU over a static number of steps. Threads take blocks of samples, and process each
+// block from the first step to the last. The products of a block are small matrix products, which
+// add in ascending order for every element. So a sample's result doesn't depend on its block.
 #include <algorithm>
 
 #include "ops/cpu/kernel_shapes.h"
@@ -44,8 +44,8 @@ struct PlainProducts {
 
 struct TiledProducts {
   using Cell = Cells<float, VectorMath>;
-  static constexpr std::int64_t kSamples = 6;  // whole tiles of small_gemm
-  /// The weights turned round.
+  static constexpr std::int64_t kSamples = 6;  // a multiple of small_gemm's tile height
+  /// Bytes of the transposed weights.
   static std::int64_t scratch_bytes(std::int64_t gates, std::int64_t width) {
     return gates * width * std::int64_t(sizeof(float));
   }
@@ -63,7 +63,7 @@ struct TiledProducts {
   }
 };
 
-/// Calls body(first sample, samples) for blocks that threads share out.
+/// Calls body(first sample, samples) for blocks of samples, which threads share.
 template <class Products, class Body>
 void for_samples(const RecurrentShape& s, const Body& body) {
 #pragma omp parallel for schedule(static)
@@ -71,8 +71,8 @@ void for_samples(const RecurrentShape& s, const Body& body) {
     body(b, std::min(Products::kSamples, s.samples - b));
 }
 
-/// The product of a block's last outputs with the weights, to the first of its gates, which stand
-/// `stored` at a place.
+/// Multiplies a block's previous outputs by the weights, and writes the products to its first
+/// gates. Each step has `stored` gates in memory.
 template <class Products, class T>
 void products(const RecurrentShape& s, const Before<T>& before, const T* w, std::int64_t gates,
               std::int64_t stored, std::int64_t b, std::int64_t n, std::int64_t t, T* to) {
@@ -100,7 +100,8 @@ struct Lstm : RecurrentShape {
   }
 };
 
-// w, c0, c, gates, dy, dc -> dx [B, T, 4H], dh0, dc0 [B, H], which carry on the way.
+// w, c0, c, gates, dy, dc -> dx [B, T, 4H], dh0, dc0 [B, H]. The last two carry gradients from step
+// to step.
 template <class T, class Products>
 struct LstmGrad : RecurrentShape {
   explicit LstmGrad(const KernelDesc& d) : RecurrentShape(d.inputs[4]) {}
@@ -145,7 +146,8 @@ struct Gru : RecurrentShape {
   }
 };
 
-// w, h0, y, gates, dy -> dx, dh [B, T, 3H], dh0 [B, H], which carries on the way.
+// w, h0, y, gates, dy -> dx, dh [B, T, 3H], dh0 [B, H]. The last one carries the gradient from step
+// to step.
 template <class T, class Products>
 struct GruGrad : RecurrentShape {
   explicit GruGrad(const KernelDesc& d) : RecurrentShape(d.inputs[4]) {}
@@ -168,7 +170,8 @@ struct GruGrad : RecurrentShape {
   }
 };
 
-/// The last axis of the first output's or dy's rows is the width.
+/// Returns true for float32 if there are elements and the width, the last axis of y or dy, is a
+/// multiple of a vector.
 bool fits(const KernelDesc& d) {
   const bool forward = d.op == "lstm" || d.op == "gru";
   const TensorType& y = forward ? d.outputs[0] : d.inputs[4];

@@ -1,5 +1,5 @@
-// Attention of several heads over [B, S, H], as plain loops. Shape letters: B samples, S positions
-// (of queries or of keys), H hidden, D = H / heads columns of one head; probs are [B, heads,
+// Multi-head attention over [B, S, H], as plain loops. Shape letters: B samples, S positions (of
+// queries or of keys), H hidden columns, D = H / heads columns of one head. probs are [B, heads,
 // queries, keys].
 #include <algorithm>
 #include <cmath>
@@ -15,7 +15,7 @@ namespace {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
-/// Where a row of queries reads and writes, as elements of q (or y, dy), of k (or v), and of probs.
+/// The first elements of a row of queries: in q (or y, dy), in k (or v), and in probs.
 struct Offsets {
   std::int64_t query, kv, probs;
   Offsets(const AttentionShape& s, const ScoreRow& at)
@@ -31,7 +31,7 @@ double dot(const T* a, const T* b, std::int64_t n) {
   return sum;
 }
 
-/// What dropout multiplies an element of a sample's probs by.
+/// Returns the factor by which dropout multiplies an element of a sample's probs.
 template <class T>
 T factor(const AttentionShape& s, const RunContext& run, const PhiloxStream& stream,
          std::int64_t element) {
@@ -39,7 +39,7 @@ T factor(const AttentionShape& s, const RunContext& run, const PhiloxStream& str
   return s.rate.keeps(stream.bits(element)) ? T(s.rate.scale) : T(0);
 }
 
-/// What the mask adds to a score.
+/// Returns the number that the mask adds to a score.
 template <class T>
 double bias(const AttentionMask& mask, const KernelCall& c, const ScoreRow& at, std::int64_t j) {
   if (mask.padding()) return (mask.padding_row(c, at.sample)[j] - 1) * 10000.0;
@@ -79,7 +79,7 @@ struct Attention : AttentionShape {
     }
   }
 
-  /// False, and zeros, where what was added hides all.
+  /// Computes softmax in place. If the mask hides all keys, writes zeros and returns false.
   bool softmax(T* probs, std::int64_t n) const {
     const T top = *std::max_element(probs, probs + n);
     if (mask.adds() && top == -kInfinity && std::all_of(probs, probs + n, is_lowest)) {
@@ -94,8 +94,8 @@ struct Attention : AttentionShape {
   static bool is_lowest(T x) { return x == -kInfinity; }
 };
 
-/// Output 1 is two numbers per row in the place of probs: the highest score and the inverse of the
-/// sum of exponentials below it; zeros where a query sees nothing.
+/// Output 1 holds two numbers per row instead of probs: the maximum score, and the inverse of the
+/// sum of exp(score - maximum). Both are 0 if a query sees no key.
 template <class T>
 struct FusedAttention : AttentionShape {
   AttentionMask mask;
@@ -116,13 +116,13 @@ struct FusedAttention : AttentionShape {
     std::fill_n(y, columns, T(0));
     std::fill_n(stats, 2, T(0));
     if (mask.hides_all(c, at, seen)) return;
-    // Rounded to T as the highest of them is, so that the gradient finds the same differences.
+    // Rounded to T like the maximum, so that the gradient computes the same differences.
     const auto score = [&](std::int64_t j) {
       return double(
           static_cast<T>(dot(q, k + j * kv_width, columns) * scale + bias<T>(mask, c, at, j)));
     };
     double top = -kInfinity, sum = 0;
-    bool hides = mask.adds();  // what the mask added hides every key; a NaN is not hidden
+    bool hides = mask.adds();  // true if the mask hides every key; a NaN isn't hidden
     for (std::int64_t j = seen.begin; j < seen.end; ++j) {
       const double x = score(j);
       top = std::max(top, x);
@@ -141,7 +141,7 @@ struct FusedAttention : AttentionShape {
   }
 };
 
-/// Input 3 is probs, or with `kFused` what FusedAttention gives in their place.
+/// Input 3 is probs, or with `kFused` output 1 of FusedAttention.
 template <class T, bool kFused>
 struct Backward : AttentionShape {
   AttentionMask mask;
@@ -157,7 +157,7 @@ struct Backward : AttentionShape {
           for (std::int64_t i = 0; i < queries; ++i) score(c, {b, h, i});
   }
 
-  /// Weight j of a row.
+  /// Returns weight j of a row.
   T prob(const KernelCall& c, const ScoreRow& at, const Offsets& to, std::int64_t j) const {
     if (!kFused) return c.in<T>(3)[to.probs + j];
     const T* stats = c.in<T>(3) + to.probs / keys * 2;

@@ -1,5 +1,5 @@
-// Operators along one axis. What moves elements moves bytes, so any dtype will do, and has one row:
-// a copy is a copy.
+// Operators along one axis. Operators that only move elements copy bytes, so one kernel serves
+// every dtype and is its own reference.
 #include <algorithm>
 #include <cstring>
 #include <numeric>
@@ -40,8 +40,8 @@ PreparedKernel concat(const KernelDesc& d) {
           0, "reference"};
 }
 
-/// Places first, first + step, … of the longer of two tensors beside each place of the shorter;
-/// step -1 goes backwards.
+/// Correspondence between two tensors along an axis. Index i of the shorter tensor corresponds to
+/// index first + i * step of the longer one. A step of -1 goes backwards.
 struct Places {
   Axis longer;
   std::int64_t size, first, step, bytes;
@@ -53,7 +53,8 @@ struct Places {
         step(between),
         bytes(longer.inner * dtype_bytes(whole.dtype)) {}
 
-  /// copy(byte in the longer, byte in the shorter, bytes): neighbours at once.
+  /// Calls copy(byte offset in the longer tensor, byte offset in the shorter one, bytes). Adjacent
+  /// elements are copied in one call.
   template <class Copy>
   void each(const Copy& copy) const {
     if (size * bytes == 0) return;
@@ -136,7 +137,7 @@ struct Cumsum {
   }
 };
 
-/// a stands before b: larger, or a NaN where b is none.
+/// Returns true if a ranks before b: a is larger, or a is NaN and b isn't.
 template <class T>
 bool above(T a, T b) {
   return a > b || (a != a && b == b);

@@ -1,5 +1,5 @@
-// Batch normalisation as plain loops with float64 sums, what is fused with it, and the counter
-// beside it.
+// Batch normalization as plain loops with float64 sums, the operators fused with it, and the
+// counter of batches.
 #include <cmath>
 
 #include "ops/cpu/image_shapes.h"

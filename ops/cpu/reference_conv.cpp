@@ -9,13 +9,13 @@
 namespace hetu::cpu {
 namespace {
 
-// Legend: n image, o and c output and input channel, i and j row and column of y, p and q of the
-// window. A row's sums are kept side by side, so that each adds its own terms in the order of
-// (c or o, p, q) and many go in one vector.
+// Index letters: n image, o output channel, c input channel, i and j row and column of y, p and q
+// row and column of the window. The sums of a strip of a row are kept next to each other. Each sum
+// adds its own terms in the order of (c or o, p, q), and the strip can be vectorized.
 constexpr std::int64_t kStrip = 64;
 
-/// Columns j in [begin, end) of y for which column j * stride - padding + q lies in x, where q is a
-/// tap's place in the window.
+/// Returns the columns j in [begin, end) of y for which column j * stride - padding + q is inside
+/// x. q is a tap's offset in the window.
 inline Span columns_within(const ConvShape& s, std::int64_t q) {
   const std::int64_t first = s.w.padding - q, last = s.x.width - 1 + s.w.padding - q;
   if (last < 0) return {0, 0};
@@ -72,7 +72,7 @@ struct Conv2d {
 template <class T>
 struct Conv2dInputGrad {
   ConvShape s;
-  bool biased;  // a transposed convolution may be
+  bool biased;  // true only for conv_transpose2d
   explicit Conv2dInputGrad(const KernelDesc& d) : s(conv_shape(d)), biased(d.inputs.size() > 2) {}
   void operator()(const KernelCall& call) const {
     const T *dy = call.in<T>(0), *w = call.in<T>(1);
@@ -92,7 +92,7 @@ struct Conv2dInputGrad {
   }
 
  private:
-  // The output row that tap row `p` of the window connects with input row `a`; -1 if none.
+  // Returns the output row that window row `p` connects with input row `a`, or -1 if there is none.
   std::int64_t output_row(std::int64_t a, std::int64_t p) const {
     const std::int64_t from = a + s.w.padding - p * s.w.dilation, i = from / s.w.stride;
     return from >= 0 && from % s.w.stride == 0 && i < s.y.height ? i : -1;
@@ -137,7 +137,8 @@ struct Conv2dWeightGrad {
   }
 
  private:
-  // Of one channel each; p and q are the tap's place in the window.
+  // Computes the gradient of one tap, for one input and one output channel. p and q are the tap's
+  // offsets in the window.
   double tap(const T* x, const T* dy, std::int64_t p, std::int64_t q) const {
     double sum = 0;
     for (std::int64_t n = 0; n < s.x.n; ++n)

@@ -117,7 +117,7 @@ PreparedKernel compare_as(const KernelDesc& d) {
           0, "reference"};
 }
 
-/// In the dtype of the operands, which int32 and bool are, too.
+/// Compares in the dtype of the operands, which may also be int32 or bool.
 template <class F>
 PreparedKernel compare(const KernelDesc& d) {
   switch (d.inputs[0].dtype) {
@@ -138,7 +138,8 @@ PreparedKernel compare(const KernelDesc& d) {
   }
 }
 
-/// Of floats, or of int32 as T, whose bits are those of int32: sums of unsigned ones wrap around.
+/// Prepares a kernel for floats, or for int32 computed as T. With T = uint32, overflow wraps
+/// around, and the bits are those of int32.
 template <class F, class T>
 PreparedKernel arithmetic(const KernelDesc& d) {
   if (d.inputs[0].dtype != DType::Int32) return reference<Of<F>::template Two>(d);

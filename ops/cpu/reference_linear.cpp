@@ -1,4 +1,4 @@
-// Products, sums and tables, as plain loops that add in float64 in ascending order.
+// Products, sums and embedding tables, as plain loops that add in float64 in ascending order.
 #include <algorithm>
 
 #include "ops/cpu/kernel_shapes.h"
@@ -8,7 +8,8 @@
 namespace hetu::cpu {
 namespace {
 
-/// C[i, j] = sum over l of A[i, l] B[l, j] with any strides.
+/// C[i, j] = sum over l of A[i, l] B[l, j], with any strides. The sum starts with the bias, if
+/// there is one.
 template <class T>
 struct Product {
   std::int64_t m, n, k;
@@ -39,7 +40,8 @@ struct Linear {  // y = x w^T + b
   }
 };
 
-/// The last output is what linear makes; the first is made of it, and may be the same.
+/// The last output is the output of linear. The first is the activation of it, and may be the same
+/// tensor.
 template <class F, class T>
 struct LinearThen {
   Linear<T> linear;

@@ -1,5 +1,5 @@
-// Softmax and sigmoid cross-entropy and the count of labels, as plain loops. Ignored rows have lse
-// 0 and no gradient; the loss adds the others in row order in float64.
+// Softmax and sigmoid cross-entropy, and the count of labels, as plain loops. Ignored rows have lse
+// 0 and no gradient. The loss adds the other rows in order, in float64.
 #include <algorithm>
 #include <cmath>
 
@@ -85,7 +85,7 @@ struct SigmoidCrossEntropy {
     for (std::int64_t i = 0; i < n; ++i) {
       if (labels[i] == ignore) continue;
       const double x = c.in<T>(0)[i];
-      // log(1 + exp(x)) without an exponential that overflows.
+      // log(1 + exp(x)) without overflow of the exponential.
       loss += std::max(x, 0.0) + std::log1p(std::exp(-std::abs(x))) - (labels[i] != 0 ? x : 0.0);
     }
     c.out<T>(0)[0] = static_cast<T>(loss);
@@ -154,7 +154,7 @@ struct TopKHits {
   }
 };
 
-/// Of the output's floating type: x may be of any.
+/// The output's floating-point type decides, because x may have any dtype.
 PreparedKernel count_samples(const KernelDesc& d) {
   const bool wide = d.outputs[0].dtype == DType::Float64;
   return {[wide, n = d.batch](const KernelCall& c) {

@@ -1,4 +1,4 @@
-// Layer normalisation, softmax and dropout, as plain loops with float64 sums.
+// Layer normalization, softmax and dropout, as plain loops with float64 sums.
 #include <algorithm>
 #include <cmath>
 
@@ -104,7 +104,7 @@ struct SoftmaxGrad {
   }
 };
 
-/// Forward and gradient alike: what is kept is scaled, the rest is 0.
+/// Serves forward and gradient: kept elements are scaled, others are 0.
 template <class T>
 struct Dropout {
   std::int64_t samples, elements;
@@ -132,7 +132,7 @@ struct Dropout {
   }
 };
 
-/// The three, one after the other.
+/// Runs dropout, add and layer norm one after the other.
 template <class T>
 struct DropoutAddLayerNorm {
   Dropout<T> dropout;

@@ -36,7 +36,7 @@ struct MaxPool2d {
     for (std::int64_t p = rows.begin; p < rows.end; ++p)
       for (std::int64_t q = columns.begin; q < columns.end; ++q) {
         const std::int64_t at = (top + p) * x.width + left + q;
-        // A NaN beats everything, the last one stays, as in PyTorch.
+        // A NaN beats every number, and the last NaN wins, as in PyTorch.
         if (from[at] > from[best] || std::isnan(from[at])) best = at;
       }
     return best;

@@ -1,4 +1,4 @@
-// Reductions over axes and repetition along them, one output after the other.
+// Reductions over axes, and broadcasting along them, one output at a time.
 #include "ops/cpu/broadcast_walk.h"
 #include "ops/cpu/kernel_shapes.h"
 #include "ops/cpu/reduce_shape.h"

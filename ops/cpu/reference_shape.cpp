@@ -1,5 +1,5 @@
-// Operators that move or convert data. Moving is by bytes, so any dtype will do; one row each,
-// since a copy is a copy.
+// Operators that move or convert data. Operators that only move elements copy bytes, so one kernel
+// serves every dtype and is its own reference.
 #include <cstring>
 #include <memory>
 
@@ -19,7 +19,7 @@ PreparedKernel copy(const KernelDesc& d) {
           0, "reference"};
 }
 
-/// The index attribute counts from the end if negative.
+/// Returns the attribute `index`, counted from the start. A negative attribute counts from the end.
 std::int64_t index_of(const KernelDesc& d, std::int64_t size) {
   const std::int64_t index = d.attrs->integer("index");
   return index < 0 ? index + size : index;
@@ -48,7 +48,8 @@ PreparedKernel select_grad(const KernelDesc& d) {
           0, "reference"};
 }
 
-/// Walks the output in order; `strides` are those of the input, in bytes, in output order.
+/// Writes the output in order. `strides` are the input's strides in bytes, in the order of the
+/// output's axes.
 struct Transpose {
   Shape shape;
   std::vector<std::int64_t> strides;
@@ -62,7 +63,7 @@ struct Transpose {
     std::vector<std::int64_t> dense(from.size(), bytes);
     for (std::size_t i = from.size(); i-- > 1;) dense[i - 1] = dense[i] * from[i];
     for (const std::int64_t p : perm) strides.push_back(dense[p]);
-    // Trailing axes that stay in place move as one piece.
+    // Trailing axes that keep their position move as one piece.
     while (!shape.empty() && strides.back() == bytes * run && count > 0) {
       run *= shape.back();
       shape.pop_back();
@@ -87,7 +88,8 @@ PreparedKernel convert(std::int64_t n) {
   return {[n](const KernelCall& c) {
             const From* x = c.in<From>(0);
             To* y = c.out<To>(0);
-            for (std::int64_t i = 0; i < n; ++i) y[i] = static_cast<To>(x[i]);  // bool: not 0
+            // To bool: true if not 0.
+            for (std::int64_t i = 0; i < n; ++i) y[i] = static_cast<To>(x[i]);
           },
           0, "reference"};
 }
@@ -153,7 +155,8 @@ PreparedKernel expand_last(const KernelDesc& d) {
           0, "reference"};
 }
 
-/// The bytes that `constant` spells out; float64 where checks compute so.
+/// Copies the bytes that `data` spells in hexadecimal. Widens float32 to float64 when checks
+/// compute in float64.
 PreparedKernel constant(const KernelDesc& d) {
   using Bytes = std::vector<unsigned char>;
   const auto held = std::make_shared<const Bytes>(from_hex<unsigned char>(d.attrs->text("data")));

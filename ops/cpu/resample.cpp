@@ -1,4 +1,4 @@
-// Means of windows, and interpolation, of plain images: threads share out the planes.
+// Means of windows, and interpolation, for plain images. Threads take different planes.
 #include <algorithm>
 #include <cmath>
 #include <vector>
@@ -28,8 +28,8 @@ struct MeanWindows {
         w(pool_windows(*d.attrs)),
         count_padding(d.attrs->integer("count_padding") != 0) {}
 
-  /// Calls body(element of y, first row, rows, first column, columns, by what to divide) for the
-  /// windows of a plane, cut to the image.
+  /// Calls body(element of y, rows, columns, divisor) for each window of a plane, clipped to the
+  /// image.
   template <class Body>
   void each(const Body& body) const {
     for (std::int64_t i = 0; i < y.height; ++i)
@@ -79,7 +79,7 @@ struct AvgPool2dGrad : MeanWindows {
   }
 };
 
-/// What a row or column of y is made of: (1 - share) of `first` and `share` of `second`.
+/// A row or column of y is (1 - share) of `first` plus `share` of `second`.
 struct Tap {
   std::int64_t first, second;
   double share;
@@ -112,8 +112,8 @@ struct Grid {
         rows(taps(x.height, y.height, *d.attrs)),
         columns(taps(x.width, y.width, *d.attrs)) {}
 
-  /// Calls body(element of y, element of x, its share) for all of a plane; shares of 0 are left
-  /// out.
+  /// Calls body(element of y, element of x, its share) for all elements of a plane. Shares of 0 are
+  /// omitted.
   template <class Body>
   void each(const Body& body) const {
     for (std::int64_t i = 0; i < y.height; ++i)

@@ -1,5 +1,5 @@
-// Positions as rotations of pairs of columns. Shape letters: B samples, D columns of a
-// head, N the first of them, which are turned.
+// Rotary position embedding: positions as rotations of pairs of columns. Shape letters: B samples,
+// D columns of a head, N the first of them, which are rotated.
 #include <algorithm>
 #include <cmath>
 #include <vector>
@@ -14,7 +14,7 @@ namespace {
 struct Turns {
   std::int64_t B, tokens, heads, D, N;
   RotaryFrequency frequency;
-  bool interleaved, given, each;  // positions are given, for each sample
+  bool interleaved, given, each;  // given: positions are an input; each: one row per sample
   int sign;
 
   explicit Turns(const KernelDesc& d)
@@ -29,11 +29,11 @@ struct Turns {
         each(given && d.inputs[1].shape.size() == 2),
         sign(d.attrs->integer("inverse") != 0 ? -1 : 1) {}
 
-  /// The angle of pair i of a token, a row of positions.
+  /// Returns the angle of pair i at a position.
   double angle(std::int64_t position, std::int64_t i) const {
     return sign * double(position) * frequency(i);
   }
-  /// The two columns of pair i.
+  /// Return the two columns of pair i.
   std::int64_t first(std::int64_t i) const { return interleaved ? 2 * i : i; }
   std::int64_t second(std::int64_t i) const { return interleaved ? 2 * i + 1 : i + N / 2; }
 };
@@ -61,8 +61,8 @@ struct Rotary : Turns {
   }
 };
 
-/// Cosines and sines of a row stand in a table: made once where positions are the places of tokens,
-/// else in scratch.
+/// Keeps the cosines and sines of each row in a table. Without a positions input, the table is
+/// computed once, at preparation. Otherwise it is computed in scratch memory.
 struct VectorRotary : Turns {
   std::vector<float> places;
   explicit VectorRotary(const KernelDesc& d) : Turns(d) {

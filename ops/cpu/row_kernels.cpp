@@ -1,5 +1,5 @@
-// What is done to the touched rows of a tensor. Threads own whole words of bits, hence rows, so
-// that no bit of a result depends on their number.
+// Operations on the touched rows of a tensor. Each thread owns whole words of bits, and so whole
+// rows. No result depends on the number of threads.
 #include "ops/cpu/row_kernels.h"
 
 #include <algorithm>
@@ -9,7 +9,8 @@
 namespace hetu::cpu {
 namespace {
 
-constexpr std::int64_t kParallelWords = 64;  // below, a loop is not worth waking other threads for
+// Fewer words run on one thread, because waking other threads costs more.
+constexpr std::int64_t kParallelWords = 64;
 
 template <class Visit>
 void for_words(const TouchedRows& touched, const Visit& visit) {
@@ -30,7 +31,7 @@ bool is_zero(const float* row, std::int64_t width) {
 
 }  // namespace
 
-// Every part reads all ids, which are few beside what they move.
+// Every part reads all ids. They are few compared with the data that they move.
 void scatter_rows(float* to, const TouchedRows& touched, const RowsOf& from) {
   for (std::int64_t i = 0; i < from.count; ++i)
     HETU_ASSERT(from.ids[i] >= 0 && from.ids[i] < touched.rows);

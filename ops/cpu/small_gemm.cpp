@@ -7,8 +7,8 @@
 namespace hetu::cpu {
 namespace {
 
-// A vector type of the compiler: sixteen floats at any instruction set, kept in registers where a
-// loop over an array would not be.
+// A compiler vector type: sixteen floats with any instruction set. It stays in registers, unlike an
+// array that a loop traverses.
 using Vec = float __attribute__((vector_size(64)));
 
 inline Vec load(const float* p) {
@@ -19,13 +19,13 @@ inline Vec load(const float* p) {
 
 inline void store(float* p, const Vec& v) { std::memcpy(p, &v, sizeof v); }
 
-// 6 x 4 accumulators, 4 vectors of B and a broadcast of A fill the 32 registers of AVX-512.
+// 6 x 4 accumulators, 4 vectors of B and one broadcast of A fill the 32 registers of AVX-512.
 constexpr int kMaxRows = 6;
 constexpr int kMaxVectors = 4;
 
-// Indices are template arguments (I over Rows x Vectors, J over Vectors), since the compiler keeps
-// an array in registers only if every index is a constant early on.
-template <int Vectors, int... I, int... J>  // NOLINTNEXTLINE(readability-function-size): 7 words
+// Indices are template arguments (I over Rows x Vectors, J over Vectors). The compiler keeps an
+// array in registers only if every index is known as a constant early.
+template <int Vectors, int... I, int... J>  // NOLINTNEXTLINE(readability-function-size)
 inline void accumulate_tile(std::integer_sequence<int, I...>, std::integer_sequence<int, J...>,
                             const SmallGemm& s, const float* a, const float* b, float* c,
                             bool accumulate) {

@@ -1,5 +1,5 @@
-// Arithmetic on whole tensors: sweeps of optimizers, sums, norms. Float32 in, sums in float64 over
-// fixed blocks added in order, so that no bit depends on the number of threads.
+// Arithmetic on whole tensors: optimizer sweeps, sums, norms. Inputs are float32. Sums are float64,
+// over fixed blocks that are added in order. So no result depends on the number of threads.
 #include "ops/tensor_kernels.h"
 
 #include <algorithm>
@@ -16,12 +16,14 @@
 namespace hetu {
 namespace {
 
-// Elements of a block of a sum. No more than these are not worth waking threads for, either:
-// biases, and a server's rows.
+// Elements of a block of a sum. Tensors of at most this size (biases, a server's rows) also run on
+// one thread, because waking other threads costs more.
 constexpr std::int64_t kBlock = 1 << 14;
-constexpr int kLanes = 16;  // of a block, element i in lane i % 16: no chain of additions is long
+// Element i of a block goes to lane i % 16, so that no chain of additions is long.
+constexpr int kLanes = 16;
 
-// Sum of term(i) in float64 from begin to end, a multiple of kLanes but in the last block.
+// Returns the float64 sum of term(i) from begin to end. The number of elements is a multiple of
+// kLanes except in the last block.
 template <class Term>
 double sum_of_block(std::int64_t begin, std::int64_t end, const Term& term) {
   double lanes[kLanes] = {};
@@ -36,13 +38,13 @@ double sum_of_block(std::int64_t begin, std::int64_t end, const Term& term) {
   return sum;
 }
 
-// Sum of of_block(begin, end) over fixed blocks, added in order.
+// Returns the sum of of_block(begin, end) over fixed blocks, added in order.
 template <class OfBlock>
 double sum_of_blocks(std::int64_t elements, const OfBlock& of_block) {
   const std::int64_t blocks = (elements + kBlock - 1) / kBlock;
   double total = 0;
-  constexpr std::int64_t kAtOnce =
-      1024;  // blocks whose sums are kept before they are added in order
+  // Number of blocks whose sums are stored before they are added in order.
+  constexpr std::int64_t kAtOnce = 1024;
   double sums[kAtOnce];
   for (std::int64_t first = 0; first < blocks; first += kAtOnce) {
     const std::int64_t some = std::min(kAtOnce, blocks - first);
@@ -56,7 +58,7 @@ double sum_of_blocks(std::int64_t elements, const OfBlock& of_block) {
   return total;
 }
 
-// Sum of term(i) in float64, over fixed blocks added in order.
+// Returns the float64 sum of term(i), over fixed blocks that are added in order.
 template <class Term>
 double sum_in_order(std::int64_t elements, const Term& term) {
   return sum_of_blocks(elements, [&](std::int64_t begin, std::int64_t end) {
@@ -66,7 +68,8 @@ double sum_in_order(std::int64_t elements, const Term& term) {
 
 constexpr std::int64_t kGroup = PhiloxStream::kGroup;
 
-// x rounded to bfloat16 by the stream's numbers of elements first to first + count, of one group.
+// Rounds x to bfloat16 stochastically, with the stream's numbers of the elements first to first +
+// count. They must be in one group.
 void round_by(const PhiloxStream& stream, std::int64_t first, std::int64_t count, const float* x,
               BFloat16* to) {
   constexpr int kWidth = PhiloxStream::kLanes;
@@ -86,8 +89,8 @@ void round_by(const PhiloxStream& stream, std::int64_t first, std::int64_t count
   for (std::int64_t i = 0; i < count; ++i) to[i] = BFloat16::by_chance(x[i], r[i]);
 }
 
-// A sweep over states in bfloat16, group by group of random numbers: change(begin, count, states)
-// goes over some elements with their states in float32.
+// Runs a sweep with bfloat16 states, one group of random numbers at a time. change(begin, count,
+// states) updates some elements with their states in float32.
 template <int states, class Change>
 void sweep_narrow(const SweepCall& p, const Change& change) {
   const std::int64_t groups = (p.first % kGroup + p.elements + kGroup - 1) / kGroup;
@@ -141,7 +144,7 @@ double squares_of(const float* x, std::int64_t elements) {
   });
 }
 
-// The direction is made twice, which costs less than memory for it.
+// Computes the direction twice, which costs less than storing it.
 template <class State>
 void lamb_step(const SweepCall& p, const sweeps::Lamb& rule, const State* m, const State* v) {
   float* w = p.weight;
@@ -201,7 +204,7 @@ void sweep_all(std::span<const SweepCall> calls, Sweep sweep) {
   }
 }
 
-// The zeros of other rows would change no lane.
+// Skips rows that aren't touched. Their zeros would change no lane.
 double squares_of_block(const float* x, const TouchedRows& touched, std::int64_t begin,
                         std::int64_t end) {
   double lanes[kLanes] = {};

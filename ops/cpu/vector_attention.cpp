@@ -1,4 +1,4 @@
-// Attention with its weights as an output, or fused: with two numbers per row in their place.
+// Attention with its weights as an output, or fused, with two numbers per row instead.
 #include "ops/cpu/attention_heads.h"
 #include "ops/cpu/set_rounded.h"
 #include "ops/cpu/tables.h"
@@ -8,7 +8,7 @@ namespace {
 
 using namespace vector_attention;
 
-/// Output 1 is probs, or with `kFused` the stats of each row.
+/// Output 1 is probs, or with `kFused` the statistics of each row.
 template <class T, bool kFused>
 struct Forward : Scores {
   explicit Forward(const KernelDesc& d) : Scores(d, 3) {
@@ -54,7 +54,8 @@ struct Forward : Scores {
     store(y, b.rows, D, to, width);
   }
 
-  /// From row r of a block's products to its weights, in place and in probs.
+  /// Turns row r of a block's products into weights, in place, and stores them (or their
+  /// statistics) in output 1.
   void score(const KernelCall& c, const Block& b, std::int64_t r, float* bias, float* tile) const {
     const ScoreRow at{b.sample, b.head, b.first + r};
     const KeyRange seen = range(at.query);

@@ -1,5 +1,4 @@
-// Gradients of attention. Where it was fused, a block's weights are made again: no more of them
-// than a block exists at once.
+// Gradients of attention. For fused attention, the weights are recomputed, for one block at a time.
 #include "ops/cpu/attention_heads.h"
 #include "ops/cpu/tables.h"
 
@@ -8,7 +7,8 @@ namespace {
 
 using namespace vector_attention;
 
-/// What both gradients have in common. `slope` is that of scores by what is asked for.
+/// The common part of the gradients. `slope` is the derivative of the scores with respect to the
+/// quantity whose gradient is computed.
 struct ScoresGrad : Scores {
   float slope;
   ScoresGrad(const KernelDesc& d, float by) : Scores(d, 6), slope(by) {
@@ -16,12 +16,14 @@ struct ScoresGrad : Scores {
         D * P + 2 * kBlockRows * P;  // V^T, dropped probs (factors before), gradient of scores
   }
 
-  /// Whether dropout drops, and a row's sum of probs times their gradients, where it is known.
+  /// `drops` is true if dropout is active. `total` is the row's sum of probs times their
+  /// gradients, or nullptr if it isn't known yet.
   struct Known {
     bool drops;
     const float* total = nullptr;
   };
-  /// Of row r of a block: rows of `probs`, `dropped` and `ds` from the block's first key on.
+  /// Computes row r of a block's gradient. `probs`, `dropped` and `ds` are rows that start at the
+  /// block's first key.
   template <class T>
   void scores_grad(const Block& b, std::int64_t r, const T* probs, Known known, float* dropped,
                    float* ds) const {
@@ -40,7 +42,8 @@ struct ScoresGrad : Scores {
     for (std::int64_t j = 0; j < seen.size(); ++j) ds[j] = float(probs[j]) * (ds[j] - sum) * slope;
   }
 
-  /// From factors to dropped probs, and from the gradient of dropped probs to that of probs.
+  /// Turns dropout factors into dropped probs, and the gradient of dropped probs into that of
+  /// probs.
   template <class T>
   static void drop_grad(const T* probs, bool drop, std::int64_t n, float* dropped, float* ds) {
     if (!drop) {
@@ -63,8 +66,8 @@ struct ScoresGrad : Scores {
   }
 };
 
-/// Input 3 is probs, or with `kFused` the stats of each row, of which a block's weights are made
-/// again.
+/// Input 3 is probs, or with `kFused` the statistics of each row, from which a block's weights are
+/// recomputed.
 template <class T, bool kFused>
 struct Backward : ScoresGrad {
   explicit Backward(const KernelDesc& d)
@@ -73,7 +76,7 @@ struct Backward : ScoresGrad {
     if (is_bfloat16(d)) scratch += 3 * (S + kBlockRows) * D;
   }
 
-  /// Of a head of keys; `rows` has room for three blocks of queries.
+  /// The scratch memory of a head of keys. `rows` has space for three blocks of queries.
   struct Room {
     float *vt, *kt, *rows;
     HeadRows<const float> k;
@@ -97,7 +100,8 @@ struct Backward : ScoresGrad {
         pack_transposed(own.k.data, S, D, own.k.stride, kt);
         pad(c, b, kt + D * P);
       }
-      // Where all keys are seen, the first block writes all gradients and the others add to them.
+      // If all keys are seen, the first block writes all gradients, and later blocks add to them.
+      // Otherwise the sums start at zero.
       bool more = !whole();
       for (std::int64_t j = 0; more && j < S; ++j)
         for (const HeadRows<float>& sum : {own.dk, own.dv})
@@ -145,7 +149,8 @@ struct Backward : ScoresGrad {
                room.dv.data + from * room.dv.stride, more);
   }
 
-  /// From row r of a block's products to its weights where it sees keys by its place.
+  /// Recomputes the weights of row r of a block from its products, for the keys that it sees by
+  /// position.
   void weigh_again(const KernelCall& c, const Block& b, std::int64_t r, float* bias,
                    float* tile) const {
     const ScoreRow at{b.sample, b.head, b.first + r};

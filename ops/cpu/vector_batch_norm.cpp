@@ -1,7 +1,10 @@
-// Batch normalisation of channels-last images: a matrix of pixels by channels. Threads take whole
-// blocks of pixels, each small enough to stay in cache for two passes, and blocks are joined in
-// order, so the bits do not depend on the number of threads and memory is read once per sum.
-// T is float or BFloat16, as images lie in memory; all else is float32.
+// Batch normalization of channels-last images, viewed as a matrix of pixels by channels. Threads
+// take whole blocks of pixels, each small enough to stay in cache for two passes. The blocks'
+// statistics are combined in order. So results don't depend on the number of threads, and memory is
+// read once per sum.
+//
+// T is float or BFloat16, the type of images in memory. All other values are float32.
+//
 // Shape letters: P pixels (n * height * width), C channels, K blocks.
 #include <algorithm>
 #include <array>
@@ -20,8 +23,8 @@ constexpr std::int64_t kBlockElements = 1 << 15;  // 128 KiB of float32
 constexpr std::int64_t kRun = 32;                 // pixels that are added one after the other
 constexpr std::int64_t kTogether = 64;            // channels whose sums of a run stay in registers
 
-/// Pixels cut into blocks, and two floats per block and channel in scratch; room for three blocks
-/// more holds factors per channel.
+/// The division of pixels into blocks, with two floats per block and channel in scratch memory. The
+/// space of three additional blocks holds factors per channel.
 struct Blocks {
   std::int64_t pixels, channels, height, count;
   explicit Blocks(const Images& x)
@@ -42,8 +45,9 @@ struct Blocks {
   std::int64_t begin(std::int64_t block) const { return block * height; }
   std::int64_t end(std::int64_t block) const { return std::min(pixels, (block + 1) * height); }
 
-  /// Adds to sums per channel what `of(channel, place)`, a float for each, gives at every pixel of
-  /// a block: run by run, since a long float32 sum loses what a sum of sums keeps.
+  /// Adds of(channel, element) for every pixel of a block to `sums` per channel; `of` returns one
+  /// float per sum. The sum of each run is computed first, because a sum of sums loses less
+  /// precision than one long float32 sum.
   template <std::size_t Sums, class Of>
   void add_up(std::int64_t block, const std::array<float*, Sums>& sums, const Of& of) const {
     for (std::int64_t run = begin(block), last = end(block); run < last; run += kRun)
@@ -61,7 +65,7 @@ struct Blocks {
       }
   }
 
-  /// Not in the loop's body, for the reason of set_rounded().
+  /// A separate function, for the reason given at set_rounded().
   template <std::size_t Sums, class Of>
   static void add_one(float (&part)[Sums][kTogether], std::int64_t i, const Of& of,
                       std::int64_t channel, std::int64_t place) {
@@ -69,7 +73,7 @@ struct Blocks {
     for (std::size_t n = 0; n < Sums; ++n) part[n][i] += more[n];
   }
 
-  /// body(block) for all, shared out among threads.
+  /// Calls body(block) for all blocks, which threads share.
   template <class Body>
   void each(const Body& body) const {
 #pragma omp parallel for schedule(static) if (pixels * channels > kParallelElements)
@@ -77,11 +81,12 @@ struct Blocks {
   }
 };
 
-/// Per channel, behind the blocks in scratch: y = x scale + shift, before what is fused. Forward
-/// and gradient make the same two numbers, so that they agree on where relu cuts.
+/// Factors per channel, after the blocks in scratch memory: y = x * scale + shift, before the fused
+/// operators. Forward and gradient compute the same two numbers, so they agree on the elements that
+/// relu sets to 0.
 struct Line {
   float *scale, *shift;
-  /// `of`: gamma, beta, mean and variance.
+  /// `of` holds gamma, beta, mean and variance.
   Line(const Blocks& blocks, const std::array<const float*, 4>& of, double epsilon, void* scratch)
       : scale(blocks.first(scratch, blocks.count)), shift(blocks.second(scratch, blocks.count)) {
     const auto [gamma, beta, mean, variance] = of;
@@ -121,7 +126,7 @@ struct BatchNorm {
   }
 
  private:
-  // Mean and sum of squares about it of one block.
+  // Computes the mean of one block, and the sum of squared distances from it.
   void statistics_of(std::int64_t k, const KernelCall& call) const {
     const std::int64_t channels = blocks.channels, begin = blocks.begin(k), end = blocks.end(k);
     const T* x = call.in<T>(0);
@@ -137,7 +142,7 @@ struct BatchNorm {
     });
   }
 
-  // Blocks joined in order. Source: Chan, Golub and LeVeque 1983, formula 2.1.
+  // Combines the blocks in order. Source: Chan, Golub and LeVeque 1983, formula 2.1.
   void join(const KernelCall& call) const {
     const auto all = double(blocks.pixels);
     for (std::int64_t c = 0; c < blocks.channels; ++c) {
@@ -177,7 +182,7 @@ struct BatchNorm {
     }
   }
 
-  /// y = of(x, channel, place) at every element.
+  /// y = of(x, channel, element index) at every element.
   template <class Of>
   void sweep(const KernelCall& call, const Of& of) const {
     const std::int64_t channels = blocks.channels;
@@ -217,13 +222,14 @@ struct BatchNormGrad {
                     epsilon, call.scratch);
     const float *scale = line.scale, *shift = line.shift;
     run(call, [=](float x, std::int64_t c, std::int64_t at) {
-      const float g = float(dy[at]);  // read in any case, so that the loop becomes vector code
+      const float g = float(dy[at]);  // read unconditionally, so that the loop is vectorized
       return x * scale[c] + shift[c] > 0.0f ? g : 0.0f;
     });
   }
 
  private:
-  // The skip's gradient is made block by block, and read again while it lies in a cache.
+  // The gradient of the skip connection is computed block by block, and read again while it is in
+  // cache.
   void run_with_skip(const KernelCall& call) const {
     const T* dskip = call.out<T>(3);
     const auto slope = [=](float, std::int64_t, std::int64_t at) { return float(dskip[at]); };
@@ -235,7 +241,7 @@ struct BatchNormGrad {
     spread(call, slope);
   }
 
-  // The sum of both gradients is rounded, as if an operator had made it.
+  // The sum of both gradients is rounded, as if a separate operator had computed it.
   void cut(std::int64_t begin, std::int64_t end, const KernelCall& call) const {
     const T *y = call.in<T>(4), *dy = call.in<T>(5), *more = call.in<T>(6);
     T* dskip = call.out<T>(3);
@@ -246,7 +252,7 @@ struct BatchNormGrad {
     }
   }
 
-  /// `slope(x, channel, place)`: the gradient that reached an element.
+  /// slope(x, channel, element index) returns the gradient of an output element.
   template <class Slope>
   void run(const KernelCall& call, const Slope& slope) const {
     blocks.each([&](std::int64_t k) { sums_of(k, call, slope); });
@@ -254,7 +260,7 @@ struct BatchNormGrad {
     spread(call, slope);
   }
 
-  // Sums of slopes and of slopes * (x - mean) of one block.
+  // Computes one block's sums of slopes and of slopes * (x - mean).
   template <class Slope>
   void sums_of(std::int64_t k, const KernelCall& call, Slope slope) const {
     const T* x = call.in<T>(0);
@@ -267,8 +273,8 @@ struct BatchNormGrad {
     });
   }
 
-  // dgamma and dbeta; and dx = a g + b (x - mean) + d with a, b and d per channel, in scratch
-  // behind the line.
+  // Computes dgamma and dbeta, and the coefficients a, b and d per channel of dx = a g + b (x -
+  // mean) + d. They are stored after the line in scratch memory.
   void join(const KernelCall& call) const {
     float* a = blocks.first(call.scratch, blocks.count + 1);
     float *b = a + blocks.channels, *d = b + blocks.channels;

@@ -1,4 +1,4 @@
-// Dropout with sixteen Philox counters side by side in vector registers.
+// Dropout with sixteen Philox counters in parallel in vector registers.
 #include <algorithm>
 
 #include "ops/cpu/dropout_factors.h"
@@ -13,7 +13,7 @@ namespace {
 constexpr std::int64_t kGroup = PhiloxStream::kGroup;
 constexpr int kLanes = PhiloxStream::kLanes;
 
-/// factors of one whole group.
+/// Computes the factors of one whole group.
 inline void group_factors(const PhiloxStream& s, const DropoutRate& rate, std::uint32_t group,
                           float* factors) {
   GroupWords words;
@@ -30,8 +30,7 @@ inline void group_factors(const PhiloxStream& s, const DropoutRate& rate, std::u
   }
 }
 
-/// Calls body(offset, factors, count) for the pieces of [begin, begin + n) that lie in one group
-/// each.
+/// Calls body(offset, factors, count) for the parts of [begin, begin + n), each within one group.
 template <class Body>
 void for_groups(const PhiloxStream& s, const DropoutRate& rate, std::int64_t begin, std::int64_t n,
                 const Body& body) {
@@ -45,8 +44,8 @@ void for_groups(const PhiloxStream& s, const DropoutRate& rate, std::int64_t beg
   }
 }
 
-/// y = x * factor, and 0 for a dropped NaN. Not inlined: inside the closure the loop stayed scalar,
-/// or the compiler warned of elements that the loop never reads.
+/// y = x * factor, and 0 for a dropped NaN. Not inlined: inside the closure, the compiler didn't
+/// vectorize the loop, or warned about elements that the loop never reads.
 template <class T>
 [[gnu::noinline]] void multiply(const float* factor, const T* x, T* y, std::int64_t n) {
 #pragma omp simd
@@ -64,10 +63,10 @@ void apply(const PhiloxStream& stream, const DropoutRate& rate, std::int64_t beg
   });
 }
 
-/// Forward and gradient alike.
+/// Serves forward and gradient.
 template <class T>
 struct Dropout {
-  // Pieces that threads share out; whole groups, so that none is made twice.
+  // Elements that a thread takes at a time. Whole groups, so that no group is computed twice.
   static constexpr std::int64_t kPiece = 32 * kGroup;
 
   std::int64_t samples, elements;

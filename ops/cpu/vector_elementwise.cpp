@@ -1,5 +1,5 @@
-// Loops over ops/scalar_fns.h in vector registers, several threads for large tensors. T is float or
-// BFloat16, as values lie in memory; functions are float32's.
+// Vectorized loops over ops/scalar_fns.h, on several threads for large tensors. T is float or
+// BFloat16, the type in memory. The functions compute in float32.
 #include "ops/cpu/attr_fns.h"
 #include "ops/cpu/broadcast_walk.h"
 #include "ops/cpu/kernel_shapes.h"
@@ -31,7 +31,7 @@ struct Unary {
   }
 };
 
-/// Operands that broadcast: in a row both move, or one stands still.
+/// Broadcast operands: within a row, both advance, or one stays at the same element.
 template <class F, class T = float>
 struct Binary {
   BroadcastWalk<2> walk;
@@ -77,7 +77,7 @@ struct UnaryWith {
   }
 };
 
-/// condition ? a : b, where any of them may stand still in a row.
+/// condition ? a : b, where each may stay at the same element within a row.
 template <class T>
 struct Where {
   BroadcastWalk<3> walk;
@@ -120,7 +120,7 @@ struct Comparison {
   }
 };
 
-/// Bodies by T alone, for rows that take either.
+/// Bodies that depend on T only, for rows that accept both types.
 template <class F>
 struct Of {
   template <class T>
@@ -134,13 +134,13 @@ struct With {
   using One = UnaryWith<F, T>;
 };
 
-/// A row whose loop is no vector code; threads share it out.
+/// Prepares a row whose loop can't be vectorized but is divided among threads.
 template <class Body>
 PreparedKernel threads_kernel(const KernelDesc& d) {
   return {Body(d), 0, "threads"};
 }
 
-/// Of operators that take int32, too.
+/// The conditions of operators that also accept int32.
 bool takes_float32(const KernelDesc& d) { return d.inputs[0].dtype == DType::Float32; }
 bool takes_floats(const KernelDesc& d) { return takes_float32(d) || is_bfloat16(d); }
 
@@ -176,7 +176,7 @@ const KernelTable& vector_elementwise_rows() {
       {"gelu_tanh_grad", "vector", kEither, vector_either<Of<fn::GeluTanhGrad<VectorMath>>::Two>},
       {"softplus", "vector", kEither, vector_either<Of<fn::Softplus<VectorMath>>::One>},
       {"leaky_relu", "vector", kEither, vector_either<With<LeakyRelu>::One>},
-      // No vector forms; threads share the work.
+      // sin, cos and pow have no vector form; threads share the work.
       {"sin", "threads", is_float32, threads_kernel<Unary<fn::Sin>>},
       {"cos", "threads", is_float32, threads_kernel<Unary<fn::Cos>>},
       {"power", "vector", is_float32, vector_kernel<UnaryWith<Power>>},

@@ -1,5 +1,5 @@
-// Softmax cross-entropy over wide rows (a vocabulary): the logits are read from memory once in each
-// direction, and ignored rows are not read at all.
+// Softmax cross-entropy over wide rows (a vocabulary). Each direction reads the logits from memory
+// once. Ignored rows aren't read.
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -12,9 +12,10 @@
 namespace hetu::cpu {
 namespace {
 
-constexpr std::int64_t kBlock = 2048;  // stays in the first-level cache between maximum and sum
+// Stays in the first-level cache between the maximum and the sum.
+constexpr std::int64_t kBlock = 2048;
 
-/// log(sum(exp(x))), block by block: a new maximum rescales the sum so far.
+/// Returns log(sum(exp(x))). Works block by block: a new maximum rescales the sum so far.
 float log_sum_exp(const float* x, std::int64_t n) {
   float top = -std::numeric_limits<float>::infinity();
   double total = 0;
@@ -34,7 +35,7 @@ float log_sum_exp(const float* x, std::int64_t n) {
   return static_cast<float>(top + std::log(total));
 }
 
-/// How far below lse all classes lie together, each times its weight.
+/// Returns the sum of lse - x over all classes, each times its weight.
 double below(const float* x, float lse, const ClassTargets<float>& targets) {
   double sum = 0;
   if (targets.weight == nullptr) {
@@ -57,12 +58,13 @@ struct CrossEntropy {
       : name(d.name), x(rows_of(d.inputs[0])), ignore(d.attrs->integer("ignore")), classes(d, 2) {}
   void operator()(const KernelCall& c) const {
     const ClassTargets<float> targets(classes, c);
-    auto* rest = static_cast<double*>(c.scratch);  // of each row, where labels are smoothed
+    auto* rest = static_cast<double*>(c.scratch);  // per row, if labels are smoothed
     const float* logits = c.in<float>(0);
     const auto* labels = c.in<std::int32_t>(1);
     check_indices(name, labels, x.rows, x.columns, ignore);
     float* lse = c.out<float>(1);
-    // Few rows may count, in clusters; which thread takes a row changes no bit.
+    // The rows that count may be few and in clusters. The thread that takes a row changes no
+    // result.
 #pragma omp parallel for schedule(dynamic, 4) if (x.elements() > kParallelElements)
     for (std::int64_t i = 0; i < x.rows; ++i) {
       const float* row = logits + i * x.columns;

@@ -1,6 +1,6 @@
-// Layer normalisation, alone and behind a residual sum, and softmax: threads over rows, vectors
-// along them. A row's result depends on that row alone. T is float or BFloat16, as values lie in
-// memory.
+// Layer normalization, with and without a residual sum before it, and softmax. Threads take rows,
+// and vectors run along them. A row's result depends only on that row. T is float or BFloat16, the
+// type in memory.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -14,7 +14,8 @@
 namespace hetu::cpu {
 namespace {
 
-// Two passes over a row that stays in the first-level cache: the mean, then squares about it.
+// Two passes over a row that stays in the first-level cache: first the mean, then the squared
+// distances from it.
 template <class T>
 struct LayerNorm {
   Rows x;
@@ -81,9 +82,9 @@ struct LayerNormInputGrad {
   }
 };
 
-/// Dropout of one row of a tensor; rows are those of whole samples.
+/// Dropout of one row of a tensor whose rows are parts of whole samples.
 struct RowDropout {
-  std::int64_t rows, columns;  // of a sample, of a row
+  std::int64_t rows, columns;  // rows of a sample; columns of a row
   std::uint64_t name_hash;
   DropoutRate rate;
   explicit RowDropout(const KernelDesc& d)
@@ -105,8 +106,8 @@ struct RowDropout {
   }
 };
 
-// A row stays in the first-level cache from one part to the next, each of which rounds to T as if
-// it stood alone.
+// A row stays in the first-level cache from one part to the next. Each part rounds to T, as if it
+// were a separate operator.
 template <class T>
 struct DropoutAddLayerNorm {
   RowDropout dropout;

@@ -1,4 +1,5 @@
-// Pooling of channels-last images, and the reorders to and from them: vectors along the channels.
+// Pooling of channels-last images, and changes from and to this layout. Vectors run along the
+// channels.
 #include <algorithm>
 #include <cmath>
 
@@ -45,7 +46,7 @@ struct MaxPool2d {
         }
 #pragma omp simd
         for (std::int64_t c = 0; c < x.channels; ++c) {
-          // Not "smaller or equal": a NaN beats everything, the last one stays.
+          // Not "smaller or equal", because a NaN beats every number, and the last NaN wins.
           const float v = float(x_C[c]), best = float(y_C[c]);
           const bool more = !(v <= best) && !(best != best && v == v);
           set_rounded(y_C[c], more ? v : best);
@@ -115,7 +116,7 @@ struct GlobalAvgPoolGrad {
   }
 };
 
-/// The transpose of each image's matrix [rows, columns], in tiles that stay in cache.
+/// Transposes each image's matrix [rows, columns], in tiles that stay in cache.
 template <class T>
 struct Reorder {
   std::int64_t n, rows, columns;

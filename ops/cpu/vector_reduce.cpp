@@ -1,5 +1,5 @@
-// Sums over rows, and tables of vectors. Every sum has one order, whatever the number of threads:
-// threads share out columns, table rows or fixed blocks, never a sum.
+// Sums over rows, and embedding tables. The order of every sum is independent of the number of
+// threads. Threads take different columns, table rows or fixed blocks, and never divide a sum.
 #include <omp.h>
 
 #include <algorithm>
@@ -38,7 +38,7 @@ struct LayerNormGammaGrad {
   }
 };
 
-/// Blocks of 4096 elements are added in float64 by any thread, then the blocks in order.
+/// Blocks of 4096 elements are added in float64 by any thread, then the blocks' sums in order.
 struct Sum {
   static constexpr std::int64_t kBlock = 4096;
   std::int64_t n;
@@ -84,8 +84,8 @@ struct Embedding {
   }
 };
 
-/// Each thread owns a range of table rows: it clears them and adds, in order, the dy that fall
-/// there. Every thread reads all ids, which are few beside the table.
+/// Each thread owns a range of table rows. It clears them, and adds the dy that belong to them in
+/// order. Every thread reads all ids, which are few compared with the table.
 struct EmbeddingGrad {
   std::string name;
   Rows table;

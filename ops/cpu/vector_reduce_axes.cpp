@@ -1,5 +1,5 @@
-// Reductions over axes. Threads share out the outputs, never a sum: its order is one whatever their
-// number. Where outputs are neighbours in memory, a strip of them goes down the reduced axes
+// Reductions over axes. Threads take different outputs and never divide a sum, so its order is
+// independent of their number. If outputs are adjacent in memory, a strip of them is reduced
 // together.
 #include <algorithm>
 #include <type_traits>
@@ -42,7 +42,7 @@ struct Reduce {
     return static_cast<float>(f.result(shape.count(), correction));
   }
 
-  // One output, whose elements are runs of neighbours.
+  // Computes one output, whose elements are runs of adjacent numbers.
   float along(const float* x) const {
     F f;
     for (int pass = 0; pass < F::kPasses; ++pass) {
@@ -65,7 +65,7 @@ struct Reduce {
     }
   }
 
-  // Outputs beside each other.
+  // Computes a strip of adjacent outputs.
   void down(const float* x, std::int64_t width, float* y) const {
     F f[kStrip];
     for (int pass = 0; pass < F::kPasses; ++pass) {

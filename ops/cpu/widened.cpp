@@ -12,7 +12,7 @@
 namespace hetu::cpu {
 namespace {
 
-constexpr std::int64_t kChunk = 1 << 14;  // elements that a thread takes
+constexpr std::int64_t kChunk = 1 << 14;  // elements that a thread takes at a time
 
 template <class From, class To>
 void convert(const From* x, To* y, std::int64_t n) {
@@ -27,7 +27,7 @@ void convert(const From* x, To* y, std::int64_t n) {
 struct Widened {
   PreparedKernel inner;
   std::vector<WideCopy> inputs, outputs;
-  std::size_t given, made;  // inputs and outputs of the node
+  std::size_t given, made;  // numbers of inputs and outputs of the node
 
   void operator()(const KernelCall& c) const {
     char* scratch = static_cast<char*>(c.scratch);

@@ -1,7 +1,19 @@
-// Blocks of tiles: their values at 36 points, a product of matrices at each, tiles of the result.
-// One thread does all of a block, which stays in its second cache; where blocks are few all threads
-// share out each, so that weights, which are larger then, are read once. A pass makes some panels
-// of the target's channels, so many that their weights stay in a last cache.
+// Winograd convolution in blocks of tiles. winograd_tiles.h explains the transforms.
+//
+//   for each pass over some panels of the target's channels:
+//     windows of the pass -> 36 points                           make_windows
+//     for each block of tiles:
+//       tiles of the image -> 36 points                          make_image
+//       at each point: values [tiles, C] times windows [C, O]    multiply_rows
+//       products -> 4 x 4 results per tile                       make_result
+//
+// For the gradient of weights, each block takes tiles of the image and of the gradient to the
+// points. At each point it adds their product, [C, tiles] times [tiles, O], to a sum
+// (add_products). In the end, the sums become gradients of windows (make_weights).
+//
+// One thread processes a block on its own, so the block stays in its second-level cache. If blocks
+// are few, all threads share each block. The weights are larger then, and are read only once. A
+// pass covers as many panels as keep their weights in the last-level cache.
 #include "ops/cpu/winograd.h"
 
 #include <algorithm>
@@ -27,20 +39,23 @@ using winograd::vector_at;
 
 namespace {
 
-constexpr std::int64_t kUnit = 16;         // floats of a cache line: channels come in these
+constexpr std::int64_t kUnit = 16;  // floats of a cache line; channels are a multiple of this
 constexpr std::int64_t kFewChannels = 32;  // too few for products of matrices
-constexpr std::int64_t kGain = 2;          // fewer multiplications by at least
+constexpr std::int64_t kGain = 2;          // minimum factor by which multiplications must decrease
 constexpr std::int64_t kTaps = kWindow * kWindow;
 constexpr std::int64_t kCached = 3 << 16;  // floats of a block's values and products
-constexpr std::int64_t kOwnTiles = 48;     // of a block at least: so often are weights used
-constexpr std::int64_t kTeamTiles = 192;   // of a block that all threads share at most
+// Minimum number of tiles of a block: weights are used this often per load.
+constexpr std::int64_t kOwnTiles = 48;
+// Maximum number of tiles of a block that all threads share.
+constexpr std::int64_t kTeamTiles = 192;
 constexpr std::int64_t kMostSlots = 16, kFewBlocks = 8;
 constexpr std::int64_t kPassFloats = 4 << 20;  // of weights at the points
-constexpr std::int64_t kDepth = 256;           // of products, with a sum of their own
+constexpr std::int64_t kDepth = 256;           // part of the products' depth with a sum of its own
 constexpr std::int64_t kTaskRows = 4;          // panels of rows of a task
 constexpr std::int64_t kSomeChannels = 16;
 
-/// Whole lines, an odd number of them: points so far apart do not fall on the same set of a cache.
+/// Rounds up to an odd number of cache lines. Points at this distance don't conflict in a set of
+/// the cache.
 std::int64_t odd_lines(std::int64_t n) {
   return up(n, kUnit) / kUnit % 2 == 0 ? up(n, kUnit) + kUnit : up(n, kUnit);
 }
@@ -51,26 +66,29 @@ std::int64_t tiles_of(const Images& i) {
 
 }  // namespace
 
-/// Floats in the caller's scratch: weights at the points, or sums of their gradients; and of each
-/// slot a block's values and its products, or its gradients' values.
+/// The division of the caller's scratch memory. First the weights at the points, or the sums of
+/// their gradients. Then, for each slot, a block's values, and its products (for weights: the
+/// values of its gradients).
 struct Winograd::Scratch {
   float *windows, *values, *products;
   std::int64_t value_slot, product_slot;
 };
 
-/// Panels of the target's channels: from `first` on, and where its channels end.
+/// The panels of the target's channels that a pass computes, from `first` on, and the number of
+/// channels.
 struct Winograd::Pass {
   std::int64_t first, panels, channels;
   std::int64_t begin() const { return first * kPanelColumns; }
   std::int64_t end() const { return std::min(channels, (first + panels) * kPanelColumns); }
 };
 
-/// A tile's first row and column of results, in its image.
+/// The image of a tile, and the first row and column of its results.
 struct Winograd::Place {
   std::int64_t image, row, column;
 };
 
-/// Where a pixel's channels lie; outside of the image, zeros that no channel is added to.
+/// The address of a pixel's channels. Outside the image, it is an array of zeros, and `mask` 0
+/// cancels the channel offset.
 template <class T>
 struct Winograd::Pixel {
   const T* at;
@@ -133,7 +151,7 @@ Winograd::Place Winograd::place_of(std::int64_t tile) const {
   return {tile / per_image_, in_image / across_ * kOutputs, in_image % across_ * kOutputs};
 }
 
-// Of a channel of a pass in its row of a block.
+// Returns the offset of a channel of a pass in row `row` of a block.
 std::int64_t Winograd::at_panel(std::int64_t channel, std::int64_t row) const {
   return (channel / kPanelColumns * block_ + row) * kPanelColumns + channel % kPanelColumns;
 }
@@ -142,7 +160,7 @@ std::int64_t Winograd::rows_of(std::int64_t block) const {
   return std::min(block_, tiles_ - block * block_);
 }
 
-// The side x side pixels of a tile, `offset` before its place.
+// Finds the side x side pixels of a tile, starting `offset` before its place.
 template <class T>
 void Winograd::pixels_of(const Place& place, std::int64_t offset, int side, const Images& images,
                          const T* data, Pixel<T>* pixels) const {
@@ -157,8 +175,8 @@ void Winograd::pixels_of(const Place& place, std::int64_t offset, int side, cons
     }
 }
 
-// Of a panel of a pass, and of some source channels from `channel` on. A window of the
-// data's gradient is turned round, and its channels trade places.
+// Transforms the windows of one panel of a pass, for some source channels from `channel` on. For
+// InputGrad, windows are rotated by 180 degrees, and source and target channels are exchanged.
 template <class T>
 void Winograd::make_windows(const T* w, float* windows, std::int64_t panel, std::int64_t channel,
                             const Pass& pass) const {
@@ -184,7 +202,7 @@ void Winograd::make_windows(const T* w, float* windows, std::int64_t panel, std:
   }
 }
 
-// Values of tile first + row at the points.
+// Transforms tile first + row of the image to the points.
 template <class T>
 void Winograd::make_image(const T* images, float* values, std::int64_t first,
                           std::int64_t row) const {
@@ -203,7 +221,7 @@ void Winograd::make_image(const T* images, float* values, std::int64_t first,
         });
 }
 
-// The same of gradients of results, as panels of channels.
+// As above, for gradients of results. Stores panels of channels.
 template <class T>
 void Winograd::make_gradient(const T* y, float* values, std::int64_t first, std::int64_t row,
                              const Pass& pass) const {
@@ -223,8 +241,9 @@ void Winograd::make_gradient(const T* y, float* values, std::int64_t first, std:
   }
 }
 
-// The first rows of a slot's values times the windows of a point, in whole panels: what a block
-// lacks of its last one is multiplied too, whatever is there, and used by nobody.
+// Multiplies the first rows of a slot's values by the windows of a point, in whole panels. The
+// missing rows of a block's last panel contain arbitrary numbers. They are multiplied too, and
+// nothing reads their products.
 void Winograd::multiply_rows(const Scratch& s, std::int64_t slot, std::int64_t point,
                              std::int64_t rows, const Pass& pass) const {
   const float* a = s.values + slot * s.value_slot + point * value_point_;
@@ -240,7 +259,7 @@ void Winograd::multiply_rows(const Scratch& s, std::int64_t slot, std::int64_t p
             {c + (p * block_ + i) * kPanelColumns, kPanelColumns, l > 0, nullptr});
 }
 
-// A tile of the result from its products.
+// Computes a tile of the result from its products.
 template <class T>
 void Winograd::make_result(const float* products, T* y, std::int64_t first, std::int64_t row,
                            const Pass& pass) const {
@@ -258,7 +277,7 @@ void Winograd::make_result(const float* products, T* y, std::int64_t first, std:
   }
 }
 
-// By one thread.
+// Runs on one thread.
 template <class T>
 void Winograd::run_block(const T* from, T* to, const Scratch& s, std::int64_t slot,
                          std::int64_t block, const Pass& pass) const {
@@ -270,7 +289,7 @@ void Winograd::run_block(const T* from, T* to, const Scratch& s, std::int64_t sl
     make_result(s.products + slot * s.product_slot, to, first, r, pass);
 }
 
-// By all threads of the team.
+// Called by all threads of the team.
 template <class T>
 void Winograd::run_images(const T* from, const T* w, T* to, const Scratch& s,
                           const Pass& pass) const {
@@ -296,7 +315,7 @@ void Winograd::run_images(const T* from, const T* w, T* to, const Scratch& s,
   }
 }
 
-// Some panels of rows of the sums at a point, with those of a block.
+// Adds a block's products to some panels of rows of the sums at a point.
 void Winograd::add_products(const Scratch& s, std::int64_t block, std::int64_t task,
                             const Pass& pass) const {
   const std::int64_t tasks = parts(from_.channels, kTaskRows * kPanelRows);
@@ -313,7 +332,7 @@ void Winograd::add_products(const Scratch& s, std::int64_t block, std::int64_t t
           {c + (p * rows + i) * kPanelColumns, kPanelColumns, block > 0, nullptr});
 }
 
-// Gradients of the windows of some source channels and a panel of a pass.
+// Computes the gradients of the windows of one panel of a pass, for some source channels.
 void Winograd::make_weights(const float* sums, float* w, std::int64_t panel, std::int64_t channel,
                             const Pass& pass) const {
   const std::int64_t first = (pass.first + panel) * kPanelColumns;
@@ -334,7 +353,7 @@ void Winograd::make_weights(const float* sums, float* w, std::int64_t panel, std
   }
 }
 
-// By all threads of the team.
+// Called by all threads of the team.
 template <class T>
 void Winograd::run_weights(const T* x, const T* y, float* w, const Scratch& s,
                            const Pass& pass) const {
