@@ -17,6 +17,7 @@ namespace hetu {
 
 using ValueId = std::int32_t;
 using NodeId = std::int32_t;
+/// The id of no value or no node.
 inline constexpr std::int32_t kNone = -1;
 
 /// The dtype and shape of a value. The default is a float32 scalar.

@@ -12,6 +12,7 @@ namespace hetu::ops {
 /// The default initializer of linear layers and embeddings: normal, with standard deviation 0.02.
 /// Source: Devlin et al. 2019 (BERT), as in its released code.
 inline constexpr Initializer kNormal002{Initializer::Kind::Normal, 0.0, 0.02};
+/// Xavier's uniform initializer with gain 1.
 inline constexpr Initializer kXavierUniform{Initializer::Kind::XavierUniform, 0.0, 0.0};
 /// The initializer of torch.nn.Linear and Conv2d: Kaiming uniform with a = sqrt(5). The gain is
 /// sqrt(1 / 3), so weights are within 1 / sqrt(fan-in).

@@ -14,6 +14,7 @@ struct Philox4 {
   std::uint32_t word[4];
 };
 
+/// Constants of Philox4x32-10.
 inline constexpr std::uint32_t kPhiloxMultiplier0 = 0xD2511F53u;
 inline constexpr std::uint32_t kPhiloxMultiplier1 = 0xCD9E8D57u;
 inline constexpr std::uint32_t kPhiloxWeyl0 = 0x9E3779B9u;  // golden ratio

@@ -69,6 +69,7 @@ struct Mul {
   }
 };
 
+/// max(x, 0).
 struct Relu {
   template <class T>
   HETU_HD T operator()(T x) const {
@@ -93,6 +94,7 @@ struct Gelu {
   }
 };
 
+/// dy times the derivative of Gelu at x.
 template <class Math = StdMath>
 struct GeluGrad {
   template <class T>
@@ -131,6 +133,7 @@ struct GeluTanh {
   }
 };
 
+/// dy times the derivative of GeluTanh at x.
 template <class Math = StdMath>
 struct GeluTanhGrad {
   template <class T>
@@ -152,6 +155,7 @@ struct Sigmoid {
   }
 };
 
+/// x * sigmoid(x).
 template <class Math = StdMath>
 struct Silu {
   template <class T>
@@ -160,6 +164,7 @@ struct Silu {
   }
 };
 
+/// dy times the derivative of Silu at x.
 template <class Math = StdMath>
 struct SiluGrad {
   template <class T>
@@ -169,6 +174,7 @@ struct SiluGrad {
   }
 };
 
+/// log(1 + exp(x)), without overflow for large x.
 template <class Math = StdMath>
 struct Softplus {
   template <class T>
@@ -215,6 +221,7 @@ struct Abs {
   }
 };
 
+/// -1, 0 or 1. 0 for NaN.
 struct Sign {
   template <class T>
   HETU_HD T operator()(T x) const {
@@ -244,6 +251,7 @@ struct LeakyRelu {
   }
 };
 
+/// min(max(x, low), high).
 struct Clip {
   template <class T>
   HETU_HD T operator()(T x, T low, T high) const {
@@ -266,6 +274,7 @@ struct Pow {
   }
 };
 
+/// The larger operand; NaN if either is NaN.
 struct Maximum {
   template <class T>
   HETU_HD T operator()(T a, T b) const {
@@ -273,6 +282,7 @@ struct Maximum {
   }
 };
 
+/// The smaller operand; NaN if either is NaN.
 struct Minimum {
   template <class T>
   HETU_HD T operator()(T a, T b) const {

@@ -18,12 +18,14 @@ struct Common {
   HETU_HD float gradient(float w, float g) const { return factor * g + l2 * w; }
 };
 
+/// Stochastic gradient descent without state.
 struct Sgd : Common {
   static constexpr int kStates = 0;
   using Common::Common;
   HETU_HD void operator()(float& w, float g) const { w -= rate * gradient(w, g); }
 };
 
+/// SGD with momentum, in the classical or in Nesterov's form.
 template <bool nesterov>
 struct Momentum : Common {
   static constexpr int kStates = 1;
@@ -37,6 +39,7 @@ struct Momentum : Common {
   }
 };
 
+/// Adagrad: divides by the root of the sum of squared gradients.
 struct Adagrad : Common {
   static constexpr int kStates = 1;
   float epsilon;
@@ -71,6 +74,8 @@ struct Moments {
   HETU_HD float second(float v, float d) const { return b2 * v + a2 * d * d; }
 };
 
+/// Adam. `decoupled`: weight decay is separate from the gradient (AdamW, BertAdam). `corrected`:
+/// with bias correction (not BertAdam).
 template <bool decoupled, bool corrected = true>
 struct Adam : Common {
   static constexpr int kStates = 2;
@@ -93,6 +98,7 @@ struct Adam : Common {
   }
 };
 
+/// Adam that divides by the root of the largest second moment so far.
 struct Amsgrad : Common {
   static constexpr int kStates = 3;
   Moments t;

@@ -13,6 +13,7 @@
 
 namespace hetu {
 
+/// The largest number of state tensors of an optimizer.
 constexpr int kMostStates = 3;
 
 /// One parameter with its gradient and states (`elements` float32 numbers each), and the constants

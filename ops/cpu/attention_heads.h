@@ -134,11 +134,14 @@ inline void store(const HeadRows<float>& from, std::int64_t rows, std::int64_t c
       set_rounded(y[r * stride + j], from.data[r * from.stride + j]);
 }
 
+/// Returns true for float32 if there are queries and keys and a head's columns are a multiple of a
+/// vector.
 inline bool fits(const KernelDesc& d) {
   return is_float32(d) && count_of(d.inputs[0]) > 0 && count_of(d.inputs[1]) > 0 &&
          (d.inputs[0].shape[2] / d.attrs->integer("heads")) % kVector == 0;
 }
 
+/// As above, for float32 or bfloat16.
 inline bool fits_either(const KernelDesc& d) { return is_bfloat16(d) ? fits(widened(d)) : fits(d); }
 
 /// The maximum of a row of scores, and the inverse of its sum of exponentials. The row's weights
@@ -205,12 +208,14 @@ struct Scores : Heads {
   }
 };
 
+/// Prepares a kernel from a body with scratch memory.
 template <class Body>
 PreparedKernel prepare(const KernelDesc& d) {
   const Body body(d);
   return {body, body.scratch_bytes(), "vector"};
 }
 
+/// As above, from `Body<T>` for the node's type T.
 template <template <class> class Body>
 PreparedKernel prepare_either(const KernelDesc& d) {
   return is_bfloat16(d) ? prepare<Body<BFloat16>>(d) : prepare<Body<float>>(d);

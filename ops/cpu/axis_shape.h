@@ -11,6 +11,7 @@ struct Axis {
   std::int64_t outer = 1, size = 1, inner = 1;
 };
 
+/// Returns the tensor's view around `axis`, which counts from the last axis if it is negative.
 inline Axis axis_of(const Shape& shape, std::int64_t axis) {
   const auto at = static_cast<std::size_t>(axis_from_first(axis, shape.size()));
   Axis a;

@@ -23,6 +23,7 @@ inline Shape shape_in_memory(const Shape& shape, Layout images) {
 template <std::size_t N>
 class BroadcastWalk {
  public:
+  /// A merged axis, with each operand's step.
   struct Axis {
     std::int64_t size;
     std::array<std::int64_t, N> step;  ///< elements per index

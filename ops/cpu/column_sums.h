@@ -14,6 +14,7 @@ namespace hetu::cpu {
 /// Rows are summed in blocks of 64, and the blocks are added in order. This keeps rounding errors
 /// small for many rows.
 inline constexpr std::int64_t kRowBlock = 64;
+/// Columns that a thread sums at a time.
 inline constexpr std::int64_t kStrip = 256;
 
 /// out[j] = the sum over rows i of the terms in column j. `add_row(i, begin, width, part)` adds row

@@ -18,6 +18,7 @@ struct Images {
   std::int64_t per_channel() const { return n * plane(); }
 };
 
+/// Returns the sizes of a tensor [N, C, H, W].
 inline Images images_of(const TensorType& type) {
   const Shape& s = type.shape;
   return {s[0], s[1], s[2], s[3]};
@@ -82,6 +83,7 @@ struct WindowRows {
   std::int64_t columns() const { return x.channels * w.height * w.width; }
 };
 
+/// Returns the sizes of conv2d_factor.
 inline WindowRows window_rows(const KernelDesc& d) {
   WindowRows r{images_of(d.inputs[0]),
                {d.attrs->integer("height"), d.attrs->integer("width"), d.attrs->integer("stride"),

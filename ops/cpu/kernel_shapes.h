@@ -22,6 +22,7 @@ struct Rows {
   std::int64_t elements() const { return rows * columns; }
 };
 
+/// Returns the tensor's view as a matrix. A scalar is one row with one column.
 inline Rows rows_of(const TensorType& type) {
   Rows r;
   if (type.shape.empty()) return r;
@@ -30,6 +31,7 @@ inline Rows rows_of(const TensorType& type) {
   return r;
 }
 
+/// Returns the number of elements of a tensor whose batch is bound.
 inline std::int64_t count_of(const TensorType& type) { return rows_of(type).elements(); }
 
 /// Returns the number of elements of one sample. Throws Internal if the batch doesn't divide the

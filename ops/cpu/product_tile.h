@@ -9,6 +9,7 @@ constexpr std::int64_t kTileRows = 96, kTileColumns = 384;
 // Minimum number of pieces of a product, if there is enough work.
 constexpr std::int64_t kPieces = 16;
 
+/// A part of C, in rows and columns.
 struct Tile {
   std::int64_t rows, columns;
 };

@@ -43,6 +43,7 @@ struct Carry {
   T *output, *cell;
 };
 
+/// The steps. H is the width; gate k of column j is at k * H + j.
 template <class T, class Math>
 struct Cells {
   HETU_HD static T sigmoid(T x) { return fn::Sigmoid<Math>()(x); }

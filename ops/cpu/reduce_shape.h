@@ -15,6 +15,7 @@ namespace hetu::cpu {
 /// reduced elements if `run_reduced`, else outputs.
 class ReduceShape {
  public:
+  /// A merged axis, with its step in x.
   struct Axis {
     std::int64_t size, step;
   };
@@ -110,6 +111,7 @@ struct MinOf {  // keeps NaN
   double result(std::int64_t, double) const { return least; }
 };
 
+/// Two passes: the mean, then the sum of squared distances from it.
 struct VarianceOf {
   static constexpr int kPasses = 2;
   double mean = 0, sum = 0;
@@ -128,6 +130,8 @@ struct VarianceOf {
   }
 };
 
+/// Two passes: the maximum, then the sum of exp(x - maximum), so that nothing overflows. An
+/// infinite maximum isn't subtracted.
 struct LogSumExpOf {
   static constexpr int kPasses = 2;
   MaxOf most;
@@ -146,6 +150,7 @@ struct LogSumExpOf {
   double result(std::int64_t, double) const { return std::log(sum) + shift; }
 };
 
+/// Returns the attribute `correction` of reduce_variance; 0 for other operators.
 inline double correction_of(const KernelDesc& d) {
   return d.attrs->has("correction") ? static_cast<double>(d.attrs->integer("correction")) : 0;
 }

@@ -12,6 +12,7 @@
 
 namespace hetu::cpu {
 
+/// The vectorizable counterpart of fn::StdMath.
 struct VectorMath {
   /// Relative error below 2e-7 where the result is normal. Returns 0 below -87.33 and infinity
   /// above 88.72. NaN stays NaN.

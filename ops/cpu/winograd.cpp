@@ -7,13 +7,12 @@
 //       at each point: values [tiles, C] times windows [C, O]    multiply_rows
 //       products -> 4 x 4 results per tile                       make_result
 //
-// For the gradient of weights, each block takes tiles of the image and of the gradient to the
-// points. At each point it adds their product, [C, tiles] times [tiles, O], to a sum
-// (add_products). In the end, the sums become gradients of windows (make_weights).
+// For the gradient of weights, each block adds products of image and gradient tiles, [C, tiles]
+// times [tiles, O], to sums at the points (add_products). make_weights transforms the sums.
 //
-// One thread processes a block on its own, so the block stays in its second-level cache. If blocks
-// are few, all threads share each block. The weights are larger then, and are read only once. A
-// pass covers as many panels as keep their weights in the last-level cache.
+// One thread processes a block, which stays in its second-level cache. If blocks are few, all
+// threads share each block, so that the weights, which are larger then, are read once. A pass
+// covers as many panels as keep their weights in the last-level cache.
 #include "ops/cpu/winograd.h"
 
 #include <algorithm>
@@ -44,10 +43,8 @@ constexpr std::int64_t kFewChannels = 32;  // too few for products of matrices
 constexpr std::int64_t kGain = 2;          // minimum factor by which multiplications must decrease
 constexpr std::int64_t kTaps = kWindow * kWindow;
 constexpr std::int64_t kCached = 3 << 16;  // floats of a block's values and products
-// Minimum number of tiles of a block: weights are used this often per load.
-constexpr std::int64_t kOwnTiles = 48;
-// Maximum number of tiles of a block that all threads share.
-constexpr std::int64_t kTeamTiles = 192;
+constexpr std::int64_t kOwnTiles = 48;     // minimum tiles of a block, and uses of each weight
+constexpr std::int64_t kTeamTiles = 192;   // maximum tiles of a block that all threads share
 constexpr std::int64_t kMostSlots = 16, kFewBlocks = 8;
 constexpr std::int64_t kPassFloats = 4 << 20;  // of weights at the points
 constexpr std::int64_t kDepth = 256;           // part of the products' depth with a sum of its own
@@ -66,9 +63,8 @@ std::int64_t tiles_of(const Images& i) {
 
 }  // namespace
 
-/// The division of the caller's scratch memory. First the weights at the points, or the sums of
-/// their gradients. Then, for each slot, a block's values, and its products (for weights: the
-/// values of its gradients).
+/// The division of scratch memory: the weights at the points, or the sums of their gradients. Then,
+/// for each slot, a block's values, and its products (for weights: the values of its gradients).
 struct Winograd::Scratch {
   float *windows, *values, *products;
   std::int64_t value_slot, product_slot;

@@ -25,8 +25,10 @@ using panels::kLanes;
 using panels::UnalignedVec;
 using panels::Vec;
 
+/// Sides of a tile's results, of a window, and of a tile's values; the number of points.
 constexpr int kOutputs = 4, kWindow = 3, kSide = kOutputs + kWindow - 1, kPoints = kSide * kSide;
 
+/// The points a and b, and products of their powers: kA2 = a^2, kA2B2 = a^2 b^2, kSum2 = a^2 + b^2.
 constexpr float kA = 2.0f / 3, kB = 4.0f / 3;
 constexpr double kAA = 4.0 / 9, kBB = 16.0 / 9;
 constexpr float kA2 = float(kAA), kB2 = float(kBB), kA2B2 = float(kAA * kBB),
@@ -35,6 +37,7 @@ constexpr float kA2 = float(kAA), kB2 = float(kBB), kA2B2 = float(kAA * kBB),
 constexpr float kAt0 = float(1 / (kAA * kBB)), kAtA = float(1 / (2 * kAA * (kAA - kBB))),
                 kAtB = float(1 / (2 * kBB * (kBB - kAA)));
 
+/// Views aligned memory as a vector.
 inline const Vec& vector_at(const float* p) { return *reinterpret_cast<const Vec*>(p); }
 inline Vec& vector_at(float* p) { return *reinterpret_cast<Vec*>(p); }
 
