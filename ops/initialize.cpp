@@ -15,7 +15,7 @@ namespace {
 // differ.
 constexpr std::uint32_t kInitStream = 0xFFFFFFFFU;
 
-// Largest number of elements that one thread fills alone: below it, waking threads costs more.
+// Up to this number of elements, one thread is faster than waking others.
 constexpr std::int64_t kAlone = 1 << 10;
 
 double unit(std::uint32_t bits) { return (static_cast<double>(bits) + 0.5) / 4294967296.0; }

@@ -87,7 +87,7 @@ ValueId instance_norm(Builder& b, ValueId x, const std::string& name, double eps
 struct RecurrentOptions {
   std::int64_t layers = 1;
   bool bias = true;
-  /// Y is [batch, places, 2 width]; the second half is the backward direction.
+  /// If true, y is [batch, places, 2 width]; the second half is the backward direction.
   bool bidirectional = false;
   double dropout = 0;  ///< between layers
 };

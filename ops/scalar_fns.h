@@ -12,9 +12,9 @@
 
 namespace hetu::fn {
 
-/// Returns a * b + c, rounded once if the processor has a fused multiply-add. Kernels are compiled
-/// without contraction, so nothing else is fused. Hence a loop's vector body and its tail round in
-/// the same way.
+/// Returns a * b + c, rounded once if the processor has a fused multiply-add. Kernels other than
+/// matrix products are compiled without contraction, so nothing else in them is fused. Hence a
+/// loop's vector body and its tail round in the same manner.
 HETU_HD inline float multiply_add(float a, float b, float c) {
 #if defined(FP_FAST_FMAF) || defined(__CUDACC__)
   return std::fma(a, b, c);

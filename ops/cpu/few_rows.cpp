@@ -16,12 +16,12 @@ constexpr int kBytes = __BIGGEST_ALIGNMENT__;
 using Vec = float __attribute__((vector_size(kBytes)));
 using UnalignedVec = float __attribute__((vector_size(kBytes), aligned(4)));
 constexpr std::int64_t kLanes = kBytes / 4;
-// Their sums for kFewRows rows stay in the first-level cache.
+// Number of columns whose sums for kFewRows rows stay in the first-level cache.
 constexpr std::int64_t kMostColumns = 2048;
 constexpr std::int64_t kUnit = 4 * kLanes;  // columns that one thread computes together
 constexpr std::int64_t kAhead = 64;         // floats of a row that are prefetched
 constexpr int kTogether = 4;                // steps of the depth per load of the sums
-// Multiplications that are worth waking other threads for.
+// With at most this number of multiplications, one thread is faster than several.
 constexpr std::int64_t kParallelWork = 1 << 17;
 
 Vec load(const float* p) { return *reinterpret_cast<const UnalignedVec*>(p); }

@@ -28,9 +28,9 @@ namespace {
 
 constexpr std::int64_t kSlab = 1 << 21;  // pairs of a slab, which stays in the last-level cache
 constexpr std::int64_t kSlabDepth = 1 << 12;  // pairs of a slab along the depth
-// Rows at this distance conflict in the first-level cache.
+// Rows whose distance is a multiple of this conflict in the first-level cache.
 constexpr std::int64_t kAliased = 1024;
-// Multiplications that are worth waking other threads for.
+// With at most this number of multiplications, one thread is faster than several.
 constexpr std::int64_t kParallelWork = 1 << 18;
 constexpr std::int64_t kFewColumns = 64, kFewSteps = 64;  // below these sizes, oneDNN is as fast
 

@@ -44,10 +44,10 @@ constexpr std::int64_t kDepth = kMostStep;  // panels of this depth stay in the 
 constexpr std::int64_t kSlabElements = 1 << 20;  // slabs stay in the last-level cache
 // Packed by one thread, in its second-level cache.
 constexpr std::int64_t kOwnElements = kDepth * kTileColumns;
-// Rows at this distance conflict in the first-level cache.
+// Rows whose distance is a multiple of this conflict in the first-level cache.
 constexpr std::int64_t kAliased = 1024;
 constexpr std::int64_t kFewColumns = 384;  // too few to pay for packing a transposed A
-// Multiplications that are worth waking other threads for.
+// With at most this number of multiplications, one thread is faster than several.
 constexpr std::int64_t kParallelWork = 1 << 17;
 
 }  // namespace

@@ -50,7 +50,7 @@ class ReduceShape {
 
   bool run_reduced() const { return run_reduced_; }
   std::int64_t run() const { return run_; }
-  /// Return the axes that number the strips and the steps, innermost first.
+  /// Returns the axes that number the strips (the steps), innermost first.
   const std::vector<Axis>& strip_axes() const { return outputs_; }
   const std::vector<Axis>& step_axes() const { return reduced_; }
   /// Returns the number of strips. A strip is a single output if the run is reduced, else a run of

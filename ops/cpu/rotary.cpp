@@ -33,7 +33,7 @@ struct Turns {
   double angle(std::int64_t position, std::int64_t i) const {
     return sign * double(position) * frequency(i);
   }
-  /// Return the two columns of pair i.
+  /// Returns the first (second) column of pair i.
   std::int64_t first(std::int64_t i) const { return interleaved ? 2 * i : i; }
   std::int64_t second(std::int64_t i) const { return interleaved ? 2 * i + 1 : i + N / 2; }
 };
