@@ -12,7 +12,8 @@ namespace {
 
 constexpr std::string_view kWidened = "widened";
 
-// Returns the first fast row that accepts the node in float32, or null if only the reference does.
+// Returns the first fast row that accepts the node when it is widened to float32. Returns null if
+// only the reference does, or if the node has no 16-bit floats.
 const KernelRow* row_if_wide(const KernelDesc& d) {
   if (!is_narrow(cpu::computing_type(d))) return nullptr;
   const KernelDesc wide = cpu::widened(d);
