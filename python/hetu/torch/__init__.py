@@ -1,4 +1,4 @@
-"""PyTorch modules under Hetu's plans: `hetu.torch.Pipeline`. Needs PyTorch, as nothing else in Hetu does.
+"""Runs PyTorch modules under Hetu's plans: `hetu.torch.Pipeline`. This is the only package of Hetu that needs PyTorch.
 
     pipe = hetu.torch.Pipeline(model, loss, schedule="zb-h1", micro_batches=8)
     optimizer = torch.optim.AdamW(pipe.parameters())

@@ -1,4 +1,4 @@
-"""Comparisons of what workers tell each other before a step, so that a mistake is one error on all of them."""
+"""Comparisons of what workers report before a step, so that a mistake is the same error on all workers."""
 
 from __future__ import annotations
 
@@ -14,9 +14,11 @@ from hetu.torch.losses import SUM, TARGETS, LossRule
 
 
 def check_same(begins: Sequence[dict[str, Any]], workers: Sequence[int], width: int, batch: Batch) -> None:
-    """Checks what each worker says of the step that it begins. Workers of a pipeline must agree on everything, those of
-    different pipelines on the entry "all". Throws ValueError, naming two workers and what differs. `batch`: this worker's
-    own, which names values."""
+    """Checks what each worker reports about the step that it begins.
+
+    Workers of one pipeline must agree on everything. Workers of different pipelines must agree on the entry "all". Throws
+    ValueError, which names two workers and the difference. `batch` is this worker's batch; it supplies the names of values.
+    """
     for at, (worker, mine) in enumerate(zip(workers, begins, strict=True)):
         for first, part in ((0, "all"), (at // width * width, "pipeline")):
             _compare(worker, mine[part], workers[first], begins[first][part], batch)
@@ -41,7 +43,8 @@ def _compare(worker: int, mine: dict[str, Any], other: int, known: dict[str, Any
 
 
 def total_weight(begins: Sequence[dict[str, Any]], width: int, rule: LossRule) -> float:
-    """Returns the sum of all pipelines' weights; that of their samples, where weights depend on outputs; 1 for sums."""
+    """Returns the divisor of a step's loss, summed over all pipelines: the weights, the samples if weights depend on
+    outputs, or 1 if the loss is a sum."""
     if rule.kind == SUM:
         return 1.0
     what = "weights" if rule.kind == TARGETS else "samples"
@@ -59,8 +62,8 @@ def bytes_sum(tensor: torch.Tensor) -> int:
 
 
 def check_copies(texts: Iterable[bytes]) -> None:
-    """Checks that copies of a stage begin alike and that all workers have one PyTorch, by each worker's copies_of().
-    Throws ValueError."""
+    """Checks that the copies of a stage begin with equal weights and that all workers have the same PyTorch. `texts` holds
+    each worker's copies_of(). Throws ValueError."""
     first: dict[str, tuple[int, Any]] = {}
     version = ""
     for worker, text in enumerate(texts):
@@ -76,6 +79,6 @@ def check_copies(texts: Iterable[bytes]) -> None:
 
 
 def copies_of(stages: Iterable[tuple[int, torch.nn.Module]]) -> bytes:
-    """Returns what check_copies() reads: this worker's PyTorch and checksums of its stages' parameters."""
+    """Returns the input of check_copies(): this worker's PyTorch version and checksums of its stages' parameters."""
     sums = {str(number): [bytes_sum(p) for p in stage.parameters()] for number, stage in stages}
     return json.dumps({"torch": torch.__version__, "stages": sums}).encode()

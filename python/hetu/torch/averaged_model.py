@@ -1,4 +1,4 @@
-"""Averages of a Pipeline's weights beside the weights themselves: exponential moving averages, stochastic weight
+"""Averages of a Pipeline's weights, kept in addition to the weights: exponential moving averages and stochastic weight
 averaging."""
 
 from __future__ import annotations
@@ -39,12 +39,14 @@ class AveragedModel:
 
     @property
     def n_averaged(self) -> int:
-        """The number of updates."""
+        """The number of updates that the averages contain."""
         return int(self._averaged.n_averaged)
 
     def update_parameters(self, pipe: Pipeline | None = None) -> None:
-        """Takes the weights as they are now. Call it after each step of the optimizer, or as often as you like. `pipe`: the
-        same Pipeline, for scripts that pass the model as PyTorch's AveragedModel takes it."""
+        """Adds the current weights to the averages. Call it after each step of the optimizer, or less often.
+
+        pipe: the same Pipeline. The parameter exists for scripts that pass the model, as PyTorch's AveragedModel requires.
+        """
         if pipe is not None and pipe is not self.pipe:
             raise ValueError("update_parameters: this is another Pipeline than the averages were made of")
         self._averaged.update_parameters(_Tensors(self.pipe))
@@ -57,8 +59,8 @@ class AveragedModel:
 
     @contextlib.contextmanager
     def applied(self) -> Iterator[None]:
-        """Inside, the Pipeline has the averages as its weights: for evaluate(), state_dict() and save(). Every worker uses
-        it. At its end the Pipeline has its own weights again."""
+        """Makes the averages the Pipeline's weights inside the `with` block, for evaluate(), state_dict() and save().
+        Collective: every worker enters it. Afterwards the Pipeline has its own weights again."""
         self.pipe.check_one("applied")
         if not self.n_averaged:
             raise RuntimeError("applied: no update_parameters() yet, so there are no averages")
@@ -69,7 +71,7 @@ class AveragedModel:
             self._exchange()
 
     def _exchange(self) -> None:
-        """Exchanges the values of weights and averages, and keeps their memory."""
+        """Swaps the values of weights and averages in place, so that both keep their memory."""
         with torch.no_grad():
             for (_, own), averaged in self._pairs():
                 held = own.clone()
@@ -77,7 +79,7 @@ class AveragedModel:
                 averaged.copy_(held)
 
     def _pairs(self) -> Iterator[tuple[tuple[str, torch.Tensor], torch.Tensor]]:
-        """Yields (name, tensor), average. Buffers that a state_dict() does not keep have no name."""
+        """Yields ((name, tensor), average). Buffers that a state_dict() does not keep have the name ""."""
         names = {id(tensor): name for name, tensor in self.pipe.own_by_name()}
         own, averaged = _Tensors(self.pipe), self._averaged.module
         both = zip([*own.parameters(), *own.buffers()], [*averaged.parameters(), *averaged.buffers()], strict=True)
@@ -85,13 +87,13 @@ class AveragedModel:
             yield (names.get(id(one), ""), one), other
 
     def state_dict(self) -> dict[str, Any]:
-        """Returns the averages by parameter name and the number of updates, of this worker. Pipeline.save() keeps those of
-        all workers, for any cut."""
+        """Returns this worker's averages by parameter name, and the number of updates. Pipeline.save() saves the averages
+        of all workers, for any cut."""
         return {"n_averaged": self.n_averaged,
                 "averages": {name: other.detach() for (name, _), other in self._pairs() if name}}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Takes what state_dict() returned on a worker with these stages. Throws ValueError if an average is missing."""
+        """Loads what state_dict() returned on a worker with the same stages. Throws ValueError if an average is missing."""
         averages = state["averages"]
         missing = [name for (name, _), _ in self._pairs() if name and name not in averages]
         if missing:
@@ -104,7 +106,7 @@ class AveragedModel:
 
 
 class _Tensors(nn.Module):
-    """This worker's parameters and buffers in a module of their own, which is copied without the modules that use them."""
+    """This worker's parameters and buffers in a module of their own. It can be copied without the modules that use them."""
 
     def __init__(self, pipe: Pipeline) -> None:
         super().__init__()

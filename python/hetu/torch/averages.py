@@ -1,6 +1,8 @@
-"""Pipelines that each make their own updates and average weights in groups after them: partial reduce and AD-PSGD.
+"""Pipelines that make their own updates and then average weights in groups: partial reduce and AD-PSGD.
 
-Who meets whom is the coordinator's rule, in C++ (pipeline/groups); here is what of a module is averaged, and when."""
+The coordinator chooses the groups, in C++ (pipeline/groups). This module defines which tensors of a module are averaged,
+and when.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,8 @@ Named = tuple[str, torch.Tensor]
 
 
 class Averages:
-    """This worker's part. Its parameters lie in one memory from here on, of which a mean is made as a whole."""
+    """This worker's part of the averaging. It moves the worker's parameters into one contiguous memory, which is averaged
+    as a whole."""
 
     def __init__(self, how: Averaging | str, transport: Any, pipelines: int) -> None:
         how = Averaging(how) if isinstance(how, str) else how
@@ -35,15 +38,18 @@ class Averages:
                              f"or more, or leave it out")
         self.how, self.transport, self.pipelines = how, transport, pipelines
         self.link: Any = None  # to the coordinator
-        self.weights = HostCopy(torch.zeros(0))  # of this worker's parameters
+        self.weights = HostCopy(torch.zeros(0))  # the memory of this worker's parameters
         self.parts: list[tuple[str, torch.nn.Parameter, torch.Tensor]] = []
         self.running = self.stepped = False
         self.thread = 0
 
     def take(self, stages: Sequence[Stage], named: Sequence[tuple[str, torch.nn.Parameter]],
              placements: Sequence[dict[str, Any]], ties: Sequence[Tie]) -> None:
-        """The parameters of this worker's stages. Throws ValueError: one that is not float32; a stage or a parameter that
-        several workers of a pipeline have, and that each would average with others."""
+        """Takes over the parameters of this worker's stages.
+
+        Throws ValueError if a parameter is not float32. Throws ValueError if several workers of a pipeline hold the same
+        stage or parameter, because each of them would average with a different group.
+        """
         worker_of: dict[int, list[int]] = {}
         for placement in placements:
             held = worker_of.setdefault(placement["model_stage"], placement["workers"])
@@ -77,7 +83,7 @@ class Averages:
     # ---- a run ----
 
     def run(self, pipe: Any, updates: int, optimizer: torch.optim.Optimizer) -> Iterator[int]:
-        """Pipeline.run."""
+        """Implements Pipeline.run()."""
         if self.running:
             raise RuntimeError("run: one is under way, or was left in the middle, and the other pipelines are still in it")
         if updates < 1:
@@ -102,7 +108,7 @@ class Averages:
         self.running, pipe.under_way = False, ""
 
     def begin_step(self, scaler: Any) -> None:
-        """Throws what is wrong with a step now."""
+        """Throws an error if a step isn't allowed at this point."""
         if scaler is not None:
             raise ValueError("averaging: a step with a scaler: pipelines would skip other updates; bfloat16 needs no scale")
         if not self.running or self.stepped:
@@ -112,23 +118,24 @@ class Averages:
             raise RuntimeError("step: of a run all steps are taken by the thread that has begun it")
 
     def end_step(self) -> None:
-        """Gradients stand: the mean after the update before is brought in, and weights may be changed."""
+        """Ends a step once its gradients are complete: takes in the mean that was started after the previous update.
+        Afterwards the optimizer may change the weights."""
         self.link.computed()
         self._to_device()
         self.stepped = True
 
     def _to_host(self) -> None:
-        """Gives the averager the weights as they are now."""
+        """Gives the averager the current weights."""
         self.weights.read()
         self.weights.wait()
 
     def _to_device(self) -> None:
-        """Takes the weights as the averager has left them."""
+        """Copies back the weights as the averager left them."""
         self.weights.write()
         self.weights.wait()
 
     def check_one(self, what: str) -> None:
-        """Throws RuntimeError where pipelines have weights of their own."""
+        """Throws RuntimeError if the pipelines have different weights, as during a run."""
         if self.running:
             raise RuntimeError(f"{what}: in a run each pipeline has weights of its own; call it after the run")
 
@@ -140,8 +147,11 @@ class Averages:
     # ---- its end ----
 
     def _become_one(self, pipe: Any, optimizer: torch.optim.Optimizer) -> None:
-        """Weights, what the optimizer keeps of them and buffers become their means over the pipelines; counts the whole
-        numbers below. What is no number, and buffers that are alike, stay."""
+        """Replaces weights, optimizer states and buffers by their means over the pipelines.
+
+        Integers become the mean, rounded down. Non-numeric values stay as they are, and so do buffers that are equal on all
+        pipelines.
+        """
         arrays: list[Named] = []
         numbers: list[tuple[str, torch.Tensor | None, float, Callable[[float], None]]] = []
         for name, parameter, _ in self.parts:
@@ -160,7 +170,7 @@ class Averages:
         for at, (name, buffer) in enumerate(buffers):
             if len({one["buffers"][at] for one in copies}) > 1:
                 _sort(name, buffer, arrays, numbers, None)
-        held = [tensor.contiguous().cpu() for _, tensor in arrays]  # the tensor itself where it may be
+        held = [tensor.contiguous().cpu() for _, tensor in arrays]  # the tensor itself if it is contiguous and on the CPU
         self.link.end_run([tensor.numpy() for tensor in held])
         self._to_device()
         for (_, tensor), made in zip(arrays, held, strict=True):
@@ -181,7 +191,8 @@ def _setter(state: dict[str, Any], key: str) -> Callable[[float], None]:
 def _sort(name: str, value: Any, arrays: list[Named],
           numbers: list[tuple[str, torch.Tensor | None, float, Callable[[float], None]]],
           put: Callable[[float], None] | None) -> None:
-    """What a mean is made of: whole float32 tensors, or numbers one by one."""
+    """Sorts a value into `arrays` (float32 tensors, which are averaged as a whole) or `numbers` (single numbers). Other
+    values are ignored."""
     if isinstance(value, torch.Tensor):
         tensor = value.detach()
         if tensor.dtype == torch.float32 and tensor.dim() > 0:

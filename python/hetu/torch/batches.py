@@ -1,4 +1,4 @@
-"""The batch of one call: its micro-batches, and what workers compare of it."""
+"""The batch of one call: its micro-batches, and the properties that workers compare."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from torch.utils import _pytree
 from hetu.torch.records import hides_tensors
 from hetu.torch.values import cut_batch, cut_rows, flatten, rows_of, unflatten
 
-SMALL_BYTES = 1 << 16  # up to here a CRC is faster than sums
+SMALL_BYTES = 1 << 16  # for at most this size, a CRC is faster than sums
 COLUMNS = 1024
 
 
@@ -58,8 +58,8 @@ class Batch:
 
 
 def as_tensors(value: Any, what: str) -> Any:
-    """Returns a nesting with tensors in place of NumPy arrays and dicts in place of other mappings, such as what a
-    tokenizer of transformers gives. Throws ValueError for an array that can't become a tensor."""
+    """Returns a nesting with tensors in place of NumPy arrays, and dicts in place of other mappings, such as the output of
+    a tokenizer of transformers. Throws ValueError for an array that can't become a tensor."""
     leaves, tree = flatten(value)
     return unflatten([_as_tensor(leaf, what) for leaf in leaves], tree)
 
@@ -82,8 +82,9 @@ def _as_tensor(leaf: Any, what: str) -> Any:
 
 
 def _check_lists(value: Any, rows: int, what: str) -> None:
-    """Throws ValueError for a value that has an element for each sample, but isn't a tensor that could be cut. Such a
-    value would go whole to every micro-batch. A tuple is a structure, as several inputs are."""
+    """Throws ValueError for a value that has an element for each sample but isn't a tensor, so it can't be cut. Without
+    this check, every micro-batch would receive the whole value. A tuple is a structure of several inputs and is checked
+    element by element."""
     if isinstance(value, torch.Tensor) or rows == 1:
         return
     if isinstance(value, dict):
@@ -119,9 +120,12 @@ def kind_of(leaf: Any) -> str:
 
 
 def checksum(tensor: torch.Tensor) -> int:
-    """Returns a checksum of a tensor's bytes: a CRC of a small tensor. A larger tensor is taken as a table of words of
-    eight bytes, and the CRC is that of the sums of its rows and of its columns. So it changes where samples change
-    places, and it costs two passes over memory, each several times as fast as a CRC."""
+    """Returns a checksum of a tensor's bytes.
+
+    For a small tensor it is a CRC of the bytes. A larger tensor is read as a table of 8-byte words, and the result is the
+    CRC of its row sums and column sums. This checksum changes when samples are swapped. It reads memory twice, and each
+    pass is several times as fast as a CRC.
+    """
     data = tensor.detach().contiguous()
     if data.storage_offset() * data.element_size() % 8:
         data = data.clone()

@@ -1,7 +1,7 @@
 """Cuts known models of transformers and torchvision at their blocks: an embedding, each block, a head.
 
-The table below says where. The forward itself is the model's own, recorded for the inputs that it is given (recording.py).
-So masks, positions and other inputs count as they do in the unsplit model.
+_TABLE lists the modules at which the pieces of each class begin. The forward is the model's own, recorded for the inputs
+that it receives (recording.py). So masks, positions and other inputs work as they do in the unsplit model.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ from hetu.torch.empty import empty, names_in_files
 from hetu.torch.example import split_by_example
 
 _DECODER = ("model.layers.*", "model.norm")
-# Class: the modules that pieces begin with; ".*" stands for each child. The first name of several that exists counts.
+# Class name -> the modules at which pieces begin. ".*" stands for each child. "a|b" stands for the first name
+# that exists.
 _TABLE: dict[str, tuple[str, ...]] = {
     "BertForMaskedLM": ("bert.encoder.layer.*", "cls"),
     "BertForSequenceClassification": ("bert.encoder.layer.*", "bert.pooler"),
@@ -53,25 +54,28 @@ _TABLE: dict[str, tuple[str, ...]] = {
 def split(model: nn.Module) -> PiecewiseModel:
     """Returns the pieces of a model of transformers or torchvision: its embedding, each of its blocks, its head.
 
-    The inputs of step() are a dict of whatever the model's forward takes (input_ids, attention_mask, position_ids,
-    token_type_ids, decoder_input_ids, pixel_values, input_features, ...); for a ResNet they are the images. A key that
-    forward does not take is refused at the first step. The loss is given the logits. Throws ValueError for an unknown
-    class."""
+    The inputs of step() are a dict of what the model's forward takes (input_ids, attention_mask, position_ids,
+    token_type_ids, decoder_input_ids, pixel_values, input_features, ...). For a ResNet they are the images. The first step
+    rejects a key that forward does not take. The loss receives the logits. Throws ValueError for an unknown class.
+    """
     name = type(model).__name__
     if name not in _TABLE:
         raise ValueError(f"hetu.torch.blocks has no {name}; {near(name, _TABLE)} Split other models with "
                          f"hetu.torch.split(model, at=[...], example=inputs)")
-    config: Any = getattr(model, "config", None)  # torchvision's models have none
+    config: Any = getattr(model, "config", None)  # torchvision's models have no config
     if config is None:
         return split_by_example(model, modules_at(model, _TABLE[name]), torch.empty(2, 3, 64, 64, dtype=_dtype(model)))
     return split_by_example(model, modules_at(model, _TABLE[name]), _example(model, config), output="logits")
 
 
 def from_pretrained(folder: str | os.PathLike[str]) -> PiecewiseModel:
-    """Returns the pieces of a model that save_pretrained() has written as safetensors, or of a download of one. Its class is
-    that of config.json. The model has no memory; a Pipeline reads the parameters of its own stages. Warns of tensors in the
-    folder that the model does not have. Throws OSError if the folder or a worker's part is missing, ValueError for an
-    unknown class."""
+    """Returns the pieces of a model in `folder`, which save_pretrained() wrote as safetensors or which was downloaded in
+    that form.
+
+    config.json names the class. The model has no memory: a Pipeline reads the parameters of its own stages. Warns about
+    tensors in the folder that the model does not have. Throws OSError if the folder or a file that a worker needs is
+    missing, and ValueError for an unknown class.
+    """
     import transformers
 
     place = Path(folder)
@@ -91,8 +95,8 @@ def from_pretrained(folder: str | os.PathLike[str]) -> PiecewiseModel:
 
 
 def _warn_of_surplus(whole: Any, weights: checkpoint.WeightFiles) -> None:
-    """Warns on worker 0 of tensors that the model has no place for, as transformers does. Its class may say by patterns
-    which ones are meant to be left out."""
+    """Warns on worker 0 about tensors in the files that the model does not have, as transformers does. The model's class
+    may list name patterns of tensors that are left out on purpose."""
     known = {one for name in whole.state_dict() for one in names_in_files(whole, name)}
     ignored = whole._keys_to_ignore_on_load_unexpected or ()
     surplus = sorted(name for name in weights.names() - known if not any(re.search(one, name) for one in ignored))
@@ -109,7 +113,7 @@ def pieces_of(model: Any) -> Iterator[nn.Module]:
 
 
 def modules_at(model: nn.Module, patterns: tuple[str, ...]) -> list[str]:
-    """Returns the names of modules: 'h.*' stands for each child of h; of 'a|b' the first that exists counts."""
+    """Returns the names of modules. 'h.*' stands for each child of h; 'a|b' stands for the first of the two that exists."""
     known = {name for name, _ in model.named_modules()}
     found = []
     for pattern in patterns:
@@ -124,7 +128,7 @@ def _dtype(model: nn.Module) -> torch.dtype:
 
 
 def _example(model: Any, config: Any) -> dict[str, torch.Tensor]:
-    """Returns inputs of the least that a model takes. Only their names, shapes and types count."""
+    """Returns the smallest inputs that a model accepts. Only their names, shapes and dtypes matter."""
     dtype = _dtype(model)
     ids = torch.zeros(2, 4, dtype=torch.long)
     if model.main_input_name == "pixel_values":

@@ -1,8 +1,8 @@
-"""What goes from stage to stage, found before anything is computed: the stages run once on tensors without elements.
+"""Finds the tensors that cross between stages before anything is computed: the stages run once on tensors without elements.
 
-Every worker finds the same, so that no message has to say what it holds. A value that a stage hands on as it is goes from
-where
-it was made to where it is read; what comes from the batch goes nowhere, since every worker has the batch.
+Every worker finds the same result, so messages need no description of their contents. A value that a stage passes on
+unchanged is sent from the stage that computed it directly to the stages that read it. A value from the batch isn't sent,
+because every worker has the batch.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from hetu.torch.without_values import values_where_needed
 
 
 class Source(NamedTuple):
-    """Where a leaf comes from: leaf `number` of the batch, tensor `number` that `stage` makes, or a value that is no
-    tensor."""
+    """The origin of a leaf. Kind "batch": leaf `number` of the batch. Kind "made": tensor `number` that `stage` makes. Kind
+    "constant": `value`, which is not a tensor."""
 
     kind: str
     stage: int = -1
@@ -33,7 +33,7 @@ class Source(NamedTuple):
 
 
 class StageForm(NamedTuple):
-    """What a stage is given and gives, as leaves."""
+    """The inputs and outputs of a stage, as leaves."""
 
     inputs: list[Source]
     input_tree: Any
@@ -45,17 +45,17 @@ class StageForm(NamedTuple):
 
 
 class Crossing(NamedTuple):
-    """What goes over an edge, or back: tensors of its first stage, or their gradients."""
+    """The content of one edge: tensors of its first stage or, backward, their gradients."""
 
     tensors: list[int]
     message: MessageForm
 
 
 class Form:
-    """All of it, for micro-batches of one size."""
+    """The inputs and outputs of all stages, and all messages between them, for micro-batches of one size."""
 
     def __init__(self, stages: list[StageForm], read: Container[tuple[int, int, int]]) -> None:
-        """read: (stage, number of a tensor, reading stage) where a gradient comes back."""
+        """read: (stage, number of a tensor, reading stage) for each tensor whose gradient is sent back."""
         self.stages = stages
         self.read = read
         self.edges: dict[tuple[int, int], list[int]] = {}  # (from, to) -> tensors of `from`, ascending
@@ -67,13 +67,15 @@ class Form:
                         tensors.append(source.number)
         for tensors in self.edges.values():
             tensors.sort()
-        for first in range(len(stages) - 1):  # every plan has these, if only to say that it is time
+        for first in range(len(stages) - 1):  # every plan has these edges; an empty message only signals readiness
             self.edges.setdefault((first, first + 1), [])
         self.forward = {edge: self._crossing(edge, False) for edge in self.edges}
         self.backward = {edge: self._crossing(edge, True) for edge in self.edges}
         count = range(len(stages))
-        self.readers = [sorted(to for source, to in self.edges if source == s) for s in count]  # of each stage
-        self.writers = [sorted(source for source, to in self.edges if to == s) for s in count]  # that each reads of
+        # by stage: the stages that read its tensors
+        self.readers = [sorted(to for source, to in self.edges if source == s) for s in count]
+        # by stage: the stages whose tensors it reads
+        self.writers = [sorted(source for source, to in self.edges if to == s) for s in count]
 
     def _crossing(self, edge: tuple[int, int], backward: bool) -> Crossing:
         made = self.stages[edge[0]].made
@@ -86,9 +88,12 @@ class Form:
 def find(stages: Sequence[Stage], batch: Sequence[Any], tree: Any, rows: int, cut: int,
          device_of: Callable[[torch.Tensor], torch.device],
          loss: Callable[[Any, Callable[[Any], Any]], Any] | None = None) -> Form:
-    """Returns the form for micro-batches of `rows` samples. `batch` holds the leaves of one of `cut` samples. `device_of`
-    returns the device that a tensor is on when a stage uses it. loss(output, without_elements): the loss of a micro-batch,
-    where gradients are computed."""
+    """Returns the Form for micro-batches of `rows` samples.
+
+    batch: the leaves of a batch of `cut` samples.
+    device_of: returns the device on which a stage uses a tensor.
+    loss: loss(output, without_elements) returns the loss of a micro-batch; None if no gradients are computed.
+    """
     return Form(*look(stages, batch, tree, rows, cut, device_of, loss))
 
 
@@ -96,7 +101,7 @@ def look(stages: Sequence[Stage], batch: Sequence[Any], tree: Any, rows: int, cu
          device_of: Callable[[torch.Tensor], torch.device],
          loss: Callable[[Any, Callable[[Any], Any]], Any] | None = None,
          open_lengths: OpenLengths | None = None) -> tuple[list[StageForm], set[tuple[int, int, int]]]:
-    """Returns what Form is made of; with open lengths, shapes that depend on them."""
+    """Returns the arguments of Form. With open lengths, shapes depend on these lengths."""
     def without_elements(leaf: torch.Tensor) -> torch.Tensor:
         return _resized(leaf, rows, cut, device_of(leaf), open_lengths)
 
@@ -107,14 +112,14 @@ def look(stages: Sequence[Stage], batch: Sequence[Any], tree: Any, rows: int, cu
         sources = [given[id(leaf)] if isinstance(leaf, torch.Tensor) else Source("constant", value=leaf) for leaf in leaves]
         parameters = _Likenesses(mode, device_of)
         forms = []
-        keep = [leaves]  # so that no identity is given anew
+        keep = [leaves]  # keeps the leaves alive, so that no id() is reused
         reads = flow.Reads()
         for number, stage in enumerate(stages):
             specs = [spec_of(leaf) if isinstance(leaf, torch.Tensor) else None for leaf in leaves]
             watch = flow.InPlace(leaves)
             out = _run(stage, number, parameters, unflatten(leaves, tree))
             changed = watch.changed(number, stage)
-            for n in changed:  # what is read of it behind is this stage's
+            for n in changed:  # later stages read the changed value, which this stage makes
                 given.pop(id(leaves[n]), None)
             out_leaves, out_tree = flatten(out)
             as_given, out_leaves = out_leaves, flow.without_views(out_leaves, given)
@@ -141,13 +146,12 @@ def look(stages: Sequence[Stage], batch: Sequence[Any], tree: Any, rows: int, cu
 
 
 def check_rows(stages: Sequence[Stage], find_form: Callable[[int], Form], rows: int) -> Form:
-    """The form for `rows`, after a look that no module changes the number of samples: where micro-batches of one more
-    differ,
-    they differ by one more."""
+    """Returns the form for `rows`, and checks that no module changes the number of samples: with one more sample per
+    micro-batch, each tensor's first dimension must grow by one. Throws ValueError."""
     form = find_form(rows)
     try:
         more = find_form(rows + 1)
-    except FixedShapesError:  # an exported program that takes just these
+    except FixedShapesError:  # an exported program that accepts only these shapes
         return form
     for number, (one, two) in enumerate(zip(form.stages, more.stages, strict=True)):
         for a, b in zip(one.made, two.made, strict=True):
@@ -162,8 +166,8 @@ def check_rows(stages: Sequence[Stage], find_form: Callable[[int], Form], rows: 
 
 
 def check_constant(stage: int, found: Any, expected: Any) -> None:
-    """Throws ValueError if a stage returns another value, in place of a tensor, than when its shapes were looked for: such a
-    value isn't sent, and the next stage has the one from then."""
+    """Throws ValueError if a stage returns a different constant than when shapes were determined. Such a value isn't sent,
+    so the next stage would use the value found then."""
     if isinstance(found, torch.Tensor) or (isinstance(expected, (*SIMPLE, FormKey)) and found != expected):
         what = f"a tensor {spec_of(found)}" if isinstance(found, torch.Tensor) else repr(found)
         raise ValueError(f"stage {stage} gives {what}, and gave {expected!r} where it was looked at without values. What is "
@@ -178,14 +182,14 @@ def _refuse_hidden(leaf: Any, stage: Stage, number: int) -> None:
 
 
 class _Likenesses:
-    """Parameters and buffers without elements, each once."""
+    """Parameters and buffers without elements, each created once."""
 
     def __init__(self, mode: FakeTensorMode, device_of: Callable[[torch.Tensor], torch.device]) -> None:
         self.mode, self.device_of = mode, device_of
         self.of: dict[int, torch.Tensor] = {}
 
     def __call__(self, tensor: torch.Tensor) -> torch.Tensor:
-        """Returns the likeness of a tensor, on the device where a stage uses it."""
+        """Returns the version of a tensor without elements, on the device where a stage uses it."""
         if id(tensor) not in self.of:
             like = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype,
                                        device=self.device_of(tensor))
@@ -203,10 +207,10 @@ def _resized(leaf: torch.Tensor, rows: int, cut: int, device: torch.device, leng
 def _run(stage: Stage, number: int, likeness: _Likenesses, value: Any) -> Any:
     names = {name: likeness(tensor) for name, tensor in [*stage.named_parameters(remove_duplicate=False),
                                                          *stage.named_buffers(remove_duplicate=False)]}
-    before, stage.before = stage.before, lambda piece: None  # nothing is drawn
+    before, stage.before = stage.before, lambda piece: None  # no random numbers are drawn
     try:
         return torch.func.functional_call(stage, names, (value,), tie_weights=False)
-    except RecordingError:  # which names the user's line
+    except RecordingError:  # its message names the line of the user's code
         raise
     except Exception as error:
         kinds = ", ".join(type(piece).__name__ for piece in stage.pieces)

@@ -1,8 +1,8 @@
 """Buffers of a worker's stages, such as running statistics: their names, and one value for all copies of a stage.
 
-Each copy of a stage (with pipelines=2, or a bidirectional schedule) changes its buffers by its own micro-batches. The first
-copy, in the first pipeline, has those of the model: state_dict() and checkpoints save them, and all other copies take them
-before each step and evaluation, as torch's DistributedDataParallel does by default.
+With pipelines=2 or a bidirectional schedule, each copy of a stage changes its buffers by its own micro-batches. The first
+copy, in the first pipeline, has the buffers of the model: state_dict() and checkpoints save these. All other copies take
+them over before each step and evaluation, as torch's DistributedDataParallel does by default.
 """
 
 from __future__ import annotations
@@ -22,33 +22,33 @@ from hetu.torch.cuts import Pieces, Stage
 
 @dataclasses.dataclass
 class _Slot:
-    """Where a buffer is held, and what was there when all copies were last alike."""
+    """A place that holds a buffer, and the tensor that was there when all copies were last equal."""
 
     module: nn.Module
     key: str
     name: str
-    is_copied: bool  # another worker or placement has a copy
+    is_copied: bool  # another worker or placement holds a copy
     is_first: bool
     tensor: torch.Tensor
     state: tuple[int, int] = (-1, -1)
 
     def now(self) -> torch.Tensor | None:
-        """Returns the tensor that is there now: modules may put another one there."""
+        """Returns the tensor that is in this place. A module may have replaced the original one."""
         return self.module._buffers.get(self.key)
 
     def has_changed(self) -> bool:
-        """Returns whether it is not what it was when all copies were last alike."""
+        """Returns true if the buffer has changed since all copies were last equal."""
         tensor = self.now()
         return tensor is not None and (tensor is not self.tensor or _state_of(tensor) != self.state)
 
     def note(self) -> None:
-        """Notes that all copies are alike."""
+        """Notes that all copies are equal."""
         tensor = self.now()
         if tensor is not None:
             self.tensor, self.state = tensor, _state_of(tensor)
 
     def take(self, value: torch.Tensor) -> None:
-        """Takes the first copy's value."""
+        """Stores the first copy's value."""
         tensor = self.now()
         if tensor is None or tensor.shape != value.shape or tensor.dtype != value.dtype:
             self.module._buffers[self.key] = value
@@ -58,7 +58,7 @@ class _Slot:
 
 
 class Buffers:
-    """The buffers of one worker's stages. copies: how many copies each model stage has, over all pipelines that sum
+    """The buffers of one worker's stages. `copies` is the number of copies of each model stage, over all pipelines that sum
     gradients."""
 
     def __init__(self, pieces: Pieces, own: Mapping[int, Stage], placements: Sequence[Mapping[str, Any]],
@@ -70,19 +70,23 @@ class Buffers:
                       for key, tensor in module._buffers.items() if tensor is not None]
 
     def rename(self) -> None:
-        """Gives tensors that modules have put in the place of buffers the names of these."""
+        """Gives a tensor that a module put in place of a buffer the buffer's name."""
         for slot in self.slots:
             tensor = slot.now()
             if tensor is not None and self.pieces.names.get(id(tensor)) != slot.name:
                 self.pieces.names[id(tensor)] = slot.name
 
     def changed(self) -> list[str]:
-        """Returns the names of those that have copies, and may be other than these now."""
+        """Returns the names of the buffers that have several copies and that may have changed since all copies were equal.
+        """
         return sorted({slot.name for slot in self.slots if slot.is_copied and slot.has_changed()})
 
     def join(self, changed: Sequence[Sequence[str]], exchange: Callable[[bytes], Sequence[bytes]]) -> None:
-        """Gives all copies the buffers of the first. changed: what changed() is on each worker of the step; every worker
-        calls it. Throws ValueError: a copy has changed a buffer that the first copy has not."""
+        """Gives all copies the buffers of the first copy. Collective: every worker of the step calls it.
+
+        changed: each worker's changed().
+        Throws ValueError if a copy has changed a buffer that the first copy has not.
+        """
         if not any(changed):
             return
         mine = {slot.name: slot.now() for slot in self.slots if slot.is_copied and slot.is_first and slot.has_changed()}
@@ -104,8 +108,8 @@ class Buffers:
 
 
 def _state_of(tensor: torch.Tensor) -> tuple[int, int]:
-    """Returns numbers that change with the contents. The version counts changes in place, but not those that batch norm's
-    kernels make: so a checksum is taken of floating-point tensors."""
+    """Returns numbers that change with the contents. The version counter misses changes that batch norm's kernels make in
+    place, so floating-point tensors also get a checksum."""
     version = -1 if tensor.is_inference() else tensor._version
     if not tensor.is_floating_point() or not tensor.numel():
         return version, 0
@@ -114,7 +118,8 @@ def _state_of(tensor: torch.Tensor) -> tuple[int, int]:
 
 @contextlib.contextmanager
 def with_buffers(module: torch.nn.Module, values: Sequence[torch.Tensor]) -> Iterator[None]:
-    """Puts other tensors in place of a module's buffers. The buffers keep their values, also for graphs that saved them."""
+    """Puts other tensors in place of a module's buffers. The original tensors keep their values, so autograd graphs that
+    saved them stay valid."""
     own = dict(zip([id(buffer) for buffer in module.buffers()], values, strict=True))
     swapped = [(inner, name, buffer) for inner in module.modules() for name, buffer in inner._buffers.items()
                if buffer is not None]

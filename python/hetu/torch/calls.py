@@ -1,8 +1,8 @@
-"""Exchanges between workers that say for which call they are made.
+"""Exchanges between workers, labelled with the call that they belong to.
 
 A call that needs all workers, such as step() or save(), begins with an exchange. Each worker adds the function that its
-script has called, and where. If they differ, all workers raise one error, instead of reading each other's numbers wrongly
-or waiting for a message that never comes.
+script has called, and the line of the call. If they differ, all workers raise the same error. Without this, they would
+misread each other's data or wait for a message that never arrives.
 """
 
 from __future__ import annotations
@@ -24,21 +24,22 @@ _OURS = (*(os.path.dirname(os.path.abspath(str(module.__file__))) + os.sep for m
 
 
 class Exchanges:
-    """The exchanges of one worker. `crew`: the workers of its steps, a part of all where pipelines average."""
+    """The exchanges of one worker. `crew` holds the workers of its steps: all workers, or only a part of them if pipelines
+    average."""
 
     def __init__(self, transport: Any, crew: Sequence[int]) -> None:
         self.transport, self.crew = transport, list(crew)
-        self.call: tuple[str, str] | None = None  # the call, where the stack doesn't show it
-        self.counts: dict[tuple[int, ...], int] = {}  # of exchanges, by their workers
+        self.call: tuple[str, str] | None = None  # set if the stack doesn't show the call
+        self.counts: dict[tuple[int, ...], int] = {}  # exchanges so far, by group of workers
 
     def exchange(self, mine: bytes, workers: Sequence[int] | None = None) -> list[bytes]:
-        """Returns what each of these workers gives, in their order; all workers without a list. Throws RuntimeError on
-        all of them if their scripts have called different functions."""
+        """Returns the bytes that each of these workers passes, in their order; without a list, those of all workers. Throws
+        RuntimeError on all of them if their scripts have called different functions."""
         group = list(workers or range(self.transport.workers))
         call, where = self.call or _call()
         head = json.dumps([call, where]).encode() + b"\n"
         what = f"the call of {call}(), here in {where},"
-        if len(group) > len(self.crew):  # the others of the crew may be in a call of the crew alone
+        if len(group) > len(self.crew):  # other members of the crew may be in a call of the crew only
             self._check(self._gather(head, self.crew, what), self.crew)
         texts = self._gather(head + mine, group, what)
         self._check(texts, group)
@@ -48,8 +49,8 @@ class Exchanges:
         return list(_hetu.exchange_bytes(self.transport, group, mine, self.next_number(group), what))
 
     def next_number(self, group: Sequence[int]) -> int:
-        """Returns the number of the next exchange between these workers, which is the same on each of them. Each group
-        counts by itself, because a worker takes part in exchanges of several groups."""
+        """Returns the number of the next exchange between these workers, which is the same on each of them. Each group has
+        its own counter, because a worker takes part in exchanges of several groups."""
         number = self.counts[tuple(group)] = self.counts.get(tuple(group), 0) + 1
         return number
 
@@ -62,14 +63,14 @@ class Exchanges:
 
 
 def _call() -> tuple[str, str]:
-    """Returns the function of this package that the script has called, and the script's line. Frames of PyTorch, such
-    as those of an optimizer or a GradScaler, count as the package's."""
+    """Returns the function of this package that the script has called, and the script's file and line. Frames of PyTorch,
+    such as those of an optimizer or a GradScaler, count as the package's."""
     outside: FrameType | None = sys._getframe(1)
     inside = sys._getframe()
     while outside is not None and outside.f_code.co_filename.startswith(_OURS):
         inside, outside = outside, outside.f_back
     owner = inside.f_locals.get("self")
-    function = inside.f_locals.get("func") if inside.f_code.co_name == "wrapper" else None  # PyTorch's, around step()
+    function = inside.f_locals.get("func") if inside.f_code.co_name == "wrapper" else None  # PyTorch's wrapper of step()
     name = getattr(function, "__name__", inside.f_code.co_name)
     name = name if owner is None else f"{type(owner).__name__}.{name}"
     return name, f"{os.path.basename(outside.f_code.co_filename)}, line {outside.f_lineno}" if outside else "a thread"

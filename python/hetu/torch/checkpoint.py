@@ -1,6 +1,7 @@
 """The bytes of tensors in safetensors files and in checkpoints, read and written by the C++ code of graph checkpoints.
 
-`WeightFiles` reads the sharded files that other programs write. saving.py and loading.py know what a Pipeline saves.
+`WeightFiles` reads the sharded files that other programs write. saving.py and loading.py define the contents of a
+Pipeline's checkpoint.
 """
 
 from __future__ import annotations
@@ -49,15 +50,17 @@ def bytes_of(tensor: torch.Tensor) -> Any:
 
 
 def read_tensor(source: Any, number: int, dtype: torch.dtype, shape: Iterable[int]) -> torch.Tensor:
-    """Returns a tensor of a CheckpointReader or SafetensorsFile. Throws OSError if it is damaged."""
+    """Reads tensor `number` of a CheckpointReader or SafetensorsFile. Throws OSError if it is damaged."""
     tensor = torch.empty(list(shape), dtype=dtype, device="cpu")
     source.read(number, bytes_of(tensor))
     return tensor
 
 
 class WeightFiles:
-    """The tensors by name in a folder with sharded safetensors files and their index, or with one model.safetensors.
-    A folder that Pipeline.save() wrote has a manifest too, so its checksums are compared."""
+    """The tensors, by name, of a folder with sharded safetensors files and their index, or with one model.safetensors.
+
+    A folder that Pipeline.save() wrote also has a manifest, whose checksums are verified.
+    """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -79,7 +82,7 @@ class WeightFiles:
         return set(self.files)
 
     def read(self, name: str) -> torch.Tensor:
-        """Returns one tensor. Throws OSError if it isn't there as the index says, or if it is damaged."""
+        """Returns one tensor. Throws OSError if it is damaged, or missing from the file that the index names."""
         source, (number, dtype, shape) = self._row(name)
         return read_tensor(source, number, dtype_named(self.folder, name, dtype), shape)
 

@@ -1,4 +1,4 @@
-"""Refuses to cut a container whose own code would be lost: a Pipeline calls the pieces, and never the container itself."""
+"""Rejects cuts in a container whose own code would be lost: a Pipeline calls the pieces and never the container itself."""
 
 from __future__ import annotations
 
@@ -27,7 +27,8 @@ def refuse_own_forward(model: nn.Module) -> None:
 
 
 def refuse_hooks(modules: Mapping[str, nn.Module], model: str) -> None:
-    """Throws ValueError if a module that is cut inside has hooks. `modules`: by name in the model, whose own name is ""."""
+    """Throws ValueError if a module that is cut inside has hooks. `modules` maps names in the model to modules; the model
+    itself has the name ""."""
     for name, module in modules.items():
         for attribute, kind in _HOOKS.items():
             if getattr(module, attribute, None):

@@ -1,4 +1,4 @@
-"""A module as pieces, the smallest parts that stages are made of; and pieces as stages."""
+"""Cuts a module into pieces, the smallest parts of stages, and groups pieces into stages."""
 
 from __future__ import annotations
 
@@ -14,25 +14,25 @@ from hetu.torch.containers import refuse_own_forward
 
 
 class CutPoint(nn.Module):
-    """Where a module may be cut: gives what it is given. Used once, on all that goes from the part before to the part
-    after."""
+    """A place where a module may be cut. It returns its input. Use it once, on all values that pass from the part before to
+    the part after."""
 
     def forward(self, value: Any) -> Any:
-        """The value itself."""
+        """Returns `value`."""
         return value
 
 
 class Stage(nn.Module):
-    """A run of pieces, each given what the one before gives."""
+    """A run of consecutive pieces. Each piece receives the output of the piece before."""
 
     def __init__(self, pieces: Sequence[nn.Module], first_piece: int) -> None:
         super().__init__()
         self.pieces = nn.ModuleList(pieces)
         self.first_piece = first_piece
-        self.before: Callable[[int], None] = lambda piece: None  # called before each piece
+        self.before: Callable[[int], None] = lambda piece: None  # called before each piece, with its number
 
     def forward(self, value: Any) -> Any:
-        """What the last piece gives."""
+        """Returns the output of the last piece."""
         for number, piece in enumerate(self.pieces):
             self.before(self.first_piece + number)
             value = piece(value)
@@ -40,13 +40,13 @@ class Stage(nn.Module):
 
 
 class Pieces:
-    """The pieces of a model, and what each of their tensors is called in the whole."""
+    """The pieces of a model, and the names of their tensors in the whole model."""
 
     def __init__(self, model: Any) -> None:
         self.whole, self.pieces = _pieces(model)
         self.weights = model.weights if isinstance(model, PiecewiseModel) else None
         self.names: dict[int, str] = {}  # by identity of a parameter or buffer
-        self.also: dict[int, list[str]] = {}  # further names of the same tensor, as a state_dict has them
+        self.also: dict[int, list[str]] = {}  # further names of the same tensor, as in a state_dict
         for name, tensor in [*self.whole.named_parameters(remove_duplicate=False),
                              *self.whole.named_buffers(remove_duplicate=False)]:
             if id(tensor) in self.names:
@@ -56,7 +56,7 @@ class Pieces:
         self.order = {name: n for n, name in enumerate(self.whole.state_dict())}
 
     def cut(self, stages: int, first_pieces: Sequence[int] | None) -> list[int]:
-        """Returns the first piece of each stage: as given, or as even as it can be such that every stage has parameters."""
+        """Returns the first piece of each stage: as given, or as even as possible such that every stage has parameters."""
         count = len(self.pieces)
         if count < stages:
             raise ValueError(f"the schedule has {stages} stages, and the model {count} piece(s): {count - 1} cut(s) where "
@@ -70,15 +70,18 @@ class Pieces:
         return first
 
     def stages(self, first: Sequence[int]) -> list[Stage]:
-        """The stages that begin with these pieces."""
+        """Returns the stages that begin with these pieces."""
         ends = [*first[1:], len(self.pieces)]
         return [Stage(self.pieces[a:b], a) for a, b in zip(first, ends, strict=True)]
 
 
 def even_cut(has_parameters: Sequence[bool], stages: int, kinds: Sequence[str]) -> list[int]:
-    """Returns the first piece of each stage. The stages have as many pieces as each other, plus or minus one, unless a stage
-    would have no parameters: then the longest stage is as short as it can be with parameters in each. Warns where there are
-    fewer pieces with parameters than stages, since an optimizer refuses an empty list."""
+    """Returns the first piece of each stage.
+
+    Stages differ by at most one piece, unless a stage would have no parameters. In that case the longest stage is as short
+    as possible with parameters in each stage (dynamic programming over stages and pieces). Warns if there are fewer pieces
+    with parameters than stages, because an optimizer rejects an empty list.
+    """
     count = len(has_parameters)
     first = [s * count // stages for s in range(stages)]
     empty = [s for s, (a, b) in enumerate(zip(first, [*first[1:], count], strict=True)) if not any(has_parameters[a:b])]
@@ -90,7 +93,7 @@ def even_cut(has_parameters: Sequence[bool], stages: int, kinds: Sequence[str]) 
                       f"for {stages} stages. torch.optim refuses the empty list of its worker; use fewer stages",
                       stacklevel=4)
         return first
-    # (stages, pieces) -> the longest stage, the sum of squared lengths, the cut
+    # (stages, pieces) -> (the longest stage, the sum of squared lengths, the cut)
     best: dict[tuple[int, int], tuple[int, int, list[int]]] = {(0, 0): (0, 0, [])}
     for stage in range(1, stages + 1):
         for end in range(stage, count + 1):
@@ -141,16 +144,16 @@ def _refuse_inner(piece: nn.Module) -> None:
 
 
 class PiecewiseModel:
-    """A model of any class, and the modules that compute the same one after the other (hetu.torch.blocks)."""
+    """A model of any class, and the modules that compute the same result one after the other (hetu.torch.blocks)."""
 
     def __init__(self, whole: nn.Module, pieces: Sequence[nn.Module], weights: Path | None = None) -> None:
         self.whole = whole
         self.pieces = list(pieces)
-        self.weights = weights  # a folder with what parameters without memory begin with
+        self.weights = weights  # a folder with the initial values of parameters without memory
 
 
 def forget(stages: Sequence[Stage], kept: Sequence[Stage]) -> None:
-    """Lets go of the memory of all stages but `kept`; of their tensors shapes and types stay."""
+    """Frees the memory of all stages except `kept`. The shapes and dtypes of their tensors remain."""
     own = {id(module) for stage in kept for module in stage.modules()}
     for stage in stages:
         if stage in kept:

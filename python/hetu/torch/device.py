@@ -1,9 +1,9 @@
-"""The device that a worker's stages compute on: the CPU, or any accelerator that PyTorch knows.
+"""The device that a worker's stages compute on: the CPU, or any accelerator that PyTorch supports.
 
-Everything here uses PyTorch's device-generic functions (torch.accelerator, torch.get_device_module, pinned memory), so that
-a new kind of accelerator needs no change. Hetu's links read and write host memory. So a message of an accelerator is copied
-into pinned host memory before it is sent, and so is a gradient before it is summed over copies of a stage. Several workers
-may share one accelerator. Messages straight from one accelerator to another are not supported yet.
+This module uses only PyTorch's device-generic functions (torch.accelerator, torch.get_device_module, pinned memory), so a
+new kind of accelerator needs no change. Hetu's links read and write host memory. So a message from an accelerator is copied
+into pinned host memory before it is sent. A gradient is copied likewise before it is summed over the copies of a stage.
+Several workers may share one accelerator. Direct messages between accelerators are not supported yet.
 """
 
 from __future__ import annotations
@@ -29,8 +29,11 @@ def choose(device: Any, tensors: Named, local_rank: int) -> torch.device:
     """Returns the device that a worker computes on, with an index if it is an accelerator.
 
     device: a torch.device, its name, or the number of an accelerator. A name without an index, such as "cuda", means the
-    accelerator whose number is the local rank. None: the device of the model's parameters, which `tensors` names.
-    Throws ValueError: there is no such device; the parameters are on several devices, and none is chosen."""
+    accelerator whose number is the local rank. None means the device of the model's parameters.
+    tensors: the model's parameters, with their names.
+    local_rank: this worker's number among the workers of its host.
+    Throws ValueError if there is no such device, or if the parameters are on several devices and `device` is None.
+    """
     if device is None:
         return _device_of(tensors)
     here = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
@@ -57,7 +60,8 @@ def choose(device: Any, tensors: Named, local_rank: int) -> torch.device:
 
 
 def local_rank(worker: int, hosts: Sequence[tuple[str, int]]) -> int:
-    """Returns a worker's number among the workers of its host. hosts: (name, number of workers) in the order of workers."""
+    """Returns a worker's number among the workers of its host. `hosts` holds (name, number of workers), in the order of
+    workers."""
     if "LOCAL_RANK" in os.environ:  # set by torchrun
         return int(os.environ["LOCAL_RANK"])
     for _, count in hosts:
@@ -68,7 +72,8 @@ def local_rank(worker: int, hosts: Sequence[tuple[str, int]]) -> int:
 
 
 def _device_of(tensors: Named) -> torch.device:
-    """Returns the one device that tensors with memory are on; the CPU if there are none."""
+    """Returns the single device of all tensors that have memory, or the CPU if there are none. Throws ValueError if they
+    are on several devices."""
     first: tuple[str, torch.device] | None = None
     for name, tensor in tensors:
         if tensor.is_meta:
@@ -82,7 +87,7 @@ def _device_of(tensors: Named) -> torch.device:
 
 
 def optimizer_value(optimizer: torch.optim.Optimizer, parameter: torch.Tensor, key: str, value: Any) -> Any:
-    """Returns a copy of a value that an optimizer keeps for a parameter, where torch.optim keeps it: on the parameter's
+    """Returns a copy of an optimizer's value for a parameter, on the device where torch.optim keeps it: the parameter's
     device, except for the count of steps, which most optimizers keep on the CPU."""
     if not isinstance(value, torch.Tensor):
         return value
@@ -92,19 +97,20 @@ def optimizer_value(optimizer: torch.optim.Optimizer, parameter: torch.Tensor, k
 
 
 class HostCopy:
-    """Memory of a device, and pinned host memory with the same contents for Hetu's links. On the CPU both are one."""
+    """Memory of a device, and pinned host memory with the same contents for Hetu's links. On the CPU both are the same
+    tensor."""
 
     def __init__(self, memory: torch.Tensor) -> None:
         self.memory = memory
         self.host = memory if memory.device.type == "cpu" else torch.zeros(memory.shape, dtype=memory.dtype, pin_memory=True)
 
     def read(self) -> None:
-        """Copies to the host. wait() must follow before the host copy is used."""
+        """Starts the copy to the host. wait() must follow before the host copy is used."""
         if self.host is not self.memory:
             self.host.copy_(self.memory, non_blocking=True)
 
     def write(self) -> None:
-        """Copies to the device. wait() must follow before the host copy is changed."""
+        """Starts the copy to the device. wait() must follow before the host copy is changed."""
         if self.host is not self.memory:
             self.memory.copy_(self.host, non_blocking=True)
 
@@ -114,24 +120,24 @@ class HostCopy:
 
 
 def wait_for(device: torch.device) -> None:
-    """Blocks until a device has done what this thread gave it to do."""
+    """Blocks until a device has done the work that this thread has queued."""
     if device.type != "cpu":
         torch.accelerator.current_stream(device).synchronize()
 
 
 class StageDevice:
-    """Moves what a worker's stages need to their device, and what leaves the worker to host memory. On the CPU every
-    function returns what it is given."""
+    """Moves the inputs of a worker's stages to their device, and the worker's outgoing tensors to host memory. On the CPU
+    every function returns its argument."""
 
     def __init__(self, device: torch.device, row: Sequence[str] = ()) -> None:
         """row: this worker's actions in a step, such as 0B1."""
         self.device = device
         self.is_host = device.type == "cpu"
-        self.records = False  # the times of instructions are noted
+        self.records = False  # true if the times of instructions are recorded
         self._sums: dict[int, list[HostCopy]] = {}  # by placement
         actions = [match for match in map(_BACKWARD.fullmatch, row) if match]
-        self._expected = collections.Counter(int(match[1]) for match in actions)  # by placement
-        self._backwards: collections.Counter[int] = collections.Counter()  # in the present step
+        self._expected = collections.Counter(int(match[1]) for match in actions)  # B and W actions per step, by placement
+        self._backwards: collections.Counter[int] = collections.Counter()  # those of the current step that are done
         if not self.is_host:
             torch.accelerator.set_device_index(device)
             self._module: Any = torch.get_device_module(device)
@@ -139,7 +145,7 @@ class StageDevice:
     # ---- models and batches ----
 
     def move(self, module: nn.Module) -> None:
-        """Moves parameters and buffers. They stay the same objects, so that names and ties still find them."""
+        """Moves parameters and buffers to the device. They stay the same objects, so names and ties still find them."""
         with torch.no_grad():
             for inner in module.modules():
                 for tensor in [*inner._parameters.values(), *inner._buffers.values()]:
@@ -148,7 +154,8 @@ class StageDevice:
 
     @contextlib.contextmanager
     def borrowing(self, *modules: Any) -> Iterator[None]:
-        """Moves modules here inside, and their tensors back to where they were afterwards. Other objects are left alone."""
+        """Moves modules to the device inside the `with` block, and their tensors back afterwards. Other objects are
+        ignored."""
         held = [module for module in modules if isinstance(module, nn.Module)]
         before = [(tensor, tensor.device) for module in held for tensor in [*module.parameters(), *module.buffers()]]
         for module in held:
@@ -166,11 +173,11 @@ class StageDevice:
         return unflatten([leaf.to(self.device) if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves], tree)
 
     def like(self, _tensor: torch.Tensor) -> torch.device:
-        """Returns the device that a tensor is on when a stage uses it. Those of other stages may be elsewhere now."""
+        """Returns the device on which a stage uses a tensor. Tensors of other stages may be elsewhere at the moment."""
         return self.device
 
     def check(self, leaves: Iterable[Any], what: str) -> None:
-        """Throws ValueError if a tensor of the batch is on an accelerator other than that of the stages."""
+        """Throws ValueError if a tensor of the batch is on an accelerator that the stages don't use."""
         for leaf in leaves:
             if isinstance(leaf, torch.Tensor) and leaf.device not in (self.device, CPU):
                 hint = ", or choose a device with Pipeline(..., device=)" if self.is_host else ""
@@ -179,14 +186,15 @@ class StageDevice:
                                  f"give it on {places}{hint}")
 
     def on_demand(self, batch: Sequence[Sequence[Any]]) -> Sequence[Sequence[Any]]:
-        """Returns the micro-batches with leaves that are moved when they are read. A stage reads few of them."""
+        """Returns the micro-batches with leaves that are moved to the device when they are read. A stage reads few of them.
+        """
         return batch if self.is_host else [_OnDemand(leaves, self.device) for leaves in batch]
 
     # ---- a step ----
 
     @contextlib.contextmanager
     def step(self) -> Iterator[None]:
-        """Surrounds the instructions of a step. Afterwards the device's random generator is as it was before, and the sums
+        """Surrounds the instructions of a step. Afterwards the device's random generator has its former state, and the sums
         of gradients are back on the device."""
         if self.is_host:
             yield
@@ -202,7 +210,7 @@ class StageDevice:
 
     @contextlib.contextmanager
     def keeping_generator(self) -> Iterator[None]:
-        """Puts the device's random generator back afterwards as it was before."""
+        """Restores the state of the device's random generator afterwards."""
         if self.is_host:
             yield
             return
@@ -213,22 +221,22 @@ class StageDevice:
             self._module.set_rng_state(drawn, self.device)
 
     def generator_state(self) -> torch.Tensor | None:
-        """Returns the state of the device's random generator; None on the CPU, whose generator is the caller's."""
+        """Returns the state of the device's random generator, or None on the CPU, where the caller handles the generator."""
         return None if self.is_host else self._module.get_rng_state(self.device)
 
     def seed(self, seed: int) -> None:
-        """Seeds the device's random generator. The CPU's is the caller's."""
+        """Seeds the device's random generator. Does nothing on the CPU, where the caller handles the generator."""
         if not self.is_host:
             self._module.manual_seed(seed)
 
     def synchronize(self) -> None:
-        """Blocks until the device has done what this worker's stages gave it to do."""
+        """Blocks until the device has done all work that this worker's stages have queued."""
         wait_for(self.device)
 
     # ---- through host memory ----
 
     def to_host(self, message: torch.Tensor) -> torch.Tensor:
-        """Returns a dense tensor's memory as bytes on the host, which are there."""
+        """Returns a dense tensor's memory as bytes on the host. The copy is complete on return."""
         if message.device.type == "cpu":
             return message
         flat = message.reshape(-1).view(torch.uint8)
@@ -238,21 +246,21 @@ class StageDevice:
         return host
 
     def from_host(self, message: torch.Tensor) -> torch.Tensor:
-        """Returns a message's bytes on the device. Later work on the present stream finds them there."""
+        """Returns a message's bytes on the device. Later work on the current stream may read them."""
         if self.is_host:
             return message
         return message.pin_memory().to(self.device, non_blocking=True)
 
     def host_sums(self, placement: int, arrays: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-        """Returns host memory in which the gradients of a placement are summed with those of other workers."""
+        """Returns the host memory in which a placement's gradients are summed with those of other workers."""
         if self.is_host:
             return list(arrays)
         self._sums[placement] = [HostCopy(memory) for memory in arrays]
         return [copy.host for copy in self._sums[placement]]
 
     def end(self, kind: str, placement: int) -> None:
-        """Ends an instruction. After a placement's last B or W its gradients go to the host, where the plan's reductions
-        find them. A recorded instruction is waited for, so that its time is the device's."""
+        """Ends an instruction. After a placement's last B or W, its gradients are copied to the host, where the plan's
+        reductions read them. If times are recorded, it waits for the device, so that the measured time is the device's."""
         if self.is_host:
             return
         if self.records:
@@ -267,7 +275,8 @@ class StageDevice:
 
 
 class _OnDemand(Sequence[Any]):
-    """The leaves of a micro-batch. Tensors are moved to a device when they are read, and stay there as long as this."""
+    """The leaves of a micro-batch. Tensors are moved to a device when they are read, and stay there while this object
+    exists."""
 
     def __init__(self, leaves: Sequence[Any], device: torch.device) -> None:
         self.leaves = list(leaves)
@@ -292,8 +301,10 @@ class _OnDemand(Sequence[Any]):
 
 
 def agree(devices: Sequence[str]) -> str:
-    """Returns a line that says where all workers compute and how their messages travel, "" if all are on the CPU.
-    devices: those of the workers, in their order. Throws ValueError if they are of several kinds."""
+    """Returns a line that says where all workers compute and how their messages travel, or "" if all are on the CPU.
+
+    devices: the workers' devices, in the order of workers. Throws ValueError if they are of several kinds.
+    """
     kinds = [device.partition(":")[0] for device in devices]
     for worker, kind in enumerate(kinds):
         if kind != kinds[0]:

@@ -1,8 +1,9 @@
-"""Checkpoints of torch.distributed.checkpoint (DCP): `save_dcp`, `load_dcp`. One folder for any number of stages and
-pipelines, and for programs that know the unsplit model alone.
+"""Checkpoints of torch.distributed.checkpoint (DCP): `save_dcp`, `load_dcp`.
 
-Names are those of a script without stages that saves {"model": …, "optimizer": …} of what get_state_dict() of
-torch.distributed.checkpoint.state_dict gives: `model.NAME`, `optimizer.state.NAME.KEY`, `optimizer.param_groups.N.KEY`."""
+One folder serves any number of stages and pipelines, and programs that know only the unsplit model. Names are those that a
+script without stages gets when it saves {"model": …, "optimizer": …} with the results of get_state_dict() of
+torch.distributed.checkpoint.state_dict: `model.NAME`, `optimizer.state.NAME.KEY`, `optimizer.param_groups.N.KEY`.
+"""
 
 from __future__ import annotations
 
@@ -28,14 +29,17 @@ STATE, GROUPS = ("optimizer", "state"), ("optimizer", "param_groups")
 
 
 def _dcp() -> Any:
-    """Imported where it is used: that takes as long as a third of PyTorch."""
+    """Imports DCP on first use, because the import takes a third as long as that of PyTorch."""
     return importlib.import_module("torch.distributed.checkpoint")
 
 
 def save_dcp(pipe: Pipeline, folder: str | os.PathLike[str], optimizer: torch.optim.Optimizer | None = None) -> None:
-    """Writes weights, the optimizer's states and options and the number of steps; every worker calls it, and writes what it
-    has the first copy of. Several workers need torch's own group, with their numbers as ranks:
-    torch.distributed.init_process_group("gloo", …) before it. Throws RuntimeError without one."""
+    """Writes weights, the optimizer's states and options, and the number of steps. Collective: every worker calls it, and
+    writes the tensors that it holds the first copy of.
+
+    Several workers need torch's own process group, with the workers' numbers as ranks: call
+    torch.distributed.init_process_group("gloo", …) before. Throws RuntimeError without it.
+    """
     pipe.check_one("save_dcp")
     pipe.begin_states()
     _check_group(pipe)
@@ -53,7 +57,8 @@ def save_dcp(pipe: Pipeline, folder: str | os.PathLike[str], optimizer: torch.op
 
 
 def _groups(pipe: Pipeline, optimizer: torch.optim.Optimizer) -> list[dict[str, Any]]:
-    """The options of each group with the names of its parameters on all workers, in the order of the model."""
+    """Returns the options of each parameter group, with the names of its parameters on all workers in the order of the
+    model."""
     name_of = {id(tensor): names[0] for names, tensor in pipe.own_tensors(first_copies=True)}
     mine = [[name_of[id(p)] for p in group["params"] if id(p) in name_of] for group in optimizer.param_groups]
     told = [json.loads(text) for text in pipe.exchange(json.dumps(mine).encode())]
@@ -69,13 +74,15 @@ def _groups(pipe: Pipeline, optimizer: torch.optim.Optimizer) -> list[dict[str, 
 
 def load_dcp(pipe: Pipeline, folder: str | os.PathLike[str], optimizer: torch.optim.Optimizer | None = None, *,
              strict: bool = True) -> list[str]:
-    """Continues from one, of whatever cut or of the whole model; every worker calls it, and reads its part. What the
-    optimizer keeps of a parameter comes back where it was saved.
+    """Loads a checkpoint of the whole model, saved under any cut. Collective: every worker calls it and reads its part.
+    Returns descriptions of what was skipped.
 
-    strict: parameters and optimizer must be those of the checkpoint, which names no class of an optimizer: its options are
-    compared. With False what fits is loaded, and what doesn't is returned as text.
-    Throws OSError on all workers, before anything is changed, if it can't be read or doesn't fit. The format has no
-    checksums of tensors."""
+    The optimizer's states return to the parameters that they were saved for.
+    strict: parameters and optimizer must match the checkpoint. The checkpoint names no optimizer class, so the options are
+    compared. With False, matching parts are loaded, and the rest is described in the result.
+    Throws OSError on all workers, before anything is changed, if the checkpoint can't be read or doesn't fit. The format
+    has no checksums of tensors.
+    """
     pipe.check_one("load_dcp")
     pipe.begin_states()
 
@@ -92,7 +99,8 @@ def load_dcp(pipe: Pipeline, folder: str | os.PathLike[str], optimizer: torch.op
 
 
 class _Read:
-    """This worker's part of a checkpoint. `skipped` says what it and the model or the optimizer don't have in common."""
+    """This worker's part of a checkpoint. `skipped` describes the differences between the checkpoint and the model or
+    optimizer."""
 
     def __init__(self, pipe: Pipeline, folder: str | os.PathLike[str], optimizer: torch.optim.Optimizer | None) -> None:
         self.pipe, self.folder, self.optimizer = pipe, folder, optimizer
@@ -155,10 +163,10 @@ class _Read:
         self.states.setdefault(flat, []).append((tensor, key))
 
     def read(self) -> None:
-        """Reads what was found. Throws OSError where it is damaged."""
+        """Reads the parts that were found. Throws OSError if they are damaged."""
         try:
             _load_alone(self.wanted, self.reader)
-        except Exception as error:  # of whatever kind torch.load meets in a damaged file
+        except Exception as error:  # torch.load raises many kinds of errors for a damaged file
             raise OSError(f"{self.folder}: cannot be read: {type(error).__name__}: "
                           f"{' '.join(str(error).split())[:300]}") from None
         steps = self.wanted.get("steps", 0)
@@ -166,7 +174,7 @@ class _Read:
             raise OSError(f"{self.folder}: its number of steps is {steps!r}; expected a whole number")
 
     def apply(self) -> None:
-        """Changes the model and the optimizer."""
+        """Copies the values that were read into the model and the optimizer."""
         with torch.no_grad():
             for tensor, name in self.weights:
                 tensor.copy_(self.wanted[name])
@@ -180,14 +188,16 @@ class _Read:
         self.pipe.steps = self.wanted.get("steps", self.pipe.steps)
 
 
-# Options that learning rate schedulers add to groups.
+# Options that learning-rate schedulers add to parameter groups.
 _OF_SCHEDULERS = {"initial_lr", "max_lr", "min_lr", "max_momentum", "base_momentum", "swa_lr"}
 
 
 def _difference(optimizer: torch.optim.Optimizer, options: Collection[tuple[int, str]]) -> str:
-    """Returns how the optimizer is not the saved one, or "". The format has no class: the options tell. An option may be
-    new in another version of PyTorch, so that only one side has it; two optimizers of different kinds lack some on both
-    sides."""
+    """Returns a description of how the optimizer differs from the saved one, or "".
+
+    The format names no class, so the options are compared. An option may be new in another version of PyTorch; then only
+    one side has it. Two optimizers of different classes lack options on both sides.
+    """
     if not options:
         return "the checkpoint has no state of an optimizer"
     groups = {at for at, _ in options}
@@ -203,18 +213,18 @@ def _difference(optimizer: torch.optim.Optimizer, options: Collection[tuple[int,
 
 
 def _load_alone(wanted: dict[str, Any], reader: Any) -> None:
-    """Reads what this worker wants, without the other workers."""
+    """Reads the parts that this worker needs, without the other workers."""
     dcp = _dcp()
     with _alone_if_so():
         if "no_dist" in inspect.signature(dcp.load).parameters:
             dcp.load(wanted, storage_reader=reader, no_dist=True)
-        else:  # PyTorch 2.6, where only the function before it reads alone
+        else:  # PyTorch 2.6, where only the older function reads without a group
             dcp.load_state_dict(wanted, storage_reader=reader, no_dist=True)
 
 
 @contextlib.contextmanager
 def _alone_if_so() -> Iterator[None]:
-    """Without DCP's word that it works without a group, which is meant so."""
+    """Suppresses DCP's warnings about working without a process group, which is intended here."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "torch.distributed is disabled", UserWarning)
         warnings.filterwarnings("ignore", "`load_state_dict` is deprecated", FutureWarning)
@@ -222,7 +232,8 @@ def _alone_if_so() -> Iterator[None]:
 
 
 def _check_group(pipe: Pipeline) -> None:
-    """DCP writes what all ranks have by one plan, which it makes over torch's group."""
+    """Checks that torch's process group matches the workers: DCP writes the data of all ranks by one plan, which it makes
+    over that group. Throws RuntimeError."""
     workers = pipe.transport.workers
     if workers == 1 and not distributed.is_initialized():
         return

@@ -1,4 +1,4 @@
-"""Models without memory, of which each worker makes the parameters of its own stages alone."""
+"""Models without memory: each worker allocates only the parameters of its own stages."""
 
 from __future__ import annotations
 
@@ -16,15 +16,19 @@ from hetu.torch.cuts import Pieces, Stage
 from hetu.torch.functions import seed_of
 from hetu.torch.ties import Tie
 
-BEFORE = -1  # the step of seeds: before the first one
+BEFORE = -1  # the step number in the seeds of initial values: before the first step
 
 
 @contextlib.contextmanager
 def empty() -> Iterator[None]:
-    """Inside, the parameters of modules that are made have shapes and types, and no memory; buffers are made as ever. A
-    Pipeline fills those of its own stages: from a checkpoint where it has one, else by each module's own
-    reset_parameters(), or _init_weights() of a model of transformers, seeded by where the module stands, so that the
-    values are the same under every cut (and others than those of a model that was made whole)."""
+    """Creates modules without parameter memory inside the `with` block: parameters have shapes and dtypes only. Buffers are
+    created as usual.
+
+    A Pipeline fills the parameters of its own stages. It takes their values from a checkpoint if there is one. Otherwise it
+    calls each module's reset_parameters(), or _init_weights() of a model of transformers. The seed depends on the module's
+    position in the model, so the values are the same under every cut. They differ from those of a model that was created
+    whole.
+    """
     register = nn.Module.register_parameter
 
     def without_memory(module: nn.Module, name: str, parameter: nn.Parameter | None) -> None:
@@ -41,8 +45,8 @@ def empty() -> Iterator[None]:
 
 
 def fill(pieces: Pieces, stages: list[Stage], own: Iterable[Stage], ties: list[Tie], seed: int) -> None:
-    """Gives memory and values to parameters of `own` stages that have none. Throws ValueError, naming the parameter: nothing
-    says what it begins with; OSError: the model's checkpoint lacks it."""
+    """Gives memory and values to parameters of `own` stages that have none. Throws ValueError, which names the parameter,
+    if nothing defines its initial value. Throws OSError if the model's checkpoint lacks it."""
     drawn = torch.get_rng_state()
     try:
         for stage in own:
@@ -58,7 +62,7 @@ def _fill_stage(pieces: Pieces, stages: list[Stage], stage: Stage, ties: list[Ti
     if pieces.weights is not None:
         values = _read(pieces, missing, ties)
     else:
-        # Of a tied parameter the first stage's module says what it begins with.
+        # The first stage's module defines the initial value of a tied parameter.
         values = {id(tie.copies[1]): _first_copy(pieces, stages, tie, seed) for tie in ties
                   if any(p is tie.copies[1] for p in missing)}
     for parameter in missing:
@@ -77,7 +81,7 @@ def _with_memory(parameter: nn.Parameter) -> nn.Parameter:
 
 
 def _reset(pieces: Pieces, piece: nn.Module, number: int, wanted: set[int], seed: int) -> None:
-    """Children before what they are part of, as constructors do."""
+    """Initializes the parameters in `wanted` of one piece: children before their parents, as constructors do."""
     told: set[int] = set()
     modules = list(piece.named_modules())
     for place in reversed(range(len(modules))):
@@ -98,14 +102,14 @@ def _reset(pieces: Pieces, piece: nn.Module, number: int, wanted: set[int], seed
 
 
 def _way(whole: Any, module: nn.Module) -> Any:
-    """What gives a module its first values, if there is something."""
-    if hasattr(whole, "_init_weights"):  # of transformers: by the class of a module
+    """Returns the function that initializes a module, or None."""
+    if hasattr(whole, "_init_weights"):  # transformers: chooses by the module's class
         return lambda: whole._init_weights(module)
     return getattr(module, "reset_parameters", None) or getattr(module, "_reset_parameters", None)
 
 
 def _first_copy(pieces: Pieces, stages: list[Stage], tie: Tie, seed: int) -> torch.Tensor:
-    """What the first of two tied parameters begins with, made here too."""
+    """Returns the initial value of the first of two tied parameters, computed on this worker if its stage is elsewhere."""
     first = tie.copies[0]
     if not first.is_meta:
         return first
@@ -128,13 +132,13 @@ def _first_copy(pieces: Pieces, stages: list[Stage], tie: Tie, seed: int) -> tor
 
 
 def names_in_files(whole: nn.Module, name: str) -> tuple[str, str]:
-    """Returns the names that a tensor of a model of transformers may have in its files: those of a model without a head
-    lack a prefix."""
+    """Returns the names that a tensor of a transformers model may have in its files. Files of a model without a head lack
+    the prefix."""
     return name, name.removeprefix(getattr(whole, "base_model_prefix", "") + ".")
 
 
 def _read(pieces: Pieces, missing: Iterable[nn.Parameter], ties: Iterable[Tie]) -> dict[int, torch.Tensor]:
-    """Returns the values of these parameters from the model's checkpoint, of which no more is read."""
+    """Returns the values of these parameters from the model's checkpoint. Reads nothing else of it."""
     assert pieces.weights is not None
     folder = Path(pieces.weights)
     weights = checkpoint.WeightFiles(folder)
