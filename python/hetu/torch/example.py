@@ -1,4 +1,4 @@
-"""Cuts a model of any class by an example of its inputs: its forward is recorded and cut before modules that are named."""
+"""Cuts a model of any class by an example of its inputs: records its forward and cuts it before the named modules."""
 
 from __future__ import annotations
 
@@ -17,10 +17,13 @@ from hetu.torch.recording import RecordingError, Subject
 
 def split_by_example(model: nn.Module, at: Sequence[str], example: Any, fixed: Mapping[str, Any] | None = None,
                      output: str = "") -> PiecewiseModel:
-    """Returns the pieces of a model: one begins before each module in `at`. `example`: inputs as step() is given them, of
-    any size; a dict holds keywords of forward, a tuple positional arguments. `fixed`: further keywords. `output`: the
-    attribute of what forward returns that the last piece returns; "": all of it. Throws ValueError, which names the module
-    or the line of the user's source."""
+    """Returns the pieces of a model. A piece begins before each module in `at`.
+
+    example: inputs as step() receives them, of any size. A dict holds keywords of forward, a tuple positional arguments.
+    fixed: further keywords of forward.
+    output: the attribute of forward's result that the last piece returns; "" for the whole result.
+    Throws ValueError, which names the module or the line of the user's source.
+    """
     owned: dict[str, nn.Module] = {}
     for name, module in model.named_modules():
         if name:
@@ -37,7 +40,7 @@ def split_by_example(model: nn.Module, at: Sequence[str], example: Any, fixed: M
 
 
 class _Call:
-    """Calls a model with what step() is given."""
+    """Calls a model with the inputs of step()."""
 
     def __init__(self, model: nn.Module, fixed: dict[str, Any], output: str) -> None:
         self.name, self.fixed, self.output = type(model).__name__, fixed, output
@@ -45,7 +48,7 @@ class _Call:
         named = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
         self.keys = [p.name for p in parameters if p.kind in named]
         self.needed = [p.name for p in parameters if p.kind in named and p.default is inspect.Parameter.empty]
-        # transformers' models take **kwargs for flags; a misspelt input would be lost among them.
+        # transformers' models take **kwargs for flags, which would silently swallow a misspelt input.
         self.any_key = any(p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters) and not hasattr(model, "config")
         if "use_cache" in self.keys:
             self.fixed.setdefault("use_cache", False)

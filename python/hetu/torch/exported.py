@@ -1,4 +1,4 @@
-"""Pieces of what PyTorch has traced already: a torch.export.ExportedProgram, or a Pipe of torch.distributed.pipelining."""
+"""Pieces of a program that PyTorch has traced: a torch.export.ExportedProgram, or a Pipe of torch.distributed.pipelining."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from hetu.torch.values import TensorSpec, flatten, unflatten
 
 
 def split_exported(program: ExportedProgram, at: Sequence[str]) -> PiecewiseModel:
-    """Returns the pieces of an exported program. A piece begins before the first operator of each module in `at`, which are
-    named as in the exported model. Parameters have that model's names, too."""
+    """Returns the pieces of an exported program. A piece begins before the first operator of each module in `at`. Modules
+    and parameters have their names in the exported model."""
     module = program.module()
     assert isinstance(module, fx.GraphModule)
     args: Any
@@ -31,11 +31,11 @@ def split_exported(program: ExportedProgram, at: Sequence[str]) -> PiecewiseMode
 
 
 def split_pipe(pipe: Pipe) -> PiecewiseModel:
-    """Returns the stages of a Pipe as pieces. Parameters have the names of the model that the Pipe was made of."""
+    """Returns the stages of a Pipe as pieces. Parameters have the names of the model that the Pipe was made from."""
     graph = pipe.split_gm.graph
     targets = [node.target for node in graph.nodes if node.op == "call_module"]
     owned = {str(target): _Switched(pipe.split_gm.get_submodule(str(target))) for target in targets}
-    for copies in pipe.replicated_params:  # torch has copied a shared parameter into each stage; here it is tied
+    for copies in pipe.replicated_params:  # torch copies a shared parameter into each stage; here the copies are tied
         stage, name = next(iter(copies.items()))
         shared = _attribute(pipe.split_gm.get_submodule(stage), name)
         for module in owned.values():
@@ -53,11 +53,12 @@ def split_pipe(pipe: Pipe) -> PiecewiseModel:
 
 
 def _join_names(stages: Sequence[nn.Module], shared: Set[str]) -> None:
-    """Makes one parameter again of those that were one in the model, under several names.
+    """Merges parameters that were one parameter with several names in the model.
 
-    PyTorch gives each stage a copy under one of the names. By Python's hash seed, the stage reads this copy, or the
-    parameter under another name. So a shared parameter that a stage has and doesn't read shows that two names are one
-    parameter. Throws ValueError: it can't be seen which ones."""
+    PyTorch gives each stage a copy under one of the names. Depending on Python's hash seed, the stage reads this copy or
+    the parameter under another name. So a shared parameter that a stage has but doesn't read shows that two names mean the
+    same parameter. Throws ValueError if several parameters are candidates.
+    """
     for stage in stages:
         read = _read(stage)
         parameters = dict(stage.named_parameters(remove_duplicate=False))
@@ -115,23 +116,24 @@ def _names(graph: fx.Graph) -> list[str]:
 
 
 class _Exported:
-    """A traced graph as something that is recorded: the same calls for every form that it takes."""
+    """A traced graph as a subject of recording. Its calls are the same for every form of the inputs."""
 
     def __init__(self, module: fx.GraphModule, model: nn.Module | None = None) -> None:
         self.module, self.model = module, model or module
         self.names = _names(module.graph)
-        self.modules: list[set[str]] = []  # by call: the modules of the exported model that it is part of
+        self.modules: list[set[str]] = []  # by call: the modules of the exported model that contain it
 
     def modes(self, training: bool) -> tuple[bool, ...]:
         """Returns the mode that operators follow."""
         return (training,)
 
     def attributes(self) -> dict[tuple[str, str, int], Any]:
-        """Returns nothing: a graph reads no attributes but tensors."""
+        """Returns an empty dict: a graph reads no attributes except tensors."""
         return {}
 
     def begins(self, program: Program, at: Sequence[str]) -> list[int]:
-        """Returns the first call of each of the modules. Throws ValueError, naming one that has none."""
+        """Returns the first call of each of the modules. Throws ValueError, which names the module, if a module has no
+        call."""
         found = []
         for name in at:
             calls = [n for n, modules in enumerate(self.modules) if name in modules]
@@ -144,7 +146,7 @@ class _Exported:
         return sorted(found)
 
     def record(self, key: FormKey) -> Program:
-        """Returns the calls. Throws RecordingError for inputs that the graph doesn't take."""
+        """Returns the recorded calls. Throws RecordingError if the graph doesn't accept the inputs."""
         result = Program([], {}, {}, {}, {}, [], None)
         slots: dict[fx.Node, int] = {}
         self.modules = []
@@ -195,7 +197,7 @@ class _Exported:
         return found[0] if isinstance(found, tuple) and len(found) == 1 else found
 
     def _leaves(self, key: FormKey) -> dict[str, int]:
-        """Returns which leaf of the batch each input of the graph is given."""
+        """Returns the number of the batch's leaf for each input of the graph."""
         value = unflatten(list(range(len(key.leaves))), key.tree)
         if isinstance(value, dict):
             for name in value:
@@ -245,7 +247,7 @@ def _arguments(node: fx.Node) -> Sequence[Any]:
 
 
 def _in_evaluation(node: fx.Node) -> tuple[Any, Any]:
-    """Returns the arguments of an operator in eval(): export has fixed those of train()."""
+    """Returns the arguments of an operator in eval(). Export has fixed the arguments of train()."""
     args, kwargs = list(node.args), dict(node.kwargs)
     for number, about in enumerate(_arguments(node)):
         off = {"train": False, "training": False, "dropout_p": 0.0}.get(about.name)
@@ -262,7 +264,7 @@ class _Switched(nn.Module):
     def __init__(self, inner: nn.Module) -> None:
         super().__init__()
         self.inner = inner
-        self.fixed_to = True  # what the operators do now
+        self.fixed_to = True  # the mode that the operators are in
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """Calls the stage in the mode of this module."""

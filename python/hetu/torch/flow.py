@@ -1,8 +1,8 @@
-"""How gradients flow over boundaries, and which values a stage changes in place.
+"""Finds which gradients flow across boundaries, and which values a stage changes in place.
 
-PyTorch leaves .grad of a parameter at None where no gradient reaches it, and a zero gradient is not the same: AdamW moves
-such a parameter. So a stage must not send zeros for a value that the loss does not depend on. The graph shows where that is
-so.
+PyTorch leaves .grad of a parameter at None if no gradient reaches it. A zero gradient is not equivalent: AdamW changes such
+a parameter. So a stage must not send zeros for a value that the loss does not depend on. The autograd graph shows which
+values these are.
 """
 
 from __future__ import annotations
@@ -15,31 +15,31 @@ from typing import Any
 import torch
 from torch.autograd.graph import get_gradient_edge
 
-Key = tuple[int, int]  # a stage, and a number of a tensor that it makes
+Key = tuple[int, int]  # a stage, and the number of a tensor that it makes
 
 
 class Reads:
-    """Which stages compute with which tensors what the loss depends on, by the graph that autograd has recorded. A stage
-    that only hands a tensor on has no gradient for it."""
+    """Finds the stages that use a tensor to compute the loss, from the graph that autograd has recorded. A stage that only
+    passes a tensor on has no gradient for it."""
 
     def __init__(self) -> None:
         self.edges: dict[Key, Any] = {}
-        self.ends: list[int] = []  # by stage, the number of the first node that is no longer its
+        self.ends: list[int] = []  # by stage: the sequence number of the first node behind the stage
 
     def note(self, key: Key, tensor: torch.Tensor) -> None:
-        """Notes where a tensor stands in the graph now, before another stage may change it in place."""
+        """Notes the tensor's position in the graph, before another stage may change it in place."""
         if tensor.requires_grad:
             self.edges[key] = get_gradient_edge(tensor)
 
     def end_stage(self) -> None:
-        """Notes that what follows belongs to the next stage."""
+        """Notes that later nodes belong to the next stage."""
         with torch.enable_grad():
             node = torch.ones((), requires_grad=True).clone().grad_fn
         assert node is not None
         self.ends.append(node._sequence_nr())
 
     def read(self, outputs: Sequence[Any]) -> set[tuple[int, int, int]]:
-        """Returns (stage, number of a tensor, reading stage) of all paths that lead to one of these outputs of the last
+        """Returns (stage, number of a tensor, reading stage) for all paths that lead to one of these outputs of the last
         stage, or to the loss."""
         keys: dict[tuple[int, int], list[Key]] = {}
         for key, edge in self.edges.items():
@@ -48,7 +48,7 @@ class Reads:
         found: set[tuple[int, int, int]] = set()
         tensors = [leaf for leaf in outputs if isinstance(leaf, torch.Tensor) and leaf.requires_grad]
         todo = [(edge.node, edge.output_nr, last) for edge in map(get_gradient_edge, tensors)]
-        seen: dict[int, Any] = {}  # nodes, kept so that no identity is given twice
+        seen: dict[int, Any] = {}  # nodes, kept alive so that no id() is reused
         while todo:
             node, output, reader = todo.pop()
             found.update((*key, reader) for key in keys.get((id(node), output), ()))
@@ -60,9 +60,12 @@ class Reads:
 
 
 def without_views(outputs: Sequence[Any], known: Container[int]) -> list[Any]:
-    """Returns a stage's outputs with copies in place of views. Where the next stage changes a view in place, autograd would
-    leave the node out that has made the view, by which Reads finds its gradient. Two outputs of the same memory stay as they
-    are, so that InPlace sees a change in both. So do those whose identities are `known`: a stage hands them on."""
+    """Returns a stage's outputs with copies in place of views.
+
+    If the next stage changes a view in place, autograd skips the node that made the view, by which Reads finds its
+    gradient. Two outputs that share memory stay as they are, so that InPlace detects a change in both. Outputs whose
+    identities are in `known` also stay as they are, because a stage passes them on.
+    """
     memories = collections.Counter(leaf.untyped_storage()._cdata for leaf in outputs if isinstance(leaf, torch.Tensor))
     with torch.enable_grad():
         return [leaf.clone() if isinstance(leaf, torch.Tensor) and leaf.requires_grad and leaf._is_view()
@@ -77,8 +80,8 @@ class InPlace:
         self.versions = [leaf._version if isinstance(leaf, torch.Tensor) else 0 for leaf in leaves]
 
     def changed(self, number: int, stage: Any) -> list[int]:
-        """Returns the inputs that have changed. Throws ValueError: two of them are views of the same memory, so that the
-        stage would see the change in both in one process, and in one of them here."""
+        """Returns the inputs that have changed. Throws ValueError if two of them are views of the same memory: in a single
+        process the stage would change both, but here only one."""
         found = [n for n, leaf in enumerate(self.leaves)
                  if isinstance(leaf, torch.Tensor) and leaf._version != self.versions[n]]
         values = {id(self.leaves[n]): self.leaves[n].untyped_storage()._cdata for n in found}
@@ -90,19 +93,19 @@ class InPlace:
 
 
 def last_values(mode: Any, outputs: Sequence[Any], loss: Callable[[], Any]) -> Sequence[Any]:
-    """Returns what gradients start from: the loss on values without elements, or all outputs of the last stage where the
-    loss can't be computed on such values."""
-    before, mode.allow_non_fake_inputs = mode.allow_non_fake_inputs, True  # a loss may have tensors of its own
+    """Returns the values that gradients start from: the loss on values without elements, or all outputs of the last stage
+    if the loss can't be computed on such values."""
+    before, mode.allow_non_fake_inputs = mode.allow_non_fake_inputs, True  # a loss may use its own tensors
     try:
         return [loss()]
-    except Exception:  # a loss may look at values
+    except Exception:  # a loss may read values
         return outputs
     finally:
         mode.allow_non_fake_inputs = before
 
 
 def found(gradient: torch.Tensor | None, key: Key, stage: int) -> torch.Tensor:
-    """Returns a gradient that another stage waits for. Throws ValueError: there is none."""
+    """Returns a gradient that another stage waits for. Throws ValueError if it is None."""
     if gradient is None:
         raise ValueError(f"stage {stage} has no gradient for tensor {key[1]} of stage {key[0]}, although its output depends "
                          f"on it: the loss, or an autograd.Function, leaves it out. Detach the value, or call "
@@ -111,7 +114,7 @@ def found(gradient: torch.Tensor | None, key: Key, stage: int) -> torch.Tensor:
 
 
 def check_expected(gradients: Mapping[Key, torch.Tensor | None], expected: Container[Key], stage: int) -> None:
-    """Throws ValueError: a stage has a gradient for a value of which the look at its shapes has found that it has none."""
+    """Throws ValueError if a stage has a gradient for a value that had none when shapes were determined."""
     for key, gradient in gradients.items():
         if gradient is not None and key not in expected:
             raise ValueError(f"stage {stage} has a gradient for tensor {key[1]} of stage {key[0]}, and had none where it "

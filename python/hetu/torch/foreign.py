@@ -1,5 +1,5 @@
-"""Parameters that a stage or a loss uses without owning them: no optimizer of a Pipeline has them, so they'd never be
-trained, and their gradients would be those of one worker."""
+"""Rejects parameters that a stage or a loss uses without owning them. No optimizer of a Pipeline holds them, so they would
+never be trained, and their gradients would be those of a single worker."""
 
 from __future__ import annotations
 
@@ -24,8 +24,11 @@ def check_loss(loss: Any, model: nn.Module) -> None:
 
 def check_stage(stage: int, module: nn.Module, roots: Iterable[torch.Tensor], inputs: set[int],
                 names: Mapping[int, str]) -> None:
-    """Throws ValueError if what a stage has computed depends on a leaf that is neither its parameter nor an input. `inputs`:
-    the identities of inputs. `names`: those of the model's parameters, with their names."""
+    """Throws ValueError if the outputs of a stage depend on a leaf that is neither one of its parameters nor an input.
+
+    inputs: the identities of the inputs.
+    names: the model's parameters, from identity to name.
+    """
     known = inputs | {id(p) for p in module.parameters()}
     for leaf in _leaves(roots):
         if id(leaf) in known:
@@ -42,7 +45,7 @@ _ADVICE = ("Make them part of the model, whose last piece may compute the loss f
 
 
 def _leaves(roots: Iterable[torch.Tensor]) -> Iterable[torch.Tensor]:
-    """Yields the tensors at which the graph of these ends."""
+    """Yields the leaf tensors of the autograd graph of these roots."""
     todo = [root.grad_fn for root in roots if root.grad_fn is not None]
     seen = set(todo)
     while todo:

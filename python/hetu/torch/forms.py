@@ -1,7 +1,8 @@
-"""Forms of what goes between the stages of a Pipeline, remembered by the shapes of a batch.
+"""Forms of the boundaries of a Pipeline, cached by the shapes of a batch.
 
-A batch of another length is first looked at by itself. The next new length is looked at with this length left open, after
-which a further length costs no look: its form follows from the one with open lengths (lengths.py).
+For the first length, a form is found by running the stages on tensors without elements (a "look"). For the next new length,
+the look leaves this length open. Further lengths need no look: their forms follow from the form with open lengths
+(lengths.py).
 """
 
 from __future__ import annotations
@@ -18,12 +19,12 @@ from hetu.torch.lengths import Conditions, OpenLengths, freeze, match, with_numb
 from hetu.torch.undisturbed import undisturbed
 from hetu.torch.values import TensorSpec, unflatten
 
-MOST_FORMS = 64  # that are remembered
-_MOST_TRIES = 3  # to look with open lengths, for batches of one kind
+MOST_FORMS = 64  # capacity of the cache
+_MOST_TRIES = 3  # attempts to look with open lengths, per kind of batch
 
 
 class _OpenForm(NamedTuple):
-    """A form whose shapes have open lengths."""
+    """A form whose shapes contain open lengths."""
 
     tensors: list[TensorSpec]  # of the batch: inputs, then targets
     conditions: Conditions
@@ -31,7 +32,7 @@ class _OpenForm(NamedTuple):
     read: set[tuple[int, int, int]]
 
     def for_lengths(self, tensors: Sequence[TensorSpec]) -> Form | None:
-        """Returns the form for a batch of such tensors; None if this form doesn't hold for them."""
+        """Returns the form for a batch of such tensors, or None if this form doesn't apply to them."""
         if len(tensors) != len(self.tensors):
             return None
         numbers = match(self.tensors, tensors)
@@ -41,11 +42,11 @@ class _OpenForm(NamedTuple):
 
 
 class _Kind:
-    """Batches that differ by lengths only."""
+    """Batches that differ only in lengths."""
 
     def __init__(self) -> None:
-        self.tensors: list[TensorSpec] = []  # of the last one that was looked at with known lengths
-        self.key: Any = None  # under which its form is remembered
+        self.tensors: list[TensorSpec] = []  # of the last batch for which a look with known lengths was made
+        self.key: Any = None  # the cache key of its form
         self.open_forms: list[_OpenForm] = []
         self.tries = 0
 
@@ -54,15 +55,16 @@ class Forms:
     """The forms of a Pipeline's batches."""
 
     def __init__(self, stages: Sequence[Stage], loss: Any, device_of: Callable[[torch.Tensor], torch.device]) -> None:
-        """loss(output, target): the loss of a micro-batch. `device_of`: see boundaries.find."""
+        """loss: loss(output, target) returns the loss of a micro-batch.
+        device_of: see boundaries.find()."""
         self.stages, self.loss, self.device_of = stages, loss, device_of
-        self.known: dict[Any, Form] = {}  # the one used last is the last one
+        self.known: dict[Any, Form] = {}  # in order of use: the last entry is the most recently used
         self.kinds: dict[Any, _Kind] = {}
         self.rows_checked: set[Any] = set()
-        self.looks = 0  # at lengths, one by one or left open
+        self.looks = 0  # number of looks, with known or open lengths
 
     def of(self, batch: Batch, training: bool, state: Any) -> list[Form]:
-        """Returns what goes between stages, by micro-batch. state: what forms depend on beside the batch."""
+        """Returns the form of each micro-batch. `state` holds everything else that forms depend on."""
         # One look shows that no module changes the number of samples. It is not repeated for each length of a sequence.
         kind = (training, state, str(batch.tree), tuple(map(kind_of, batch.inputs[0])))
         if kind in self.rows_checked:
@@ -76,7 +78,7 @@ class Forms:
         plain = tuple(kind_of(leaf) if isinstance(leaf, torch.Tensor) else repr(leaf) for leaf in leaves)
         key = (training, rows, state, str(batch.tree), tuple(signature(leaf, most) for leaf in leaves))
         if key in self.known:
-            self.known[key] = self.known.pop(key)  # the last one in order is the one used last
+            self.known[key] = self.known.pop(key)  # moves the entry to the end, as the most recently used
             return self.known[key]
         kind = self.kinds.setdefault((training, rows, state, str(batch.tree), plain, most == rows), _Kind())
         form = self._new_form(batch, training, rows, kind, key)
@@ -110,8 +112,8 @@ class Forms:
 
     def _look_with_open_lengths(self, batch: Batch, training: bool, rows: int, kind: _Kind,
                                 lengths: OpenLengths) -> Form | None:
-        """Returns the form of a batch and keeps one with open lengths. None if lengths can't be left open in this model, or
-        if what was known before doesn't follow from what is found."""
+        """Returns the form of a batch and stores one with open lengths. Returns None if lengths can't be left open in this
+        model, or if the form that was known before doesn't follow from the new one."""
         self.looks += 1
         most = batch.sizes[0]
         tensors = _tensors(batch)
@@ -122,7 +124,7 @@ class Forms:
                 found = _OpenForm(freeze(_specs(tensors, rows, most, lengths)), lengths.conditions(),
                                   [_each(stage, freeze) for stage in stages], read)
             form, before = found.for_lengths(_specs(tensors, rows, most)), found.for_lengths(kind.tensors)
-        except Exception:  # a look at this length alone says what is wrong, if something is
+        except Exception:  # a look at this length alone reports the error, if there is one
             return None
         known = self.known.get(kind.key)
         if before is None or known is None:
@@ -146,15 +148,16 @@ def _tensors(batch: Batch) -> list[torch.Tensor]:
 
 
 def _specs(tensors: Sequence[torch.Tensor], rows: int, most: int, lengths: OpenLengths | None = None) -> list[TensorSpec]:
-    """Returns type and shape of a batch's tensors, for micro-batches of `rows` samples where the first has `most`."""
+    """Returns dtype and shape of a batch's tensors for micro-batches of `rows` samples. `most` is the number of samples of
+    the first micro-batch."""
     shapes = [list(tensor.shape) if lengths is None else lengths.shape_of(tensor) for tensor in tensors]
     return [TensorSpec(tuple([rows, *shape[1:]] if tensor.dim() and tensor.shape[0] == most else shape), tensor.dtype, False)
             for tensor, shape in zip(tensors, shapes, strict=True)]
 
 
 def _open_dims(before: Sequence[TensorSpec], now: Sequence[TensorSpec]) -> list[list[int]]:
-    """Returns by tensor the dimensions in which a batch differs from the one before. Empty: it differs by more, or by a
-    length below 2, which PyTorch does not leave open."""
+    """Returns the dimensions, by tensor, in which a batch differs from the one before. The result is empty if the batches
+    differ in other respects too, or in a length below 2, which PyTorch can't leave open."""
     if len(before) != len(now) or any(one._replace(shape=()) != two._replace(shape=()) or len(one.shape) != len(two.shape)
                                       for one, two in zip(before, now, strict=True)):
         return []
@@ -164,7 +167,7 @@ def _open_dims(before: Sequence[TensorSpec], now: Sequence[TensorSpec]) -> list[
 
 
 def _each(stage: StageForm, change: Callable[[Any], Any]) -> StageForm:
-    """Returns a form with change(value) in place of all but the structures."""
+    """Returns a form with change(value) in place of everything except the structures."""
     return stage._replace(inputs=change(stage.inputs), outputs=change(stage.outputs), made=change(stage.made),
                           given=change(stage.given))
 

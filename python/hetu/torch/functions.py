@@ -1,6 +1,6 @@
-"""What the instructions of a plan come to on one worker: F, B, I, W and R of its stages, called by the interpreter.
+"""Computes the instructions of a plan on one worker: F, B, I, W and R of its stages. The interpreter calls it.
 
-Nothing here knows an order: which instruction follows which, who waits for whom and which messages go is the plan's.
+This module knows no order. The plan defines the order of instructions, the waiting and the messages.
 """
 
 from __future__ import annotations
@@ -27,15 +27,17 @@ from hetu.torch.values import flatten, spec_of, unflatten
 
 
 def seed_of(seed: int, step: int, micro: int, piece: int) -> int:
-    """What the generators are seeded with before a piece of the model runs: a function of where it stands, so that no cut
-    and
-    no schedule changes what is drawn. `micro`: of the step, over all pipelines. The last piece number is that of the
-    loss."""
+    """Returns the seed of the random generators before a piece of the model runs. It depends only on the piece's position,
+    so no cut and no schedule changes the random numbers.
+
+    micro: the micro-batch's number in the step, over all pipelines.
+    piece: the piece's number; the number after the last piece is that of the loss.
+    """
     return _mixed(_mixed(_mixed(_mixed(0, seed), step), micro), piece) >> 1
 
 
 def _mixed(x: int, part: int) -> int:
-    """splitmix64 (Steele et al. 2014)."""
+    """Returns the next value of splitmix64, a mixing function (Steele et al. 2014)."""
     x = (x ^ (part & (2**64 - 1))) + 0x9E3779B97F4A7C15 & (2**64 - 1)
     x = ((x ^ x >> 30) * 0xBF58476D1CE4E5B9) & (2**64 - 1)
     x = ((x ^ x >> 27) * 0x94D049BB133111EB) & (2**64 - 1)
@@ -46,29 +48,29 @@ class _Live:
     """A micro-batch between its forward and the end of its backward on one stage."""
 
     def __init__(self) -> None:
-        self.inputs: dict[tuple[int, int], torch.Tensor] = {}  # by (stage, tensor): the leaves that gradients are of
-        self.given: list[Any] = []  # leaves of the input, where it is computed again
-        self.buffers: list[torch.Tensor] = []  # as they were before
-        self.roots: dict[int, torch.Tensor] = {}  # by tensor made; -1: the loss
+        self.inputs: dict[tuple[int, int], torch.Tensor] = {}  # by (stage, tensor): the leaves whose gradients are computed
+        self.given: list[Any] = []  # leaves of the input, kept for recomputation
+        self.buffers: list[torch.Tensor] = []  # copies from before the forward, kept for recomputation
+        self.roots: dict[int, torch.Tensor] = {}  # by number of the tensor; -1: the loss
         self.deferred: DeferredGradients | None = None
 
 
 @dataclasses.dataclass
 class Step:
-    """What is the same in all instructions of a step."""
+    """The values that all instructions of a step share."""
 
     training: bool
-    forms: Sequence[Form]  # by micro-batch, like the next two
+    forms: Sequence[Form]  # by micro-batch, like the next two fields
     batch: Sequence[Sequence[Any]]
     targets: Sequence[Sequence[Any]]
     target_tree: Any
     seeds: tuple[int, int, int]  # seed, step, first micro-batch of the pipeline
-    scale: float  # of the loss that gradients are of
-    autocast: Sequence[str]  # device types for which the script has turned it on around the step
+    scale: float  # factor of the loss in backward
+    autocast: Sequence[str]  # device types with autocast turned on by the script
 
 
 class _End(NamedTuple):
-    """Of an edge, as a placement at one end of it sees the other."""
+    """The other end of an edge, seen from a placement at one end."""
 
     placement: int
     here: bool  # on this worker
@@ -85,10 +87,11 @@ class StageFunctions:
         self.stages = stages
         self.loss = loss
         self.pieces = pieces
-        self.parts = parts  # of messages, by edge
+        self.parts = parts  # message parts, by edge
         self.device = StageDevice(CPU)
-        self.turns: contextlib.AbstractContextManager[Any] = contextlib.nullcontext()  # held in an instruction, by threads
-        self.job: Any = None  # set once there is one
+        # lock that threads hold in an instruction
+        self.turns: contextlib.AbstractContextManager[Any] = contextlib.nullcontext()
+        self.job: Any = None  # set when the job exists
         self.recomputed: dict[int, set[int]] = {}
         self.step: Step
         self.summed: dict[int, Summed] = {}  # gradients that are summed over copies, by placement
@@ -99,15 +102,15 @@ class StageFunctions:
         for stage in stages.values():
             stage.before = self._seed
         self.micro = 0
-        self.mixed: tuple[int, int] = (-1, 0)  # a micro-batch, and what seeds are made of that are its own
+        self.mixed: tuple[int, int] = (-1, 0)  # a micro-batch, and its part of the seeds
         self.ends: dict[tuple[int, int, int], _End] = {}  # by placement and edge
         self.names: Mapping[int, str] = {}  # of parameters, by identity
         self.given: set[int] = set()  # tensors of the batch, by identity
-        self.outputs: Outputs | None = None  # of this call, where they are asked for
-        self.looked_at: set[int] = set()  # placements whose graph was looked at for parameters of others
+        self.outputs: Outputs | None = None  # of this call, if they are requested
+        self.looked_at: set[int] = set()  # placements already checked for parameters of other stages
 
     def begin(self, step: Step) -> None:
-        """Another step: what one that failed has left is gone."""
+        """Begins a step, and drops what a failed step has left behind."""
         self.step = dataclasses.replace(step, batch=self.device.on_demand(step.batch),
                                         targets=self.device.on_demand(step.targets))
         self.mixed = (-1, 0)
@@ -127,10 +130,10 @@ class StageFunctions:
             self._pass_over(kind, placement, micro)
         elif not self.step.autocast:
             self._compute(kind, placement, micro)
-        elif kind in "FR":  # casts of weights are kept until the end, as of a region of its own
+        elif kind in "FR":  # each forward counts as an autocast region of its own: cached casts of weights end with it
             self._compute(kind, placement, micro)
             torch.clear_autocast_cache()
-        else:  # backward is outside of such a region
+        else:  # backward runs outside the autocast region
             with without_autocast(self.step.autocast):
                 self._compute(kind, placement, micro)
         self.device.end(kind, placement)
@@ -146,19 +149,19 @@ class StageFunctions:
             live.deferred.run()
         else:
             self._backward(placement, micro, split=kind == "I")
-        if kind in "BIW":  # I makes all gradients of some stages
+        if kind in "BIW":  # I also computes all gradients of some stages
             rows.add()
             if placement in self.summed:
                 self.summed[placement].note_uses()
 
     def _seed(self, piece: int) -> None:
-        """As seed_of says, whose first parts stay the same for a while."""
+        """Seeds the generators before a piece, as seed_of() defines. The mixed seed of the current micro-batch is cached."""
         if not self.step.training:
             return
         if self.mixed[0] != self.micro:
             seed, step, first = self.step.seeds
             self.mixed = self.micro, _mixed(_mixed(_mixed(0, seed), step), first + self.micro)
-        # As torch.manual_seed, which asks every kind of device beside this one.
+        # Like torch.manual_seed, but without seeding every other kind of device.
         torch.default_generator.manual_seed(_mixed(self.mixed[1], piece) >> 1)
         self.device.seed(_mixed(self.mixed[1], piece) >> 1)
 
@@ -181,14 +184,15 @@ class StageFunctions:
             self._give("SEND_F", placement, edge, form.forward[edge], [made[k] for k in form.forward[edge].tensors])
 
     def _recompute(self, placement: int, micro: int) -> None:
-        """The forward again, from the same inputs, buffers and seeds; buffers then are as they were."""
+        """Repeats the forward from the same inputs, buffers and seeds. Afterwards the buffers have the values from before
+        the recomputation."""
         live, module = self.live[placement, micro], self.stages[placement]
         with with_buffers(module, live.buffers), torch.enable_grad():
             self._run(placement, micro, live.given, live, note_loss=False)
         live.given, live.buffers = [], []
 
     def _inputs(self, placement: int, micro: int) -> list[Any]:
-        """The leaves that a stage is given."""
+        """Returns the leaves of a stage's input."""
         stage, form = self.placements[placement]["model_stage"], self.step.forms[micro]
         read = {}
         for writer in form.writers[stage]:
@@ -204,7 +208,7 @@ class StageFunctions:
         return leaves
 
     def _run(self, placement: int, micro: int, leaves: Sequence[Any], live: _Live, note_loss: bool) -> list[torch.Tensor]:
-        """Runs the stage; what gradients start from and end at is noted in `live`. Returns the tensors that it makes."""
+        """Runs the stage and returns the tensors that it makes. Notes in `live` where gradients start and end."""
         stage = self.placements[placement]["model_stage"]
         form = self.step.forms[micro].stages[stage]
         given = list(leaves)
@@ -234,7 +238,8 @@ class StageFunctions:
         return made
 
     def _made(self, stage: int, micro: int, out: Any) -> list[torch.Tensor]:
-        """The tensors that the stage has made, as the look before the start has found them."""
+        """Returns the tensors that the stage has made. Throws ValueError if they differ from those found when shapes were
+        determined."""
         form = self.step.forms[micro].stages[stage]
         leaves, _ = flatten(out)
         made: dict[int, torch.Tensor] = {}
@@ -270,7 +275,7 @@ class StageFunctions:
         stage, form = self.placements[placement]["model_stage"], self.step.forms[micro]
         live = self.live[placement, micro] if split else self.live.pop((placement, micro))
         sums: dict[int, torch.Tensor | None] = {-1: None} if stage == self.last else {}
-        for reader in reversed(form.readers[stage]):  # as the engine adds them: the last use first
+        for reader in reversed(form.readers[stage]):  # the order in which autograd adds gradients: the last use first
             crossing = form.backward[stage, reader]
             gradients = self._take("RECV_B", placement, (stage, reader), crossing)
             for k, gradient in zip(crossing.tensors, gradients, strict=True):
@@ -297,7 +302,7 @@ class StageFunctions:
     # ---- messages ----
 
     def _end(self, placement: int, edge: tuple[int, int]) -> _End:
-        """The other end of an edge."""
+        """Returns the other end of an edge."""
         key = (placement, *edge)
         if key not in self.ends:
             here = self.placements[placement]
@@ -322,7 +327,8 @@ class StageFunctions:
         return crossing.message.unpack(self.device.from_host(message))
 
     def _pass_over(self, kind: str, placement: int, micro: int) -> None:
-        """Runs an instruction of a micro-batch without samples: its messages hold one byte, because the plan has them."""
+        """Passes on the messages of a micro-batch without samples. The plan contains these messages, so each holds one
+        byte."""
         stage, form = self.placements[placement]["model_stage"], self.step.forms[micro]
         if kind not in "FBI":
             return
@@ -338,7 +344,7 @@ class StageFunctions:
                 self.job.give(f"SEND_{end}", placement, self.parts[edge], micro, message.data_ptr(), 1, message)
 
     def expect(self, forms: Sequence[Form], sizes: Sequence[int]) -> None:
-        """Tells how long the messages to this worker are, of micro-batches of these forms and sizes."""
+        """Announces the lengths of the messages to this worker, for micro-batches of these forms and sizes."""
         for placement in self.stages:
             stage = self.placements[placement]["model_stage"]
             for micro, form in enumerate(forms):

@@ -1,4 +1,4 @@
-"""Text of a model of transformers that a Pipeline trains, by the model's own generate()."""
+"""Generates text with a transformers model that a Pipeline trains, by the model's own generate()."""
 
 from __future__ import annotations
 
@@ -11,14 +11,18 @@ from torch import nn
 
 
 def generate(pipe: Any, *args: Any, **options: Any) -> torch.Tensor:
-    """Returns what the unsplit model's generate(*args, **options) returns, on every worker; every worker calls it.
+    """Returns the result of the unsplit model's generate(*args, **options), on every worker. Collective: every worker calls
+    it.
 
-    Worker 0 puts the whole model together on the CPU and generates; all random numbers are drawn there. So its memory must
-    hold the model, and the weights travel once per call: use it for samples during a training. To serve a model, save it and
-    load it with transformers. Throws ValueError on all workers if the model has no generate(), or if generate() fails."""
+    Worker 0 assembles the whole model on the CPU and generates there, with its random generators. So worker 0's memory must
+    hold the model, and all weights are sent once per call. Use it for samples during training. To serve a model, save it
+    and load it with transformers.
+
+    Throws ValueError on all workers if the model has no generate(), or if generate() fails.
+    """
     state = dict(pipe.state_dict())
     buffers = {pipe.pieces.names[id(buffer)]: buffer.detach().cpu() for stage in pipe.own.values()
-               for buffer in stage.buffers()}  # also those that a state_dict leaves out, such as rotary frequencies
+               for buffer in stage.buffers()}  # includes those that a state_dict leaves out, such as rotary frequencies
     for text in pipe.exchange(_packed(buffers)):
         state = {**torch.load(io.BytesIO(text), weights_only=True), **state}
     answer: Any = ""

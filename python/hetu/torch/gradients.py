@@ -1,4 +1,4 @@
-"""Where gradients lie that copies of a stage sum: dense memory that .grad shows, in the parts that the plan sums."""
+"""Memory of the gradients that copies of a stage sum: dense memory that .grad refers to, in the parts that the plan sums."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ BUCKET_BYTES = 8 << 20
 
 @dataclasses.dataclass
 class _View:
-    """A parameter, and its part of the memory of sums."""
+    """A parameter, and its part of the summed memory."""
 
     name: str
     parameter: torch.nn.Parameter
@@ -26,20 +26,22 @@ class _View:
 
 
 class Summed:
-    """The gradients of a placement that are summed with others: part 0 over copies of its stage, 1 + t over tied pair t.
+    """The gradients of a placement that are summed with other placements: part 0 over copies of its stage, part 1 + t over
+    tied pair t.
 
-    numbers: a number for each parameter, by identity, the same on all workers and for both parameters of a tied pair.
-    note_use: called with that number once in a step, where a backward here has added to the gradient.
-    shards: says which worker gets the sum of which parameter; None: all workers get all sums."""
+    numbers: a number for each parameter, by identity. It is the same on all workers and for both parameters of a tied pair.
+    note_use: called with that number once per step if a backward on this worker has added to the gradient.
+    shards: defines which worker receives the sum of which parameter. None: all workers receive all sums.
+    """
 
     def __init__(self, parts: Sequence[tuple[int, Sequence[tuple[str, torch.nn.Parameter]]]], numbers: Mapping[int, int],
                  note_use: Callable[[int], None], shards: Shards | None = None) -> None:
         self.arrays: list[torch.Tensor] = []
         self.parts: list[int] = []
-        self.owners: list[list[tuple[int, int]]] = []  # by array: workers, and how many of its elements each owns
+        self.owners: list[list[tuple[int, int]]] = []  # by array: (worker, number of elements that it owns)
         self.shards = shards
         self.views: list[_View] = []
-        self.unused: list[_View] = []  # in the present step, so far
+        self.unused: list[_View] = []  # not yet used in the current step
         self.note_use = note_use
         for part, parameters in parts:
             for bucket in _buckets(parameters):
@@ -56,7 +58,7 @@ class Summed:
         memory = torch.zeros(sum(p.numel() for _, p in parameters), dtype=first.dtype, device=first.device)
         at = 0
         for name, parameter in parameters:
-            # .data gives each view a version counter of its own, which counts what autograd adds to it.
+            # .data gives each view its own version counter, which counts autograd's additions to the view.
             view = memory[at:at + parameter.numel()].view(parameter.shape).data
             self.views.append(_View(name, parameter, view, numbers[id(parameter)], part > 0))
             at += parameter.numel()
@@ -69,7 +71,8 @@ class Summed:
         return owner
 
     def begin(self) -> None:
-        """Begins a step with empty sums. Throws ValueError: a hook would see part of a sum."""
+        """Begins a step with empty sums. Throws ValueError if a parameter has a hook that would receive an incomplete sum.
+        """
         for memory in self.arrays:
             memory.zero_()
         for one in self.views:
@@ -86,8 +89,11 @@ class Summed:
         self.unused = [one for one in self.unused if one.memory._version == one.version]
 
     def end(self, uses: Sequence[float]) -> None:
-        """Ends a step: a parameter that no copy has used has no gradient, as in plain PyTorch. Nor has one that another
-        worker owns. uses: by number, how many workers have added to a gradient."""
+        """Ends a step: sets .grad to None for parameters that no copy has used, as plain PyTorch does, and for those that
+        another worker owns.
+
+        uses: by parameter number, how many workers have added to the gradient.
+        """
         for one in self.views:
             if not uses[one.number] or (self.shards and not self.shards.keeps(one.parameter)):
                 one.parameter.grad = None
@@ -107,7 +113,7 @@ _Bucket = list[tuple[str, torch.nn.Parameter]]
 
 
 def _buckets(parameters: Iterable[tuple[str, torch.nn.Parameter]]) -> list[_Bucket]:
-    """Groups parameters of one type, from the last one to the first, as backward computes them."""
+    """Groups parameters of one dtype from the last to the first, the order in which backward computes them."""
     buckets: list[_Bucket] = []
     full: dict[torch.dtype, tuple[_Bucket, int]] = {}
     for name, parameter in reversed(list(parameters)):

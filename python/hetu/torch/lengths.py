@@ -1,8 +1,8 @@
 """Lengths that a look at shapes leaves open, so that one look serves sequences of every length.
 
-PyTorch's symbolic shapes carry a name in place of a length through a forward, and note each condition that the forward has
-asked for on its way, such as `length < 512`. What the look has found is then frozen: a formula stands in place of each
-number that depends on a length. For given lengths it becomes what a look with these lengths finds, if all conditions hold.
+PyTorch's symbolic shapes carry a symbol in place of a length through a forward. They record each condition that the forward
+has checked, such as `length < 512`. The result of the look is then frozen: a formula replaces each number that depends on a
+length. For given lengths, the formulas give the result of a look with these lengths, provided that all conditions hold.
 """
 
 from __future__ import annotations
@@ -23,23 +23,23 @@ from hetu.torch.values import TensorSpec
 
 Numbers = Mapping[sympy.Symbol, sympy.Integer]
 
-# Types of values that hold no number that could depend on a length.
+# Types whose values can't contain a number that depends on a length.
 _WHOLE = (bool, int, float, complex, str, bytes, type(None), type(...), torch.dtype, torch.device, torch.layout,
           torch.memory_format)
 _current = threading.local()
 
 
 class NotFollowedError(Exception):
-    """An error: the result of a look can't be given for other lengths."""
+    """The result of a look doesn't apply to other lengths."""
 
 
 class Formula(NamedTuple):
-    """Stands for an integer that depends on lengths."""
+    """An integer that depends on lengths."""
 
     expression: sympy.Expr
 
     def number(self, numbers: Numbers) -> int:
-        """Returns the integer for these lengths. Throws NotFollowedError: a length is missing."""
+        """Returns the integer for these lengths. Throws NotFollowedError if a length is missing."""
         found = self.expression.xreplace(dict(numbers))
         if not found.is_Integer:
             raise NotFollowedError(f"{self.expression} is {found} for {numbers}")
@@ -47,11 +47,11 @@ class Formula(NamedTuple):
 
 
 class OpenLengths:
-    """Lengths of one look that stay open: `dims` of some tensors of a batch."""
+    """The lengths that stay open in one look: `dims` of some tensors of a batch."""
 
     def __init__(self, tensors: Sequence[torch.Tensor], dims: Sequence[Sequence[int]]) -> None:
         self.env = ShapeEnv(specialize_zero_one=True, duck_shape=False)
-        self.sizes: dict[tuple[int, int], torch.SymInt] = {}  # by the identity of a tensor, and a dimension
+        self.sizes: dict[tuple[int, int], torch.SymInt] = {}  # by (id of a tensor, dimension)
         for number, (tensor, open_dims) in enumerate(zip(tensors, dims, strict=True)):
             for dim in open_dims:
                 source, length = ConstantSource(f"length_{number}_{dim}"), tensor.shape[dim]
@@ -59,12 +59,12 @@ class OpenLengths:
                 self.sizes[id(tensor), dim] = self.env.create_symintnode(symbol, hint=length, source=source)
 
     def shape_of(self, tensor: torch.Tensor) -> list[Any]:
-        """Returns the shape of a tensor, with open lengths in it."""
+        """Returns the shape of a tensor, with its open lengths as symbols."""
         return [self.sizes.get((id(tensor), dim), length) for dim, length in enumerate(tensor.shape)]
 
     @contextlib.contextmanager
     def looking(self) -> Iterator[None]:
-        """Inside, `current()` is this object, on this thread."""
+        """Makes this object the result of current() inside the `with` block, on this thread."""
         _current.lengths = self
         try:
             with enable_python_dispatcher():
@@ -73,8 +73,8 @@ class OpenLengths:
             _current.lengths = None
 
     def conditions(self) -> Conditions:
-        """Returns the conditions on lengths that have been asked for so far. Throws NotFollowedError: one length is as
-        good as fixed."""
+        """Returns the conditions on lengths that have been checked so far. Throws NotFollowedError if a condition fixes a
+        length to a number."""
         for size in self.sizes.values():
             if not isinstance(size, torch.SymInt) or self.env.replace(size.node._expr).is_number:
                 raise NotFollowedError("a length was asked for as a number")
@@ -83,38 +83,38 @@ class OpenLengths:
 
 
 class Conditions(NamedTuple):
-    """Conditions that lengths must satisfy, so that a forward is the one that was looked at."""
+    """Conditions that lengths must satisfy for the forward to be the recorded one."""
 
     equations: list[Any]
     ranges: dict[sympy.Symbol, Any]
 
     def hold(self, numbers: Numbers) -> bool:
-        """Returns whether these lengths satisfy them. A condition on a length that isn't given doesn't hold."""
+        """Returns true if these lengths satisfy the conditions. A condition on a missing length doesn't hold."""
         inside = all(symbol not in self.ranges or self.ranges[symbol].lower <= number <= self.ranges[symbol].upper
                      for symbol, number in numbers.items())
         return inside and all(equation.xreplace(dict(numbers)) == sympy.true for equation in self.equations)
 
 
 def current() -> OpenLengths | None:
-    """Returns the open lengths of the look that this thread is in."""
+    """Returns the open lengths of the current look on this thread, or None."""
     return getattr(_current, "lengths", None)
 
 
 def fake_mode(lengths: OpenLengths | None, allow_non_fake_inputs: bool = False) -> FakeTensorMode:
-    """Returns a mode of tensors without elements, whose shapes may have open lengths."""
+    """Returns a mode of tensors without elements, whose shapes may contain open lengths."""
     if lengths is None:
         return FakeTensorMode(allow_non_fake_inputs=allow_non_fake_inputs)
     return FakeTensorMode(shape_env=lengths.env, static_shapes=True, allow_non_fake_inputs=allow_non_fake_inputs)
 
 
 def has_open_lengths(shape: Sequence[Any]) -> bool:
-    """Returns whether a shape depends on an open length."""
+    """Returns true if a shape depends on an open length."""
     return any(isinstance(length, torch.SymInt) for length in shape)
 
 
 def match(found: Sequence[Any], given: Sequence[Any]) -> dict[sympy.Symbol, sympy.Integer] | None:
-    """Returns the lengths with which `found`, frozen, becomes `given`: specs of tensors, and other values, in which an open
-    length stands alone. None if there are none."""
+    """Returns the lengths for which `found`, frozen, becomes `given`, or None if there are none. Both hold tensor specs and
+    other values. Each open length in `found` must be a bare symbol."""
     numbers: dict[sympy.Symbol, sympy.Integer] = {}
     for one, other in zip(found, given, strict=True):
         if not isinstance(one, TensorSpec) or not isinstance(other, TensorSpec):
@@ -133,8 +133,8 @@ def match(found: Sequence[Any], given: Sequence[Any]) -> dict[sympy.Symbol, symp
 
 
 def freeze(value: Any) -> Any:
-    """Returns a nesting with a Formula in place of each number that depends on an open length. Throws NotFollowedError: an
-    object may hold such a number where it can't be seen."""
+    """Returns a nesting with a Formula in place of each number that depends on an open length. Throws NotFollowedError for
+    an object that may contain such a number where it can't be found."""
     if isinstance(value, torch.SymInt):
         return Formula(value.node._expr)
     if isinstance(value, _WHOLE):
@@ -152,7 +152,7 @@ def with_numbers(value: Any, numbers: Numbers) -> Any:
 
 
 def _rebuilt(value: Any, each: Callable[[Any], Any]) -> Any:
-    """Returns the same object if nothing in it changes."""
+    """Returns `value` rebuilt with each() applied to its elements, or the same object if nothing changes."""
     if isinstance(value, slice):
         parts = value.start, value.stop, value.step
         new = tuple(map(each, parts))

@@ -1,4 +1,4 @@
-"""Reads a checkpoint for Pipeline.load(). All workers read and check everything before anything changes on one of them."""
+"""Reads a checkpoint for Pipeline.load(). All workers read and check everything before any worker changes anything."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class Checkpoint:
-    """An opened checkpoint of hetu.torch: its tensors by name and state, and what its manifest says beside them."""
+    """An open checkpoint of hetu.torch: its tensors by name and state, and the other contents of its manifest."""
 
     def __init__(self, folder: str) -> None:
         refuse_old(folder)
@@ -66,7 +66,7 @@ class Checkpoint:
         return list(self.rows[name, state][2])
 
     def read(self, name: str, state: str = "") -> torch.Tensor:
-        """Returns a new tensor. Throws OSError if it is not there or damaged."""
+        """Returns a new tensor. Throws OSError if it is missing or damaged."""
         if (name, state) not in self.rows:
             raise OSError(f"{self.folder}: has no '{name}#{state}', which its manifest names")
         number = self.rows[name, state][0]
@@ -74,8 +74,8 @@ class Checkpoint:
 
 
 class Loaded:
-    """A worker's part of a checkpoint, as read. `skipped` says what the model, optimizers or other objects and the
-    checkpoint don't have in common."""
+    """A worker's part of a checkpoint, as read. `skipped` describes the differences between the checkpoint and the model,
+    optimizers or other objects."""
 
     def __init__(self, pipe: StateOfPipeline, folder: str) -> None:
         self.pipe = pipe
@@ -88,7 +88,7 @@ class Loaded:
 
     def read(self, optimizers: Mapping[str, torch.optim.Optimizer], described: optimizer_states.Described,
              more: Mapping[str, Any]) -> None:
-        """Reads this worker's part. Throws OSError for what is damaged."""
+        """Reads this worker's part. Throws OSError if it is damaged."""
         self._read_weights()
         self._check_optimizers(described)
         for name, one in optimizers.items():
@@ -105,7 +105,7 @@ class Loaded:
             self.skipped.append(f"the checkpoint has the state of '{name}' too; pass {name}=, as save() was given it")
 
     def apply(self) -> None:
-        """Changes the model, the optimizers and the other objects."""
+        """Copies the values that were read into the model, the optimizers and the other objects."""
         with torch.no_grad():
             for tensor, found in self.weights:
                 tensor.copy_(found)
@@ -161,7 +161,7 @@ class Loaded:
                                 f"so dropout would draw other numbers from here on; give Pipeline(seed={seed})")
 
     def _differs(self, name: str, here: Mapping[str, Any]) -> str:
-        """Returns how an optimizer is not the one that was saved, or ""."""
+        """Returns a description of how an optimizer differs from the saved one, or ""."""
         saved, what = self.source.run["optimizers"][name], optimizer_states.label(name)
         if saved["class"] != here["class"]:
             return f"the checkpoint's {what} is {saved['class']}, and this one is {here['class']}"
@@ -176,7 +176,7 @@ class Loaded:
         return ""
 
     def _optimizer_state(self, name: str, optimizer: torch.optim.Optimizer) -> dict[str, Any]:
-        """Returns what the optimizer's load_state_dict() takes, of this worker's parameters."""
+        """Returns the argument for the optimizer's load_state_dict(), with the states of this worker's parameters."""
         saved, prefix = self.source.run["optimizers"][name], prefix_of(name)
         names = {id(tensor): known[0] for known, tensor in self.pipe.own_tensors(first_copies=False)}
         states: dict[int, dict[str, Any]] = {}
@@ -221,8 +221,8 @@ class Loaded:
 
 
 def _keep_dtypes(optimizer: torch.optim.Optimizer, states: Mapping[int, Mapping[str, Any]]) -> None:
-    """Optimizer.load_state_dict() casts states to the dtype of their parameter. What the optimizer had kept in another
-    dtype, such as float32 moments of bfloat16 parameters, would lose bits."""
+    """Restores states that Optimizer.load_state_dict() has cast to the dtype of their parameter. States of another dtype,
+    such as float32 moments of bfloat16 parameters, would lose bits."""
     parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
     for number, state in states.items():
         held = optimizer.state[parameters[number]]
@@ -246,7 +246,7 @@ def _text(dtype: torch.dtype) -> str:
 
 def load(pipe: StateOfPipeline, folder: str | os.PathLike[str], given: optimizer_states.Optimizers, strict: bool,
          more: Mapping[str, Any]) -> list[str]:
-    """Pipeline.load."""
+    """Implements Pipeline.load()."""
     pipe.check_one("load")
     pipe.begin_states()
     place = os.path.abspath(folder)

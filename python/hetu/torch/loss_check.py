@@ -1,9 +1,9 @@
-"""A check that the losses of micro-batches, weighted, make up the loss of the batch.
+"""Checks that the weighted losses of micro-batches add up to the loss of the batch.
 
-The last stage compares each micro-batch with the one before it: their weighted losses must give the loss of their
-concatenated outputs and targets. The first micro-batch is compared with its own two halves, because a worker may have
-just one. This holds two micro-batches of outputs, not the whole batch, and evaluates the loss about three times as often
-in a step that is checked. It reads outputs that are there anyway; no stage computes anything twice.
+The last stage compares each micro-batch with the one before it. The weighted losses of the two must give the loss of their
+concatenated outputs and targets. The first micro-batch is compared with its own two halves, because a worker may have only
+one micro-batch. The check holds the outputs of two micro-batches, not of the whole batch. It evaluates the loss about three
+times as often in a checked step. It uses existing outputs; no stage computes anything twice.
 """
 
 from __future__ import annotations
@@ -23,9 +23,11 @@ from hetu.torch.losses import OUTPUTS, ROWS, SUM, LossRule
 from hetu.torch.undisturbed import undisturbed
 from hetu.torch.values import flatten, unflatten
 
-FIRST = 2  # steps of a kind that are checked before check_loss_every counts
-SPREAD = 1e-3  # of the distance between the two losses: a smaller deviation means a weight that is hardly wrong
-ROUNDING = 1e-5  # of the losses, in float32
+FIRST = 2  # steps of each kind that are always checked; afterwards check_loss_every decides
+# tolerance relative to the distance of the two losses: a smaller deviation means a negligible error of the
+# weights
+SPREAD = 1e-3
+ROUNDING = 1e-5  # tolerance relative to the losses, for float32 rounding
 
 
 class Part(NamedTuple):
@@ -40,7 +42,7 @@ class Part(NamedTuple):
 
 
 class LossCheck:
-    """The check of one worker. `every`: steps between two checks; 0: none."""
+    """The loss check of one worker. `every` is the number of steps between two checks; 0 disables it."""
 
     def __init__(self, loss: Callable[[Any, Any], torch.Tensor], rule: LossRule, every: int) -> None:
         if isinstance(every, bool) or not isinstance(every, int) or every < 0:
@@ -50,19 +52,19 @@ class LossCheck:
         self.on = False
         self.before: Part | None = None
         self.problem = ""
-        self.device_state: Callable[[], torch.Tensor | None] = lambda: None  # of the stages' random generator
-        self.drawing = False  # the loss draws random numbers, so two losses can't be compared
+        self.device_state: Callable[[], torch.Tensor | None] = lambda: None  # state of the stages' random generator
+        self.drawing = False  # true if the loss draws random numbers, so that losses can't be compared
 
     def begin(self, training: bool, micro_batches: int) -> None:
-        """Begins a step, or an evaluation. `micro_batches`: of all pipelines; one alone is right by any rule, and
-        0 stand for a call without a loss."""
+        """Begins a step or an evaluation. `micro_batches` is the number in all pipelines. A single micro-batch needs no
+        check, and 0 means a call without a loss."""
         count = self.counts[training]
         self.counts[training] += micro_batches > 0
         self.on = micro_batches > 1 and self.every > 0 and (count < FIRST or count % self.every == 0) and not self.drawing
         self.before, self.problem = None, ""
 
     def evaluate(self, output: Any, target: Any) -> torch.Tensor:
-        """Returns the loss of a micro-batch, and notes whether the loss draws random numbers."""
+        """Returns the loss of a micro-batch, and notes if the loss draws random numbers."""
         if not self.on:
             return self.loss(output, target)
         drawn = self._random_state()
@@ -76,7 +78,7 @@ class LossCheck:
         return torch.get_rng_state(), self.device_state(), random.getstate(), numpy.random.get_state() if numpy else None
 
     def add(self, micro: int, output: Any, target: Any, rows: int, loss: float, weight: float) -> None:
-        """Compares one more micro-batch, whose loss is `loss`; see `problem` afterwards."""
+        """Compares one more micro-batch, whose loss is `loss`. Stores an error text in `problem` if the comparison fails."""
         if not self.on or self.problem:
             return
         part = Part(f"micro-batch {micro}", _detached(output), target, rows, loss, weight)
@@ -122,15 +124,15 @@ class LossCheck:
     def _compare(self, one: Part, two: Part, whole: Part, what: str) -> None:
         if _agree(self.rule.kind, one, two, whole):
             return
-        if any(part.weight and _low(part) for part in (one, two, whole)):  # bfloat16 rounds too much to tell
+        if any(part.weight and _low(part) for part in (one, two, whole)):  # bfloat16 rounds too much for a verdict
             try:
                 one, two, whole = (self._part(p.name, _in_float32(p.output), p.target, p.rows) for p in (one, two, whole))
-            except RuntimeError:  # a loss whose own tensors have the outputs' type
+            except RuntimeError:  # the loss has tensors of its own in the outputs' dtype
                 return
             if _agree(self.rule.kind, one, two, whole):
                 return
         again = [self._part(part.name, part.output, part.target, part.rows).loss for part in (one, two, whole)]
-        if repr(again) != repr([part.loss for part in (one, two, whole)]):  # as text, for NaN is the same as NaN
+        if repr(again) != repr([part.loss for part in (one, two, whole)]):  # compared as text, because NaN must equal NaN
             self._note_drawing()
             return
         combined = _combined(self.rule.kind, one, two)
@@ -160,7 +162,7 @@ def _agree(kind: str, one: Part, two: Part, whole: Part) -> bool:
         return True
     combined = _combined(kind, one, two)
     if not math.isfinite(whole.loss):
-        return True  # reported as what it is
+        return True  # the caller reports it
     if not math.isfinite(combined):
         return False
     spread = 0.0 if kind == SUM or not (one.weight and two.weight) else abs(one.loss - two.loss)
@@ -189,7 +191,7 @@ def _has_rows(leaf: Any, rows: int) -> bool:
 
 
 def _cut(value: Any, rows: int, begin: int, end: int) -> tuple[Any] | None:
-    """Returns some rows of a micro-batch, in a tuple; None if nothing in it has rows."""
+    """Returns rows `begin` to `end` of a micro-batch, in a tuple, or None if it has no tensor with rows."""
     leaves, tree = flatten(value)
     if not any(_has_rows(leaf, rows) for leaf in leaves):
         return None
@@ -197,7 +199,7 @@ def _cut(value: Any, rows: int, begin: int, end: int) -> tuple[Any] | None:
 
 
 def _joined(one: Any, two: Any, rows: int, more: int) -> tuple[Any] | None:
-    """Returns two micro-batches as one, in a tuple; None if a tensor is neither samples nor the same in both."""
+    """Returns two micro-batches as one, in a tuple, or None if a tensor neither has rows nor is equal in both."""
     leaves, tree = flatten(one)
     others = flatten(two)[0]
     out = []
@@ -211,7 +213,7 @@ def _joined(one: Any, two: Any, rows: int, more: int) -> tuple[Any] | None:
     return (unflatten(out, tree),)
 
 
-# ---- what a check leaves as it was ----
+# ---- state that a check restores ----
 
 
 def _same_state(one: tuple[Any, ...], two: tuple[Any, ...]) -> bool:
@@ -221,8 +223,8 @@ def _same_state(one: tuple[Any, ...], two: tuple[Any, ...]) -> bool:
 
 @contextlib.contextmanager
 def _undone(loss: Any) -> Iterator[None]:
-    """Puts back what calls of the loss change: random states, buffers of a module, and what undisturbed() looks into, so
-    that a loss that counts or collects sees the calls of the training only."""
+    """Undoes the changes that calls of the loss make inside the `with` block: random states, buffers of a module, and what
+    undisturbed() covers. So a loss that counts or collects is affected only by the calls of training."""
     module = loss if isinstance(loss, nn.Module) else nn.Module()
     with undisturbed([], loss, compiled=True), with_buffers(module, [buffer.clone() for buffer in module.buffers()]):
         yield

@@ -1,8 +1,8 @@
-"""How the losses of micro-batches make up the loss of a step, and the losses of common heads.
+"""Combines the losses of micro-batches into the loss of a step, and defines the losses of common heads.
 
 A step's loss is a weighted mean of its micro-batches' losses. The right weight depends on the loss: a mean over samples
-counts samples, a mean over tokens counts the tokens that have a label. A wrong weight gives a wrong gradient without a
-sign, so hetu.torch.loss_check compares the two on the first steps.
+counts samples, a mean over tokens counts the tokens that have a label. A wrong weight gives a wrong gradient without any
+visible error, so hetu.torch.loss_check compares the two on the first steps.
 """
 
 from __future__ import annotations
@@ -22,11 +22,13 @@ ROWS, SUM, TARGETS, OUTPUTS = "rows", "sum", "targets", "outputs"
 
 
 class LossRule:
-    """The weights of micro-batches.
+    """The weights of micro-batches. The attribute `kind` is one of:
 
-    kind: ROWS: the number of samples. SUM: 1, because the loss is a sum. TARGETS: a function of the target, which every
-    worker evaluates before the first backward. OUTPUTS: a function of output and target. Its sum is known only after the
-    last forward, so gradients are divided by it after the step.
+    ROWS: the number of samples.
+    SUM: 1, because the loss is a sum.
+    TARGETS: a function of the target. Every worker evaluates it before the first backward.
+    OUTPUTS: a function of output and target. The sum of weights is known only after the last forward, so
+    gradients are divided by it after the step.
     """
 
     def __init__(self, kind: str, function: Callable[..., Any] | None = None) -> None:
@@ -34,8 +36,8 @@ class LossRule:
         self.function = function
 
     def before(self, targets: Sequence[Any], sizes: Sequence[int]) -> list[float]:
-        """Returns the weight of each micro-batch as far as it is known before the step: 1 each for OUTPUTS. Throws
-        ValueError for a weight that isn't a number of at least 0."""
+        """Returns the weight of each micro-batch, as far as it is known before the step: 1 each for OUTPUTS. Throws
+        ValueError if a weight isn't a number of at least 0."""
         if self.kind == ROWS:
             return list(sizes)
         if self.kind != TARGETS:
@@ -45,16 +47,16 @@ class LossRule:
             return [_number(self.function(target)) if size else 0.0 for target, size in zip(targets, sizes, strict=True)]
 
     def of_output(self, output: Any, target: Any) -> float:
-        """Returns the weight of a micro-batch by OUTPUTS."""
+        """Returns the weight of a micro-batch of kind OUTPUTS."""
         assert self.function is not None
         with torch.no_grad():
             return _number(self.function(output, target))
 
 
 def rule_of(loss: Any, loss_weight: Callable[..., Any] | None, loss_reduction: str | None) -> LossRule:
-    """Returns the rule that a Pipeline's arguments and its loss ask for. Without arguments a loss is asked itself: by its
-    `loss_weight`, as the losses of this module have one, or by the reduction of PyTorch's own loss modules. Throws
-    ValueError."""
+    """Returns the rule that a Pipeline's arguments and its loss define. Without arguments, the rule comes from the loss:
+    from its `loss_weight`, which the losses of this module have, or from the reduction of PyTorch's own loss modules.
+    Throws ValueError."""
     if loss_reduction not in (None, "mean", "sum"):
         raise ValueError(f"loss_reduction={loss_reduction!r}: expected \"mean\" or \"sum\"")
     if loss_weight is not None and loss_reduction == "sum":
@@ -97,14 +99,14 @@ def _number(weight: Any) -> float:
 
 
 def _labels_of(loss: Any) -> Callable[[Any], Any]:
-    """Returns what PyTorch divides by in a mean of cross entropies: the labels that aren't ignored, or their class
-    weights."""
+    """Returns a function of the target that computes PyTorch's divisor in a mean of cross entropies: the number of labels
+    that aren't ignored, or the sum of their class weights."""
 
     def labels(target: Any) -> Any:
         if not isinstance(target, torch.Tensor):
             raise ValueError(f"{type(loss).__name__}: expected a tensor of labels as the target, got a "
                              f"{type(target).__name__}")
-        if target.is_floating_point():  # probabilities: a mean over samples
+        if target.is_floating_point():  # probabilities: the mean is over samples
             return target.shape[0] if target.dim() > 1 else 1
         kept = target != loss.ignore_index
         return kept.sum() if loss.weight is None else loss.weight[target[kept]].double().sum()
@@ -155,13 +157,13 @@ class TokenLoss:
 
 
 def causal_lm_loss(ignore_index: int = -100) -> TokenLoss:
-    """Returns the loss of a decoder: the logits at a position against the label of the next one, as transformers shifts
-    them."""
+    """Returns the loss of a decoder. It compares the logits at a position with the label of the next position, with the
+    same shift as transformers."""
     return TokenLoss(ignore_index, shift=True)
 
 
 def masked_lm_loss(ignore_index: int = -100) -> TokenLoss:
-    """Returns the loss of an encoder, or of an encoder with a decoder: logits against the labels of the same
+    """Returns the loss of an encoder, or of an encoder with a decoder. It compares logits with the labels of the same
     positions."""
     return TokenLoss(ignore_index)
 
@@ -186,8 +188,8 @@ def logits_of(output: Any) -> Any:
 
 
 def loss_of(model: nn.Module) -> Any:
-    """Returns the loss that a model of transformers (or a ResNet of torchvision) computes itself when it is given labels.
-    Throws ValueError for a head that isn't known."""
+    """Returns the loss that a model of transformers (or a ResNet of torchvision) computes itself when it receives labels.
+    Throws ValueError for an unknown head."""
     name, config = type(model).__name__, getattr(model, "config", None)
     if name.endswith(("ForCausalLM", "GPT2LMHeadModel")):
         return causal_lm_loss()
@@ -202,8 +204,8 @@ def loss_of(model: nn.Module) -> Any:
 
 
 def without_gradient(output: Any, loss: torch.Tensor) -> torch.Tensor:
-    """Returns the loss of a micro-batch of weight 0: a zero that depends on the same tensors of the output as the
-    loss, with gradients of exactly zero. Those of the loss itself may be NaN, as of a mean over no label."""
+    """Returns the loss of a micro-batch of weight 0: a zero that depends on the same tensors of the output as the loss,
+    with gradients of exactly zero. Gradients of the loss itself may be NaN, for example of a mean over no label."""
     zero = torch.zeros((), device=loss.device)
     if not loss.requires_grad:
         return zero
@@ -214,7 +216,7 @@ def without_gradient(output: Any, loss: torch.Tensor) -> torch.Tensor:
             edges[id(edge.node), edge.output_nr] = leaf
     start = get_gradient_edge(loss)
     todo = [(start.node, start.output_nr)]
-    seen: dict[int, Any] = {}  # nodes, kept so that no identity is given twice
+    seen: dict[int, Any] = {}  # nodes, kept alive so that no id() is reused
     while todo:
         node, number = todo.pop()
         leaf = edges.pop((id(node), number), None)

@@ -1,4 +1,4 @@
-"""Where a model is cut: by what its pieces take on this machine, measured with one micro-batch, and by memory."""
+"""Chooses where to cut a model, by memory and by the times of its pieces, measured on this machine with one micro-batch."""
 
 from __future__ import annotations
 
@@ -18,27 +18,32 @@ from hetu.torch.device import StageDevice, choose, wait_for
 from hetu.torch.undisturbed import undisturbed
 from hetu.torch.values import flatten, unflatten
 
-STATES = 4  # a parameter, its gradient, and the two states of Adam
-TURNS = 3  # that count, after one that warms up
+STATES = 4  # copies per parameter: the parameter, its gradient, and the two states of Adam
+TURNS = 3  # measured runs, after one warm-up run
 
 
 class PieceCost(NamedTuple):
-    """Of one piece and one micro-batch."""
+    """The measured cost of one piece for one micro-batch."""
 
     forward_s: float
     backward_s: float
-    weight_bytes: int  # of parameters
-    kept_bytes: int  # by forward for backward, without parameters
-    out_bytes: int  # that go to the next piece
-    copy_s: float  # of those
+    weight_bytes: int  # size of the parameters
+    kept_bytes: int  # memory that forward keeps for backward, without parameters
+    out_bytes: int  # size of the outputs for the next piece
+    copy_s: float  # time to copy these outputs
 
 
 def cut_by_time(model: Any, loss: Callable[[Any, Any], torch.Tensor], inputs: Any, target: Any, stages: int,
                 most_bytes: float = 0, device: Any = None) -> list[int]:
-    """first_pieces of a Pipeline such that the slowest of `stages` stages is as fast as can be. Worker 0 measures the pieces
-    of the whole model with a micro-batch (inputs, target), and tells the others. most_bytes: of a stage, its parameters
-    with gradients and two states of an optimizer, and what 1F1B keeps of micro-batches; 0: any. device: where the pieces are
-    measured, as for a Pipeline; each is moved there in turn. Throws ValueError: no cut fits, or there is no such device."""
+    """Returns the first_pieces of a Pipeline such that the slowest of `stages` stages is as fast as possible.
+
+    Worker 0 measures the pieces of the whole model with a micro-batch (inputs, target) and sends the result to the other
+    workers.
+    most_bytes: the memory limit of a stage; 0 for none. It covers parameters with gradients and two optimizer states, and
+    the micro-batches that 1F1B keeps.
+    device: the device to measure on, as for a Pipeline. Pieces are moved there one after the other.
+    Throws ValueError if no cut fits, or if there is no such device.
+    """
     links = leave.transport(_hetu.env()["worker"])
     told = b""
     if links.worker == 0:
@@ -61,8 +66,8 @@ def _cut(costs: Sequence[PieceCost], stages: int, most_bytes: float) -> list[int
 
 def piece_costs(model: Any, loss: Callable[[Any, Any], torch.Tensor], inputs: Any, target: Any,
                 turns: int = TURNS, device: Any = None) -> list[PieceCost]:
-    """What each piece of a model takes, by so many turns; the last one with the loss. Throws ValueError for a model without
-    memory."""
+    """Returns the cost of each piece of a model, measured over `turns` runs. The last piece includes the loss. Throws
+    ValueError for a model without memory."""
     pieces = Pieces(model)
     if any(parameter.is_meta for piece in pieces.pieces for parameter in piece.parameters()):
         raise ValueError("a model that was made in empty() has no memory to measure with; give first_pieces")
@@ -118,21 +123,21 @@ def _measured(piece: nn.Module, value: Any, loss: Callable[[Any], torch.Tensor] 
 
 
 def _typical(seconds: Sequence[float]) -> float:
-    """The mean of those within 15 % of the median. Source: Varuna's profiler (Athlur et al. 2022)."""
+    """Returns the mean of the values within 15 % of the median. Source: Varuna's profiler (Athlur et al. 2022)."""
     middle = statistics.median(seconds)
     near = [s for s in seconds if abs(s - middle) <= 0.15 * middle]
     return statistics.mean(near) if near else middle
 
 
 class _Kept:
-    """Bytes that forward keeps, each memory once."""
+    """Counts the bytes that forward keeps for backward, each memory block once."""
 
     def __init__(self, piece: nn.Module) -> None:
         self.seen = {p.untyped_storage().data_ptr() for p in piece.parameters()}
         self.bytes = 0
 
     def keep(self, tensor: torch.Tensor) -> torch.Tensor:
-        """Notes it."""
+        """Counts the memory of `tensor` and returns the tensor."""
         memory = tensor.untyped_storage()
         if memory.data_ptr() not in self.seen:
             self.seen.add(memory.data_ptr())

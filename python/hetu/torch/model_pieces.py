@@ -11,12 +11,15 @@ from hetu.torch.cuts import PiecewiseModel
 
 
 class ModelPieces(PiecewiseModel):
-    """A model, and modules written by hand that compute the same one after the other. Give it to a Pipeline.
+    """A model, and hand-written modules that compute the same result one after the other. Pass it to a Pipeline.
 
-    The first piece is given the batch, each other one what the piece before returns, and the loss what the last one returns.
-    Pieces hold modules or parameters of `model` itself, so that state_dict() and checkpoints have the model's names.
-    Throws ValueError: a piece is not a module, holds a tensor that isn't the model's, or a tensor of the model is in no
-    piece."""
+    The first piece receives the batch, and each further piece receives the output of the piece before. The loss receives
+    the output of the last piece. Pieces hold modules or parameters of `model` itself, so state_dict() and checkpoints have
+    the model's names.
+
+    Throws ValueError if a piece is not a module, if a piece holds a tensor that isn't the model's, or if a tensor of the
+    model is in no piece.
+    """
 
     def __init__(self, model: nn.Module, pieces: Sequence[nn.Module]) -> None:
         super().__init__(model, pieces)

@@ -1,9 +1,9 @@
 """Modes that the user sets on a model, and settings of PyTorch that a step depends on.
 
-A module's `training` flag and a parameter's `requires_grad` may change between two steps. The worker that computes a stage
-decides: it sends the flags of its stages with each step, and all other workers take them, because the shapes and gradients
-that cross a boundary depend on them. A second copy of a stage on one worker follows the first copy, which is the one that
-the user's variables refer to.
+A module's `training` flag and a parameter's `requires_grad` may change between two steps. The shapes and gradients that
+cross a boundary depend on them, so all workers need the same flags. The worker that computes a stage decides: it sends the
+flags of its stages with each step, and all other workers adopt them. A second copy of a stage on one worker follows the
+first copy, because the user's variables refer to the first copy.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _HOOKS = ("_forward_hooks", "_forward_hooks_with_kwargs", "_forward_hooks_always
 
 
 class _Flagged:
-    """The modules and parameters of a stage in a fixed order, with repetitions of shared parameters."""
+    """The modules and parameters of a stage in a fixed order. Shared parameters are repeated."""
 
     def __init__(self, stage: Stage) -> None:
         self.modules = list(stage.modules())
@@ -49,14 +49,16 @@ class _Flagged:
             if parameter.requires_grad != (flag == "1"):
                 parameter.requires_grad_(flag == "1")
         for module, flag in zip(self.modules, flags[1], strict=True):
-            if module.training != (flag == "1"):  # setting an attribute of a module is slow
+            if module.training != (flag == "1"):  # avoids setting the attribute, which is slow
                 module.training = flag == "1"
 
 
 class Modes:
     """The flags of all stages, and the copies on this worker that follow the user's modules.
 
-    own: stages of this worker by placement. stage_of: the model stage of each placement."""
+    own: the stages of this worker, by placement.
+    stage_of: the model stage of each placement.
+    """
 
     def __init__(self, stages: Sequence[Stage], own: Mapping[int, Stage], stage_of: Sequence[int],
                  ties: Sequence[Tie]) -> None:
@@ -65,15 +67,14 @@ class Modes:
         self.held = sorted({stage_of[placement] for placement in own})
         self.copies = [Follower(stages[stage_of[placement]], stage) for placement, stage in own.items()
                        if stage is not stages[stage_of[placement]]]
-        self.text = ""  # the flags of all stages in the present step
+        self.text = ""  # the flags of all stages in the current step
 
     def read(self) -> Flags:
         """Returns the flags of this worker's stages, for the other workers of the step."""
         return {str(number): self.stages[number].read() for number in self.held}
 
     def take(self, workers: Sequence[int], flags: Sequence[Flags]) -> None:
-        """Takes the flags that each of the workers has sent. Throws ValueError: two workers differ on a stage that both
-        hold."""
+        """Adopts the flags that each worker has sent. Throws ValueError if two workers differ on a stage that both hold."""
         holder: dict[str, int] = {}
         for worker, sent in zip(workers, flags, strict=True):
             for stage, found in sent.items():
@@ -91,7 +92,7 @@ class Modes:
             copy.follow()
 
     def _difference(self, stage: int, one: tuple[int, Sequence[str]], two: tuple[int, Sequence[str]]) -> str:
-        """Says in which flag two workers differ."""
+        """Returns a text that names the first flag in which two workers differ."""
         of = self.stages[stage]
         for number, what in enumerate(("requires_grad", "training")):
             for at, (a, b) in enumerate(zip(one[1][number], two[1][number], strict=True)):
@@ -104,7 +105,7 @@ class Modes:
 
     @contextlib.contextmanager
     def evaluating(self) -> Iterator[None]:
-        """Puts all modules into eval() inside, and back into the modes that the user has set afterwards."""
+        """Puts all modules into eval() inside the `with` block, and restores their modes afterwards."""
         modules = [m for of in [*self.stages, *(copy.mine for copy in self.copies)] for m in of.modules]
         with keeping_modes(modules):
             for module in modules:
@@ -113,7 +114,8 @@ class Modes:
 
 
 class _TiedFlag:
-    """The requires_grad of a parameter that two stages share: the one that has changed since the last step counts."""
+    """The requires_grad of a parameter that two stages share. If the two copies differ, the one that has changed since the
+    last step counts."""
 
     def __init__(self, tie: Tie, stages: Sequence[_Flagged]) -> None:
         self.slots = [[slot for slot, parameter in zip(stages[stage].slots, stages[stage].parameters(), strict=True)
@@ -121,7 +123,7 @@ class _TiedFlag:
         self.last = tie.copies[0].requires_grad
 
     def join(self) -> None:
-        """Gives both the flag of the one that has changed."""
+        """Gives both copies the flag of the copy that has changed."""
         first, second = ([module._parameters[name] for module, name in slots] for slots in self.slots)
         assert first[0] is not None and second[0] is not None
         if first[0].requires_grad != second[0].requires_grad:
@@ -133,19 +135,19 @@ class _TiedFlag:
 
 
 class Follower:
-    """A copy of a stage in the same process as the stage itself."""
+    """A copy of a stage in the same process as the original stage."""
 
     def __init__(self, original: Stage, copy: Stage) -> None:
         self.original, self.mine = _Flagged(original), _Flagged(copy)
         mine = self.mine
-        self.hooks: list[list[Any]] = [[] for _ in mine.slots]  # of the user, by parameter
+        self.hooks: list[list[Any]] = [[] for _ in mine.slots]  # the user's hooks, by parameter
         self.handles: list[list[RemovableHandle]] = [[] for _ in mine.slots]
         for module, copied in zip(self.original.modules, mine.modules, strict=True):
             for name in _HOOKS:
                 setattr(copied, name, getattr(module, name))
 
     def follow(self) -> None:
-        """Takes what the user has changed on the original: flags, hooks and attributes that are plain values."""
+        """Adopts the user's changes of the original: flags, hooks, and attributes that are plain values."""
         self.mine.set(self.original.read())
         for module, copy in zip(self.original.modules, self.mine.modules, strict=True):
             for name, value in vars(module).items():
@@ -161,7 +163,7 @@ class Follower:
 
 @contextlib.contextmanager
 def keeping_modes(modules: Sequence[nn.Module]) -> Iterator[None]:
-    """Restores the `training` flag of each module at the end."""
+    """Restores the `training` flag of each module afterwards."""
     before = [module.training for module in modules]
     try:
         yield
@@ -173,7 +175,7 @@ def keeping_modes(modules: Sequence[nn.Module]) -> Iterator[None]:
 # ---- settings of PyTorch ----
 
 def check_gradients_enabled() -> None:
-    """Throws RuntimeError where a step could compute no gradients."""
+    """Throws RuntimeError if a step could not compute gradients."""
     if torch.is_inference_mode_enabled():
         raise RuntimeError("step() is called inside torch.inference_mode(), where no gradients are computed; leave it, or "
                            "call evaluate()")
@@ -184,14 +186,15 @@ def check_gradients_enabled() -> None:
 
 def autocast_devices() -> list[str]:
     """Returns the device types for which the script has turned torch.autocast on."""
-    device = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None  # 2.6 throws for none
+    # PyTorch 2.6 throws if there is none
+    device = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
     types = ["cpu"] if device is None else ["cpu", device.type]
     return [one for one in types if torch.is_autocast_enabled(one)]
 
 
 @contextlib.contextmanager
 def without_autocast(devices: Sequence[str]) -> Iterator[None]:
-    """Turns autocast off inside, for these device types."""
+    """Turns autocast off inside the `with` block, for these device types."""
     with contextlib.ExitStack() as stack:
         for device in devices:
             stack.enter_context(torch.autocast(device, enabled=False))
@@ -199,7 +202,8 @@ def without_autocast(devices: Sequence[str]) -> Iterator[None]:
 
 
 def settings() -> str:
-    """Returns the settings of PyTorch that change what a stage computes; all workers of a step must have the same."""
+    """Returns the settings of PyTorch that affect the results of a stage, as text. All workers of a step must have the same
+    settings."""
     found = [f"autocast {one} {str(torch.get_autocast_dtype(one)).removeprefix('torch.')}"
              f"{'' if torch.is_autocast_cache_enabled() else ' uncached'}" for one in autocast_devices()]
     found.append(f"default dtype {str(torch.get_default_dtype()).removeprefix('torch.')}")

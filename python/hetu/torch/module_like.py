@@ -1,4 +1,4 @@
-"""The names that a Pipeline shares with a module: modes, gradients, norms. Each worker answers for its own stages."""
+"""The methods that a Pipeline shares with nn.Module: modes, gradients, norms. Each worker handles its own stages."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from hetu.torch.ties import Tie
 Self = TypeVar("Self", bound="ModuleLike")
 
 
-_NORMS = ("clip_grad_norm_", "clip_grad_norm", "get_total_norm")  # functions of PyTorch, Accelerate and others
+_NORMS = ("clip_grad_norm_", "clip_grad_norm", "get_total_norm")  # functions of PyTorch, Accelerate and other libraries
 
 
 def _refuse_norms(reader: FrameType) -> None:
@@ -29,7 +29,7 @@ def _refuse_norms(reader: FrameType) -> None:
 
 
 class ModuleLike:
-    """The part of Pipeline that is named as in torch.nn.Module."""
+    """The part of Pipeline whose names are those of torch.nn.Module."""
 
     own: dict[int, Stage]
     stages: list[Stage]
@@ -45,8 +45,8 @@ class ModuleLike:
     # ---- parameters, buffers, modules ----
 
     def parameters(self) -> Iterator[nn.Parameter]:
-        """Yields the parameters of this worker's stages, for an optimizer. Throws ValueError where PyTorch's
-        clip_grad_norm_() reads them, or that of a library, since their norm isn't the model's."""
+        """Yields the parameters of this worker's stages, for an optimizer. Throws ValueError if clip_grad_norm_() of
+        PyTorch or of another library reads them, because their norm isn't the norm of the model."""
         if len(self.schedule.rows) > 1:
             _refuse_norms(sys._getframe(1))
         for stage in self.own.values():
@@ -73,7 +73,7 @@ class ModuleLike:
                 yield from piece.modules()
 
     def requires_grad_(self: Self, requires_grad: bool = True) -> Self:
-        """Sets requires_grad of this worker's parameters; every worker calls it."""
+        """Sets requires_grad of this worker's parameters. Collective: every worker calls it."""
         for parameter in self.parameters():
             parameter.requires_grad_(requires_grad)
         return self
@@ -82,25 +82,25 @@ class ModuleLike:
 
     @property
     def training(self) -> bool:
-        """The mode that train() or eval() has set on the model as a whole."""
+        """The mode that train() or eval() has set on the whole model."""
         return self.pieces.whole.training
 
     def train(self: Self, mode: bool = True) -> Self:
-        """Sets the mode of all modules, as torch.nn.Module.train; every worker calls it. step() computes in the modes that
-        are set, and evaluate() in eval() whatever they are."""
+        """Sets the mode of all modules, like torch.nn.Module.train. Collective: every worker calls it. step() computes in
+        the modes that are set; evaluate() always computes in eval() mode."""
         for module in [self.pieces.whole, *self.stages, *self.own.values()]:
             module.train(mode)
         return self
 
     def eval(self: Self) -> Self:
-        """Sets the mode of all modules, as torch.nn.Module.eval; every worker calls it."""
+        """Sets all modules to evaluation mode, like torch.nn.Module.eval. Collective: every worker calls it."""
         return self.train(False)
 
     # ---- gradients ----
 
     def zero_grad(self, set_to_none: bool = True) -> None:
-        """Removes the gradients of this worker's parameters, or makes them zero. step() replaces gradients, so that a loop
-        needs no zero_grad()."""
+        """Removes the gradients of this worker's parameters, or sets them to zero. step() replaces gradients, so a training
+        loop needs no zero_grad()."""
         for parameter in self.parameters():
             if set_to_none:
                 parameter.grad = None
@@ -108,22 +108,24 @@ class ModuleLike:
                 parameter.grad = torch.zeros_like(parameter.grad)
 
     def clip_grad_norm_(self, max_norm: float, norm_type: float = 2.0, error_if_nonfinite: bool = False) -> torch.Tensor:
-        """As torch.nn.utils.clip_grad_norm_ of the whole model. Every worker calls it; returns the norm before."""
+        """Clips the gradients of the whole model, like torch.nn.utils.clip_grad_norm_. Collective: every worker calls it.
+        Returns the norm before clipping."""
         total = self.grad_norm(norm_type, error_if_nonfinite)
         self.clip_grads_with_norm_(max_norm, total)
         return total
 
     def clip_grads_with_norm_(self, max_norm: float, total: torch.Tensor) -> None:
-        """As torch.nn.utils.clip_grads_with_norm_, given what grad_norm() returned."""
+        """Scales gradients like torch.nn.utils.clip_grads_with_norm_. `total` is the result of grad_norm()."""
         torch.nn.utils.clip_grads_with_norm_(list(self.parameters()), max_norm, total)
 
     def clip_grad_value_(self, clip_value: float) -> None:
-        """As torch.nn.utils.clip_grad_value_ of the whole model. Every worker calls it."""
+        """Clips the gradient values of the whole model, like torch.nn.utils.clip_grad_value_. Collective: every worker
+        calls it."""
         torch.nn.utils.clip_grad_value_(list(self.parameters()), clip_value)
 
     def grad_norm(self, norm_type: float = 2.0, error_if_nonfinite: bool = False) -> torch.Tensor:
-        """Returns the norm of all gradients of the whole model: every parameter counts once, a tied one too. Every worker
-        calls it. Throws RuntimeError on all workers for a norm that is not finite, if error_if_nonfinite is set."""
+        """Returns the norm of all gradients of the whole model. Every parameter counts once, also a tied one. Collective:
+        every worker calls it. Throws RuntimeError on all workers if the norm is not finite and error_if_nonfinite is set."""
         whole = self.pieces.whole.named_parameters(remove_duplicate=False)
         order = {name: n for n, (name, _) in enumerate(whole)}
         norms, there = [0.0] * len(order), [0.0] * len(order)
@@ -145,8 +147,8 @@ class ModuleLike:
         return total
 
     def _counted(self) -> Iterator[tuple[str, nn.Parameter]]:
-        """Yields the parameters of the model whose gradients this worker counts, so that each counts once: on the worker
-        that has its first copy, or that owns it."""
+        """Yields the parameters whose gradients this worker contributes to a norm. Each parameter counts once: on the
+        worker that holds its first copy, or that owns it."""
         seconds = {id(tie.copies[1]) for tie in self.ties}
         for placement, stage in self.own.items():
             is_first = (not self.pipeline or self.averages) and not self.schedule.placements[placement]["replica"]
@@ -156,7 +158,7 @@ class ModuleLike:
                 elif not self.shards and is_first and id(parameter) not in seconds:
                     yield name, parameter
 
-    # ---- what can't be ----
+    # ---- operations that are not possible ----
 
     def __reduce_ex__(self, protocol: Any) -> NoReturn:
         raise TypeError("a Pipeline can't be copied or pickled, since it has links to other workers. For averages of its "
