@@ -1,4 +1,4 @@
-"""Hooks of optimizers for Pipeline(shard_optimizer=True): what happens after step() and in state_dict()."""
+"""Hooks of optimizers for Pipeline(shard_optimizer=True): work after step() and in state_dict()."""
 
 from __future__ import annotations
 
@@ -12,25 +12,26 @@ NEEDS_ALL = (torch.optim.LBFGS,)  # optimizers that combine the gradients of all
 
 
 class Watcher(Protocol):
-    """An object that is told of the steps of optimizers."""
+    """An object that is notified of optimizers' steps."""
 
     adopted: weakref.WeakSet[torch.optim.Optimizer]
 
     def has_parameters_of(self, optimizer: torch.optim.Optimizer) -> bool:
-        """Returns whether the optimizer's steps are watched."""
+        """Returns true if the watcher watches this optimizer's steps."""
 
     def after_step(self, optimizer: torch.optim.Optimizer) -> None:
-        """Is called after each step."""
+        """Runs after each step of the optimizer."""
 
     def complete(self, optimizer: torch.optim.Optimizer, state: dict[str, Any]) -> None:
-        """Completes what state_dict() of an optimizer returns."""
+        """Completes the state that state_dict() of an optimizer returns."""
 
 
-_watchers: list[weakref.ref[Any]] = []  # in the order in which they were made, which is the same on all workers
+_watchers: list[weakref.ref[Any]] = []  # in the order of creation, which is the same on all workers
 
 
 def watch(watcher: Watcher) -> None:
-    """Calls after_step() of the watcher after each step of an optimizer that has parameters of it, as long as it exists."""
+    """Calls the watcher's after_step() after each step of an optimizer that has parameters of the watcher, while the
+    watcher exists."""
     if not _watchers:
         register_optimizer_step_pre_hook(_before)
         register_optimizer_step_post_hook(_after)
@@ -54,7 +55,7 @@ def _after(optimizer: torch.optim.Optimizer, _given: Any, _named: Any) -> None:
 
 
 def check_state(optimizer: torch.optim.Optimizer) -> None:
-    """Throws ValueError for an optimizer with a state that belongs to no parameter, so that nobody owns it."""
+    """Throws ValueError if an optimizer has a state that belongs to no parameter, and therefore to no owner."""
     for key in optimizer.state:
         if not isinstance(key, torch.Tensor):
             raise ValueError(f"shard_optimizer: {type(optimizer).__name__} keeps a state for {key!r}, which is none of its "
@@ -63,7 +64,7 @@ def check_state(optimizer: torch.optim.Optimizer) -> None:
 
 
 def complete_states(optimizer: torch.optim.Optimizer, watcher: Watcher) -> None:
-    """Lets the watcher complete what state_dict() of an optimizer returns, from here on."""
+    """Registers the watcher to complete all later results of the optimizer's state_dict()."""
     if optimizer in watcher.adopted:
         return
     watcher.adopted.add(optimizer)

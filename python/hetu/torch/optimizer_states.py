@@ -1,4 +1,5 @@
-"""Optimizers of a Pipeline by name, and what all workers together have of them: groups by parameter names, options."""
+"""The optimizers of a Pipeline by name, with the properties that all workers together define: parameter groups by name, and
+options."""
 
 from __future__ import annotations
 
@@ -18,8 +19,8 @@ Described = dict[str, dict[str, Any]]  # by optimizer: {"class": text, "groups":
 
 
 def by_name(optimizers: Optimizers) -> dict[str, torch.optim.Optimizer]:
-    """Returns the optimizers by the name that a checkpoint keeps them under: "" for a single one, the number in a list, the
-    key of a dict. Throws ValueError for anything else."""
+    """Returns the optimizers by their names in a checkpoint: "" for a single one, the index in a list, or the key of a
+    dict. Throws ValueError for anything else."""
     if optimizers is None:
         return {}
     if isinstance(optimizers, Mapping):
@@ -38,24 +39,24 @@ def by_name(optimizers: Optimizers) -> dict[str, torch.optim.Optimizer]:
 
 
 def label(name: str) -> str:
-    """Returns what errors call the optimizer."""
+    """Returns the optimizer's name for error messages."""
     return f"optimizer {name!r}" if name else "optimizer"
 
 
 def prefix_of(name: str) -> str:
-    """Returns what stands before the name of a state in a checkpoint: "muon/momentum_buffer", but "exp_avg" of a single
-    optimizer."""
+    """Returns the prefix of a state's name in a checkpoint: "muon/" gives "muon/momentum_buffer". A single optimizer has no
+    prefix, which gives "exp_avg"."""
     return f"{name}/" if name else ""
 
 
 def class_of(optimizer: Any) -> str:
-    """Returns the name that a checkpoint gives the optimizer's class."""
+    """Returns the name of the optimizer's class in a checkpoint."""
     return type(optimizer).__name__
 
 
 def describe(pipe: StateOfPipeline, optimizers: Mapping[str, torch.optim.Optimizer]) -> Described:
-    """Returns what this worker's optimizers have. Throws ValueError for a parameter that is not one of the worker's stages,
-    because its state would be lost."""
+    """Returns the class, groups and options of this worker's optimizers. Throws ValueError for a parameter that doesn't
+    belong to the worker's stages, because its state would be lost."""
     names = {id(tensor): known[0] for known, tensor in pipe.own_tensors(first_copies=False)}
     out: Described = {}
     for name, one in optimizers.items():
@@ -80,8 +81,8 @@ def _refuse_large(path: str, tensor: torch.Tensor) -> None:
 
 
 def merged(pipe: StateOfPipeline, texts: Sequence[str]) -> Described:
-    """Returns the optimizers of all workers as one, from what each has described. Throws ValueError if they don't fit:
-    another class, other groups, other options of one group."""
+    """Merges the descriptions from all workers into one. Throws ValueError if they don't fit together: a different class,
+    different groups, or different options of one group."""
     order = pipe.pieces.order
     out: Described = {}
     first: dict[str, int] = {}

@@ -1,5 +1,5 @@
-"""Outputs of the model on every worker of a pipeline: the last stage's worker keeps them, and sends them when they are
-asked for."""
+"""Outputs of the model on every worker of a pipeline. The worker with the last stage keeps them, and sends them on request.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from hetu.torch.values import flatten, unflatten
 
 
 class Outputs:
-    """The outputs of one call on this worker, by micro-batch; empty where another worker has the last stage."""
+    """The outputs of one call on this worker, by micro-batch. Empty on workers without the last stage."""
 
     def __init__(self) -> None:
         self.tensors: dict[int, list[torch.Tensor]] = {}
@@ -25,9 +25,11 @@ class Outputs:
 
     def share(self, exchange: Callable[[bytes], list[bytes]], forms: Sequence[Form], sizes: Sequence[int],
               device: torch.device) -> Any:
-        """Returns the output of the whole batch. Every worker of the pipeline calls it; `exchange` returns what each
-        of them gives. Tensors with a row for each sample are concatenated, others are stacked, one for each
-        micro-batch."""
+        """Returns the output of the whole batch. Collective: every worker of the pipeline calls it.
+
+        exchange: takes this worker's bytes and returns those of all workers of the pipeline.
+        Tensors with a row for each sample are concatenated. Other tensors are stacked, with one entry per micro-batch.
+        """
         file = io.BytesIO()
         torch.save({micro: [t.cpu().clone() for t in kept] for micro, kept in self.tensors.items()}, file)
         found: dict[int, list[torch.Tensor]] = {}
@@ -49,8 +51,11 @@ def _joined(parts: Sequence[torch.Tensor], sizes: Sequence[int]) -> torch.Tensor
 
 def mean_metrics(metrics: Mapping[str, Callable[[Any, Any], Any]], outputs: Any, target: Any, rows: int, is_first: bool,
                  sum_of: Callable[[list[float]], list[float]]) -> dict[str, float]:
-    """Returns each metric's mean over pipelines, by their samples. A metric is a function of this pipeline's outputs and
-    target. is_first: this worker speaks for its pipeline."""
+    """Returns the mean of each metric over pipelines, weighted by their samples.
+
+    metrics: functions of this pipeline's outputs and target.
+    is_first: true on the one worker of the pipeline that contributes its values.
+    """
     with torch.no_grad():
         values = [float(metric(outputs, target)) for metric in metrics.values()]
     *sums, total = sum_of([value * rows * is_first for value in values] + [float(rows * is_first)])

@@ -1,5 +1,5 @@
-"""The messages in which weights travel from their owners to the other copies: small parameters together, large ones straight
-from and into their own memory."""
+"""Messages that carry weights from their owners to the other copies. Small parameters share a message; a large parameter
+has its own."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ MESSAGE_BYTES = 8 << 20
 
 
 def messages(copied: Sequence[Copied]) -> Iterator[list[Copied]]:
-    """Groups parameters of one owner and type into messages. A large parameter has a message of its own."""
+    """Groups parameters of one owner and dtype into messages. A large parameter has a message of its own."""
     open_messages: dict[Any, tuple[list[Copied], int]] = {}
     for one in copied:
         size = one.held[0].numel() * one.held[0].element_size()
         if size >= MESSAGE_BYTES // 4:
             yield [one]
             continue
-        key = one.owner, one.held[0].dtype  # of one type, so that each lies as its type demands
+        key = one.owner, one.held[0].dtype  # one dtype per message, so that all parts are aligned
         part, filled = open_messages.get(key, ([], 0))
         part.append(one)
         open_messages[key] = part, filled + size
@@ -34,7 +34,8 @@ def messages(copied: Sequence[Copied]) -> Iterator[list[Copied]]:
 
 
 class Message:
-    """Parameters of one owner in host memory: the memory of a parameter itself where it may be, else a copy."""
+    """Parameters of one owner in host memory. It uses the memory of the parameter itself if possible, and a copy otherwise.
+    """
 
     def __init__(self, copied: Sequence[Copied], worker: int, device: StageDevice) -> None:
         self.parameters = [one.held[0] for one in copied]
@@ -51,7 +52,7 @@ class Message:
             self.memory = torch.empty(size, dtype=torch.uint8)
 
     def end(self) -> None:
-        """Takes what has come."""
+        """Copies a received message into the parameters."""
         if not self.is_copy or self.owner == self.worker:
             return
         memory, at = self.device.from_host(self.memory), 0

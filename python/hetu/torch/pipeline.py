@@ -1,4 +1,4 @@
-"""A PyTorch module trained by a proved plan: `hetu.torch.Pipeline`."""
+"""Trains a PyTorch module by a proved plan: `hetu.torch.Pipeline`."""
 
 from __future__ import annotations
 
@@ -47,40 +47,43 @@ from hetu.torch.threads import ThreadedPipeline
 
 
 class Pipeline(ModuleLike, StateOfPipeline):
-    """One worker's part of a module that is trained in stages, under heturun or alone.
+    """One worker's part of a module that is trained in stages, under heturun or in a single process.
 
-    model: an nn.Sequential, cut at its CutPoints or else between any two of its children; a list of modules, each given
-    what the one before gives; or what hetu.torch.blocks makes of a model of transformers. Every worker gives the whole
-    model, made from the same seed, or in hetu.torch.empty(), and keeps the parameters of its own stages.
+    model: an nn.Sequential, cut at its CutPoints or, without CutPoints, between any two of its children; or a list of
+    modules, each of which receives the output of the one before; or the result of hetu.torch.blocks for a model of
+    transformers. Every worker passes the whole model, created from the same seed or in hetu.torch.empty(), and keeps the
+    parameters of its own stages.
     loss(output, target): returns the loss of a micro-batch, a scalar. None: the loss that a model of hetu.torch.blocks
-    computes itself when it is given labels.
-    loss_weight: how much a micro-batch counts, a function of its target or of (output, target), such as
-    hetu.torch.token_count(). None: as much as it has samples, because the loss is a mean over samples. The losses of
-    hetu.torch, nn.CrossEntropyLoss and nn.NLLLoss bring the right weight along.
+    computes itself when it receives labels.
+    loss_weight: the weight of a micro-batch, a function of its target or of (output, target), such as
+    hetu.torch.token_count(). None: the number of samples, which is right for a loss that is a mean over samples. The losses
+    of hetu.torch, nn.CrossEntropyLoss and nn.NLLLoss define the right weight themselves.
     loss_reduction: "sum" if the loss is a sum, which needs no weights.
-    check_loss_every: how often it is checked that the losses of micro-batches make up the loss of the batch, in steps;
-    the first two are always checked. 0: never.
-    check_batches: whether checksums of all inputs are compared between the workers of a pipeline at every step. False is
+    check_loss_every: steps between two checks that the losses of micro-batches make up the loss of the batch. The first two
+    steps are always checked. 0: no check.
+    check_batches: True compares checksums of all inputs between the workers of a pipeline at every step. Set it to False
     for workers that can't compute the same bits of a batch, such as hosts of different kinds.
-    schedule: a method's name, a CSV or JSON file, module:function, a function of stages and micro_batches that returns
-    rows of action strings, or a plan; of all methods with a flush. Further options (chunks, pairs, with_recompute) are
+    schedule: a method's name, a CSV or JSON file, module:function, a function of stages and micro_batches that returns rows
+    of action strings, or a plan. Any method with a flush is allowed. Further options (chunks, pairs, with_recompute) are
     those of `hetu schedule`.
-    micro_batches: per pipeline and step. Some may have fewer samples than others, and some none.
-    pipelines: copies of the whole that share the workers and sum their gradients; each is given samples of its own.
-    averaging: a hetu.averaging.Averaging, or the name of its method: pipelines do not sum gradients, but make their own
-    updates and average weights in groups of whoever is there; see run().
-    first_pieces: with which piece each stage begins; None: as many pieces for each as can be.
-    shard_optimizer: whether workers with copies of a stage divide the optimizer's states among themselves (ZeRO-1). Each
-    has the gradients and states of its shard, and the optimizer's step() updates the weights of all copies.
-    tied: pairs of names of parameters that shall be one; a parameter that is one object in two stages is found by itself.
-    seed: of dropout and the like; see hetu.torch.seed_of.
-    devices: "threads:N" makes N workers that are threads of this process, for notebooks; without heturun.
-    device: where this worker's stages compute: the CPU or an accelerator of PyTorch, as a torch.device or its name.
-    "cuda" means the GPU whose number is the local rank. None: the device that the model's parameters are on.
+    micro_batches: per pipeline and step. Some may have fewer samples than others, and some may be empty.
+    pipelines: the number of copies of the model. They share the workers and sum their gradients; each receives its own
+    samples.
+    averaging: a hetu.averaging.Averaging, or the name of its method. Pipelines then don't sum gradients. Each makes its own
+    updates, and averages weights in groups of the pipelines that are ready; see run().
+    first_pieces: the first piece of each stage. None: as even as possible.
+    shard_optimizer: True divides the optimizer's states among the workers with copies of a stage (ZeRO-1). Each worker has
+    the gradients and states of its shard, and the optimizer's step() updates the weights of all copies.
+    tied: pairs of names of parameters that become one parameter. A parameter object that two stages share is detected
+    automatically.
+    seed: the seed of dropout and other random operations; see hetu.torch.seed_of.
+    devices: "threads:N" runs N workers as threads of this process, for notebooks. Not allowed under heturun.
+    device: the device of this worker's stages: the CPU or an accelerator of PyTorch, as a torch.device or its name. "cuda"
+    means the GPU whose number is the local rank. None: the device of the model's parameters.
     """
 
     def __new__(cls, model: Any = None, *given: Any, devices: Any = None, **named: Any) -> Any:
-        """Makes a Pipeline, or one of threads."""
+        """Creates a Pipeline, or a ThreadedPipeline if `devices` is a string."""
         if not isinstance(devices, str):
             return super().__new__(cls)
 
@@ -117,7 +120,8 @@ class Pipeline(ModuleLike, StateOfPipeline):
         self.schedule = schedule
         self.averages = Averages(averaging, self.transport, pipelines) if averaging is not None else None
         first = self.pipeline * width if self.averages else 0
-        self.crew = list(range(first, first + width) if self.averages else range(workers))  # whom a step is with
+        # the workers that take part in a step
+        self.crew = list(range(first, first + width) if self.averages else range(workers))
         self.exchanges = Exchanges(self.transport, self.crew)
         _share_processor()
         keep_freed_memory()
@@ -142,19 +146,20 @@ class Pipeline(ModuleLike, StateOfPipeline):
                                [self._copies(number) for number in range(len(self.stages))], self.pipeline)
         self.expected: Any = None
         self.summed: list[Summed] = []
-        self.first_use = 0  # where the numbers begin that say which parameters have got a gradient
-        self.trained: tuple[bool, ...] | None = None  # requires_grad of parameters() when gradients were last laid out
+        self.first_use = 0  # index of the first number that reports which parameters have a gradient
+        # requires_grad of parameters() when the memory of gradients was last laid out
+        self.trained: tuple[bool, ...] | None = None
         names = self.pieces.whole.named_parameters(remove_duplicate=False)
         self.numbers = {name: number for number, (name, _) in enumerate(names)}
         self.shards = Shards(self) if shard_optimizer else None
         self.steps = 0
-        self.folders: dict[str, Any] = {}  # locks of folders that were saved into; None but on worker 0
+        self.folders: dict[str, Any] = {}  # locks of folders that were saved into; None except on worker 0
         self.stepper = threading.get_ident()
         self.under_way = ""
         leave.join(self)
 
     def _cut(self, first_pieces: Sequence[int] | None, tied: Sequence[tuple[str, str]]) -> None:
-        """Stages, and of them those of this worker: `own`, by placement."""
+        """Cuts the model into stages, and stores this worker's stages in `own`, by placement."""
         sharing.join(self.pieces, tied)
         placements = self.schedule.placements
         self.stages = self.pieces.stages(self.pieces.cut(1 + max(p["model_stage"] for p in placements), first_pieces))
@@ -187,17 +192,21 @@ class Pipeline(ModuleLike, StateOfPipeline):
         for before, after in zip([*stage.parameters(), *stage.buffers()], tensors, strict=True):
             self.pieces.names[id(after)] = self.pieces.names[id(before)]
 
-    # ---- what a training does ----
+    # ---- training ----
 
     def step(self, inputs: Any, target: Any, scaler: torch.amp.GradScaler | None = None, *, accumulate: bool = False,
              factor: float = 1.0, return_outputs: bool = False) -> Any:
-        """Takes one step of all workers: the gradients of this batch are in .grad of parameters() afterwards. An
-        optimizer's step() is the caller's. `inputs` and `target`: of this pipeline's samples, the same on all of its
-        workers. Within torch.autocast forwards compute in its type. `scaler`: a hetu.torch.GradScaler, with whose
-        scale gradients are multiplied. `accumulate`: adds to the gradients that are there, instead of replacing them.
-        `factor`: what gradients are multiplied by, such as 1 / k for the mean of k accumulated batches. Returns the
-        mean of the loss over all pipelines, or of this one where they average, without factor and scale; with
-        `return_outputs` that and the model's outputs, on every worker."""
+        """Takes one step on all workers. Afterwards .grad of parameters() holds the gradients of this batch. The caller
+        calls the optimizer's step(). Within torch.autocast, forwards compute in its dtype.
+
+        inputs, target: the samples of this pipeline, the same on all of its workers.
+        scaler: a hetu.torch.GradScaler. Gradients are multiplied by its scale.
+        accumulate: adds to the existing gradients instead of replacing them.
+        factor: a factor of the gradients, such as 1 / k for the mean of k accumulated batches.
+        return_outputs: also returns the model's outputs, on every worker.
+        Returns the mean of the loss, without factor and scale. The mean is over all pipelines, or over this pipeline if
+        pipelines average weights. With `return_outputs`, returns (loss, outputs).
+        """
         check_gradients_enabled()
         if self.averages:
             self.averages.begin_step(scaler)
@@ -209,25 +218,33 @@ class Pipeline(ModuleLike, StateOfPipeline):
         return (loss, outputs) if return_outputs else loss
 
     def run(self, updates: int, optimizer: torch.optim.Optimizer) -> Iterator[int]:
-        """Of pipelines that average weights: turns of a loop, one step() and one step of the optimizer each; yields the
-        numbers of steps. About `updates` per pipeline: all together make as many as that comes to, each at its own pace.
-        At the end weights, the optimizer's states and buffers are their means over the pipelines, and steps count
-        `updates` more. Every worker runs it to its end."""
+        """Yields the numbers of steps in a loop of pipelines that average weights. Each turn must call step() once, and the
+        optimizer's step() once.
+
+        updates: the approximate number of updates per pipeline. All pipelines together make `updates` times their number,
+        each at its own pace.
+        At the end, weights, optimizer states and buffers are means over the pipelines, and the number of steps is the start
+        plus the mean number of updates, rounded down. Collective: every worker must run the loop to its end.
+        """
         if not self.averages:
             raise ValueError("run: pipelines that sum gradients take as many steps as you like; say averaging= where they "
                              "shall average weights")
         return self.averages.run(self, updates, optimizer)
 
     def stop_soon(self) -> None:
-        """Ends the run within a few updates, on all pipelines; one worker calls it, or several."""
+        """Ends the run within a few updates, on all pipelines. One worker or several may call it."""
         if self.averages and self.averages.running:
             self.averages.link.stop_soon()
 
     def evaluate(self, inputs: Any, target: Any, *, metrics: Mapping[str, Callable[[Any, Any], Any]] | None = None,
                  return_outputs: bool = False) -> Any:
-        """Returns the same loss with all modules in eval(), without gradients. Afterwards each module is in the mode
-        that you have set. With `metrics`, functions of the outputs and the target of all of this pipeline's samples,
-        also a dict of their values (means over pipelines); with `return_outputs` also the outputs, on every worker."""
+        """Returns the loss with all modules in eval(), without computing gradients. Afterwards each module has its former
+        mode.
+
+        metrics: functions of (outputs, target), each for all samples of this pipeline. The result then contains a dict of
+        their values, as means over pipelines.
+        return_outputs: the result then contains the outputs, on every worker.
+        """
         self.check_one("evaluate")
         kept = Outputs() if metrics or return_outputs else None
         with self.modes.evaluating():
@@ -241,8 +258,8 @@ class Pipeline(ModuleLike, StateOfPipeline):
         return (*found, outputs) if return_outputs else found
 
     def predict(self, inputs: Any) -> Any:
-        """Returns the model's outputs for this pipeline's samples, on every worker, with all modules in eval() and
-        without gradients or loss."""
+        """Returns the model's outputs for this pipeline's samples, on every worker. All modules are in eval(), and no
+        gradients and no loss are computed."""
         self.check_one("predict")
         with self.modes.evaluating():
             return self._run(inputs, None, training=False, kept=Outputs(), is_prediction=True)[1]
@@ -257,7 +274,7 @@ class Pipeline(ModuleLike, StateOfPipeline):
         self.stage_device.check(batch.targets[0], "target")
         weights = list(batch.sizes) if is_prediction else self.loss.rule.before(batch.target_values(), batch.sizes)
         total = self._agree(batch, weights, [scale, accumulate])
-        if self.in_threads:  # a look at shapes replaces parameters of modules that another worker shares
+        if self.in_threads:  # determining shapes replaces parameters of modules that threads share
             self.exchange(b"", self.crew)
         with self.turns:
             forms = self.forms.of(batch, training, (settings(), self.modes.text))
@@ -304,13 +321,13 @@ class Pipeline(ModuleLike, StateOfPipeline):
         return loss, outputs
 
     def _in_pipeline(self, mine: bytes) -> list[bytes]:
-        """Returns what each worker of this pipeline gives."""
+        """Exchanges bytes with the workers of this pipeline, and returns theirs in order."""
         first = self.pipeline * self.width
         return self.exchange(mine, range(first, first + self.width))
 
     def _gradients_to_add(self) -> list[tuple[nn.Parameter, torch.Tensor]]:
-        """Takes away the gradients to which a step can't add micro-batch by micro-batch: sums over copies, and those that
-        are multiplied after the step. All others stay, and get the same additions as in plain PyTorch."""
+        """Detaches the gradients that a step can't add to micro-batch by micro-batch: sums over copies, and gradients that
+        are multiplied after the step. All other gradients stay, and receive the same additions as in plain PyTorch."""
         summed = {id(view.parameter) for summed in self.summed for view in summed.views}
         found = []
         for parameter in self.parameters():
@@ -320,13 +337,13 @@ class Pipeline(ModuleLike, StateOfPipeline):
         return found
 
     def _build(self, form: Form) -> None:
-        """The job: its plan lowered and proved with what goes between the stages of this model."""
+        """Creates the job: lowers and verifies the plan for the values that cross the stages of this model."""
         extra = sorted(edge for edge in form.edges if edge[1] != edge[0] + 1)
         self.functions.parts.update({edge: 0 for edge in form.edges if edge[1] == edge[0] + 1})
         self.functions.parts.update({edge: 1 + k for k, edge in enumerate(extra)})
         self.edges = set(form.edges)
         pairs = sorted({tie.stages for tie in self.ties})
-        functions = weakref.ref(self.functions)  # which hold the job
+        functions = weakref.ref(self.functions)  # weak, because the functions refer to the job
         stages = [(self.schedule.placements[placement]["model_stage"], stage) for placement, stage in self.own.items()]
         agreement.check_copies(self.exchange(agreement.copies_of(stages)))
         self.job = _hetu.ModuleJob(self.schedule, self.transport, self.summed_pipelines, extra, pairs,
@@ -337,7 +354,7 @@ class Pipeline(ModuleLike, StateOfPipeline):
         self._report_devices()
 
     def _set_gradients(self) -> None:
-        """Lays out the gradients that copies sum: those of parameters that require one now."""
+        """Lays out the memory of gradients that copies sum, for the parameters that require a gradient."""
         pairs = sorted({tie.stages for tie in self.ties})
         shared = {id(copy): pairs.index(tie.stages) for tie in self.ties for copy in tie.copies}
         numbers = {id(tie.copies[1]): self.numbers[tie.names[0]] for tie in self.ties}
@@ -345,7 +362,7 @@ class Pipeline(ModuleLike, StateOfPipeline):
             number = self.schedule.placements[placement]["model_stage"]
             mine = [(name, p) for name, p in self._named(stage) if p.requires_grad]
             number_of = {id(p): numbers.get(id(p), self.numbers[name]) for name, p in mine}
-            # Two stages may have their shared parameters in different orders, and sums are over what lies at one place.
+            # Two stages may hold their shared parameters in different orders, but sums are over equal offsets.
             mine.sort(key=lambda one: number_of[id(one[1])])
             parts = [(1 + t, [(n, p) for n, p in mine if shared.get(id(p)) == t]) for t in range(len(pairs))]
             if self._copies(number) > 1:
@@ -358,7 +375,7 @@ class Pipeline(ModuleLike, StateOfPipeline):
         self.summed = list(self.functions.summed.values())
 
     def _note_use(self, number: int) -> None:
-        """Notes for all workers that a parameter has got a gradient on this one."""
+        """Reports to all workers that a parameter has received a gradient on this one."""
         self.job.set_scalar(self.first_use + number, 1.0)
 
     def _copies(self, stage: int) -> int:
@@ -371,8 +388,8 @@ class Pipeline(ModuleLike, StateOfPipeline):
                              f"was planned for {sorted(self.edges)}: which stages read of which may not change")
 
     def _agree(self, batch: Batch, weights: Sequence[float], scale: list[Any]) -> float:
-        """Checks that all workers begin one step, so that their messages fit, and takes the modes that each has set on
-        its stages, and the buffers of first copies. Returns the sum of all weights."""
+        """Checks that all workers begin the same step, so that their messages fit. Adopts the modes that each worker has
+        set on its stages, and the buffers of first copies. Returns the divisor of the loss."""
         mine = {"all": {"names": agreement.names_sum(self.numbers), "number": self.steps, "seed": self.seed,
                         "settings": settings(), "scale of the loss": scale[0], "accumulate": scale[1]},
                 "pipeline": {"tensors": batch.forms(), "samples": batch.sizes,
@@ -391,15 +408,15 @@ class Pipeline(ModuleLike, StateOfPipeline):
         return total
 
     def _raise_problem(self) -> None:
-        """Raises what the check of the loss has found on one of the workers, on all of them."""
+        """Raises an error on all workers if the loss check has found a problem on one of them."""
         found = self.exchange(self.loss.check.problem.encode(), self.crew)
         for worker, text in zip(self.crew, found, strict=True):
             if text:
                 raise ValueError(f"worker {worker}, step {self.steps}: {text.decode()}")
 
     def _begin_gradients(self, accumulate: bool) -> tuple[int, list[tuple[nn.Parameter, torch.Tensor]]]:
-        """Forgets the gradients of the step before, unless they accumulate. Returns how many numbers say whether
-        parameters have got one, and the gradients that are to be added after the step."""
+        """Drops the gradients of the step before, unless they accumulate. Returns the number of values that report which
+        parameters have received a gradient, and the gradients to add after the step."""
         self.begin_states()
         parameters = list(self.parameters())
         trained = tuple(parameter.requires_grad for parameter in parameters)
@@ -420,11 +437,11 @@ class Pipeline(ModuleLike, StateOfPipeline):
             for gradient in gradients.values():
                 gradient.mul_(factor)
 
-    # ---- how it runs ----
+    # ---- execution ----
 
     def sum(self, numbers: Sequence[float]) -> list[float]:
-        """Returns sums over all workers, or over those of this pipeline where pipelines average; each worker calls it,
-        with as many numbers."""
+        """Returns sums over all workers, or over those of this pipeline if pipelines average weights. Collective: each
+        worker passes the same number of values."""
         mine = struct.pack(f"{len(numbers)}d", *numbers)
         rows = [struct.unpack(f"{len(text) // 8}d", text) for text in self.exchange(mine, self.crew)]
         if any(len(row) != len(numbers) for row in rows):
@@ -433,19 +450,19 @@ class Pipeline(ModuleLike, StateOfPipeline):
 
     @property
     def device(self) -> torch.device:
-        """Where this worker's stages compute."""
+        """The device that this worker's stages compute on."""
         return self.stage_device.device
 
     def _report_devices(self) -> None:
-        """Prints on worker 0 where all workers compute, if that isn't the CPU."""
+        """Prints the devices of all workers on worker 0, unless all are the CPU."""
         line = agree([text.decode() for text in self.exchange(str(self.device).encode())])
         if line and self.transport.worker == 0:
             print(line, file=sys.stderr, flush=True)
 
     def record(self, on: bool = True) -> None:
-        """Notes the instructions of the steps to come. Every worker calls it, after a first step; where pipelines
-        average, between runs. On an accelerator each instruction is waited for until record(False), which makes steps
-        slower."""
+        """Records the instructions of later steps, until record(False). Collective: every worker calls it, after a first
+        step; between runs if pipelines average. On an accelerator, each recorded instruction waits for the device, which
+        makes steps slower."""
         self.check_one("record")
         job = self._started("record")
         self.exchange(b"")
@@ -453,7 +470,8 @@ class Pipeline(ModuleLike, StateOfPipeline):
         self.stage_device.records = on
 
     def write_trace(self, path: str | os.PathLike[str]) -> None:
-        """What all workers noted, for `hetu timeline` and `hetu compare`. Every worker calls it; worker 0 writes."""
+        """Writes the recorded instructions of all workers, for `hetu timeline` and `hetu compare`. Collective: every worker
+        calls it; worker 0 writes the file."""
         self.check_one("write_trace")
         job = self._started("write_trace")
         self.exchange(b"")
@@ -461,11 +479,12 @@ class Pipeline(ModuleLike, StateOfPipeline):
 
     @property
     def summed_pipelines(self) -> int:
-        """Whose gradients are one sum."""
+        """The number of pipelines whose gradients are summed."""
         return 1 if self.averages else self.pipelines
 
     def exchange(self, mine: bytes, workers: Sequence[int] | None = None) -> list[bytes]:
-        """Returns what these workers give, all workers without a list, in their order; each of them calls it."""
+        """Returns the bytes that each of these workers passes, in their order; all workers without a list. Collective: each
+        of them calls it."""
         return self.exchanges.exchange(mine, workers)
 
     def _started(self, what: str) -> Any:
@@ -474,11 +493,11 @@ class Pipeline(ModuleLike, StateOfPipeline):
         return self.job
 
     def unfinished(self) -> str:
-        """How a script ends that ends now, if it leaves a step in the middle; else ""."""
+        """Returns a description of the step or run that the script leaves unfinished if it ends at this point, or ""."""
         return f"its script ended in the middle of {self.under_way}, after {self.steps} steps" if self.under_way else ""
 
     def release(self) -> None:
-        """Lets go of the links."""
+        """Releases the links to other workers."""
         if self.averages:
             self.averages.link = None
         self.job = self.functions.job = self.averages = None
@@ -492,7 +511,7 @@ def _add_gradients(gradients: Sequence[tuple[nn.Parameter, torch.Tensor]]) -> No
 
 
 def _whole(model: Any) -> Any:
-    """Returns the model that its own loss is asked of."""
+    """Returns the model that defines its own loss."""
     if isinstance(model, PiecewiseModel):
         return model.whole
     raise ValueError(f"Pipeline without a loss: a {type(model).__name__} has none of its own. Give one, a function of the "
@@ -502,7 +521,7 @@ def _whole(model: Any) -> Any:
 def _copied(stage: Stage, number: int) -> Stage:
     try:
         return copy.deepcopy(stage)
-    except Exception as error:  # whatever a module's own state says to it
+    except Exception as error:  # a module's own state may raise any error
         kinds = ", ".join(type(piece).__name__ for piece in stage.pieces)
         raise ValueError(f"stage {number} ({kinds}) stands twice on this worker, and cannot be copied: "
                          f"{type(error).__name__}: {' '.join(str(error).split())}; choose a schedule with one copy of a "
@@ -512,8 +531,8 @@ def _copied(stage: Stage, number: int) -> Stage:
 
 
 def _share_processor() -> None:
-    """Limits PyTorch's threads to this worker's share of the processor, unless the environment says how many. A script that
-    has set fewer keeps them."""
+    """Limits PyTorch's threads to this worker's share of the processor, unless the environment sets their number. If the
+    script has chosen fewer threads, they stay."""
     share = max(1, _hetu.machine_cores() // max(1, int(_hetu.started()[1])))
     if "OMP_NUM_THREADS" not in os.environ and torch.get_num_threads() > share:
         torch.set_num_threads(share)

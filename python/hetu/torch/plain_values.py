@@ -1,8 +1,9 @@
-"""States of optimizers, schedulers and the like as strict JSON, and back, with the same types and bits.
+"""Encodes states of optimizers, schedulers and similar objects as strict JSON, and decodes them with the same types and
+bits.
 
-Text, bools, numbers, None, lists and dicts with text as keys are JSON. Everything else is an object with one key that begins
-with "$": {"$tuple": [1, 2]}, {"$float": "inf"}, {"$tensor": …}. A large tensor is not in the JSON: it is handed to a
-function that stores it, and {"$stored": KEY} stands in its place.
+Text, bools, numbers, None, lists, and dicts with text as keys are JSON. Everything else is an object with one key that
+begins with "$": {"$tuple": [1, 2]}, {"$float": "inf"}, {"$tensor": …}. A large tensor is not part of the JSON: a function
+stores it, and {"$stored": KEY} stands in its place.
 """
 
 from __future__ import annotations
@@ -18,25 +19,31 @@ import torch
 from hetu.torch import checkpoint
 
 Store = Callable[[str, torch.Tensor], None]
-INLINE = 16  # elements of a tensor that is written into the JSON
+INLINE = 16  # most elements of a tensor that is written into the JSON
 
 
 def dumps(value: Any) -> str:
-    """Returns JSON in one form for equal values. Numbers that JSON doesn't have are refused."""
+    """Returns JSON that is identical for equal values. Throws ValueError for numbers that JSON doesn't have."""
     return json.dumps(value, allow_nan=False, sort_keys=True)
 
 
 class Encoder:
-    """Encodes the state of one object. `what` names the object in errors, and `store` takes its large tensors. If `stages`
-    has shapes by parameter name, tensors in a dict under these names are this worker's part of such a dict: `store_part`
-    takes them with the path of the dict."""
+    """Encodes the state of one object.
+
+    what: the name of the object in errors.
+    store: stores a large tensor.
+    stages: the shapes of this worker's parameters by name, or None. A dict that contains tensors under these names is this
+    worker's part of a larger dict.
+    store_part: stores such a tensor; its arguments are name, path of the dict, and tensor.
+    """
 
     def __init__(self, what: str, store: Store, stages: dict[str, torch.Size] | None = None,
                  store_part: Callable[[str, str, torch.Tensor], None] | None = None) -> None:
         self.what, self.store, self.stages, self.store_part = what, store, stages, store_part
 
     def encode(self, value: Any, path: str = "") -> Any:
-        """Returns what JSON holds. Throws ValueError, naming the path, for a value of another type."""
+        """Returns a value that JSON can hold. Throws ValueError, which names the path, for a value of an unsupported type.
+        """
         if value is None or isinstance(value, (bool, str)):
             return value
         if isinstance(value, int):
@@ -98,8 +105,12 @@ class Encoder:
 
 def decode(value: Any, stored: Callable[[str], torch.Tensor],
            part: Callable[[str], dict[str, torch.Tensor]] | None = None) -> Any:
-    """Inverts Encoder.encode. `stored` returns a stored tensor, `part` this worker's part of a dict by parameter name.
-    Throws ValueError for what no Encoder writes."""
+    """Decodes the result of Encoder.encode().
+
+    stored: returns a stored tensor.
+    part: returns this worker's part of a dict by parameter name.
+    Throws ValueError for a value that no Encoder writes.
+    """
 
     def below(item: Any) -> Any:
         return decode(item, stored, part)

@@ -1,4 +1,5 @@
-"""A trace of torch.distributed.pipelining's own runs, for `hetu timeline`, `hetu compare` and `hetu simulate --costs`."""
+"""Records traces of torch.distributed.pipelining's own runs, for `hetu timeline`, `hetu compare` and `hetu simulate
+--costs`."""
 
 from __future__ import annotations
 
@@ -17,10 +18,13 @@ from hetu import schedule as plans
 
 @contextlib.contextmanager
 def record(schedule: Any, path: str | os.PathLike[str]) -> Iterator[None]:
-    """Inside, the steps of a schedule of torch.distributed.pipelining are noted: what each of its stages computes, and when.
-    Every rank of its pipeline calls it, after a first step, which warms up and sets stages up; the first one writes the
-    trace, with the plan that was followed. What goes between stages is not noted. Throws ValueError, naming the rank:
-    nothing was computed inside, or other micro-batches in another step."""
+    """Records the steps of a schedule of torch.distributed.pipelining inside the `with` block: the computations of each
+    stage, and their times. Messages between stages are not recorded.
+
+    Every rank of the pipeline enters it, after a first step, which warms up and sets up the stages. The first rank writes
+    the trace, with the plan that was followed. Throws ValueError, which names the rank, if nothing was computed inside, or
+    if steps computed different micro-batches.
+    """
     stages = list(getattr(schedule, "_stages", None) or [schedule._stage])
     notes = _Notes(stages[0].group_rank)
     with contextlib.ExitStack() as undo:
@@ -48,7 +52,7 @@ _KINDS: dict[str, Callable[[dict[str, Any]], str]] = {
 
 
 class _Notes:
-    """Of one rank."""
+    """The recorded events of one rank."""
 
     def __init__(self, rank: int) -> None:
         self.rank, self.step, self.origin = rank, -1, 0
@@ -58,7 +62,7 @@ class _Notes:
         self.origin = time.monotonic_ns()
 
     def counting(self, step: Callable[..., Any]) -> Callable[..., Any]:
-        """A schedule's step() that is counted."""
+        """Returns a schedule's step() with a counter of its calls."""
 
         def counted(*args: Any, **named: Any) -> Any:
             self.step += 1
@@ -67,7 +71,8 @@ class _Notes:
         return counted
 
     def noting(self, stage: int, kind_of: Callable[[dict[str, Any]], str]) -> Callable[[Callable[..., Any]], Any]:
-        """What makes of a stage's function one whose calls are noted; the first argument is the micro-batch."""
+        """Returns a decorator for a stage's function that records its calls. The function's first argument is the
+        micro-batch."""
 
         def of(function: Callable[..., Any]) -> Callable[..., Any]:
             def noted(micro: int, *args: Any, **named: Any) -> Any:
@@ -89,7 +94,7 @@ class _Notes:
 
 @contextlib.contextmanager
 def _replaced(owner: Any, name: str, make: Callable[[Callable[..., Any]], Any]) -> Iterator[None]:
-    """Inside, a function of one object is what `make` makes of it."""
+    """Replaces the method `name` of one object by make(method) inside the `with` block."""
     function, own = getattr(owner, name), name in vars(owner)
     setattr(owner, name, make(function))
     try:
@@ -102,7 +107,7 @@ def _replaced(owner: Any, name: str, make: Callable[[Callable[..., Any]], Any]) 
 
 
 def _row(events: list[dict[str, Any]], rank: int) -> list[str]:
-    """What a rank did in each step, in its order."""
+    """Returns a rank's actions in each step, in their order."""
     steps: dict[int, list[str]] = {}
     for event in events:
         steps.setdefault(event["args"]["step"], []).append(event["name"])

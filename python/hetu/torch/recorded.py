@@ -1,8 +1,8 @@
-"""Pieces of a model whose forward is recorded (see recording.py): each runs its part of the list of calls.
+"""Pieces of a model whose forward is recorded (see recording.py). Each piece runs its part of the list of calls.
 
-Which piece owns a module or parameter is decided once, by the recording of an example. Inputs of another form are recorded
-when they come up first, on each worker for itself, and cut at the same modules. A piece hands on the key of the form beside
-its tensors, so that the next piece takes its part of the same recording.
+The recording of an example decides once which piece owns a module or parameter. Inputs of another form are recorded when
+they first occur, on each worker separately, and cut at the same modules. A piece passes the key of the form along with its
+tensors, so that the next piece runs its part of the same recording.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from hetu.torch.lengths import freeze, match, with_numbers
 from hetu.torch.recording import WHOLE, Call, FormKey, Program, RecordingError, Slot
 from hetu.torch.values import flatten, unflatten
 
-_MOST_FORMS = 64  # recordings that are kept; an older form is recorded anew
-_MOST_OPEN = 16  # of those with open lengths
+_MOST_FORMS = 64  # most recordings that are kept; older forms are recorded again
+_MOST_OPEN = 16  # most recordings with open lengths
 
-# Functions of no parameters and no randomness: what they make of the batch alone (masks, positions) is computed again where
-# it is read, since every worker has the batch, and isn't sent.
+# Functions without parameters and randomness. Results that they compute from the batch alone (masks, positions)
+# are computed again where they are read, because every worker has the batch. They aren't sent.
 _CHEAP = frozenset("""arange ones zeros full tensor ones_like zeros_like full_like new_ones new_zeros new_full empty view
     reshape expand expand_as unsqueeze squeeze flatten unflatten transpose permute t contiguous clone detach __getitem__ to
     bool int long float double
@@ -47,19 +47,19 @@ class _Part:
 
 @dataclasses.dataclass
 class _Cut:
-    """A recording, cut."""
+    """A recording, divided into the parts of the pieces."""
 
     program: Program
     parts: list[_Part]
-    modules: list[set[str]]  # by piece: modules that it calls
-    tensors: list[set[str]]  # by piece: parameters and buffers that it reads itself
+    modules: list[set[str]]  # by piece: the modules that it calls
+    tensors: list[set[str]]  # by piece: the parameters and buffers that it reads directly
 
 
 class _OpenCut:
-    """A recording whose calls have open lengths among their arguments."""
+    """A recording whose calls contain open lengths among their arguments."""
 
     def __init__(self, key: FormKey, cut: _Cut) -> None:
-        """Throws NotFollowedError: an argument may hide a length."""
+        """Freezes the recording. Throws NotFollowedError if an argument may hide a length."""
         assert key.lengths is not None
         self.lengths, self.key, self.cut = key.lengths, key, cut
         self.frozen_key = key.rebuilt(freeze)
@@ -67,7 +67,7 @@ class _OpenCut:
         self.frozen = _rebuilt(cut, freeze)
 
     def cut_for(self, key: FormKey) -> _Cut | None:
-        """Returns the recording for a form of known lengths; None if it doesn't hold for them."""
+        """Returns the recording for a form of known lengths, or None if it doesn't apply to them."""
         if key.without_leaves() != self.frozen_key.without_leaves():
             return None
         numbers = match(self.frozen_key.leaves, key.leaves)
@@ -77,7 +77,7 @@ class _OpenCut:
 
 
 def _rebuilt(cut: _Cut, each: Callable[[Any], Any]) -> _Cut:
-    """Returns a recording with each(argument) in place of each argument. Calls in which nothing changes are shared."""
+    """Returns a recording with each(argument) in place of each argument. Unchanged calls are shared."""
     done: dict[int, Call] = {}
 
     def argument(leaf: Any) -> Any:
@@ -99,15 +99,16 @@ def _rebuilt(cut: _Cut, each: Callable[[Any], Any]) -> _Cut:
 
 
 class Recording:
-    """A model with the modules that it is cut at, and its recordings by form. Copies of a piece share it."""
+    """A model with the modules at which it is cut, and its recordings by form. Copies of a piece share this object."""
 
     def __init__(self, subject: Any, at: Sequence[str], example: Any, owned: dict[str, nn.Module]) -> None:
         self.subject, self.at = subject, list(at)
         self.owned = owned  # modules of the model by name
         self.cuts: collections.OrderedDict[FormKey, _Cut] = collections.OrderedDict()
         self.open_cuts: collections.deque[_OpenCut] = collections.deque(maxlen=_MOST_OPEN)
-        self.attributes: dict[tuple[str, str, int], Any] = {}  # of modules that hold cuts, as the recordings have them
-        self.home: dict[str, int] = {}  # module with parameters or buffers -> its piece
+        # of modules that contain cuts, with their values in the recordings
+        self.attributes: dict[tuple[str, str, int], Any] = {}
+        self.home: dict[str, int] = {}  # name of a module with parameters or buffers -> its piece
         first = self.cut(self.key_of(example, subject.model.training))
         for number, names in enumerate(first.modules):
             for name in names:
@@ -122,7 +123,7 @@ class Recording:
         return FormKey(value, self.subject.modes(training))
 
     def check_attributes(self) -> None:
-        """Throws RecordingError if an attribute of a module that holds cuts has another value than when it was recorded."""
+        """Throws RecordingError if an attribute of a module that contains cuts has changed since it was recorded."""
         for name, value in self.subject.attributes().items():
             if name in self.attributes and self.attributes[name] != value:
                 raise RecordingError(f"attribute '{name[0]}.{name[1]}' was {self.attributes[name]!r} when the forward was "
@@ -161,7 +162,7 @@ class Recording:
 
 
 class RecordedPiece(nn.Module):
-    """The calls between two cuts. The first piece is given the batch, the last one returns what the model returns."""
+    """The calls between two cuts. The first piece receives the batch; the last piece returns the model's result."""
 
     def __init__(self, recording: Recording, number: int) -> None:
         super().__init__()
@@ -173,7 +174,7 @@ class RecordedPiece(nn.Module):
             self._take(name)
 
     def _take(self, name: str) -> None:
-        """Makes a parameter or buffer of the model one of this piece's own."""
+        """Registers a parameter or buffer of the model as this piece's own."""
         owner, _, attribute = name.rpartition(".")
         module = self.recording.subject.model.get_submodule(owner)
         tensor = getattr(module, attribute)
@@ -238,7 +239,8 @@ class RecordedPiece(nn.Module):
 
 
 def pieces_of(recording: Recording) -> list[RecordedPiece]:
-    """Returns the pieces. What the forward doesn't use is kept by the last one, so that a state_dict() has it."""
+    """Returns the pieces. Tensors that the forward doesn't use belong to the last piece, so that a state_dict() contains
+    them."""
     pieces = [RecordedPiece(recording, number) for number in range(len(recording.at) + 1)]
     model = recording.subject.model
     held = {id(tensor) for piece in pieces for tensor in [*piece.parameters(), *piece.buffers()]}
@@ -249,7 +251,7 @@ def pieces_of(recording: Recording) -> list[RecordedPiece]:
 
 
 def _key(name: str) -> str:
-    """Returns a name under which nn.Module takes a child; it allows no dot."""
+    """Returns a name for a child of nn.Module, whose names can't contain dots."""
     return name.replace(".", "/")
 
 
@@ -270,7 +272,7 @@ class _Cutter:
     def __init__(self, program: Program, begins: Sequence[int], home: dict[str, int], owned: dict[str, nn.Module],
                  model: str) -> None:
         self.program, self.begins, self.home, self.owned, self.model = program, begins, dict(home), owned, model
-        self.tied: dict[int, int] = {}  # identity of a tensor -> the piece that first uses it
+        self.tied: dict[int, int] = {}  # id of a tensor -> the first piece that uses it
         self.maker: dict[int, int] = {slot: n for n, call in enumerate(program.calls) for slot in call.outs.values()}
         self.outside = {*program.inputs, *program.constants, *program.tensors}
         shared: dict[int, list[int]] = {}
@@ -311,7 +313,7 @@ class _Cutter:
             if home > number:
                 raise RecordingError(f"{self.model}: '{call.target}' is called by piece {number} for these inputs, at "
                                      f"{call.line}, and its parameters are in piece {home}, as the example has it")
-            if home < number:  # called again: there, if what it is given is there
+            if home < number:  # called again: runs in the earlier piece if its inputs are available there
                 piece.append(number)
                 if any(not self._is_from_batch(s) and self._made_in_call(s, piece) > home for s in call.reads):
                     raise ValueError(f"{self.model}: '{call.target}' is called again at {call.line}, behind a cut, and its "
@@ -322,8 +324,9 @@ class _Cutter:
         return piece
 
     def _home(self, call: Call, number: int, piece: Sequence[int]) -> int:
-        """Returns the piece that owns the parameters of a call's module; the current one if it has none. A module whose
-        parameters are all tied to those of an earlier piece, such as a decoder's embedding, goes there if its inputs do."""
+        """Returns the piece that owns the parameters of a call's module, or the current piece if it has none. A module
+        whose parameters are all tied to those of an earlier piece, such as a decoder's embedding, belongs to that piece if
+        its inputs are available there."""
         if not isinstance(call.target, str):
             return number
         tensors = [*self.owned[call.target].parameters(), *self.owned[call.target].buffers()]
@@ -344,7 +347,8 @@ class _Cutter:
         return self._made_in_call(slot, self.piece)
 
     def _is_from_batch(self, slot: int) -> bool:
-        """Returns whether a value is made of the batch and constants by cheap functions, and never changed in place."""
+        """Returns true if a value is computed from the batch and constants by cheap functions, and is never changed in
+        place."""
         if slot in self.changed or slot in self.program.tensors:
             return False
         if slot in self.outside:
@@ -354,7 +358,8 @@ class _Cutter:
         return not isinstance(call.target, str) and name in _CHEAP and all(self._is_from_batch(s) for s in call.reads)
 
     def _wanted(self, number: int) -> set[int]:
-        """Returns the calls of a piece, and those of others that it repeats because they need the batch alone."""
+        """Returns the calls of a piece, and the calls of other pieces that it repeats because they depend only on the
+        batch."""
         found = {n for n, piece in enumerate(self.piece) if piece == number}
         slots = [s for n in found for s in self.program.calls[n].reads]
         if number == len(self.begins):
@@ -373,8 +378,8 @@ class _Cutter:
         return {s for s in slots if s in self.program.inputs or (s in self.maker and self.maker[s] not in wanted)}
 
     def _copy_changed(self, calls: list[Call], number: int, imports: list[list[int]]) -> None:
-        """A piece works on a copy of a value of another piece that it changes in place. Refuses a change that another value
-        of an earlier piece would have to show."""
+        """Inserts a copy before a call that changes a value of another piece in place. Throws ValueError if another value
+        of an earlier piece, read behind the cut, shares memory with the changed value."""
         for at, call in enumerate(list(calls)):
             for slot in call.changes:
                 if slot not in imports[number]:
@@ -390,7 +395,7 @@ class _Cutter:
 
 
 def _frees(calls: Sequence[Call], exports: Sequence[int], program: Program | None) -> list[list[int]]:
-    """Returns for each call the slots that are dead after it."""
+    """Returns the slots that are dead after each call."""
     kept = set(exports)
     if program is not None:
         kept |= {leaf.number for leaf in program.out_leaves if isinstance(leaf, Slot)}

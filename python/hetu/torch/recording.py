@@ -1,9 +1,9 @@
-"""Records one forward of a model as a list of calls: torch functions, and modules that are called as they are.
+"""Records one forward of a model as a list of calls: torch functions, and modules that are called unchanged.
 
-The forward runs once as ordinary Python on tensors without elements, so whatever depends on shapes, on arguments or on
-`self.training` is simply taken: loops, asserts, `if targets is not None`. The list holds for inputs of one form (see
-FormKey); inputs of another form are recorded anew. torch.export would also follow such code, but it takes modules apart into
-operators, which loses their hooks, their training mode and their identity.
+The forward runs once as ordinary Python on tensors without elements. Code that depends on shapes, on arguments or on
+`self.training` needs no special care: loops, asserts, `if targets is not None`. The list is valid for inputs of one form
+(see FormKey); inputs of another form are recorded again. torch.export can also follow such code, but it takes modules apart
+into operators, which loses their hooks, their training mode and their identity.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _TORCH = os.path.dirname(os.path.abspath(torch.__file__))
 
 @dataclasses.dataclass(frozen=True)
 class Slot:
-    """Stands for a tensor in the arguments of a call."""
+    """The place of a tensor in the arguments of a call."""
 
     number: int
 
@@ -44,13 +44,14 @@ class Call:
     """One recorded call."""
 
     target: Any  # a function, or the name of a module
-    leaves: list[Any]  # of (args, kwargs), with slots in place of tensors
+    leaves: list[Any]  # of (args, kwargs), with Slots in place of tensors
     tree: Any
     outs: dict[int, int]  # output leaf -> slot
     changes: list[int]  # slots whose tensors the call changes in place
-    state: tuple[bool, bool, torch.dtype] | None  # grad mode and autocast, where the forward itself has set them
+    state: tuple[bool, bool, torch.dtype] | None  # grad mode and autocast, if the forward itself has set them
     line: str  # of the user's source
-    constants: dict[int, Any] = dataclasses.field(default_factory=dict)  # output leaf -> what a module returned for a number
+    # output leaf -> a value other than a tensor that a module returned
+    constants: dict[int, Any] = dataclasses.field(default_factory=dict)
 
     @property
     def reads(self) -> list[int]:
@@ -64,18 +65,19 @@ class Program:
 
     calls: list[Call]
     inputs: dict[int, int]  # slot -> input leaf
-    tensors: dict[int, str]  # slot -> name of the parameter or buffer that the forward reads itself
-    constants: dict[int, torch.Tensor]  # slot -> a tensor that is neither
-    storages: dict[int, int]  # slot -> which slots share memory
+    tensors: dict[int, str]  # slot -> name of a parameter or buffer that the forward reads directly
+    constants: dict[int, torch.Tensor]  # slot -> a tensor that is neither an input nor a parameter or buffer
+    storages: dict[int, int]  # slot -> identity of its memory; slots with equal values share memory
     out_leaves: list[Any]
     out_tree: Any
     device: str = "cpu"
 
 
 class FormKey:
-    """Everything that a recording depends on: shapes and types of the inputs, their other values, and modes.
+    """The key of a recording: shapes and dtypes of the inputs, their other values, and modes.
 
-    modes: the training flags of the modules that hold cuts."""
+    modes: the training flags of the modules that contain cuts.
+    """
 
     def __init__(self, value: Any, modes: tuple[bool, ...]) -> None:
         leaves, self.tree = flatten(value)
@@ -92,7 +94,7 @@ class FormKey:
         self.text = repr((self.leaves, str(self.tree), modes, str(self.device), self.autocast))
 
     def without_leaves(self) -> str:
-        """Returns a text of all but the leaves."""
+        """Returns a text of all properties except the leaves."""
         return repr((str(self.tree), self.modes, str(self.device), self.autocast))
 
     def rebuilt(self, each: Callable[[Any], Any]) -> FormKey:
@@ -128,34 +130,34 @@ class RecordingError(ValueError):
 
 
 class FixedShapesError(RecordingError):
-    """A program that was exported for inputs of other shapes."""
+    """The inputs differ from the fixed shapes of an exported program."""
 
 
-WHOLE = -1  # in Call.outs: all that the call returns, instead of a leaf of it
+WHOLE = -1  # key in Call.outs: the whole result of the call, instead of one leaf
 
 
 @dataclasses.dataclass(frozen=True)
 class Subject:
-    """A model, the way it is called, and which of its modules are entered instead of being called as they are."""
+    """A model, the function that calls it, and the modules that are entered instead of being called unchanged."""
 
     model: nn.Module
     call: Callable[[nn.Module, Any], Any]  # calls the model with a value
-    entered: dict[int, nn.Module]  # the modules that hold cuts, by identity
-    names: Mapping[int, str]  # identity of a module -> its first name
+    entered: dict[int, nn.Module]  # the modules that contain cuts, by id
+    names: Mapping[int, str]  # id of a module -> its first name
 
     def modes(self, training: bool) -> tuple[bool, ...]:
-        """Returns the modes of the modules that hold cuts: those that the user has set, or eval() in an evaluation."""
+        """Returns the modes of the modules that contain cuts: those that the user has set, or eval() in an evaluation."""
         return tuple(module.training and training for module in self.entered.values())
 
     def attributes(self) -> dict[tuple[str, str, int], Any]:
-        """Returns the numbers and words among the attributes of the modules that hold cuts, by class, name and the module's
-        number. A forward may read them, and then the recording has them."""
+        """Returns the attributes of the modules that contain cuts, if they are numbers or text, by (class, attribute name,
+        number of the module). A forward may read them, and the recording then contains their values."""
         return {(type(module).__name__, name, number): value for number, module in enumerate(self.entered.values())
                 for name, value in vars(module).items() if isinstance(value, (bool, int, float, str)) and name != "training"}
 
     def begins(self, program: Program, at: Sequence[str]) -> list[int]:
-        """Returns the call that each piece but the first begins with. Throws ValueError, naming a module that is not called
-        once."""
+        """Returns the first call of each piece except the first. Throws ValueError, which names the module, if a module is
+        not called exactly once."""
         found = []
         for name in at:
             calls = [n for n, call in enumerate(program.calls) if call.target == name]
@@ -182,7 +184,8 @@ class Subject:
             names = {id(tensor): name for name, tensor in reversed(tensors.items())}
             recorder = _Recorder(self, mode, names, given, key.device)
             try:
-                # A tensor that is made with an open length, such as arange(length), can only be made without elements.
+                # A tensor that is created with an open length, such as arange(length), can only be created without
+                # elements.
                 with recorder.installed(), _training(self, key.modes), mode if key.lengths else nullcontext():
                     out = torch.func.functional_call(_Caller(self), {f"model.{n}": t for n, t in tensors.items()},
                                                      (unflatten(given, key.tree),), tie_weights=False)
@@ -199,20 +202,20 @@ class Subject:
 
 
 class _Caller(nn.Module):
-    """Calls the model as the subject says; a module only so that functional_call can be used."""
+    """Calls the model by the subject's function. It is a module so that functional_call can be used."""
 
     def __init__(self, subject: Subject) -> None:
         super().__init__()
         self.model, self.way = subject.model, subject.call
 
     def forward(self, value: Any) -> Any:
-        """Returns what the model gives."""
+        """Returns the model's result."""
         return self.way(self.model, value)
 
 
 @contextmanager
 def _training(subject: Subject, modes: Sequence[bool]) -> Iterator[None]:
-    """Sets the training mode of the entered modules, whose forward is recorded."""
+    """Sets the training mode of the entered modules inside the `with` block."""
     entered = list(subject.entered.values())
     before = [module.training for module in entered]
     for module, mode in zip(entered, modes, strict=True):
@@ -239,7 +242,7 @@ def _without_elements(mode: FakeTensorMode, spec: TensorSpec, device: torch.devi
 
 
 class _Recorder(TorchFunctionMode):
-    """Sees every torch function that the forward calls, and, while installed, every module call of this thread."""
+    """Records every torch function that the forward calls and, while installed, every module call of this thread."""
 
     def __init__(self, subject: Subject, mode: FakeTensorMode, names: Mapping[int, str], given: list[Any],
                  device: torch.device) -> None:
@@ -247,9 +250,9 @@ class _Recorder(TorchFunctionMode):
         self.device = device
         self.subject, self.mode, self.names = subject, mode, names
         self.thread = threading.get_ident()
-        self.inside = False  # of a module that is called as it is
-        self.slots: dict[int, int] = {}  # identity of a tensor -> slot of what it holds now
-        self.kept: list[Any] = []  # keeps identities from being reused
+        self.inside = False  # true inside a module that is called unchanged
+        self.slots: dict[int, int] = {}  # id of a tensor -> slot of its current value
+        self.kept: list[Any] = []  # keeps tensors alive, so that no id() is reused
         self.result = Program([], {}, {}, {}, {}, [], None, device.type)
         self.count = 0
         self.ambient = (torch.is_grad_enabled(), *_autocast(self.device))
@@ -259,7 +262,7 @@ class _Recorder(TorchFunctionMode):
 
     @contextmanager
     def installed(self) -> Iterator[None]:
-        """Intercepts calls of modules, as torch.fx does while it traces."""
+        """Intercepts calls of modules, like torch.fx while it traces."""
         original = nn.Module.__call__
 
         def call(module: nn.Module, *args: Any, **kwargs: Any) -> Any:
@@ -293,7 +296,7 @@ class _Recorder(TorchFunctionMode):
         kwargs = kwargs or {}
         if self.inside:
             return func(*args, **kwargs)
-        if func is torch.Tensor.__iter__:  # which returns an iterator, whose tensors could not be seen
+        if func is torch.Tensor.__iter__:  # returns an iterator, whose tensors could not be recorded
             func, args, kwargs = torch.unbind, (args[0],), {}
             out = func(*args)
             self._note(func, args, kwargs, out)
@@ -303,7 +306,7 @@ class _Recorder(TorchFunctionMode):
             raise self._error("it assigns to an attribute of a tensor")
         changes = _changed(name, args, kwargs)
         if any(not isinstance(t, FakeTensor) for t in changes) and any(isinstance(t, FakeTensor) for t in flatten(args)[0]):
-            for tensor in changes:  # a tensor of constants becomes one of unknown values
+            for tensor in changes:  # a constant tensor becomes one of unknown values
                 if not isinstance(tensor, FakeTensor):
                     torch.utils.swap_tensors(tensor, self.mode.from_tensor(tensor.clone()))
         out = func(*args, **kwargs)
@@ -345,7 +348,7 @@ class _Recorder(TorchFunctionMode):
         return slot
 
     def _plain(self, leaf: Any) -> Any:
-        """Returns a value that is part of the recording. Refuses one that holds tensors where they can't be seen."""
+        """Returns a value that is part of the recording. Throws RecordingError for an object that hides tensors."""
         if hides_tensors(leaf):
             raise self._error(f"a {type(leaf).__name__}, which holds tensors, is passed; pass tensors, or dicts, tuples, "
                               f"lists or dataclasses of them (transformers: use_cache=False)")
@@ -357,7 +360,7 @@ class _Recorder(TorchFunctionMode):
                               f"the code into a module that holds no cut")
 
     def program(self, out: Any) -> Program:
-        """Returns the recording, given what the forward has returned."""
+        """Returns the recording. `out` is the forward's result."""
         leaves, tree = flatten(out)
         self.result.out_leaves = [Slot(self._slot(leaf)) if isinstance(leaf, torch.Tensor) else self._plain(leaf)
                                   for leaf in leaves]

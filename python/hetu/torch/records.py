@@ -1,4 +1,4 @@
-"""Nestings of tensors with dataclasses in them, which PyTorch's pytree takes for leaves unless someone registers them."""
+"""Nestings of tensors that contain dataclasses. PyTorch's pytree treats these as leaves unless they are registered."""
 
 from __future__ import annotations
 
@@ -13,11 +13,12 @@ SIMPLE = (bool, int, float, str, bytes, type(None), torch.dtype, torch.device, t
 
 
 class RecordTree:
-    """The structure of a nesting that holds dataclasses. Its text says everything that makes two structures different."""
+    """The structure of a nesting that contains dataclasses. Its text differs for any two different structures."""
 
     def __init__(self, outer: Any, inner: Sequence[tuple[type, list[str], Any, int] | None]) -> None:
         self.outer = outer  # pytree's structure, in which each dataclass is a leaf
-        self.inner = list(inner)  # by leaf of it: class, names of fields, their structure and number of leaves; None: a leaf
+        # by leaf of `outer`: class, field names, structure of the fields, number of leaves; None for a plain leaf
+        self.inner = list(inner)
 
     def __repr__(self) -> str:
         inner = [part and (f"{part[0].__module__}.{part[0].__qualname__}", part[1], str(part[2])) for part in self.inner]
@@ -25,7 +26,8 @@ class RecordTree:
 
 
 def flatten_records(value: Any) -> tuple[list[Any], Any]:
-    """Returns the leaves of a nesting and its structure. A dataclass that holds a tensor is taken apart into its fields."""
+    """Returns the leaves of a nesting and its structure. A dataclass that contains a tensor is taken apart into its fields.
+    """
     leaves, tree = _pytree.tree_flatten(value)
     if not any(_is_record(leaf) and hides_tensors(leaf) for leaf in leaves):
         return leaves, tree
@@ -44,7 +46,7 @@ def flatten_records(value: Any) -> tuple[list[Any], Any]:
 
 
 def unflatten_records(leaves: Sequence[Any], tree: Any) -> Any:
-    """The inverse of flatten_records. A dataclass is made from its fields, without its __init__ and __post_init__."""
+    """Inverts flatten_records(). A dataclass is created from its fields, without its __init__ and __post_init__."""
     if not isinstance(tree, RecordTree):
         return _pytree.tree_unflatten(list(leaves), tree)
     rest, out = list(leaves), []
@@ -57,13 +59,13 @@ def unflatten_records(leaves: Sequence[Any], tree: Any) -> Any:
         del rest[:count]
         made: Any = object.__new__(kind)
         for name, value in zip(names, values, strict=True):
-            object.__setattr__(made, name, value)  # frozen ones, too
+            object.__setattr__(made, name, value)  # works for frozen dataclasses too
         out.append(made)
     return _pytree.tree_unflatten(out, tree.outer)
 
 
 def hides_tensors(leaf: Any, depth: int = 3) -> bool:
-    """Returns whether an object that pytree takes for a leaf holds tensors among its attributes."""
+    """Returns true if an object that pytree treats as a leaf holds tensors among its attributes."""
     if isinstance(leaf, (torch.nn.Module, type)) or callable(leaf):
         return False
     if dataclasses.is_dataclass(leaf):

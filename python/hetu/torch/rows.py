@@ -1,9 +1,11 @@
-"""Gradients of embeddings by rows. PyTorch makes a tensor as large as the table for each micro-batch, zeros but for a few
-rows, and adds it to .grad; here the rows that a micro-batch has read are summed by themselves and added there. Bit for bit
-the same: the kernel that sums is PyTorch's own, on a table of these rows.
+"""Computes gradients of embeddings only for the rows that were read.
 
-Of nn.Embedding itself, not of classes made of it; where a table is another module's, too, has a hook, or fewer rows than a
-micro-batch reads, or the module is compiled, PyTorch's way is left as it is.
+For each micro-batch, PyTorch creates a gradient as large as the table, which is zero except for a few rows, and adds it to
+.grad. This module sums only the rows that a micro-batch has read, and adds them to .grad. The result is the same bit for
+bit: PyTorch's own kernel sums, on a table of these rows.
+
+It applies to nn.Embedding itself, not to subclasses. PyTorch's own code runs if another module uses the table, if the table
+has a hook, if it has fewer rows than a micro-batch reads, or if the module is compiled.
 """
 
 from __future__ import annotations
@@ -17,11 +19,11 @@ import torch
 from torch import nn
 from torch.utils.hooks import unserializable_hook
 
-Parts = list[tuple[torch.Tensor, torch.Tensor]]  # ids, and the gradient of what they named
+Parts = list[tuple[torch.Tensor, torch.Tensor]]  # ids, and the gradients of their rows
 
 
 class _Step(threading.local):
-    """Rows that backwards of this thread have noted, within collecting()."""
+    """Rows that backwards of this thread have collected, within collecting()."""
 
     came: dict[int, tuple[nn.Parameter, int, Parts]] | None = None  # by table
 
@@ -30,18 +32,18 @@ _step = _Step()
 
 
 class _RowsOf(torch.autograd.Function):
-    """Rows of a table, whose gradient is noted and given later."""
+    """Rows of a table, whose gradient is collected and added later."""
 
     @staticmethod
     def forward(ctx: Any, ids: torch.Tensor, weight: torch.Tensor, padding: int) -> torch.Tensor:
-        """As functional.embedding; ids that are `padding` have no gradient."""
+        """Returns the rows like functional.embedding. Ids equal to `padding` have no gradient."""
         ctx.save_for_backward(ids)
         ctx.weight, ctx.padding = weight, padding
         return nn.functional.embedding(ids, weight)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Any) -> Any:
-        """Gives the table's leaf nothing: add() does."""
+        """Collects the gradients and returns none for the table. add() adds them."""
         ids, = ctx.saved_tensors
         assert _step.came is not None
         _step.came.setdefault(id(ctx.weight), (ctx.weight, ctx.padding, []))[2].append((ids, gradients[0]))
@@ -49,7 +51,8 @@ class _RowsOf(torch.autograd.Function):
 
 
 class _Meeting:
-    """The hook of a table: where another use of it has a gradient in the same backward, rows are added to that one first."""
+    """The hook of a table. If another use of the table has a gradient in the same backward, the collected rows are added to
+    it first."""
 
     def __init__(self, weight: torch.Tensor) -> None:
         self.key = id(weight)
@@ -66,13 +69,13 @@ class _Meeting:
 
 
 class _Embedding(nn.Embedding):
-    """What an nn.Embedding of a stage becomes."""
+    """The class that replaces nn.Embedding in a stage."""
 
     def _get_name(self) -> str:
         return "Embedding"
 
     def forward(self, input: torch.Tensor) -> torch.Tensor:
-        """As nn.Embedding."""
+        """Returns the rows of `input`, like nn.Embedding."""
         weight: Any = self.weight
         if (_step.came is None or torch.compiler.is_compiling() or not torch.is_grad_enabled()
                 or input.numel() >= weight.shape[0] or not _is_ours(weight)):
@@ -82,7 +85,8 @@ class _Embedding(nn.Embedding):
 
 
 def _is_ours(weight: Any) -> bool:
-    """Whether it learns, and nobody else looks at its gradients on their way; a copy of it has no hook of ours."""
+    """Returns true if the table is trained and has no gradient hooks except ours. A copy of the table has no hook of ours.
+    """
     hooks = list((weight._backward_hooks or {}).values())
     return bool(weight.requires_grad and len(hooks) == 1 and isinstance(hooks[0], _Meeting)
                 and not weight._post_accumulate_grad_hooks)
@@ -94,7 +98,7 @@ def user_hooks(parameter: torch.Tensor) -> list[Any]:
 
 
 def take(stages: Iterable[nn.Module]) -> None:
-    """Embeddings of these stages take this way within collecting()."""
+    """Replaces the class of the embeddings of these stages, so that they collect rows within collecting()."""
     for stage in stages:
         uses: dict[int, int] = {}
         for _, parameter in stage.named_parameters(remove_duplicate=False):
@@ -109,7 +113,7 @@ def take(stages: Iterable[nn.Module]) -> None:
 
 @contextlib.contextmanager
 def collecting() -> Iterator[None]:
-    """A step whose backwards end with add()."""
+    """Collects rows inside the `with` block. Each backward inside must be followed by add()."""
     before, _step.came = _step.came, {}
     try:
         yield
@@ -118,7 +122,7 @@ def collecting() -> Iterator[None]:
 
 
 def add() -> None:
-    """Behind a backward: what it has found out about rows goes into .grad."""
+    """Adds the rows that a backward has collected to .grad."""
     if not _step.came:
         return
     for weight, padding, parts in _step.came.values():
@@ -134,7 +138,7 @@ def _add(weight: nn.Parameter, padding: int, parts: Parts) -> None:
 
 
 def _sum(parts: Parts, padding: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """The rows that were read, and the sums of their gradients: in the order in which the engine would have added them."""
+    """Returns the rows that were read, and the sums of their gradients, added in the same order as in autograd."""
     touched, places = torch.unique(torch.cat([ids.reshape(-1) for ids, _ in parts]), return_inverse=True)
     first = int(torch.searchsorted(touched, padding))
     without = first if first < len(touched) and int(touched[first]) == padding else -1

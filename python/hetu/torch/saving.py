@@ -1,10 +1,10 @@
-"""Writes a checkpoint for Pipeline.save(). The guarantees are those of graph checkpoints and are kept by the same C++ code:
-a checksum for every tensor, one commit for all workers, and a lock on the folder.
+"""Writes a checkpoint for Pipeline.save(). The same C++ code as for graph checkpoints provides the same guarantees: a
+checksum for every tensor, one commit for all workers, and a lock on the folder.
 
     FOLDER/step-00000200/manifest.json                   checksums, optimizers, schedulers
-                         model.safetensors.index.json    the weights, as tools know sharded safetensors
+                         model.safetensors.index.json    the weights, in the usual format of sharded safetensors
                          model-worker-00000.safetensors  weights of worker 0's stages
-                         state-worker-00000.safetensors  what optimizers and averages keep of them
+                         state-worker-00000.safetensors  states of optimizers and averages
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ class Saved:
         self.weights: list[Row] = []
         self.states: list[Row] = []
         self.rows_by_key: dict[tuple[str, str], Row] = {}
-        self.values: dict[str, dict[str, Any]] = {}  # by optimizer and parameter: what is no plain tensor
+        self.values: dict[str, dict[str, Any]] = {}  # by optimizer and parameter: the values that are not plain tensors
         self.more: dict[str, Any] = {}
-        self.sums: dict[str, int] = {}  # checksums of tensors that all workers have alike
+        self.sums: dict[str, int] = {}  # checksums of tensors that all workers must have equal
         self.optimizers = optimizer_states.describe(pipe, optimizers)
         for names, tensor in pipe.own_tensors(first_copies=True):
             for name in names:
@@ -102,13 +102,13 @@ class Saved:
         self.more[name] = Encoder(name, store, shapes, store_part).encode(one.state_dict())
 
     def text(self) -> str:
-        """Returns what other workers have to know of this part."""
+        """Returns this worker's description of its part, for the other workers."""
         names = {name: [size_of(dtype, shape), self._file("model")] for name, _, dtype, shape, _ in self.weights}
         return dumps({"names": names, "optimizers": self.optimizers, "values": self.values, "more": self.more,
                       "sums": self.sums})
 
     def files(self) -> list[tuple[str, str, list[Row]]]:
-        """Returns this worker's files, as _hetu.save_tensors takes them."""
+        """Returns this worker's files, in the form that _hetu.save_tensors takes."""
         parts = [(self._file("model"), "", self.weights), (self._file("state"), "", self.states)]
         return [part for part in parts if part[2]]
 
@@ -117,23 +117,23 @@ class Saved:
 
 
 def part_state(name: str, path: str) -> str:
-    """Returns the state under which a parameter's tensor in the dict at `path` of an object's state is saved."""
+    """Returns the state name of a parameter's tensor in the dict at `path` of an object's state."""
     return f"{name}/{path}" if path else f"{name}/"
 
 
 def whole_state(name: str, path: str) -> tuple[str, str]:
-    """Returns the name and state under which a tensor that all workers have alike is saved. No state is empty, as that of a
-    weight is."""
+    """Returns the name and state name of a tensor that all workers have equal. The state name is never empty, because an
+    empty one marks a weight."""
     return f"{KIND}/{name}", path or "."
 
 
 def size_of(dtype: str, shape: list[int]) -> int:
-    """Returns the bytes of a tensor."""
+    """Returns the size of a tensor in bytes."""
     return checkpoint.TYPES[dtype].itemsize * torch.Size(shape).numel()
 
 
 def check_more(name: str, one: Any, optimizers: Mapping[str, Any]) -> None:
-    """Throws ValueError unless it is an object with a state, under a name of its own."""
+    """Throws ValueError unless `one` is an object with a state and has a name that no optimizer uses."""
     if not all(callable(getattr(one, part, None)) for part in ("state_dict", "load_state_dict")):
         raise ValueError(f"{name}: expected an object with state_dict() and load_state_dict(), got {type(one).__name__}")
     if name in optimizers:
@@ -142,7 +142,7 @@ def check_more(name: str, one: Any, optimizers: Mapping[str, Any]) -> None:
 
 def save(pipe: StateOfPipeline, folder: str | os.PathLike[str], given: optimizer_states.Optimizers,
          more: Mapping[str, Any]) -> None:
-    """Pipeline.save."""
+    """Implements Pipeline.save()."""
     pipe.check_one("save")
     pipe.begin_states()
     saved = pipe.together(lambda: Saved(pipe, optimizer_states.by_name(given), more), ValueError)
@@ -160,7 +160,7 @@ def save(pipe: StateOfPipeline, folder: str | os.PathLike[str], given: optimizer
 
 
 def check_folder(names: list[str]) -> None:
-    """Throws ValueError unless all workers save into a folder of one name. Hosts may have it in different places."""
+    """Throws ValueError unless all workers save into a folder of the same name. Its path may differ between hosts."""
     for worker, name in enumerate(names):
         if name != names[0]:
             raise ValueError(f"save: worker {worker} was given the folder '{name}' and worker 0 '{names[0]}': give the same "
@@ -168,10 +168,10 @@ def check_folder(names: list[str]) -> None:
 
 
 def merge(pipe: StateOfPipeline, texts: list[str]) -> tuple[dict[str, Any], str]:
-    """Returns what the manifest says beside tensors, and the text of the index. Throws ValueError if the workers' optimizers
-    or other states don't fit together."""
+    """Returns the contents of the manifest except tensors, and the text of the index. Throws ValueError if the workers'
+    optimizers or other states don't fit together."""
     told = [json.loads(text) for text in texts]
-    count = len(told) // pipe.pipelines if pipe.averages else len(told)  # pipelines that average have states of their own
+    count = len(told) // pipe.pipelines if pipe.averages else len(told)  # pipelines that average have their own states
     optimizers = optimizer_states.merged(pipe, [dumps(one["optimizers"]) for one in told[:count]])
     for name, one in optimizers.items():
         one["values"] = {known: value for part in told for known, value in part["values"].get(name, {}).items()}
@@ -195,7 +195,7 @@ def _sums(one: Mapping[str, Any], name: str) -> dict[str, int]:
 
 
 def refuse_old(folder: str) -> None:
-    """Throws OSError for a checkpoint without checksums, which earlier versions wrote into the folder itself."""
+    """Throws OSError if the folder itself holds an index without a manifest. Such a checkpoint has no checksums."""
     index, manifest = (os.path.join(folder, name) for name in (checkpoint.INDEX, checkpoint.MANIFEST))
     if os.path.isfile(index) and not os.path.isfile(manifest):
         raise OSError(f"{folder}: holds {checkpoint.INDEX} without a {checkpoint.MANIFEST}: a checkpoint of an earlier "

@@ -1,4 +1,4 @@
-"""The scale of losses in float16, one for all workers."""
+"""The scale of losses in float16, the same on all workers."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ if TYPE_CHECKING:
 
 
 def scale_of(scaler: Any, pipe: Pipeline) -> float:
-    """Returns what a scaler multiplies losses by; 1 without one. Throws ValueError for one that doesn't ask the other
-    workers."""
+    """Returns a scaler's factor of the loss, or 1 without a scaler. Throws ValueError for a scaler that doesn't communicate
+    with the other workers."""
     if scaler is None:
         return 1.0
     if scaler.is_enabled() and getattr(scaler, "_pipe", None) is not pipe:
@@ -22,8 +22,9 @@ def scale_of(scaler: Any, pipe: Pipeline) -> float:
 
 
 class GradScaler(torch.amp.GradScaler):
-    """As torch.amp.GradScaler, with its options: an infinite gradient on any worker is one on all, so that all skip that
-    update, and all go on with the same scale. Every worker calls step() of each optimizer, or unscale_(), and update()."""
+    """torch.amp.GradScaler for a Pipeline, with the same options. An infinite gradient on any worker makes all workers skip
+    the update, and all continue with the same scale. Collective: every worker calls step() or unscale_() for each
+    optimizer, and update()."""
 
     def __init__(self, pipe: Pipeline, **options: Any) -> None:
         super().__init__(pipe.device.type, **options)
@@ -31,12 +32,13 @@ class GradScaler(torch.amp.GradScaler):
 
     def _unscale_grads_(self, optimizer: torch.optim.Optimizer, inv_scale: torch.Tensor, found_inf: torch.Tensor,
                         allow_fp16: bool) -> dict[torch.device, torch.Tensor]:
-        """What PyTorch calls to look for infinities, whether it divides gradients here or leaves that to the optimizer."""
+        """Combines the infinities found on all workers. PyTorch calls it to check gradients, both when it unscales them
+        itself and when the optimizer does."""
         found = super()._unscale_grads_(optimizer, inv_scale, found_inf, allow_fp16)
         (somewhere,) = self._pipe.sum([sum(float(one) for one in found.values())])
         everywhere = torch.full((), float(somewhere > 0))
         return {device: everywhere.to(device) for device in found} or {self._pipe.device: everywhere.to(self._pipe.device)}
 
     def found_inf(self, optimizer: torch.optim.Optimizer) -> bool:
-        """After unscale_(): whether any worker has found one."""
+        """Returns true if any worker has found an infinite gradient. Call it after unscale_()."""
         return any(bool(one) for one in self._found_inf_per_device(optimizer).values())

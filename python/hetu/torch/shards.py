@@ -1,15 +1,15 @@
-"""Optimizer states that copies of a stage divide among themselves: Pipeline(shard_optimizer=True), known as ZeRO-1.
+"""Divides optimizer states among the copies of a stage: Pipeline(shard_optimizer=True), known as ZeRO-1.
 
-A parameter that several workers hold has one owner among them. Three things differ from a training without shards:
+A parameter that several workers hold has one owner among them. Three things differ from training without shards:
 
-1. The plan's sums of gradients become reduce-scatters: each worker gets the sums of the parameters that it owns, and no
-   others. The order of additions is the same, so the bits are the same.
-2. After step(), .grad is None for parameters of other owners. An optimizer passes over such parameters: it neither changes
-   them nor makes states for them.
-3. After the optimizer's step() a hook of torch.optim sends each parameter from its owner to the other copies. So all copies
-   have the same weights whenever the script can look at them.
+1. The plan's sums of gradients become reduce-scatters: each worker receives the sums of only the parameters that it owns.
+   The order of additions is the same, so the bits are the same.
+2. After step(), .grad is None for parameters of other owners. An optimizer skips such parameters: it neither changes them
+   nor creates states for them.
+3. After the optimizer's step(), a hook of torch.optim sends each parameter from its owner to the other copies. So all copies
+   have the same weights whenever the script can read them.
 
-Whole parameters are owned, because some optimizers, such as Muon, need whole matrices.
+Owners own whole parameters, because some optimizers, such as Muon, need whole matrices.
 """
 
 from __future__ import annotations
@@ -41,15 +41,15 @@ if TYPE_CHECKING:
 class Copied:
     """A parameter with several copies."""
 
-    name: str  # that of the first copy, if two stages share it
-    number: int  # in the order of the model
-    workers: tuple[int, ...]  # those that hold a copy, ascending
-    held: list[torch.nn.Parameter]  # the copies on this worker; the first one is updated if this worker is the owner
+    name: str  # name of the first copy, if two stages share the parameter
+    number: int  # number in the order of the model
+    workers: tuple[int, ...]  # the workers that hold a copy, ascending
+    held: list[torch.nn.Parameter]  # the copies on this worker; the owner updates the first one
     owner: int | None = None
 
 
 class Shards:
-    """One worker's part."""
+    """One worker's part of the division."""
 
     def __init__(self, pipe: Pipeline) -> None:
         """Finds the parameters with several copies. Throws ValueError if there are none, or if pipelines average weights."""
@@ -67,10 +67,10 @@ class Shards:
         self.groups: dict[tuple[int, ...], list[Copied]] = {}  # by the workers that hold a copy
         self._find(pipe)
         self.is_assigned = False
-        self.is_pending = False  # there are gradients that no optimizer has used yet
+        self.is_pending = False  # true if no optimizer has used the last gradients yet
         self.gathers_states = True
         self.adopted: weakref.WeakSet[torch.optim.Optimizer] = weakref.WeakSet()
-        self.has_optimizer = not pipe.in_threads  # threads have one optimizer for all workers
+        self.has_optimizer = not pipe.in_threads  # with threads, all workers share one optimizer
         if self.has_optimizer:
             watch(self)
 
@@ -95,14 +95,14 @@ class Shards:
             if len(one.workers) > 1 or len(one.held) > 1:
                 self.groups.setdefault(one.workers, []).append(one)
                 self.by_id.update({id(parameter): one for parameter in one.held})
-        self.groups = dict(sorted(self.groups.items()))  # in one order on all workers: none waits in a circle
+        self.groups = dict(sorted(self.groups.items()))  # the same order on all workers prevents a deadlock
 
     # ---- owners ----
 
     def assign(self) -> None:
-        """Chooses the owner of each parameter, once: each worker gets about as many elements as the others, of those that
-        are trained now and of those that are frozen. Every worker calls it. Throws ValueError if copies of a parameter
-        differ in requires_grad."""
+        """Chooses the owner of each parameter, once. Elements are divided about evenly among the workers, separately for
+        trained and frozen parameters. Collective: every worker calls it. Throws ValueError if copies of a parameter differ
+        in requires_grad."""
         if self.is_assigned:
             return
         self.is_assigned = True
@@ -123,17 +123,17 @@ class Shards:
                     loads[one.owner] += one.held[0].numel()
 
     def owner_of(self, parameter: torch.nn.Parameter) -> int | None:
-        """Returns the worker that owns a parameter of this worker's stages; None if there is one copy only."""
+        """Returns the worker that owns a parameter of this worker's stages, or None if there is only one copy."""
         one = self.by_id.get(id(parameter))
         return one.owner if one else None
 
     def keeps(self, parameter: torch.Tensor) -> bool:
-        """Returns whether this worker updates the parameter and keeps its states in this object."""
+        """Returns true if this worker updates the parameter and keeps its states for this object."""
         one = self.by_id.get(id(parameter))
         return one is None or (one.owner == self.worker and one.held[0] is parameter)
 
     def name_of(self, parameter: torch.Tensor, name: str) -> str:
-        """Returns the name of a parameter's first copy, `name` if there is one copy only."""
+        """Returns the name of a parameter's first copy, or `name` if there is only one copy."""
         one = self.by_id.get(id(parameter))
         return one.name if one else name
 
@@ -145,12 +145,12 @@ class Shards:
     # ---- the hooks of an optimizer ----
 
     def has_parameters_of(self, optimizer: torch.optim.Optimizer) -> bool:
-        """Returns whether the optimizer holds a parameter with several copies."""
+        """Returns true if the optimizer holds a parameter with several copies."""
         return any(id(parameter) in self.by_id for group in optimizer.param_groups for parameter in group["params"])
 
     def after_step(self, optimizer: torch.optim.Optimizer) -> None:
-        """Gives all copies the weights that their owners have updated. Every worker with a copy calls it. Throws
-        ValueError if the optimizers of these workers don't fit together."""
+        """Gives all copies the weights that their owners have updated. Collective: every worker with a copy calls it.
+        Throws ValueError if the optimizers of these workers don't fit together."""
         check_state(optimizer)
         self.adopt(optimizer)
         self.drop_states(optimizer)
@@ -201,13 +201,13 @@ class Shards:
     # ---- states ----
 
     def adopt(self, optimizer: torch.optim.Optimizer) -> None:
-        """Makes state_dict() of an optimizer complete, which has part of the states here."""
+        """Makes state_dict() of an optimizer complete, although this worker holds only a part of the states."""
         if self.has_optimizer:
             complete_states(optimizer, self)
 
     @contextlib.contextmanager
     def without_gathering(self) -> Iterator[None]:
-        """Inside, state_dict() of an optimizer has the states of this worker only."""
+        """Makes state_dict() of an optimizer return only this worker's states inside the `with` block."""
         self.gathers_states = False
         try:
             yield
@@ -215,15 +215,16 @@ class Shards:
             self.gathers_states = True
 
     def drop_states(self, optimizer: torch.optim.Optimizer) -> None:
-        """Drops states of parameters that another worker owns: those that an optimizer makes in its constructor, and
-        those of a state_dict() that was loaded."""
+        """Drops states of parameters that another worker owns. Such states come from an optimizer's constructor, or from a
+        loaded state_dict()."""
         for group in optimizer.param_groups:
             for parameter in group["params"]:
                 if not self.keeps(parameter):
                     optimizer.state.pop(parameter, None)
 
     def complete(self, optimizer: torch.optim.Optimizer, state: dict[str, Any]) -> None:
-        """Adds to an optimizer's state_dict() the states that other workers keep. Every worker with a copy calls it."""
+        """Adds the states that other workers keep to an optimizer's state_dict(). Collective: every worker with a copy
+        calls it."""
         if not self.gathers_states:
             return
         number_of = {id(p): n for n, p in enumerate(p for group in optimizer.param_groups for p in group["params"])}
@@ -247,15 +248,15 @@ class Shards:
     # ---- copies that drift apart ----
 
     def checksums(self) -> dict[str, list[int]] | None:
-        """Returns checksums of copied parameters, if no optimizer has used the last gradients: a script may have changed
-        weights by itself."""
+        """Returns checksums of the trained parameters with several copies, or None if an optimizer has used the last
+        gradients. A script may have changed weights without an optimizer."""
         if not self.is_pending:
             return None
         return {one.name: [bytes_sum(parameter) for parameter in one.held]
                 for one in self.copied() if one.held[0].requires_grad}
 
     def check_copies(self, sums: Iterable[Mapping[str, list[int]] | None]) -> None:
-        """Checks that all copies are alike, by the checksums() of all workers. Throws ValueError."""
+        """Checks that all copies are equal, by the checksums() of all workers. Throws ValueError."""
         first: dict[str, tuple[int, int]] = {}
         for worker, one in enumerate(sums):
             for name, found in (one or {}).items():
@@ -268,13 +269,13 @@ class Shards:
                                          f"weights by one, or on all workers alike")
 
     def check_now(self) -> None:
-        """Checks the same; every worker calls it."""
+        """Checks that all copies are equal. Collective: every worker calls it. Throws ValueError."""
         texts = self.exchanges.exchange(json.dumps(self.checksums()).encode())
         self.check_copies(json.loads(text) for text in texts)
 
 
 class ThreadedShards:
-    """The parts of all workers of a process, whose parameters one optimizer holds."""
+    """The parts of all workers of a process. A single optimizer holds their parameters."""
 
     def __init__(self, parts: Sequence[Shards]) -> None:
         self.parts = parts
@@ -282,7 +283,7 @@ class ThreadedShards:
         watch(self)
 
     def has_parameters_of(self, optimizer: torch.optim.Optimizer) -> bool:
-        """Returns whether the optimizer holds a parameter with several copies."""
+        """Returns true if the optimizer holds a parameter with several copies."""
         return any(part.has_parameters_of(optimizer) for part in self.parts)
 
     def after_step(self, optimizer: torch.optim.Optimizer) -> None:
@@ -308,7 +309,7 @@ class ThreadedShards:
         return {one.name: one for part in self.parts for one in part.copied() if one.owner == part.worker}
 
     def complete(self, optimizer: torch.optim.Optimizer, state: dict[str, Any]) -> None:
-        """Adds to an optimizer's state_dict() copies of what the owners of parameters keep."""
+        """Adds copies of the owners' states to an optimizer's state_dict()."""
         number_of = {id(p): n for n, p in enumerate(p for group in optimizer.param_groups for p in group["params"])}
         owners, states = self._owners(), state["state"]
         for one in (one for part in self.parts for one in part.copied() if one.name in owners):
@@ -320,7 +321,7 @@ class ThreadedShards:
 
 
 def check_all_copies(copied: Iterable[Copied], group_of: Mapping[int, int]) -> None:
-    """Throws ValueError where an optimizer has one of two copies of a parameter on this worker."""
+    """Throws ValueError if an optimizer holds only some of a parameter's copies on this worker."""
     for one in copied:
         if any(id(parameter) not in group_of for parameter in one.held):
             raise ValueError(f"shard_optimizer: this worker has {len(one.held)} copies of '{one.name}', and the optimizer "

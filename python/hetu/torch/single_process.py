@@ -1,8 +1,8 @@
-"""Other training libraries beside a pipeline: each worker runs the library as if it were alone.
+"""Runs other training libraries on each worker of a pipeline as if the worker were the only process.
 
-Accelerate, the Trainer of transformers and Lightning look into the environment for other processes. They would wrap the
-model in DistributedDataParallel, give each process other samples and average losses. In a pipeline all workers need the
-same samples, and the Pipeline does all that goes between them.
+Accelerate, the Trainer of transformers and Lightning look for other processes in the environment. They would wrap the model
+in DistributedDataParallel, give each process different samples and average losses. In a pipeline all workers need the same
+samples, and the Pipeline handles all communication between them.
 """
 
 from __future__ import annotations
@@ -23,11 +23,13 @@ _LAUNCHER = re.compile(r"(LOCAL_|GROUP_|ROLE_)?(RANK|WORLD_SIZE)|TORCHELASTIC_\w
 
 @contextlib.contextmanager
 def single_process() -> Iterator[int]:
-    """Hides from training libraries that are set up inside that this process is one of several workers. Yields the worker's
-    number. Make `TrainingArguments`, `Accelerator` or Lightning's `Trainer` inside. Afterwards the libraries have this
-    number, too, so that worker 0 alone prints, logs and writes files. Every worker calls it. Throws RuntimeError if
-    Accelerate was set up for several processes before."""
-    worker = int(leave.transport(_hetu.env()["worker"]).worker)  # joins the job, for which the variables are needed
+    """Hides from training libraries that this process is one of several workers. Yields the worker's number.
+
+    Create `TrainingArguments`, `Accelerator` or Lightning's `Trainer` inside the `with` block. Afterwards the libraries
+    have the worker's number, so that only worker 0 prints, logs and writes files. Every worker enters it. Throws
+    RuntimeError if Accelerate was set up for several processes before.
+    """
+    worker = int(leave.transport(_hetu.env()["worker"]).worker)  # joins the job, which needs the variables
     hidden = {name: os.environ.pop(name) for name in list(os.environ) if _LAUNCHER.fullmatch(name)}
     try:
         yield worker
@@ -37,7 +39,7 @@ def single_process() -> Iterator[int]:
 
 
 def _set_number(worker: int) -> None:
-    """Gives the worker's number to the libraries that were imported."""
+    """Sets the worker's number in the libraries that were imported."""
     accelerate = sys.modules.get("accelerate.state")
     if accelerate is not None and accelerate.PartialState._shared_state:
         state = accelerate.PartialState()
@@ -45,7 +47,7 @@ def _set_number(worker: int) -> None:
             raise RuntimeError(f"Accelerate has been set up for {state.num_processes} processes, so that it would wrap the "
                                f"model and give each worker other samples. Make the first TrainingArguments or Accelerator "
                                f"of the script inside `with hetu.torch.single_process():`")
-        for kept in (state, accelerate.AcceleratorState):  # an Accelerator has a copy of what PartialState says
+        for kept in (state, accelerate.AcceleratorState):  # an Accelerator copies the values of PartialState
             if kept._shared_state:
                 kept._shared_state.update(process_index=worker, local_process_index=worker)
     lightning = sys.modules.get("lightning_utilities.core.rank_zero")

@@ -1,19 +1,19 @@
-r"""The backward of a stage in two: gradients of its inputs now (I), those of its parameters later (W).
+r"""Splits the backward of a stage in two: gradients of its inputs first (I), gradients of its parameters later (W).
 
-The graph that autograd has recorded is cut where a path to the inputs and a path to a parameter part:
+The graph that autograd has recorded is cut where a path to the inputs and a path to a parameter separate:
 
-    loss - f3 - f2 - f1 - input      The trunk: nodes from which an input is reached.
+    loss - f3 - f2 - f1 - input      The trunk: nodes from which an input can be reached.
             \    \    \
-            w3   w2   w1             What hangs off the trunk leads to parameters only.
+            w3   w2   w1             Branches off the trunk, which lead only to parameters.
 
-I runs the trunk, where each node computes only the gradients along the trunk, and notes what comes into the nodes off which
-something hangs (forks). W computes the remaining gradients of the forks, and runs what hangs off. So no product is computed
-twice, in any module, and without the module's help. The idea to split is that of Qi et al. 2024 (Zero Bubble), section 2;
-where the graph is cut is our own.
+I runs the trunk. Each node there computes only the gradients along the trunk. I also records the incoming gradients of
+forks, the nodes with a branch. W computes the remaining gradients of the forks, and runs the branches. So no product is
+computed twice, for any module, and modules need no changes. The idea of splitting is from Qi et al. 2024 (Zero Bubble),
+section 2. Cutting the graph at forks is Hetu's own method.
 
-Hooks run once, as in one backward: those of the trunk in I, all others in W. To that end W calls a fork directly, since the
-engine would run its hooks again. A fork that is a custom autograd.Function computes all of its gradients in I, because
-Python code can't compute some of them now and the others later.
+Hooks run once, as in a single backward: hooks of the trunk in I, all others in W. For that reason W calls a fork directly,
+because the engine would run its hooks again. A fork that is a custom autograd.Function computes all of its gradients in I,
+because Python code can't compute some of them in I and the rest in W.
 """
 
 from __future__ import annotations
@@ -25,20 +25,20 @@ import torch
 from torch import nn
 from torch.autograd.graph import GradientEdge, get_gradient_edge
 
-Edge = tuple[Any, int]  # a node and which of its outputs, as in Node.next_functions
+Edge = tuple[Any, int]  # a node and the number of its output, as in Node.next_functions
 
 
 def keep_compiled_buffers() -> None:
-    """Tells torch.compile that backwards run in parts: by default they give memory of saved tensors away, and refuse to keep
-    the graph. Functions must be compiled, which their first call does, after this."""
+    """Configures torch.compile for backwards that run in parts. By default, compiled backwards reuse the memory of saved
+    tensors, and refuse to keep the graph. Call it before functions are compiled, which happens at their first call."""
     from torch._functorch import config
 
     config.donated_buffer = False
 
 
 def refuse_old_hooks(whole: nn.Module, stages: Iterable[nn.Module]) -> None:
-    """Throws ValueError for a module with a hook of register_backward_hook(). PyTorch attaches it to one node of the graph
-    and gives it all gradients that this node computes, of which I has some and W the others."""
+    """Throws ValueError for a module with a hook of register_backward_hook(). PyTorch attaches such a hook to one node of
+    the graph and passes it all gradients that this node computes. With a split, I computes some of them and W the others."""
     everywhere = torch.nn.modules.module
     if everywhere._global_backward_hooks and not everywhere._global_is_full_backward_hook:
         raise ValueError("a hook of register_module_backward_hook() is there, which sees the gradients of inputs and "
@@ -53,18 +53,19 @@ def refuse_old_hooks(whole: nn.Module, stages: Iterable[nn.Module]) -> None:
 
 
 class DeferredGradients:
-    """What is left of one backward after I: run() adds the gradients of parameters."""
+    """The part of one backward that remains after I. run() adds the gradients of parameters."""
 
     def __init__(self, roots: Sequence[torch.Tensor], gradients: Sequence[torch.Tensor | None],
                  inputs: Sequence[torch.Tensor]) -> None:
         given = [torch.ones_like(root) if g is None else g for root, g in zip(roots, gradients, strict=True)]
-        self.kept = (list(roots), list(inputs))  # their graph lives as long
+        self.kept = (list(roots), list(inputs))  # keeps their graph alive
         starts = [get_gradient_edge(root) for root in roots]
         ends = [get_gradient_edge(leaf).node for leaf in inputs]
         self.trunk, self.nodes = _trunk([edge.node for edge in starts], {id(node) for node in ends})
-        self.nodes += ends  # kept, for else Python would give their identities to other nodes
-        self.hanging: list[tuple[Edge, torch.Tensor]] = []  # of W: where it begins, and with what
-        self.forks: list[tuple[Any, list[Any]]] = []  # in the engine's order; what came in, or a Python node has given
+        self.nodes += ends  # kept alive, so that no id() is reused
+        self.hanging: list[tuple[Edge, torch.Tensor]] = []  # starts of W: an edge, and its gradient
+        # in the engine's order; the incoming gradients, or all gradients that a Python node computed
+        self.forks: list[tuple[Any, list[Any]]] = []
         self.of_inputs: list[torch.Tensor | None] = [None] * len(inputs)
         if any(self.trunk[id(node)] and _needs_whole_backward(node) for node in self.nodes if id(node) in self.trunk):
             torch.autograd.backward(list(roots), given)
@@ -92,7 +93,7 @@ class DeferredGradients:
             handle.remove()
 
     def run(self) -> None:
-        """W: adds to .grad of every parameter that the roots depend on, and lets go of the graph."""
+        """Runs W: adds to .grad of every parameter that the roots depend on, and releases the graph."""
         edges: dict[tuple[int, int], Edge] = {}
         sums: dict[tuple[int, int], torch.Tensor] = {}
 
@@ -115,13 +116,13 @@ class DeferredGradients:
         self._let_go()
 
     def _hangs(self, edge: Edge) -> bool:
-        """Returns whether an edge of a fork goes off the trunk."""
+        """Returns true if an edge of a fork leads off the trunk."""
         return edge[0] is not None and self.trunk.get(id(edge[0])) is not True
 
     def _made_by_forks(self) -> list[tuple[Any, Sequence[torch.Tensor | None]]]:
-        """Returns what each fork computes for the edges that go off the trunk, and None for others."""
+        """Returns the gradients that each fork computes for the edges that lead off the trunk, and None for other edges."""
         made: dict[int, Any] = {}
-        reached = [(node, came[0]) for node, came in self.forks if came]  # others have got no gradient
+        reached = [(node, came[0]) for node, came in self.forks if came]  # the others have received no gradient
         direct = [(node, came) for node, came in reached if not _is_python(node)]
 
         def call() -> None:
@@ -143,7 +144,7 @@ class _Within(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, start: torch.Tensor, call: Callable[[], None]) -> torch.Tensor:
-        """Returns a value with this node."""
+        """Returns a value that this node has computed."""
         ctx.call = call
         return start.clone()
 
@@ -155,9 +156,9 @@ class _Within(torch.autograd.Function):
 
 
 def _call_for(call: Callable[[], None], edges: Sequence[Edge]) -> None:
-    """Calls a function as if from a backward that was asked for the gradients of these edges: nodes that it calls directly
-    compute no other gradients. Within the backward of autograd's engine they look up what is asked for, and find all edges
-    outside of one."""
+    """Calls a function as if from a backward that requests the gradients of these edges: nodes that it calls directly
+    compute no other gradients. Nodes look up the requested edges in autograd's running backward. Outside of a backward they
+    would compute the gradients of all edges."""
     if not edges:
         return
     with torch.enable_grad():
@@ -167,24 +168,26 @@ def _call_for(call: Callable[[], None], edges: Sequence[Edge]) -> None:
 
 
 def _is_python(node: Any) -> bool:
-    """Returns whether a node is a custom autograd.Function."""
+    """Returns true if a node is a custom autograd.Function."""
     return isinstance(node, torch._C._FunctionBase)
 
 
 def _needs_whole_backward(node: Any) -> bool:
-    """Returns whether a node refuses a backward that is asked for some gradients only, as reentrant checkpoints do."""
+    """Returns true if a node refuses a backward that requests only some gradients. Reentrant checkpoints do."""
     backward = getattr(getattr(node, "_forward_cls", None), "backward", None)
     return "_is_checkpoint_valid" in getattr(getattr(backward, "__code__", None), "co_names", ())
 
 
 def _fitted(edge: Edge, gradient: torch.Tensor) -> torch.Tensor:
-    """As the engine hands on what a node makes: summed where a value was broadcast (a bias), in the type of the value."""
+    """Returns a gradient in the form in which the engine passes it on: summed if a value was broadcast (a bias), and in the
+    value's dtype."""
     form = edge[0]._input_metadata[edge[1]]
     return gradient.sum_to_size(form.shape).to(form.dtype)
 
 
 def _trunk(starts: Sequence[Any], ends: set[int]) -> tuple[dict[int, bool], list[Any]]:
-    """By node that the starts lead to: whether it leads to one of the ends. And all of these nodes."""
+    """Returns, by the id of each node that the starts lead to, True if it leads to one of the ends. Also returns these
+    nodes. (Depth-first search; a node's result follows from those below it.)"""
     leads: dict[int, bool] = {}
     nodes: list[Any] = []
     todo = [(node, False) for node in starts]
@@ -202,7 +205,8 @@ def _trunk(starts: Sequence[Any], ends: set[int]) -> tuple[dict[int, bool], list
 
 
 def _forks(trunk: dict[int, bool], starts: Sequence[Any]) -> list[Any]:
-    """Nodes of the trunk off which something hangs, the last that forward made first: the engine's own order."""
+    """Returns the nodes of the trunk that have a branch, the last one that forward created first. This is the engine's own
+    order."""
     found: list[Any] = []
     seen: set[int] = set()
     todo = list(starts)

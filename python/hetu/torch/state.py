@@ -1,4 +1,4 @@
-"""What a Pipeline holds, under the names of the unsplit model: state_dict, checkpoints with the optimizer's state."""
+"""The state of a Pipeline under the names of the unsplit model: state_dict, and checkpoints with the optimizer's state."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ Result = TypeVar("Result")
 class _Place(NamedTuple):
     """A parameter or buffer of a stage."""
 
-    names: list[str]  # in the whole model; of the first copy, for the second copy of a tied parameter
+    names: list[str]  # in the whole model; for the second copy of a tied parameter, those of the first copy
     name: str  # of this copy
     is_second: bool
 
 
 def _kept(stage: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
-    """Yields what a state_dict() keeps, by place."""
+    """Yields (place, tensor) for all tensors that a state_dict() contains."""
     for prefix, module in stage.named_modules():
         for key, parameter in module._parameters.items():
             if parameter is not None:
@@ -40,7 +40,7 @@ def _kept(stage: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
 
 
 class StateOfPipeline:
-    """The part of Pipeline that is about state."""
+    """The part of Pipeline that handles state."""
 
     own: dict[int, Stage]
     pieces: Pieces
@@ -58,16 +58,16 @@ class StateOfPipeline:
     shards: Shards | None = None
 
     def check_one(self, what: str) -> None:
-        """Throws RuntimeError where the pipelines are not one model now, and ValueError where copies of a parameter that
-        are sent from their owners have drifted apart."""
+        """Throws RuntimeError if the pipelines have different weights, and ValueError if copies of a parameter differ
+        although they are sent from their owners."""
         if self.averages:
             self.averages.check_one(what)
         if self.shards:
             self.shards.check_now()
 
     def remember_names(self) -> None:
-        """Notes by place what this worker's parameters and kept buffers are called. A module may put another tensor into the
-        place of a buffer in any step, so that the identity of a tensor says nothing later on."""
+        """Stores the names of this worker's parameters and persistent buffers by place. A module may replace a buffer's
+        tensor in any step, so the identity of a tensor can't serve as a key later."""
         seconds = {id(tie.copies[1]): tie.copies[0] for tie in self.ties}
         self.places: dict[int, dict[str, _Place]] = {}
         for number, stage in self.own.items():
@@ -78,8 +78,8 @@ class StateOfPipeline:
                 places[place] = _Place(names, self.pieces.names[id(tensor)], first is not tensor)
 
     def _placed(self, first_copies: bool) -> Iterator[tuple[_Place, torch.Tensor]]:
-        """Yields this worker's parameters and kept buffers, each once per stage; or only those of the first pipeline and
-        replica."""
+        """Yields this worker's parameters and persistent buffers, each once per stage. With `first_copies`, only those of
+        the first pipeline and replica."""
         for number, stage in self.own.items():
             if first_copies and (self.pipeline or self.schedule.placements[number]["replica"]):
                 continue
@@ -93,40 +93,42 @@ class StateOfPipeline:
                 seen.add(id(tensor))
 
     def own_tensors(self, first_copies: bool) -> Iterator[tuple[list[str], torch.Tensor]]:
-        """Yields parameters and kept buffers of this worker with all of their names, the first of which is that of the first
-        copy of a tied pair; or only those of which the worker has the first copy."""
+        """Yields this worker's parameters and persistent buffers with all of their names. The first name is that of the
+        first copy of a tied pair. With `first_copies`, yields only tensors of which the worker holds the first copy."""
         for place, tensor in self._placed(first_copies):
             if not (place.is_second and first_copies):
                 yield place.names, tensor
 
     def begin_states(self) -> None:
-        """Chooses the workers that keep the optimizer's states, before they are saved or loaded. Every worker calls it."""
+        """Chooses the workers that keep the optimizer's states, before these are saved or loaded. Collective: every worker
+        calls it."""
         if self.shards:
             self.shards.assign()
 
     def adopt(self, optimizer: torch.optim.Optimizer) -> None:
-        """Notes that an optimizer may have the states of this worker's shard only."""
+        """Registers an optimizer that may hold only the states of this worker's shard."""
         if self.shards:
             self.shards.adopt(optimizer)
 
     def keeps_state(self, tensor: torch.Tensor) -> bool:
-        """Returns whether the optimizer's states of a parameter are on this worker, for this object."""
+        """Returns true if this worker keeps the optimizer's states of a parameter, for this object."""
         return self.shards is None or self.shards.keeps(tensor)
 
     @contextlib.contextmanager
     def own_states_only(self) -> Iterator[None]:
-        """Inside, state_dict() of an optimizer returns the states that this worker keeps, without asking others."""
+        """Makes state_dict() of an optimizer return only this worker's states inside the `with` block, without
+        communication."""
         with self.shards.without_gathering() if self.shards else contextlib.nullcontext():
             yield
 
     def states_saved_here(self) -> dict[int, str]:
-        """Returns the names, by identity, of parameters whose optimizer states this worker saves, of all workers that have
-        them."""
+        """Returns the names, by id, of the parameters whose optimizer states this worker saves."""
         named = self.own_tensors(first_copies=self.shards is None)
         return {id(tensor): names[0] for names, tensor in named if self.keeps_state(tensor)}
 
     def state_dict(self) -> dict[str, torch.Tensor]:
-        """That of the unsplit model, on every worker; every worker calls it. Buffers are those of the first pipeline."""
+        """Returns the state_dict of the unsplit model, on every worker. Collective: every worker calls it. Buffers are
+        those of the first pipeline."""
         self.check_one("state_dict")
         mine = {name: tensor.detach().cpu() for names, tensor in self.own_tensors(first_copies=True) for name in names}
         out: dict[str, torch.Tensor] = {}
@@ -136,8 +138,8 @@ class StateOfPipeline:
         return dict(sorted(out.items(), key=lambda item: order[item[0]]))
 
     def own_by_name(self) -> Iterator[tuple[str, torch.Tensor]]:
-        """Yields this worker's parameters and kept buffers as named_parameters() calls them: each copy of a tied parameter
-        has a name of its own."""
+        """Yields this worker's parameters and persistent buffers with the names of named_parameters(): each copy of a tied
+        parameter has its own name."""
         for place, tensor in self._placed(first_copies=False):
             yield place.name, tensor
 
@@ -147,12 +149,12 @@ class StateOfPipeline:
         return ((name, tensor) for name, tensor in self.own_by_name() if id(tensor) not in parameters)
 
     def names_saved_here(self) -> set[str]:
-        """Returns the names of own_by_name() whose tensors this worker saves, of all workers that have them."""
+        """Returns the names of own_by_name() whose tensors this worker saves."""
         return {place.name for place, _ in self._placed(first_copies=True)}
 
     def compare_names(self, found: Set[str]) -> tuple[list[str], list[str]]:
-        """Returns the names of the whole model that are missing among `found`, in the order of the model, and those that the
-        model does not have. One name of a tensor with several is enough."""
+        """Returns the names of the whole model that are missing in `found`, in the order of the model, and the names in
+        `found` that the model does not have. For a tensor with several names, one of them suffices."""
         groups: dict[str, list[str]] = {}
         for key, name in self.pieces.names.items():
             names = [name, *self.pieces.also.get(key, [])]
@@ -163,8 +165,8 @@ class StateOfPipeline:
         return missing, sorted(found - set(order))
 
     def load_state_dict(self, state: Mapping[str, torch.Tensor], strict: bool = True) -> None:
-        """Takes this worker's part of the whole model's. Throws ValueError, before anything is changed, for a tensor of
-        another shape, and with `strict` for names that are missing or that the model does not have."""
+        """Loads this worker's part of the whole model's state. Throws ValueError, before anything is changed, for a tensor
+        of another shape. With `strict`, also for missing names and for names that the model does not have."""
         self.check_one("load_state_dict")
         missing, unexpected = self.compare_names(set(state))
         if strict and missing:
@@ -185,32 +187,35 @@ class StateOfPipeline:
                 tensor.copy_(found)
 
     def save(self, folder: str | os.PathLike[str], optimizer: Optimizers = None, **more: Any) -> None:
-        """Writes a checkpoint of the weights, the number of steps, and the states and options of the optimizer, in place of
-        the one that the folder holds; every worker calls it, and each writes its own part. A kill at any moment leaves the
-        old checkpoint or the new one. From the first save on no other job can save there.
+        """Writes a checkpoint of the weights, the number of steps, and the states and options of the optimizer. It replaces
+        the checkpoint in the folder. Collective: every worker calls it, and each writes its own part.
 
-        optimizer: one, or a list or dict of several.
-        more: further objects with state_dict() and load_state_dict(), by the names that load() is given too, such as
-        scaler=scaler, rates=scheduler. All workers must have the same state, but for tensors in dicts under the names of
-        parameters, such as averages: of these each worker saves its own.
-        Throws ValueError for a state that a checkpoint can't keep, OSError if the folder can't be written or another job
-        saves there. Nothing has changed then."""
+        A kill at any moment leaves either the old or the new checkpoint. After the first save, no other job can save into
+        the folder.
+        optimizer: one optimizer, or a list or dict of several.
+        more: further objects with state_dict() and load_state_dict(), by names that load() receives too, such as
+        scaler=scaler, rates=scheduler. All workers must have the same state, except for tensors in dicts under the names of
+        parameters, such as averages. Each worker saves its own tensors of these.
+        Throws ValueError for a state that a checkpoint can't hold, and OSError if the folder can't be written or another
+        job saves there. Nothing is changed in these cases.
+        """
         saving.save(self, folder, optimizer, more)
 
     def load(self, folder: str | os.PathLike[str], optimizer: Optimizers = None, *, strict: bool = True,
              **more: Any) -> list[str]:
-        """Continues from a checkpoint of whatever cut and number of pipelines; every worker calls it, with the arguments
-        that save() was given. Without an optimizer the weights and the number of steps are loaded.
+        """Loads a checkpoint that was saved under any cut and any number of pipelines. Collective: every worker calls it,
+        with the arguments that save() received. Without an optimizer, only the weights and the number of steps are loaded.
 
-        strict: the checkpoint must fit: its parameters are the model's, its optimizers those given, and nothing that was
-        saved is left out. With False what fits is loaded, and what doesn't is returned as text.
-        Throws OSError on all workers, before anything is changed: no complete checkpoint is there, it is damaged, or it does
-        not fit."""
+        strict: the checkpoint must fit: it has the model's parameters and the given optimizers, and nothing that was saved
+        is left out. With False, matching parts are loaded, and the rest is described in the result.
+        Throws OSError on all workers, before anything is changed, if there is no complete checkpoint, if it is damaged, or
+        if it does not fit.
+        """
         return loading.load(self, folder, optimizer, strict, more)
 
     def together(self, loads: Callable[[], Result], kind: type[Exception] = OSError) -> Result:
-        """Returns what a function returns. Every worker calls it, and if it fails on one of them, all throw the same error,
-        of the type `kind`."""
+        """Returns the result of a function. Collective: every worker calls it. If the function fails on one worker, all
+        workers throw the same error, of type `kind`."""
         failed, result = "", None
         try:
             result = loads()
@@ -222,7 +227,7 @@ class StateOfPipeline:
         return cast("Result", result)
 
     def agreed(self, text: str) -> str:
-        """Returns the text of worker 0; every worker calls it."""
+        """Returns the text of worker 0. Collective: every worker calls it."""
         return self.exchange(text.encode())[0].decode()
 
 

@@ -1,7 +1,7 @@
-"""The loss of a step on the worker that has the last stage, and what all workers learn of it.
+"""The loss of a step on the worker that has the last stage, and the numbers that all workers receive from it.
 
-Workers sum one list of numbers per step, to which each adds what it alone knows: the weighted loss of each micro-batch of
-all pipelines, with weights that depend on outputs each weight, and whether the check of the loss found a problem.
+Workers sum one list of numbers per step. Each worker adds the numbers that only it knows: the weighted loss of each
+micro-batch of all pipelines; each weight, if weights depend on outputs; and a flag if the loss check found a problem.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import torch
 from hetu.torch.loss_check import LossCheck
 from hetu.torch.losses import OUTPUTS, ROWS, LossRule, without_gradient
 
-MOST_REPORTS = 10  # steps whose non-finite losses are reported
+MOST_REPORTS = 10  # most steps whose non-finite losses are reported
 
 
 class StepLoss:
@@ -29,16 +29,17 @@ class StepLoss:
         self.weights: Sequence[float] = []
         self.first = 0  # the number of this pipeline's first micro-batch
         self.count = 0  # micro-batches of all pipelines
-        self.problem_at = 0  # the number that says that the check has found a problem
-        self.total = 1.0  # what weights are divided by
-        self.is_prediction = False  # there is no target, and no loss
+        self.problem_at = 0  # index of the number that reports a problem of the loss check
+        self.total = 1.0  # the divisor of the weights
+        self.is_prediction = False  # true if there is no target and no loss
         self.when = ""
-        self.not_finite: list[tuple[int, float]] = []  # micro-batches of this worker in the step, and their losses
+        # micro-batches of this worker in the step with non-finite losses, and these losses
+        self.not_finite: list[tuple[int, float]] = []
         self.reports = 0
 
     def begin(self, training: bool, step: int, sizes: Sequence[int], weights: Sequence[float], total: float,
               pipeline: int, pipelines: int) -> list[float]:
-        """Begins a step and returns its numbers, all 0. `total`: what the weights are divided by."""
+        """Begins a step and returns its numbers, all 0. `total` is the divisor of the weights."""
         self.when = f"of pipeline {pipeline} in step {step}" if training else (
             f"of pipeline {pipeline} in an evaluation after {step} steps")
         self.not_finite = []
@@ -49,8 +50,8 @@ class StepLoss:
         return [0.0] * (self.problem_at + 1)
 
     def compute(self, micro: int, output: Any, target: Any, put: Callable[[int, float], None] | None) -> torch.Tensor:
-        """Returns the weighted loss of a micro-batch. `put` sets one of this worker's numbers; None: they are set
-        already, and the loss is computed a second time, for a backward with recompute."""
+        """Returns the weighted loss of a micro-batch. `put` sets one of this worker's numbers. It is None if the numbers
+        are already set and the loss is computed again, for a backward with recomputation."""
         weight = self.weights[micro]
         if self.is_prediction:
             return torch.zeros(())
@@ -77,8 +78,8 @@ class StepLoss:
         return weighted
 
     def finish(self, sums: Sequence[float]) -> tuple[float, float]:
-        """Returns the loss of the step, and what its gradients are yet to be multiplied by. Warns of losses of this
-        worker that aren't finite. Throws ValueError if no micro-batch counts."""
+        """Returns the loss of the step, and the factor that its gradients must still be multiplied by. Warns about
+        non-finite losses of this worker. Throws ValueError if no micro-batch has a weight above 0."""
         self._report()
         loss = float(sum(sums[:self.count]))
         if self.rule.kind != OUTPUTS:

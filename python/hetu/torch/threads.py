@@ -1,10 +1,12 @@
 """Pipelines whose workers are threads of this process, for notebooks and tests: Pipeline(devices="threads:4").
 
-Each worker has a Pipeline of its own, made from a copy of the model, as each process under heturun has. The first one, the
-chief, has the model that the script holds. The modules that compute a stage share their attributes with the script's modules
-of this stage: what the script sets or reads there is what the worker has. Messages stay in the process
-(net/transport/inproc.h). PyTorch has one random generator per process, which each forward seeds. So threads compute one
-instruction at a time: a plan's overlap is not seen, and its results are those of processes, bit for bit.
+Each worker has its own Pipeline, created from a copy of the model, like each process under heturun. The first worker, the
+chief, has the model that the script holds. The modules that compute a stage share their attributes with the script's
+modules of this stage, so the script sets and reads the worker's values. Messages stay in the process
+(net/transport/inproc.h).
+
+PyTorch has one random generator per process, which each forward seeds. So threads compute one instruction at a time. The
+overlap of a plan is therefore not visible, but the results are those of processes, bit for bit.
 """
 
 from __future__ import annotations
@@ -33,12 +35,12 @@ _NAME = re.compile(r"threads:([1-9][0-9]{0,2})")
 TOGETHER = ("state_dict", "load_state_dict", "save", "load", "clip_grad_norm_", "clip_grads_with_norm_", "grad_norm",
             "record", "write_trace")
 
-# Calls that workers make among themselves, and that the one script can't make for all of them.
+# Calls between workers, which a single script can't make for all of them.
 APART = ("exchange", "exchanges", "together", "agreed", "run", "stop_soon", "transport", "job")
 
 
 def workers_of(name: str) -> int:
-    """Returns the number of workers that "threads:N" names. Throws ValueError: other text, or a job of several processes."""
+    """Returns the number of workers in "threads:N". Throws ValueError for other text, and in a job of several processes."""
     found = _NAME.fullmatch(name)
     if not found:
         raise ValueError(f"devices={name!r}: expected 'threads:N' with the number of workers, such as threads:4")
@@ -49,11 +51,12 @@ def workers_of(name: str) -> int:
 
 
 class ThreadedPipeline:
-    """All workers of such a job. It has the methods and attributes of a Pipeline, with these differences: parameters() and
-    named_parameters() yield those of all workers, and step() and evaluate() take the samples of all pipelines."""
+    """All workers of a job of threads. It has the methods and attributes of a Pipeline, with these differences:
+    parameters() and named_parameters() yield those of all workers, and step() and evaluate() take the samples of all
+    pipelines."""
 
     def __init__(self, make: Callable[[Any, Any], Any], model: Any, devices: str, averaging: Any) -> None:
-        """make(model, links): a Pipeline."""
+        """make: make(model, links) returns a Pipeline."""
         if averaging is not None:
             raise ValueError('averaging= with devices="threads:N": pipelines that average need processes; start them with '
                              'heturun')
@@ -90,7 +93,8 @@ class ThreadedPipeline:
         holders[0].stage_device.move(loss)
 
     def _share(self) -> None:
-        """Gives the modules of the script the attributes of those that compute, and lets other copies of a stage follow."""
+        """Gives the script's modules the attributes of the modules that compute, and makes other copies of a stage follow.
+        """
         placements = self.chief.schedule.placements
         first: dict[int, Any] = {}
         for member in self.members:
@@ -98,7 +102,7 @@ class ThreadedPipeline:
                 model_stage = placements[number]["model_stage"]
                 if model_stage not in first:
                     first[model_stage] = stage
-                elif stage is member.stages[model_stage]:  # others follow the member's own
+                elif stage is member.stages[model_stage]:  # other copies follow the member's own
                     self.followers.append(Follower(first[model_stage], stage))
         for number, stage in first.items():
             if stage is not self.chief.stages[number]:
@@ -108,17 +112,18 @@ class ThreadedPipeline:
     # ---- what all workers do together ----
 
     def step(self, inputs: Any, target: Any, scaler: Any = None, **named: Any) -> Any:
-        """As Pipeline.step, with the samples of all pipelines, of which each takes an equal share in order."""
+        """Takes a step like Pipeline.step, with the samples of all pipelines. Each pipeline receives an equal share, in
+        order."""
         check_gradients_enabled()
         return self._on_batches("step", {"inputs": inputs, "target": target}, {"scaler": scaler, **named})
 
     def evaluate(self, inputs: Any, target: Any, **named: Any) -> Any:
-        """As Pipeline.evaluate, with the samples of all pipelines."""
+        """Returns the result of Pipeline.evaluate for the samples of all pipelines."""
         with self._evaluating():
             return self._on_batches("evaluate", {"inputs": inputs, "target": target}, named)
 
     def predict(self, inputs: Any) -> Any:
-        """As Pipeline.predict, of one pipeline."""
+        """Returns the result of Pipeline.predict. Requires a single pipeline."""
         with self._evaluating():
             return self._on_batches("predict", {"inputs": inputs}, {}, gives_outputs=True)
 
@@ -183,7 +188,7 @@ class ThreadedPipeline:
 
         return Turn(self, [partial(call, number) for number in range(1, len(self.members))]).end(partial(call, 0))
 
-    # ---- what it holds ----
+    # ---- parameters and modules ----
 
     def parameters(self) -> Iterator[nn.Parameter]:
         """Yields the parameters of all workers, for an optimizer."""
@@ -191,7 +196,8 @@ class ThreadedPipeline:
             yield from member.parameters()
 
     def named_parameters(self) -> Iterator[tuple[str, nn.Parameter]]:
-        """Yields the same with their names in the whole model: a name once for each copy of its stage."""
+        """Yields the parameters of all workers with their names in the whole model. A name occurs once for each copy of its
+        stage."""
         for member in self.members:
             yield from member.named_parameters()
 
@@ -201,12 +207,12 @@ class ThreadedPipeline:
             yield from member.buffers()
 
     def named_buffers(self) -> Iterator[tuple[str, torch.Tensor]]:
-        """Yields the same with their names in the whole model."""
+        """Yields the buffers of all workers with their names in the whole model."""
         for member in self.members:
             yield from member.named_buffers()
 
     def clip_grad_value_(self, clip_value: float) -> None:
-        """As torch.nn.utils.clip_grad_value_ of all parameters."""
+        """Clips all gradient values, like torch.nn.utils.clip_grad_value_."""
         torch.nn.utils.clip_grad_value_(list(self.parameters()), clip_value)
 
     def modules(self) -> Iterator[nn.Module]:
@@ -221,7 +227,7 @@ class ThreadedPipeline:
         return self
 
     def zero_grad(self, set_to_none: bool = True) -> None:
-        """As torch.nn.Module.zero_grad of all parameters."""
+        """Resets all gradients, like torch.nn.Module.zero_grad."""
         for member in self.members:
             member.zero_grad(set_to_none)
 
@@ -231,15 +237,15 @@ class ThreadedPipeline:
         return self
 
     def eval(self) -> ThreadedPipeline:
-        """As train(False)."""
+        """Sets all modules to evaluation mode, like train(False)."""
         return self.train(False)
 
     def sum(self, numbers: Sequence[float]) -> list[float]:
-        """Returns the numbers: the script of all workers is one, and has summed already."""
+        """Returns the numbers unchanged, because one script speaks for all workers."""
         return list(numbers)
 
     def __getattr__(self, name: str) -> Any:
-        if name in ("chief", "members"):  # of one that is being made
+        if name in ("chief", "members"):  # an object that is being constructed
             raise AttributeError(name)
         if name in APART:
             raise RuntimeError(f"{name}: not supported with devices='threads:N', whose script speaks for all workers. "
@@ -248,13 +254,13 @@ class ThreadedPipeline:
 
 
 class _Parts:
-    """Optimizers of all parameters as optimizers of one worker's, for calls that each worker makes of its own."""
+    """Splits optimizers of all parameters into optimizers of each worker's parameters, for collective calls."""
 
     def __init__(self) -> None:
         self.made: list[tuple[torch.optim.Optimizer, torch.optim.Optimizer]] = []
 
     def of(self, value: Any, number: int, own: set[int]) -> Any:
-        """Returns an argument with the part of a worker in place of each optimizer, in lists and dicts, too."""
+        """Returns an argument with a worker's part in place of each optimizer, also inside lists and dicts."""
         if isinstance(value, (list, tuple)):
             return type(value)(self.of(one, number, own) for one in value)
         if isinstance(value, dict):
@@ -269,7 +275,7 @@ class _Parts:
         return part
 
     def join(self) -> None:
-        """Gives the optimizers what load() has given their parts."""
+        """Merges the states that load() has set in the parts into the whole optimizers."""
         for whole, part in self.made:
             whole.state.update(part.state)
             for group, own in zip(whole.param_groups, part.param_groups, strict=True):
@@ -277,7 +283,7 @@ class _Parts:
 
 
 def _thread_settings() -> list[Callable[[], Any]]:
-    """Returns contexts for what PyTorch keeps by thread, as it is set in this one."""
+    """Returns context managers that reproduce the settings that PyTorch keeps per thread, as they are set in this thread."""
     inside: list[Callable[[], Any]] = [partial(torch.autocast, device, torch.get_autocast_dtype(device),
                                                cache_enabled=torch.is_autocast_cache_enabled())
                                        for device in autocast_devices()]

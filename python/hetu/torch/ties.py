@@ -1,5 +1,5 @@
-"""Parameters that two stages share: one copy in each, whose gradients the plan sums. A parameter that is one object in two
-modules is found by itself; two parameters that shall become one are declared by their names."""
+"""Parameters that two stages share. Each stage has a copy, and the plan sums the gradients of both. A parameter object that
+two modules share is detected automatically. Two parameters that are to become one are declared by their names."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from hetu.torch.cuts import Pieces, Stage
 
 
 class Tie:
-    """One shared parameter: the lower and the higher stage that have it, and the copy in each."""
+    """One shared parameter: the lower and the higher stage that hold it, and the copy in each."""
 
     def __init__(self, names: tuple[str, str], stages: tuple[int, int], copies: tuple[nn.Parameter, nn.Parameter]) -> None:
         self.names = names
@@ -22,9 +22,8 @@ class Tie:
 
 
 def join(pieces: Pieces, declared: Sequence[tuple[str, str]]) -> None:
-    """Makes one parameter of each declared pair, before the model is cut. Throws ValueError: names that are not there, two
-    that
-    begin with other values."""
+    """Merges each declared pair into one parameter, before the model is cut. Throws ValueError if a name doesn't exist, or
+    if two parameters have different values."""
     by_name = dict(pieces.whole.named_parameters(remove_duplicate=False))
     for one, two in declared:
         for name in (one, two):
@@ -35,7 +34,7 @@ def join(pieces: Pieces, declared: Sequence[tuple[str, str]]) -> None:
             continue
         if first.shape != second.shape or not (first.is_meta or second.is_meta or torch.equal(first, second)):
             raise ValueError(f"tied: '{one}' and '{two}' begin with other values; copy one into the other first")
-        # Traced pieces have a parameter that forward names itself in modules of their own.
+        # Traced pieces hold a parameter that forward names directly in modules of their own.
         for module in (m for part in (pieces.whole, *pieces.pieces) for m in part.modules()):
             for key, parameter in module._parameters.items():
                 if parameter is second:
@@ -48,8 +47,8 @@ def join(pieces: Pieces, declared: Sequence[tuple[str, str]]) -> None:
 
 
 def cut(pieces: Pieces, stages: Sequence[Stage]) -> list[Tie]:
-    """Makes a copy of each shared parameter for the higher of its two stages. A parameter that two modules have as one
-    object is shared without being declared. Throws ValueError for one that more than two stages have."""
+    """Creates a copy of each shared parameter for the higher of its two stages. A parameter object that two modules share
+    needs no declaration. Throws ValueError if more than two stages share a parameter."""
     holders: dict[int, list[int]] = {}
     parameters: dict[int, nn.Parameter] = {}
     for number, stage in enumerate(stages):
@@ -77,8 +76,8 @@ def cut(pieces: Pieces, stages: Sequence[Stage]) -> list[Tie]:
 
 
 def check_placements(ties: Sequence[Tie], placements: Sequence[Mapping[str, Any]]) -> None:
-    """Throws ValueError if a stage with a shared parameter stands on one worker more than once: gradients of its copies
-    there would not be part of the sum."""
+    """Throws ValueError if a stage with a shared parameter is on one worker more than once. The sum would not include the
+    gradients of its further copies there."""
     seen: set[tuple[int, int]] = set()
     for placement in placements:
         stage, worker = placement["model_stage"], placement["workers"][0]
@@ -91,7 +90,8 @@ def check_placements(ties: Sequence[Tie], placements: Sequence[Mapping[str, Any]
 
 
 def _refuse_shared_modules(stages: Sequence[Stage]) -> None:
-    """A module object on two stages would have both copies in one place."""
+    """Throws ValueError for a module object that is on two stages, because both copies of its parameters would need the
+    same attribute."""
     seen: dict[int, int] = {}
     for number, stage in enumerate(stages):
         for module in stage.modules():

@@ -1,7 +1,8 @@
-"""A module of any class as pieces: its forward is traced, and cut where CutPoints stand, or before modules that are named.
+"""Cuts a module of any class into pieces: traces its forward, and cuts it at CutPoints or before named modules.
 
-Traced is only what holds CutPoints or such modules; any other module is called as it is, whatever it does inside. What is
-read behind a cut and made before it, such as a mask or a skip connection, is handed on beside the CutPoint's value.
+Only modules that contain CutPoints or such named modules are traced. All other modules are called unchanged, whatever they
+do inside. Values that are computed before a cut and read behind it, such as a mask or a skip connection, are passed on with
+the CutPoint's value.
 """
 
 from __future__ import annotations
@@ -22,20 +23,21 @@ from hetu.torch.modes import keeping_modes
 
 def split(model: Any, at: Sequence[str] = (), inputs: Sequence[str] = (), example: Any = None) -> PiecewiseModel:
     """Returns the pieces of a model of any class, for a Pipeline. A piece begins before each module in `at`, named as in
-    `model.named_modules()`. Nothing in the model is changed.
+    `model.named_modules()`. The model is not changed.
 
     model: an nn.Module; or a program of torch.export, which has its own example; or a Pipe of
-    torch.distributed.pipelining.pipeline(), which is cut already, so that `at` stays empty.
-    example: inputs as step() is given them, of any size. A dict holds keywords of forward, a tuple its positional arguments.
-    With an example the forward is recorded (see recording.py), so it may do whatever Python can with shapes and arguments.
-    inputs: without an example, forward is traced by torch.fx. The model is given a batch as it is or, if `inputs` names
+    torch.distributed.pipelining.pipeline(), which is already cut, so `at` must be empty.
+    example: inputs as step() receives them, of any size. A dict holds keywords of forward, a tuple its positional
+    arguments. With an example the forward is recorded (see recording.py), so it may use shapes and arguments like any
+    Python code.
+    inputs: without an example, torch.fx traces the forward. The model receives the batch unchanged or, if `inputs` names
     keywords of its forward, a dict of them.
-
-    Throws ValueError, which names the module or the line of the user's source, if there is no such module, if forward
-    doesn't call it exactly once and with a value, and if forward can't be recorded or traced."""
+    Throws ValueError, which names the module or the line of the user's source, if a module doesn't exist, if forward
+    doesn't call it exactly once and with a value, or if forward can't be recorded or traced.
+    """
     kind = type(model).__name__
     if kind in ("ExportedProgram", "Pipe") and type(model).__module__.startswith("torch."):
-        from hetu.torch import exported  # here: torch.export and torch.distributed take a while to import
+        from hetu.torch import exported  # imported here, because torch.export and torch.distributed are slow to import
 
         if inputs or example is not None or (kind == "Pipe" and at):
             raise ValueError(f"split() of {kind} takes no example or inputs, and no at= for a Pipe")
@@ -69,9 +71,12 @@ def split(model: Any, at: Sequence[str] = (), inputs: Sequence[str] = (), exampl
 
 
 def split_at_cut_points(model: nn.Module, names: Sequence[str], fixed: Mapping[str, Any]) -> PiecewiseModel:
-    """The pieces of a model that is called with keywords: tensors of `names`, of which the first piece is given a dict, and
-    `fixed` values. Throws ValueError, naming the module: a forward that cannot be traced, CutPoints that are used more or
-    less than once."""
+    """Returns the pieces of a model that is called with keywords, cut at its CutPoints.
+
+    names: keywords whose tensors the first piece receives as a dict.
+    fixed: further keywords, with their values.
+    Throws ValueError, which names the module, if the forward can't be traced, or if a CutPoint isn't used exactly once.
+    """
     _take_in(model)
     refuse_hooks({name: module for name, module in model.named_modules()
                   if _cut_points(module) and not isinstance(module, CutPoint)}, type(model).__name__)
@@ -82,8 +87,8 @@ def split_at_cut_points(model: nn.Module, names: Sequence[str], fixed: Mapping[s
 
 
 def _take_in(model: nn.Module) -> None:
-    """CutPoints that stand in a plain list or dict of a module, as Varuna's README has them, become parts of it: PyTorch
-    does not look into those."""
+    """Registers CutPoints that are in a plain list or dict of a module, as in Varuna's README, as submodules. PyTorch does
+    not search lists and dicts."""
     for module in list(model.modules()):
         for name, value in list(vars(module).items()):
             held = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, (list, tuple)) else ()
@@ -104,7 +109,7 @@ class _Called(nn.Module):
 
 
 class _Given(nn.Module):
-    """The model as a function of what a Pipeline is given."""
+    """The model as a function of the batch that a Pipeline receives."""
 
     def __init__(self, model: nn.Module) -> None:
         super().__init__()
@@ -115,22 +120,22 @@ class _Given(nn.Module):
 
 
 class _Tracer(fx.Tracer):
-    """Goes into modules that hold CutPoints, and into no other."""
+    """Traces into modules that contain CutPoints, and into no others."""
 
     def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
-        """Whether it is called as it is."""
+        """Returns true if the module is called unchanged."""
         return isinstance(m, CutPoint) or not _cut_points(m)
 
 
 class _TracerTo(fx.Tracer):
-    """Goes into modules that hold those of `at`, and into no other."""
+    """Traces into modules that contain those of `at`, and into no others."""
 
     def __init__(self, at: Sequence[str]) -> None:
         super().__init__()
         self.at = [f"model.{name}" for name in at]
 
     def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
-        """Whether it is called as it is."""
+        """Returns true if the module is called unchanged."""
         return not any(name.startswith(f"{module_qualified_name}.") for name in self.at)
 
 
@@ -139,7 +144,7 @@ def _cut_points(module: nn.Module) -> list[nn.Module]:
 
 
 def _trace_alike(called: _Called | _Given, tracer: fx.Tracer) -> fx.Graph:
-    """The graph of forward, which must be the same in train() and in eval()."""
+    """Returns the graph of forward. Throws ValueError unless it is the same in train() and in eval()."""
     graphs = []
     with keeping_modes(list(called.model.modules())):
         for training in (True, False):
@@ -174,9 +179,9 @@ def _check_used_once(called: _Called, graph: fx.Graph) -> None:
 
 
 def _pieces(called: _Called | _Given, graph: fx.Graph) -> list[nn.Module]:
-    """A module for each run of nodes between CutPoints, in the order of execution."""
+    """Returns a module for each run of nodes between CutPoints, in the order of execution."""
     runs: list[list[fx.Node]] = [[]]
-    same: dict[fx.Node, fx.Node] = {}  # a CutPoint's value is that which it is given
+    same: dict[fx.Node, fx.Node] = {}  # a CutPoint's value is its input
     place: dict[fx.Node, int] = {}
     for node in graph.nodes:
         if node.op == "call_module" and isinstance(called.get_submodule(node.target), CutPoint):
@@ -184,7 +189,7 @@ def _pieces(called: _Called | _Given, graph: fx.Graph) -> list[nn.Module]:
             assert isinstance(given, fx.Node)
             same[node] = same.get(given, given)
             runs.append([])
-        elif node.op != "get_attr":  # a parameter, had where it is read
+        elif node.op != "get_attr":  # a parameter belongs to the piece that reads it
             place[node] = len(runs) - 1
             runs[-1].append(node)
     last_read: dict[fx.Node, int] = {}
@@ -202,8 +207,8 @@ def _pieces(called: _Called | _Given, graph: fx.Graph) -> list[nn.Module]:
 
 def _piece(called: _Called | _Given, run: Sequence[fx.Node], live: tuple[list[fx.Node], list[fx.Node] | None],
            same: Mapping[fx.Node, fx.Node]) -> nn.Module:
-    """The module of a run: given and giving lists of the values that live before and after it; the last gives what the model
-    gives."""
+    """Returns the module of a run. It receives and returns lists of the values that are live before and after it. The last
+    piece returns the model's result."""
     graph = fx.Graph()
     had: dict[fx.Node, fx.Node] = {}
     given, out = live
@@ -225,5 +230,5 @@ def _piece(called: _Called | _Given, run: Sequence[fx.Node], live: tuple[list[fx
 
 
 def first_tensor(out: Any) -> torch.Tensor:
-    """The loss that a model gives: the value itself, or the first of several."""
+    """Returns the loss of a model: its result, or the first value of a tuple."""
     return out if isinstance(out, torch.Tensor) else out[0]

@@ -1,10 +1,9 @@
-"""Undoes the side effects of a forward: Hetu finds shapes by a forward on tensors without elements, which plain PyTorch does
-not make.
+"""Undoes the side effects of a forward. Hetu determines shapes by a forward on tensors without elements, which plain
+PyTorch does not run.
 
-What forwards and hooks commonly write is put back afterwards: attributes of modules, of their classes and of objects that
-they refer to, lists, dicts and sets, variables of enclosing functions, global variables that a forward or a hook names, and
-the state of random generators. Output to files and to the terminal is not undone, and neither are changes that C extensions
-make.
+It restores what forwards and hooks commonly write: attributes of modules, of their classes and of objects that they refer
+to; lists, dicts and sets; variables of enclosing functions; global variables that a forward or a hook names; and the state
+of random generators. It does not undo output to files and to the terminal, nor changes by C extensions.
 """
 
 from __future__ import annotations
@@ -21,21 +20,21 @@ from typing import Any
 import torch
 from torch import nn
 
-_DEPTH = 6  # of objects that are reached from a module
+_DEPTH = 6  # largest distance of a restored object from a module
 _PLAIN = (type(None), bool, int, float, complex, str, bytes)
 _FOREIGN = frozenset(sys.stdlib_module_names) - {"__main__"} | {"torch", "numpy", "hetu", "transformers", "torchvision"}
 
 
 @contextlib.contextmanager
 def undisturbed(modules: Iterable[nn.Module], function: Any = None, compiled: bool = False) -> Iterator[None]:
-    """Puts back afterwards what the forwards of these modules, and a function, change inside. compiled: functions of
-    torch.compile run as they are, and not eagerly."""
+    """Undoes afterwards the changes that the forwards of these modules, and `function`, make inside the `with` block. With
+    `compiled`, functions of torch.compile run compiled and not eagerly."""
     seen = _Seen([inner for module in modules for inner in module.modules()])
     seen.look(function, _DEPTH)
     numbers = random.getstate()
     numpy = sys.modules.get("numpy")
     drawn = numpy.random.get_state() if numpy else None
-    eagerly = not compiled and "torch._dynamo" in sys.modules  # which takes seconds to import
+    eagerly = not compiled and "torch._dynamo" in sys.modules  # its import takes seconds
     stance = torch.compiler.set_stance("force_eager") if eagerly else contextlib.nullcontext()
     try:
         with torch.random.fork_rng(devices=[]), stance:
@@ -48,16 +47,16 @@ def undisturbed(modules: Iterable[nn.Module], function: Any = None, compiled: bo
 
 
 class _Seen:
-    """Objects whose contents may change, and how to put these back."""
+    """Objects whose contents may change, with the functions that restore them."""
 
     def __init__(self, modules: list[nn.Module]) -> None:
-        self.known: dict[int, Any] = {id(module): module for module in modules}  # kept, so that no identity is given twice
+        self.known: dict[int, Any] = {id(module): module for module in modules}  # kept alive, so that no id() is reused
         self.undo: list[Callable[[], None]] = []
         for module in modules:
             self._module(module, _DEPTH)
 
     def look(self, one: Any, depth: int) -> None:
-        """Notes the contents of an object, and of those that it refers to."""
+        """Saves the contents of an object, and of the objects that it refers to."""
         if depth < 0 or isinstance(one, (*_PLAIN, type, types.ModuleType, torch.Tensor)) or id(one) in self.known:
             return
         self.known[id(one)] = one
@@ -83,7 +82,7 @@ class _Seen:
             self.look(vars(type(one)).get("__call__"), depth)
 
     def restore(self) -> None:
-        """Puts back what has changed."""
+        """Restores everything that has changed."""
         for undo in self.undo:
             undo()
 
@@ -93,7 +92,7 @@ class _Seen:
         self.look(type(one).forward, depth)
 
     def _class(self, one: type, depth: int) -> None:
-        """Notes the attributes of a class and of those that it is derived from."""
+        """Saves the attributes of a class and of its base classes."""
         for base in one.__mro__:
             if _is_foreign(base.__module__) or id(base) in self.known:
                 continue
@@ -133,12 +132,12 @@ class _Seen:
 
 
 def _is_foreign(module: str) -> bool:
-    """Returns whether a library defines it, which is not looked into."""
+    """Returns true if a library defines the object. Such objects are not examined."""
     return module.partition(".")[0] in _FOREIGN
 
 
 def _names_of(code: types.CodeType) -> set[str]:
-    """Returns the global names that a function uses, and those that functions inside of it use."""
+    """Returns the global names that a function and its inner functions use."""
     names = set(code.co_names)
     for constant in code.co_consts:
         if isinstance(constant, types.CodeType):

@@ -1,4 +1,4 @@
-"""Values that go between stages: any nesting of tensors and other things, as leaves; a message of tensors as bytes."""
+"""Values that go between stages: any nesting of tensors and other values, as leaves; and messages of tensors as bytes."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ ALIGNMENT = 64
 
 
 class TensorSpec(NamedTuple):
-    """What is known of a tensor before it is computed."""
+    """The properties of a tensor that are known before it is computed."""
 
     shape: tuple[int, ...]
     dtype: torch.dtype
     needs_gradient: bool
-    order: tuple[int, ...] | None = None  # of dimensions in memory, where that is not their own: kernels choose by it
+    order: tuple[int, ...] | None = None  # order of dimensions in memory, if it is not the usual one; kernels depend on it
 
     @property
     def bytes(self) -> int:
-        """Of its elements."""
+        """The size of the elements in bytes."""
         elements = 1
         for length in self.shape:
             elements *= length
@@ -34,7 +34,7 @@ class TensorSpec(NamedTuple):
 
 
 def spec_of(tensor: torch.Tensor) -> TensorSpec:
-    """Shape, type and whether gradients go through it."""
+    """Returns a tensor's shape, dtype, requires_grad and order of dimensions."""
     order = None
     if not tensor.is_contiguous():
         strides = tensor.stride()
@@ -44,35 +44,35 @@ def spec_of(tensor: torch.Tensor) -> TensorSpec:
 
 
 def _dense(tensor: torch.Tensor, spec: TensorSpec) -> torch.Tensor:
-    """Its elements in the order of memory."""
+    """Returns the tensor's elements in the order of memory."""
     return (tensor.detach() if spec.order is None else tensor.detach().permute(spec.order)).contiguous()
 
 
 def _as_it_lay(memory: torch.Tensor, spec: TensorSpec) -> torch.Tensor:
-    """The tensor of elements that _dense has laid out."""
+    """Returns a tensor with the original order of dimensions from memory that _dense() has laid out."""
     if spec.order is None:
         return memory.view(spec.dtype).view(spec.shape)
     back = sorted(range(len(spec.order)), key=spec.order.__getitem__)
     return memory.view(spec.dtype).view([spec.shape[d] for d in spec.order]).permute(back)
 
 
-_ONE = _pytree.tree_flatten(None)[1]  # the tree of what is a leaf itself
+_ONE = _pytree.tree_flatten(None)[1]  # the tree of a single leaf
 
 
 def flatten(value: Any) -> tuple[list[Any], Any]:
-    """Returns the leaves of a nesting (tuples, lists, dicts, dataclasses, outputs of transformers), and what unflatten
-    needs."""
+    """Returns the leaves of a nesting (tuples, lists, dicts, dataclasses, outputs of transformers), and the tree that
+    unflatten() needs."""
     return ([value], _ONE) if isinstance(value, torch.Tensor) else flatten_records(value)
 
 
 def unflatten(leaves: Sequence[Any], tree: Any) -> Any:
-    """The inverse of flatten."""
+    """Inverts flatten()."""
     return leaves[0] if tree is _ONE else unflatten_records(leaves, tree)
 
 
 class MessageForm:
-    """Of tensors that go together: what each is, where in the message it begins, and the bytes of the whole; never 0, for
-    there is a message."""
+    """The layout of tensors in one message: the specs, the offsets in bytes, and the total size. The size is never 0,
+    because even an empty message is sent."""
 
     def __init__(self, specs: Sequence[TensorSpec]) -> None:
         self.specs = list(specs)
@@ -85,7 +85,7 @@ class MessageForm:
         self.bytes = specs[0].bytes if self.alone else max(1, at)
 
     def pack(self, tensors: Sequence[torch.Tensor]) -> torch.Tensor:
-        """One dense tensor whose memory is the message: the tensor itself, where there is one that lies densely."""
+        """Returns a dense tensor whose memory is the message. A single dense tensor is its own message."""
         if self.alone:
             return _dense(tensors[0], self.specs[0])
         message = torch.empty(self.bytes, dtype=torch.uint8, device=tensors[0].device if tensors else "cpu")
@@ -95,7 +95,7 @@ class MessageForm:
         return message
 
     def unpack(self, message: torch.Tensor) -> list[torch.Tensor]:
-        """The tensors of a message, where they lie in it."""
+        """Returns the tensors of a message, as views of its memory."""
         if self.alone:
             return [_as_it_lay(message, self.specs[0])]
         return [_as_it_lay(message[begin:begin + spec.bytes], spec)
@@ -103,7 +103,7 @@ class MessageForm:
 
 
 def rows_of(batch: Any) -> int:
-    """Samples of a batch: the length of the first dimension of its first tensor."""
+    """Returns the number of samples in a batch: the length of the first dimension of its first tensor."""
     for leaf in flatten(batch)[0]:
         if isinstance(leaf, torch.Tensor) and leaf.dim() > 0:
             return int(leaf.shape[0])
@@ -111,8 +111,8 @@ def rows_of(batch: Any) -> int:
 
 
 def cut_rows(rows: int, micro_batches: int) -> list[int]:
-    """Returns the rows of each micro-batch: all alike and the last one smaller; as even as they can be, where none
-    would be left for the last one. Fewer rows than micro-batches leave some empty."""
+    """Returns the number of rows of each micro-batch. All have the same size except a smaller last one. If the last one
+    would be empty, sizes are as even as possible instead. With fewer rows than micro-batches, some are empty."""
     if rows < 1:
         raise ValueError("a batch of 0 samples: give 1 at least")
     each = -(-rows // micro_batches)
@@ -123,7 +123,8 @@ def cut_rows(rows: int, micro_batches: int) -> list[int]:
 
 
 def cut_batch(batch: Any, rows: int, sizes: Sequence[int], what: str) -> list[list[Any]]:
-    """The leaves of each micro-batch. Tensors of `rows` rows are cut; those of one, None and all else are repeated."""
+    """Returns the leaves of each micro-batch. Tensors of `rows` rows are cut. Tensors of one row, and all other values, are
+    repeated."""
     leaves, _ = flatten(batch)
     out: list[list[Any]] = [[] for _ in sizes]
     for leaf in leaves:

@@ -1,4 +1,4 @@
-"""The versions of PyTorch that hetu.torch takes, checked at import, before anything else of PyTorch is used."""
+"""Checks the version of PyTorch at import, before anything else of PyTorch is used."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ NEWEST_TESTED = (2, 15)
 
 
 def check(version: str, worker: int) -> None:
-    """Throws ImportError for a version that is too old. Warns once per job of a version that no test has seen."""
+    """Throws ImportError for a version that is too old. Warns once per job about a version that is newer than the tested
+    ones."""
     found = re.match(r"(\d+)\.(\d+)", version)
     if found is None:
         raise ImportError(f"hetu.torch needs PyTorch {_text(OLDEST)} or newer, and this one says version {version!r}")

@@ -1,9 +1,9 @@
-"""Modules that need values, such as a mixture of experts, where only the shapes of what they return are asked for.
+"""Runs modules that need values, such as a mixture of experts, when only the shapes of their outputs are needed.
 
-PyTorch's fake tensors have shapes and no elements. A module that branches on elements, or whose inner shapes depend on them,
-fails on them. The innermost such module then runs once on made-up numbers. Every worker makes up the same ones, so all come
-to the same shapes without a message, also a worker that doesn't hold the module's parameters. What crosses a boundary must
-have the same shape for all values; the first real micro-batch shows whether it has (functions.py).
+PyTorch's fake tensors have shapes but no elements. A module that branches on elements, or whose inner shapes depend on
+them, fails with fake tensors. The innermost such module then runs once on made-up numbers. Every worker makes up the same
+numbers, so all find the same shapes without a message, even a worker that doesn't hold the module's parameters. A value
+that crosses a boundary must have the same shape for all inputs. The first real micro-batch checks this (functions.py).
 """
 
 from __future__ import annotations
@@ -22,14 +22,15 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 from hetu.torch.values import flatten, unflatten
 
-# How fake tensors say that they lack an element.
+# The errors of fake tensors that lack an element.
 DATA_DEPENDENT: tuple[type[Exception], ...] = (
     fake_tensor.DataDependentOutputException, fake_tensor.DynamicOutputShapeException, GuardOnDataDependentSymNode)
 
 
 @contextmanager
 def values_where_needed() -> Iterator[None]:
-    """Inside, a module of this thread that fails for want of values is called again with made-up ones."""
+    """Repeats the call of a module that fails for lack of values with made-up values, inside the `with` block and on this
+    thread."""
     original, thread = nn.Module.__call__, threading.get_ident()
 
     def call(module: nn.Module, *args: Any, **kwargs: Any) -> Any:
@@ -45,7 +46,7 @@ def values_where_needed() -> Iterator[None]:
 
 
 def call_with_values(original: Callable[..., Any], module: nn.Module, args: Any, kwargs: Any) -> Any:
-    """Calls a module, with made-up values if it fails without. `original`: nn.Module.__call__."""
+    """Calls a module, with made-up values if it fails without values. `original` is nn.Module.__call__."""
     try:
         return original(module, *args, **kwargs)
     except DATA_DEPENDENT:
@@ -54,7 +55,7 @@ def call_with_values(original: Callable[..., Any], module: nn.Module, args: Any,
 
 def run_on_made_up_values(module: nn.Module, args: Any, kwargs: Any) -> Any:
     """Calls a module with numbers in place of tensors without elements, and returns its output without elements. Parameters
-    without memory are zeros, of which Linux keeps one page. Buffers and random state are left as they were."""
+    without memory are zeros, for which Linux allocates a single page. Buffers and random state are not changed."""
     leaves, tree = flatten((args, kwargs))
     fakes = [t for t in [*leaves, *module.parameters(), *module.buffers()] if isinstance(t, FakeTensor)]
     mode = fakes[0].fake_mode
@@ -80,7 +81,7 @@ def run_on_made_up_values(module: nn.Module, args: Any, kwargs: Any) -> Any:
 
 
 def _like(real: torch.Tensor, made: list[Any], given: list[Any], mode: FakeTensorMode) -> torch.Tensor:
-    """Returns an output without elements. Its gradients go to the same inputs as those of the real one."""
+    """Returns an output without elements. Its gradients go to the same inputs as those of the real output."""
     inputs = [n for n, leaf in enumerate(made) if isinstance(given[n], FakeTensor) and leaf.requires_grad]
     read: list[Any] = []
     if real.requires_grad and inputs:
@@ -98,7 +99,7 @@ def _device(given: list[Any]) -> torch.device:
 
 
 def _made_up(fake: torch.Tensor) -> torch.Tensor:
-    """Returns numbers of the same form: small random ones, zeros for integers (a valid index), True for booleans."""
+    """Returns numbers of the same form: small random numbers, zeros for integers (a valid index), True for booleans."""
     if fake.dtype.is_floating_point:
         return torch.randn(fake.shape).to(fake.dtype).requires_grad_(fake.requires_grad)
     return (torch.ones if fake.dtype == torch.bool else torch.zeros)(fake.shape, dtype=fake.dtype)
