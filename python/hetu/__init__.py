@@ -1,4 +1,4 @@
-"""Hetu: pipeline-parallel training. The compiled part is hetu._hetu.
+"""Pipeline-parallel training. The compiled part is hetu._hetu.
 
 The names below load on first use, so that `heturun` and other tools can use parts of the package without the rest.
 """
@@ -10,11 +10,12 @@ import importlib
 import os
 import sys
 
-TYPE_CHECKING = False  # typing's own, and pkgutil.extend_path, take as long to import as a guard's whole work
+TYPE_CHECKING = False  # avoids importing typing and pkgutil.extend_path, which takes as long as all work of a guard
 if TYPE_CHECKING:
     from typing import Any
 
-# In a source tree the compiled module stands in the build folder: found through PYTHONPATH, else beside the sources.
+# In a source tree the compiled module is in the build folder. It is found through PYTHONPATH, or next to the
+# sources.
 for _place in (os.path.join(entry, "hetu") for entry in sys.path):
     if _place not in __path__ and os.path.isdir(_place):
         __path__.append(_place)
@@ -22,8 +23,8 @@ __path__.append(os.path.join(os.path.dirname(os.path.realpath(__file__)), "..", 
 
 
 def _check_compiled() -> None:
-    """Throws ImportError if the compiled part isn't there for this Python: otherwise only the first use of a name would
-    show it. The guards of heturun run isolated (python3 -I), without PYTHONPATH, and need no compiled part."""
+    """Throws ImportError if the compiled part doesn't exist for this Python. Without this check, only the first use of a
+    name would fail. The guards of heturun run isolated (python3 -I), without PYTHONPATH, and need no compiled part."""
     names = [f"_hetu{suffix}" for suffix in _imp.extension_suffixes()]
     if sys.flags.isolated or any(os.path.exists(os.path.join(place, name)) for place in __path__ for name in names):
         return
@@ -48,11 +49,11 @@ _FROM = {
 _MODULES = {name: name for name in ("averaging", "data", "devices", "graph", "init", "lr", "metrics", "models", "nn", "ops",
                                     "optim", "ps", "schedule", "text")}
 _MODULES |= {"hold": "process.hold", "training": "job.training", "hooks": "job.hooks"}
-__all__ = [*_FROM, *(name for name in _MODULES if name != "hold")]  # whose import changes how signals are taken
+__all__ = [*_FROM, *(name for name in _MODULES if name != "hold")]  # importing hold changes the handling of signals
 
 
 def __getattr__(name: str) -> Any:
-    if name == "_hetu":  # `from hetu import _hetu` asks here first
+    if name == "_hetu":  # `from hetu import _hetu` calls this function first
         from hetu import spin
 
         with spin.while_loading():

@@ -1,7 +1,8 @@
-"""What a Value can do by itself: arithmetic with broadcasting as in NumPy, comparisons, indexing, shapes, reductions.
+"""The operators and methods of a Value: arithmetic with broadcasting as in NumPy, comparisons, indexing, shapes,
+reductions.
 
-Every method adds operators of hetu.ops to the value's graph. Axes count from 0, negative ones from the last. A number
-beside a value is a constant; an array is not taken for one: hetu.constant makes a Value of it.
+Every method adds operators of hetu.ops to the value's graph. Axes count from 0, negative ones from the last. A number in an
+expression becomes a constant. An array does not: hetu.constant turns it into a Value.
 """
 
 from __future__ import annotations
@@ -19,11 +20,12 @@ if TYPE_CHECKING:
     from hetu.graph import GraphBuilder, Value
 
 BATCH = -1
-_EXACT = 2**24  # whole numbers up to here are float32
+_EXACT = 2**24  # integers up to this magnitude are exact in float32
 
 
 def broadcast(shapes: Sequence[Sequence[int]]) -> list[int]:
-    """The shape to which shapes broadcast. Where they do not, one that the operator refuses by name."""
+    """Returns the shape to which shapes broadcast. If they don't broadcast, returns a shape that makes the operator fail
+    with its own error."""
     out: list[int] = []
     for shape in shapes:
         longer, shorter = (list(shape), out) if len(shape) > len(out) else (out, list(shape))
@@ -32,7 +34,7 @@ def broadcast(shapes: Sequence[Sequence[int]]) -> list[int]:
     return out
 
 
-# NumPy's functions that its operators call, and ours; those whose sides cannot be told by an r.
+# NumPy's ufunc names -> operator names. _SWAPPED: operators whose mirrored form is not made with the prefix "r".
 _OF_NUMPY = {"add": "add", "subtract": "sub", "multiply": "mul", "divide": "truediv", "power": "pow", "matmul": "matmul",
              "less": "lt", "less_equal": "le", "greater": "gt", "greater_equal": "ge", "equal": "eq", "not_equal": "ne",
              "bitwise_and": "and", "bitwise_or": "or", "remainder": "mod", "floor_divide": "floordiv"}
@@ -40,7 +42,7 @@ _SWAPPED = {"lt": "gt", "le": "ge", "gt": "lt", "ge": "le", "eq": "eq", "ne": "n
 
 
 class Arithmetic:
-    """The operators of Value, which gives `graph`, `number`, `dtype` and `shape`."""
+    """The operators of Value. The subclass provides `graph`, `number`, `dtype` and `shape`."""
 
     graph: GraphBuilder
     number: int
@@ -50,12 +52,12 @@ class Arithmetic:
     # -- NumPy -------------------------------------------------------------------------------------------------------
 
     def __array_ufunc__(self, function: Any, method: str, *inputs: Any, **_: Any) -> Any:
-        """NumPy's operators leave those with a Value to us: its numbers are taken, its arrays are not."""
+        """Implements NumPy's operators with a Value on one side. NumPy numbers become constants; arrays are rejected."""
         operator = _OF_NUMPY.get(function.__name__) if method == "__call__" and len(inputs) == 2 else None
         if operator is None:
             refuse_numpy(function.__name__, dir(Arithmetic))
         left, right = (side[()] if not isinstance(side, Arithmetic) and getattr(side, "shape", None) == () else side
-                       for side in inputs)  # its comparisons make arrays of its numbers
+                       for side in inputs)  # NumPy's comparisons turn its numbers into arrays of shape ()
         if isinstance(left, Arithmetic):
             return getattr(left, f"__{operator}__")(right)
         return getattr(right, f"__{_SWAPPED.get(operator, f'r{operator}')}__")(left)
@@ -69,7 +71,7 @@ class Arithmetic:
     # -- operands ----------------------------------------------------------------------------------------------------
 
     def _operand(self, other: Any, op: str) -> Value:
-        """`other` as a value of this graph and dtype: a constant, if it is a number."""
+        """Returns `other` as a value of this graph and dtype; a number becomes a constant."""
         if isinstance(other, Arithmetic):
             return other  # type: ignore[return-value]
         if not isinstance(other, numbers.Real):
@@ -131,7 +133,8 @@ class Arithmetic:
         return self._one("abs")
 
     def __matmul__(self, other: Any) -> Value:
-        """[..., m, k] @ [k, n] or [..., k, n]; leading axes broadcast; [k] on either side is a row or a column."""
+        """Multiplies matrices: [..., m, k] @ [k, n] or [..., k, n]. Leading axes broadcast. [k] on the left is a row, on
+        the right a column."""
         if not isinstance(other, Arithmetic):
             self.graph.refuse(f"@: beside {self!r} stands {kind_of(other)}; a Value is right")
         if self.ndim == 0 or other.ndim == 0:
@@ -222,7 +225,7 @@ class Arithmetic:
 
     @property
     def ndim(self) -> int:
-        """Axes."""
+        """The number of axes."""
         return len(self.shape)
 
     def _axis(self, axis: int, op: str, count: int | None = None) -> int:
@@ -232,45 +235,46 @@ class Arithmetic:
         return int(axis) % count
 
     def reshape(self, *shape: Any) -> Value:
-        """The elements in the same order under another shape; -1 is the batch, -k is k times the batch."""
+        """Returns the elements in the same order with another shape. -1 is the batch size, -k is k times the batch size."""
         return self._one("reshape", shape=_listed(shape))
 
     def permute(self, *axes: Any) -> Value:
-        """Axis i of the result is axis axes[i]; without arguments all axes are turned round."""
+        """Returns the value with axis axes[i] as its axis i. Without arguments, reverses all axes."""
         perm = _listed(axes) or list(range(self.ndim))[::-1]
         return self._one("transpose", perm=[self._axis(axis, "permute") for axis in perm])
 
     def swapaxes(self, first: int, second: int) -> Value:
-        """Two axes change places (PyTorch's transpose)."""
+        """Swaps two axes (PyTorch's transpose)."""
         perm = list(range(self.ndim))
         a, b = self._axis(first, "swapaxes"), self._axis(second, "swapaxes")
         perm[a], perm[b] = perm[b], perm[a]
         return self._one("transpose", perm=perm)
 
     def unsqueeze(self, axis: int) -> Value:
-        """A new axis of length 1, which has this place in the result."""
+        """Inserts an axis of length 1. `axis` is its position in the result."""
         at = self._axis(axis, "unsqueeze", self.ndim + 1)
         return self.reshape([*self.shape[:at], 1, *self.shape[at:]])
 
     def squeeze(self, axis: int) -> Value:
-        """Without an axis of length 1."""
+        """Removes an axis of length 1."""
         at = self._axis(axis, "squeeze")
         if self.shape[at] != 1:
             self.graph.refuse(f"squeeze: axis {axis} of {self!r} has another length than 1")
         return self.reshape([*self.shape[:at], *self.shape[at + 1:]])
 
     def flatten(self, start: int = 1) -> Value:
-        """All axes from `start` on as one; the batch stays."""
+        """Merges all axes from `start` on into one. The default keeps the batch axis."""
         at = self._axis(start, "flatten")
         return self.reshape([*self.shape[:at], math.prod(self.shape[at:])])
 
     def expand(self, *shape: Any) -> Value:
-        """Repeated along new leading axes and axes of length 1; -1 is the batch, -k is k times the batch."""
+        """Repeats the value along new leading axes and along axes of length 1. -1 is the batch size, -k is k times the
+        batch size."""
         to = _listed(shape)
         return self if to == self.shape else self._one("broadcast_to", shape=to)  # type: ignore[return-value]
 
     def cast(self, dtype: str) -> Value:
-        """As float32, bfloat16, float16, int32 or bool."""
+        """Converts to float32, bfloat16, float16, int32 or bool."""
         return self if dtype == self.dtype else self._one("cast", dtype=dtype)  # type: ignore[return-value]
 
     # -- functions and reductions ------------------------------------------------------------------------------------
@@ -288,56 +292,59 @@ class Arithmetic:
         return self._one("abs")
 
     def clip(self, low: float = -math.inf, high: float = math.inf) -> Value:
-        """min(max(x, low), high)."""
+        """Returns min(max(x, low), high)."""
         return self._one("clip", low=float(low), high=float(high))
 
     def sum(self, axis: int | Sequence[int] | None = None, keepdims: bool = False) -> Value:
-        """Over some axes or all. Over the batch it is that of a micro-batch; a step adds up those of its micro-batches."""
+        """Returns the sum over the given axes, or over all axes. A sum over the batch covers one micro-batch; a step adds
+        the sums of its micro-batches."""
         if axis is None and not keepdims:
             return self._one("sum")
         return self._reduced("reduce_sum", axis, keepdims)
 
     def mean(self, axis: int | Sequence[int] | None = None, keepdims: bool = False) -> Value:
-        """Over some axes or all, but not the batch, which no micro-batch sees whole: for a loss, hetu.step_mean."""
+        """Returns the mean over the given axes, or over all axes. The batch axis is not allowed, because no micro-batch
+        contains the whole batch. For a loss, use hetu.step_mean."""
         return self._reduced("reduce_mean", axis, keepdims)
 
     def max(self, axis: int | Sequence[int] | None = None, keepdims: bool = False) -> Value:
-        """Over axes, not the batch; equal ones share the gradient."""
+        """Returns the maximum over axes other than the batch. Equal maxima share the gradient."""
         return self._reduced("reduce_max", axis, keepdims)
 
     def min(self, axis: int | Sequence[int] | None = None, keepdims: bool = False) -> Value:
-        """Over axes, not the batch; equal ones share the gradient."""
+        """Returns the minimum over axes other than the batch. Equal minima share the gradient."""
         return self._reduced("reduce_min", axis, keepdims)
 
     def var(self, axis: int | Sequence[int] | None = None, keepdims: bool = False, correction: int = 0) -> Value:
-        """The variance over axes, not the batch; `correction` lessens the count: 0 as in NumPy, 1 as PyTorch's default."""
+        """Returns the variance over axes other than the batch. `correction` is subtracted from the count: 0 as in NumPy, 1
+        as PyTorch's default."""
         return self._reduced("reduce_variance", axis, keepdims, correction=correction)
 
     def std(self, axis: int | Sequence[int] | None = None, keepdims: bool = False, correction: int = 0) -> Value:
-        """The standard deviation, the root of `var`: its gradient is infinite where all elements are equal."""
+        """Returns the standard deviation, the square root of `var`. Its gradient is infinite if all elements are equal."""
         return self.var(axis, keepdims, correction).sqrt()
 
     def logsumexp(self, axis: int | Sequence[int] | None = None, keepdims: bool = False) -> Value:
-        """log(sum(exp(x))) over axes, not the batch."""
+        """Returns log(sum(exp(x))) over axes other than the batch."""
         return self._reduced("reduce_logsumexp", axis, keepdims)
 
     def argmax(self, axis: int = -1) -> Value:
-        """The place of the largest along an axis, int32."""
+        """Returns the int32 index of the largest element along an axis."""
         return self._one("argmax", axis=axis)
 
     def cumsum(self, axis: int = -1) -> Value:
-        """The sum of each element and those before it along an axis."""
+        """Returns the cumulative sum along an axis."""
         return self._one("cumsum", axis=axis)
 
     def flip(self, axis: int | Sequence[int]) -> Value:
-        """The places of an axis, or of several, in reverse order; not of the batch."""
+        """Reverses one axis or several. The batch axis is not allowed."""
         out: Any = self
         for at in _listed((axis,)):
             out = out._one("flip", axis=at)
         return out  # type: ignore[no-any-return]
 
     def split(self, sizes: int | Sequence[int], axis: int = -1) -> list[Value]:
-        """Parts along an axis: of these sizes, or (a number) so many equal ones."""
+        """Splits the value along an axis into parts of these sizes or, for a number, into that many equal parts."""
         at = self._axis(axis, "split")
         length = self.shape[at]
         if isinstance(sizes, Sequence):
@@ -352,7 +359,7 @@ class Arithmetic:
         return [self._one("slice", axis=at, first=first, size=size) for first, size in zip(starts, parts, strict=True)]
 
     def pad(self, widths: Sequence[tuple[int, int]], value: float = 0.0) -> Value:
-        """(before, after) of every axis: places of `value` around the elements, as NumPy's pad."""
+        """Pads every axis with `value`. `widths` holds (before, after) for each axis, as in NumPy's pad."""
         if len(widths) != self.ndim:
             self.graph.refuse(f"pad: {self!r} has {self.ndim} axes, got widths of {len(widths)}")
         out: Any = self
@@ -369,14 +376,14 @@ class Arithmetic:
 
 
 def _listed(given: tuple[Any, ...]) -> list[int]:
-    """f(1, 2), f([1, 2]) and f((1, 2)) alike."""
+    """Returns the arguments as a list, so that f(1, 2), f([1, 2]) and f((1, 2)) are equivalent."""
     if len(given) == 1 and isinstance(given[0], Sequence):
         return list(given[0])
     return list(given)
 
 
 def kind_of(other: Any) -> str:
-    """What stands where a value is wanted, for messages."""
+    """Describes an object that was passed in place of a Value, for error messages."""
     if isinstance(other, Arithmetic):
         return repr(other)
     name = f"{type(other).__module__}.{type(other).__qualname__}".removeprefix("builtins.")

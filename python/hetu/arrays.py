@@ -1,4 +1,4 @@
-"""NumPy arrays as values take them: which dtype an array is meant to be, and the array in it."""
+"""Conversion of NumPy arrays to the dtypes of values."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ if TYPE_CHECKING:
 
 _MEANT = {"f": "float32", "i": "int32", "u": "int32", "b": "bool"}
 TAKEN = tuple(dict.fromkeys(_MEANT.values()))
-_EXACT = 2**24  # whole numbers up to here are float32
+_EXACT = 2**24  # integers up to this magnitude are exact in float32
 
 
 def meant(array: numpy.ndarray) -> str:
-    """float32 of floats, int32 of integers, bool of bools; "" of what is no such array."""
+    """Returns the dtype of a value for this array: float32 for floats, int32 for integers, bool for bools, "" for others."""
     return _MEANT.get(array.dtype.kind, "")
 
 
 def meant_as_rows(array: numpy.ndarray) -> str:
-    """The same for rows of samples, but float32 of uint8 rows with two axes or more: pixels."""
+    """Returns meant() for rows of samples, except that uint8 rows with two axes or more are pixels and become float32."""
     return "float32" if array.dtype == "uint8" and array.ndim > 2 else meant(array)
 
 
 def converted(array: numpy.ndarray, dtype: str) -> numpy.ndarray:
-    """The array in one of TAKEN, row-major and little-endian. A ValueError says which element does not fit; of floats digits
-    are lost, of integers none."""
+    """Returns the array in one of the dtypes TAKEN, row-major and little-endian. Floats may lose digits; integers lose
+    none. Throws ValueError, which names the element, if an element does not fit."""
     import numpy as np
 
     kind = array.dtype.kind

@@ -1,4 +1,5 @@
-"""How pipelines keep together without waiting for the slowest: partial reduce and AD-PSGD; and stragglers on purpose."""
+"""Options of weight averaging without waiting for the slowest pipeline (partial reduce and AD-PSGD), and of artificial
+stragglers."""
 
 from __future__ import annotations
 
@@ -6,21 +7,21 @@ import argparse
 
 from hetu import _hetu, options
 
-METHODS = {None: "preduce", "published": "adpsgd", "lockstep": "adpsgd-lockstep"}  # by what --adpsgd says
+METHODS = {None: "preduce", "published": "adpsgd", "lockstep": "adpsgd-lockstep"}  # by the value of --adpsgd
 
 
 class Averaging(options.Options, table="averaging"):
-    """Pipelines average weights in groups instead of summing gradients. A constant of 0 (min_group, max_group) or -1 (wait,
-    horizon) is chosen by sync_period."""
+    """Pipelines average weights in groups instead of summing gradients. A min_group or max_group of 0, and a wait or
+    horizon of -1, is derived from sync_period and the number of pipelines."""
 
 
 class Stragglers(options.Options, table="stragglers"):
-    """Stragglers on purpose: each forward or backward first sleeps `hetero` seconds with probability 0.1; who is named in
-    `slow` takes `factor` times as long for what starts between its seconds `from` and `to`."""
+    """Artificial stragglers. Each forward or backward first sleeps `hetero` seconds with probability 0.1. A worker listed
+    in `slow` takes `factor` times as long for instructions that start between its seconds `from` and `to`."""
 
 
 def _of_preduce() -> list[options.Field]:
-    """What is partial reduce's alone."""
+    """Returns the fields that belong only to partial reduce."""
     both = ("method", "seed", "overlap", "group_log")
     return [field for name, field in options.table("averaging").items() if name not in both]
 
@@ -34,7 +35,7 @@ def _of_stragglers() -> list[options.Field]:
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """The scripts' flags of pipelines that average weights, and of stragglers."""
+    """Adds the scripts' flags for pipelines that average weights, and for stragglers."""
     add = parser.add_argument
     add("--preduce", action="store_true", help="partial reduce: pipelines average weights in groups of whoever is there")
     add("--adpsgd", nargs="?", const="published", choices=["published", "lockstep"],
@@ -43,7 +44,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def averaging_of(args: argparse.Namespace) -> Averaging | None:
-    """What the options ask for; None: gradients are summed. Throws ValueError."""
+    """Returns the averaging that the arguments define, or None if gradients are summed. Throws ValueError."""
     unsaid = argparse.ArgumentParser(add_help=False)
     add_options(unsaid)
     averages = args.preduce or args.adpsgd is not None
@@ -65,12 +66,12 @@ def averaging_of(args: argparse.Namespace) -> Averaging | None:
 
 
 def _flag(field: options.Field) -> str:
-    """By which a script tells a field of averaging."""
+    """Returns the script's flag for a field of averaging."""
     return field.within or (f"--no-{field.flag[2:]}" if field.negated else field.flag)
 
 
 def stragglers_of(args: argparse.Namespace) -> Stragglers:
-    """What --hetero and --slow ask for. Throws ValueError."""
+    """Returns the stragglers that --hetero and --slow define. Throws ValueError."""
     made = Stragglers(args.hetero, [_hetu.slow_of(text) for text in args.slow], args.seed)
     options.check("stragglers", made.settings())
     return made

@@ -1,7 +1,7 @@
-"""Data for training. A data object gives the values that a model reads (as attributes), and each worker its slice.
+"""Data for training. A data object provides the values that a model reads, as attributes, and each worker's slice.
 
-Every step takes the next global batch of one order that depends on seed and epoch alone; pipeline d takes its d-th
-`batch_size` rows.
+Every step takes the next global batch of one order, which depends only on seed and epoch. Pipeline d takes the d-th
+`batch_size` rows of it.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ if TYPE_CHECKING:
     import numpy
 
 
-MOST_ROWS = 1 << 28  # of a batch, as --batch-size has it
+MOST_ROWS = 1 << 28  # of a batch; the same limit as for --batch-size
 
 
 class Data:
-    """Fields of rows: (name, dtype, shape of one row). Subclasses open loaders."""
+    """The base class of data objects: fields of rows as (name, dtype, shape of one row). Subclasses implement loader()."""
 
     fields: list[tuple[str, str, list[int]]]
     batch_size: int
-    _once = False  # its loaders give one epoch, every row of it
-    _order_names_rows = True  # a loader's position has the files' rows and seed; False: user's rows, which have no such text
+    _once = False  # True: its loaders return one epoch with every row
+    _order_names_rows = True  # True: a loader's position identifies rows of files and a seed; False: the user's own rows
 
     def __init__(self, fields: list[tuple[str, str, list[int]]], batch_size: int) -> None:
         if not is_whole(batch_size, 1) or batch_size > MOST_ROWS:
@@ -44,7 +44,7 @@ class Data:
             cls.__init__ = placed()(cls.__init__)  # type: ignore[method-assign]
 
     def __getattr__(self, name: str) -> Value:
-        """The value of a field in the current graph."""
+        """Returns the value of a field in the current graph."""
         for field, dtype, shape in self.__dict__.get("fields", []):
             if field == name:
                 current().sources[name] = self
@@ -54,41 +54,48 @@ class Data:
         raise of_script(AttributeError(place() + says))
 
     def loader(self, pipelines: int, pipeline: int, fields: list[str], together: Any = None) -> Any:
-        """This worker's loader; reads only `fields`. `together`: who reads in the job, for rows that come out differently in
-        each process; those of files, in an order of seed and epoch, do not."""
+        """Returns this worker's loader, which reads only `fields`.
+
+        together: the workers of the job that read, or None. Needed for rows that may differ between processes. Rows of
+        files, whose order depends on seed and epoch, don't need it.
+        """
         raise NotImplementedError
 
     def _options(self, pipelines: int, pipeline: int, fields: list[str], ahead: int) -> Any:
-        """Options of a loader that reads so many batches ahead."""
+        """Returns the options of a loader that reads `ahead` batches ahead."""
         return _hetu.LoaderOptions(pipelines, pipeline, self.batch_size, fields, ahead, self._once)
 
     def once(self) -> Data:
-        """The same rows in the same order, for loaders that give every row of an epoch once: the last batch may be short."""
+        """Returns data with the same rows in the same order, whose loaders return every row of an epoch once. The last
+        batch may be short."""
         other = copy(self)
         other._once = True
         return other
 
     def steps_per_epoch(self, pipelines: int) -> int | None:
-        """Whole global batches of one pass; None where its length is not known."""
+        """Returns the number of whole global batches in an epoch, or None if the length is unknown."""
         return len(self) // (self.batch_size * pipelines) if isinstance(self, Sized) else None
 
     def alone(self, pipelines: int) -> Data:
-        """The same rows in the same order, for a worker that takes those of all `pipelines` by itself, a batch of each in
-        turn: a loader(1, 0) of it."""
+        """Returns data with the same rows in the same order, for a worker that reads the rows of all `pipelines` itself.
+        Its loader(1, 0) returns a batch of each pipeline in turn."""
         return self
 
     def known_rows(self) -> int | None:
-        """The length that is known before the data are read; None if it is not."""
+        """Returns the number of rows if it is known before the data are read, else None."""
         return len(self) if isinstance(self, Sized) else None
 
     def meaning(self) -> dict[str, tuple[str, Any]]:
-        """Returns, by field, what its numbers stand for: what that is called, and its value (the names of classes, a
-        vocabulary's checksum). Fields that are not here mean what they are."""
+        """Returns the meaning of the numbers of each field: (name of the meaning, its value), such as the names of classes
+        or a vocabulary's checksum. Fields whose numbers mean themselves are left out."""
         return {}
 
     def check_meaning(self, other: Data, fields: Iterable[str] | None = None) -> None:
-        """Throws ValueError, with the first difference, if the numbers of a field stand for other things in `other`, which a
-        model trained on these data is to be evaluated on. `fields`: those that are read (None: all)."""
+        """Throws ValueError, with the first difference, if the numbers of a field have another meaning in `other`, the data
+        for evaluating a model that was trained on these data.
+
+        fields: the fields that are read. None: all.
+        """
         own, theirs = self.meaning(), other.meaning()
         for field in own if fields is None else fields:
             if field in own and field in theirs and own[field] != theirs[field]:
@@ -96,8 +103,8 @@ class Data:
                                  "evaluated on the other: give data with the same " + own[field][0])
 
     def row_checksums(self, again: bool = False) -> Any:
-        """Checksums of some rows, by which workers compare what they were given. They are read once and kept; `again` reads
-        them anew."""
+        """Returns checksums of some rows, by which workers compare their data. They are computed once and cached; `again`
+        computes them again."""
         if again or "_checksums" not in self.__dict__:
             self.__dict__["_checksums"] = self._read_checksums()
         return self.__dict__["_checksums"]
@@ -107,7 +114,7 @@ class Data:
 
 
 def _difference(field: str, own: tuple[str, Any], theirs: tuple[str, Any]) -> str:
-    """Says how two meanings of a field differ."""
+    """Describes the difference between two meanings of a field."""
     (what, value), (_, other) = own, theirs
     if not isinstance(value, list) or not isinstance(other, list):
         return f"field '{field}': the {what} of the training data and of the evaluation data differ"
@@ -127,13 +134,16 @@ def checksum_of_file(path: str, most: int = -1) -> int:
         return int(_hetu.crc32c(file.read(most)))
 
 
-FIRST_ROWS = 8  # of files, of which workers compare a checksum
+FIRST_ROWS = 8  # rows of a file in the checksum that workers compare
 
 
 class BertHdf5(Data):
-    """A folder of BERT HDF5 shards (files named *training*). Fields, all int32: input_ids, input_mask, segment_ids,
-    masked_lm_labels [S], next_sentence_labels [], masked_lm_positions, masked_lm_ids [P] (the masked tokens alone; a row
-    that has fewer ends with positions 0 and ids -1). `vocabulary_size` 0: lines of vocab.txt beside the shards, else 30522.
+    """A folder of BERT HDF5 shards (files named *training*).
+
+    Fields, all int32: input_ids, input_mask, segment_ids, masked_lm_labels [S], next_sentence_labels [],
+    masked_lm_positions, masked_lm_ids [P]. The last two hold only the masked tokens; rows with fewer than P end with
+    positions 0 and ids -1.
+    vocabulary_size: 0 means the number of lines of vocab.txt next to the shards, or 30522 without that file.
     """
 
     def __init__(self, folder: str, batch_size: int, seed: int = 0, vocabulary_size: int = 0, max_rows: int = 0) -> None:
@@ -162,21 +172,23 @@ class BertHdf5(Data):
         return {"input_ids": ("vocabulary", checksum_of_file(vocabulary))} if os.path.isfile(vocabulary) else {}
 
     def target_entropy(self) -> float:
-        """Unigram entropy of the masked targets, nats: the loss of knowing only how often each token occurs."""
+        """Returns the unigram entropy of the masked targets in nats: the loss of a model that knows only how often each
+        token occurs."""
         return float(_hetu.bert_target_entropy(self.folder))
 
 
 def decoding_threads() -> int:
-    """Half of this worker's cores, at least one."""
+    """Returns half of this worker's cores, at least one."""
     return max(1, _hetu.machine_cores() // int(_hetu.started()[1]) // 2)
 
 
 class ImageFolder(Data):
-    """A folder of images, one sub-folder per class; images in folders below are of that class, too. Fields: image float32
-    [3, size, size], label int32 [].
+    """A folder of images with one sub-folder per class. Images in nested folders belong to the class of the sub-folder.
 
-    `train`: drawn order, random resized crop, mirrored half of the time; else resized, the centre cut out, in order.
-    `threads` decode them; 0: half of this worker's cores, at least one.
+    Fields: image float32 [3, size, size], label int32 [].
+    train: True reads in random order, with random resized crops, half of them mirrored. False reads in order, resized and
+    cropped at the centre.
+    threads: the number of decoding threads. 0: half of this worker's cores, at least one.
     """
 
     def __init__(
@@ -211,9 +223,8 @@ class ImageFolder(Data):
 
 
 def imagenet_roots(data: str | None = None) -> tuple[str, str]:
-    """The folders of training and validation images: train and val in `data`, else IMAGENET_TRAIN_ROOT and
-    IMAGENET_VAL_ROOT.
-    """
+    """Returns the folders of training and validation images: `train` and `val` in `data`, or without it IMAGENET_TRAIN_ROOT
+    and IMAGENET_VAL_ROOT. Throws ValueError if neither is given."""
     if data is not None:
         return os.path.join(path_of(data), "train"), os.path.join(path_of(data), "val")
     env = _hetu.env()
@@ -225,10 +236,11 @@ def imagenet_roots(data: str | None = None) -> tuple[str, str]:
 
 
 class Cifar100(Data):
-    """CIFAR-100: its file, or the folder of its files, binary or pickled. Fields: image float32 [3, 32, 32], label int32 [].
+    """CIFAR-100, given by its file or by the folder of its files, binary or pickled.
 
-    `train`: train.bin or train, in drawn order, cut with 4 pixels of black around, mirrored half of the time, turned by
-    up to 15 degrees; else test.bin or test, as it is.
+    Fields: image float32 [3, 32, 32], label int32 [].
+    train: True reads train.bin or train in random order, with random crops after 4 pixels of black padding, random
+    mirroring, and rotations of up to 15 degrees. False reads test.bin or test unchanged.
     """
 
     num_classes = 100
@@ -250,11 +262,12 @@ class Cifar100(Data):
 
 
 class Criteo(Data):
-    """Click logs in the format of Criteo's display-advertising sets: a file, or a folder of day files. Fields: label int32
-    [], dense float32 [13], ids int32 [26]; datasets/criteo.h has the rules.
+    """Click logs in the format of Criteo's display-advertising sets: a file, or a folder of day files.
 
-    `hash_size`: rows of the one embedding table that each of the 26 columns has; `table_rows` are all. `train`: in drawn
-    order; else as they stand. `max_rows`: only the first rows (0 = all).
+    Fields: label int32 [], dense float32 [13], ids int32 [26]. datasets/criteo.h defines the rules.
+    hash_size: the rows of the embedding table that each of the 26 columns has. `table_rows` is the sum over all columns.
+    train: True reads in random order, False in the order of the file.
+    max_rows: reads only the first rows (0 = all).
     """
 
     INTEGERS, COLUMNS = 13, 26
@@ -266,7 +279,7 @@ class Criteo(Data):
         self.how = {"hash_size": hash_size, "train": train, "seed": seed, "max_rows": max_rows}
         self.rows: int = self.set.rows
         self.table_rows = self.COLUMNS * hash_size
-        _hetu.criteo_loader(self.set, self.how, _hetu.LoaderOptions(1, 0, 1, [], 0))  # refuses what does not do
+        _hetu.criteo_loader(self.set, self.how, _hetu.LoaderOptions(1, 0, 1, [], 0))  # throws for invalid options
         fields = [("label", "int32", []), ("dense", "float32", [self.INTEGERS]), ("ids", "int32", [self.COLUMNS])]
         super().__init__(fields, batch_size)
 
@@ -286,30 +299,28 @@ class Criteo(Data):
 
 
 class Batches(Data):
-    """One's own data: a sequence (or a re-iterable) of dicts of NumPy arrays, each one global batch, i.e. pipelines *
-    batch_size rows along axis 0. Step t takes item t; a sequence is resumed by index, another iterable by skipping.
-    An epoch ends with the items.
+    """Your own data: a sequence, or an iterable that can be read repeatedly, of dicts of NumPy arrays.
 
-    Fields are float32 of floats and of uint8 rows with two axes or more (pixels, 0 to 255), int32 of other integers, bool of
-    bools; `dtypes` says otherwise by name ({"image": "int32"}). An element that does not fit is refused.
-
-    One worker of the job draws each item, with all its fields, and sends the others what they read, so that `items` may be
-    drawn at random. Items that don't change from draw to draw must be the same on every worker, not sharded by rank
-    (ValueError). Where pipelines average weights, each draws for itself (docs/data.md).
-
-    `ahead` False: no item is asked for while a GPU computes the step before, as items that depend on that step want it.
+    Each item is one global batch: pipelines * batch_size rows along axis 0. Step t takes item t. A resumed run continues a
+    sequence by index, and another iterable by skipping items. An epoch ends with the items.
+    dtypes: field name -> dtype, such as {"image": "int32"}. By default floats become float32, uint8 rows with two axes or
+    more (pixels, 0 to 255) float32, other integers int32, and bools bool. An element that does not fit raises ValueError.
+    ahead: False requests no item while a GPU computes the step before. Use it if items depend on that step.
+    One worker of the job reads each item, with all its fields, and sends the other workers the fields that they need. So
+    items may be random. Items that are the same in every reading must be the same on every worker, not sharded by rank
+    (ValueError). If pipelines average weights, each pipeline reads for itself (docs/data.md).
     """
 
     _order_names_rows = False
 
     def __init__(self, items: Iterable[dict[str, numpy.ndarray]], batch_size: int, name: str = "batches",
                  dtypes: Mapping[str, str] | None = None, ahead: bool = True) -> None:
-        self.items: Any = items  # a sequence, by what it has rather than by what it is
+        self.items: Any = items  # a sequence is recognized by its methods, not by its type
         self.ahead = ahead
         self.name = name
         self.dtypes = dict(dtypes or {})
         self.length: int | None = len(items) if isinstance(items, Sized) else None
-        self._steps = 1  # that an item holds
+        self._steps = 1  # steps per item
         if not self._is_sequence() and iter(self.items) is self.items:
             raise ValueError(f"{name}: a {type(items).__name__} can be read once only, and each epoch begins anew; give a "
                              "list, or an object whose __iter__ returns a new iterator")
@@ -336,7 +347,7 @@ class Batches(Data):
         return len(self.items) if isinstance(self.items, Sized) else None
 
     def _slices_of(self, item: Mapping[str, numpy.ndarray]) -> list[int]:
-        """Checksums of an item by batch_size rows."""
+        """Returns the checksum of each batch_size rows of an item."""
         return [_hetu.crc32c(b"".join(array[row:row + self.batch_size].tobytes() for array in item.values()))
                 for row in range(0, len(next(iter(item.values()))), self.batch_size)]
 
@@ -361,7 +372,8 @@ class Batches(Data):
 
 
 class _Items:
-    """The items of one loader, checked: its own iterator, so that a validation does not move the training's."""
+    """The checked items of one loader. It has its own iterator, so that a validation does not advance the training's
+    iterator."""
 
     def __init__(self, data: Batches) -> None:
         self.data = data
@@ -382,7 +394,7 @@ class _Items:
         return None if found is None else self._checked(found, number)
 
     def _checked(self, item: dict[str, numpy.ndarray], number: int) -> dict[str, numpy.ndarray]:
-        import numpy  # whose import is half of a worker's start, and files are read without it
+        import numpy  # imported late: NumPy takes half of a worker's start, and files are read without it
 
         name = self.data.name
         if not isinstance(item, Mapping):
@@ -417,12 +429,14 @@ class _Items:
 
 
 class Rows(Data):
-    """Rows of one's own, by number. Every worker is given the same rows, not a shard of them by rank (ValueError).
+    """The base class of data with numbered rows. Every worker receives the same rows, not a shard of them by rank
+    (ValueError).
 
-    An epoch takes whole global batches in an order of `seed` and epoch (`shuffle` False: as they stand); the rows that are
-    left, fewer than a global batch, are not taken in that epoch. Where a job predicts or evaluates, every row comes once, as
-    they stand. dtypes are those of Batches. `augment`, a function of (batch, generator), changes whole global batches: a
-    dict of arrays, and a numpy.random.Generator that depends on seed, epoch and batch alone; it gives the dict back.
+    An epoch takes whole global batches, in an order that depends on `seed` and epoch, or in the order of the rows with
+    `shuffle` False. Remaining rows, fewer than a global batch, are skipped in that epoch. Prediction and evaluation take
+    every row once, in order. dtypes are those of Batches.
+    augment: a function of (batch, generator) that changes a whole global batch. It receives a dict of arrays and a
+    numpy.random.Generator that depends only on seed, epoch and batch. It returns the dict.
     """
 
     _order_names_rows = False
@@ -432,7 +446,7 @@ class Rows(Data):
         self.called = called
         self.rows = source.rows
         self.drawn = rows.Drawn(called, source, seed, shuffle, augment)
-        self._steps = 1  # of a batch of all pipelines
+        self._steps = 1  # number of batches per pipeline in one batch
         super().__init__(self.drawn.fields, batch_size)
         for name, _, _ in self.fields:
             if name in self.__dict__ or hasattr(type(self), name):
@@ -445,7 +459,7 @@ class Rows(Data):
         return rows.checksum(self.drawn.source.take(rows.spread(self.rows)))
 
     def once(self) -> Rows:
-        """As they stand: what a job predicts of them is in the order of the rows."""
+        """Returns the same data in the order of the rows, so that predictions are in this order too."""
         other = copy(self)
         other._once, other.drawn = True, self.drawn.in_order()
         return other
@@ -479,8 +493,12 @@ class Arrays(Rows):
 
 
 class Dataset(Rows):
-    """A dataset with __len__ and __getitem__, as PyTorch's: items are dicts of arrays, or tuples whose parts `names` name.
-    `threads` fetch items. One worker of the job does, and sends the others what they read. See Rows."""
+    """A dataset with __len__ and __getitem__, like PyTorch's. Items are dicts of arrays, or tuples, whose parts `names`
+    names.
+
+    threads: the number of threads that fetch items.
+    One worker of the job fetches, and sends the other workers the fields that they need. See Rows.
+    """
 
     def __init__(self, dataset: Any, batch_size: int, names: Sequence[str] | None = None, threads: int = 0, *, seed: int = 0,
                  shuffle: bool = True, augment: rows.Augment | None = None) -> None:
@@ -489,8 +507,8 @@ class Dataset(Rows):
 
 
 class Table(Rows):
-    """Columns of a CSV, Parquet or Arrow file, read whole by pyarrow: `Table("a.parquet", 32, fields={"x": ["age", "width"],
-    "y": "label"})`; without fields each column by its name. See Rows."""
+    """Columns of a CSV, Parquet or Arrow file, which pyarrow reads as a whole: `Table("a.parquet", 32, fields={"x": ["age",
+    "width"], "y": "label"})`. Without `fields`, each column is a field of the same name. See Rows."""
 
     def __init__(self, path: str, batch_size: int, fields: Mapping[str, str | Sequence[str]] | None = None, *, seed: int = 0,
                  shuffle: bool = True, augment: rows.Augment | None = None) -> None:
@@ -500,8 +518,11 @@ class Table(Rows):
 
 
 class Lines(Rows):
-    """Lines of text files. Fields: tokens int32 [length], of a line's UTF-8 bytes or what `encode` makes of it, cut or
-    filled with `pad`; count int32 [], how many are the line's. See Rows."""
+    """Lines of text files. See Rows.
+
+    Fields: tokens int32 [length]: the UTF-8 bytes of a line, or the result of `encode`, truncated or padded with `pad`;
+    count int32 []: the number of tokens that belong to the line.
+    """
 
     def __init__(self, paths: str | Sequence[str], batch_size: int, length: int,
                  encode: Callable[[str], Sequence[int]] | None = None, pad: int = 0, *, seed: int = 0, shuffle: bool = True,
@@ -511,4 +532,4 @@ class Lines(Rows):
 
 
 keywords.check_module(__name__)
-globals()["__getattr__"] = missing_from(__name__)  # not a def: mypy knows what there is
+globals()["__getattr__"] = missing_from(__name__)  # assigned, not defined: otherwise mypy would accept any name

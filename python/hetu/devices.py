@@ -1,26 +1,28 @@
-"""Devices and the grid they form: rows are stages, columns are pipelines, equal neighbouring rows fuse to one stage.
+"""Devices and the grid that they form: rows are stages, columns are pipelines, and equal neighbouring rows merge into one
+stage.
 
-`gpu(i)` names the i-th worker of a host; what a worker computes on is another matter (`--device`, resolve_device).
-A list becomes a Layout by a pure function of the list and the started workers.
+`gpu(i)` names the i-th worker of a host. The device that a worker computes on is chosen separately (`--device`,
+resolve_device). A pure function turns a list and the started workers into a Layout.
 """
 import dataclasses
 import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
 
-MOST_STAGES = 4  # of a layout that nobody chose
+MOST_STAGES = 4  # of an automatic layout
 NAME = re.compile(r"pipe_([1-9][0-9]{0,5})_([1-9][0-9]{0,5})")
 FORM = re.compile(r"(?:(?P<host>[A-Za-z0-9._-]+):)?(?P<kind>cpu|gpu)(?::(?P<index>[0-9]{1,6}))?")
 LOCAL = "localhost"
 
 
 class DeviceError(ValueError):
-    """A device, a list or a choice that does not fit; one line: what was asked, found and would be right."""
+    """A device, a list or a choice that does not fit. The message is one line: what was asked, what was found and what is
+    right."""
 
 
 @dataclasses.dataclass(frozen=True, order=True)
 class Device:
-    """One device; its text form is host:kind:index."""
+    """A device. Its text form is host:kind:index."""
     host: str
     kind: str
     index: int
@@ -36,27 +38,27 @@ class Device:
 
 
 def cpu(index: int = 0) -> Device:
-    """Processor `index` of this host."""
+    """Returns processor `index` of this host."""
     return Device(LOCAL, "cpu", index)
 
 
 def gpu(index: int = 0) -> Device:
-    """Worker `index` of this host."""
+    """Returns worker `index` of this host."""
     return Device(LOCAL, "gpu", index)
 
 
 def rcpu(host: str, index: int = 0) -> Device:
-    """Processor `index` of a host."""
+    """Returns processor `index` of a host."""
     return Device(host, "cpu", index)
 
 
 def rgpu(host: str, index: int = 0) -> Device:
-    """Worker `index` of a host."""
+    """Returns worker `index` of a host."""
     return Device(host, "gpu", index)
 
 
 def parse_devices(text: str) -> list[Device]:
-    """Devices from their text form, separated by ';', ',' or space: "w0:gpu:0; gpu:1". Raises DeviceError."""
+    """Parses devices in text form, separated by ';', ',' or space: "w0:gpu:0; gpu:1". Raises DeviceError."""
     devices = []
     for word in re.split(r"[;,\s]+", text.strip("; ,\t\n")):
         found = FORM.fullmatch(word)
@@ -69,11 +71,15 @@ def parse_devices(text: str) -> list[Device]:
 
 @dataclasses.dataclass(frozen=True)
 class Layout:
-    """Which worker computes what. `worker_of[pipeline][stage]` is a worker's number; `rows_of[stage]` the rows of the
-    list that fused to the stage; `note` a line to print, "" if the choice was the user's.
+    """The assignment of stages to workers.
 
-    A list whose rows differ in length is one pipeline whose stages have `replicas` of their own (else empty): worker_of
-    holds one row with the workers stage by stage, and micro-batch g runs on replica g mod D of each stage."""
+    worker_of[pipeline][stage]: the number of the worker.
+    rows_of[stage]: the rows of the list that merged into the stage.
+    note: a line to print; "" if the user chose the layout.
+    replicas: the number of workers of each stage, for a list whose rows differ in length; else empty. Such a list is one
+    pipeline. worker_of then holds one row with the workers, stage by stage, and micro-batch g runs on replica g mod D of
+    each stage.
+    """
     name: str
     pipelines: int
     stages: int
@@ -84,29 +90,30 @@ class Layout:
 
     @property
     def of_threads(self) -> bool:
-        """Whether its workers are threads of one process (hetu.job.crew)."""
+        """True if the workers are threads of one process (hetu.job.crew)."""
         return self.name.startswith("threads:")
 
     def place_of(self, worker: int) -> tuple[int, int]:
-        """(pipeline, stage) of a worker; with replicas, (0, its place stage by stage)."""
+        """Returns the (pipeline, stage) of a worker; with replicas, (0, its position stage by stage). Raises DeviceError."""
         for pipeline, column in enumerate(self.worker_of):
             if worker in column:
                 return pipeline, column.index(worker)
         raise DeviceError(f"worker {worker} is not in the layout {self.name} of {sum(map(len, self.worker_of))} workers")
 
     def number_of(self, worker: int) -> int:
-        """The worker's place in the plan: pipeline * stages + stage, or stage by stage with replicas."""
+        """Returns the worker's number in the plan: pipeline * stages + stage, or its position stage by stage with replicas.
+        """
         pipeline, place = self.place_of(worker)
         return pipeline * len(self.worker_of[0]) + place
 
     def describe(self) -> str:
-        """Name and size, for people."""
+        """Returns name and size as readable text."""
         if self.replicas:
             return f"{self.name}: {_many(self.stages, 'stage')} on {' + '.join(map(str, self.replicas))} workers"
         return f"{self.name}: {_many(self.pipelines, 'pipeline')} x {_many(self.stages, 'stage')}"
 
 
-Hosts = Sequence[tuple[str, int]]  # hosts and their workers, in the order of the workers' numbers
+Hosts = Sequence[tuple[str, int]]  # (host, number of workers), in the order of the workers' numbers
 
 
 def _many(number: int, thing: str) -> str:
@@ -118,7 +125,7 @@ def _started(hosts: Hosts) -> str:
 
 
 def _same_host(host: str, hosts: Hosts) -> str | None:
-    """The started host that a list's host means; "localhost" means the only one."""
+    """Returns the started host that a list's host refers to, or None. "localhost" refers to the only started host."""
     if any(host == h for h, _ in hosts):
         return host
     if host == LOCAL and len(hosts) == 1:
@@ -127,7 +134,7 @@ def _same_host(host: str, hosts: Hosts) -> str | None:
 
 
 def rows_of_devices(name: str, rows: Sequence) -> list[list[Device]]:
-    """A list as rows of devices; a row is a list of devices, or text. Raises DeviceError with row and entry."""
+    """Returns a list as rows of devices. A row is a list of devices, or text. Raises DeviceError with row and entry."""
     if isinstance(rows, str) or not isinstance(rows, Sequence) or not rows:
         raise DeviceError(f"device list {name}: it must be a list of rows (stages), each a list of gpu(i) or "
                           f"rgpu(host, i), one per pipeline; got {rows!r}")
@@ -151,7 +158,8 @@ def rows_of_devices(name: str, rows: Sequence) -> list[list[Device]]:
 
 
 def fit(name: str, rows: Sequence, hosts: Hosts) -> Layout:
-    """Lays a list over the started workers. Raises DeviceError with row and entry where it does not fit."""
+    """Assigns the entries of a list to the started workers. Raises DeviceError with row and entry if the list does not fit.
+    """
     grid = rows_of_devices(name, rows)
     workers_of: dict[str, list[int]] = {}
     total = 0
@@ -200,7 +208,7 @@ def fit(name: str, rows: Sequence, hosts: Hosts) -> Layout:
 
 
 def lay_out(pipelines: int, stages: int, hosts: Hosts, note: str = "") -> Layout:
-    """The plain layout pipe_<pipelines>_<stages>: worker = pipeline * stages + stage. Raises DeviceError."""
+    """Returns the layout pipe_<pipelines>_<stages>, in which worker = pipeline * stages + stage. Raises DeviceError."""
     total, name = sum(workers for _, workers in hosts), f"pipe_{pipelines}_{stages}"
     if pipelines * stages != total:
         raise DeviceError(f"device list {name}: {_many(pipelines, 'pipeline')} x {_many(stages, 'stage')} need "
@@ -211,11 +219,12 @@ def lay_out(pipelines: int, stages: int, hosts: Hosts, note: str = "") -> Layout
 
 
 def choose(choice: str, lists: Mapping[str, Sequence], hosts: Hosts) -> Layout:
-    """The layout of a job. Raises DeviceError.
+    """Returns the layout of a job. Raises DeviceError.
 
-    `choice` is the name given by --devices or HETU_DEVICES, "" if none; `lists` the device lists of the user's file by
-    name, among them perhaps my_device. A name pipe_<pipelines>_<stages> that the file lacks is laid over the started
-    workers. Without a choice my_device stands where its hosts are the started ones; else up to 4 stages are laid out.
+    choice: the name given by --devices or HETU_DEVICES, or "".
+    lists: the device lists of the user's file, by name.
+    A name pipe_<pipelines>_<stages> that the file lacks is applied to the started workers. Without a choice, the list
+    my_device is used if its hosts are the started hosts. Otherwise the layout has as many stages as possible, up to 4.
     """
     hosts = [(host, workers) for host, workers in hosts if workers]
     if choice:
@@ -240,20 +249,20 @@ def choose(choice: str, lists: Mapping[str, Sequence], hosts: Hosts) -> Layout:
 
 
 def _compiled():
-    """The compiled module: fitting a list and the launcher's tests need none."""
+    """Imports the compiled module, which fitting a list and the launcher's tests don't need."""
     from hetu import _hetu
     return _hetu
 
 
 def lists_of(module) -> dict[str, Sequence]:
-    """The device lists that a module such as device_list.py defines, by name."""
+    """Returns the device lists that a module such as device_list.py defines, by name."""
     return {name: value for name, value in vars(module).items()
             if isinstance(value, list) and value and not name.startswith("_")}
 
 
 def started_hosts() -> list[tuple[str, int]]:
-    """The hosts of this job and their workers, as heturun (or Open MPI alone) started them; of a job started by hand, whose
-    workers this waits for, a host stands once for each run of its ranks. Raises DeviceError."""
+    """Returns the hosts of this job and their numbers of workers, as heturun (or Open MPI) started them. In a job that was
+    started by hand, waits for its workers; a host then occurs once for each run of consecutive ranks. Raises DeviceError."""
     env = _compiled().env()
     hosts = [tuple(host) for host in _compiled().started()[0]] or [(LOCAL, env["workers"])]
     total = sum(workers for _, workers in hosts)
@@ -264,7 +273,7 @@ def started_hosts() -> list[tuple[str, int]]:
 
 
 def layout(choice: str | None = None, lists: Mapping[str, Sequence] | None = None) -> Layout:
-    """choose() for this job: HETU_DEVICES if `choice` is None, the script's device_list.py if `lists` is None."""
+    """Returns choose() for this job. `choice` None means HETU_DEVICES; `lists` None means the script's device_list.py."""
     if lists is None:
         try:
             import device_list
@@ -278,7 +287,7 @@ def layout(choice: str | None = None, lists: Mapping[str, Sequence] | None = Non
 
 
 def say(text: str) -> None:
-    """A line of this module's on standard error."""
+    """Prints a line of this module on standard error."""
     sys.stderr.write(f"hetu: {text}\n")
 
 
@@ -287,11 +296,13 @@ _said: set[str] = set()
 
 def resolve_device(name: str = "auto", cuda: Callable[[], str] | None = None, worker: int | None = None,
                    say: Callable[[str], None] = say, variable: str | None = None) -> str:
-    """What workers compute on: "cpu", "cuda" or, for tests, "far" (executor/device). auto is HETU_DEVICE, or what there
-    is; worker 0 says once what it became. Raises DeviceError, or NotImplementedError where cuda is asked for and not there.
+    """Returns the device that workers compute on: "cpu", "cuda" or, for tests, "far" (executor/device).
 
-    `cuda` returns why CUDA can't be used, "" if it can; `worker` is this worker's number; `variable` is what HETU_DEVICE
-    has. They default to the module's.
+    name: "auto" means HETU_DEVICE or, without it, CUDA if it is available. Worker 0 prints the choice once.
+    cuda: returns the reason why CUDA can't be used, or "".
+    worker: this worker's number.
+    variable: the value of HETU_DEVICE. The defaults of these three are those of this process.
+    Raises DeviceError, or NotImplementedError if cuda is requested but not available.
     """
     if cuda is None:
         cuda = _compiled().cuda_problem

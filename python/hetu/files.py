@@ -1,5 +1,5 @@
-"""Files that somebody names: opened only if they are regular files, and replaced as a whole. The Python side of
-base/text_file.h; the standard library alone, so that the launcher can use it."""
+"""Files that users name. They are opened only if they are regular files, and replaced as a whole. This is the Python
+counterpart of base/text_file.h. It uses only the standard library, so that the launcher can import it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MOST_JSON = 1 << 30  # bytes
 
 
 def open_regular(path: str | os.PathLike[str]) -> BinaryIO:
-    """Opens a regular file for reading, without waiting: opening a FIFO in the usual way blocks until somebody writes into
+    """Opens a regular file for reading, without blocking. Opening a FIFO normally would block until a process writes into
     it. Throws OSError for anything else."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     try:
@@ -28,19 +28,19 @@ def open_regular(path: str | os.PathLike[str]) -> BinaryIO:
 
 
 def check_regular(path: str | os.PathLike[str]) -> None:
-    """Throws OSError unless it is a regular file that can be read. For libraries that open files by name."""
+    """Throws OSError unless the path is a regular file that can be read. For libraries that open files by name."""
     open_regular(path).close()
 
 
 def read_bytes(path: str | os.PathLike[str]) -> bytes:
-    """Returns what a regular file holds. Throws OSError."""
+    """Returns the contents of a regular file. Throws OSError."""
     with open_regular(path) as file:
         return file.read()
 
 
 def read_json(path: str | os.PathLike[str], most: int = MOST_JSON) -> Any:
-    """Returns the value of a JSON file in UTF-8, UTF-16 or UTF-32. Throws OSError, and ValueError with the file's name: no
-    JSON, larger than `most` bytes, or nested too deeply for the parser."""
+    """Returns the value of a JSON file in UTF-8, UTF-16 or UTF-32. Throws OSError. Throws ValueError, with the file's name,
+    if it is not JSON, larger than `most` bytes, or nested too deeply for the parser."""
     with open_regular(path) as file:
         size = os.fstat(file.fileno()).st_size
         if size > most:
@@ -50,7 +50,7 @@ def read_json(path: str | os.PathLike[str], most: int = MOST_JSON) -> Any:
 
 
 def parse_json(text: bytes | str, origin: str) -> Any:
-    """Returns the value of a JSON text from the file `origin`. Throws ValueError as read_json."""
+    """Returns the value of a JSON text from the file `origin`. Throws ValueError like read_json()."""
     try:
         return json.loads(text)
     except RecursionError:
@@ -64,8 +64,8 @@ def parse_json(text: bytes | str, origin: str) -> Any:
 
 @contextlib.contextmanager
 def replaced(path: str | os.PathLike[str]) -> Iterator[str]:
-    """Gives the name of a new file to write, beside the file that it then replaces by renaming. After an error the file is
-    what it was. Symbolic links are followed and stay. A device or a FIFO is not replaced: its own name is given."""
+    """Yields the name of a new file in the same folder, and renames it to `path` afterwards. After an error the file is
+    unchanged. Symbolic links are followed and kept. A device or a FIFO is not replaced: its own name is yielded."""
     target = os.path.realpath(path)
     try:
         there: int | None = os.stat(path).st_mode
@@ -89,9 +89,9 @@ def replaced(path: str | os.PathLike[str]) -> Iterator[str]:
 
 
 def write_text(path: str | os.PathLike[str], text: str) -> None:
-    """Replaces a file by this text in UTF-8, whole and on disk. Throws OSError."""
+    """Replaces a file by this text in UTF-8, atomically and synced to disk. Throws OSError."""
     with replaced(path) as beside, open(beside, "w", encoding="utf-8") as file:
         file.write(text)
         file.flush()
-        with contextlib.suppress(OSError):  # devices and FIFOs have nothing to sync
+        with contextlib.suppress(OSError):  # devices and FIFOs can't be synced
             os.fsync(file.fileno())

@@ -14,17 +14,16 @@ _MOST = 16 * 2**20
 
 
 def constant(array: Any, name: str = "") -> Value:
-    """A value that holds the array: float32 of floats, int32 of integers, bool of bools. It is written into the graph, so up
-    to 16 MiB; what is larger is data, a parameter or a buffer.
-    """
-    import numpy as np  # half of a worker's start, and most graphs have no arrays in them
+    """Returns a value that holds the array: float32 for floats, int32 for integers, bool for bools. The array is written
+    into the graph, so it may have at most 16 MiB. Use data, a parameter or a buffer for larger arrays."""
+    import numpy as np  # NumPy takes half of a worker's start, and most graphs contain no arrays
 
     graph = current()
     if isinstance(array, Value):
         graph.refuse(f"constant: {array!r} is a Value already")
     try:
         given = np.asarray(array)
-    except ValueError as error:  # rows of different lengths, say
+    except ValueError as error:  # for example rows of different lengths
         graph.refuse(f"constant: {str(error).split('. ')[0]}")
     dtype = meant(given)
     if not dtype:
@@ -39,14 +38,14 @@ def constant(array: Any, name: str = "") -> Value:
 
 
 def concat(values: Sequence[Value], axis: int = -1, name: str = "") -> Value:
-    """The values one after the other along an axis; one value alone is itself."""
+    """Concatenates values along an axis. A single value is returned unchanged."""
     if isinstance(values, Value) or not values:
         current().refuse(f"concat: a list of values is wanted, got {values!r}")
     return values[0] if len(values) == 1 else current().apply("concat", values, name, axis=axis)
 
 
 def stack(values: Sequence[Value], axis: int = 0, name: str = "") -> Value:
-    """The values, of one shape, beside each other along a new axis, which has this place in the result."""
+    """Stacks values of one shape along a new axis. `axis` is its position in the result."""
     if isinstance(values, Value) or not values:
         current().refuse(f"stack: a list of values is wanted, got {values!r}")
     check_values("stack", **{f"values[{i}]": value for i, value in enumerate(values)})
@@ -54,7 +53,7 @@ def stack(values: Sequence[Value], axis: int = 0, name: str = "") -> Value:
 
 
 def where(condition: Value, a: Value | float, b: Value | float, name: str = "") -> Value:
-    """`a` where `condition`, a bool value, is true, else `b`; shapes broadcast."""
+    """Returns `a` where the bool value `condition` is true, else `b`. Shapes broadcast."""
     check_values("where", condition=condition)
     graph = current()
     sides = []
@@ -66,14 +65,16 @@ def where(condition: Value, a: Value | float, b: Value | float, name: str = "") 
 
 
 def rms_norm(x: Value, weight: Value, eps: float = 1e-6) -> Value:
-    """x over the root of the mean square of its last axis, times `weight` [width]. Source: Zhang and Sennrich 2019."""
+    """Returns x divided by the root of the mean square over its last axis, times `weight` [width]. Source: Zhang and
+    Sennrich 2019."""
     check_values("rms_norm", x=x, weight=weight)
     return x * ((x**2).mean(-1, keepdims=True) + eps) ** -0.5 * weight
 
 
 def group_norm(x: Value, groups: int, weight: Value | None = None, bias: Value | None = None, eps: float = 1e-5) -> Value:
-    """x [N, C, ...] less its mean, over the root of its variance and eps, per sample and group of channels; times `weight`
-    and plus `bias`, [C]. The variance is the biased one (PyTorch's group_norm). Source: Wu and He 2018."""
+    """Normalizes x [N, C, ...] per sample and group of channels: subtracts the mean and divides by the root of (variance +
+    eps). Then multiplies by `weight` and adds `bias`, both [C]. The variance is the biased one, as in PyTorch's group_norm.
+    Source: Wu and He 2018."""
     check_values("group_norm", x=x)
     graph = x.graph
     if x.ndim < 2 or x.shape[1] < 1 or groups < 1 or x.shape[1] % groups:
@@ -92,8 +93,8 @@ def group_norm(x: Value, groups: int, weight: Value | None = None, bias: Value |
 
 
 def instance_norm(x: Value, weight: Value | None = None, bias: Value | None = None, eps: float = 1e-5) -> Value:
-    """As group_norm with each channel its own group (PyTorch's instance_norm without running statistics).
-    Source: Ulyanov et al. 2016."""
+    """Normalizes like group_norm with one channel per group (PyTorch's instance_norm without running statistics). Source:
+    Ulyanov et al. 2016."""
     check_values("instance_norm", x=x)
     if x.ndim < 3:
         x.graph.refuse(f"instance_norm: a value [N, C, ...] with axes after the channels is wanted, got {x!r}")
@@ -101,7 +102,8 @@ def instance_norm(x: Value, weight: Value | None = None, bias: Value | None = No
 
 
 def one_hot(ids: Value, classes: int) -> Value:
-    """float32 [..., classes]: 1 at the place that each of int32 `ids` names, 0 elsewhere; an id out of range has no 1."""
+    """Returns float32 [..., classes] with 1 at the index given by each int32 id, and 0 elsewhere. An id out of range gives
+    only zeros."""
     import numpy as np
 
     check_values("one_hot", ids=ids)
@@ -111,9 +113,11 @@ def one_hot(ids: Value, classes: int) -> Value:
 
 
 def step_mean(x: Value, name: str = "") -> Value:
-    """The mean of all elements over the samples of the whole step, a scalar: the sum over this micro-batch, divided by the
-    number of elements of all micro-batches and pipelines. So the sum of what micro-batches give is the mean, also where the
-    last batch is short. `x` has the batch on its first axis.
+    """Returns the mean of all elements over the samples of the whole step, as a scalar. `x` has the batch on its first
+    axis.
+
+    Each micro-batch contributes its sum divided by the number of elements in all micro-batches and pipelines. So the sum of
+    these contributions is the mean, even if the last batch is short.
     """
     check_values("step_mean", x=x)
     graph = current()
@@ -123,7 +127,8 @@ def step_mean(x: Value, name: str = "") -> Value:
     if not fed:
         graph.refuse("step_mean: no placeholder of this graph has the batch on its first axis, so nothing says how many "
                      "samples a step has")
-    smallest = min(fed, key=lambda value: math.prod(value.shape[1:]))  # what stands on this stage has to be fed
+    # this stage must be fed the field, so the smallest one is chosen
+    smallest = min(fed, key=lambda value: math.prod(value.shape[1:]))
     samples = graph.apply("count_samples", [smallest], name and f"{name}.count")
     count = graph.apply("step_sum", [samples], name and f"{name}.step_count")
     each = -x.shape[0] * math.prod(x.shape[1:])

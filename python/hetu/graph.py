@@ -1,6 +1,6 @@
-"""Building operator graphs: values, parameters, cut-points, the graph under construction.
+"""Building operator graphs: values, parameters, cut-points, and the graph under construction.
 
-Shapes are lists of integers; `BATCH` (-1) stands for the batch size and -k for k times the batch size.
+Shapes are lists of integers. `BATCH` (-1) stands for the batch size and -k for k times the batch size.
 """
 
 from __future__ import annotations
@@ -26,21 +26,22 @@ PLACEMENTS = ("worker", "server")  # of parameters
 
 
 class Value(Arithmetic):
-    """An edge of the graph. `shape` and `dtype` are known at once; errors name the node."""
+    """An edge of the graph. `shape` and `dtype` are known when it is created. Errors name the node."""
 
     def __init__(self, graph: GraphBuilder, number: int) -> None:
         self.graph = graph
         self.number = number
         self.dtype, self.shape = graph.builder.type_of(number)
 
-    if not TYPE_CHECKING:  # what is there is checked; of what is not, a name of another library says where to look
+    if not TYPE_CHECKING:  # hidden from type checkers; at run time, names of other libraries get an error with a hint
 
         def __getattr__(self, name: str) -> NoReturn:
             missing_of("Value", name, dir(Arithmetic), type(self).__name__)
 
     @property
     def name(self) -> str:
-        """Of the node that makes it, with :k for its output k > 0: what a run reports it as."""
+        """The name of the node that computes the value, with :k for its output k > 0. A run reports the value under this
+        name."""
         return str(self.graph.builder.producer_of(self.number)[0])
 
     def __repr__(self) -> str:
@@ -53,27 +54,27 @@ class Value(Arithmetic):
 
 
 class GraphBuilder:
-    """A graph under construction. One is current at a time; `new_graph()` starts another."""
+    """A graph under construction. One graph is current at a time; `new_graph()` starts another."""
 
     def __init__(self) -> None:
         self.builder = _hetu.Builder()
-        self.sources: dict[str, Any] = {}  # field name -> data object that feeds it
+        self.sources: dict[str, Any] = {}  # field name -> data object that provides it
         self.fetches: dict[str, Value] = {}
         self.placeholders: dict[str, Value] = {}
-        self.parameters: dict[str, Value] = {}  # in model order, as the buffers
+        self.parameters: dict[str, Value] = {}  # in model order, like the buffers
         self.buffers: dict[str, Value] = {}
         self.tied: dict[str, str] = {}  # further name of a parameter or buffer -> its name in the graph
         self.scopes: list[str] = []
-        self.minimized = False  # its gradients have been added, after which nothing comes
-        self.taken = False  # an Executor has been made of it
-        self.path = ""  # of the module that is called: operators made there are "path/name"
+        self.minimized = False  # true once gradients are added; no operators may follow
+        self.taken = False  # true once an Executor has been made from it
+        self.path = ""  # path of the module that is being called; its operators are named "path/name"
 
     def apply(self, op: str, inputs: Sequence[Value], name: str = "", **attrs: Any) -> Value:
-        """The first output of an operator."""
+        """Adds an operator and returns its first output."""
         return self.apply_all(op, inputs, name, **attrs)[0]
 
     def apply_all(self, op: str, inputs: Sequence[Value], name: str = "", **attrs: Any) -> list[Value]:
-        """All outputs of an operator."""
+        """Adds an operator and returns all its outputs."""
         for i, v in enumerate(inputs):
             if not isinstance(v, Value):
                 self.refuse(f"{op}: input {i} must be a Value, got {kind_of(v)}")
@@ -88,19 +89,20 @@ class GraphBuilder:
         return [Value(self, number) for number in outputs]
 
     def _told(self, function: Callable[..., Any], *given: Any) -> Any:
-        """What the builder refuses is said with the line of the user's script."""
+        """Calls a function of the builder. Its errors are raised with the line of the user's script."""
         try:
             return function(*given)
         except ValueError as error:
             self.refuse(str(error))
 
     def check_name(self, what: str, name: Any) -> None:
-        """Refuses a name that is no text."""
+        """Throws ValueError unless the name is text."""
         if not isinstance(name, str):
             self.refuse(f"{what}: a name is a text, got {kind_of(name)}")
 
     def checked_shape(self, what: str, name: str, shape: Any) -> list[int]:
-        """A shape as a list. Refuses what is none, with what it is for, and a name that is no text."""
+        """Returns a shape as a list. Throws ValueError, which names the purpose `what`, for an invalid shape or a name that
+        is not text."""
         self.check_name(what, name)
         if isinstance(shape, Sequence) and all(isinstance(n, numbers.Integral) for n in shape):
             return [int(n) for n in shape]
@@ -112,18 +114,18 @@ class GraphBuilder:
         self.refuse(f"{named}: a shape is wanted, a list of integers such as [2, 3], got {found}")
 
     def refuse(self, message: str) -> NoReturn:
-        """A ValueError that begins with the line of the user's script."""
+        """Throws ValueError with a message that begins with the line of the user's script."""
         refuse(message)
 
     def fetch(self, name: str, value: Value) -> None:
-        """A float32 scalar that every run reports under this name, summed over micro-batches and pipelines, or float32
-        numbers per sample, [batch]; in runs that do not train, where the fields that it needs are read for their list.
-        """
+        """Reports a value in every run under this name: a float32 scalar, summed over micro-batches and pipelines; or
+        float32 numbers per sample, [batch], in runs that do not train. The fields that the value needs are read for the
+        list of the run."""
         self._told(self.builder.fetch, name, value.number)
         self.fetches[name] = value
 
     def placeholder(self, name: str, dtype: str, shape: Sequence[int]) -> Value:
-        """A fed tensor; `name` is the field of the batch that it reads."""
+        """Adds a tensor that data provides. `name` is the field of the batch that it reads."""
         sizes = self.checked_shape("placeholder", name, shape)
         if dtype not in TAKEN:
             self.refuse(f"placeholder '{name}': {dtype!r} is no dtype of data; {', '.join(TAKEN)} are, and "
@@ -132,14 +134,14 @@ class GraphBuilder:
         return self.placeholders[name]
 
     def number(self, value: Any, op: str) -> Value:
-        """A float32 constant that broadcasts to any shape."""
+        """Returns a float32 constant that broadcasts to any shape."""
         if not isinstance(value, numbers.Real):
             self.refuse(f"{op}: a Value or a number is right, got {kind_of(value)}")
         return self.apply("fill", [], shape=[], value=float(value))
 
     def parameter(self, name: str, shape: Any, init: Init | None = None, decay: bool = True,
                   placement: str = "worker") -> Value:
-        """A trainable float32 tensor (see `parameter`)."""
+        """Adds a trainable float32 tensor (see the function `parameter`)."""
         if placement not in PLACEMENTS:
             self.refuse(f"parameter '{name}': unknown placement {placement!r}; known: {', '.join(PLACEMENTS)}")
         if init is not None and not isinstance(init, Init):
@@ -160,23 +162,23 @@ class GraphBuilder:
         return made
 
     def start_from(self, leaf: Value, array: Any) -> None:
-        """A parameter or buffer of this graph starts from the elements of an array of floats."""
+        """Initializes a parameter or buffer of this graph with the elements of an array of floats."""
         self._told(self.builder.start_from, leaf.number, array.astype("float32").ravel())
 
     def buffer(self, name: str, shape: Sequence[int], init: Init) -> Value:
-        """A float32 tensor that the operator reading it replaces in training (see `buffer`)."""
+        """Adds a float32 tensor that the operator reading it replaces in training (see the function `buffer`)."""
         sizes = self.checked_shape("buffer", name, shape)
         made = Value(self, self._told(self.builder.buffer, name, sizes, init.kind, init.a, init.b))
         self.buffers[self.name_of(made)] = made
         return made
 
     def name_of(self, value: Value) -> str:
-        """That of the operator, parameter or buffer that makes it."""
+        """Returns the name of the operator, parameter or buffer that computes the value."""
         return str(self.builder.producer_of(value.number)[0])
 
 
 def check_values(what: str, **given: Any) -> None:
-    """Refuses what is no Value, by the name that the function has for it."""
+    """Throws ValueError, with the name of the argument, if an argument is not a Value."""
     for name, value in given.items():
         if not isinstance(value, Value):
             refuse(f"{what}: {name} must be a Value, got {kind_of(value)}")
@@ -186,49 +188,52 @@ _current = [GraphBuilder()]
 
 
 def current() -> GraphBuilder:
-    """The graph that functions of this package add to."""
+    """Returns the graph that functions of this package add to."""
     return _current[-1]
 
 
 def new_graph() -> GraphBuilder:
-    """Starts a fresh graph and makes it the current one."""
+    """Starts a new graph and makes it the current one."""
     _current[-1] = GraphBuilder()
     return _current[-1]
 
 
 def placeholder(name: str, dtype: str, shape: Sequence[int]) -> Value:
-    """A fed tensor of the current graph."""
+    """Adds a tensor to the current graph that data provides. `name` is the field of the batch that it reads."""
     return current().placeholder(name, dtype, shape)
 
 
 def parameter(name: str, shape: Any, init: Init | None = None, decay: bool = True, placement: str = "worker") -> Value:
-    """A trainable float32 tensor of the current graph: of a shape and an initializer, or starting from an array.
-    `decay=False` for biases and norms.
+    """Adds a trainable float32 tensor to the current graph, from a shape and an initializer, or with the values of an
+    array.
 
-    `placement="server"` puts an embedding table [rows, width] on the parameter servers of the job (`heturun`), which run the
-    optimizer on the rows that a step has looked up: a worker holds no more than these (docs/parameter-server.md).
+    decay: use False for biases and norms, to exempt them from weight decay.
+    placement: "server" puts an embedding table [rows, width] on the parameter servers of the job (`heturun`). These run the
+    optimizer on the rows that a step has looked up. A worker holds only these rows (docs/parameter-server.md).
     """
     return current().parameter(name, shape, init, decay, placement)
 
 
 def buffer(name: str, shape: Sequence[int], init: Init) -> Value:
-    """State of the current graph that training forwards replace and no optimizer touches: running statistics.
+    """Adds state to the current graph that training forwards replace and that no optimizer changes, such as running
+    statistics.
 
     One operator reads it, as an input that it replaces (`batch_norm`'s running_mean and running_var, `count_up`'s x).
-    Validation reads and does not touch it. Each pipeline has its own, replaced micro-batch by micro-batch; what validation
-    sees and a checkpoint holds is the mean over pipelines, added in their order, and after a save all go on from it.
+    Validation reads it and does not change it. Each pipeline has its own copy, replaced micro-batch by micro-batch.
+    Validation and checkpoints use the mean over pipelines, added in their order. After a save all pipelines continue from
+    the mean.
     """
     return current().buffer(name, shape, init)
 
 
 def cut() -> None:
-    """A cut-point: what follows may stand on another stage than what came before."""
+    """Adds a cut-point: nodes after it may be on a later stage than nodes before it."""
     current().builder.cut()
 
 
 @contextlib.contextmanager
 def scope(name: str) -> Iterator[None]:
-    """Names made inside start with `name/`."""
+    """Prefixes all names that are created inside the `with` block with `name/`."""
     graph = current()
     graph.check_name("scope", name)
     graph.builder.push_scope(name)

@@ -1,4 +1,4 @@
-"""`x[:, 1:3]`, `x[..., 0]`, `x[:, None]`: what a key says of each axis, as operators."""
+"""Indexing of values by operators: `x[:, 1:3]`, `x[..., 0]`, `x[:, None]`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 def _whole(key: tuple[Any, ...], x: Value) -> list[Any]:
-    """The key with one entry per axis, and None for each new one."""
+    """Returns the key with one entry per axis, and None for each new axis."""
     wanted = sum(entry is not None and entry is not Ellipsis for entry in key)
     if sum(entry is Ellipsis for entry in key) > 1 or wanted > x.ndim:
         x.graph.refuse(f"{x!r} has {x.ndim} axes; the key names {wanted}")
@@ -51,8 +51,8 @@ def _check(x: Value, axis: int, entry: Any) -> None:
 
 
 def index(x: Value, key: Any) -> Value:
-    """Numbers take a place and the axis goes away, slices take a part of an axis, ... stands for all axes between, None for
-    a new one of length 1. The batch stays whole."""
+    """Indexes a value. A number selects one index and removes the axis. A slice takes a part of an axis, ... stands for all
+    axes between, and None inserts an axis of length 1. The batch axis stays whole."""
     entries = _whole(key if isinstance(key, tuple) else (key,), x)
     of_axes = [entry for entry in entries if entry is not None]
     for axis, entry in enumerate(of_axes):

@@ -1,7 +1,8 @@
-"""How parameters start: a function of seed, parameter name and element alone, so that every placement of a model agrees.
+"""Initial values of parameters. They depend only on seed, parameter name and element, so they are the same under every
+placement of a model.
 
-Names and formulas as in torch.nn.init. Fan-in and fan-out are the second and the first dimension of [out, in], both times
-the window of [out, in, height, width]; one dimension counts for both.
+Names and formulas are those of torch.nn.init. Fan-in and fan-out are the second and the first dimension of [out, in], both
+multiplied by the window of [out, in, height, width]. A single dimension counts for both.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from hetu.names import missing_from
 
 @dataclass(frozen=True)
 class Init:
-    """A kind of ops/initialize.h with its two numbers."""
+    """An initializer: a kind of ops/initialize.h with its two numbers."""
 
     kind: str = "constant"
     a: float = 0.0
@@ -23,52 +24,54 @@ class Init:
 
 
 def constant(value: float) -> Init:
-    """Every element is `value`."""
+    """Sets every element to `value`."""
     return Init("constant", value)
 
 
 def zeros() -> Init:
-    """Every element is 0."""
+    """Sets every element to 0."""
     return constant(0.0)
 
 
 def ones() -> Init:
-    """Every element is 1."""
+    """Sets every element to 1."""
     return constant(1.0)
 
 
 def normal(std: float, mean: float = 0.0) -> Init:
-    """Normally distributed."""
+    """Samples from a normal distribution."""
     return Init("normal", mean, std)
 
 
 def truncated_normal(std: float, mean: float = 0.0) -> Init:
-    """Normally distributed, drawn again outside two standard deviations."""
+    """Samples from a normal distribution, and samples again outside two standard deviations."""
     return Init("truncated_normal", mean, std)
 
 
 def uniform(low: float, high: float) -> Init:
-    """Uniformly distributed in [low, high)."""
+    """Samples uniformly from [low, high)."""
     return Init("uniform", low, high)
 
 
 def xavier_normal() -> Init:
-    """Normal with variance 2 / (fan_in + fan_out) (Glorot and Bengio 2010)."""
+    """Samples from a normal distribution with variance 2 / (fan_in + fan_out) (Glorot and Bengio 2010)."""
     return Init("xavier_normal")
 
 
 def xavier_uniform() -> Init:
-    """Uniform within sqrt(6 / (fan_in + fan_out)) (Glorot and Bengio 2010)."""
+    """Samples uniformly within ± sqrt(6 / (fan_in + fan_out)) (Glorot and Bengio 2010)."""
     return Init("xavier_uniform")
 
 
 def kaiming_normal(a: float = 0.0, mode: str = "fan_in") -> Init:
-    """Normal with variance 2 / (1 + a^2) / fan, before a leaky ReLU of slope `a` (He et al. 2015). mode: fan_in, fan_out."""
+    """Samples from a normal distribution with variance 2 / (1 + a^2) / fan, for a layer before a leaky ReLU of slope `a`
+    (He et al. 2015). `mode` is fan_in or fan_out."""
     return Init("kaiming_normal", _gain(a), _fan(mode))
 
 
 def kaiming_uniform(a: float = 0.0, mode: str = "fan_in") -> Init:
-    """Uniform with the variance of kaiming_normal. PyTorch's layers start with a = sqrt(5): within 1 / sqrt(fan_in)."""
+    """Samples uniformly with the variance of kaiming_normal. PyTorch's layers use a = sqrt(5), which gives ± 1 /
+    sqrt(fan_in)."""
     return Init("kaiming_uniform", _gain(a), _fan(mode))
 
 
@@ -77,7 +80,7 @@ def _gain(slope: float) -> float:
 
 
 def _fan(mode: str) -> float:
-    """As ops/initialize.h counts them."""
+    """Returns the encoding of the mode in ops/initialize.h."""
     if mode not in ("fan_in", "fan_out"):
         raise ValueError(f"kaiming: mode '{mode}' is not known; known: fan_in, fan_out")
     return float(mode == "fan_out")
@@ -87,4 +90,4 @@ __all__ = ["Init", "constant", "kaiming_normal", "kaiming_uniform", "normal", "o
            "xavier_normal", "xavier_uniform", "zeros"]
 
 keywords.check_module(__name__)
-globals()["__getattr__"] = missing_from(__name__)  # not a def: mypy knows what there is
+globals()["__getattr__"] = missing_from(__name__)  # assigned, not defined: otherwise mypy would accept any name

@@ -1,5 +1,5 @@
-"""Keyword arguments that a function doesn't take: one line that says which keyword is right, also for the spellings of
-PyTorch and Keras."""
+"""Checks of keyword arguments. The error for an unknown keyword is one line with the right keyword, also for the spellings
+of PyTorch and Keras."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 from hetu.names import near
 from hetu.place import of_script, place
 
-# Another library's spelling, and Hetu's: the first of them that the function takes.
+# Spellings of other libraries -> Hetu's spellings. The first one that the function accepts is suggested.
 SPELLINGS: dict[str, tuple[str, ...]] = {
     # optimizers and learning rates
     "lr": ("learning_rate", "rate"), "eta": ("learning_rate", "rate"), "alpha": ("learning_rate", "rate"),
@@ -56,7 +56,7 @@ SPELLINGS: dict[str, tuple[str, ...]] = {
     "num_threads": ("threads",), "gradient_accumulation_steps": ("micro_batches",), "accumulation": ("micro_batches",),
     "schedule": ("pipeline",),
 }
-# Spellings that are no keyword of any such function: by function and spelling, or by the spelling alone.
+# Hints for spellings that no function accepts, by (function, spelling) or by the spelling alone.
 ADVICE: dict[tuple[str, str] | str, str] = {
     ("hetu.Executor.run", "epochs"): "give steps; an epoch has job.data.steps_per_epoch(job.layout.pipelines) of them",
     ("hetu.Executor.run", "num_epochs"): "give steps; an epoch has job.data.steps_per_epoch(job.layout.pipelines) of them",
@@ -107,15 +107,16 @@ def _refuse(called: str, name: str, taken: list[str]) -> NoReturn:
 
 
 def check_options(called: str, told: dict[str, Any], taken: list[str]) -> None:
-    """Refuses options that another library has here. Other unknown names are left to the table of the options."""
+    """Throws TypeError for options that have other names in Hetu. Other unknown names are checked by the table of options.
+    """
     for name in told:
         if name not in taken and (name in ADVICE or (called, name) in ADVICE or name in SPELLINGS):
             _refuse(called, name, taken)
 
 
 def checked(function: Callable[..., Any], called: str) -> Callable[..., Any]:
-    """Returns the function, which then refuses a keyword that it doesn't take with the one that is right. `called` is its
-    name in messages."""
+    """Returns a wrapper of the function that rejects unknown keywords, and suggests the right one. `called` is the
+    function's name in messages."""
     parameters = inspect.signature(function).parameters.values()
     if getattr(function, "hetu_checked", False) or any(p.kind is p.VAR_KEYWORD for p in parameters):
         return function
@@ -126,7 +127,7 @@ def checked(function: Callable[..., Any], called: str) -> Callable[..., Any]:
     def call(*given: Any, **told: Any) -> Any:
         for name in told:
             if name not in known:
-                # Classes of the user's inherit the constructor of a private class under their own names.
+                # The user's subclasses inherit the constructor of a private class, but have their own names.
                 own = f"{called.rpartition('.')[0]}.{type(given[0]).__name__}" if "._" in called and given else called
                 _refuse(own, name, taken)
         return function(*given, **told)
@@ -136,8 +137,8 @@ def checked(function: Callable[..., Any], called: str) -> Callable[..., Any]:
 
 
 def check_methods(kind: type, called: str) -> None:
-    """Makes the public methods of a class, and of the classes that it is made of, checked. `called` is its name in
-    messages."""
+    """Wraps the public methods of a class and of its base classes with checked(). `called` is the class's name in messages.
+    """
     for each in kind.__mro__[:-1]:
         for name, value in list(vars(each).items()):
             if name[:1] != "_" and inspect.isfunction(value):
@@ -145,7 +146,8 @@ def check_methods(kind: type, called: str) -> None:
 
 
 def check_module(module: str, called: str = "") -> None:
-    """Makes all public functions and classes of a module checked. `called` is the module that users import them from."""
+    """Wraps all public functions and classes of a module with checked(). `called` is the module that users import them
+    from."""
     names, called = vars(sys.modules[module]), called or module
     for name, value in list(names.items()):
         if getattr(value, "__module__", "") != module:
