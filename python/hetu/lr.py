@@ -1,8 +1,8 @@
 """Learning rates, as functions of the number of the update (counted from 1).
 
-Each may start with a linear warm-up, `rate * update / warmup` up to update `warmup`; the shape that follows counts updates
-from the end of the warm-up. Without one they are those of torch.optim.lr_scheduler, stepped once per update; with one, of
-SequentialLR.
+Each may start with a linear warm-up, `rate * update / warmup` up to update `warmup`. The shape after it counts updates from
+the end of the warm-up. Without a warm-up, the rates are those of torch.optim.lr_scheduler, stepped once per update. With a
+warm-up, they are those of SequentialLR.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from hetu.place import placed
 
 
 def _of(name: str) -> Any:
-    """The default of a setting."""
+    """Returns the default of a setting."""
     return options.table("rate")[name].default
 
 
 @dataclass(frozen=True)
 class Rate:
-    """A learning rate as data; made by the functions below. kind: constant, linear, step, multi_step, polynomial, cosine,
-    bert_linear, nvlamb."""
+    """A learning rate as data. Create it with the functions below. `kind` is constant, linear, step, multi_step,
+    polynomial, cosine, bert_linear or nvlamb."""
 
     base: float
     kind: str = _of("kind")
@@ -39,16 +39,16 @@ class Rate:
     milestones: tuple[int, ...] = ()
 
     def settings(self) -> dict[str, Any]:
-        """As the C++ side reads them."""
+        """Returns the settings for the C++ side."""
         return {**asdict(self), "milestones": list(self.milestones)}
 
     def at(self, update: int) -> float:
-        """The learning rate of an update, counted from 1."""
+        """Returns the learning rate of an update, counted from 1."""
         return float(_hetu.rate_at(self.settings(), update))
 
 
 def _shape(rate: Rate, unit: str) -> str:
-    """What a rate does after its warm-up."""
+    """Describes the rate after its warm-up."""
     ends = f"to {rate.floor:g} at {unit} {rate.total}"
     return {
         "constant": "constant",
@@ -63,7 +63,7 @@ def _shape(rate: Rate, unit: str) -> str:
 
 
 def describe(rate: float | Rate | ReduceOnPlateau, updates: int, unit: str = "update") -> str:
-    """One line: what the rate will be over so many updates, and why. `unit`: what an update is to the reader."""
+    """Describes in one line the course of a rate over `updates` updates. `unit` is the reader's word for an update."""
     made = as_rate(rate)
     first, last = made.at(1), made.at(updates)
     reaches = f"{first:.4g}" + (f" to {last:.4g}" if updates > 1 else "") + f" over {updates} {unit}s"
@@ -75,7 +75,8 @@ def describe(rate: float | Rate | ReduceOnPlateau, updates: int, unit: str = "up
 
 
 def cut_short(rate: float | Rate | ReduceOnPlateau, updates: int, option: str = "") -> str:
-    """A warning if so many updates end inside the warm-up, else nothing. `option` sets its length."""
+    """Returns a warning if `updates` updates end inside the warm-up, else "". `option` is the option that sets the
+    warm-up's length."""
     made = as_rate(rate)
     if updates >= made.warmup or not made.base:
         return ""
@@ -86,63 +87,65 @@ def cut_short(rate: float | Rate | ReduceOnPlateau, updates: int, option: str = 
 
 
 def constant(rate: float) -> Rate:
-    """The same rate for every update."""
+    """Returns the same rate for every update."""
     return Rate(rate)
 
 
 def warmup(rate: float, steps: int) -> Rate:
-    """rate * update / steps up to update `steps`, then `rate`."""
+    """Returns rate * update / steps up to update `steps`, then `rate`."""
     return Rate(rate, warmup=steps)
 
 
 def warmup_linear(rate: float, steps: int, total: int) -> Rate:
-    """Linear warm-up over `steps` updates, then linear decay to 0 at update `total`."""
+    """Warms up linearly over `steps` updates, then decays linearly to 0 at update `total`."""
     return Rate(rate, "linear", steps, total)
 
 
 def step(rate: float, every: int, gamma: float = 0.1, warmup: int = 0) -> Rate:
-    """Multiplied by `gamma` after each `every` updates."""
+    """Multiplies the rate by `gamma` after every `every` updates."""
     return Rate(rate, "step", warmup, every=every, gamma=gamma)
 
 
 def multi_step(rate: float, milestones: Sequence[int], gamma: float = 0.1, warmup: int = 0) -> Rate:
-    """Multiplied by `gamma` after each of these counts of updates."""
+    """Multiplies the rate by `gamma` after each of these numbers of updates."""
     return Rate(rate, "multi_step", warmup, gamma=gamma, milestones=tuple(milestones))
 
 
 def exponential(rate: float, gamma: float, warmup: int = 0) -> Rate:
-    """Multiplied by `gamma` after every update."""
+    """Multiplies the rate by `gamma` after every update."""
     return Rate(rate, "step", warmup, gamma=gamma)
 
 
 def polynomial(rate: float, total: int, power: float = 1.0, warmup: int = 0) -> Rate:
-    """rate * (1 - k / n)^power over the n = total - warmup updates after the warm-up, then 0."""
+    """Returns rate * (1 - k / n)^power over the n = total - warmup updates after the warm-up, then 0."""
     return Rate(rate, "polynomial", warmup, total, power=power)
 
 
 def bert_linear(rate: float, total: int, share: float = 0.1) -> Rate:
-    """BertAdam's: with x = (update - 1) / total, rate * x / share up to x = `share`, then rate * (1 - x) / (1 - share)."""
+    """Returns BertAdam's rate: with x = (update - 1) / total, rate * x / share up to x = `share`, then rate * (1 - x) / (1
+    - share)."""
     return Rate(rate, "bert_linear", total=total, share=share)
 
 
 def nvlamb(rate: float, total: int, share: float = 0.2843, power: float = 0.5) -> Rate:
-    """NVIDIA's for LAMB: with x = update / total, rate * x / share below `share`, then rate * (1 - x)^power, which begins
-    lower than the warm-up has ended."""
+    """Returns NVIDIA's rate for LAMB: with x = update / total, rate * x / share below `share`, then rate * (1 - x)^power.
+    The second part begins lower than the warm-up ends."""
     return Rate(rate, "nvlamb", total=total, share=share, power=power)
 
 
 def cosine(rate: float, total: int, floor: float = 0.0, warmup: int = 0) -> Rate:
-    """Half a cosine wave from `rate` to `floor` over the total - warmup updates after the warm-up, where it stays."""
+    """Follows half a cosine wave from `rate` to `floor` over the total - warmup updates after the warm-up, then stays at
+    `floor`."""
     return Rate(rate, "cosine", warmup, total, floor=floor)
 
 
 @dataclass
 class ReduceOnPlateau:
-    """A rate that is multiplied by `factor` when a reported measure has not improved for more than `patience` reports. As
-    torch.optim.lr_scheduler.ReduceLROnPlateau.
+    """A rate that is multiplied by `factor` when a reported measure has not improved for more than `patience` reports. It
+    follows torch.optim.lr_scheduler.ReduceLROnPlateau.
 
-    Give it to an optimizer and call `report(measure)` in every worker with what all of them know, such as `step.loss`; the
-    next update follows. Checkpoints carry it.
+    Pass it to an optimizer and call `report(measure)` in every worker with a value that is the same on all of them, such as
+    `step.loss`. The next update uses the new rate. Checkpoints contain its state.
     """
 
     rate: float | Rate
@@ -165,7 +168,7 @@ class ReduceOnPlateau:
         if not 0 < self.factor < 1:
             raise ValueError(f"plateau: factor must be between 0 and 1, got {self.factor}")
         self.rate = as_rate(self.rate)
-        # An infinity has no place in a manifest's JSON: until the first report there is no best.
+        # JSON has no infinity, so there is no "best" until the first report.
         self.state = {"multiplier": 1.0, "bad": 0, "cooling": 0}
 
     def _better(self, measure: float) -> bool:
@@ -176,7 +179,7 @@ class ReduceOnPlateau:
         return measure > bound if self.mode == "max" else measure < bound
 
     def report(self, measure: float) -> None:
-        """One more value of what should improve, e.g. once per epoch."""
+        """Reports a new value of the measure, for example once per epoch."""
         s = self.state
         if self._better(measure):
             s["best"], s["bad"] = measure, 0
@@ -194,7 +197,7 @@ class ReduceOnPlateau:
 
 
 def as_rate(rate: float | Rate | ReduceOnPlateau) -> Rate:
-    """A number is a constant rate."""
+    """Returns a Rate. A number becomes a constant rate, and a ReduceOnPlateau gives its initial rate."""
     if isinstance(rate, ReduceOnPlateau):
         return as_rate(rate.rate)
     if isinstance(rate, Rate):
@@ -206,4 +209,4 @@ def as_rate(rate: float | Rate | ReduceOnPlateau) -> Rate:
 
 
 keywords.check_module(__name__)
-globals()["__getattr__"] = missing_from(__name__)  # not a def: mypy knows what there is
+globals()["__getattr__"] = missing_from(__name__)  # assigned, not defined: otherwise mypy would accept any name

@@ -1,4 +1,4 @@
-"""What is measured of a validation's numbers per sample."""
+"""Metrics computed from a validation's numbers per sample."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from hetu.place import placed
 
 @placed()
 def auc(scores: Any, labels: Any) -> float:
-    """The area under the ROC curve, exact: the share of pairs of a row with label 1 and one with label 0 in which the first
-    has the higher score; equal scores count half. By the sum of ranks (Mann and Whitney 1947).
+    """Returns the exact area under the ROC curve: the share of pairs of a row with label 1 and a row with label 0 in which
+    the first has the higher score. Equal scores count half. Computed by the sum of ranks (Mann and Whitney 1947).
 
-    `labels` are 0 and 1, as integers, floats or bools. Any other label, -1 too, is refused: it could be a class or a row
-    that is meant to be left out. Throws ValueError for such labels, for scores that are not numbers, and where one of the
-    two labels does not occur.
+    labels: 0 and 1, as integers, floats or bools. Any other label raises ValueError, also -1, because it could be a class
+    or a row that is meant to be left out.
+    Throws ValueError for such labels, for scores that are not finite, and if one of the two labels does not occur.
     """
-    import numpy as np  # half of a worker's start, and most have nothing to measure
+    import numpy as np  # imported late: NumPy takes half of a worker's start, and most workers compute no metric
 
     scores, labels = np.asarray(scores), np.asarray(labels)
     positive = labels == 1
@@ -35,7 +35,7 @@ def auc(scores: Any, labels: Any) -> float:
         raise ValueError(f"AUC needs rows of both labels, found {positives} of 1 and {negatives} of 0")
     _, place, count = np.unique(scores, return_inverse=True, return_counts=True)
     above = np.cumsum(count) - count  # rows with a lower score
-    twice_rank = 2 * above + count + 1  # ranks count from 1; equal scores share the mean of theirs
+    twice_rank = 2 * above + count + 1  # ranks count from 1; equal scores share their mean rank
     twice_sum = int(twice_rank[place[positive]].sum())
     return (twice_sum - positives * (positives + 1)) / (2 * positives * negatives)
 
@@ -43,4 +43,4 @@ def auc(scores: Any, labels: Any) -> float:
 __all__ = ["auc"]
 
 keywords.check_module(__name__)
-globals()["__getattr__"] = missing_from(__name__)  # not a def: mypy knows what there is
+globals()["__getattr__"] = missing_from(__name__)  # assigned, not defined: otherwise mypy would accept any name

@@ -1,4 +1,4 @@
-"""Names that are not there: what is near them, and where Hetu has what other libraries call so."""
+"""Error messages for unknown names: similar names, and Hetu's names for features of other libraries."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import NoReturn
 
 from hetu.place import of_script, place, refuse
 
-# What NumPy, PyTorch and Keras call otherwise: by module, or by class, whose own names begin with a dot.
+# Names in NumPy, PyTorch and Keras -> Hetu's names, by module or by class. A class's own names begin with a dot.
 _CALLED = {
     "Value": {
         "view": ".reshape", "size": ".shape", "dim": ".ndim", "transpose": ".permute or .swapaxes", "T": ".permute()",
@@ -67,19 +67,19 @@ _CALLED = {
     "Optimizer": {"step": "job.run", "zero_grad": "nothing: a step's gradients are its own", "lr": ".learning_rate",
                   "param_groups": ".learning_rate"},
 }
-# Where the public names are that may be meant.
+# By module or class: the modules that are searched for a public name.
 _ALL = ("functions", "ops", "nn", "optim", "models", "data", "lr", "init", "metrics", "job.hooks")
 _MEANT = {"Value": _ALL[:2], "numpy": _ALL[:2], "Module": (), "Executor": (), "Optimizer": ()}
 
 
 def _close(name: str, known: list[str]) -> list[str]:
-    import difflib  # here: each start of a worker would pay for it
+    import difflib  # imported late, to save the time at each start of a worker
 
     return difflib.get_close_matches(name, known, 3)
 
 
 def near(name: object, known: Iterable[str]) -> str:
-    """The end of a message: names like this one, else some of those that there are."""
+    """Returns the end of an error message: names similar to this one, or else some of the known names."""
     names = list(known)
     if close := _close(str(name), names):
         return f"did you mean {' or '.join(repr(one) for one in close)}?"
@@ -88,14 +88,14 @@ def near(name: object, known: Iterable[str]) -> str:
 
 
 def _public(module: ModuleType) -> list[str]:
-    """The names that a module gives to users."""
+    """Returns the public names of a module."""
     return list(getattr(module, "__all__", None) or [
         name for name, value in vars(module).items()
         if name[:1] != "_" and getattr(value, "__module__", "") == module.__name__])
 
 
 def _meant(owner: str, name: str) -> str:
-    """A public name of Hetu that is this one, or is but for its case, where one may have looked for it."""
+    """Returns the public name of Hetu that equals this name, ignoring case, or ""."""
     found = []
     for module in _MEANT.get(owner, _ALL):
         with contextlib.suppress(ImportError):  # a part that is not built
@@ -106,7 +106,7 @@ def _meant(owner: str, name: str) -> str:
 
 
 def _where(owner: str, name: str, known: list[str], dot: str) -> str:
-    """Where to look."""
+    """Returns a hint where to look for the name."""
     if name in _CALLED.get(owner, {}):
         return f"here it is {_CALLED[owner][name]}"
     close = [each for each in known if each.lower() == name.lower()]
@@ -119,29 +119,32 @@ def _where(owner: str, name: str, known: list[str], dot: str) -> str:
 
 
 def refuse_numpy(name: str, methods: Iterable[str]) -> NoReturn:
-    """A function of NumPy that was called on a Value, and what there is for it."""
+    """Rejects a NumPy function that was called on a Value, and names Hetu's replacement."""
     ours = _CALLED["numpy"].get(name) or (f".{name}()" if name in methods else _meant("numpy", name))
     refuse(f"numpy.{name} takes arrays, and a Value is computed when the graph runs; "
            + (f"here it is {ours}" if ours else "values have methods and operators, and hetu and hetu.ops functions"))
 
 
 def missing_of(owner: str, name: str, known: Iterable[str], called: str = "") -> NoReturn:
-    """For the __getattr__ of a class, which is a key above: an AttributeError with the line of the user's script, and where
-    to look. `called`: what the class is here, if not `owner`."""
+    """Implements __getattr__ of a class, which is a key of _CALLED: throws AttributeError with the line of the user's
+    script and a hint.
+
+    called: the name of the class in the message, if it is not `owner`.
+    """
     called = called or owner
     what = "a Value" if called == "Value" else called
-    if name[:1] == "_":  # what Python and its tools ask for
+    if name[:1] == "_":  # requested by Python and its tools
         raise AttributeError(f"{what} has no attribute '{name}'")
     where = _where(owner, name, [each for each in known if each[:1] != "_"], ".")
     raise of_script(AttributeError(f"{place()}{what} has no '{name}'; {where}"))
 
 
 def missing_from(module: str) -> Callable[[str], NoReturn]:
-    """The __getattr__ of a module of Hetu."""
+    """Returns the __getattr__ of a module of Hetu."""
 
     def missing(name: str) -> NoReturn:
         found = sys.modules[module]
-        path = vars(found).get("__path__")  # of a package: Python asks it for its modules before it imports them
+        path = vars(found).get("__path__")  # of a package: Python requests its modules here before it imports them
         if name[:1] == "_" or (path is not None and PathFinder.find_spec(f"{module}.{name}", path)):
             raise AttributeError(f"module '{module}' has no attribute '{name}'")
         raise of_script(AttributeError(f"{place()}{module} has no '{name}'; {_where(module, name, _public(found), '')}"))

@@ -1,4 +1,4 @@
-"""Traces of runs as notebooks show them."""
+"""Display of traces in notebooks."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from hetu.place import refuse
 
 
 class Trace:
-    """The trace that a run wrote (job.run(trace="run.json")), predicted above measured: a picture in a notebook, the table
-    of `hetu timeline` when printed. `options` are those of the command, such as steps=3."""
+    """The trace that a run wrote (job.run(trace="run.json")), with the prediction above the measurement. A notebook shows
+    it as a figure; print() shows the table of `hetu timeline`. `options` are those of the command, such as steps=3."""
 
     def __init__(self, path: str | os.PathLike[str], **options: Any) -> None:
         self.path = os.fspath(path)

@@ -1,4 +1,4 @@
-"""Lines about what was done with the user's files."""
+"""Messages about the use of the user's files."""
 
 from __future__ import annotations
 

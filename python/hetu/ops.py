@@ -1,7 +1,7 @@
-"""Every operator as a function, made from the records of the build (one place: ops/def).
+"""Every operator as a function, created from the operator records of the build (ops/def).
 
-`ops.linear(x, w, b)` adds a node to the current graph; attributes are keyword arguments; an operator with several outputs
-gives a tuple. `help(hetu.ops.linear)` shows its record.
+`ops.linear(x, w, b)` adds a node to the current graph. Attributes are keyword arguments. An operator with several outputs
+returns a tuple. `help(hetu.ops.linear)` shows the record of the operator.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from hetu import _hetu
 from hetu.graph import Value, current
 from hetu.names import missing_from
 
-# Those that Value has as operators, and their like: numbers may stand on either side.
+# Operators that accept a number in place of either input. Value has most of them as Python operators.
 _BESIDE_NUMBERS = ("add", "sub", "mul", "div", "pow", "maximum", "minimum", "equal", "not_equal", "less", "less_equal",
                    "greater", "greater_equal")
 

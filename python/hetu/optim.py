@@ -1,4 +1,5 @@
-"""Optimizers. `minimize(loss)` adds the gradient graph and gives the handle that `Executor` takes beside the loss."""
+"""Optimizers. `minimize(loss)` adds the gradient graph and returns the handle that `Executor` takes in addition to the
+loss."""
 
 from __future__ import annotations
 
@@ -14,7 +15,7 @@ from hetu.place import placed, refuse
 
 
 def _of(kind: str, name: str) -> Any:
-    """The default of a setting."""
+    """Returns the default of a setting."""
     return options.table(kind)[name].default
 
 
@@ -24,7 +25,7 @@ def _betas(kind: str) -> tuple[float, float]:
 
 @dataclass
 class Train:
-    """What `minimize` returns: the loss that is brought down, and how."""
+    """The result of `minimize`: the loss to minimize, and the optimizer."""
 
     loss: Value
     optimizer: Optimizer
@@ -37,18 +38,19 @@ class Train:
 
 @dataclass
 class Optimizer:
-    """Settings of all optimizers; use a class below. `clip_norm` brings the global gradient norm down to it (0 = off).
+    """Settings of all optimizers. Use one of the classes below.
 
-    `lazy_rows`: rows of an embedding table whose gradient is zero in a step keep their weights and states. Plain SGD and
-    AdaGrad do so anyway; of the others it is another rule, whose steps cost by the rows looked up: their momenta, moments
-    and decay stand still meanwhile. Not of LAMB.
+    clip_norm: scales gradients so that their global norm is at most this value (0 = off).
+    lazy_rows: rows of an embedding table whose gradient is zero in a step keep their weights and states. Plain SGD and
+    AdaGrad always do this. For other optimizers it is a different update rule: momenta, moments and decay of these rows
+    pause, and a step costs time only for the rows looked up. Not available for LAMB.
     """
 
     learning_rate: float | Rate | ReduceOnPlateau = options.table("rate")["base"].default
     clip_norm: float = _of("sgd", "clip_norm")
     lazy_rows: bool = field(default=_of("sgd", "lazy_rows"), kw_only=True)
     kind: str = field(default="sgd", init=False)
-    kfac_damping: float = field(default=_of("sgd", "kfac_damping"), init=False)  # KFAC sets them
+    kfac_damping: float = field(default=_of("sgd", "kfac_damping"), init=False)  # KFAC sets this and the fields below
     curvature_every: int = field(default=_of("sgd", "curvature_every"), init=False)
     fill: str = field(default=_of("sgd", "fill"), init=False)
     inverses: str = field(default=_of("sgd", "inverses"), init=False)
@@ -61,7 +63,7 @@ class Optimizer:
             missing_of("Optimizer", name, dir(type(self)), type(self).__name__)
 
     def settings(self) -> dict[str, Any]:
-        """As the C++ side reads them."""
+        """Returns the settings for the C++ side."""
         given = {**self.__dict__, "kind": self.kind, "kfac_damping": self.kfac_damping,
                  "curvature_every": self.curvature_every, "fill": self.fill, "inverses": self.inverses,
                  "fill_costs": self.fill_costs, "replan": self.replan}
@@ -73,7 +75,7 @@ class Optimizer:
         return {**settings, "rate": as_rate(self.learning_rate).settings()}
 
     def minimize(self, loss: Value) -> Train:
-        """Adds the gradients of `loss`, a scalar. Once per graph, at its end."""
+        """Adds the gradients of `loss`, a scalar. Call it once per graph, at its end."""
         if not isinstance(loss, Value):
             refuse(f"minimize: the Value of a loss is wanted, got {kind_of(loss)}")
         with placed():
@@ -83,19 +85,19 @@ class Optimizer:
         return Train(loss, self)
 
     def add_to(self, builder: Any) -> None:
-        """What the optimizer needs of the graph beside gradients: nothing."""
+        """Adds the optimizer's requirements other than gradients to the graph. The default adds nothing."""
 
 
 @dataclass
 class SGD(Optimizer):
-    """w -= rate * (g + l2 * w)."""
+    """Stochastic gradient descent: w -= rate * (g + l2 * w)."""
 
     l2: float = _of("sgd", "l2")
 
 
 @dataclass
 class Momentum(Optimizer):
-    """SGD with momentum, Nesterov's form on request. As torch.optim.SGD."""
+    """SGD with momentum, optionally in Nesterov's form. It follows torch.optim.SGD."""
 
     momentum: float = _of("momentum", "momentum")
     l2: float = _of("momentum", "l2")
@@ -107,7 +109,7 @@ class Momentum(Optimizer):
 
 @dataclass
 class AdaGrad(Optimizer):
-    """Gradients over the root of the sum of their squares, with L2. As torch.optim.Adagrad."""
+    """Gradients divided by the root of the sum of their squares, with L2. It follows torch.optim.Adagrad."""
 
     epsilon: float = _of("adagrad", "epsilon")
     l2: float = _of("adagrad", "l2")
@@ -118,7 +120,7 @@ class AdaGrad(Optimizer):
 
 @dataclass
 class Adam(Optimizer):
-    """Adam with L2 in the gradient; `amsgrad` divides by the largest second moment so far. As torch.optim.Adam."""
+    """Adam with L2 in the gradient. `amsgrad` divides by the largest second moment so far. It follows torch.optim.Adam."""
 
     betas: tuple[float, float] = _betas("adam")
     epsilon: float = _of("adam", "epsilon")
@@ -131,7 +133,7 @@ class Adam(Optimizer):
 
 @dataclass
 class AdamW(Optimizer):
-    """Adam with decoupled weight decay. As torch.optim.AdamW."""
+    """Adam with decoupled weight decay. It follows torch.optim.AdamW."""
 
     betas: tuple[float, float] = _betas("adamw")
     epsilon: float = _of("adamw", "epsilon")
@@ -143,10 +145,11 @@ class AdamW(Optimizer):
 
 @dataclass
 class LAMB(Optimizer):
-    """Adam's step with decay, brought per tensor to the length of its weights (You et al. 2020, as in NVIDIA's NVLAMB).
+    """Adam's step with decay, scaled per tensor to the norm of its weights (You et al. 2020, in the form of NVIDIA's
+    NVLAMB).
 
-    w -= rate * |w| / |u| * u with u = m / (sqrt(v) + epsilon) + weight_decay * w; the ratio is 1 where a norm is 0 and for
-    parameters that do not decay. Norms are of the whole parameter; a tied one is one tensor.
+    w -= rate * |w| / |u| * u with u = m / (sqrt(v) + epsilon) + weight_decay * w. The ratio is 1 if a norm is 0, and for
+    parameters without decay. Norms cover the whole parameter; a tied parameter is one tensor.
     """
 
     clip_norm: float = _of("lamb", "clip_norm")
@@ -162,7 +165,7 @@ class LAMB(Optimizer):
 
 @dataclass
 class BertAdam(Optimizer):
-    """AdamW without bias correction: what BERT was published with (Devlin et al. 2018)."""
+    """AdamW without bias correction, as published with BERT (Devlin et al. 2018)."""
 
     clip_norm: float = _of("bertadam", "clip_norm")
     betas: tuple[float, float] = _betas("bertadam")
@@ -174,17 +177,21 @@ class BertAdam(Optimizer):
 
 
 class KFAC(Optimizer):
-    """K-FAC (Martens, Grosse 2015; as PipeFisher has it) before another optimizer: gradients of linear layers and of
-    convolutions (Grosse, Martens 2016) are multiplied by the damped inverses of their Kronecker factors, and `inner`, SGD or
-    LAMB say, takes them as gradients, to be clipped and applied.
+    """K-FAC (Martens, Grosse 2015; in the form of PipeFisher) in front of another optimizer.
 
-    `damping`: lambda, whose root is added to each factor. `every`: steps between two refreshes of the inverses, at
-    least, each of the batch of one step alone. `fill`: where that work stands: "after" the compute of its step, "best",
-    in the bubbles of as many steps as it needs, by `costs` (a file, or the trace of a run; default: by FLOPs), or
-    "wrap", inversions also in bubbles of the refresh after. `replan`: the share of the workers' time, 0.2 say, that may
-    lie elsewhere than `costs` have it before that work is placed anew by what was measured; 0 = off. `inverses`: where
-    a stage has several copies, each layer is inverted by one of them ("owners") or by all ("all"). Weights with a side
-    above `largest`, and those with one of `but` in their names, go without.
+    Gradients of linear layers and of convolutions (Grosse, Martens 2016) are multiplied by the damped inverses of their
+    Kronecker factors. `inner`, for example SGD or LAMB, clips and applies the result as gradients.
+    damping: lambda, whose root is added to each factor.
+    every: least number of steps between two refreshes of the inverses. Each refresh uses only the batch of one step.
+    fill: the time of that work. "after": behind the compute of its step. "best": in the bubbles of as many steps as it
+    needs. "wrap": like "best", with inversions also in bubbles of the next refresh.
+    costs: a file of costs, or the trace of a run, that determines the placement for "best" and "wrap". The default uses the
+    model's FLOPs.
+    replan: the share of the workers' time, for example 0.2, that may deviate from `costs` before the work is placed again
+    by measured times; 0 = off.
+    inverses: for a stage with several copies, "owners" inverts each layer on one of them, and "all" on all of them.
+    largest, but: weights with a side above `largest`, and weights with one of `but` in their names, are trained without
+    K-FAC.
     """
 
     def __init__(self, inner: Optimizer, damping: float = _of("sgd", "kfac_damping"),
@@ -216,8 +223,8 @@ KINDS: dict[str, tuple[type[Optimizer], dict[str, Any]]] = {
 
 
 def named(kind: str, rate: float | Rate | ReduceOnPlateau, **settings: Any) -> Optimizer:
-    """The optimizer of a kind, as --optimizer names it. None leaves a setting out; `weight_decay` is L2 where the kind has
-    no other."""
+    """Returns the optimizer of a kind, named as in --optimizer. Settings that are None are left out. `weight_decay` means
+    L2 for kinds that have no other decay."""
     made, own = KINDS[kind]
     decay = settings.pop("weight_decay", None)
     settings["weight_decay" if "weight_decay" in options.table(kind) else "l2"] = decay
@@ -225,4 +232,4 @@ def named(kind: str, rate: float | Rate | ReduceOnPlateau, **settings: Any) -> O
 
 
 keywords.check_module(__name__)
-globals()["__getattr__"] = missing_from(__name__)  # not a def: mypy knows what there is
+globals()["__getattr__"] = missing_from(__name__)  # assigned, not defined: otherwise mypy would accept any name

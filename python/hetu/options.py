@@ -1,5 +1,5 @@
-"""Options as the tables of C++ state them (base/fields.h): keywords, flags of scripts and their help are made of
-these, and have no defaults, ranges or docs of their own."""
+"""Options as defined by the tables of C++ (base/fields.h). Keywords, flags of scripts and their help are created from these
+tables, and have no defaults, ranges or docs of their own."""
 
 from __future__ import annotations
 
@@ -18,9 +18,17 @@ KINDS: dict[str, Any] = {"whole number": int, "number": float, "text": str}
 
 @dataclass(frozen=True)
 class Field:
-    """One option. name: the keyword; flag: of a script, unless its value stands in the KEY=VALUE text of `within`; default:
-    what holds if it is not told, in words `otherwise` or, with a value too, `said`; type, range, choices: what it may be;
-    doc, help: with the default; negated: the doc of its --no-… form; since: the version that has it first."""
+    """One option.
+
+    name: the keyword.
+    flag: the flag of a script, unless the value is part of the KEY=VALUE text of the flag `within`.
+    default: the value if none is given. `otherwise` describes the default in words; `said` describes a default that also
+    has a value.
+    type, range, choices: the allowed values.
+    doc, help: the description, without and with the default.
+    negated: the description of the --no-… form.
+    since: the first version that has the option.
+    """
 
     name: str
     flag: str
@@ -40,29 +48,30 @@ class Field:
 
     @property
     def shown(self) -> str:
-        """The default as a page shows it."""
+        """The default in the form that a page shows."""
         return self.said or ({True: "on", False: "off"}[self.default] if self.type == "flag" else "-")
 
     @property
     def dest(self) -> str:
-        """Where argparse puts it."""
+        """The attribute in which argparse stores it."""
         return self.flag.lstrip("-").replace("-", "_")
 
 
 @functools.cache
 def table(name: str) -> dict[str, Field]:
-    """The fields of a table by name, in the order of help: plan, choose, training, averaging, stragglers, …"""
+    """Returns the fields of a table by name, in the order of help. Tables are plan, choose, training, averaging, stragglers
+    and others."""
     rows = _hetu.option_fields(name)
     return {row["name"]: Field(**{**row, "choices": tuple(row["choices"])}) for row in rows}
 
 
 def tables() -> list[str]:
-    """Names of all tables."""
+    """Returns the names of all tables."""
     return list(_hetu.option_tables())
 
 
 def check(name: str, values: dict[str, Any]) -> None:
-    """Throws ValueError: a value that is none of its field's, or values that do not go together. None is not told."""
+    """Throws ValueError if a value is invalid for its field, or if values don't fit together. None means not given."""
     _hetu.check_options(name, values)
 
 
@@ -75,7 +84,7 @@ def _flag(parser: argparse.ArgumentParser, field: Field, untold: bool) -> None:
     if field.type == "records":
         parser.add_argument(field.flag, action="append", default=[], metavar=field.argument, help=doc)
         return
-    own = parser.get_default(field.dest)  # of the script
+    own = parser.get_default(field.dest)  # default set by the script
     kind = str if field.unit == "bytes" else KINDS.get(field.type, str)
     parser.add_argument(
         field.flag, type=kind, choices=field.choices or None, metavar=None if field.choices else field.argument,
@@ -85,8 +94,9 @@ def _flag(parser: argparse.ArgumentParser, field: Field, untold: bool) -> None:
 
 
 def add_flags(parser: argparse.ArgumentParser, fields: Iterable[Field], untold: Iterable[str] = ()) -> None:
-    """A flag for each field. A default that the script has set before (parser.set_defaults) stands; that of a field among
-    `untold`, and one that is said in words (otherwise), is None: not told. Keys of one text share a flag."""
+    """Adds a flag for each field. A default that the script has set before (parser.set_defaults) stays. The default is None
+    (not given) for a field in `untold`, and for one whose default is described in words (otherwise). Keys of one KEY=VALUE
+    text share a flag."""
     texts: dict[str, list[str]] = {}
     for field in fields:
         if field.within:
@@ -98,7 +108,7 @@ def add_flags(parser: argparse.ArgumentParser, fields: Iterable[Field], untold: 
 
 
 def of_args(args: argparse.Namespace, fields: Iterable[Field]) -> dict[str, Any]:
-    """What the flags of these fields were told, by keyword."""
+    """Returns the values of these fields' flags, by keyword."""
     told: dict[str, Any] = {}
     for field in fields:
         if field.negated and hasattr(args, f"no_{field.dest}"):
@@ -109,13 +119,13 @@ def of_args(args: argparse.Namespace, fields: Iterable[Field]) -> dict[str, Any]
 
 
 def parameters(fields: Iterable[Field], kind: Any = inspect.Parameter.KEYWORD_ONLY) -> list[inspect.Parameter]:
-    """The fields as a function's parameters."""
+    """Returns the fields as parameters of a function."""
     return [inspect.Parameter(field.name, kind, default=_default(field)) for field in fields]
 
 
 def sign(kind: type, fields: list[Field]) -> None:
-    """Gives a class whose constructor takes the fields as **told a signature and a docstring that have them; None stands for
-    a default that is said in words."""
+    """Adds the fields to the signature and docstring of a class whose constructor takes them as **told. None stands for a
+    default that is described in words."""
     own = inspect.signature(kind)
     named = [p for p in own.parameters.values() if p.kind is not inspect.Parameter.VAR_KEYWORD]
     words = [field.name for field in fields if field.otherwise is not None]
@@ -131,19 +141,19 @@ def _default(field: Field) -> Any:
 
 
 def as_keywords(text: str) -> str:
-    """A message about options in the words of Python: `micro_batches`, where the command line has --micro-batches."""
+    """Converts a message about options to Python's keywords: `micro_batches` in place of --micro-batches."""
     text = re.sub(r"(?<![\w-])--([a-z][a-z-]*[a-z])(?=[^\w-]|$)", lambda flag: flag[1].replace("-", "_"), text)
     return text.replace("help lists them", "help(hetu.Executor) lists them")
 
 
 def documented(fields: Iterable[Field]) -> str:
-    """A line per field, for a docstring."""
+    """Returns a line per field, for a docstring."""
     return "\n".join(f"    {field.name}: {field.doc}" + (f"; {field.range}" if field.range not in ("", ">= 0") else "")
                      for field in fields)
 
 
 class Options:
-    """A class of keywords that are the fields of a table: `class Averaging(Options, table="averaging")`. What they may be is
+    """Base of classes whose keywords are the fields of a table: `class Averaging(Options, table="averaging")`. Values are
     checked where they are used."""
 
     table: str
@@ -165,7 +175,7 @@ class Options:
         self.__dict__.update({**defaults, **given.arguments})
 
     def settings(self) -> dict[str, Any]:
-        """As the C++ side reads them."""
+        """Returns the settings for the C++ side."""
         return dict(self.__dict__)
 
     def __repr__(self) -> str:
@@ -174,7 +184,7 @@ class Options:
     def __eq__(self, other: object) -> bool:
         return type(self) is type(other) and self.__dict__ == other.__dict__
 
-    if TYPE_CHECKING:  # its fields
+    if TYPE_CHECKING:  # the fields
 
         def __getattr__(self, name: str) -> Any: ...
 

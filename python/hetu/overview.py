@@ -1,4 +1,4 @@
-"""What a model comes to: layers, shapes, parameters, operations, and bytes per stage."""
+"""Summary of a model: layers, shapes, parameters, operations, and bytes per stage."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from hetu.progress import quantity
 
 @dataclass
 class Layer:
-    """Operators of one name scope. `shape` is of the last forward one's output, -1 the batch; `operations` of a forward pass
-    of one sample."""
+    """The operators of one name scope. `shape` is the output shape of the last operator in the forward pass, with -1 for
+    the batch. `operations` counts the forward pass of one sample."""
 
     name: str
     stage: int
@@ -28,8 +28,9 @@ class Layer:
 
 @dataclass
 class StageSummary:
-    """A stage: its blocks, parameters, operations of one sample (forward and, where there are gradients, backward), bytes of
-    its weights; `memory`, by purpose, and `peak`, bytes of a worker, where the plan of a job was asked for."""
+    """A stage: its blocks, parameters, operations and bytes of weights. `operations` counts one sample, forward and, if
+    gradients exist, backward. If the summary covers the plan of a job, `memory` holds a worker's bytes by purpose, and
+    `peak` their peak."""
 
     number: int
     blocks: int = 0
@@ -42,8 +43,9 @@ class StageSummary:
 
 @dataclass
 class Summary:
-    """Prints as a table. `parameters` counts a tied one once; stages that share it hold it each. `operations` are of one
-    sample, forward; `backward` of its gradients, 0 if none were asked for."""
+    """The summary of a model. It prints as a table. `parameters` counts a tied parameter once, although each stage that
+    shares it holds it. `operations` counts the forward pass of one sample; `backward` counts its gradients, 0 without
+    gradients."""
 
     layers: list[Layer]
     stages: list[StageSummary]
@@ -100,19 +102,20 @@ def _elements(shape: list[int]) -> int:
 
 
 def _scope(name: str) -> str:
-    """What stands before the last part of a name; "" of a name without parts."""
+    """Returns the name without its last part, or "" for a name with one part."""
     return re.sub(r"(^|[./])[^./]*$", "", name)
 
 
 class _Scopes:
-    """The layers that nodes belong to: scopes of parameters, and of operators outside of these."""
+    """The layers that nodes belong to: scopes that contain parameters, and scopes of operators outside of these."""
 
     def __init__(self, nodes: list[dict[str, Any]], depth: int | None) -> None:
         self.known = {_scope(node["name"]) for node in nodes if node["op"] in ("parameter", "buffer")}
         self.depth = depth
 
     def of(self, node: dict[str, Any]) -> str:
-        """Of an operator `a.b` the scope a.b, if it has parameters, else the nearest around it that has; "" of none."""
+        """Returns the layer of a node. An operator `a.b` belongs to the scope a.b if it contains parameters, else to the
+        nearest enclosing scope that does."""
         name = node["name"]
         if node["op"] not in ("parameter", "buffer"):
             around = name
@@ -124,7 +127,7 @@ class _Scopes:
 
 
 def _graph_of(what: Any) -> tuple[Any, Train | None]:
-    """A finished graph, and what trains it."""
+    """Returns the finished graph, and the handle of minimize() or None."""
     if isinstance(what, Train):
         if "loss" not in what.graph.fetches:  # as an Executor reports it
             what.graph.fetch("loss", what.loss)
@@ -143,10 +146,13 @@ def _graph_of(what: Any) -> tuple[Any, Train | None]:
 
 def summary(what: Any, stages: int = 1, depth: int | None = None, batch_size: int | None = None,
             micro_batches: int = 1, pipeline: str = "1f1b", dtype: str = "float32", state_dtype: str = "float32") -> Summary:
-    """Layers, shapes, parameters and operations of the graph of a loss or of any value, of what minimize() returns, or of an
-    Executor, cut into `stages` as a job would cut it. `depth`: of name scopes that are rows of their own (None: all). Of
-    what minimize() returns, with a `batch_size` per pipeline: also the bytes of each stage's worker in a job of one pipeline
-    by the method `pipeline` in `dtype`, with optimizer states of `state_dtype`, by purpose, as the job would print them.
+    """Returns layers, shapes, parameters and operations of a graph, cut into `stages` like a job would cut it.
+
+    what: a loss or another value, the result of minimize(), a graph or an Executor.
+    depth: the number of levels of name scopes that have their own rows. None: all.
+    batch_size: rows per pipeline. With the result of minimize(), the summary then contains the bytes of each stage's worker
+    by purpose, as the job would print them. The job has one pipeline, the method `pipeline`, the dtype `dtype` and
+    optimizer states of `state_dtype`.
     """
     with placed():
         graph, train = _graph_of(what)

@@ -15,13 +15,14 @@ if TYPE_CHECKING:
 
 
 class Predictor:
-    """A saved model. `predictor(x=array, ...)` takes an array per field, one row per sample, as many as there are, and gives
-    the model's value of each: an array, or name -> array if it has several. No dropout; running statistics as they were.
+    """A saved model. `predictor(x=array, ...)` takes an array per field with a row per sample, and returns the model's
+    value for each sample. The result is an array, or a dict from name to array if the model has several outputs. Dropout is
+    off, and running statistics are fixed.
 
-    folder: what job.save wrote. rows: samples computed at once; 0: as many as a micro-batch of that job had, so that
-    the bits are those of job.predict. threads: of kernels; 0: all cores that this process
-    may use. Throws OSError where the folder holds no model.
-
+    folder: written by job.save.
+    rows: samples computed at once. 0: the size of a micro-batch of the job, which gives the same bits as job.predict.
+    threads: threads of kernels. 0: all cores that this process may use.
+    Throws OSError if the folder holds no model.
     Threads may share one predictor: their calls run one after the other. A call that raises changes nothing. A process may
     load a model and fork; its children may call it (on device cpu).
     """
@@ -34,7 +35,7 @@ class Predictor:
 
     @property
     def rows(self) -> int:
-        """Samples that are computed at once."""
+        """The number of samples that are computed at once."""
         return int(self.model.rows)
 
     def __call__(self, *of_one_field: Any, **fields: Any) -> numpy.ndarray | dict[str, numpy.ndarray]:
@@ -47,18 +48,22 @@ class Predictor:
         return next(iter(found.values())) if len(found) == 1 else dict(found)
 
     def carry(self, outputs: Mapping[str, str]) -> None:
-        """Output -> field: from here on that field is not given, it is what the output was at the call before (zeros at the
-        first), and the output is not returned. For models that go on from a state, such as the keys and values of the tokens
-        so far. Calls have equally many rows then, `rows` at most."""
+        """Connects outputs to fields, for models that continue from a state, such as the keys and values of the tokens so
+        far.
+
+        outputs: output -> field. The field then takes the output's value of the previous call (zeros at the first call),
+        and must not be given. The output is no longer returned. All calls must have the same number of rows, at most
+        `rows`.
+        """
         for output, field in outputs.items():
             self._told(self.model.carry, output, field)
 
     def reset(self) -> None:
-        """Carried fields are zeros again."""
+        """Resets carried fields to zeros."""
         self.model.reset()
 
     def _taken(self, name: str, value: Any) -> numpy.ndarray:
-        """An array as the field has it, by the rule that training goes by (hetu.arrays)."""
+        """Converts an array to the field's dtype by the same rules as in training (hetu.arrays)."""
         import numpy
 
         array = numpy.ascontiguousarray(value)
@@ -71,7 +76,7 @@ class Predictor:
 
     @staticmethod
     def _told(function: Callable[..., Any], *given: Any) -> Any:
-        """What is refused is said with the line of the user's script."""
+        """Calls a function. Its errors are raised with the line of the user's script."""
         try:
             return function(*given)
         except ValueError as error:
@@ -85,15 +90,18 @@ class Predictor:
 
 @placed()
 def load(folder: str, rows: int = 0, threads: int = 0, device: str = "cpu") -> Predictor:
-    """The model of a folder (see Predictor)."""
+    """Returns the model of a folder (see Predictor)."""
     return Predictor(folder, rows, threads, device)
 
 
 def save(folder: str, values: Sequence[Value], checkpoint: str, rows: int = 32) -> None:
-    """Saves what these values of the current script need, with the weights of the newest checkpoint of a folder: a folder
-    for hetu.load. It replaces the model in the folder, whatever its step; a kill at any moment leaves the old model or
-    the new one. A folder with checkpoints of a training is refused. rows: samples that it computes at once. A job saves its
-    own by job.save."""
+    """Saves the model that computes these values of the current script, with the weights of the newest checkpoint in the
+    folder `checkpoint`. hetu.load reads the result.
+
+    It replaces the model in `folder`, whatever its step. A kill at any moment leaves either the old or the new model.
+    Throws ValueError for a folder with checkpoints of a training. To save the model of a job, use job.save.
+    rows: samples that the model computes at once.
+    """
     save_together(folder, finished(values), checkpoint, rows)
 
 
@@ -113,7 +121,7 @@ def finished(values: Sequence[Value]) -> tuple[Any, list[str]]:
 
 def save_together(folder: str, model: tuple[Any, list[str]], checkpoint: str, rows: int,
                   variants: Mapping[str, tuple[Any, list[str]]] | None = None) -> None:
-    """Saves a finished graph, and further ones of the same weights by name (`variants`), as one model."""
+    """Saves a finished graph as one model, together with further graphs of the same weights (`variants`, by name)."""
     with placed(lambda text: f"save: {text}"):
         _hetu.save_model(path_of(folder), *model, rows, path_of(checkpoint), dict(variants or {}))
 

@@ -1,11 +1,18 @@
-"""Progress of a run: one bar with loss, samples/s, tokens/s and ETA on a terminal, one line every 10 s elsewhere.
+"""Progress of a run: a bar with loss, samples/s, tokens/s and ETA on a terminal, or one line every 10 s elsewhere.
 
-A script makes one Reporter, in the worker that knows the loss. Under heturun the records go to heturun, which draws;
-without it the script's own process draws. Records are JSON objects, one per line:
-{"step", "total", "loss", "samples_per_s", "tokens_per_s", "extra": {name: value}}, {"pid"} first, {"closed"} last. A worker
-that trains sends {"pid", "training": "saves" or "unsaved"} and in the end {"training": "over"}: what Ctrl-C would do.
-Every worker says {"mpi": "starts"} before Open MPI does, and {"mpi": "runs"} (net/transport/mpi.cpp); {"last_words": true}
-before the line on standard error that it ends with.
+A script creates one Reporter, in the worker that knows the loss. Under heturun, records go to heturun, which draws. Without
+heturun, the script's own process draws.
+
+Records are JSON objects, one per line:
+
+    {"pid"}                          first record of a Reporter
+    {"step", "total", "loss", "samples_per_s", "tokens_per_s", "extra": {name: value}}
+    {"closed"}                       last record of a Reporter
+    {"pid", "training": "saves"}     training begins, and Ctrl-C saves a checkpoint; "unsaved": it does not
+    {"training": "over"}             training has ended
+    {"mpi": "starts"}                every worker, before Open MPI starts (net/transport/mpi.cpp)
+    {"mpi": "runs"}                  every worker, once Open MPI runs
+    {"last_words": true}             before the line on standard error with which the worker ends
 """
 import collections
 import json
@@ -15,11 +22,11 @@ import time
 
 LINE_EVERY_S = 10.0
 DRAW_EVERY_S = 0.1
-RATE_OVER_S = 60.0  # the ETA looks back this far
+RATE_OVER_S = 60.0  # window for the ETA's rate
 
 
 def quantity(value):
-    """A number in few characters: 812, 4.21k, 1.05M."""
+    """Returns a number in few characters: 812, 4.21k, 1.05M."""
     for limit, unit in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
         if abs(value) >= limit:
             return f"{value / limit:.3g}{unit}"
@@ -27,7 +34,7 @@ def quantity(value):
 
 
 def duration(seconds):
-    """1:05 or 2:03:09."""
+    """Returns a duration as 1:05 or 2:03:09."""
     seconds = int(round(seconds))
     minutes, rest = divmod(seconds, 60)
     hours, minutes = divmod(minutes, 60)
@@ -35,7 +42,7 @@ def duration(seconds):
 
 
 class Display:
-    """Draws records. `stream` is text; `clock` gives seconds."""
+    """Draws records. `stream` is a text stream; `clock` returns seconds."""
 
     def __init__(self, stream=None, terminal=None, clock=time.monotonic):
         self._stream = stream or sys.stderr
@@ -44,11 +51,11 @@ class Display:
         self._record = None
         self._seen = collections.deque()  # (time, step)
         self._written = clock()
-        self._width = 0  # of the bar that stands on the terminal
+        self._width = 0  # of the bar on the terminal
         self._shown = None  # the last record that was written
 
     def show(self, record):
-        """Takes a record; draws if it is time."""
+        """Takes a record, and draws if the interval has passed."""
         now = self._clock()
         self._record = record
         self._seen.append((now, record["step"]))
@@ -58,7 +65,7 @@ class Display:
             self._write(now)
 
     def clear(self):
-        """Takes the bar off the terminal, so that a line can be written; redraw() puts it back."""
+        """Removes the bar from the terminal, so that a line can be written. redraw() draws it again."""
         if self._width:
             self._put("\r" + " " * self._width + "\r")
             self._width = 0
@@ -68,7 +75,7 @@ class Display:
             self._write(self._clock())
 
     def close(self):
-        """Writes the last state and leaves it standing."""
+        """Draws the last state and leaves it on the terminal."""
         if self._record is not None and (self._terminal or self._shown is not self._record):
             self._write(self._clock())
             if self._terminal:
@@ -80,7 +87,7 @@ class Display:
         try:
             self._stream.write(text)
             self._stream.flush()
-        except OSError:  # closed or full: training must not fail for a bar
+        except OSError:  # closed or full: training must not fail because of a bar
             self._terminal = False
 
     def _write(self, now):
@@ -89,14 +96,14 @@ class Display:
         if not self._terminal:
             self._put(self.text() + "\n")
             return
-        import shutil  # here: its compressors take a start longer than a bar does
+        import shutil  # imported late: its compression modules take longer to import than a bar
 
         line = self.bar(shutil.get_terminal_size().columns)
         self._put("\r" + line + " " * max(0, self._width - len(line)))
         self._width = len(line)
 
     def eta_s(self):
-        """Seconds to go, None while unknown."""
+        """Returns the remaining seconds, or None if unknown."""
         first, last = self._seen[0], self._seen[-1]
         total = self._record.get("total")
         if not total or last[1] <= first[1] or last[0] <= first[0]:
@@ -123,13 +130,13 @@ class Display:
         return f"step {step}/{total}" if total else f"step {step}"
 
     def text(self):
-        """The line that is written where there is no terminal."""
+        """Returns the line for output without a terminal."""
         step, total = self._record["step"], self._record.get("total")
         percent = f" ({100 * step // total} %)" if total else ""
         return f"{self._count()}{percent}: " + ", ".join(self._parts())
 
     def bar(self, columns):
-        """The line that is drawn on a terminal of that width."""
+        """Returns the bar for a terminal with this number of columns."""
         step, total = self._record["step"], self._record.get("total")
         words = "  ".join([self._count(), *self._parts()])
         room = min(30, columns - len(words) - 12)
@@ -152,7 +159,7 @@ class Reporter:
         self._send({"pid": os.getpid()})
 
     def update(self, step, loss=None, samples_per_s=None, tokens_per_s=None, extra=None):
-        """Says that `step` steps are done. Cheap: at most ten records per second are sent on."""
+        """Reports that `step` steps are done. Sends at most ten records per second, so frequent calls are cheap."""
         record = {"step": step, "total": self._total, "loss": loss, "samples_per_s": samples_per_s,
                   "tokens_per_s": tokens_per_s, "extra": extra or {}}
         now = self._clock()
@@ -190,7 +197,7 @@ class Reporter:
 
 
 def tell(record):
-    """Sends one record to heturun, if there is one; returns whether there is."""
+    """Sends a record to heturun. Returns true if the process runs under heturun and the record was sent."""
     fd = _inherited()
     return fd is not None and _write(fd, record)
 
@@ -198,13 +205,13 @@ def tell(record):
 def _write(fd, record):
     try:
         os.write(fd, json.dumps(record).encode() + b"\n")
-    except OSError:  # heturun is ending; training must not fail for a bar
+    except OSError:  # heturun is ending; training must not fail because of a bar
         return False
     return True
 
 
 def _inherited():
-    """The descriptor that heturun gave this process, None without heturun."""
+    """Returns the descriptor that heturun gave this process, or None without heturun."""
     from hetu import _hetu
     fd = _hetu.env()["progress_fd"]
     try:

@@ -1,4 +1,4 @@
-"""Parameter servers for programs of one's own: tables of float32 that several processes push to and pull from.
+"""Parameter servers for your own programs: tables of float32 that several processes push to and pull from.
 
     hetu ps serve --listen tcp://127.0.0.1:* --keys job.keys &
 
@@ -7,10 +7,12 @@
         table.push(np.ones(1000, np.float32))
         everyones = table.read(least=1)          # once each of the two has pushed once
 
-Needs the compiled module hetu._hetu and NumPy, nothing else of Hetu. Every push counts exactly once, whatever is lost on
-the way. A client that ends without leave(), by an exception or a kill, is dead to the others after 8 s: pulls that wait for
-it fail and name it. Errors: ValueError (a wrong argument), hetu.ConfigError, a ValueError (file or keys), hetu.CommError, a
-ConnectionError (a server is lost or refuses the key), TimeoutError. docs/parameter-server.md says what servers do.
+It needs only the compiled module hetu._hetu and NumPy. Every push counts exactly once, whatever is lost on the network. A
+client that ends without leave(), by an exception or a kill, counts as dead after 8 s: pulls that wait for it fail, and the
+error names it.
+
+Errors: ValueError (a wrong argument), hetu.ConfigError, a ValueError (file or keys), hetu.CommError, a ConnectionError (a
+server is lost or refuses the key), TimeoutError. docs/parameter-server.md describes the servers.
 """
 
 from __future__ import annotations
@@ -30,20 +32,22 @@ Floats: TypeAlias = npt.NDArray[np.float32]
 
 
 def connect(where: str | os.PathLike[str], worker: int = 0, timeout: float | None = None) -> Client:
-    """Connects to all servers of a job. `where`: the file of `hetu ps serve --keys`, or an address as HETU_SERVERS holds it.
-    `worker`: this process's number, for messages to people. `timeout`: seconds after which a call that waits raises
-    TimeoutError; None: HETU_TIMEOUT, or 300.
+    """Connects to all servers of a job.
 
-    Raises OSError (the file cannot be read), ConfigError (it is none, or others may read it), CommError (a server refuses
-    the key), TimeoutError (a server does not answer)."""
+    where: the file of `hetu ps serve --keys`, or an address in the form of HETU_SERVERS.
+    worker: this process's number in messages to people.
+    timeout: seconds after which a waiting call raises TimeoutError. None: HETU_TIMEOUT, or 300.
+    Raises OSError (the file can't be read), ConfigError (the file is invalid, or other users may read it), CommError (a
+    server refuses the key), TimeoutError (a server does not answer).
+    """
     if timeout is not None and not timeout > 0:
         raise ValueError(f"timeout must be more than 0 s, not {timeout:g}")
     return Client(_hetu.ParameterClient(os.fspath(where), worker, timeout or 0.0))
 
 
 class Client:
-    """A process's lines to all servers; made by connect(). One thread at a time may use it and its tables. As a context
-    manager it leaves at the end, unless an exception passes."""
+    """A process's connections to all servers, created by connect(). Only one thread at a time may use it and its tables. As
+    a context manager it leaves at the end, unless an exception is raised."""
 
     def __init__(self, client: _hetu.ParameterClient) -> None:
         self._client = client
@@ -51,12 +55,16 @@ class Client:
 
     def open(self, name: str, initial: npt.ArrayLike, *, members: int = 1, member: int = 0,
              optimizer: str | Mapping[str, Any] | None = None, rule: str = "each") -> Table:
-        """Joins the table `name` as `member` of `members`, who all open it alike. Waits until every server has its part.
+        """Joins the table `name` as `member` of `members`, who must all open it with the same arguments. Waits until every
+        server has its part.
 
-        `initial`: float32 of any shape, which is the table's; the values of whoever comes first, so all should give the
-        same. `optimizer`: None: pushes are added. Else a kind, as "adam", or a dict of "kind" and its settings
-        (docs/reference.md; no rate, no clip_norm), and pushes are gradients. `rule`: "each": each push is an update;
-        "mean", "sum": push k of every member together are update k. Raises ValueError where members do not agree."""
+        initial: float32 of any shape, which becomes the table's shape. The values of the first member to join are used, so
+        all members should pass the same.
+        optimizer: None: pushes are added. Otherwise pushes are gradients, and it is a kind such as "adam", or a dict of
+        "kind" and its settings (docs/reference.md; no rate, no clip_norm).
+        rule: "each": each push is an update. "mean", "sum": the k-th pushes of all members together are update k.
+        Raises ValueError if members do not agree.
+        """
         first = _floats(initial, "initial")
         if isinstance(optimizer, str):
             optimizer = {"kind": optimizer}
@@ -65,12 +73,12 @@ class Client:
         return Table(self, number, name, first.shape, None if told is None else str(told["kind"]))
 
     def flush(self) -> None:
-        """Waits until the servers have every push."""
+        """Waits until the servers have received every push."""
         self._client.flush()
 
     def leave(self) -> None:
-        """Ends in order, once the servers have every push: nobody waits for this member any more. Nothing may be called
-        later."""
+        """Leaves in order, once the servers have received every push. Afterwards no member waits for this one, and no
+        method may be called."""
         self._client.leave()
         self._at_exit.detach()
 
@@ -85,7 +93,7 @@ class Client:
 
 
 class Table:
-    """A table that a client has opened. `name`, `shape`."""
+    """A table that a client has opened, with its `name` and `shape`."""
 
     def __init__(self, client: Client, number: int, name: str, shape: tuple[int, ...], optimizer: str | None) -> None:
         self.name, self.shape = name, shape
@@ -93,16 +101,17 @@ class Table:
         self._into: Floats | None = None
 
     def push(self, update: npt.ArrayLike, rate: float | None = None) -> None:
-        """Adds `update`, float32 of the table's shape; with an optimizer it is a gradient, and `rate` its learning rate.
-        Does not wait for the network, and takes a copy. This member's clock, 0 at first, rises by one."""
+        """Adds `update`, float32 of the table's shape. With an optimizer it is a gradient, and `rate` is its learning rate.
+        It copies `update` and does not wait for the network. Increments this member's clock, which begins at 0."""
         if (rate is None) != (self._optimizer is None):
             raise ValueError(f"table {self.name!r} has {self._optimizer or 'no optimizer'}: push "
                              f"{'without' if self._optimizer is None else 'with'} a rate")
         self._of._client.push(self._number, _floats(update, "update", self.shape), rate)
 
     def pull(self, least: int | None = None, to_come: int = 0) -> None:
-        """Asks for the values as soon as the clock of every member is at least `least` (None: at once), after this client's
-        own pushes so far and `to_come` more that follow. One at a time; wait() has them."""
+        """Requests the values as soon as the clock of every member is at least `least` (None: at once). The values include
+        this client's pushes so far and its next `to_come` pushes. Only one request may be open; wait() returns its values.
+        """
         if self._into is not None:
             raise ValueError(f"a pull of table {self.name!r} is open: wait() for it first")
         into = np.empty(self.shape, np.float32)
@@ -110,8 +119,8 @@ class Table:
         self._into = into
 
     def wait(self, what: str = "a pull") -> Floats:
-        """The values that pull() has asked for: a new float32 array of the table's shape. Raises TimeoutError, naming
-        `what` and who is waited for; CommError where one of those has died."""
+        """Returns the values that pull() has requested: a new float32 array of the table's shape. Raises TimeoutError,
+        which names `what` and the members that are waited for, and CommError if one of these has died."""
         if self._into is None:
             raise ValueError(f"no pull of table {self.name!r} is open: call pull() first")
         values, self._into = self._into, None
@@ -119,13 +128,13 @@ class Table:
         return values
 
     def read(self, least: int | None = None) -> Floats:
-        """pull() and wait()."""
+        """Returns the values by pull() and wait()."""
         self.pull(least)
         return self.wait()
 
     def states(self) -> tuple[Floats, dict[str, Floats], int]:
-        """The values, what the optimizer keeps beside them by name, each of the table's shape, and the number of updates.
-        To be called when nobody pushes."""
+        """Returns the values, the optimizer's states by name (each of the table's shape), and the number of updates. Call
+        it when no member pushes."""
         values = np.empty(self.shape, np.float32)
         states, updates = self._of._client.states(self._number, values)
         names = _hetu.optimizer_state_names(self._optimizer) if self._optimizer else []

@@ -1,4 +1,4 @@
-"""LSTM and GRU over the places of a sequence, with PyTorch's weights."""
+"""LSTM and GRU over the positions of a sequence, with PyTorch's weights."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ from hetu.graph import Value, check_values
 
 
 def _gates(kind: str, x: Value, weights: tuple[Value, Value], biases: tuple[Value | None, ...]) -> int:
-    """The width, if the shapes fit: weights [gates * width, input] and [gates * width, width], biases [gates * width]."""
+    """Returns the width. Throws ValueError unless the shapes fit: weights [gates * width, input] and [gates * width,
+    width], biases [gates * width]."""
     named = {"x": x, "w_ih": weights[0], "w_hh": weights[1], "b_ih": biases[0], "b_hh": biases[1]}
     check_values(kind, **{name: value for name, value in named.items() if value is not None})
     gates = {"lstm": 4, "gru": 3}[kind]
@@ -34,9 +35,12 @@ def _state(kind: str, x: Value, given: Value | None, width: int) -> Value:
 def lstm(x: Value, w_ih: Value, w_hh: Value, b_ih: Value | None = None, b_hh: Value | None = None,
          state: tuple[Value, Value] | None = None, reverse: bool = False,
          name: str = "") -> tuple[Value, tuple[Value, Value]]:
-    """y [batch, places, width] of x [batch, places, input], and (h, c), each [batch, width], after the last. Weights and
-    biases are those of PyTorch's LSTM, in the order i, f, g, o; `state` is (h, c) before the first place, else zeros.
-    reverse: the last place comes first, and (h, c) stand after place 0.
+    """Runs an LSTM over x [batch, places, input]. Returns y [batch, places, width], and (h, c), each [batch, width], after
+    the last position.
+
+    Weights and biases are those of PyTorch's LSTM, in the order i, f, g, o.
+    state: (h, c) before the first position. None: zeros.
+    reverse: processes the last position first. (h, c) are then the state after position 0.
     """
     graph, width = x.graph, _gates("lstm", x, (w_ih, w_hh), (b_ih, b_hh))
     h, c = (_state("lstm", x, given, width) for given in state or (None, None))
@@ -49,9 +53,12 @@ def lstm(x: Value, w_ih: Value, w_hh: Value, b_ih: Value | None = None, b_hh: Va
 
 def gru(x: Value, w_ih: Value, w_hh: Value, b_ih: Value | None = None, b_hh: Value | None = None,
         state: Value | None = None, reverse: bool = False, name: str = "") -> tuple[Value, Value]:
-    """y [batch, places, width] of x [batch, places, input], and h [batch, width] after the last. Weights and biases are
-    those of PyTorch's GRU, in the order r, z, n; `state` is h before the first place, else zeros. reverse: the last place
-    comes first, and h stands after place 0.
+    """Runs a GRU over x [batch, places, input]. Returns y [batch, places, width], and h [batch, width] after the last
+    position.
+
+    Weights and biases are those of PyTorch's GRU, in the order r, z, n.
+    state: h before the first position. None: zeros.
+    reverse: processes the last position first. h is then the state after position 0.
     """
     graph, width = x.graph, _gates("gru", x, (w_ih, w_hh), (b_ih, b_hh))
     x = x.flip(1) if reverse else x

@@ -1,4 +1,4 @@
-"""Rows of one's own for hetu.data: where they come from, in what order they are drawn, how they become a batch's fields."""
+"""Sources of your own rows for hetu.data, the order in which rows are read, and their conversion to fields of a batch."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Augment = Callable[[Arrays, "numpy.random.Generator"], Mapping[str, Any]]
 
 
 class Source(Protocol):
-    """Rows by their numbers."""
+    """Rows accessible by their numbers."""
 
     rows: int
 
@@ -30,18 +30,18 @@ class Source(Protocol):
 
 
 def as_array(called: str, name: str, values: Any) -> numpy.ndarray:
-    """What numpy.asarray makes of values; of what makes no array a ValueError with the line of the user's script."""
+    """Returns numpy.asarray(values). Throws ValueError, with the line of the user's script, if that is not possible."""
     import numpy as np
 
     try:
         return np.asarray(values)
-    except ValueError as error:  # rows of different lengths, say
+    except ValueError as error:  # for example rows of different lengths
         refuse(f"{called}: field '{name}': {str(error).split('. ')[0]}; rows of one shape are wanted")
 
 
 def as_field(called: str, name: str, values: Any) -> numpy.ndarray:
-    """An array as a field of a batch, in the dtype that its rows are meant to have (hetu.arrays). Throws ValueError with the
-    line of the user's script: what is no array of numbers, an element that does not fit."""
+    """Returns values as a field of a batch, in the dtype for such rows (hetu.arrays). Throws ValueError, with the line of
+    the user's script, if they are not an array of numbers, or if an element does not fit."""
     array = as_array(called, name, values)
     dtype = meant_as_rows(array)
     if not dtype:
@@ -53,15 +53,15 @@ def as_field(called: str, name: str, values: Any) -> numpy.ndarray:
 
 
 def spread(rows: int) -> numpy.ndarray:
-    """Returns the numbers of up to 8 rows: the first four and four more, evenly spread up to the last."""
+    """Returns the numbers of up to 8 rows: the first four, and four more, evenly spread up to the last."""
     import numpy as np
 
     return np.unique(np.concatenate([np.arange(min(rows, 4)), np.linspace(rows - 1, 0, 4, endpoint=False).astype(np.int64)]))
 
 
 def checksum(fields: Mapping[str, Any]) -> list[Any]:
-    """Returns a checksum of rows by field. Python objects have no bytes that are alike in every process, so they don't
-    count."""
+    """Returns a checksum of rows by field. Fields of Python objects are left out, because their bytes differ between
+    processes."""
     import numpy as np
 
     arrays = {name: np.asarray(values) for name, values in fields.items()}
@@ -69,13 +69,13 @@ def checksum(fields: Mapping[str, Any]) -> list[Any]:
 
 
 def check_named(called: str, given: Sequence[Any]) -> None:
-    """Refuses arrays without a name, of what may be given without one: batch_size."""
+    """Throws ValueError for arrays without a name. Only batch_size may be given by position."""
     if len(given) > 1 or any(not isinstance(value, (int, float)) and hasattr(value, "__len__") for value in given):
         refuse(f"{called}: each array has a name, x=…, y=…, by which the model reads it; got {len(given)} without")
 
 
 class InMemory:
-    """Arrays of a row along axis 0 each, by field."""
+    """Arrays by field, each with a row along axis 0."""
 
     def __init__(self, called: str, given: Mapping[str, Any]) -> None:
         self.arrays = {name: as_array(called, name, values) for name, values in given.items()}
@@ -95,8 +95,8 @@ class InMemory:
 
 
 class Samples:
-    """A PyTorch-like dataset: its length and its items, each a dict, or a tuple of what `names` name. `threads` ask for
-    items; 0: the one that needs them."""
+    """A dataset with length and items like PyTorch's. Each item is a dict, or a tuple whose parts `names` names. `threads`
+    threads fetch items; with 0, the calling thread does."""
 
     def __init__(self, called: str, dataset: Any, names: Sequence[str] | None, threads: int) -> None:
         for method, what in (("__len__", "its length"), ("__getitem__", "an item by its number")):
@@ -108,7 +108,8 @@ class Samples:
         self.rows = len(dataset)
         self.pool: ThreadPoolExecutor | None = None
         if threads:
-            from concurrent.futures import ThreadPoolExecutor  # here: it brings logging, which each start would pay for
+            # imported late: it imports logging, which would slow down each start
+            from concurrent.futures import ThreadPoolExecutor
 
             self.pool = ThreadPoolExecutor(threads, "hetu-samples")
 
@@ -142,8 +143,8 @@ class Samples:
 
 
 class Drawn:
-    """Batches of a source by epoch and number. The order is a function of seed and epoch; what is left after the last whole
-    batch is not drawn in that epoch."""
+    """Batches of a source by epoch and number. The order depends only on seed and epoch. Rows after the last whole batch
+    are skipped in that epoch."""
 
     def __init__(self, called: str, source: Source, seed: int, shuffle: bool, augment: Augment | None) -> None:
         self.called, self.source, self.seed, self.shuffle, self.augment = called, source, seed, shuffle, augment
@@ -158,7 +159,7 @@ class Drawn:
         self.fields: Fields = [(name, str(array.dtype), list(array.shape[1:])) for name, array in first.items()]
 
     def in_order(self) -> Drawn:
-        """The same, rows as they stand."""
+        """Returns a copy that reads rows in their order."""
         other = copy(self)
         other.shuffle, other._order = False, (-1, None)
         return other
@@ -186,8 +187,8 @@ class Drawn:
         return {name: as_field(self.called, name, values) for name, values in batch.items()}
 
     def batch(self, epoch: int, number: int, rows: int, short: bool = False) -> Arrays | None:
-        """Batch `number` of `rows` rows; None after the last whole one or, with `short`, after what is left behind that.
-        Throws ValueError: a field that is not as the first row's."""
+        """Returns batch `number` of `rows` rows, or None after the last whole batch. With `short`, the remaining rows form
+        a last, shorter batch. Throws ValueError for a field whose dtype or shape differs from the first row's."""
         begin = number * rows
         rows = min(rows, self.source.rows - begin) if short else rows
         if rows <= 0 or begin + rows > self.source.rows:
@@ -204,7 +205,7 @@ class Drawn:
 
 
 def _nulls_inside(column: Any) -> int:
-    """Returns the number of nulls in the lists of a pyarrow column, at any depth. NumPy would make NaN of them."""
+    """Returns the number of nulls in the lists of a pyarrow column, at any depth. NumPy would turn them into NaN."""
     count = 0
     while hasattr(column, "chunks") and hasattr(column.type, "value_type") and hasattr(column.type, "value_field"):
         chunks = [chunk.flatten() for chunk in column.chunks]
@@ -218,8 +219,8 @@ def _nulls_inside(column: Any) -> int:
 
 
 def stacked(called: str, field: str, arrays: Sequence[numpy.ndarray], names: Sequence[Any], axis: int) -> numpy.ndarray:
-    """Returns arrays of numbers side by side along a new axis. Integers beside floats become float32, as floats do; throws
-    ValueError, naming the array, for one that float32 would round."""
+    """Stacks arrays of numbers along a new axis. If some are floats and some integers, the integers become float32. Throws
+    ValueError, which names the array, if float32 would round an integer."""
     import numpy as np
 
     kinds = {array.dtype.kind for array in arrays}
@@ -238,7 +239,7 @@ def stacked(called: str, field: str, arrays: Sequence[numpy.ndarray], names: Seq
 
 
 def _read_arrow(reader: Any, path: str) -> Any:
-    """A table of an Arrow file: one with an index, which begins with a word of its own, or a stream."""
+    """Returns the table of an Arrow file: a file with an index, which begins with its own signature, or a stream."""
     with files.open_regular(path) as file:
         indexed = file.read(6) == b"ARROW1" or (file.seek(0) == 0 and file.read(4) == b"FEA1")
         file.seek(0)
@@ -246,9 +247,11 @@ def _read_arrow(reader: Any, path: str) -> Any:
 
 
 def read_table(path: str, fields: Mapping[str, str | Sequence[str]] | None) -> dict[str, Any]:
-    """Columns of a CSV, Parquet or Arrow (Feather, or a stream) file, by pyarrow, as arrays by field: of each number column
-    its own, or as `fields` says, a field of one column or of several side by side. Throws NotImplementedError without
-    pyarrow."""
+    """Reads the columns of a CSV, Parquet or Arrow (Feather, or stream) file with pyarrow. Returns arrays by field.
+
+    fields: field -> a column, or several columns that are joined side by side. None: each column is a field.
+    Throws NotImplementedError without pyarrow.
+    """
     import numpy as np
 
     called, ending = f"Table {path}", os.path.splitext(path)[1].lower()
@@ -266,11 +269,11 @@ def read_table(path: str, fields: Mapping[str, str | Sequence[str]] | None) -> d
         raise NotImplementedError(f"{called}: {ending[1:]} files are read by pyarrow, which is not installed: "
                                   "pip install pyarrow") from None
     try:
-        if os.path.exists(path):  # else pyarrow says so
+        if os.path.exists(path):  # otherwise pyarrow reports the error
             files.check_regular(path)
         read = {"csv": "read_csv", "parquet": "read_table"}
         table = _read_arrow(reader, path) if known[ending] == "feather" else getattr(reader, read[known[ending]])(path)
-    except (OSError, ValueError) as error:  # pyarrow's own are of these
+    except (OSError, ValueError) as error:  # includes pyarrow's own errors
         why = "there is no such file" if isinstance(error, FileNotFoundError) else str(error).splitlines()[0]
         refuse(f"{called}: {why}")
 
@@ -283,7 +286,7 @@ def read_table(path: str, fields: Mapping[str, str | Sequence[str]] | None) -> d
         if inside := _nulls_inside(found):
             refuse(f"{called}: lists in column '{name}' have {inside} empty elements; fill them, or leave these rows out")
         values = found.to_numpy()
-        if values.dtype.kind == "O" and len(values) and all(hasattr(row, "__len__") for row in values):  # of lists
+        if values.dtype.kind == "O" and len(values) and all(hasattr(row, "__len__") for row in values):  # a column of lists
             lengths = {len(row) for row in values}
             if len(lengths) > 1:
                 refuse(f"{called}: column '{name}' has lists of {min(lengths)} to {max(lengths)} elements; rows of one "
@@ -307,9 +310,12 @@ def read_table(path: str, fields: Mapping[str, str | Sequence[str]] | None) -> d
 
 
 def read_lines(paths: str | Sequence[str], length: int, encode: Callable[[str], Sequence[int]] | None, pad: int) -> Arrays:
-    """Lines of text files as `tokens` int32 [lines, length], cut or filled with `pad`, and `count` int32 [lines], how many
-    of them are the line's; empty lines are left out. A line ends in \\n, \\r\\n or \\r, and at no other character. A byte
-    order mark is no part of the text. Tokens are what `encode` makes of a line; untold, its UTF-8 bytes."""
+    """Returns the lines of text files as `tokens` int32 [lines, length], truncated or padded with `pad`, and `count` int32
+    [lines], the number of tokens of the line. Empty lines are left out.
+
+    A line ends in \\n, \\r\\n or \\r, and at no other character. A byte order mark is not part of the text. Tokens are the
+    result of `encode` for a line; without it, the line's UTF-8 bytes.
+    """
     import numpy as np
 
     if length < 1:
@@ -317,7 +323,7 @@ def read_lines(paths: str | Sequence[str], length: int, encode: Callable[[str], 
     tokens: list[Sequence[int]] = []
     for path in [paths] if isinstance(paths, (str, os.PathLike)) else paths:
         try:
-            # Lines end in \n, \r\n or \r. str.splitlines would cut at other characters, too.
+            # Lines end in \n, \r\n or \r. str.splitlines would also split at other characters.
             text = files.read_bytes(path_of(path)).decode("utf-8-sig")
             lines = text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
         except UnicodeDecodeError as error:

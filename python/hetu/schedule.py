@@ -1,16 +1,17 @@
-"""Plans without a model: generate, read, prove, predict, draw.
+"""Plans without a model: generate, read, verify, simulate, render.
 
     plan = hetu.schedule.generate("zb-h1", stages=4, micro_batches=8)
     hetu.schedule.verify(plan, send_slots=1)
     hetu.schedule.simulate(plan, forward=10, backward=22, latency=0.3)["bubble_fraction"]
     open("plan.svg", "w").write(hetu.schedule.render(plan, format="svg"))
 
-Keyword arguments are the options of `hetu schedule`, with underscores (docs/reference.md). A plan of one's own is a function
-of sizes that returns a row of action strings per worker:
+Keyword arguments are the options of `hetu schedule`, with underscores (docs/reference.md). To define your own plan, write a
+function of sizes that returns a row of action strings per worker:
 
     def mine(stages, micro_batches):
         micros = range(micro_batches)
         return [[f"{s}F{m}" for m in micros] + [f"{s}B{m}" for m in micros] for s in range(stages)]
+
     hetu.schedule.generate(mine, stages=4, micro_batches=8)
 """
 
@@ -29,37 +30,38 @@ from hetu.names import missing_from
 from hetu.options import as_keywords, table
 from hetu.place import check_takes, placed
 
-# Properties method, stages, micro_batches, chunks, steps, rows, placements; csv(), json().
+# Has the properties method, stages, micro_batches, chunks, steps, rows, placements, and the methods csv() and
+# json().
 Schedule: TypeAlias = _hetu.Schedule
 Rows = Sequence[Sequence[str]]
 
 
 def _words(text: str) -> str:
-    """A message about options, in the words of Python, whose keywords are the fields of the table."""
+    """Converts a message about options to Python's keywords, which are the fields of the table."""
     for field in table("plan").values():
         text = re.sub(rf"(?<![\w-]){re.escape(field.flag)}(?![\w-])", field.name, text)
     return as_keywords(text).replace("help(hetu.Executor)", "`hetu schedule --help`")
 
 
 def methods() -> list[dict[str, Any]]:
-    """Every method: name, aliases, doc, options, and the rules for its numbers of stages and micro-batches."""
+    """Returns every method: name, aliases, doc, options, and the rules for its numbers of stages and micro-batches."""
     return list(_hetu.method_records())
 
 
 @placed(_words)
 def from_rows(rows: Rows, **options: Any) -> Schedule:
-    """A plan from action strings such as 2F0, 2B0, 2I0, 2W0: a row per worker, in order of execution."""
+    """Returns a plan from action strings such as 2F0, 2B0, 2I0, 2W0: a row per worker, in order of execution."""
     return _hetu.plan_from_text("".join(",".join(row) + "\n" for row in rows), "rows", options)
 
 
 @placed(_words)
 def generate(method: str | Callable[..., Rows | Schedule], **options: Any) -> Schedule:
-    """The plan of a method, or of a function that takes stages and micro_batches and returns rows or a plan."""
+    """Returns the plan of a method, or of a function that takes stages and micro_batches and returns rows or a plan."""
     return _by_function(method, options) if callable(method) else _hetu.plan(method, options)
 
 
 def _by_function(function: Callable[..., Rows | Schedule], options: dict[str, Any]) -> Schedule:
-    """What a function of the user's gives."""
+    """Returns the plan of a user's function."""
     for name in ("stages", "micro_batches"):
         if name not in options:
             raise ValueError(f"a plan by a function needs {name}=")
@@ -75,8 +77,9 @@ def _by_function(function: Callable[..., Rows | Schedule], options: dict[str, An
 
 @placed(_words)
 def named(pipeline: str | os.PathLike[str] | Callable[..., Rows | Schedule], **options: Any) -> Schedule:
-    """The plan that a `pipeline=` names: a method, a CSV or JSON file, module:function, or a function of sizes that returns
-    rows or a plan. The options are those of `hetu schedule`; `stages` and `micro_batches` are needed but for a file."""
+    """Returns the plan that a `pipeline=` argument names: a method, a CSV or JSON file, module:function, or a function of
+    sizes that returns rows or a plan. The options are those of `hetu schedule`. `stages` and `micro_batches` are required
+    except for a file."""
     if isinstance(pipeline, os.PathLike) or (isinstance(pipeline, str) and is_file(pipeline)):
         return read(pipeline, **options)
     function = _function(pipeline) if isinstance(pipeline, str) and is_function(pipeline) else pipeline
@@ -85,16 +88,16 @@ def named(pipeline: str | os.PathLike[str] | Callable[..., Rows | Schedule], **o
 
 @placed(_words)
 def choose(**options: Any) -> dict[str, Any]:
-    """What `hetu choose` with these options ranks, as its JSON: `ranked`, the fastest first, and `refused`. Lists, as of
-    micro_batches or methods, are sequences."""
+    """Returns the JSON result of `hetu choose` with these options: `ranked`, the fastest method first, and `refused`.
+    Options with several values, such as micro_batches or methods, take sequences."""
     ranking: dict[str, Any] = json.loads(_hetu.choose(options))
     return ranking
 
 
 @placed(_words)
 def ranked(**options: Any) -> list[dict[str, Any]]:
-    """What `choose` ranks, as options of a training: method, chunks, pairs, concat, with_recompute. Throws ValueError, with
-    the reasons, where no method comes into question."""
+    """Returns the ranking of `choose` as options of a training: method, chunks, pairs, concat, with_recompute. Throws
+    ValueError, with the reasons, if no method is possible."""
     ranking = choose(**options)
     if not ranking["ranked"]:
         reasons = sorted({one["why"] for one in ranking["refused"]})
@@ -106,27 +109,27 @@ def ranked(**options: Any) -> list[dict[str, Any]]:
 
 
 def is_method(pipeline: Any) -> bool:
-    """True if a `pipeline=` is the name of a method."""
+    """Returns true if a `pipeline=` argument is the name of a method."""
     return any(pipeline == m["name"] or pipeline in m["aliases"] for m in methods())
 
 
 def goes_by_costs(pipeline: Any) -> bool:
-    """True if a `pipeline=` is the name of a method whose order depends on costs."""
+    """Returns true if a `pipeline=` argument is the name of a method whose order depends on costs."""
     return any(pipeline == m["name"] and m["by_costs"] for m in methods())
 
 
 def is_file(pipeline: str) -> bool:
-    """True if a `pipeline=` is a file of a plan."""
+    """Returns true if a `pipeline=` argument is a file of a plan."""
     return pipeline.endswith((".csv", ".json"))
 
 
 def is_function(pipeline: str) -> bool:
-    """True if a `pipeline=` is module:function."""
+    """Returns true if a `pipeline=` argument has the form module:function."""
     return ":" in pipeline
 
 
 def _function(name: str) -> Callable[..., Rows | Schedule]:
-    """The function of `module:function`; modules of the working folder are found too."""
+    """Returns the function of `module:function`. Modules in the working folder are found too."""
     module, _, attribute = name.partition(":")
     if os.getcwd() not in sys.path:
         sys.path.append(os.getcwd())
@@ -142,12 +145,12 @@ def _function(name: str) -> Callable[..., Rows | Schedule]:
 
 @placed(_words)
 def read(path: str | os.PathLike[str], **options: Any) -> Schedule:
-    """The plan of a CSV or JSON file, ours or torch.distributed.pipelining's."""
+    """Reads the plan in a CSV or JSON file, in Hetu's format or in that of torch.distributed.pipelining."""
     return _hetu.plan(os.path.join(os.curdir, os.fspath(path)), options)
 
 
 def _checked(plan: Any) -> Schedule:
-    """Refuses what is no plan."""
+    """Returns `plan`. Throws ValueError if it is not a plan."""
     if not isinstance(plan, _hetu.Schedule):
         raise ValueError(f"a plan is wanted, such as hetu.schedule.generate gives, got {plan!r}")
     return plan
@@ -155,19 +158,21 @@ def _checked(plan: Any) -> Schedule:
 
 @placed(_words)
 def lower(plan: Schedule, **options: Any) -> Schedule:
-    """The plan with messages, reductions and updates."""
+    """Returns the plan with messages, reductions and updates added."""
     return _hetu.lowered_plan(_checked(plan), options)
 
 
 @placed(_words)
 def verify(plan: Schedule, **options: Any) -> dict[str, Any]:
-    """Peak activations per worker and weight versions per placement of a right plan; else ValueError says where."""
+    """Proves a plan correct. Returns the peak activations per worker and the weight versions per placement. Throws
+    ValueError, which names the first error, for an incorrect plan."""
     return dict(_hetu.verify_plan(_checked(plan), options))
 
 
 @placed(_words)
 def simulate(plan: Schedule, events: bool = False, **options: Any) -> dict[str, Any]:
-    """The figures of `hetu simulate --format json`; with events=True also `events`, as a run's trace has them."""
+    """Returns the figures of `hetu simulate --format json`. With events=True, the entry `events` holds events in the format
+    of a run's trace."""
     text, rows = _hetu.simulate_plan(_checked(plan), options, events)
     figures: dict[str, Any] = json.loads(text)
     if events:
@@ -177,8 +182,8 @@ def simulate(plan: Schedule, events: bool = False, **options: Any) -> dict[str, 
 
 @placed(_words)
 def render(plan: Schedule, format: str = "grid", **options: Any) -> Any:
-    """A picture over time: grid, svg, html or (as bytes) pdf; or trace, for Perfetto. A plan's own csv() and json() are its
-    files."""
+    """Draws the plan over time: grid, svg, html, pdf (as bytes), or trace for Perfetto. For the plan's own files, use its
+    methods csv() and json()."""
     if format in ("csv", "json"):
         raise ValueError(f"render draws; the plan as {format} is plan.{format}()")
     if format == "torch":
@@ -188,4 +193,4 @@ def render(plan: Schedule, format: str = "grid", **options: Any) -> Any:
 
 __all__ = ["Schedule", "from_rows", "generate", "lower", "methods", "named", "read", "render", "simulate", "verify"]
 
-globals()["__getattr__"] = missing_from(__name__)  # not a def: mypy knows what there is
+globals()["__getattr__"] = missing_from(__name__)  # assigned, not defined: otherwise mypy would accept any name

@@ -1,4 +1,4 @@
-"""What a script can know of its job before it builds data and model."""
+"""Information about a job that a script can use before it builds data and model."""
 
 from __future__ import annotations
 
@@ -13,25 +13,29 @@ from hetu.place import placed, refuse
 
 @dataclass(frozen=True)
 class JobInfo:
-    """The grid of a job and this worker's seat in it; `stage` is its place in its pipeline, where a method with several
-    stages per worker has the first of them. replicas: of each stage, where rows of the device list differ in length."""
+    """The grid of a job, and this worker's position in it.
+
+    stage: the worker's stage in its pipeline. With several stages per worker, the first of them.
+    replicas: workers per stage, if the rows of the device list differ in length; else empty.
+    """
 
     workers: int
     pipelines: int
     stages: int
     replicas: tuple[int, ...]
-    hosts: tuple[tuple[str, int], ...]  # and their workers
+    hosts: tuple[tuple[str, int], ...]  # (host, number of workers)
     worker: int
     pipeline: int
     stage: int
 
     @property
     def is_chief(self) -> bool:
-        """Of a job whose pipelines stay: the worker that prints."""
+        """True on worker 0, which prints. In a job that continues after the death of a pipeline, use Executor.is_chief."""
         return self.worker == 0
 
     def batch_size(self, together: int) -> int:
-        """Rows per pipeline and step, if all pipelines together take so many. Throws ValueError if they do not divide."""
+        """Returns the rows per pipeline and step if all pipelines together take `together` rows. Throws ValueError if the
+        number is not divisible."""
         if together < 1 or together % self.pipelines:
             refuse(f"a global batch of {together} rows is not so many for each of {self.pipelines} pipelines; choose a "
                    f"multiple of {self.pipelines}")
@@ -39,7 +43,7 @@ class JobInfo:
 
 
 def job_info(devices: Any = None) -> JobInfo:
-    """The job that this script is a worker of, as an Executor with these `devices` would lay it out."""
+    """Returns the job that this script is a worker of, laid out as an Executor with these `devices` would do it."""
     with placed(as_keywords):
         grid = layout(devices) if devices is None or isinstance(devices, str) else fit("devices", devices, started_hosts())
         worker = int(_hetu.env()["worker"])

@@ -1,9 +1,11 @@
-"""Scalars as TensorBoard event files: records of a length, a protocol-buffer Event and their CRC-32C, as TFRecord has them.
+"""Writes scalars as TensorBoard event files: records of a length, a protocol-buffer Event and their CRC-32C checksums, in
+the TFRecord format.
 
-Written here, not by tensorboardX: two message types are less than protobuf as a dependency, and a full disk is an error of
-the step that met it instead of one lost in a background thread.
+The format is implemented here instead of using tensorboardX. It has only two message types, which is less than a dependency
+on protobuf. A full disk also raises an error in the step that meets it, instead of in a background thread.
 
-Two axes: `Step/…` are points of single steps, at the number of steps done; all other tags are of epochs, at their number.
+There are two axes. `Step/…` tags hold points of single steps, at the number of steps done. All other tags hold points of
+epochs, at the number of the epoch.
 """
 
 from __future__ import annotations
@@ -32,18 +34,18 @@ def _bytes(field: int, data: bytes) -> bytes:
 
 
 def _event(step: int, *parts: bytes) -> bytes:
-    """Event: wall_time = 1 (double), step = 2 (int64), then file_version = 3 or summary = 5."""
+    """Returns an encoded Event: wall_time = 1 (double), step = 2 (int64), then file_version = 3 or summary = 5."""
     return b"\x09" + struct.pack("<d", time.time()) + b"\x10" + _varint(step) + b"".join(parts)
 
 
 def _checksum(data: bytes) -> bytes:
-    """TFRecord's: rotated and shifted, so that a checksum of checksums is none."""
+    """Returns TFRecord's masked CRC. The rotation and offset keep a checksum of data with checksums from degenerating."""
     crc = _hetu.crc32c(data)
     return struct.pack("<I", ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF)
 
 
 def _records(data: bytes) -> Iterator[tuple[int, bytes]]:
-    """(place, event) of whole records, up to the first that is torn or damaged."""
+    """Yields (offset, event) of complete records, up to the first one that is truncated or damaged."""
     at = 0
     while at + 16 <= len(data):
         length = int(struct.unpack_from("<Q", data, at)[0])
@@ -56,7 +58,7 @@ def _records(data: bytes) -> Iterator[tuple[int, bytes]]:
 
 
 def _number(data: bytes, at: int) -> tuple[int, int]:
-    """A varint, and where it ends."""
+    """Returns a varint, and the offset behind it."""
     value = shift = 0
     while True:
         value |= (data[at] & 0x7F) << shift
@@ -66,19 +68,19 @@ def _number(data: bytes, at: int) -> tuple[int, int]:
 
 
 def _step_and_tag(event: bytes) -> tuple[int, str]:
-    """Step and first tag of an event as `_event` makes it; the tag is empty where it has no scalars."""
+    """Returns step and first tag of an event that `_event` made. The tag is "" if the event has no scalars."""
     step, at = _number(event, 10)
     if event[at] != 5 << 3 | 2:
         return step, ""
-    for _ in range(3):  # into the summary, its first value and that one's tag
+    for _ in range(3):  # into the summary, its first value, and this value's tag
         length, at = _number(event, at + 1)
     return step, event[at:at + length].decode()
 
 
 def take_back(folder: str | Path, stale: Callable[[int, str], bool]) -> None:
-    """Cuts the event files of a folder before the first record of which `stale`, given step and tag, is true: a run that
-    goes on from a checkpoint writes again what came after it. A file is in the order of its run, so all that follows is
-    stale too; a record that a kill has torn goes as well."""
+    """Truncates the event files of a folder before the first record for which stale(step, tag) is true. A run that
+    continues from a checkpoint writes everything after the checkpoint again. Records are in the order of the run, so all
+    later records are stale too. A record that a kill has truncated is removed as well."""
     for path in sorted(Path(folder).glob("events.out.tfevents.*")):
         data, end = path.read_bytes(), 0
         for at, event in _records(data):
@@ -91,7 +93,8 @@ def take_back(folder: str | Path, stale: Callable[[int, str], bool]) -> None:
 
 
 class Events:
-    """An event file in `folder`, which is made. An `add` is written when it returns. Throws OSError with the file's name."""
+    """An event file in `folder`, which is created if necessary. Data are written when `add` returns. Throws OSError with
+    the file's name."""
 
     def __init__(self, folder: str | Path) -> None:
         Path(folder).mkdir(parents=True, exist_ok=True)
@@ -101,7 +104,7 @@ class Events:
         self._record(_event(0, _bytes(3, b"brain.Event:2")))
 
     def add(self, step: int, scalars: dict[str, float]) -> None:
-        """The scalars of one step, by tag. Summary: value = 1, of tag = 1 and simple_value = 2 (float)."""
+        """Writes the scalars of one step, by tag. Encoding: Summary.value = 1, with tag = 1 and simple_value = 2 (float)."""
         values = [_bytes(1, _bytes(1, tag.encode()) + b"\x15" + struct.pack("<f", v)) for tag, v in scalars.items()]
         self._record(_event(step, _bytes(5, b"".join(values))))
 
@@ -119,8 +122,8 @@ class Events:
 
 
 class Course:
-    """A point of the course of a training after every `every` steps (0: none) and after the last of `total`: loss, rate and
-    gradient norm of that step, samples per second since the point before."""
+    """Writes a point of a training after every `every` steps (0: never) and after the last of `total` steps. A point has
+    the loss, rate and gradient norm of that step, and the samples per second since the point before."""
 
     def __init__(self, events: Events, every: int, total: int) -> None:
         self._events, self._every, self._total = events, every, total
@@ -128,7 +131,7 @@ class Course:
         self._seconds = 0.0
 
     def add(self, step: Any) -> None:
-        """One step, as hetu.job.step.Step has it."""
+        """Adds one step, a hetu.job.step.Step."""
         self._samples += step.samples
         self._seconds += step.seconds
         done = step.index + 1

@@ -1,4 +1,4 @@
-"""Text as rows of numbers: for models of the next token its bytes or tokens, for BERT pairs of sentences."""
+"""Text as rows of numbers: bytes or tokens for models of the next token, and pairs of sentences for BERT."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
 
 def _files(path: str) -> list[Path]:
-    """A file, or all *.txt of a folder and its folders, by name. Hidden ones, whose name or a folder's begins with a dot,
-    are left out: an editor's copies, and the ._ files that macOS writes beside others."""
+    """Returns a file, or all *.txt of a folder and its sub-folders, sorted by name. Files that are hidden, or in a hidden
+    folder, are left out: an editor's copies, and the ._ files of macOS."""
     at = Path(path_of(path))
     found = [at] if at.exists() and not at.is_dir() else []
     if at.is_dir():
@@ -32,7 +32,7 @@ def _files(path: str) -> list[Path]:
 
 
 def _turn_off(tokenizer: Any) -> list[str]:
-    """Turns off what would lose, add or randomly change tokens of a text, and returns what that was."""
+    """Turns off features that would drop, add or randomly change tokens of a text. Returns their descriptions."""
     unused = []
     if tokenizer.truncation is not None:
         unused.append(f"truncation to {tokenizer.truncation['max_length']} tokens")
@@ -47,12 +47,12 @@ def _turn_off(tokenizer: Any) -> list[str]:
 
 
 class Vocabulary:
-    """Makes token numbers of text: its bytes (`file` None), or the tokens of a tokenizer.json or of the folder with it,
-    for which Hugging Face's tokenizers must be installed.
+    """Converts text to token numbers: its bytes (`file` None), or the tokens of a tokenizer.json or of the folder that
+    contains it. The latter needs Hugging Face's tokenizers.
 
     `size` is the largest number plus one. Every token of a text counts, and the same text gives the same tokens in every
-    worker: truncation, padding and random merges that the file stores are turned off, and a line says so. Added tokens,
-    the normalizer and the special tokens of a template apply as they are stored.
+    worker. Truncation, padding and random merges that the file defines are therefore turned off, and a printed line says
+    so. Added tokens, the normalizer and the special tokens of a template apply as the file defines them.
     """
 
     @placed()
@@ -71,7 +71,7 @@ class Vocabulary:
         try:
             raw = files.read_bytes(path)
             self._tokenizer = tokenizers.Tokenizer.from_str(raw.decode(json.detect_encoding(raw)))
-        except Exception as error:  # its own kinds
+        except Exception as error:  # tokenizers raises its own kinds of errors
             raise ValueError(f"vocabulary '{path}': no tokenizer.json of Hugging Face's tokenizers: {error}") from None
         self.size = max(self._tokenizer.get_vocab().values(), default=-1) + 1
         unused = _turn_off(self._tokenizer)
@@ -79,14 +79,15 @@ class Vocabulary:
             notice(f"vocabulary '{path}': {' and '.join(unused)} that the file stores are not applied to text")
 
     def checksum(self) -> int:
-        """Returns a checksum that differs between vocabularies; 0 if bytes are the tokens."""
+        """Returns a checksum that differs between vocabularies, or 0 if bytes are the tokens."""
         if self._checksum is None:
             self._checksum = 0 if self._tokenizer is None else int(_hetu.crc32c(self._tokenizer.to_str().encode()))
         return self._checksum
 
     def encode(self, text: bytes, name: str = "text") -> numpy.ndarray:
-        """int32, one number per token. Raises ValueError with `name` if tokens are wanted of what is not UTF-8."""
-        import numpy as np  # half of a worker's start
+        """Returns the tokens of a text as int32. Raises ValueError, which names `name`, if the vocabulary has tokens and
+        the text is not UTF-8."""
+        import numpy as np  # imported late: NumPy takes half of a worker's start
 
         if self._tokenizer is None:
             return np.frombuffer(text, np.uint8).astype(np.int32)
@@ -96,29 +97,30 @@ class Vocabulary:
             raise ValueError(f"{name}: byte {error.start} (0x{text[error.start]:02x}) is not UTF-8; convert the file to "
                              "UTF-8, or train on its bytes without a vocabulary") from None
         ids = np.asarray(self._tokenizer.encode(words).ids, np.int32)
-        if ids.size and ids.max() >= self.size:  # the template may name any number
+        if ids.size and ids.max() >= self.size:  # a template may contain any number
             raise ValueError(f"{name}: the vocabulary gives token {ids.max()}, but its tokens are 0 to {self.size - 1}")
         return ids
 
     def decode(self, ids: Any) -> str:
-        """The text of numbers."""
+        """Returns the text of token numbers."""
         if self._tokenizer is None:
             return bytes(int(i) for i in ids).decode("utf-8", "replace")
         return str(self._tokenizer.decode([int(i) for i in ids]))
 
 
 class Text(Data):
-    """Rows of `length` + 1 tokens of a text file, or of a folder's *.txt, one after the other: each row begins with the last
-    token of the one before, so that every token is to be found once. Field: ids int32 [length + 1].
+    """Rows of `length` + 1 tokens of a text file, or of a folder's *.txt, one after the other. Each row begins with the
+    last token of the row before, so that every token is predicted once.
 
-    An epoch takes whole global batches in an order drawn from seed and epoch (`train` False: as they stand).
+    Field: ids int32 [length + 1]. An epoch takes whole global batches in a random order that depends on seed and epoch, or
+    in order with `train` False.
     """
 
     _order_names_rows = False
 
     def __init__(self, path: str, batch_size: int, length: int, vocabulary: Vocabulary | None = None, train: bool = True,
                  seed: int = 0) -> None:
-        import numpy as np  # half of a worker's start
+        import numpy as np  # imported late: NumPy takes half of a worker's start
 
         if length < 1:
             current().refuse(f"text '{path}': length must be >= 1, got {length}")
@@ -141,7 +143,7 @@ class Text(Data):
         return [self.train, checksum({"ids": self._rows[spread(len(self._rows))]})]
 
     def _batch(self, epoch: int, number: int, rows: int) -> dict[str, numpy.ndarray] | None:
-        import numpy as np  # half of a worker's start
+        import numpy as np  # imported late: NumPy takes half of a worker's start
 
         if number * rows >= len(self._rows):
             return None
@@ -159,20 +161,21 @@ class Text(Data):
                                    options, None)
 
     def entropy(self) -> float:
-        """Unigram entropy of the tokens, nats: the loss of knowing only how often each occurs."""
-        import numpy as np  # half of a worker's start
+        """Returns the unigram entropy of the tokens in nats: the loss of a model that knows only how often each token
+        occurs."""
+        import numpy as np  # imported late: NumPy takes half of a worker's start
 
         share = np.bincount(self._rows[:, 1:].ravel()) / self._rows[:, 1:].size
         return float(-(share[share > 0] * np.log(share[share > 0])).sum())
 
 
-# Vocabularies below this size may well have no capital letters by chance.
+# A vocabulary below this size may lack capital letters by chance.
 _LEAST_TOKENS = 1000
 
 
 def _notice_case(file: str, lower_case: bool) -> None:
-    """Says in one line that a vocabulary doesn't fit `lower_case`: its capital letters are never looked up, or it has none,
-    so that every word with one becomes [UNK]."""
+    """Prints a line if a vocabulary doesn't fit `lower_case`: either its capital letters are never looked up, or it has no
+    capital letters, so that every word with one becomes [UNK]."""
     lines = Path(file).read_bytes().decode("utf-8", "replace").splitlines()
     words = [word for word in lines if not word.startswith("[")]
     capital = sum(word != word.lower() for word in words)
@@ -185,8 +188,8 @@ def _notice_case(file: str, lower_case: bool) -> None:
 
 
 class WordPiece:
-    """A WordPiece vocabulary, BERT's vocab.txt: a token per line. `encoding` is that of bytes: utf-8 or latin-1. A line says
-    so if the capital letters of the vocabulary don't fit `lower_case`."""
+    """A WordPiece vocabulary, BERT's vocab.txt, with a token per line. `encoding` is the encoding of bytes: utf-8 or
+    latin-1. Prints a line if the capital letters of the vocabulary don't fit `lower_case`."""
 
     @placed()
     def __init__(self, file: str, lower_case: bool = True, encoding: str = "utf-8") -> None:
@@ -196,20 +199,25 @@ class WordPiece:
         _notice_case(str(file), lower_case)
 
     def encode(self, text: str | bytes) -> list[int]:
-        """The ids of a text's tokens, without [CLS] and [SEP]."""
+        """Returns the ids of a text's tokens, without [CLS] and [SEP]."""
         if isinstance(text, str):
             return list(self._words.encode(text.encode(), "utf-8"))
         return list(self._words.encode(text, self.encoding))
 
 
 class BertText(Data):
-    """BERT pre-training rows of a plain text, made while training: one sentence per line, a blank line between documents.
-    Fields, all int32, as of ht.data.BertHdf5: input_ids, input_mask, segment_ids, masked_lm_labels [S],
-    next_sentence_labels [], masked_lm_positions, masked_lm_ids [P]; datasets/bert_text.h has the rules.
+    """BERT pre-training rows of a plain text, created during training. The text has one sentence per line, and a blank line
+    between documents.
 
-    `vocabulary`: a vocab.txt. `lower_case`: small letters without accents. `encoding`: utf-8 or latin-1. `corpus_lines`:
-    only the first so many sentences; `max_rows`: only the first so many pairs (0 = all). `threads` make rows; 0: half of
-    this worker's cores, at least one. An index, PATH.hetu-index, is made beside the text when it is first opened.
+    Fields, all int32, as in ht.data.BertHdf5: input_ids, input_mask, segment_ids, masked_lm_labels [S],
+    next_sentence_labels [], masked_lm_positions, masked_lm_ids [P]. datasets/bert_text.h defines the rules.
+    vocabulary: a vocab.txt.
+    lower_case: converts to lower case and removes accents.
+    encoding: utf-8 or latin-1.
+    corpus_lines: uses only this number of sentences from the beginning (0 = all).
+    max_rows: uses only this number of pairs from the beginning (0 = all).
+    threads: the number of threads that create rows. 0: half of this worker's cores, at least one.
+    An index, PATH.hetu-index, is written next to the text when it is first opened.
     """
 
     def __init__(self, path: str, vocabulary: str, batch_size: int, sequence_length: int = 128, *, seed: int = 0,
@@ -243,11 +251,12 @@ class BertText(Data):
         return {"input_ids": ("vocabulary", checksum_of_file(str(self.how["vocabulary"])))}
 
     def target_entropy(self, rows: int = 20_000) -> float:
-        """Unigram entropy of what is masked in so many rows, nats: the loss of knowing only how often each token occurs."""
+        """Returns the unigram entropy of the masked tokens in this number of rows, in nats: the loss of a model that knows
+        only how often each token occurs."""
         return float(_hetu.bert_text_entropy(self.how, rows))
 
 
 __all__ = ["BertText", "Text", "Vocabulary", "WordPiece"]
 
 keywords.check_module(__name__)
-globals()["__getattr__"] = missing_from(__name__)  # not a def: mypy knows what there is
+globals()["__getattr__"] = missing_from(__name__)  # assigned, not defined: otherwise mypy would accept any name

@@ -1,7 +1,7 @@
-"""Weights from files of other libraries: what a model's parameters and buffers start from.
+"""Initial values of a model's parameters and buffers from files of other libraries.
 
-Names are those of Hugging Face and torchvision; a file's may lack the first part, or have one more: `embeddings.…` of a
-BertModel is `bert.embeddings.…` of a model with a head.
+Names are those of Hugging Face and torchvision. Names in a file may lack the first part, or have an additional first part:
+`embeddings.…` of a BertModel is `bert.embeddings.…` of a model with a head.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from hetu.place import placed
 
 @dataclass
 class Loaded:
-    """What load_weights did, by name."""
+    """The result of load_weights, by name."""
 
     source: str
     taken: list[str] = field(default_factory=list)
-    missing: list[str] = field(default_factory=list)  # parameters and buffers that start anew
-    extra: list[str] = field(default_factory=list)  # tensors of the file that nothing wanted
+    missing: list[str] = field(default_factory=list)  # parameters and buffers that keep their own initial values
+    extra: list[str] = field(default_factory=list)  # tensors of the file that the model does not use
     tied: list[str] = field(default_factory=list)  # tensors under a further name of a tied parameter
 
     def __str__(self) -> str:
@@ -41,12 +41,12 @@ class Loaded:
 class _Tensor:
     name: str
     shape: list[int]
-    is_weight: bool  # whether its dtype is one that can be read
+    is_weight: bool  # its dtype is one that can be read
     read: Callable[[], Any]
 
     def is_computed(self) -> bool:
-        """Returns True for a buffer of old files that models compute themselves: the causal masks of GPT-2, which are
-        [1, 1, N, N], and frequencies of rotary positions. A layer called `attn` has a bias of one axis."""
+        """Returns true for a buffer of old files that models compute themselves: the causal masks of GPT-2, which are [1,
+        1, N, N], and frequencies of rotary positions. (A layer called `attn` may have a bias with one axis.)"""
         return self.name.endswith((".attn.masked_bias", ".rotary_emb.inv_freq")) or (
             self.name.endswith(".attn.bias") and len(self.shape) == 4)
 
@@ -58,7 +58,7 @@ def _of_file(path: str) -> list[_Tensor]:
 
 
 def _of_arrays(arrays: Mapping[str, Any], graph: GraphBuilder) -> list[_Tensor]:
-    import numpy as np  # half of a worker's start
+    import numpy as np  # imported late: NumPy takes half of a worker's start
 
     out = []
     for name, array in arrays.items():
@@ -70,7 +70,8 @@ def _of_arrays(arrays: Mapping[str, Any], graph: GraphBuilder) -> list[_Tensor]:
 
 
 def _names(tensors: Sequence[_Tensor], leaves: Mapping[str, Value]) -> list[str]:
-    """What each tensor is called in the model: as in the file, or with the one first part more or less that fits most."""
+    """Returns the name of each tensor in the model: its name in the file, or that name with one first part added or
+    removed, whichever rule matches most tensors."""
     firsts = sorted({name.split(".")[0] for name in leaves if "." in name})
     ways: list[Callable[[str], str]] = [lambda name, first=first: f"{first}.{name}" for first in firsts]  # type: ignore[misc]
     ways.append(lambda name: name.partition(".")[2])
@@ -83,20 +84,20 @@ def _any(name: str, patterns: Sequence[str]) -> bool:
 
 
 def _some(names: Sequence[str]) -> str:
-    """The first few, for messages."""
+    """Returns the first few names, for messages."""
     return ", ".join(names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")
 
 
 class _Loading:
-    """The tensors of one source, given to the leaves of one graph."""
+    """Assigns the tensors of one source to the parameters and buffers of one graph."""
 
     def __init__(self, graph: GraphBuilder, source: str, missing: Sequence[str], extra: Sequence[str]) -> None:
         self.graph, self.may_miss, self.may_have = graph, missing, extra
         self.leaves = {**graph.parameters, **graph.buffers}
         known = {other: self.leaves[name] for other, name in graph.tied.items() if name in self.leaves}
-        self.named = {**known, **self.leaves}  # by every name, also the further ones of tied parameters
+        self.named = {**known, **self.leaves}  # by every name, including further names of tied parameters
         self.values: dict[str, tuple[_Tensor, Any]] = {}
-        self.computed: list[str] = []  # tensors that may be left without being asked for
+        self.computed: list[str] = []  # tensors that may be ignored without `extra`
         self.done = Loaded(source)
 
     def take(self, tensors: Sequence[_Tensor]) -> None:
@@ -111,7 +112,7 @@ class _Loading:
                 self._take(name, tensor)
                 if name != found:
                     self.done.tied.append(tensor.name)
-            elif _any(name, self.may_miss):  # a head of other classes, say
+            elif _any(name, self.may_miss):  # for example a head with other classes
                 self.done.extra.append(tensor.name)
             else:
                 self.graph.refuse(f"{self.done.source}: '{tensor.name}' is {tensor.shape}, and the model's '{name}' is "
@@ -129,7 +130,7 @@ class _Loading:
         self.done.taken.append(name)
 
     def check(self) -> None:
-        self.done.extra = list(dict.fromkeys(self.done.extra))  # two of a file may be one parameter
+        self.done.extra = list(dict.fromkeys(self.done.extra))  # two tensors of a file may be one parameter
         self.done.missing = [name for name in self.leaves if name not in self.values]
         for names, allowed, says, keyword in (
             (self.done.missing, self.may_miss, "has no tensor for the model's", "missing"),
@@ -147,13 +148,16 @@ class _Loading:
 
 @placed()
 def load_weights(source: Any, missing: str | Sequence[str] = (), extra: str | Sequence[str] = ()) -> Loaded:
-    """The parameters and buffers of the current graph start from a safetensors file, from the files that a
-    `model.safetensors.index.json` names, from a folder of either, or from a dict of arrays by name; the chief prints what
-    was taken. To be called when the model has been, and before an Executor is made.
+    """Initializes the parameters and buffers of the current graph from a file. Worker 0 prints a summary. Call it after the
+    model has been called, and before an Executor is created.
 
-    missing: names and patterns (`classifier.*`) of what may start anew because the file lacks it or has it in another shape;
-    extra: of what the file may hold besides, in any dtype. A tied weight may stand in the file under any of its names in the
-    model, if its values are the same everywhere; no other tensor counts as tied, whatever its values.
+    source: a safetensors file, the files that a `model.safetensors.index.json` names, a folder of either, or a dict of
+    arrays by name.
+    missing: names and patterns (`classifier.*`) of tensors that keep their own initial values if the file lacks them or has
+    them in another shape.
+    extra: names and patterns of tensors that the file may contain in addition, in any dtype.
+    A tied weight may be in the file under any of its names in the model, if its values are the same everywhere. No other
+    tensors count as tied, whatever their values.
     """
     graph = current()
     known: Any = (str, os.PathLike, Mapping)

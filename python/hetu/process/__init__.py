@@ -1,1 +1,1 @@
-"""How a script's process joins a job, is asked to stop, and ends. See README.md."""
+"""Code with which a script's process joins a job, handles a request to stop, and ends. See README.md."""

@@ -1,4 +1,4 @@
-"""How a script of Hetu ends on an error: one line, and an exit status that `heturun` passes on."""
+"""The end of a script of Hetu on an error: one line, and an exit status that `heturun` passes on."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from collections.abc import Iterator
 from hetu import _hetu, progress
 from hetu.process import stop
 
-# As exit_status() in base/error.h.
+# The same values as exit_status() in base/error.h.
 STATUS: tuple[tuple[type[BaseException], int], ...] = (
     (_hetu.CommError, 5), (TimeoutError, 6), (NotImplementedError, 3), (ValueError, 2), (OSError, 4), (RuntimeError, 70),
 )
 
 
 def parse_bytes(text: str) -> int:
-    """"4GiB", "512 MiB", "1000000"."""
+    """Parses a number of bytes: "4GiB", "512 MiB", "1000000"."""
     return int(_hetu.TrainingOptions({"memory_limit": text}).memory_limit)
 
 
@@ -29,14 +29,17 @@ def _await_turn(follows: bool) -> None:
         is_chosen_from = not follows and progress.tell({"last_words": True})
         if not is_first and not is_chosen_from:
             time.sleep(1.0)
-    except ValueError:  # the environment itself is what is wrong
+    except ValueError:  # the environment itself is invalid
         return
 
 
 def report(program: str, message: str, follows: bool = False) -> None:
-    """One line on standard error; a plan that is refused has one more per worker concerned, indented. Workers fail alike,
-    and one speaks: heturun shows the words of the one to blame. Where there is none, and of an error that only `follows`
-    from another worker's, the first has the word, and ends the job before the others speak."""
+    """Prints one error line on standard error. A refused plan has one more line per affected worker, indented.
+
+    Often all workers fail for the same reason. Then only one of them should print: heturun shows the line of the worker
+    that caused the failure. Without heturun, and for an error that `follows` from another worker's failure, worker 0 prints
+    at once. The others wait a second, in which worker 0 ends the job.
+    """
     _await_turn(follows)
     first, *concerned = message.split("\n  ")
     lines = [f"{program}: {' '.join(first.split())}", *(f"  {' '.join(line.split())}" for line in concerned)]
@@ -45,10 +48,10 @@ def report(program: str, message: str, follows: bool = False) -> None:
 
 
 def _flush_output() -> None:
-    """Writes what standard output still holds. Raises OSError; then the rest is dropped, for Python would try again at its
-    end and exit with another status."""
+    """Writes the buffered standard output. Raises OSError on failure. The rest is then dropped, because Python would try
+    again at its end and exit with another status."""
     try:
-        if sys.stdout is not None:  # closed when Python started
+        if sys.stdout is not None:  # standard output was closed when Python started
             sys.stdout.flush()
     except OSError as error:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -57,8 +60,8 @@ def _flush_output() -> None:
 
 @contextlib.contextmanager
 def one_line_errors(program: str) -> Iterator[None]:
-    """Errors of Hetu and of the operating system, and Ctrl-C, become one line and an exit status; bugs keep their traceback.
-    Inside, SIGUSR1 asks trainings to save and end."""
+    """Turns errors of Hetu and of the operating system, and Ctrl-C, into one line and an exit status. Bugs keep their
+    traceback. Inside the `with` block, SIGUSR1 asks trainings to save and end."""
     from hetu.process import leave
 
     stop.watch()

@@ -1,5 +1,5 @@
-"""Importing this holds SIGUSR1 back until `ht.one_line_errors` can obey it. A script that may get one in its first moments
-imports it before what takes long; under heturun nobody needs it."""
+"""Blocks SIGUSR1 on import, until `ht.one_line_errors` can handle it. A script that may receive the signal in its first
+moments imports this module before slow imports. It is not needed under heturun."""
 
 import signal
 

@@ -1,8 +1,8 @@
-"""How a worker joins its job and leaves it, when its script ends in order and when it does not.
+"""The way a worker joins its job and leaves it, at a normal end of its script and after a failure.
 
-What matters at the end (links, MPI, loaders, their threads) is ended here, at one moment, whatever Python objects the
-script still keeps. A script that fails tells the other workers why before it ends, and its exit status is Python's own,
-but for errors that follow from another worker's, which have theirs.
+Everything that matters at the end (links, MPI, loaders, their threads) is ended here, at one moment, whatever Python
+objects the script still holds. A script that fails reports the reason to the other workers before it ends. Its exit status
+is Python's own. Only errors that follow from another worker's failure have their own statuses.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from typing import Any
 
 from hetu import _hetu
 
-LAST_S = 4.0  # what a script that has failed may still take: other threads, its own functions of atexit
+LAST_S = 4.0  # time that a failed script may still use: other threads, its own atexit functions
 
 _transport: Any = None
-_members: weakref.WeakSet[Any] = weakref.WeakSet()  # Executors
-_failed = ""  # why this worker's script fails
-_forced: int | None = None  # the exit status where Python would say 0
+_members: weakref.WeakSet[Any] = weakref.WeakSet()  # Executors and Pipelines
+_failed = ""  # the reason why this worker's script fails
+_forced: int | None = None  # the exit status, if Python would return 0
 
 
 class Left:
-    """Stands for a job that this worker has left: what it was in it, and how far it came."""
+    """Replaces a job that this worker has left. It keeps the worker's position in the job and its number of steps."""
 
     KEPT = ("in_first_pipeline", "averages", "pipeline", "stage", "step")
 
@@ -40,13 +40,14 @@ class Left:
 
 
 def follower_status(kind: type[BaseException]) -> int:
-    """The exit status of an error that another worker's end may have caused, as in hetu.process.errors; 0 for others."""
+    """Returns the exit status of an error that another worker's end may have caused, as in hetu.process.errors; 0 for other
+    errors."""
     return 5 if issubclass(kind, _hetu.CommError) else 6 if issubclass(kind, TimeoutError) else 0
 
 
 def transport(number: int = 0) -> Any:
-    """The links of this process, opened once: MPI under heturun, sockets where its worker was started by hand, else a job of
-    one. `number` is this worker's place in the layout, pipeline * stages + stage."""
+    """Returns the links of this process, opened once: MPI under heturun, sockets if the worker was started by hand, or a
+    job of one worker. `number` is this worker's number in the layout, pipeline * stages + stage."""
     global _transport
     if _transport is None:
         _transport = _hetu.connect(number)
@@ -56,13 +57,13 @@ def transport(number: int = 0) -> Any:
 
 
 def _forked() -> None:
-    """In a forked child: forgets the job of the parent. The child can't leave the job or end links and threads that only the
-    parent has. What holds them stays until the child ends."""
+    """Detaches a forked child from the job of its parent. The child can't leave the job, or end links and threads that only
+    the parent has. The objects that hold them therefore stay until the child ends."""
     global _transport, _failed, _forced
     _hetu.expect_leaks()
     _hetu.keep_forever(_transport)
     for member in _members:
-        for part in ("transport", "job", "loader", "readers"):  # of one that is being made, some are missing
+        for part in ("transport", "job", "loader", "readers"):  # an object that is being constructed lacks some of them
             _hetu.keep_forever(member.__dict__.get(part))
     _transport, _failed, _forced = None, "", None
     _members.clear()
@@ -72,12 +73,13 @@ os.register_at_fork(after_in_child=_forked)
 
 
 def join(member: Any) -> None:
-    """An Executor that is to let go of what it holds when this worker leaves."""
+    """Registers an Executor or Pipeline, which releases its resources when this worker leaves."""
     _members.add(member)
 
 
 def close(status: int = 0, reason: str = "") -> None:
-    """Leaves the job: in order, or with a status that ends it for all. Executors of several workers are used up."""
+    """Leaves the job: in order, or with a status that ends the job for all workers. Executors of several workers can't be
+    used afterwards."""
     global _transport
     links, _transport = _transport, None
     if links is None:
@@ -100,7 +102,7 @@ def _release() -> None:
 
 
 def _watch() -> None:
-    """From here on the end of the script is that of a worker whom others wait for."""
+    """Handles errors of the script, because other workers wait for this one: installs hooks for uncaught exceptions."""
     script, thread = sys.excepthook, threading.excepthook
 
     def script_fails(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
@@ -108,7 +110,7 @@ def _watch() -> None:
         status = 130 if issubclass(kind, KeyboardInterrupt) else follower_status(kind)
         _fail(kind, error, status or 1)
         if follower_status(kind):
-            raise SystemExit(status)  # Python takes the exit status from here
+            raise SystemExit(status)  # Python takes the exit status from this exception
 
     def thread_fails(arguments: Any) -> None:
         global _forced
@@ -122,11 +124,11 @@ def _watch() -> None:
 
 
 def _fail(kind: type[BaseException], error: BaseException | None, status: int) -> None:
-    """From here on this script only ends: in order, or after LAST_S, for its other threads may never do."""
+    """Begins the end of a failed script: in order, or by force after LAST_S, because its other threads may never end."""
     global _failed
     text = " ".join(str(error).split())
     _failed = f"{kind.__name__}: {text}" if text else kind.__name__
-    _hetu.expect_leaks()  # a traceback holds all that its frames did
+    _hetu.expect_leaks()  # a traceback keeps all objects of its frames alive
     watchdog = threading.Timer(LAST_S, _exit_now, (status,))
     watchdog.daemon = True
     watchdog.start()
@@ -136,7 +138,7 @@ def _exit_now(status: int) -> None:
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()
-        except (OSError, ValueError, AttributeError):  # closed, or none
+        except (OSError, ValueError, AttributeError):  # the stream is closed or missing
             continue
     os._exit(status)
 
@@ -148,7 +150,7 @@ def _at_exit() -> None:
     if links is not None and _failed:
         links.give_up(_failed)
     if threading.active_count() > 1:
-        _hetu.expect_leaks()  # of what they hold
+        _hetu.expect_leaks()  # objects that these threads hold
     if _failed or links is None or links.workers == 1:
         _release()
     else:
@@ -156,7 +158,7 @@ def _at_exit() -> None:
         try:
             _end(links)
         except (_hetu.CommError, TimeoutError) as error:
-            if not middle:  # else they wait for this worker; its own status says how it ended
+            if not middle:  # else they wait for this worker, whose own status reports its end
                 _say_late(error)
                 _exit_now(follower_status(type(error)))
     if _forced is not None:
@@ -164,6 +166,6 @@ def _at_exit() -> None:
 
 
 def _say_late(error: BaseException) -> None:
-    """Under heturun the worker that failed ends the job before this one says that it did."""
+    """Prints an error after a delay. Under heturun, the worker that failed ends the job before this line is printed."""
     time.sleep(1.0)
     sys.stderr.write(f"hetu: worker {_hetu.env()['worker']}: {error}\n")

@@ -1,5 +1,5 @@
-"""SIGUSR1 and Ctrl-C: save a checkpoint and end in order. `heturun` hands them to all workers, once they take them; the
-workers stop after the same step."""
+"""Handling of SIGUSR1 and Ctrl-C: saves a checkpoint and ends in order. `heturun` forwards the signals to all workers as
+soon as they handle them. The workers stop after the same step."""
 
 from __future__ import annotations
 
@@ -14,32 +14,35 @@ from hetu import _hetu, progress
 
 
 class Stopping(BaseException):
-    """Ends a hook in the middle of an evaluation, because a worker was asked to stop. job.run takes it, saves and ends in
-    order. Not an Exception: a hook that takes all of these is not meant to take this one."""
+    """Ends a hook in the middle of an evaluation, because a worker was asked to stop. job.run catches it, saves and ends in
+    order. It is not an Exception, so that a hook that catches all exceptions doesn't catch it."""
 
 
 def watch() -> None:
-    """From here on SIGUSR1 is noted instead of ending the process."""
+    """Records SIGUSR1 from this call on, instead of letting it end the process."""
     _hetu.watch_signal(signal.SIGUSR1, "", asks=True, once=False)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGUSR1})  # see hetu/process/hold.py
 
 
 def asked() -> bool:
-    """Whether SIGUSR1, or Ctrl-C in a training that saves, came since it is watched."""
+    """Returns true if SIGUSR1 (or Ctrl-C in a training that saves) has arrived while it was watched."""
     return bool(_hetu.stop_asked())
 
 
 def _is_interactive() -> bool:
-    """In a notebook or at a prompt, where the Ctrl-C that ended one training does not mean the next."""
+    """Returns true in a notebook or at a prompt, where a Ctrl-C for one training does not apply to the next."""
     return hasattr(sys, "ps1") or "ipykernel" in sys.modules
 
 
 @contextlib.contextmanager
 def training(folder: str | None) -> Iterator[None]:
-    """While a training runs: SIGUSR1 is noted, and the first Ctrl-C too if there is a `folder` for checkpoints; without one
-    it is Python's KeyboardInterrupt. The second Ctrl-C ends the process at once. What the script itself does with these
-    signals stands. heturun, which takes a terminal's Ctrl-C itself, is told whether this worker saves; a SIGINT to one of
-    its workers alone ends that worker's script."""
+    """Handles signals while a training runs.
+
+    SIGUSR1 is recorded. The first Ctrl-C is recorded too if there is a `folder` for checkpoints; otherwise it is Python's
+    KeyboardInterrupt. The second Ctrl-C ends the process at once. Handlers that the script itself has installed stay in
+    place. heturun, which handles Ctrl-C of a terminal itself, is informed whether this worker saves. A SIGINT to a single
+    worker under heturun ends that worker's script.
+    """
     watched = []
     if _is_interactive():
         _hetu.forget_asked()

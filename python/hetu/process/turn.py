@@ -1,4 +1,4 @@
-"""One call of all workers of a job whose workers are threads of this process."""
+"""A call of all workers of a job whose workers are threads of this process."""
 
 from __future__ import annotations
 
@@ -11,18 +11,19 @@ from hetu import _hetu
 if TYPE_CHECKING:
     from concurrent.futures import Future
 
-PATIENCE_S = 1.0  # for errors that all workers have alike, before one ends the links
+PATIENCE_S = 1.0  # wait for an error that all workers raise, before one worker ends the links
 
 
 class Turn:
-    """Lets all other workers do their part of a call in their threads, while the first does its own in this thread.
+    """Runs the other workers' parts of a call in their threads, while the first worker runs its part in this thread.
 
-    crew: has the workers (`members`), each with its links (`transport`), and a pool of one thread for each but the first
-    (`pools`)."""
+    crew: has the workers (`members`), each with its links (`transport`), and a pool of one thread for each worker except
+    the first (`pools`).
+    """
 
     def __init__(self, crew: Any, works: Sequence[Callable[[], Any]]) -> None:
         self.crew = crew
-        self.over = threading.Event()  # the first has done, or has failed
+        self.over = threading.Event()  # set when the first worker has finished or failed
         self.others = [pool.submit(self._watched, member, work)
                        for member, pool, work in zip(crew.members[1:], crew.pools, works, strict=True)]
 
@@ -35,8 +36,8 @@ class Turn:
             raise
 
     def take(self, work: Callable[[], Any]) -> Any:
-        """Does the first worker's part, or some of it. Throws, if some worker fails, the error of the first that says why.
-        Workers that wait for one that failed are told after a moment."""
+        """Runs the first worker's part, or a piece of it. If a worker fails, throws the first error that names a cause.
+        Workers that wait for a failed one are informed after a moment."""
         try:
             return work()
         except BaseException as error:
@@ -46,7 +47,7 @@ class Turn:
             self._raise(error)
 
     def end(self, work: Callable[[], Any] = lambda: None) -> Any:
-        """Does the same, and waits for the others."""
+        """Runs `work` like take(), and waits for the other workers."""
         result = self.take(work)
         self._raise(None)
         return result
