@@ -127,7 +127,7 @@ def step_mean(x: Value, name: str = "") -> Value:
     if not fed:
         graph.refuse("step_mean: no placeholder of this graph has the batch on its first axis, so nothing says how many "
                      "samples a step has")
-    # this stage must be fed the field, so the smallest one is chosen
+    # This stage must be fed the field, so the smallest one is chosen.
     smallest = min(fed, key=lambda value: math.prod(value.shape[1:]))
     samples = graph.apply("count_samples", [smallest], name and f"{name}.count")
     count = graph.apply("step_sum", [samples], name and f"{name}.step_count")

@@ -108,7 +108,7 @@ class Samples:
         self.rows = len(dataset)
         self.pool: ThreadPoolExecutor | None = None
         if threads:
-            # imported late: it imports logging, which would slow down each start
+            # Imported late: it imports logging, which would slow down each start.
             from concurrent.futures import ThreadPoolExecutor
 
             self.pool = ThreadPoolExecutor(threads, "hetu-samples")

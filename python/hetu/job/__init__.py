@@ -1,1 +1,1 @@
-"""Running a graph: the Executor, what it does in a run, and what the training scripts share. See README.md."""
+"""Running a graph: the Executor, its runs, and the parts that the training scripts share. See README.md."""

@@ -1,4 +1,4 @@
-"""Saving and resuming a training, by `Executor.run(checkpoint=...)`."""
+"""Saving and resuming a training, for `Executor.run(checkpoint=...)`."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ if TYPE_CHECKING:
     from hetu.job.executor import Executor
 
 
-NUMBER = "number"  # the key under which a manifest has a number that JSON lacks: {"number": "inf"}
+NUMBER = "number"  # key in a manifest for a number that JSON lacks: {"number": "inf"}
 
 
 def _as_text(run: dict[str, Any]) -> str:
-    """The JSON of a manifest, which has no infinity and no NaN of its own."""
+    """Returns the JSON text of a manifest. JSON has no infinity and no NaN, so they are encoded with NUMBER."""
 
     def spelled(value: Any) -> Any:
         if isinstance(value, float) and not math.isfinite(value):
@@ -31,12 +31,12 @@ def _as_text(run: dict[str, Any]) -> str:
 
 
 def _as_number(found: dict[str, Any]) -> Any:
-    """The inverse, for every object of the JSON."""
+    """Decodes NUMBER; called for every object of the JSON."""
     return float(found[NUMBER]) if found.keys() == {NUMBER} else found
 
 
 class Checkpoints:
-    """The checkpoints of one folder. A folder that holds one already is refused without `resume`."""
+    """The checkpoints of one folder. Throws ValueError if the folder already holds a checkpoint and `resume` is false."""
 
     def __init__(self, folder: str, executor: Executor, keep: int, resume: bool) -> None:
         if keep < 1:
@@ -45,7 +45,7 @@ class Checkpoints:
         self.executor = executor
         self.keep = keep
         self._check_place()
-        # Held until the run ends, so that a second job can't save there meanwhile. None in workers that don't save.
+        # Held until the run ends, so that no other job can save into the folder. None in workers that don't save.
         self.lock: Any = _hetu.claim_folder(folder, executor.transport)
         try:
             self._begin(resume)
@@ -54,7 +54,7 @@ class Checkpoints:
             raise
 
     def _begin(self, resume: bool) -> None:
-        """Loads the newest checkpoint if there is one, which needs `resume`."""
+        """Loads the newest checkpoint if there is one, which requires `resume`."""
         found = _hetu.list_checkpoints(self.folder)
         if found and not resume:
             raise ValueError(f"{self.folder} holds a checkpoint already ({found[-1]}); resume from it (--resume) or choose "
@@ -71,7 +71,7 @@ class Checkpoints:
         self.lock = None
 
     def _check_place(self) -> None:
-        """What can't be saved later is refused now, without leaving anything."""
+        """Throws an error for a folder that can't be saved into later. Leaves nothing behind."""
         place = Path(self.folder).absolute()
         if (place / "manifest.json").exists():
             raise ValueError(f"{self.folder} is the checkpoint of one step; give the folder that holds it: {place.parent}")
@@ -95,13 +95,14 @@ class Checkpoints:
         }
 
     def _positions(self) -> dict[str, Any]:
-        """Where the data is read next. Pipelines that average weights have read as many batches as they have updated."""
+        """Returns the positions in the data for the next read. Pipelines that average weights have read as many batches as
+        they have made updates."""
         e = self.executor
         if not e.averages:
             return {"position": e.position()}
         texts = _hetu.gather_texts(e.transport, json.dumps([e.job.pipeline, e.position()]))
         places = {pipeline: position for pipeline, position in map(json.loads, texts) if position}
-        if e.job.may_lose:  # the transport links one pipeline
+        if e.job.may_lose:  # the transport links only one pipeline
             texts = e.job.exchange(json.dumps(places[e.job.pipeline]))
             places = {pipeline: json.loads(text) for pipeline, text in texts.items()}
         least = min(places.values(), key=lambda p: (p["epoch"], p["index"]))
@@ -121,7 +122,7 @@ class Checkpoints:
         places = run.get("positions", [])
         own = places[e.job.pipeline] if e.averages and len(places) == e.layout.pipelines else None
         place = own or run.get("position")
-        if places and place and e.loader:  # rows of the epoch that were done, by however many pipelines
+        if places and place and e.loader:  # rows of the epoch that were done, by any number of pipelines
             batch = e.loader.global_batch
             place = {**place, "index": place["index"] // batch * batch, "global_batch": batch}
         if place:
@@ -132,7 +133,7 @@ class Checkpoints:
                   flush=True)
 
     def _states(self, run: dict[str, Any]) -> str:
-        """What was done to optimizer states that were saved in another dtype."""
+        """Describes the conversion of optimizer states that were saved in another dtype."""
         saved, here = run.get("state_dtype", "float32"), self.executor.job.state_dtype
         if saved == here:
             return ""
@@ -140,7 +141,8 @@ class Checkpoints:
         return f", with optimizer states of {saved} {how} to {here}"
 
     def _compare(self, run: dict[str, Any]) -> None:
-        """What a resumed run must share with the one that saved; sizes of stages, pipelines and micro-batches need not."""
+        """Checks the properties that a resumed run must share with the saved one. Numbers of stages, pipelines and
+        micro-batches may differ."""
         e = self.executor
         mine: dict[str, Any] = {
             "seed": e.seed, "optimizer": self._optimizer(), "pipelines": e.layout.pipelines, "batch_size": e.data.batch_size,
@@ -149,7 +151,7 @@ class Checkpoints:
             if run[name] != mine[name]:
                 raise ValueError(f"{self.folder} was saved with {name} {run[name]}, this run has {name} {mine[name]}")
         if e.averages and "positions" in run and run["batch_size"] == mine["batch_size"]:
-            return  # an update is one pipeline's batch, however many pipelines there are
+            return  # an update is one pipeline's batch, whatever the number of pipelines
         saved, here = (r["pipelines"] * r["batch_size"] for r in (run, mine))
         if saved != here:
             raise ValueError(
@@ -163,13 +165,13 @@ class Checkpoints:
 
     @staticmethod
     def _without(run: dict[str, Any], losses: list[dict[str, Any]]) -> dict[str, Any]:
-        """What is known of a run when pipelines have died, perhaps while the checkpoint was to be written."""
+        """Returns what is known of a run after pipelines have died, possibly while the checkpoint was being written."""
         lost = {one["pipeline"] for one in losses}
         positions = [None if pipeline in lost else place for pipeline, place in enumerate(run["positions"])]
         return {**run, "positions": positions, "lost": losses}
 
     def save(self) -> None:
-        """Saves the present step; every worker calls it."""
+        """Saves the current step. Collective: every worker calls it."""
         job, run = self.executor.job, self._run()
 
         def run_json() -> str:

@@ -1,4 +1,4 @@
-"""The flags of Chimera's and PipeFisher's main_bert.py, in the words of train_bert.py: where a name differs, both work."""
+"""The flags of Chimera's and PipeFisher's main_bert.py, translated to those of train_bert.py. If names differ, both work."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from hetu import _hetu
 from hetu.job.flags import Parser
 
 METHODS = {"1f1b": "1f1b", "gpipe": "gpipe", "chimera": "chimera", "interleave": "interleaved-1f1b"}
-PROFILED_STEPS, PROFILED_LINES = 8, 10_000  # Chimera's profiles, of which the middle steps are drawn
-# Second names of flags that say the same.
+PROFILED_STEPS, PROFILED_LINES = 8, 10_000  # size of Chimera's profiles, of which the middle steps are drawn
+# Train_bert.py's flags -> second names with the same meaning.
 ALSO = {
     "--data": "--corpus_path", "--vocab": "--vocab_path", "--model": "--bert_config_path",
     "--sequence-length": "--max_seq_length", "--steps": "--num_optimization_steps",
@@ -25,7 +25,7 @@ ALSO = {
 
 
 def add_also(parser: Parser) -> None:
-    """Second names, and flags that come to others of train_bert.py (take)."""
+    """Adds second names, and flags that take() translates to others of train_bert.py."""
     for ours, theirs in ALSO.items():
         parser.also(ours, theirs)
     same = ", ".join(f"{theirs} = {ours}" for ours, theirs in ALSO.items())
@@ -48,7 +48,7 @@ def add_also(parser: Parser) -> None:
 
 
 def add_ignored(add: Any) -> None:
-    """Flags that are taken, since their scripts have them, and not needed; and one that is refused."""
+    """Adds flags that are accepted for compatibility and have no effect, and one that is rejected."""
     add("--on_memory", action="store_true", help="taken and not needed: the text is read where it is needed")
     add("--p2p_backend", default="gloo", help="taken and not needed: HETU_TRANSPORT says how messages go")
     add("--collective_backend", default="nccl", help="the same")
@@ -56,26 +56,26 @@ def add_ignored(add: Any) -> None:
 
 
 def refuse_wandb(args: argparse.Namespace) -> None:
-    """Throws ValueError if it is asked for."""
+    """Throws ValueError if --wandb is given."""
     if args.wandb:
         raise ValueError("--wandb is not offered; --log FILE.jsonl writes a record per step, runs/ has TensorBoard's")
 
 
 @dataclass(frozen=True)
 class Grid:
-    """Where the stages of --num_stages lie: `positions` workers of each of `copies` pipelines."""
+    """The grid for --num_stages: `positions` workers in each of `copies` pipelines."""
 
     positions: int
     copies: int
 
     @property
     def devices(self) -> str:
-        """As --devices has it."""
+        """The grid's name for --devices."""
         return f"pipe_{self.copies}_{self.positions}"
 
 
 def grid_of(num_stages: int, chunks: int) -> Grid:
-    """Over the workers of this job. Throws ValueError where they make no whole pipelines."""
+    """Returns the grid over the workers of this job. Throws ValueError if they don't form whole pipelines."""
     workers = int(_hetu.env()["workers"])
     positions, rest = divmod(num_stages, chunks)
     if rest:
@@ -89,21 +89,21 @@ def grid_of(num_stages: int, chunks: int) -> Grid:
 
 
 def pairs_of(num_pipelines: int) -> int:
-    """--pairs of chimera. Throws ValueError."""
+    """Returns --pairs of chimera. Throws ValueError."""
     if num_pipelines < 2 or num_pipelines % 2:
         raise ValueError(f"--num_pipelines {num_pipelines}: chimera has two for each pair")
     return num_pipelines // 2
 
 
 def check_counts(args: argparse.Namespace, *names: str) -> None:
-    """Throws ValueError, naming the flag, where a number that was told is none of 1 or more."""
+    """Throws ValueError, which names the flag, if a given number is below 1."""
     for name in names:
         if getattr(args, name) is not None and getattr(args, name) < 1:
             raise ValueError(f"--{name} must be >= 1, got {getattr(args, name)}")
 
 
 def set_once(args: argparse.Namespace, unless: Any, name: str, value: Any, said: str) -> None:
-    """Sets a flag of train_bert.py, which must not say otherwise: `unless` is its default."""
+    """Sets a flag of train_bert.py. Throws ValueError if it already has another value. `unless` is its default."""
     there = getattr(args, name)
     if there not in (unless, value):
         raise ValueError(f"{said} and --{name.replace('_', '-')} {there} say two things of one; give one of them")
@@ -111,7 +111,7 @@ def set_once(args: argparse.Namespace, unless: Any, name: str, value: Any, said:
 
 
 def take(args: argparse.Namespace, parser: Parser) -> None:
-    """Brings what Chimera's flags were told into those of train_bert.py. Throws ValueError."""
+    """Translates Chimera's flags to those of train_bert.py. Throws ValueError."""
     refuse_wandb(args)
     check_counts(args, "num_stages", "micro_batch_size", "gradient_accumulation_steps", "num_pipelines", "num_epochs",
                  "num_workers", "log_interval")
@@ -148,7 +148,7 @@ def take(args: argparse.Namespace, parser: Parser) -> None:
 
 
 class StepLines:
-    """`epochE stepS loss = X` every so many steps; a hook."""
+    """Prints `epochE stepS loss = X` every `interval` steps. A hook."""
 
     def __init__(self, interval: int, per_epoch: int, norm: bool = False) -> None:
         self.interval, self.per_epoch, self.norm = interval, per_epoch, norm
@@ -161,13 +161,13 @@ class StepLines:
 
 
 def profile_name(model: str, method: str, stages: int, micro_batch_size: int, accumulation: int) -> str:
-    """bert-large_chimera_8stages_8gpus_microbs32_acc1, of this job's workers."""
+    """Returns a profile's name for this job's workers, such as bert-large_chimera_8stages_8gpus_microbs32_acc1."""
     short = Path(model).stem.removeprefix("bert_config_").removesuffix("-uncased")
     return (f"{short}_{method}_{stages}stages_{_hetu.env()['workers']}gpus_microbs{micro_batch_size}_acc{accumulation}")
 
 
 def profile_trace(name: str, make: bool) -> Path:
-    """Where a profile's trace goes; `make`: and the folder."""
+    """Returns the path of a profile's trace. With `make`, also creates its folder."""
     trace = Path("bert_prof") / f"{name}.json"
     if make:
         trace.parent.mkdir(exist_ok=True)
@@ -175,9 +175,9 @@ def profile_trace(name: str, make: bool) -> Path:
 
 
 def draw(trace: Path) -> None:
-    """The steps in the middle of a profile, as Chimera draws them."""
+    """Draws the steps in the middle of a profile, in Chimera's style."""
     picture = trace.with_suffix(".pdf")
-    import subprocess  # here: each start of a worker would pay for it
+    import subprocess  # imported late, to save the time at each start of a worker
 
     subprocess.run(["hetu", "timeline", trace, "--style", "profile", "--step", "5", "-o", picture], check=True)
     print(f"{picture}: steps 5, 6, 7 of {trace}", flush=True)

@@ -1,8 +1,8 @@
-"""A job whose workers are threads of this process, for notebooks and tests: devices="threads:2x2", pipelines x stages.
+"""Jobs whose workers are threads of this process, for notebooks and tests: devices="threads:2x2", pipelines x stages.
 
-The Executor that the script holds is worker 0. The others are copies of it, each in a thread of its own, and do with it what
-all workers of a job do together; of their steps and hooks the script sees nothing. Messages stay in the process
-(net/transport/inproc.h), and so do all bits: a job of threads trains to the same weights as one of processes.
+The Executor that the script holds is worker 0. The other workers are copies of it, each in its own thread, and take part in
+all collective calls. Their steps and hooks are hidden from the script. Messages stay in the process
+(net/transport/inproc.h). A job of threads trains to the same weights as a job of processes, bit for bit.
 """
 
 from __future__ import annotations
@@ -25,13 +25,14 @@ if TYPE_CHECKING:
     from hetu.job.step import Step
 
 NAME = re.compile(r"threads:([1-9][0-9]{0,2})x([1-9][0-9]{0,2})")
-# Methods that all workers call, besides run.
+# Methods other than run that all workers call.
 TOGETHER = ("weights", "set_weights", "gradients", "gradient_norms", "predict", "evaluate", "save")
 _END = object()
 
 
 def layout_of_threads(name: str) -> Layout:
-    """The grid of "threads:<pipelines>x<stages>". Throws DeviceError: another text, or one of several processes."""
+    """Returns the grid of "threads:<pipelines>x<stages>". Throws DeviceError for other text, and in a job of several
+    processes."""
     found = NAME.fullmatch(name)
     if not found:
         raise DeviceError(f"devices {name}: threads:<pipelines>x<stages> is wanted, such as threads:1x2")
@@ -43,17 +44,18 @@ def layout_of_threads(name: str) -> Layout:
 
 
 class Crew:
-    """All workers of such a job. `join` makes one a member: all do at once."""
+    """All workers of a job of threads. `join` adds an Executor to the job; all workers call it at once."""
 
     def __init__(self, chief: Executor, links: Sequence[Any], join: Callable[[Executor], None]) -> None:
-        from concurrent.futures import ThreadPoolExecutor  # here: it brings logging, which each start would pay for
+        # Imported late: it imports logging, which would slow down each start.
+        from concurrent.futures import ThreadPoolExecutor
 
         self.members = [chief, *(copy.copy(chief) for _ in links[1:])]
         for member, transport in zip(self.members, links, strict=True):
             member.transport = transport
         self.pools = [ThreadPoolExecutor(1, f"hetu-worker-{number}") for number in range(1, len(links))]
-        self.mirrors = False  # what the chief calls is being done by all already
-        self.lock = threading.RLock()  # of what all do together: several threads of the script may call
+        self.mirrors = False  # all workers already run the chief's current call
+        self.lock = threading.RLock()  # for collective calls: several threads of the script may make them
         self.do([partial(join, member) for member in self.members])
         for name in TOGETHER:
             setattr(chief, name, self._method(getattr(chief, name), name))
@@ -61,7 +63,7 @@ class Crew:
         chief.run = lambda *given, **told: self._run(own, given, told)  # type: ignore[method-assign]
 
     def do(self, works: Sequence[Callable[[], Any]]) -> Any:
-        """Does one work per worker, each in its thread, and gives the first one's result."""
+        """Runs one function per worker, each in its thread, and returns the first one's result."""
         turn = Turn(self, works[1:])
         return turn.end(works[0])
 
@@ -85,13 +87,14 @@ class Crew:
             return own(*given, **told)
         beside = Hooks(self.members[0], told.get("hooks", ()), told.get("epoch_steps"))
         theirs = {**told, "hooks": ()}
-        if (drain := beside.drain(told.get("drain"))) and len(given) < 9:  # where it is not among those by place
+        if (drain := beside.drain(told.get("drain"))) and len(given) < 9:  # where it is not among the positional arguments
             theirs["drain"] = drain
         return self._steps([own(*given, **told), *(member.run(*given, **theirs) for member in self.members[1:])])
 
     def _steps(self, runs: Sequence[Iterator[Step]]) -> Iterator[Step]:
-        """Of a plan with a flush at each step, all workers do one step at a time. Of one without, the first knows of a step
-        when others are beyond it: they go on to where the pipeline is drained."""
+        """Yields the chief's steps while all workers run. With a flush at each step, all workers do one step at a time.
+        Without a flush, the chief learns of a step when other workers are already beyond it, so the others continue until
+        the pipeline is drained."""
         free = self.members[0].job.asynchronous
         turn = None
         try:
@@ -105,7 +108,7 @@ class Crew:
                 if step is _END:
                     return
                 yield step
-        finally:  # left before its end, too
+        finally:  # also runs if the loop is left early
             if turn:
                 self.members[0].transport.give_up("the loop over a run was left before its pipeline was drained")
             self.do([getattr(run, "close", lambda: None) for run in runs])

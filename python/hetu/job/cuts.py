@@ -1,4 +1,4 @@
-"""Where a job's pipelines are cut into stages: what is told of it, and how it is said."""
+"""The cut of a job's pipelines into stages: its options, and its description."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from hetu import _hetu
 
 
 class Cuts:
-    """Told by partition and speed, or by the blocks that stages begin with, which may be the model's own."""
+    """Cuts by partition and speed, or by the first blocks of the stages, which may be defined by the model."""
 
     def __init__(self, partition: str | None, speed: Any, costs: str | None, first_blocks: Any) -> None:
         self.partition, self.speed, self.first_blocks = partition, speed, first_blocks
@@ -18,7 +18,7 @@ class Cuts:
         self.words = ""
 
     def tell(self, options: Any) -> None:
-        """Fills in a _hetu.TrainingOptions. The model's own blocks are for jobs that are told no other cut."""
+        """Fills in a _hetu.TrainingOptions. The model's own first blocks apply only if no other cut is given."""
         starts = self.first_blocks
         if callable(starts):
             starts = None if self.partition or self.speed else starts(options.model_stages)
@@ -28,7 +28,7 @@ class Cuts:
         self.words = "as told" if told else f"by {by} and speed" if self.speed else f"by {by}"
 
     def describe(self, job: Any, blocks: int) -> str:
-        """Blocks per stage; of each pipeline where they are not cut alike. "" of one stage."""
+        """Returns the blocks per stage as text, separately for pipelines with different cuts. "" for one stage."""
         cuts = job.cuts or [job.first_block]
         if len(cuts[0]) < 2:
             return ""

@@ -1,9 +1,9 @@
-"""Compares the data that the workers of a job were given.
+"""Compares the data of a job's workers.
 
-Every worker runs the same script, so every worker makes its own data object. Hetu expects the same rows in all of them and
-shares the rows out itself. A script that shards its rows by rank, as scripts for DDP do, would train on the rows of one
-worker only, so it is refused here. Rows that come out differently each time they are read (drawn without a seed) are no such
-fault: one worker draws them for all.
+Every worker runs the same script, so every worker creates its own data object. Hetu expects the same rows in all of them
+and distributes the rows itself. A script that shards its rows by rank, like scripts for DDP, would train on the rows of a
+single worker, so it is rejected here. Rows that differ at each reading (random without a seed) are allowed: one worker
+reads them for all.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 ROWS_EXPECTED = ("Hetu expects the same rows on every worker and shares them out itself: give every worker all rows, "
                  "without sharding by rank, and seed every shuffle and split")
 ALIKE = "Give every worker the same data in the same order: the same files, fields, batch size and seed"
-REREADS = 3  # rows that are drawn at random repeat by chance less than once in 2^24 jobs
+REREADS = 3  # random rows pass this test by chance less than once in 2^24 jobs
 
 
 def facts_of(data: Data, loader: Any) -> dict[str, Any]:
-    """Returns what every worker's data object must agree on. `loader` is this worker's loader of it."""
+    """Returns the properties in which all workers' data objects must agree. `loader` is this worker's loader of `data`."""
     drawn = data.__dict__.get("drawn")
     return {"source": type(data).__name__, "rows": data.known_rows(), "fields": [list(field) for field in data.fields],
             "batch size": data.batch_size, "seed": drawn.seed if drawn else data.__dict__.get("seed"),
@@ -34,13 +34,16 @@ def facts_of(data: Data, loader: Any) -> dict[str, Any]:
 
 
 def name_of(data: Data) -> str:
-    """Returns what messages call these data."""
+    """Returns the name of the data in messages."""
     return str(data.__dict__.get("called") or data.__dict__.get("name") or type(data).__name__)
 
 
 def difference(name: str, who: str, facts: Mapping[int, Mapping[str, Any]]) -> tuple[str, str]:
-    """Returns the first fact that differs between workers or pipelines (`who`) and an error message; ("", "") if none does.
-    `facts` is facts_of() by number."""
+    """Returns the first fact that differs between workers or pipelines, and an error message, or ("", "") if all agree.
+
+    who: "worker" or "pipeline".
+    facts: facts_of() by number.
+    """
     (first, own), *others = sorted(facts.items())
     for fact in own:
         for other, theirs in others:
@@ -63,8 +66,11 @@ def _count(rows: int | None, unit: str) -> str:
 
 
 def unlike(name: str, draws: Mapping[int, Mapping[str, Any]]) -> list[str]:
-    """Returns a line for each way in which the Batches of pipelines that average weights differ. Each pipeline draws for
-    itself and takes the slice of its number. `draws` has `slices` and `length` by pipeline."""
+    """Returns a line for each difference between the Batches of pipelines that average weights. Each such pipeline reads
+    its own items and takes the slice of its number.
+
+    draws: `slices` and `length` by pipeline.
+    """
     lines = []
     (first, own), *others = sorted(draws.items())
     for other, theirs in others:
@@ -86,8 +92,8 @@ def unlike(name: str, draws: Mapping[int, Mapping[str, Any]]) -> list[str]:
 
 
 class Draws:
-    """Compares the training data of a job when it starts, and the data of each evaluation. Every worker makes one and calls
-    the same methods."""
+    """Compares the training data of a job at its start, and the data of each evaluation. Every worker creates one object
+    and calls the same methods."""
 
     def __init__(self, executor: Executor) -> None:
         self.executor = executor
@@ -96,8 +102,11 @@ class Draws:
         self.compare()
 
     def check(self, data: Data, loader: Any, across: bool = False) -> None:
-        """Throws ValueError on every worker if the workers that read `data` were given different rows. `loader` is None on a
-        worker that reads nothing. `across`: compares with pipelines that are jobs of their own, too."""
+        """Throws ValueError on every worker if the workers that read `data` have different rows.
+
+        loader: None on a worker that reads nothing.
+        across: also compares with pipelines that are jobs of their own.
+        """
         e = self.executor
         if e.layout.of_threads:  # all workers hold the same object
             return
@@ -112,7 +121,7 @@ class Draws:
         if len(given) < 2:
             return
         fact, message = difference(name_of(data), who, given)
-        if fact == "checksums":  # a fault only if these rows are not drawn at random
+        if fact == "checksums":  # an error only if these rows are not random
             is_steady = facts and all(data.row_checksums(again=True) == facts["checksums"] for _ in range(REREADS))
             steady = _readers_of(exchange(json.dumps(facts if is_steady else None)))
             fact, message = difference(name_of(data), who, steady) if len(steady) > 1 else ("", "")
@@ -120,8 +129,8 @@ class Draws:
             raise ValueError(message)
 
     def compare(self) -> None:
-        """Prints once how pipelines that average weights differ in their Batches, as far as is known now: the length of an
-        iterable is known at the end of its epoch."""
+        """Prints, once each, the differences between the Batches of pipelines that average weights, as far as they are
+        known. The length of an iterable is known only at the end of its epoch."""
         e, data = self.executor, self.executor.data
         if not isinstance(data, Batches) or not e.averages:
             return
@@ -129,7 +138,7 @@ class Draws:
         texts: Sequence[str] = e.job.exchange(mine).values() if e.job.may_lose else _hetu.gather_texts(e.transport, mine)
         draws: dict[int, dict[str, Any]] = {}
         for number, draw in filter(None, map(json.loads, texts)):
-            if draws.setdefault(number, draw)["length"] is None:  # the first reader of a pipeline alone draws
+            if draws.setdefault(number, draw)["length"] is None:  # only the first reader of a pipeline reads items
                 draws[number]["length"] = draw["length"]
         if not draws:  # the model reads nothing
             return
@@ -140,5 +149,5 @@ class Draws:
 
 
 def _readers_of(texts: Mapping[int, str]) -> dict[int, dict[str, Any]]:
-    """Facts by number, of those that read."""
+    """Returns the facts by number, without those that read nothing."""
     return {number: facts for number, text in texts.items() if (facts := json.loads(text)) is not None}

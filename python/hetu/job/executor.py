@@ -1,4 +1,4 @@
-"""Running a graph: one process alone, or the same script in every worker under `heturun`."""
+"""Running a graph: in a single process, or by the same script in every worker under `heturun`."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from hetu.process import leave, stop
 
 
 def _unsaid(text: str) -> None:
-    """What a look before the start leaves to the workers to say."""
+    """Prints nothing: during heturun's check before the start, the workers will print the message later."""
 
 
 def _lay_out(devices: Any) -> Layout:
@@ -46,44 +46,49 @@ def _lay_out(devices: Any) -> Layout:
 
 
 def _threads(workers: int) -> int:
-    """Of each of so many workers in this process; 0: one of those that were started as such."""
+    """Returns the threads per worker if `workers` run in this process (0: one worker per process)."""
     return max(1, _hetu.machine_cores() // (workers or int(_hetu.started()[1])))
 
 
-# What a job is told by keywords of the same names as the scripts' flags, besides the Executor's own.
+# Keywords that correspond to flags of the scripts, in addition to the Executor's own keywords.
 KEYWORDS = [field for name, field in tables.table("training").items() if name not in ("batch_size", "micro_batches")]
-# Those that go into the making of a plan.
+# The keywords that determine a plan.
 PLANNING = [field.name for field in KEYWORDS if field.name in tables.table("sizes")]
 
 
 class Executor(Predicting, Reach, Planning):
     """Compiles a graph for this worker and runs it.
 
-    fetches: name -> values; a list with a `minimize` handle trains, one without does not. A run reports what its list names,
-    each under the name of its operator. A scalar is summed over the micro-batches and pipelines of the step (a step_sum is
-    that sum already), so that a mean is a sum over a count. A run that trains takes float32 scalars; any other run takes any
-    value: with the batch axis Step.samples_of has it of every sample of the global batch, in the order of the data, without
-    it Step.sums has the sum; on every worker. "loss", and what the graph reports in every run (GraphBuilder.fetch), come
-    along in a run that trains, and in others that read the fields which they need. No other field is asked for.
+    fetches: name -> values. A list that contains a `minimize` handle trains, other lists don't. A run reports the values of
+    its list, each under the name of its operator. A scalar is summed over the micro-batches and pipelines of the step (a
+    step_sum already is that sum), so a mean is a sum divided by a count. A run that trains accepts float32 scalars. Any
+    other run accepts any value, on every worker: with the batch axis, Step.samples_of holds the value of every sample of
+    the global batch, in the order of the data; without it, Step.sums holds the sum. A run that trains also reports "loss"
+    and the values of GraphBuilder.fetch. Other runs report these if they read the fields that these need. No other fields
+    are read.
     devices: rows of a device list (rows = workers of a pipeline, columns = pipelines; rows of different lengths: replicas
     of each stage in one pipeline), a list's name, or None (see hetu.devices).
     pipeline: a method's name (`hetu schedule --help` lists them), a plan's CSV or JSON file, "module:function", or a
-    function of stages and micro_batches that returns rows of action strings. micro_batches: per pipeline and step; None:
-    as many as the file has, 1 where the method updates after each, else 4.
-    "choose": the first that `hetu choose` ranks by `costs`, a file or a trace, within the memory limit. Methods that go by
-    costs (zb-1p, zb-2p, auto) take them too, and without them the operations that each block of the model has.
-    replicas: of the model in a file or a function's rows. memory_limit, threads and what else a training is told
-    (KEYWORDS below): as the flags of the scripts; memory_limit is bytes, or a text such as "4GiB".
-    averaging: pipelines average weights, each at its own pace, instead of summing gradients (hetu.averaging); needs heturun,
-    and a method without a flush (pipedream). stragglers: injected on purpose.
-    first_blocks: the block that each stage starts with, or a function of the number of stages, for which partition and
-    speed stand in; None: cut by them. partition "times" goes by `costs`, a file that knows the blocks, or a trace.
-    Threads of one process may share an Executor: a prediction or evaluation runs between two training steps. A call that
-    raises in a job of one worker is undone; of others, later calls name the first failure (docs/predict.md).
-    compare_single: the chief does every training step in one process too, and a tensor that differs ends the job.
+    function of stages and micro_batches that returns rows of action strings. "choose" takes the first method that `hetu
+    choose` ranks by `costs` and that keeps to the memory limit.
+    micro_batches: per pipeline and step. None: the number in the file, 1 if the method updates after each, else 4.
+    costs: a file or a trace for "choose", for partition "times", and for methods that depend on costs (zb-1p, zb-2p, auto).
+    Without it, these methods use the operations of the model's blocks.
+    replicas: of the model, in a plan from a file or function.
+    averaging: pipelines average weights, each at its own pace, instead of summing gradients (hetu.averaging). It needs
+    heturun, and a method without a flush (pipedream).
+    stragglers: artificial stragglers.
+    first_blocks: the first block of each stage, or a function of the number of stages, which partition and speed override.
+    None: cut by partition and speed. Partition "times" uses `costs`, a file with block times or a trace.
+    compare_single: the chief also does every training step in one process. A tensor that differs ends the job.
+    memory_limit, threads and other options of a training (listed below) are those of the scripts' flags. memory_limit is in
+    bytes, or text such as "4GiB".
+
+    Threads of one process may share an Executor: a prediction or evaluation runs between two training steps. In a job of
+    one worker, a call that raises is undone. In other jobs, later calls name the first failure (docs/predict.md).
     """
 
-    trains_now = in_hooks = stopped = False  # a training is under way; its hooks run; it was asked to stop
+    trains_now = in_hooks = stopped = False  # a training is running; its hooks are running; it was asked to stop
 
     @placed(tables.as_keywords)
     def __init__(
@@ -121,7 +126,7 @@ class Executor(Predicting, Reach, Planning):
         number = self.layout.number_of(env["worker"])
         if env["pipelines"] > 1:
             self._check_apart(env["pipelines"], averaging)
-            number %= self.layout.stages  # of its pipeline, which is a job of its own
+            number %= self.layout.stages  # the worker's number in its pipeline, which is a job of its own
         links = _hetu.thread_links(self.layout.pipelines * self.layout.stages) if self.layout.of_threads else []
         self.transport: Any = links[0] if links else None if env["check"] else leave.transport(number)
         if self.layout.note and self.is_chief:
@@ -150,7 +155,7 @@ class Executor(Predicting, Reach, Planning):
                                      f"by them: {', '.join(m['name'] for m in schedule.methods() if m['by_costs'])}")
             options = self._planned(method, micro_batches, own, common)
         self.method, self.micro_batches = options.method, options.micro_batches
-        if env["check"]:  # heturun looks before it starts workers: nothing of the job is to happen yet
+        if env["check"]:  # heturun checks the script before it starts workers: nothing of the job may happen yet
             _hetu.check_training(self.graph, self.train_handle.optimizer.settings(), options)
             raise SystemExit(0)
         payload = told.get("payload") or "whole"
@@ -164,10 +169,10 @@ class Executor(Predicting, Reach, Planning):
             self._join(options)
 
     def _join(self, options: Any) -> None:
-        """Makes this worker's part of the job, together with all others."""
+        """Creates this worker's part of the job. Collective."""
         compare_single = self.compares
         self.job: Any = _hetu.Job(self.graph, self.train_handle.optimizer.settings(), options, self.transport)
-        self.under_way = ""  # the run that has not come to its end
+        self.under_way = ""  # the run that has not ended
         self.stepper = threading.get_ident()  # the thread that makes steps
         leave.join(self)
         self.sharers = list(range(self.layout.pipelines))
@@ -176,7 +181,7 @@ class Executor(Predicting, Reach, Planning):
         reads = self.graph.fields_of([], True)
         together = self.readers.open(self.averages, compare_single, reads)
         self.loader = self._loader(self.data, together, self.layout.pipelines, self.job.pipeline, reads)
-        # By pipeline, where one process does the same steps.
+        # By pipeline, for compare_single: one process does the same steps.
         self.loaders_of_all = [
             self.data.loader(self.layout.pipelines, d, fields, self.readers.single(together, d))
             for d in range(self.layout.pipelines) if fields
@@ -184,16 +189,16 @@ class Executor(Predicting, Reach, Planning):
         self.draws = Draws(self)
 
     def unfinished(self) -> str:
-        """How a script ends that ends now, if it leaves a run in the middle; else ""."""
+        """Returns a description of the run that the script leaves unfinished if it ends at this point, or ""."""
         return f"its script ended in the middle of {self.under_way}, after {self.step} steps" if self.under_way else ""
 
     def release(self) -> None:
-        """Lets go of all that is not Python's alone: memory, loaders and their threads, what refers to the links."""
+        """Releases memory, loaders and their threads, and objects that refer to the links."""
         self.loader, self.loaders_of_all, self.readers = None, [], None
         self.job, self.under_way = leave.Left(self.job), ""
 
     def _check_apart(self, pipelines: int, averaging: Averaging | None) -> None:
-        """What a job must be that goes on without a pipeline which dies (heturun --on-failure shrink)."""
+        """Throws ValueError unless the job can continue without a pipeline that dies (heturun --on-failure shrink)."""
         if averaging is None:
             raise ValueError("heturun --on-failure shrink: only pipelines that average weights (--preduce, --adpsgd) go on "
                              "without one; without it a death ends the job, and --resume continues it")
@@ -211,12 +216,13 @@ class Executor(Predicting, Reach, Planning):
 
     @property
     def plateau(self) -> ReduceOnPlateau | None:
-        """The learning rate, if it is one that follows a measure."""
+        """The learning rate if it follows a measure, else None."""
         rate = self.train_handle.optimizer.learning_rate
         return rate if isinstance(rate, ReduceOnPlateau) else None
 
     def _share_out(self) -> None:
-        """The rows of pipelines that have died go to those that live, from the first epoch on that none has begun."""
+        """Distributes the rows of dead pipelines among the living ones, beginning with the first epoch that no pipeline has
+        begun."""
         if self.job.living == self.sharers:
             return
         epochs = self.job.exchange(str(self.position().get("epoch", 0)))
@@ -226,8 +232,8 @@ class Executor(Predicting, Reach, Planning):
 
     @property
     def is_chief(self) -> bool:
-        """True in the worker that prints: worker 0; in a job that goes on without a pipeline which dies, the first worker of
-        the first pipeline that lives."""
+        """True in the worker that prints: worker 0, or in a job that continues without a dead pipeline, the first worker of
+        the first living pipeline."""
         job = getattr(self, "job", None)
         env = _hetu.env()
         first = job.in_first_pipeline if job else env["pipelines"] == 1 or env["worker"] == 0
@@ -240,12 +246,12 @@ class Executor(Predicting, Reach, Planning):
 
     @property
     def step(self) -> int:
-        """Steps done so far, over all runs of this training."""
+        """The number of steps done, over all runs of this training."""
         return int(self.job.step)
 
     @property
     def table_counters(self) -> dict[str, TableCounters]:
-        """Of each table on parameter servers that this worker reads: what its cache did so far."""
+        """The counters of this worker's cache, for each table on parameter servers that it reads."""
         return {name: TableCounters(**counts) for name, counts in self.job.table_counters.items()}
 
     def run(
@@ -264,24 +270,28 @@ class Executor(Predicting, Reach, Planning):
         hooks: Sequence[Any] = (),
         epoch_steps: int | None = None,
     ) -> Iterator[Step]:
-        """Runs `name`, and gives its steps as they are done: nothing happens before one asks for them.
+        """Runs the list `name` and yields its steps as they are done. Nothing happens before the first step is requested.
 
-        Training: `steps` more (1 unless told), from where the training is; with `resume`, from the step that was loaded.
-        Or `until` so many are done in all, from step 0, however often it was resumed: none are left if it is there already.
-        Validation: `steps` batches from the start of `data` (the training data if none is given).
+        steps: of a training, the number of further steps (default 1), counted from its present step or, with `resume`, from
+        the loaded step. Of a validation, the number of batches from the start of `data`.
+        until: of a training, the number of steps in all, counted from step 0 also after a resume. No steps are left if it
+        is already reached.
+        checkpoint, every, keep, resume: the folder for checkpoints, the steps between two of them (0: only at the end), the
+        number of newest checkpoints to keep, and True to continue from the newest one.
+        trace: a file for the measured events, next to the plan's prediction from the measured times.
+        data: of a validation; the training data by default.
+        hooks: called between steps, and at the end of each epoch; see hetu.hooks.
+        epoch_steps: steps per epoch; by default a pass over the data.
+        A training ends early, and saves, when a worker was asked to stop (SIGUSR1 or the first Ctrl-C; see
+        hetu.process.stop).
 
-        With `checkpoint`, saves every `every` steps (0: only at the end). With `trace`, writes what happened beside what
-        the plan predicts from the measured times. `hooks` are called beside the steps, and at the end of each epoch of
-        `epoch_steps` (unless told, a pass over the data): see hetu.hooks. Training ends early, and saves, when a worker was
-        asked to stop (SIGUSR1, the first Ctrl-C; see hetu.process.stop).
+        An asynchronous method (pipedream) runs without a flush. Its pipeline is drained every `drain` steps (0: never for
+        this reason; by default at the end of epochs, if a hook has on_epoch), before a save and at the end. Validation is
+        only possible after a drain. Only the chief has scalars and norms; elsewhere they are NaN.
 
-        An asynchronous method (pipedream) runs without a flush: its pipeline is drained every `drain` steps (0: never for
-        that; unless told, where a hook has an epoch end), where it saves and in the end. Only then one may validate; and
-        only the chief has scalars and norms, elsewhere they are NaN.
-
-        Where pipelines average weights, steps between two drains are those of this worker's pipeline, more or fewer than
-        their number, and the results those of its batches; `step` counts on as if they were as many. The first worker of
-        each pipeline has results.
+        If pipelines average weights, the steps between two drains are those of this worker's pipeline. Their number may
+        differ from the nominal number, and their results are those of the pipeline's batches. `step` advances by the
+        nominal number. The first worker of each pipeline has results.
         """
         of_training = {"checkpoint": checkpoint, "every": every, "resume": resume, "trace": trace, "drain": drain,
                        "until": until, "hooks": hooks, "epoch_steps": epoch_steps}
@@ -302,7 +312,7 @@ class Executor(Predicting, Reach, Planning):
     def _under_way(self, called: str, steps: Iterator[Step]) -> Generator[Step, None, None]:
         self.under_way = called
         yield from steps
-        self.under_way = ""  # left as it is where a script breaks out of its loop
+        self.under_way = ""  # stays set if a script breaks out of its loop
 
     def _train(self, name: str, steps: int | None, until: int | None, saves: tuple[str | None, int, int, bool],
                trace: str | None, drain: int, beside: Hooks) -> Iterator[Step]:
@@ -362,7 +372,7 @@ class Executor(Predicting, Reach, Planning):
         self.in_hooks = True
         try:
             beside.step(step, end, drain)
-        except stop.Stopping:  # in an evaluation, which has said so
+        except stop.Stopping:  # raised in an evaluation, which has printed the reason
             pass
         finally:
             self.in_hooks = False
@@ -371,13 +381,14 @@ class Executor(Predicting, Reach, Planning):
         return self.job.next(loader, self.loaders_of_all)
 
     def seek(self, position: dict[str, Any]) -> None:
-        """Goes on reading from a saved place."""
+        """Continues reading from a saved position."""
         for loader in [self.loader, *self.loaders_of_all]:
             if loader:
                 loader.seek(position)
 
     def _run_length(self, steps: int, *periods: int) -> int:
-        """Steps of the next run: to the end of all, or of a period; one where each step ends with an update."""
+        """Returns the number of steps in the next run: up to the end, or to the end of a period; 1 if each step ends with
+        an update."""
         if not self.job.asynchronous:
             return 1
         ends = [self.step - self.step % period + period for period in periods if period]
@@ -418,7 +429,7 @@ class Executor(Predicting, Reach, Planning):
         return f"<hetu.Executor: {self.describe()}; step {self.step}>" if hasattr(self, "loader") else "<hetu.Executor>"
 
     def describe(self) -> str:
-        """One line: method, grid, blocks of the model per stage, micro-batches, memory of this worker."""
+        """Returns one line: method, grid, blocks of the model per stage, micro-batches, memory of this worker."""
         cut = self.cuts.describe(self.job, self.graph.blocks)
         label = f"meaningless ({self.meaningless}): " if self.meaningless else ""
         return (
@@ -427,7 +438,7 @@ class Executor(Predicting, Reach, Planning):
         )
 
     def position(self) -> dict[str, Any]:
-        """Place in the data, for checkpoints; the same in all workers that read."""
+        """Returns the position in the data, for checkpoints. It is the same in all workers that read."""
         return dict(self.loader.position()) if self.loader else {}
 
 

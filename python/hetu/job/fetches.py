@@ -1,4 +1,4 @@
-"""What the lists of an Executor ask for: which run trains, and what each reports."""
+"""The lists of an Executor: which run trains, and which values each run reports."""
 
 from __future__ import annotations
 
@@ -14,18 +14,19 @@ from hetu.place import is_whole
 
 @dataclass
 class Fetches:
-    """By name of a run: whether it trains, and the names of what it reports, in the order of its list."""
+    """By name of a run: true if it trains, and the names of the values that it reports, in the order of its list."""
 
     train: Train
     trains: dict[str, bool]
     names: dict[str, list[str]]
-    always: list[str] = field(default_factory=list)  # what every run reports, where it may
-    per_sample: set[str] = field(default_factory=set)  # of the names: those of values with a batch axis
-    numbers: dict[str, int] = field(default_factory=dict)  # by name, the value
-    counts: dict[str, str] = field(default_factory=dict)  # of a mean over a count: what the count is reported as
+    always: list[str] = field(default_factory=list)  # values that every run reports, if possible
+    per_sample: set[str] = field(default_factory=set)  # names of the values with a batch axis
+    numbers: dict[str, int] = field(default_factory=dict)  # name -> number of the value
+    # Name of a mean over a count -> name under which the count is reported.
+    counts: dict[str, str] = field(default_factory=dict)
 
     def check(self, run: str, of_training: dict[str, Any], of_validation: dict[str, Any]) -> None:
-        """Refuses what a run does not know, or would ignore: arguments by name."""
+        """Throws ValueError for arguments that the run would ignore, and for an unknown run."""
         self.check_run(run)
         trains = self.trains[run]
         given = [name for name, value in (of_validation if trains else of_training).items() if value]
@@ -37,19 +38,18 @@ class Fetches:
             raise ValueError("every and resume need a checkpoint folder (checkpoint=)")
 
     def check_run(self, run: str) -> None:
-        """Refuses a name that no list has."""
+        """Throws ValueError for a name that no list has."""
         if run not in self.trains:
             current().refuse(f"no fetches called '{run}'; there are: {', '.join(self.trains)}")
 
     def note_count(self, graph: GraphBuilder, name: str, value: Value) -> None:
-        """If it is a scalar that is a mean over one count of the step, the count is reported beside it."""
+        """If the value is a scalar that is a mean over one count of the step, also reports the count."""
         sums = graph.builder.reads(value.number)[1]
         if not value.shape and len(sums) == 1 and sums[0] != value.number:
             self.counts[name] = _name_of(graph, name, Value(graph, sums[0]), False)
 
     def settle(self, graph: Any) -> None:
-        """Of the finished graph: what every run reports comes along in one that does not train wherever the fields that it
-        reads are read anyway."""
+        """Adds the values that every run reports to runs that don't train, if these read the necessary fields anyway."""
         for run, names in self.names.items():
             if not self.trains[run]:
                 fields = set(graph.fields_of(names))
@@ -57,12 +57,12 @@ class Fetches:
 
 
 def _refuse(run: str, message: str) -> NoReturn:
-    """A ValueError with the line of the user's script."""
+    """Throws ValueError with the line of the user's script."""
     current().refuse(f"fetches '{run}': {message}")
 
 
 def _check(graph: GraphBuilder, run: str, value: Value, trains: bool) -> None:
-    """Refuses what a run cannot report."""
+    """Throws an error for a value that a run can't report."""
     name, op = graph.builder.producer_of(value.number)
     what = f"'{name}' is {value.dtype}{value.shape}"
     if trains and (value.shape or value.dtype != "float32"):
@@ -77,7 +77,7 @@ def _check(graph: GraphBuilder, run: str, value: Value, trains: bool) -> None:
 
 
 def check_length(steps: int | None, until: int | None) -> str:
-    """How long a run is to be, as it was told. Throws ValueError."""
+    """Returns the length of a run as text, as it was given. Throws ValueError."""
     given = {name: value for name, value in (("steps", steps), ("until", until)) if value is not None}
     if len(given) > 1:
         raise ValueError(f"steps={steps} are so many more, until={until} is how many in all; give one")
@@ -88,7 +88,7 @@ def check_length(steps: int | None, until: int | None) -> str:
 
 
 def _name_of(graph: GraphBuilder, run: str, value: Value, trains: bool) -> str:
-    """The name under which a value of a list is reported."""
+    """Returns the name under which a value of a list is reported."""
     _check(graph, run, value, trains)
     for name, known in graph.fetches.items():
         if known.number == value.number:
@@ -101,7 +101,7 @@ def _name_of(graph: GraphBuilder, run: str, value: Value, trains: bool) -> str:
 
 
 def _train_of(fetches: Mapping[str, Sequence[Value | Train]]) -> Train:
-    """The one minimize() handle of the lists, which are looked through."""
+    """Checks the lists, and returns their only minimize() handle. Throws ValueError."""
     if not isinstance(fetches, Mapping) or not fetches:
         current().refuse("Executor: lists of values by name are wanted, such as {'train': [loss, train]}, got "
                          f"{fetches!r}")
@@ -121,7 +121,7 @@ def _train_of(fetches: Mapping[str, Sequence[Value | Train]]) -> Train:
 
 def read(fetches: Mapping[str, Sequence[Value | Train]]) -> Fetches:
     """Checks the lists, and adds their values to those that the graph reports. Throws ValueError, and NotImplementedError
-    for a run that trains and a tensor that is no scalar."""
+    for a run that trains and a tensor that is not a scalar."""
     train = _train_of(fetches)
     graph = train.graph
     if "loss" not in graph.fetches:

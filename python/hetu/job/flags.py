@@ -1,4 +1,4 @@
-"""The parser of the scripts: complaints in one line, --config FILE.yml, second names of flags, `_` for `-` in them."""
+"""The scripts' argument parser: one-line errors, --config FILE.yml, second names of flags, `_` accepted for `-`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from hetu.place import path_of
 
 
 class Parser(argparse.ArgumentParser):
-    """Every worker parses, one speaks. A script that calls add_config() last has --config."""
+    """An ArgumentParser that raises ValueError, because every worker parses and only one should print. A script that calls
+    add_config() last has --config."""
 
     has_config = False
 
@@ -20,11 +21,11 @@ class Parser(argparse.ArgumentParser):
         raise ValueError(f"{message}; --help lists the options")
 
     def also(self, flag: str, other: str) -> None:
-        """Gives `flag` a second name, which its line of --help leaves out."""
+        """Gives `flag` a second name, which --help does not show."""
         self._option_string_actions[other] = self._option_string_actions[flag]
 
     def add_config(self) -> None:
-        """--config: a file of flags."""
+        """Adds --config: a file of flags."""
         self.add_argument("--config", metavar="FILE.yml", help="lines of `flag: value`; they override what is typed")
         self.has_config = True
 
@@ -41,13 +42,13 @@ class Parser(argparse.ArgumentParser):
             for action in required:
                 action.required = True
         vars(parsed).update(set_there)
-        for name, value in vars(parsed).items():  # paths, the defaults too; no other value begins with ~
+        for name, value in vars(parsed).items():  # paths, also in defaults; no other values begin with ~
             if isinstance(value, str) and value.startswith("~"):
                 setattr(parsed, name, path_of(value))
         return parsed
 
     def _known(self, word: str) -> str:
-        """The word, a flag with `_` as it is named here."""
+        """Returns the argument; in a flag with `_`, replaces `_` by `-` if that flag exists."""
         name, equals, value = word.partition("=")
         if not name.startswith("--") or name in self._option_string_actions:
             return word
@@ -66,7 +67,7 @@ class Parser(argparse.ArgumentParser):
         return path and path_of(path)
 
     def flag_of(self, name: str) -> argparse.Action | None:
-        """What a key of --config is called by: a flag without its dashes."""
+        """Returns the flag for a key of --config, which is a flag without its dashes, or None."""
         for flag in (f"--{name}", f"--{name.replace('_', '-')}"):
             action = self._option_string_actions.get(flag)
             if action is not None and action.dest not in ("help", "config"):
@@ -75,7 +76,7 @@ class Parser(argparse.ArgumentParser):
 
 
 def check_suffix(flag: str, path: str | Path | None, *known: str) -> None:
-    """Throws ValueError if the file's suffix is none of those that the flag writes. A name without one is fine."""
+    """Throws ValueError if the file's suffix is not one that the flag writes. A name without a suffix is allowed."""
     suffix = Path(path or "").suffix.lower()
     if suffix and suffix not in known:
         raise ValueError(f"{flag} {path}: unknown suffix '{suffix}'; known: {', '.join(known)}")
@@ -87,15 +88,15 @@ def check_log(path: str | None) -> None:
 
 
 def sys_arguments() -> list[str]:
-    """What was typed."""
+    """Returns the typed arguments."""
     import sys
 
     return sys.argv[1:]
 
 
 def read_flags(path: str, parser: Parser) -> dict[str, Any]:
-    """Values by dest of a file of `flag: value` lines, each read as the flag would be. Throws ValueError with file and line,
-    OSError."""
+    """Reads a file of `flag: value` lines, each value parsed like the flag's argument. Returns values by dest. Throws
+    ValueError with file and line, and OSError."""
     found: dict[str, Any] = {}
     lines: dict[str, int] = {}
     for number, line in enumerate(files.read_bytes(path).decode().splitlines(), 1):
@@ -108,7 +109,7 @@ def read_flags(path: str, parser: Parser) -> dict[str, Any]:
         action = parser.flag_of(name)
         if action is None:
             known = [flag[2:] for flag in parser._option_string_actions if flag.startswith("--")]
-            import difflib  # here: each start of a worker would pay for it
+            import difflib  # imported late, to save the time at each start of a worker
 
             near = difflib.get_close_matches(name, known, 1)
             raise ValueError(f"{at}: unknown key '{name}'{f', {near[0]} is one' if near else ''}; keys are this "

@@ -1,16 +1,16 @@
-"""What is done beside a training: hooks of job.run(hooks=[...]), and those that the model scripts use.
+"""Hooks of a training, for job.run(hooks=[...]), and the hooks that the model scripts use.
 
-A hook is an object with any of these, or a function of (job, step), which is an on_step:
+A hook is an object with any of these methods, or a function of (job, step), which acts as on_step:
 
     on_start(job)           before the first step, after a checkpoint was loaded
     on_step(job, step)      after each step
-    on_epoch(job, epoch)    after the last step of an epoch, and of a run that is not stopped; one may validate there
-    on_end(job)             once, however the run ends: to close files; nothing that waits for other workers
+    on_epoch(job, epoch)    after the last step of an epoch, and of a run that is not stopped; may validate
+    on_end(job)             once, however the run ends: to close files; must not wait for other workers
 
-Every worker calls its hooks after the same steps, in the order of the list, so one may call job.weights() and the like
-there, in all of them; who prints asks job.is_chief. An epoch is one pass over the training data, or `epoch_steps`; of data
-whose length is not known, the run is one. Where pipelines average weights, each has steps of its own, and on_epoch comes
-where they have met.
+Every worker calls its hooks after the same steps, in the order of the list. So hooks may call collective methods such as
+job.weights(), in all workers. Use job.is_chief to print only once. An epoch is one pass over the training data, or
+`epoch_steps` steps. For data of unknown length, the whole run is one epoch. If pipelines average weights, each has its own
+steps, and on_epoch is called after they have met.
 """
 
 from __future__ import annotations
@@ -38,37 +38,37 @@ MOMENTS = {"on_start": ("job",), "on_step": ("job", "step"), "on_epoch": ("job",
 
 
 class Epoch:
-    """Steps and their results: those of one epoch that this run did, or a validation. `scalars`: TensorBoard's of this
-    epoch, which hooks may add to."""
+    """Steps and their results: those of one epoch that this run did, or of a validation. `scalars` holds TensorBoard's
+    values of this epoch; hooks may add to it."""
 
     def __init__(self, number: int, steps: Iterable[Step] = ()) -> None:
         self.number = number
         self.steps = list(steps)
-        self.drained = True  # every update is done, so one may validate
+        self.drained = True  # every update is done, so validation is allowed
         self.scalars: dict[str, float] = {}
         self._started = time.monotonic()
         self.seconds = 0.0
 
     def end(self) -> None:
-        """The last step is done: how long it took is known."""
+        """Notes the end of the last step, which determines the duration."""
         self.seconds = time.monotonic() - self._started
 
     @property
     def learning_rate(self) -> float:
-        """Of the last update."""
+        """The learning rate of the last update."""
         return self.steps[-1].learning_rate
 
     @property
     def samples(self) -> int:
-        """Of all its steps."""
+        """The number of samples in all its steps."""
         return sum(s.samples for s in self.steps)
 
     def mean(self, name: str) -> float:
-        """Mean over the steps."""
+        """Returns the mean of a scalar over the steps."""
         return sum(s.scalars[name] for s in self.steps) / len(self.steps)
 
     def share(self, name: str) -> float:
-        """A count, over the samples that it is of."""
+        """Returns a count divided by the number of samples that it covers."""
         return sum(s.scalars[name] for s in self.steps) / sum(s.own_samples for s in self.steps)
 
 
@@ -97,23 +97,27 @@ class Hooks:
         self._epoch: Epoch | None = None
 
     def drain(self, told: int | None) -> int:
-        """Steps between two drains: as told, else an epoch where one is looked at."""
+        """Returns the steps between two drains: `told`, or by default an epoch if a hook has on_epoch, else 0."""
         return told if told is not None else self.epoch_steps if self.has_epochs else 0
 
     @contextlib.contextmanager
     def of_run(self) -> Iterator[None]:
-        """Around the steps of a run."""
+        """Surrounds the steps of a run with on_start and on_end."""
         try:
             self._call("on_start")
             yield
         except BaseException:
-            with contextlib.suppress(OSError):  # a full disk, say, which has been said
+            with contextlib.suppress(OSError):  # for example a full disk, which was already reported
                 self._call("on_end")
             raise
         self._call("on_end")
 
     def step(self, step: Step, until: int, drain: int) -> None:
-        """`until`: step at which the run ends; `drain`: steps between two drains, 0: only at the end."""
+        """Calls the hooks after a step.
+
+        until: the step at which the run ends.
+        drain: steps between two drains, 0: only at the end.
+        """
         for hook in self.hooks:
             getattr(hook, "on_step", hook if callable(hook) else lambda *_: None)(self.job, step)
         if not self.has_epochs:
@@ -121,7 +125,7 @@ class Hooks:
         self._epoch = epoch = self._epoch or Epoch(step.index // self.epoch_steps)
         epoch.steps.append(step)
         averages = self.job.averages
-        done = self.job.step if averages else step.index + 1  # a pipeline that averages has a length of its own
+        done = self.job.step if averages else step.index + 1  # a pipeline that averages has its own number of steps
         over = done >= until
         if (step.last or not averages) and (done % self.epoch_steps == 0 or over):
             epoch.end()
@@ -136,8 +140,8 @@ class Hooks:
 
 
 class Log:
-    """A record per step in a file, by the chief: JSON lines, or CSV where its name ends in .csv. After a resume each step
-    stands there once. `goes_on`: with what an earlier run wrote, also from step 0."""
+    """Writes a record per step to a file, by the chief: JSON lines, or CSV if its name ends in .csv. After a resume, the
+    file contains each step once. `goes_on` continues an existing file, also from step 0."""
 
     def __init__(self, path: str, goes_on: bool = False, called: str = "log ") -> None:
         self.path, self.goes_on, self.called = path and path_of(path), goes_on, called
@@ -148,7 +152,7 @@ class Log:
             self.records = Records(self.path, self.goes_on or job.step > 0, self.called)
 
     def on_step(self, job: Executor, step: Step) -> None:
-        if job.is_chief:  # the one before may have died with its pipeline
+        if job.is_chief:  # the previous chief may have died with its pipeline
             self.records = self.records or Records(self.path, True, self.called)
             self.records.write(step)
 
@@ -159,9 +163,12 @@ class Log:
 
 
 class TensorBoard:
-    """Scalars for TensorBoard in a folder, by the chief: after every `every` steps (0: none) and after step `last`, loss,
-    rate, gradient norm and samples per second as Step/…; after an epoch its `scalars`. A run that goes on takes back what it
-    writes again; epochs then are of `epoch_steps` steps. `goes_on`: also from step 0."""
+    """Writes scalars for TensorBoard to a folder, by the chief. After every `every` steps (0: never) and after step `last`,
+    it writes loss, rate, gradient norm and samples per second as Step/…. After an epoch it writes the epoch's `scalars`.
+
+    A run that continues removes the points that it will write again; epochs then have `epoch_steps` steps. `goes_on`
+    continues an existing folder, also from step 0.
+    """
 
     def __init__(self, folder: str | Path, every: int = 10, last: int = 0, epoch_steps: int = 0,
                  goes_on: bool = False) -> None:
@@ -203,8 +210,12 @@ class TensorBoard:
 
 
 class Progress:
-    """A bar on a terminal, a line every 10 s elsewhere, by the chief; `total` steps (0: not known), `tokens` per sample.
-    With `says_batch` the first line on standard error is the global batch."""
+    """Shows a bar on a terminal, or prints a line every 10 s elsewhere, by the chief.
+
+    total: the number of steps (0: unknown).
+    tokens: tokens per sample.
+    says_batch: first prints a line with the global batch on standard error.
+    """
 
     def __init__(self, total: int = 0, tokens: int = 0, says_batch: bool = True) -> None:
         self.total, self.tokens, self.says_batch = total, tokens, says_batch
@@ -233,4 +244,4 @@ class Progress:
 __all__ = ["Epoch", "Log", "Progress", "TensorBoard"]
 
 keywords.check_module(__name__, "hetu.hooks")
-globals()["__getattr__"] = missing_from(__name__)  # not a def: mypy knows what there is
+globals()["__getattr__"] = missing_from(__name__)  # assigned, not defined: otherwise mypy would accept any name

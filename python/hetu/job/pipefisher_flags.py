@@ -1,4 +1,5 @@
-"""The flags of PipeFisher's main_bert_simple.py, in the words of train_bert.py; what is not offered says why."""
+"""The flags of PipeFisher's main_bert_simple.py, translated to those of train_bert.py. A flag without a counterpart is
+rejected with the reason."""
 
 from __future__ import annotations
 
@@ -8,7 +9,7 @@ from typing import Any
 from hetu.job import chimera_flags
 from hetu.job.flags import Parser
 
-# Second names of flags that say the same.
+# Train_bert.py's flags -> second names with the same meaning.
 ALSO = {"--clip-norm": "--max_grad_norm", "--max-rows": "--subset_size"}
 NOT_OFFERED = {
     "lars": "--optimizer lamb has its trust ratio, with moments",
@@ -20,7 +21,7 @@ NOT_OFFERED = {
 
 
 def add(parser: Parser) -> None:
-    """Second names, and flags that come to others of train_bert.py (take)."""
+    """Adds second names, and flags that take() translates to others of train_bert.py."""
     for ours, theirs in ALSO.items():
         parser.also(ours, theirs)
     same = ", ".join(f"{theirs} = {ours}" for ours, theirs in ALSO.items())
@@ -40,7 +41,7 @@ def add(parser: Parser) -> None:
 
 
 def take(args: argparse.Namespace, parser: Parser) -> None:
-    """Brings what these flags were told into those of train_bert.py. Throws ValueError."""
+    """Translates these flags to those of train_bert.py. Throws ValueError."""
     for name, why in NOT_OFFERED.items():
         if getattr(args, name):
             raise ValueError(f"--{name} is not offered: {why}")

@@ -1,4 +1,4 @@
-"""From what `pipeline=` names to the options of a job."""
+"""Converts the `pipeline=` argument to the options of a job."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from hetu.place import path_of
 
 
 def text_of(given: Any) -> Any:
-    """A path as text, in which a ~ at the beginning is the home folder; anything else is itself."""
+    """Returns a path as text with ~ at its beginning replaced by the home folder. Returns any other value unchanged."""
     is_path = isinstance(given, os.PathLike) or (isinstance(given, str) and given.startswith("~"))
     return path_of(given) if is_path else given
 
 
 class Planning:
-    """Of an Executor, whose are these."""
+    """The part of Executor that makes the plan. Executor defines these attributes."""
 
     graph: Any
     train_handle: Train
@@ -40,11 +40,11 @@ class Planning:
 
     @property
     def global_batch(self) -> int:
-        """Samples per step of all pipelines together."""
+        """The number of samples per step in all pipelines together."""
         return int(self.data.batch_size) * self.layout.pipelines
 
     def describe_batch(self) -> str:
-        """Returns one line: the samples per step, and how pipelines and micro-batches divide them."""
+        """Returns one line: the samples per step, and their division into pipelines and micro-batches."""
         pipelines, batch = self.layout.pipelines, int(self.data.batch_size)
         micros = self.micro_batches
         parts = f" in {micros} micro-batches of {batch // micros}" if micros > 1 else ""
@@ -55,8 +55,8 @@ class Planning:
         return f"global batch: {self.global_batch} samples per step, {pipelines} pipelines x {batch}{each}{parts}{own}"
 
     def _choose(self, micro_batches: int | None, costs: str | None, common: dict[str, Any]) -> Any:
-        """Options of a job by the first method of those that `hetu choose` ranks whose compiled stages keep to the limit of
-        memory; the chief says which."""
+        """Returns the options of a job by the first method in the ranking of `hetu choose` whose compiled stages keep to
+        the memory limit. The chief prints the choice."""
         if costs is None:
             raise ValueError("pipeline choose needs costs: a file of them, or the trace of a run (--costs FILE)")
         micro_batches = micro_batches or _hetu.default_micro_batches("choose")
@@ -78,13 +78,13 @@ class Planning:
                          "micro-batches")
 
     def _peak_bytes(self, options: Any) -> int:
-        """What the worker that needs most of a job would need, whatever the limit."""
+        """Returns the bytes that the worker with the highest need would use, whatever the limit."""
         return int(_hetu.check_training(self.graph, self.train_handle.optimizer.settings(), options, limited=False))
 
     def _planned(self, pipeline: str | Callable[..., Any], micro_batches: int | None, own: dict[str, Any],
                  common: dict[str, Any]) -> Any:
-        """Options of a job by this plan, besides the common ones. A method by name makes its plan where the job is made;
-        whatever else, and what goes by costs, is a plan already."""
+        """Returns the options of a job by this plan, in addition to the common ones. A method by name makes its plan when
+        the job is created. All other pipelines, and methods that depend on costs, become a plan here."""
         name = pipeline if isinstance(pipeline, str) else getattr(pipeline, "__name__", "function")
         if schedule.is_method(pipeline) and own.get("costs") is None:
             of_plan = {**own, "micro_batches": micro_batches}
@@ -97,7 +97,7 @@ class Planning:
         return options
 
     def _plan(self, pipeline: str | Callable[..., Any], micro_batches: int | None, options: dict[str, Any]) -> Any:
-        """The plan of one step, as given."""
+        """Returns the plan of one step, as given."""
         if micro_batches is None and not (isinstance(pipeline, str) and schedule.is_file(pipeline)):
             micro_batches = _hetu.default_micro_batches(pipeline if isinstance(pipeline, str) else "")
         uneven = {"stage_replicas": self.layout.replicas} if self.layout.replicas else {}

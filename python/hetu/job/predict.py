@@ -1,4 +1,4 @@
-"""What an Executor does without training: predictions of a whole data set, evaluation."""
+"""Runs of an Executor without training: predictions for a whole data set, and evaluation."""
 
 from __future__ import annotations
 
@@ -27,7 +27,8 @@ if TYPE_CHECKING:
 
 
 class Predicting:
-    """The part of Executor that runs forward only. Every worker calls, and every worker has the results."""
+    """The part of Executor that runs only forwards. Collective: every worker calls these methods, and every worker has the
+    results."""
 
     job: Any
     data: Data
@@ -44,11 +45,13 @@ class Predicting:
     def predict(
         self, data: Rows | None = None, run: str | None = None, fetches: Sequence[Value | str] | None = None
     ) -> numpy.ndarray | dict[str, numpy.ndarray]:
-        """What a run gives of every sample of `data`, in its order, the last batch short where it is: an array if that is
-        one value, else name -> array. No field is read that the values do not need.
+        """Returns the values of every sample of `data`, in its order. The last batch may be short. The result is an array
+        for one value, else a dict from name to array. Only the fields that the values need are read.
 
-        data: an object of hetu.data, or arrays by field; the training data if none is given. run: a list of the Executor;
-        else the one called "predict", or the only one with such values that does not train. fetches: some of its values.
+        data: an object of hetu.data, or arrays by field; the training data by default.
+        run: a list of the Executor. Default: the list called "predict", or the only list with such values that does not
+        train.
+        fetches: some of the list's values.
         """
         run, names = self._predicted("predict", run, fetches)
         found = self._arrays(names, list(self._forward(run, names, self._data_of(data), None)))
@@ -57,16 +60,17 @@ class Predicting:
     def evaluate(
         self, data: Rows | None = None, run: str | None = None, metrics: Mapping[str, Metric] | None = None
     ) -> dict[str, float]:
-        """The scalars of a run over all of `data`, and measures of what it gives per sample.
+        """Returns the scalars of a run over all of `data`, and metrics of its values per sample.
 
-        A scalar that is a mean over a count of the step (a loss) is the mean over that count in all of the data, one over
-        several counts the mean of batches by their samples, any other one the sum. A batch whose count is 0 does not change
-        the mean; if all counts are 0, it is NaN. metrics: by name, a function of the
-        run's arrays per sample in the order of its list ({"evaluate": [logits, data.y]}, metrics={"auc": hetu.metrics.auc}),
-        the name of a sum, which is divided by the samples, or the names of two sums, one over the other.
-
-        data: as in predict(). run: a list of the Executor; else the one called "evaluate", or "validate", or the only one
-        that does not train.
+        A scalar that is a mean over a count of the step (a loss) becomes the mean over that count in all of the data. A
+        mean over several counts becomes the mean of the batches, weighted by their samples. Any other scalar becomes the
+        sum. A batch whose count is 0 does not change a mean; if all counts are 0, the mean is NaN.
+        metrics: name -> a function of the run's arrays per sample, in the order of its list ({"evaluate": [logits,
+        data.y]}, metrics={"auc": hetu.metrics.auc}); or the name of a sum, which is divided by the number of samples; or
+        the names of two sums, the first of which is divided by the second.
+        data: as in predict().
+        run: a list of the Executor. Default: the list called "evaluate" or "validate", or the only list that does not
+        train.
         """
         if metrics is not None and not isinstance(metrics, Mapping):
             current().refuse(f"evaluate: metrics are wanted by name, such as {{'accuracy': 'hits'}}, got {kind_of(metrics)}")
@@ -101,15 +105,18 @@ class Predicting:
         return found
 
     def save(self, folder: str, run: str | None = None, fetches: Sequence[Value | str] | None = None) -> None:
-        """Saves what predicts, the graph of these values and its weights: a folder for hetu.load, in one process without the
-        script. What is named is what predict() gives. Every worker calls it, and sees the folder. The model that the folder
-        holds is replaced, whatever its step: a kill at any moment leaves the old model or the new one. A folder with
-        checkpoints of a training is refused."""
+        """Saves a model for prediction, the graph of these values and its weights, to a folder for hetu.load. A single
+        process can run it without the script.
+
+        The arguments select the same values as in predict(). Collective: every worker calls it and must have access to the
+        folder. The model in the folder is replaced, whatever its step: a kill at any moment leaves either the old or the
+        new model. Throws ValueError for a folder with checkpoints of a training.
+        """
         _, names = self._predicted("save", run, fetches)
         self.job.save_model(path_of(folder), names)
 
     def _predicted(self, what: str, run: str | None, fetches: Sequence[Value | str] | None) -> tuple[str, list[str]]:
-        """The run that predicts, and the names of its values with a batch axis that are meant."""
+        """Returns the run for predictions, and the names of its selected values with a batch axis."""
         candidates = [name for name, names in self.fetches.names.items() if self.fetches.per_sample.intersection(names)]
         run = self._run_of(what, run, ("predict",), candidates)
         names = [name for name in self.fetches.names[run] if name in self.fetches.per_sample]
@@ -120,16 +127,16 @@ class Predicting:
         return run, names
 
     def _over(self, name: str, count: str | None, steps: list[Step]) -> float:
-        """A scalar over all steps."""
+        """Returns a scalar combined over all steps."""
         if not self.graph.counts_of(name):
             return _sum(name, steps)
         weights = [step.scalars[count] if count else step.samples for step in steps]
-        # A mean over nothing is NaN, and says nothing of the batches that have something.
+        # The mean of a batch without elements is NaN. It must not affect the other batches.
         weighted = [(step.scalars[name], weight) for step, weight in zip(steps, weights, strict=True) if weight != 0]
         return _quotient(sum(value * weight for value, weight in weighted), sum(weights))
 
     def _run_of(self, what: str, run: str | None, preferred: tuple[str, ...], candidates: list[str]) -> str:
-        """The run that is named, or meant."""
+        """Returns the run that is named, or the default one."""
         still = [name for name in candidates if not self.fetches.trains[name]]
         if run is None:
             run = next((name for name in preferred if name in still), still[0] if len(still) == 1 else None)
@@ -142,7 +149,7 @@ class Predicting:
         return run
 
     def _known(self, what: str, value: Value | str, names: list[str]) -> str:
-        """The name of a value among those."""
+        """Returns the name of a value in `names`. Throws ValueError if it is not there."""
         for name in names:
             if isinstance(value, Value):
                 same = value.graph is self.fetches.train.graph and value.number == self.fetches.numbers[name]
@@ -154,8 +161,8 @@ class Predicting:
 
     @staticmethod
     def _arrays(names: list[str], steps: list[Step]) -> dict[str, numpy.ndarray]:
-        """Of all steps, one after the other."""
-        import numpy  # whose import is half of a worker's start
+        """Concatenates the arrays of all steps."""
+        import numpy  # imported late: NumPy takes half of a worker's start
 
         return {name: numpy.concatenate([step.samples_of[name] for step in steps]) for name in names}
 
@@ -178,12 +185,15 @@ class Predicting:
         return Batches(items, self.data.batch_size, "arrays", dtypes)
 
     def _forward(self, run: str, names: list[str], data: Data, batches: int | None, stops: bool = False) -> Iterator[Step]:
-        """Runs `batches` batches from the start of `data`; None: every row of it once. Computes only those names.
-        With `stops` it ends after the batch in which a worker was asked to stop, if a training is under way."""
+        """Runs `batches` batches from the start of `data`, or every row once if `batches` is None. Computes only the values
+        `names`.
+
+        stops: ends after the batch in which a worker was asked to stop, if a training is running.
+        """
         wanted = list(self.graph.fields_of(names))
         self._check_data(run, data, wanted)
         once, pipelines, pipeline = batches is None, self.layout.pipelines, self.job.pipeline
-        if self.job.may_lose:  # every pipeline by itself, for any other may die in it
+        if self.job.may_lose:  # each pipeline works alone, because any other may die
             data, pipelines, pipeline = data.alone(pipelines), 1, 0
             batches = None if batches is None else batches * self.layout.pipelines
         together = self.readers.open(bool(self.job.may_lose), False, wanted)
@@ -198,7 +208,7 @@ class Predicting:
             done += 1
             yield step
             if stops and self.trains_now and step.stop_asked:
-                self.stopped = self.stopped or not self.job.may_lose  # else other pipelines have not heard of it yet
+                self.stopped = self.stopped or not self.job.may_lose  # otherwise other pipelines are not informed yet
                 if done != batches:
                     self._end_early(run, done)
                     return
@@ -206,8 +216,8 @@ class Predicting:
             current().refuse(f"run '{run}': the data have no row")
 
     def _end_early(self, run: str, batches: int) -> None:
-        """Ends an evaluation, as all workers agreed. In a hook the hook ends too: what it does with results is meant for
-        those of all batches."""
+        """Ends an evaluation after all workers have agreed. In a hook, the hook ends too, because it expects the results of
+        all batches."""
         text = f"Run '{run}' ended after {batches} batches, as asked"
         if self.draws.executor.is_chief:
             print(text if self.in_hooks else f"{text}: its results are of these batches alone", flush=True)
@@ -215,12 +225,12 @@ class Predicting:
             raise stop.Stopping(text)
 
     def _loader(self, data: Data, together: Any, pipelines: int, pipeline: int, reads: list[str]) -> Any:
-        """This worker's, of a set that all open together; None if it reads nothing."""
+        """Returns this worker's loader, or None if it reads nothing. All workers open their loaders together."""
         fields = [name for name in self.job.fields if name in reads]
         return data.loader(pipelines, pipeline, fields, together) if fields else None
 
     def _check_data(self, run: str, data: Data, wanted: list[str]) -> None:
-        """Refuses data that a run cannot read."""
+        """Throws ValueError for data that the run can't read."""
         given, trained = ({name: (dtype, shape) for name, dtype, shape in d.fields} for d in (data, self.data))
         for name in wanted:
             if name not in given:
@@ -243,5 +253,5 @@ def _sum(name: str, steps: list[Step]) -> float:
 
 
 def _quotient(total: float, count: float) -> float:
-    """Returns NaN over a count of 0, as a mean over nothing is in a step."""
+    """Returns total / count, or NaN for a count of 0, like a mean over nothing in a step."""
     return total / count if count != 0 else math.nan

@@ -1,4 +1,4 @@
-"""Looking into a job and reaching into it: weights and gradients by name."""
+"""Access to a job's weights and gradients by name."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ if TYPE_CHECKING:
 
 
 def _together(text: str) -> str:
-    """Of a worker that waits for one which did not call."""
+    """Adds a hint to the error of a worker that waits for another one, which did not make the call."""
     return text + ("; all workers call this, after the same step" if "has left the job" in text else "")
 
 
 class Reach:
-    """Of an Executor, whose are `graph`, `job` and `transport`."""
+    """The part of Executor for weights and gradients. Executor defines `graph`, `job` and `transport`."""
 
     graph: Any
     job: Any
@@ -33,33 +33,36 @@ class Reach:
             missing_of("Executor", name, dir(type(self)))
 
     def weights(self, names: Sequence[str] | None = None, own: bool = False) -> dict[str, numpy.ndarray]:
-        """The weights and buffers (running statistics) of the whole model by name, copies as float32 arrays: those with
-        these `names`, or all. They are what a checkpoint of this moment would hold. Every worker calls it, after the same
-        step and with the same names, and each gets the weights of all stages; a call in one worker alone waits for the
-        others until the job's timeout. With own=True a worker gets what its own stages hold, and asks nobody.
+        """Returns the weights and buffers (running statistics) of the whole model by name, as float32 copies.
 
-        Inside a loop over run() it holds for methods that update at the end of each step; a method without a flush
-        (pipedream) is asked between runs, or where it was drained. Not of tables on parameter servers.
+        names: the tensors to return; by default all.
+        own: returns only the tensors of this worker's stages, without communication.
+        The values are those that a checkpoint at this moment would contain. Collective: every worker calls it, after the
+        same step and with the same names, and receives the weights of all stages. A call in only one worker waits for the
+        others until the job's timeout.
+        Inside a loop over run(), it works for methods that update at the end of each step. For a method without a flush
+        (pipedream), call it between runs or after a drain. Tables on parameter servers are not included.
         """
         return self._look(_hetu.weights, self.job.state, "", names, own)
 
     def gradients(self, names: Sequence[str] | None = None, own: bool = False) -> dict[str, numpy.ndarray]:
-        """The gradients of the last step by name, summed over its micro-batches and pipelines, before clipping; otherwise
-        as `weights`. Of a method that updates within a step, those of its last update."""
+        """Returns the gradients of the last step by name, summed over its micro-batches and pipelines, before clipping.
+        Arguments and conditions are those of `weights`. For a method that updates within a step, the gradients are those of
+        the last update."""
         return self._look(_hetu.gradients, self.job.gradients, "gradient", names, own)
 
     def gradient_norms(self) -> dict[str, float]:
-        """The Euclidean norm of each parameter's gradient, as `gradients` has it. Every worker calls it; only norms are
-        sent."""
+        """Returns the Euclidean norm of each parameter's gradient (see `gradients`). Collective: every worker calls it.
+        Only norms are sent."""
         with placed(_together):
             found = _hetu.gradient_norms(self.job.trainers[0], self.transport)
         return Reported({name: found[name] for name, _ in self.graph.parameters if name in found}, "job.gradient_norms gave")
 
     def set_weights(self, values: Mapping[str, Any]) -> None:
-        """Puts arrays in the place of weights and buffers, by name; those that are not named stay, and so do optimizer
-        states and the step. Every worker calls it with the same arrays, whatever its stages hold. Throws ValueError, before
-        anything has changed: a name that the model has not, another shape, workers that give different values."""
-        import numpy as np  # which most jobs do without
+        """Replaces weights and buffers by arrays, by name. Other tensors, optimizer states and the step stay unchanged.
+        Collective: every worker calls it with the same arrays, whatever its stages hold. Throws ValueError, before anything
+        has changed, for an unknown name, another shape, or different values on the workers."""
+        import numpy as np  # imported late, because most jobs don't need NumPy
 
         arrays = {}
         if not isinstance(values, Mapping):

@@ -1,4 +1,5 @@
-"""The log of a training: a record per step, as JSON lines or CSV, each step once however often the training is resumed."""
+"""The log of a training: a record per step, as JSON lines or CSV. Each step occurs once, however often the training is
+resumed."""
 
 from __future__ import annotations
 
@@ -13,7 +14,7 @@ from hetu.job.step import Step
 
 
 def _step_of(line: bytes, is_csv: bool) -> int | None:
-    """The step of a record; None of a CSV file's line of names."""
+    """Returns the step of a record, or None for the header line of a CSV file."""
     try:
         if not is_csv:
             return int(json.loads(line)["step"])
@@ -24,8 +25,9 @@ def _step_of(line: bytes, is_csv: bool) -> int | None:
 
 
 def bytes_before(log: bytes, step: int, is_csv: bool = False) -> int:
-    """Length of the part of a log that a run which goes on at `step` keeps: it ends before that step in the last stretch of
-    ascending steps, and before a line that a kill cut short. Throws ValueError: a line that is no record."""
+    """Returns the length of the part of a log that a run which continues at `step` keeps. The part ends before that step in
+    the last stretch of ascending steps, and before an incomplete last line. Throws ValueError for a line that is not a
+    record."""
     end, above = log.rfind(b"\n") + 1, None
     while end > 0:
         start = log.rfind(b"\n", 0, end - 1) + 1
@@ -37,7 +39,7 @@ def bytes_before(log: bytes, step: int, is_csv: bool = False) -> int:
 
 
 def row_of(step: Step) -> dict[str, Any]:
-    """What a record holds."""
+    """Returns the contents of a record."""
     return {
         **({"meaningless": step.meaningless} if step.meaningless else {}),
         "step": step.index, **step.scalars, "samples_per_s": round(step.samples_per_s, 2), "seconds": round(step.seconds, 6),
@@ -47,16 +49,16 @@ def row_of(step: Step) -> dict[str, Any]:
 
 
 class Records:
-    """A record per step in a file, whole lines only: CSV where its name ends in .csv, with the names in the first line, else
-    a JSON object per line. A run that goes on with a file (`append`) takes out the steps there that it does again. Throws
-    OSError and ValueError with the file's name, after `called`."""
+    """Writes a record per step to a file, in whole lines. If the name ends in .csv, it is CSV with the names in the first
+    line; otherwise each line is a JSON object. A run that continues a file (`append`) removes the steps that it does again.
+    Throws OSError and ValueError with the file's name, prefixed by `called`."""
 
     def __init__(self, path: str | None, append: bool, called: str = "--log ") -> None:
         self.file: TextIO | None = open(path, "a" if append else "w", buffering=1) if path else None
         self.is_csv = str(path).endswith(".csv")
         self.called = called
         self._goes_on = append and path is not None and Path(path).is_file()
-        self._names: list[str] = []  # of the CSV file
+        self._names: list[str] = []  # columns of the CSV file
 
     def _cut(self, step: int) -> None:
         assert self.file is not None

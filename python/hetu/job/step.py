@@ -1,4 +1,4 @@
-"""What a run gives for each of its steps."""
+"""The result of each step of a run."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ V = TypeVar("V")
 
 
 class Reported(dict[str, V], Generic[V]):
-    """By name; of a name that is not there a KeyError says what is. `says`: whose names these are, for that."""
+    """Values by name. An unknown name raises KeyError, which lists the known names. `says` is the owner of the names in
+    that message."""
 
     def __init__(self, found: Mapping[str, V], says: str = "this step reports") -> None:
         super().__init__(found)
@@ -33,9 +34,15 @@ def _refuse(says: str, name: str, known: Iterable[str]) -> NoReturn:
 
 @dataclass
 class Step:
-    """What one step reports. `index` counts from 0; `scalars` holds the fetched values, summed over the whole step;
-    `samples_of` those per sample, of the global batch in its order, and `sums` other tensors, summed. step["name"] is any of
-    these. `seconds` is the time since the result before; an asynchronous run gives a mean over several steps (see Pace)."""
+    """The result of one step.
+
+    index: counts from 0.
+    scalars: the fetched scalars, summed over the whole step.
+    samples_of: values per sample, of the global batch in its order.
+    sums: other tensors, summed.
+    seconds: the time since the previous result; in an asynchronous run a mean over several steps (see Pace).
+    step["name"] returns any of these values.
+    """
 
     index: int
     scalars: dict[str, float]
@@ -44,15 +51,15 @@ class Step:
     seconds: float
     samples: int
     extra: dict[str, float] = field(default_factory=dict)
-    last: bool = False  # of its run: every update is applied
-    meaningless: str = ""  # what of its messages was left out (payload=), so that no figure says anything
-    own_samples: int = 0  # those that the scalars are of: all, or this pipeline's where pipelines average weights
-    samples_of: dict[str, Any] = field(default_factory=dict)  # by fetch, of a run that does not train: arrays [samples, ...]
-    sums: dict[str, Any] = field(default_factory=dict)  # the same: arrays without the batch axis
-    loss_scale: float | None = None  # of float16 alone: that of the next step
+    last: bool = False  # last step of its run: every update is applied
+    meaningless: str = ""  # the part of messages that was left out (payload=), which makes all figures meaningless
+    own_samples: int = 0  # samples that the scalars cover: all, or this pipeline's if pipelines average weights
+    samples_of: dict[str, Any] = field(default_factory=dict)  # by fetch, in a run that does not train: arrays [samples, ...]
+    sums: dict[str, Any] = field(default_factory=dict)  # likewise: arrays without the batch axis
+    loss_scale: float | None = None  # only with float16: the scale of the next step
     stop_asked: bool = False  # a worker was asked to stop
-    done: int = 0  # steps that the job has made with this one; where pipelines average weights, the mean of theirs
-    skipped: bool = False  # of float16: a gradient left its range, and no worker has updated
+    done: int = 0  # steps that the job has done, including this one; if pipelines average weights, the mean of theirs
+    skipped: bool = False  # with float16: a gradient was out of range, and no worker has updated
 
     def __post_init__(self) -> None:
         self.done = self.done or self.index + 1
@@ -86,25 +93,25 @@ class Step:
 
 
 class Pace:
-    """Times the steps of an asynchronous run, whose results come in bursts: while the pipeline fills there are none, and the
-    drain gives several at once. A step takes the mean over the last SPAN steps of its run. `clock` is for tests."""
+    """Times the steps of an asynchronous run, whose results arrive in bursts: none while the pipeline fills, and several at
+    once in the drain. A step's time is the mean over the last SPAN steps of its run. `clock` is for tests."""
 
     SPAN = 16
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._ends = deque([(clock(), 0)], self.SPAN + 1)  # of a step, and the samples of the run until then
+        self._ends = deque([(clock(), 0)], self.SPAN + 1)  # (end of a step, samples of the run until then)
 
     def seconds(self, samples: int) -> float:
-        """Notes the end of a step of so many samples. Returns the seconds that it took."""
+        """Records the end of a step with this number of samples. Returns the seconds that it took."""
         self._ends.append((self._clock(), self._ends[-1][1] + samples))
         (first, before), (last, until) = self._ends[0], self._ends[-1]
         return (last - first) * (samples / (until - before) if until > before else 1 / (len(self._ends) - 1))
 
 
 class Steps(Iterator[Step]):
-    """The steps of a run, each made when it is asked for. One that is dropped before its first step says so where `says`: a
-    script that forgets the loop has trained nothing."""
+    """The steps of a run, each computed on request. If the object is dropped before its first step, it prints a warning if
+    `says` is true, because a script without the loop has trained nothing."""
 
     def __init__(self, made: Generator[Step, None, None], called: str, says: bool) -> None:
         self._made, self._called = made, f"{place()}{called}" if says else ""
@@ -114,12 +121,12 @@ class Steps(Iterator[Step]):
         return next(self._made)
 
     def close(self) -> None:
-        """Leaves the run where it is."""
+        """Leaves the run at its present step."""
         self._called = ""
         self._made.close()
 
     def __del__(self) -> None:
         if getattr(self, "_called", ""):
-            with contextlib.suppress(AttributeError, ValueError):  # the process ends, and its streams are gone
+            with contextlib.suppress(AttributeError, ValueError):  # the process is ending, and its streams are closed
                 print(f"{self._called} was asked for no step, so none was made: for step in job.run(…), or list(job.run(…))",
                       file=sys.stderr, flush=True)

@@ -1,4 +1,4 @@
-"""What a worker's cache of a table on parameter servers did."""
+"""Counters of a worker's cache of a table on parameter servers."""
 
 from __future__ import annotations
 
@@ -7,8 +7,12 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class TableCounters:
-    """Counts since the job began; rows count once per step. `stale`: cached, but sent anew. `bytes`: of rows, both ways;
-    `bytes_uncached`: what the same steps would have sent without a cache."""
+    """Counts since the job began. Rows count once per step.
+
+    stale: cached rows that were sent again.
+    bytes: size of sent rows, in both directions.
+    bytes_uncached: bytes that the same steps would have sent without a cache.
+    """
 
     lookups: int
     misses: int
@@ -21,12 +25,12 @@ class TableCounters:
 
     @property
     def miss_rate(self) -> float:
-        """Rows that were not in the cache, over those that were looked up."""
+        """The share of looked-up rows that were not in the cache."""
         return self.misses / self.lookups if self.lookups else 0.0
 
     @property
     def saved(self) -> float:
-        """The part of the bytes that the cache saved; below 0 where it cost some."""
+        """The share of bytes that the cache saved; negative if it cost bytes."""
         return 1 - self.bytes / self.bytes_uncached if self.bytes_uncached else 0.0
 
     def describe(self) -> str:

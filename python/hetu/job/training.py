@@ -1,6 +1,5 @@
-"""What the training scripts share: options, the optimizer they name, and the loop with progress, --log, epoch lines and
-TensorBoard scalars. Scripts add their model, their data and their lines.
-"""
+"""The parts that the training scripts share: options, optimizers by name, and the loop with progress, --log, epoch lines
+and TensorBoard scalars. Scripts add their model, their data and their lines."""
 
 from __future__ import annotations
 
@@ -22,12 +21,13 @@ from hetu.place import of_flags
 
 
 def fields() -> list[options.Field]:
-    """What a job is told by flags of the same names; `replicas` are of a plan that a FILE or a function makes."""
+    """Returns the options of a job that are flags of the same names. `replicas` applies to plans from a FILE or a function.
+    """
     return [*options.table("training").values(), options.table("plan")["replicas"]]
 
 
 def _optimizer_fields() -> list[options.Field]:
-    """The kind, the rate and what every script offers; of LAMB, whose gradients are clipped unless told."""
+    """Returns the options of optimizers that every script offers: kind, rate and others. LAMB clips gradients by default."""
     of_lamb = options.table("lamb")
     clip = dataclasses.replace(of_lamb["clip_norm"], otherwise=f"0; of lamb {of_lamb['clip_norm'].default:g}")
     lazy = options.table("adam")["lazy_rows"]
@@ -35,13 +35,13 @@ def _optimizer_fields() -> list[options.Field]:
 
 
 def _kfac_fields() -> list[options.Field]:
-    """What K-FAC is told before an optimizer of any kind."""
+    """Returns the options of K-FAC, which apply with any inner optimizer."""
     table = options.table("lamb")
     return [table[name] for name in ("kfac_damping", "curvature_every", "fill", "inverses", "fill_costs", "replan")]
 
 
 def add_options(parser: Parser) -> None:
-    """The options of every script; a script sets defaults of its own with parser.set_defaults before."""
+    """Adds the options of every script. A script sets its own defaults with parser.set_defaults before the call."""
     add = parser.add_argument
     add("--epochs", type=int, default=100, help="default %(default)s")
     add("--steps", type=int, default=None, help="steps in all, counted from step 0 also after --resume; overrides --epochs")
@@ -87,7 +87,7 @@ def add_options(parser: Parser) -> None:
 
 
 def check(args: argparse.Namespace, evaluates: bool = False) -> None:
-    """Throws ValueError, in the words of the command line. `evaluates`: the script does after each epoch."""
+    """Throws ValueError in terms of the command line. `evaluates` is true if the script evaluates after each epoch."""
     check_log(args.log)
     check_suffix("--trace", args.trace, ".json")
     if args.payload != "whole":
@@ -109,7 +109,7 @@ def check(args: argparse.Namespace, evaluates: bool = False) -> None:
 
 
 class Labelled(io.TextIOBase):
-    """A stream of which every line begins with a label."""
+    """A stream that begins every line with a label."""
 
     def __init__(self, stream: Any, label: str) -> None:
         self.stream, self.label, self._begins = stream, label, True
@@ -131,7 +131,8 @@ class Labelled(io.TextIOBase):
 
 
 def _check_payload(args: argparse.Namespace) -> None:
-    """Of a run whose results mean nothing: every line that it prints says so, and nothing is saved."""
+    """Prepares a run whose results are meaningless: every line that it prints says so, and options that save or compare are
+    rejected."""
     for name in ("checkpoint", "compare_single", "resume"):
         if getattr(args, name):
             raise ValueError(f"--payload {args.payload}: results mean nothing, so --{name.replace('_', '-')} is refused")
@@ -139,7 +140,7 @@ def _check_payload(args: argparse.Namespace) -> None:
 
 
 def _take_wave(args: argparse.Namespace) -> None:
-    """A wave is a step: its micro-batches are those of --micro-batches."""
+    """Sets --micro-batches from --wave, because a wave of hetpipe is a step."""
     if args.wave is None:
         return
     if args.pipeline != "hetpipe":
@@ -150,18 +151,19 @@ def _take_wave(args: argparse.Namespace) -> None:
 
 
 def _check_job(args: argparse.Namespace) -> None:
-    """What is wrong with the job whatever the model is. A plan's own number of micro-batches stands in its file."""
+    """Throws ValueError for options that are wrong whatever the model is. A plan's own number of micro-batches is in its
+    file."""
     told = options.of_args(args, fields())
     if not schedule.is_method(args.pipeline):
         told["micro_batches"] = args.micro_batches or 1
     try:
         _hetu.check_training_options({"method": args.pipeline, **told, "device": None})
-    except ValueError as error:  # of the word that was typed
+    except ValueError as error:  # names the flag that was typed
         raise ValueError(str(error).replace("--micro-batches", "--wave") if args.wave is not None else str(error)) from None
 
 
 def _shares(args: argparse.Namespace) -> dict[str, Any]:
-    """--momentum, and --beta1 and --beta2 as `betas`: of what is not told the optimizer's own."""
+    """Returns --momentum, or --beta1 and --beta2 as `betas`. A missing value is the optimizer's default."""
     kind = (args.inner or "lamb") if args.optimizer == "kfac" else args.optimizer
     table = options.table(kind)
     told = {name: getattr(args, name) for name in ("momentum", "beta1", "beta2") if getattr(args, name) is not None}
@@ -178,9 +180,11 @@ def _shares(args: argparse.Namespace) -> dict[str, Any]:
 
 def optimizer_of(args: argparse.Namespace, rate: lr.Rate | lr.ReduceOnPlateau, *, without: tuple[str, ...] = (),
                  **settings: Any) -> optim.Optimizer:
-    """The optimizer of --optimizer, --weight-decay, --clip-norm, --momentum, --beta1, --beta2 and --lazy-rows, with further
-    settings of its class; of kfac, that of --inner inside; `without`: parts of names of weights that go without it unless
-    --kfac-except says otherwise."""
+    """Returns the optimizer of --optimizer, --weight-decay, --clip-norm, --momentum, --beta1, --beta2 and --lazy-rows, with
+    further settings of its class. For kfac, --inner names the inner optimizer.
+
+    without: parts of names of weights that kfac leaves out by default; --kfac-except overrides it.
+    """
     told = {"weight_decay": args.weight_decay, "clip_norm": args.clip_norm, "lazy_rows": args.lazy_rows,
             **_shares(args)}
     of_kfac = {"damping": args.damping, "every": args.curvature_every, "fill": args.fill,
@@ -196,7 +200,7 @@ def optimizer_of(args: argparse.Namespace, rate: lr.Rate | lr.ReduceOnPlateau, *
 
 
 def executor_of(args: argparse.Namespace, fetches: dict[str, list[Any]], first_blocks: Any = None) -> executor.Executor:
-    """This worker's part of the job that the options describe; `first_blocks` as Executor has it."""
+    """Returns this worker's part of the job that the options describe. `first_blocks` is that of Executor."""
     with of_flags():
         return executor.Executor(
             fetches, devices=args.devices, pipeline=args.pipeline, costs=args.costs, first_blocks=first_blocks,
@@ -206,7 +210,8 @@ def executor_of(args: argparse.Namespace, fetches: dict[str, list[Any]], first_b
 
 
 def batches(data: Any, pipelines: int, of: str) -> int:
-    """Whole global batches of one pass over `data`, a data object of a known length. Throws ValueError if there is none."""
+    """Returns the whole global batches in one pass over `data`, which must have a known length. Throws ValueError if there
+    are none."""
     count = len(data) // (data.batch_size * pipelines)
     if count == 0:
         raise ValueError(
@@ -217,8 +222,8 @@ def batches(data: Any, pipelines: int, of: str) -> int:
 
 
 def group_counts(job: executor.Executor) -> dict[str, float]:
-    """Where pipelines average weights: TensorBoard's scalars of the groups since the last call. Every worker calls it; those
-    of the last stage print."""
+    """Returns TensorBoard's scalars of the groups since the last call, if pipelines average weights, else {}. Every worker
+    calls it; workers of the last stage print."""
     if not job.averages:
         return {}
     mean, by_size = job.job.take_group_counts()
@@ -229,7 +234,7 @@ def group_counts(job: executor.Executor) -> dict[str, float]:
 
 
 def announce(args: argparse.Namespace, job: executor.Executor, epoch_steps: int) -> None:
-    """Prints what comes before the first step: the global batch, the learning rate, the job and its length."""
+    """Prints the lines before the first step: the global batch, the learning rate, the job and its length."""
     print(job.describe_batch(), flush=True)
     rate = job.train_handle.optimizer.learning_rate
     print(lr.describe(rate, args.steps, "step"), flush=True)
@@ -243,12 +248,13 @@ def announce(args: argparse.Namespace, job: executor.Executor, epoch_steps: int)
           f"Training {whole} epoch, each epoch runs {epoch_steps} iteration", flush=True)
 
 
-# Called in every worker at the end of each epoch (it may validate); gives TensorBoard's scalars. The chief prints.
+# Called in every worker at the end of each epoch; it may validate. Returns TensorBoard's scalars. The chief
+# prints.
 EpochEnd = Callable[[Epoch], dict[str, float]]
 
 
 class _EpochEnd:
-    """A script's own end of an epoch, as a hook."""
+    """A hook that calls the script's own function at the end of an epoch."""
 
     def __init__(self, end: EpochEnd) -> None:
         self.end = end
@@ -259,8 +265,11 @@ class _EpochEnd:
 
 def run(args: argparse.Namespace, job: executor.Executor, epoch_steps: int, epoch_end: EpochEnd, *, tokens: int = 0,
         hooks: Sequence[Any] = ()) -> None:
-    """Trains for args.steps steps, with progress, log, epochs of `epoch_steps` steps, TensorBoard; `tokens` per sample, more
-    `hooks`."""
+    """Trains for args.steps steps, with progress, log, epochs of `epoch_steps` steps, and TensorBoard.
+
+    tokens: tokens per sample.
+    hooks: additional hooks.
+    """
     if job.is_chief:
         announce(args, job, epoch_steps)
     folder = Path("runs") / (args.name or time.strftime("%b%d_%H-%M-%S"))

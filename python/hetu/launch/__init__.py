@@ -1,2 +1,2 @@
-"""What heturun does: starts the workers of a job, hears them, and ends all of them. Imports nothing by itself: a guard has
-no time for it."""
+"""The parts of heturun: starts the workers of a job, receives their output and status, and ends all of them. The package
+itself imports nothing, to keep the start of a guard short."""

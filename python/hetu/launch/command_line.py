@@ -1,4 +1,4 @@
-"""heturun: starts a command as the workers of a job, on this host or on those of a cluster file."""
+"""heturun: starts a command as the workers of a job, on this host or on the hosts of a cluster file."""
 import contextlib
 import getopt
 import os
@@ -48,17 +48,17 @@ the same place. SIGUSR1 is handed to the workers, each as soon as it takes it; t
 the first Ctrl-C where the workers train with a checkpoint folder; the second, or the first elsewhere, ends all of
 them, and so do SIGTERM and the death of any worker.
 """
-# Variables that workers on other hosts get too.
-PACKAGE = os.path.dirname(os.path.dirname(os.path.realpath(__file__)))  # hetu
+PACKAGE = os.path.dirname(os.path.dirname(os.path.realpath(__file__)))  # the folder of the package hetu
+# Variables that are also set for workers on other hosts.
 EXPORTED = re.compile(r"(HETU|DMLC|PS|OMP|GOMP|KMP|OPENBLAS|MKL|DNNL|ONEDNN|NCCL|CUDA|IMAGENET|PYTHON|PORT$|PATH$|"
                       r"LD_LIBRARY_PATH$|VIRTUAL_ENV$|LANG$|LC_|DEBUG_HETERO$)")
-# What an enclosing MPI job or heturun left in the environment.
+# Variables that an enclosing MPI job or heturun has left in the environment.
 FOREIGN = re.compile(r"OMPI_COMM_|OMPI_UNIVERSE|OMPI_MCA_(orte|ess|pmix|prte)_|PMIX_|PRTE_|"
                      r"HETU_(JOB|HOSTS|PROGRESS_FD|CONTROL_TOKEN|COORDINATOR|SERVERS|FIRST_WORKER|PIPELINES)$")
 
 
 class UsageError(Exception):
-    """A wrong command line: one line, exit status 2."""
+    """A wrong command line. Reported in one line, with exit status 2."""
 
 
 class Options:
@@ -132,7 +132,7 @@ class Options:
             raise UsageError(f"--server-log {self.server_log}: the path must have no colon")
         if self.key and not os.access(self.key, os.R_OK):
             raise UsageError(f"-i {self.key}: no such file, or not readable; give the path of an ssh key")
-        if self.key and re.search(r"\s", self.key):  # Open MPI cuts its arguments for ssh at spaces
+        if self.key and re.search(r"\s", self.key):  # Open MPI splits its arguments for ssh at spaces
             raise UsageError(f"-i '{self.key}': the path must have no spaces")
 
 
@@ -149,20 +149,21 @@ def one_of(flag, value, *right):
 
 
 def find_config(path):
-    """The path of a cluster file: as given, else among the shipped ones."""
+    """Returns the path of a cluster file: as given, or one of the shipped files."""
     if os.path.exists(path):
         return path
     name = os.path.basename(path)
     if path in (name, os.path.join("config", name)):
-        for place in (os.path.join(PACKAGE, "..", "..", "config"), os.path.join(PACKAGE, "config")):  # the tree's; installed
+        # Of the source tree, and of an installation.
+        for place in (os.path.join(PACKAGE, "..", "..", "config"), os.path.join(PACKAGE, "config")):
             for candidate in (name, name + ".yml"):
                 if os.path.isfile(os.path.join(place, candidate)):
                     return os.path.normpath(os.path.join(place, candidate))
-    return path  # the reader says what is wrong with it
+    return path  # the reader reports the error
 
 
 def read_nodes(options):
-    """The cluster as a list of dicts with host, servers, workers and chief; warnings as a list of lines."""
+    """Returns the cluster as a list of dicts with host, servers, workers and chief, and warnings as a list of lines."""
     if options.allocation is not None:
         return slurm.with_servers(options.allocation, options.servers or 0), []
     if not options.config:
@@ -173,7 +174,7 @@ def read_nodes(options):
 
 
 def cluster_block(nodes):
-    """SD-PIPE's `Cluster: {` block."""
+    """Returns the cluster in the form of SD-PIPE's `Cluster: {` block."""
     def part(key):
         counts = {node["host"]: node[key] for node in nodes if node[key]}
         return f"({sum(counts.values())}): {counts}"
@@ -182,7 +183,7 @@ def cluster_block(nodes):
 
 
 def threads_of(command, fallback):
-    """Threads per worker that the command line asks for, else `fallback`."""
+    """Returns the threads per worker on the command line, or `fallback`."""
     for i, word in enumerate(command):
         match = re.fullmatch(r"--threads(?:=(\d+))?", word)
         value = match and (match.group(1) or (command[i + 1] if i + 1 < len(command) else ""))
@@ -192,18 +193,20 @@ def threads_of(command, fallback):
 
 
 def worker_environment(environ, nodes, command, threads):
-    """The environment of the workers, which import the package that this is a part of. Threads that outnumber the cores must
-    sleep, not spin, while they wait, others spin briefly; NumPy's OpenBLAS, whose threads spin a while, gets as many as a
-    worker has cores."""
-    from hetu import _hetu  # not above: --help and a wrong flag need none
+    """Returns the environment of the workers, which import the same package as this process.
+
+    If threads outnumber the cores, they sleep while they wait; otherwise they spin briefly. NumPy's OpenBLAS, whose threads
+    spin for a while, gets as many threads as a worker has cores.
+    """
+    from hetu import _hetu  # imported late: --help and a wrong flag don't need it
 
     result = {k: v for k, v in environ.items() if not FOREIGN.match(k)}
     result["HETU_HOSTS"] = ",".join(f"{n['host']}:{n['workers']}" for n in nodes if n["workers"])
     result["PYTHONPATH"] = os.pathsep.join(filter(None, [environ.get("PYTHONPATH"), os.path.dirname(PACKAGE)]))
     result.setdefault("PYTHONUNBUFFERED", "1")
-    if not has_home(environ):  # as Docker has it; Open MPI crashes without
+    if not has_home(environ):  # as in Docker; Open MPI crashes without HOME
         result["HOME"] = "/"
-    result.setdefault("HWLOC_HIDE_ERRORS", "2")  # mpirun's complaint where /sys is not mounted; nothing is bound to cores
+    result.setdefault("HWLOC_HIDE_ERRORS", "2")  # hides mpirun's complaint if /sys is not mounted; nothing is bound to cores
     cores = _hetu.machine_cores()
     workers = max(n["workers"] for n in nodes)
     if workers * (threads_of(command, threads) or max(1, cores // workers)) > cores:
@@ -215,7 +218,7 @@ def worker_environment(environ, nodes, command, threads):
 
 
 def has_home(environ):
-    """Returns True if this user has a home folder: in the environment, else by an entry in the table of users."""
+    """Returns true if this user has a home folder: in the environment, or by an entry in the table of users."""
     if environ.get("HOME"):
         return True
     import pwd
@@ -227,7 +230,7 @@ def has_home(environ):
 
 
 def choose_interface(hosts, wanted, say):
-    """(mpirun's interface or network, addresses of this host) for a job on several hosts."""
+    """Returns (mpirun's interface or network, addresses of this host) for a job on several hosts."""
     own = network.interfaces()
     if wanted:
         if wanted not in own:
@@ -244,8 +247,8 @@ def choose_interface(hosts, wanted, say):
 
 
 def place_servers(nodes, local):
-    """Of each server its host, as Servers.hosts has it, and the names that mean this one. `local`: all workers are here, so
-    that heturun has those of this host itself."""
+    """Returns the host of each server in the form of Servers.hosts, and the names that refer to this host. If `local` is
+    true, all workers are here, and heturun runs the servers of this host itself."""
     own = {n["host"] for n in nodes if network.is_this_host(n["host"])}
     hosts = [host for n in nodes for host in [n["host"]] * n["servers"]]
     if not hosts:
@@ -307,7 +310,7 @@ def run(options, say):
             more = dict(environment)
             if options.shrink:
                 more.update(HETU_FIRST_WORKER=str(len(commands) * workers // len(parts)), HETU_PIPELINES=str(len(parts)))
-            if local:  # a folder each: two that make the same one in it at once fail
+            if local:  # a folder for each mpirun: two that create the same folder at once fail
                 place = os.path.join(os.path.dirname(job.address[len("unix:"):]), str(len(commands)))
                 os.mkdir(place)
                 argv += mpirun.local(place, shm)
@@ -328,13 +331,13 @@ def run(options, say):
 
 
 def main(argv=None):
-    """Runs heturun; returns its exit status."""
+    """Runs heturun and returns its exit status."""
     def say(text):
         with contextlib.suppress(BrokenPipeError):
             output.write_all(2, f"heturun: {text}\n".encode(errors="backslashreplace"))
     closed = output.open_closed()
     try:
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})  # it is taken below; SIGUSR1 by the loop
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})  # SIGINT is handled below; SIGUSR1 by the loop
         options = Options(sys.argv[1:] if argv is None else argv)
         if options.help:
             output.write_all(1, HELP.encode())
@@ -346,9 +349,9 @@ def main(argv=None):
         if "standard output" in closed:
             say("standard output is closed: what workers write there is dropped")
         return run(options, say)
-    except BrokenPipeError:  # the reader of --help has gone
+    except BrokenPipeError:  # the reader of --help has closed the pipe
         return 128 + signal.SIGPIPE
-    except KeyboardInterrupt:  # once workers run, the loop takes it
+    except KeyboardInterrupt:  # once workers run, the loop handles it
         say("SIGINT: ended before any worker was started")
         return 128 + signal.SIGINT
     except (UsageError, ValueError) as error:

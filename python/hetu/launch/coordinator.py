@@ -1,4 +1,5 @@
-"""The job's coordinator of groups as a process. On standard output it says which pipelines it gives up, and why."""
+"""The job's coordinator of groups as a process. On standard output it reports the pipelines that it gives up, with the
+reasons."""
 import sys
 
 from hetu.launch import service

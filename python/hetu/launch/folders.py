@@ -1,27 +1,28 @@
-"""Folders of a job in the temporary folder and in /dev/shm, and those that jobs left which were killed as a whole.
+"""Folders of a job in the temporary folder and in /dev/shm, and cleanup of folders from jobs that were killed as a whole.
 
-Whoever belongs to a job holds a lock on the file `held` of each of its folders, or has inherited one; the system takes locks
-from the dead. So a folder whose lock is free belongs to no living process, whatever has become of process ids. Used by
-supervise.py, guard.py and keeper.py; the standard library alone."""
+Every process of a job holds a lock on the file `held` of each of the job's folders, or has inherited one. The system
+releases the locks of dead processes. So a folder whose lock is free belongs to no living process, even if process ids have
+been reused. supervise.py, guard.py and keeper.py use this module. It uses only the standard library.
+"""
 import fcntl
 import os
 import re
 
-OURS = re.compile(r"hetu-[0-9a-f]{12}-\w{8}")  # as make() names them
+OURS = re.compile(r"hetu-[0-9a-f]{12}-\w{8}")  # names that make() gives
 HELD = "held"
 
 
 def short_place():
-    """Where to make the job's folder: Open MPI builds socket names of its own below it, at most 108 bytes in all."""
-    import tempfile  # a guard has no time for it
+    """Returns a parent for the job's folder. Open MPI creates sockets below it, whose paths may have at most 108 bytes."""
+    import tempfile  # imported late, to keep the start of a guard short
 
     parent = tempfile.gettempdir()
     return parent if len(os.fsencode(parent)) < 40 and not re.search(r"[:\s]", parent) else "/tmp"
 
 
 def make(parent, job):
-    """A new folder of the job, and the descriptors of its lock: none where the file system has no locks, and then the folder
-    is never taken for left behind."""
+    """Creates a folder of the job. Returns its path and the descriptors of its lock. There are none if the file system has
+    no locks; such a folder is never removed by sweep()."""
     import tempfile
 
     while True:
@@ -37,61 +38,61 @@ def make(parent, job):
             return path, []
         if os.fstat(lock).st_nlink:
             return path, [lock]
-        os.close(lock)  # another job has swept it away in the moment before
+        os.close(lock)  # another job removed the folder before it was locked
 
 
 def hold(paths):
-    """Descriptors of locks on those of the folders that are there and have one."""
+    """Returns descriptors of locks on those of the folders that exist and have a lock."""
     locks = []
     for path in paths:
         try:
             lock = os.open(os.path.join(path, HELD), os.O_RDWR | os.O_NOFOLLOW)
             locks.append(lock)
             fcntl.flock(lock, fcntl.LOCK_SH)
-        except OSError:  # heturun is gone, and the folder with it; or it has no lock
+        except OSError:  # heturun and its folder are gone, or the folder has no lock
             continue
     return locks
 
 
 def remove(paths):
-    """Removes a job's own folders at its end, whoever holds them."""
+    """Removes a job's own folders at its end, whatever process holds them."""
     for path in paths:
         _remove_tree(path, ignore_errors=True)
 
 
 def sweep(parents):
-    """Removes this user's folders that belong to no living process; returns their paths. What has another name or owner, or
-    no lock's file of this host, is not looked at."""
+    """Removes this user's folders that belong to no living process, and returns their paths. Folders with another name or
+    owner, or without a lock file of this host, are not touched."""
     removed = []
     for parent in sorted({os.path.realpath(parent) for parent in parents}):
         try:
             with os.scandir(parent) as entries:
                 found = sorted(entry.path for entry in entries if OURS.fullmatch(entry.name) and _is_own(entry))
-        except OSError:  # there is no such place here
+        except OSError:  # the folder doesn't exist on this host
             continue
         removed += [path for path in found if _remove(path)]
     return removed
 
 
 def remove_open_mpi(pids):
-    """Removes the folders that Open MPI keeps for these mpiruns of this user, which were killed and so could not."""
+    """Removes the folders that Open MPI keeps for these mpiruns of this user, which were killed and could not do it."""
     import glob
     import tempfile
 
     place, user = glob.escape(tempfile.gettempdir()), os.getuid()
     for pid in pids:
-        for path in glob.glob(f"{place}/ompi.*.{user}/pid.{pid}"):  # Open MPI 4: one folder for all of a user's mpiruns
+        for path in glob.glob(f"{place}/ompi.*.{user}/pid.{pid}"):  # Open MPI 4: one folder for all mpiruns of a user
             _remove_tree(path, True)
             try:
                 os.rmdir(os.path.dirname(path))
-            except OSError:  # another mpirun's folder is in it
+            except OSError:  # it contains another mpirun's folder
                 pass
         for path in glob.glob(f"{place}/prterun.*.{pid}.{user}"):  # Open MPI 5
             _remove_tree(path, True)
 
 
 def _remove_tree(path, ignore_errors=False):
-    import shutil  # a guard, which removes nothing, has no time for it
+    import shutil  # imported late, because guards don't need it
 
     shutil.rmtree(path, ignore_errors)
 
@@ -103,12 +104,13 @@ def _host():
 def _is_own(entry):
     try:
         return entry.is_dir(follow_symlinks=False) and entry.stat(follow_symlinks=False).st_uid == os.geteuid()
-    except OSError:  # it has gone
+    except OSError:  # it has been removed
         return False
 
 
 def _remove(path):
-    """Whether the folder was nobody's and is gone. The lock's file goes last: what is left half removed is found again."""
+    """Removes a folder that no process holds, and returns true on success. The lock file is removed last, so that a later
+    sweep finds a partly removed folder."""
     try:
         lock = os.open(os.path.join(path, HELD), os.O_RDWR | os.O_NOFOLLOW)
     except OSError:

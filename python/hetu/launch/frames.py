@@ -1,10 +1,13 @@
-"""Frames: what heturun (links.py) and the guards of workers (guard.py) say to each other over a socket, and lines in them.
+"""Frames, the messages between heturun (links.py) and the guards of workers (guard.py) over a socket, and the lines in
+them.
 
 A frame is one byte of kind, four bytes of length (big-endian) and the payload.
-Up: HELLO (JSON), STARTED (JSON), OUT and ERR (whole lines, or a piece of a long or unfinished one), PROGRESS (one JSON
-object), TOLD (mpirun ends this worker, and may soon kill the guard), STOPPED (JSON: a signal has stopped this process), EXIT
-(JSON), HEARTBEAT.
-Down: NONCE (16 bytes), SIGNAL (its number), HEARTBEAT.
+
+From guards: HELLO (JSON), STARTED (JSON), OUT and ERR (whole lines, or a part of a long or unfinished line), PROGRESS (a
+JSON object), TOLD (mpirun ends this worker, and may soon kill the guard), STOPPED (JSON: a signal has stopped this
+process), EXIT (JSON), HEARTBEAT.
+
+From heturun: NONCE (16 bytes), SIGNAL (its number), HEARTBEAT.
 """
 import json
 import struct
@@ -13,26 +16,26 @@ PROTOCOL = 4
 HELLO, STARTED, OUT, ERR, PROGRESS, TOLD, STOPPED, EXIT, HEARTBEAT, NONCE, SIGNAL = b"HSOEPTDXBNK"
 HEADER = struct.Struct(">BI")
 LONGEST_FRAME = 8 << 20
-LONGEST_HELLO = 4 << 10  # from whoever has not proved to be a guard
-LONGEST_LINE = 1 << 20  # a longer one is cut, so that memory stays bounded
+LONGEST_HELLO = 4 << 10  # limit for a peer that has not proved to be a guard
+LONGEST_LINE = 1 << 20  # longer lines are split, so that memory stays bounded
 
 
 def pack(kind, payload=b""):
-    """One frame; a payload that is not bytes is sent as JSON."""
+    """Returns a frame. A payload that is not bytes is sent as JSON."""
     if not isinstance(payload, bytes):
         payload = json.dumps(payload).encode()
     return HEADER.pack(kind, len(payload)) + payload
 
 
 class Frames:
-    """Cuts a byte stream into frames of at most `longest` bytes."""
+    """Splits a byte stream into frames of at most `longest` bytes."""
 
     def __init__(self, longest=LONGEST_FRAME):
         self.longest = longest
         self._data = bytearray()
 
     def feed(self, data):
-        """Yields (kind, payload) of every frame that is complete. Raises ValueError on a foreign stream."""
+        """Yields (kind, payload) of every complete frame. Raises ValueError for a stream of another format."""
         self._data += data
         while len(self._data) >= HEADER.size:
             kind, length = HEADER.unpack_from(self._data)
@@ -46,15 +49,15 @@ class Frames:
 
 
 class Lines:
-    """Holds back the unfinished last line of a stream. `end` is put after a line that is cut, and after a last one without
-    a newline."""
+    """Holds back the unfinished last line of a stream. `end` is appended to a line that is split, and to a last line
+    without a newline."""
 
     def __init__(self, end=b"\n"):
         self._end = end
         self._tail = b""
 
     def feed(self, data):
-        """The whole lines there are now, b"" if none; of a line that is too long, a piece."""
+        """Returns the complete lines, or b"". Of a line that is too long, returns a part."""
         data = self._tail + data
         end = data.rfind(b"\n") + 1
         self._tail = data[end:]
@@ -63,6 +66,6 @@ class Lines:
         return data[:end]
 
     def flush(self):
-        """The unfinished line; b"" if there is none."""
+        """Returns the unfinished line, or b""."""
         tail, self._tail = self._tail, b""
         return tail + self._end if tail else b""

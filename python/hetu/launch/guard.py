@@ -1,9 +1,9 @@
-"""The guard of one worker: started by mpirun, it starts the worker's command and watches over it.
+"""The guard of one worker. mpirun starts it; it starts the worker's command and watches it.
 
-It sends whole lines of output, progress records and the exit status to heturun over one socket, hands on signals, and
-ends the command with all its descendants when heturun, mpirun or the guard's host asks for it or is gone. It runs as
-`python3 -I -S run_guard.py ADDRESS DIRECTORIES command...` and so uses the standard library, frames.py, processes.py,
-folders.py and last_words.py alone.
+The guard sends whole lines of output, progress records and the exit status to heturun over one socket, and forwards
+signals. It ends the command with all its descendants when heturun, mpirun or the guard's host asks for it, or when heturun
+or mpirun is gone. It runs as `python3 -I -S run_guard.py ADDRESS DIRECTORIES command...`. Therefore it uses only the
+standard library, frames.py, processes.py, folders.py and last_words.py.
 """
 import contextlib
 import hashlib
@@ -36,25 +36,28 @@ from hetu.launch.frames import (
     pack,
 )
 
-HELD_S = 10.0  # after so long the worker's output says that a signal waits for somebody to take it
+HELD_S = 10.0  # then a line reports that no process handles the signal yet
 TERM_GRACE_S = 3.0  # from SIGTERM to SIGKILL
 HEARTBEAT_S = 1.0
-DEAD_S = 7.0  # silence that means a dead peer, where a lost host gives no end of file; leaves 3 s of the 10 to report it
+# Silence after which a peer counts as dead; a lost host sends no end of file. Leaves 3 s of the 10 for the
+# report.
+DEAD_S = 7.0
 CONNECT_S = 30.0
-GREETING_S = 2.0  # one that is busy
+GREETING_S = 2.0  # for an answer from a busy heturun
 ENDS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGKILL)
-COMM, TIMEOUT = 5, 6  # exit statuses as in hetu.process.errors, which the launcher does without
-GRACE_S = 0.5  # from SIGTERM to SIGKILL, to what an ended worker leaves behind
-LINGER_S = GRACE_S + 1.0  # at most: what a worker that has lost another gives that one to end by itself, and be told of
+COMM, TIMEOUT = 5, 6  # exit statuses as in hetu.process.errors, which the launcher doesn't import
+GRACE_S = 0.5  # from SIGTERM to SIGKILL, for processes that an ended worker leaves behind
+# Longest wait of a worker that has lost another one, so that this one can end by itself and be reported.
+LINGER_S = GRACE_S + 1.0
 
 
 def proof(token, nonce, worker):
-    """What a guard sends to show that it knows the job's secret."""
+    """Returns the proof that a guard knows the job's secret."""
     return hmac.new(token.encode(), nonce + str(worker).encode(), hashlib.sha256).hexdigest()
 
 
 def connect(address):
-    """A socket to heturun: `unix:PATH` or `tcp:IP:PORT,IP:PORT` (the first that answers)."""
+    """Returns a socket to heturun: `unix:PATH` or `tcp:IP:PORT,IP:PORT` (the first address that answers)."""
     kind, _, rest = address.partition(":")
     if kind == "unix":
         sock = socket.socket(socket.AF_UNIX)
@@ -85,17 +88,17 @@ class Guard:
         self.parent = os.getppid()
         self.statuses = {}
         self.child = None
-        self.target = None  # the process that gets SIGUSR1: the command, or what registered itself
-        self.held = {}  # signals that nobody takes yet: {number: when it came}
-        self.blocking = set()  # (pid, number) of who held one back at the last look
+        self.target = None  # the process that receives SIGUSR1: the command, or a process that registered itself
+        self.held = {}  # signals that no process handles yet: {number: time of arrival}
+        self.blocking = set()  # (pid, number) of processes that blocked a signal at the last check
         self.kill_at = None
         self.lost = False  # heturun is gone
         self.orphaned = False  # mpirun is gone
-        self.told = False  # mpirun ends this worker, which heturun knows
+        self.told = False  # mpirun ends this worker, and heturun is informed
         self.ending = False  # heturun or mpirun ends this worker
-        self.unsaid = last_words.Held()  # of standard error
+        self.unsaid = last_words.Held()  # last lines of standard error
         self.stop_watch = processes.StopWatch()
-        self.reported = set()  # stopped processes that heturun knows of
+        self.reported = set()  # stopped processes that were reported to heturun
         self.heard = self.heartbeat = self.looked = time.monotonic()
 
     def send(self, kind, payload=b""):
@@ -125,10 +128,10 @@ class Guard:
                           "proof": proof(token, nonce, self.worker)})
 
     def start(self, wakeup):
-        """Starts the command; returns its streams as {file descriptor: (frame kind, lines)}."""
+        """Starts the command. Returns its streams as {file descriptor: (frame kind, lines)}."""
         progress, progress_end = os.pipe()
         environment = dict(os.environ, HETU_PROGRESS_FD=str(progress_end))
-        # mpirun puts its own folder first, and with it another python3; what is preloaded into it is for it alone.
+        # Mpirun puts its own folder first in PATH, and with it another python3. LD_PRELOAD is only for mpirun.
         for name in ("PATH", "LD_PRELOAD"):
             environment[name] = environment.pop(f"HETU_{name}", environment.get(name, ""))
         me = os.getpid()
@@ -146,7 +149,7 @@ class Guard:
         return streams
 
     def end(self, number):
-        """Sends a signal to the command's group; SIGKILL follows if it does not end."""
+        """Sends a signal to the command's group. SIGKILL follows if the command does not end."""
         if self.child is None or self.child.pid in self.statuses:
             return
         processes.signal_to(os.killpg, self.child.pid, number)
@@ -166,8 +169,8 @@ class Guard:
             self.end(number if number == signal.SIGKILL else signal.SIGTERM)
 
     def take_signals(self, wakeup):
-        """Of those to the guard itself mpirun's SIGTERM is told at once, for its SIGKILL does not always wait until the
-        worker has ended."""
+        """Handles signals to the guard itself. mpirun's SIGTERM is reported at once, because its SIGKILL does not always
+        wait until the worker has ended."""
         with contextlib.suppress(BlockingIOError):
             for number in os.read(wakeup, 4096):
                 self.take_signal(number)
@@ -176,8 +179,9 @@ class Guard:
                     self.send(TOLD)
 
     def hand_on(self):
-        """Gives what is held to the first process that takes it: until a script has put its handler there, such a signal
-        would be its death. One that is blocked at two looks is taken by other means than a handler."""
+        """Delivers held signals to the first process that handles them. Until a script has installed its handler, such a
+        signal would kill it. A signal that is blocked at two checks is handled by other means than a handler, so it is
+        delivered too."""
         if self.child is None or self.child.pid in self.statuses:
             return
         blocking = set()
@@ -228,14 +232,14 @@ class Guard:
             self.send(PROGRESS, line)
 
     def take_announcements(self, streams):
-        """Forwards the progress records that were sent before what has just been read of another stream."""
+        """Forwards the progress records that were sent before the data that have just been read from another stream."""
         for descriptor, (kind, lines) in streams.items():
             if kind == PROGRESS:
                 with contextlib.suppress(BlockingIOError):
-                    self.forward(kind, lines.feed(os.read(descriptor, 65536)))  # all that a pipe holds
+                    self.forward(kind, lines.feed(os.read(descriptor, 65536)))  # reads everything that a pipe holds
 
     def take_output(self, streams, descriptor):
-        """Forwards what a stream holds; forgets the stream at its end. Returns whether it is still open."""
+        """Forwards a stream's data, and removes the stream at its end. Returns true if it is still open."""
         kind, lines = streams[descriptor]
         try:
             data = os.read(descriptor, 65536)
@@ -255,7 +259,7 @@ class Guard:
         if self.kill_at is not None and now >= self.kill_at:
             self.end(signal.SIGKILL)
             self.kill_at = now + TERM_GRACE_S
-        if os.getppid() != self.parent and not self.orphaned:  # mpirun is gone, heturun and other pipelines need not be
+        if os.getppid() != self.parent and not self.orphaned:  # mpirun is gone; heturun and other pipelines may still run
             self.orphaned = True
             self.end(signal.SIGTERM)
         if now - self.looked > processes.PAUSE_S:
@@ -270,8 +274,8 @@ class Guard:
                     self.lose()
 
     def report_stopped(self, now):
-        """Tells heturun of the worker, or of Open MPI's daemon of another host, when a signal has stopped it. heturun sees
-        mpirun on its own host itself."""
+        """Reports to heturun that a signal has stopped the worker, or Open MPI's daemon on another host. heturun itself
+        watches mpirun on its own host."""
         watched = {self.child.pid: "worker", self.target: "worker"}
         if self.remote:
             watched[self.parent] = "daemon"
@@ -301,9 +305,10 @@ class Guard:
                 self.tick()
 
     def finish(self, streams, wakeup):
-        """Ends what the command left behind, forwards the rest of its output, reports; returns the exit status."""
+        """Ends the processes that the command left behind, forwards the rest of its output, and reports. Returns the exit
+        status."""
         processes.kill_descendants(self.statuses, grace_s=GRACE_S)
-        patience_s = 2.0  # for streams that someone else holds open; heturun may take as long as it wants for what they hold
+        patience_s = 2.0  # for streams that other processes hold open; heturun may take any time to accept the data
         while streams and patience_s > 0:
             self.take_signals(wakeup)
             for descriptor in list(streams):
@@ -314,8 +319,8 @@ class Guard:
         return self.report(os.waitstatus_to_exitcode(self.statuses[self.child.pid]))
 
     def end_daemon(self):
-        """Ends Open MPI's daemon of this host, which does not notice by itself that the host of heturun is lost. The last
-        guard on the host does it, so that each ends its own command first."""
+        """Ends Open MPI's daemon on this host, which does not notice the loss of heturun's host. The last guard on the host
+        does it, so that each guard ends its own command first."""
         def name(pid):
             try:
                 with open(f"/proc/{pid}/comm", encoding="utf-8") as file:
@@ -335,8 +340,8 @@ class Guard:
                 time.sleep(0.05)
 
     def remove_directories(self):
-        """Removes those of the job, unless heturun lives: it has only dropped this guard then, and others use them. It
-        greets whoever connects; one that is dying can be connected to for a moment after it has let go of this guard."""
+        """Removes the job's folders, unless heturun is alive and has only dropped this guard; then others use them. heturun
+        greets every peer that connects. A dying heturun still accepts connections for a moment, but does not greet."""
         try:
             with connect(self.address) as sock:
                 sock.settimeout(GREETING_S)
@@ -349,8 +354,9 @@ class Guard:
             folders.remove(self.directories)
 
     def linger(self):
-        """mpirun ends all workers once one guard has failed: the worker that this one has lost may still be about to end by
-        itself, with a status and words that say more. Until heturun has decided, which it tells by a signal."""
+        """Waits before this worker's end is visible to mpirun, which ends all workers after the first failure. The worker
+        that this one has lost may still be about to end by itself, with a more specific status and message. Waits until
+        heturun has decided, which it reports by a signal, and at most LINGER_S."""
         until = time.monotonic() + LINGER_S
         with contextlib.suppress(OSError):
             while not (self.lost or self.ending) and (left := until - time.monotonic()) > 0:
@@ -384,7 +390,7 @@ class Guard:
 
 
 def main(argv, held_back):
-    """`held_back`: signals that are blocked, taken from here on."""
+    """Runs the guard. `held_back` holds blocked signals, which are handled from here on."""
     address, directories, command = argv[0], argv[1].split(":") if argv[1] else [], argv[2:]
     wakeup, wakeup_end = os.pipe()
     os.set_blocking(wakeup_end, False)

@@ -1,4 +1,4 @@
-"""Which Hetu a host has: `python3 -m hetu.launch.identity` prints it as JSON, for heturun on another host."""
+"""The identity of a host's Hetu. `python3 -m hetu.launch.identity` prints it as JSON, for heturun on another host."""
 import hashlib
 import importlib.util
 import json
@@ -8,12 +8,12 @@ import sys
 
 
 def package():
-    """The folder of the package hetu."""
+    """Returns the folder of the package hetu."""
     return os.path.dirname(os.path.dirname(os.path.realpath(__file__)))
 
 
 def digest(paths):
-    """The first 12 digits of the SHA-256 of files, in the order given."""
+    """Returns the first 12 digits of the SHA-256 of files, in the given order."""
     sums = hashlib.sha256()
     for path in paths:
         with open(path, "rb") as file:
@@ -22,8 +22,8 @@ def digest(paths):
 
 
 def identity():
-    """{"host": its name, "sources": digest of the package's sources, "compiled": digest of the compiled module, "" if
-    there is none}."""
+    """Returns {"host": its name, "sources": digest of the package's sources, "compiled": digest of the compiled module, or
+    ""}."""
     folder = package()
     names = sorted(os.path.relpath(os.path.join(place, name), folder)
                    for place, _, files in os.walk(folder) for name in files if name.endswith(".py"))

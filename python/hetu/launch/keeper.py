@@ -1,13 +1,17 @@
-"""The keeper of the parameter servers of one host, in a job that other hosts belong to: started by heturun, by ssh where the
-host is another one, it listens for them, starts them and tells how they end. What is decided is decided by heturun.
+"""The keeper of the parameter servers of one host, in a job with several hosts.
 
-It speaks in frames (frames.py) over standard input and output: what it hears, keys too, is ssh's secret. It ends with
-all that it has started, and removes its folder, when its input does or is silent. It runs as `python3 -I -S keeper.py`, and
-so uses the standard library and what imports no more.
+heturun starts it, by ssh on other hosts. The keeper listens for the servers' clients, starts the servers and reports their
+ends. heturun makes all decisions.
 
-Down: OPEN (JSON, first), and of a server AWAIT (its number), START (JSON: server, keys), TELL (JSON: server, line);
-HEARTBEAT. Up: the line MARK of OPEN, so that what a login shell says before is not taken for it; READY (JSON) or REFUSED
-(why), and of a server ASKED (its number), SAID (JSON: server, descriptor, text), ENDED (JSON: server, pid, status);
+It exchanges frames (frames.py) over standard input and output, so ssh keeps keys secret. When its input ends or is silent,
+it ends with all processes that it has started, and removes its folder. It runs as `python3 -I -S keeper.py`. Therefore it
+uses only the standard library and modules that import nothing else.
+
+From heturun: OPEN (JSON, first); for a server AWAIT (its number), START (JSON: server, keys), TELL (JSON: server, line);
+HEARTBEAT.
+
+To heturun: the line MARK of OPEN, which separates the frames from earlier output of a login shell; READY (JSON) or REFUSED
+(reason); for a server ASKED (its number), SAID (JSON: server, descriptor, text), ENDED (JSON: server, pid, status);
 HEARTBEAT.
 """
 import json
@@ -25,11 +29,11 @@ from hetu.launch.frames import HEARTBEAT, Frames, pack
 from hetu.launch.guard import DEAD_S, HEARTBEAT_S
 
 OPEN, AWAIT, START, TELL, READY, REFUSED, ASKED, SAID, ENDED = b"oastRFQDZ"
-OPEN_S = 30.0  # until heturun has said what for
+OPEN_S = 30.0  # longest wait for OPEN
 
 
 class Keeper:
-    """The servers of this host. `up` is the descriptor of what heturun reads."""
+    """The servers of this host. `up` is the descriptor that heturun reads."""
 
     def __init__(self, up):
         self._up = up
@@ -43,7 +47,7 @@ class Keeper:
         self._beat = 0.0
 
     def run(self, down, wakeup):
-        """Serves heturun to its end; returns the exit status."""
+        """Serves heturun to its end. Returns the exit status."""
         self._selector.register(down, selectors.EVENT_READ, lambda: self._take(down))
         self._selector.register(wakeup, selectors.EVENT_READ, lambda: self._take_signals(wakeup))
         try:
@@ -111,10 +115,10 @@ class Keeper:
             self._selector.unregister(down)
             self._ends = True
 
-    # -- what is said --------------------------------------------------------------------------------------------------
+    # -- messages from heturun ----------------------------------------------------------------------------------------
 
     def _open(self, told):
-        """Makes the sockets of the servers, and the folder of their logs. Raises OSError where that is not possible."""
+        """Creates the sockets of the servers, and the folder of their logs. Raises OSError on failure."""
         os.write(self._up, told["mark"].encode() + b"\n")
         folder = told["folder"]
         if folder and not (os.path.isdir(folder) and os.access(folder, os.W_OK | os.X_OK)):
@@ -153,7 +157,7 @@ def main():
         signal.signal(number, lambda *_: None)
     processes.adopt_orphans()
     up = os.dup(1)
-    os.dup2(2, 1)  # what else would be written there
+    os.dup2(2, 1)  # for stray output to standard output
     return Keeper(up).run(0, wakeup)
 
 

@@ -1,4 +1,4 @@
-"""heturun's end of keeper.py: the parameter servers of one host, as services.py sees them."""
+"""heturun's end of the connection to keeper.py: the parameter servers of one host, with the interface of services.py."""
 import json
 import os
 import secrets
@@ -18,14 +18,14 @@ from hetu.launch import frames, guard, keeper, processes, remote
 from hetu.launch.part import ending
 
 START_S = remote.CONNECT_S + remote.ANSWER_S
-SILENT_S = 3 * guard.HEARTBEAT_S  # after so long it is doubtful whether it lives
-FAREWELL_S = 5.0  # for a keeper to end what it has, when the job is over
-LONGEST_ERROR = 4 << 10  # what is kept of ssh's own words
+SILENT_S = 3 * guard.HEARTBEAT_S  # silence after which it may be dead
+FAREWELL_S = 5.0  # time for a keeper to end its servers after the job
+LONGEST_ERROR = 4 << 10  # limit for stored messages of ssh
 
 
 class Way(NamedTuple):
-    """How keepers are reached: the names that mean this host, the ssh key for the others, the interface or network between
-    them; the environment that servers get."""
+    """Connection data of keepers: the names that refer to this host, the ssh key for other hosts, the interface or network
+    between them, and the environment of servers."""
     own: frozenset = frozenset()
     key: str | None = None
     interface: str | None = None
@@ -33,14 +33,14 @@ class Way(NamedTuple):
 
 
 class Events(NamedTuple):
-    """What happens to a keeper, beside what does to its servers: `ready(keeper, removed)`, all its servers are listened for,
-    and it has removed these folders; `lost(keeper, status, reason)`, it has ended, `reason` being for people."""
+    """Events of a keeper, in addition to those of its servers. ready(keeper, removed): it listens for all its servers, and
+    has removed these folders. lost(keeper, status, reason): it has ended; `reason` is text for people."""
     ready: Callable
     lost: Callable
 
 
 class Kept:
-    """A parameter server that a keeper starts. As service.Service, in what they share."""
+    """A parameter server that a keeper starts. It shares the interface of service.Service."""
 
     def __init__(self, number, its):
         self.name, self.host = f"server {number}", its.host
@@ -62,8 +62,12 @@ class Kept:
 
 
 class Keeper:
-    """The keeper of one host, which has the servers of these `numbers`. `opening` is what all keepers are told, see
-    keeper.py; `events` are its own, `server_events` those of its servers."""
+    """The keeper of one host, with the servers of these `numbers`.
+
+    opening: the message that all keepers receive, see keeper.py.
+    events: events of the keeper.
+    server_events: events of its servers.
+    """
 
     def __init__(self, host, numbers, way, opening, selector, events, server_events):
         self.host = host
@@ -73,18 +77,20 @@ class Keeper:
         self._own = host in way.own
         self._selector, self._events, self._server_events = selector, events, server_events
         self._process = None
-        self._sending = threading.Lock()  # two threads do
+        self._sending = threading.Lock()  # two threads send
         self._mark = secrets.token_hex(16)
-        self._before = b""  # what has come before the mark; None after it
+        self._before = b""  # data before the mark; None after it
         self._frames = frames.Frames()
-        self._error, self._refusal = b"", ""  # what ssh said, why the keeper ends
-        self._closed = False  # the keeper has nothing more to say
+        self._error, self._refusal = b"", ""  # messages of ssh; the reason why the keeper ends
+        self._closed = False  # the keeper's output has ended
         self._heard = self._looked = time.monotonic()
         self._folder = ""
 
     def start(self):
         words, options = [sys.executable, "-I", "-S", os.path.realpath(keeper.__file__)], {}
-        if not self._own:  # a keeper here outlives heturun, to tidy up; ssh need not, and would where the network is gone
+        # A keeper on this host outlives heturun, to clean up; ssh must not, because it would hang if the network is
+        # lost.
+        if not self._own:
             there, me = f"cd {shlex.quote(os.getcwd())} || exit {remote.NO_FOLDER}; exec {shlex.join(words)}", os.getpid()
             words = ["ssh", *remote.ssh_options(self._way.key), self.host, there]
             options["preexec_fn"] = lambda: processes.die_with_parent(signal.SIGKILL, me)
@@ -103,10 +109,10 @@ class Keeper:
                 while data:
                     data = data[self._process.stdin.write(data):]
         except (OSError, ValueError, AttributeError):
-            pass  # its end is noticed otherwise
+            pass  # the end is noticed elsewhere
 
     def beat(self):
-        """Tells it that heturun lives."""
+        """Sends a heartbeat of heturun."""
         self.send(frames.HEARTBEAT)
 
     def _take_error(self):
@@ -149,11 +155,11 @@ class Keeper:
         self._events.ready(self, told["removed"])
 
     def is_silent(self, now):
-        """Whether it may be lost, which is not decided yet."""
+        """Returns true if it may be lost, which is not decided yet."""
         return self._process is not None and now - self._heard > SILENT_S
 
     def check(self, statuses, now):
-        """Notices its end, told by {pid: wait status}, or its silence; to be called every second."""
+        """Notices the keeper's end, from {pid: wait status}, or its silence. Call it every second."""
         if now - self._looked > processes.PAUSE_S:
             self._heard = now
         self._looked = now
@@ -165,7 +171,7 @@ class Keeper:
             self._lose(None)
 
     def _lose(self, code):
-        """Tells of its end by an exit status, or by silence if there is none."""
+        """Reports the keeper's end. `code` is its exit status, or None for silence."""
         self._forget()
         for server in self.servers.values():
             server.runs = False
@@ -191,13 +197,13 @@ class Keeper:
         self._events.lost(self, status, reason)
 
     def dismiss(self):
-        """Tells it to end."""
+        """Asks the keeper to end."""
         if self._process is not None:
             with self._sending:
                 self._process.stdin.close()
 
     def close(self):
-        """After dismiss(): waits for its end, and makes it if need be."""
+        """Waits for the keeper's end after dismiss(), and kills it if necessary."""
         if self._process is not None:
             try:
                 self._process.wait(0 if self.is_silent(time.monotonic()) else FAREWELL_S)
@@ -217,5 +223,5 @@ class Keeper:
             process.stdin.close()
         process.stdout.close()
         process.stderr.close()
-        if self._own and self._folder:  # it was killed itself
+        if self._own and self._folder:  # the keeper itself was killed
             shutil.rmtree(self._folder, ignore_errors=True)

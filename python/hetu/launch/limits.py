@@ -1,19 +1,20 @@
-"""Checks that this host has what its workers need: open files, room in the temporary folder and shared memory.
+"""Checks that this host has enough resources for its workers: open files, space in the temporary folder and shared memory.
 
-Open MPI starts without looking, and then hangs, or fails with messages that don't name the cause. The amounts were found by
-trying (Open MPI 4.1.4), rounded up."""
+Open MPI starts without checking. It then hangs, or fails with messages that don't name the cause. The amounts were found by
+experiment (Open MPI 4.1.4) and rounded up.
+"""
 import os
 import resource
 
-FILES, FILES_PER_WORKER = 64, 6  # that mpirun has open, and a worker
+FILES, FILES_PER_WORKER = 64, 6  # files that mpirun opens, and files per worker
 TEMPORARY = 16 << 20  # bytes of PMIx's tables in the temporary folder
-SHARED_PER_WORKER = 5 << 20  # bytes of a worker's segment, which other workers of the host write into
-SHARED_AT_LEAST = 8 << 20  # below this, Open MPI does not start
+SHARED_PER_WORKER = 5 << 20  # bytes of a worker's segment, into which other workers of the host write
+SHARED_AT_LEAST = 8 << 20  # bytes below which Open MPI does not start
 
 
 def allow_files(workers):
-    """Raises this process's limit of open files if it is too low; mpirun and the workers inherit it. Raises OSError where
-    that is not permitted."""
+    """Raises this process's limit of open files if it is too low. mpirun and the workers inherit it. Raises OSError if that
+    is not permitted."""
     needed = FILES + FILES_PER_WORKER * workers
     allowed, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     if most != resource.RLIM_INFINITY and most < needed:
@@ -24,8 +25,8 @@ def allow_files(workers):
 
 
 def shared_folder(temporary, workers, shared="/dev/shm"):
-    """The folder in which workers of this host share memory: `shared`, or `temporary` where the former is too small, as in
-    containers. Raises OSError if there is too little room for a job."""
+    """Returns the folder in which workers of this host share memory: `shared`, or `temporary` if the former is too small,
+    as in containers. Raises OSError if there is too little space for a job."""
     wanted = workers * SHARED_PER_WORKER
     in_shared, in_temporary = _room(shared), _room(temporary)
     if in_temporary < TEMPORARY:
@@ -43,7 +44,7 @@ def shared_folder(temporary, workers, shared="/dev/shm"):
 
 
 def _room(folder):
-    """Bytes that may be written into a folder; 0 if it is none."""
+    """Returns the bytes that may be written into a folder, or 0 if it doesn't exist or isn't writable."""
     try:
         found = os.statvfs(folder)
     except OSError:

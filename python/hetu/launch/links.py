@@ -1,4 +1,4 @@
-"""heturun's end of the guards' connections: who is let in, who is heard, what is sent to them. Used by supervise.py."""
+"""heturun's end of the guards' connections: admission, reception and sending. Used by supervise.py."""
 import errno
 import json
 import secrets
@@ -8,21 +8,21 @@ import time
 
 from hetu.launch import frames, guard, processes, service
 
-STRANGER_S = 10.0  # until whoever connects must have proved to be a guard of this job
-MOST_STRANGERS = 128  # connections at a time that have not proved it yet, beside one for each worker
-HEARD_S = 1.0  # what each of them has at least to do so, however many there are
-NO_GUARD = (ValueError, KeyError, TypeError, OverflowError, RecursionError)  # what foreign bytes can raise
+STRANGER_S = 10.0  # time in which a peer must prove to be a guard of this job
+MOST_STRANGERS = 128  # limit for connections without proof at a time, in addition to one for each worker
+HEARD_S = 1.0  # least time that each of them gets, however many there are
+NO_GUARD = (ValueError, KeyError, TypeError, OverflowError, RecursionError)  # errors that foreign bytes can cause
 
 
 class Link:
-    """One connection. Two threads send on it."""
+    """A connection. Two threads send on it."""
 
     def __init__(self, sock, place=""):
         self.sock = sock
-        self.place = place  # the address that it comes from
+        self.place = place  # the peer's address
         self.frames = frames.Frames(frames.LONGEST_HELLO)
         self.nonce = secrets.token_bytes(16)
-        self.worker = None  # whose guard it is; None for a stranger
+        self.worker = None  # the guard's worker; None before it has proved itself
         self.heard = time.monotonic()
         self._sending = threading.Lock()
 
@@ -31,7 +31,7 @@ class Link:
             with self._sending:
                 self.sock.sendall(frames.pack(kind, payload))
         except OSError:
-            pass  # its end of file tells
+            pass  # its end of file will be noticed
 
     def close(self):
         with self._sending:
@@ -39,11 +39,13 @@ class Link:
 
 
 class Links:
-    """All connections, which `selector` serves. `place` is the folder of the socket, or None for a job on several hosts, of
-    which this one has the IPv4 `addresses`; nobody may take longer than `timeout_s` to take what is sent.
+    """All connections, which `selector` serves.
 
-    `on_frame(worker, kind, payload)` gets the frames of guards that have proved themselves, HELLO first. `on_gone(worker,
-    is_silent)` is called when such a connection has ended, or was given up because nothing came over it.
+    place: the folder of the socket, or None for a job on several hosts.
+    addresses: this host's IPv4 addresses in a job on several hosts.
+    timeout_s: longest time for a peer to accept sent data.
+    on_frame: on_frame(worker, kind, payload) receives the frames of guards that have proved themselves, HELLO first.
+    on_gone: on_gone(worker, is_silent) is called when such a connection has ended, or was dropped because of silence.
     """
 
     def __init__(self, selector, workers, place, addresses, timeout_s, on_frame, on_gone):
@@ -54,7 +56,7 @@ class Links:
         self._on_frame = on_frame
         self._on_gone = on_gone
         self._open = []
-        self._known = set()  # the workers whose guards have come
+        self._known = set()  # the workers whose guards have connected
         self._remote = place is None
         self._looked = 0.0
         self._closed = threading.Event()
@@ -69,19 +71,19 @@ class Links:
         self._listen(True)
 
     def of(self, part):
-        """The links of a part's guards."""
+        """Returns the links of a part's guards."""
         return [link for link in self._open if link.worker is not None and link.worker.part is part]
 
     def signal(self, number, workers=None):
-        """Hands a signal to the guards that are there, to all or to those of `workers`; those whose worker has ended may
-        wait to hear of the end."""
+        """Sends a signal to the connected guards, to all or to those of `workers`. Guards of ended workers also receive it,
+        because they may wait to learn of the end."""
         for link in self._open:
             if link.worker in (self._workers if workers is None else workers):
                 link.send(frames.SIGNAL, str(int(number)).encode())
 
     def start_heartbeats(self, *others):
-        """Tells the guards of other hosts that this one lives, and does `others` as often, whatever the loop waits for: a
-        terminal that was paused takes no output."""
+        """Starts sending heartbeats to the guards of other hosts, and calls `others` at the same rate. It uses its own
+        thread, because the loop may be blocked, for example by a paused terminal."""
         if self._remote or others:
             threading.Thread(target=self._send_heartbeats, args=(others,), daemon=True).start()
 
@@ -89,11 +91,11 @@ class Links:
         while not self._closed.wait(guard.HEARTBEAT_S):
             for beat in others:
                 beat()
-            for link in list(self._open):  # those too whose hello the loop has not read yet
+            for link in list(self._open):  # includes those whose HELLO the loop has not read yet
                 link.send(frames.HEARTBEAT)
 
     def check(self, now):
-        """Drops whoever has been silent for too long; to be called every second."""
+        """Drops peers that have been silent for too long. Call it every second."""
         self._listen(True)
         stopped = now - self._looked > processes.PAUSE_S
         self._looked = now
@@ -130,8 +132,9 @@ class Links:
         self._accepts = accepts
 
     def _make_room(self):
-        """Returns whether one more stranger may come. Of too many, the address with the most loses its oldest, so that
-        a flood does not push out guards. Otherwise newcomers wait in the system's queue until the next check()."""
+        """Returns true if one more unproved peer may connect. If there are too many, drops the oldest one of the address
+        with the most, so that a flood does not displace guards. If even that one is too new, newcomers wait in the system's
+        queue until the next check()."""
         strangers = [link for link in self._open if link.worker is None]
         if not self._remote or len(strangers) < MOST_STRANGERS + len(self._workers):
             return True
@@ -152,7 +155,7 @@ class Links:
         except OSError as error:
             if error.errno in (errno.EMFILE, errno.ENFILE):
                 self._listen(False)
-            return  # else it has gone again
+            return  # otherwise the peer has already disconnected
         sock.settimeout(self._timeout_s)
         link = Link(sock, place[0] if self._remote else "")
         self._open.append(link)
@@ -177,7 +180,7 @@ class Links:
             self.drop(link)
 
     def _admit(self, link, kind, payload):
-        """Lets a guard in by its first frame. Raises one of NO_GUARD for anyone else."""
+        """Admits a guard by its first frame. Raises one of NO_GUARD for any other peer."""
         if kind != frames.HELLO:
             raise ValueError("a frame before hello")
         hello = json.loads(payload)

@@ -6,12 +6,12 @@ import subprocess
 
 from hetu.launch import remote
 
-# Allocations of batch systems are not asked: the cluster file says what runs where.
+# Excludes allocations of batch systems: the cluster file defines the placement of workers.
 NO_ALLOCATION = "^alps,gridengine,loadleveler,lsf,slurm,tm"
 
 
 class Mpirun:
-    """The Open MPI that is installed."""
+    """The installed Open MPI."""
 
     def __init__(self):
         self.path = shutil.which("mpirun")
@@ -25,17 +25,20 @@ class Mpirun:
         self.major = int(match.group(1))
 
     def daemon(self):
-        """Path of the program that it starts on other hosts: beside itself, because it was given with its path."""
+        """Returns the path of the program that mpirun starts on other hosts. It is in mpirun's folder, because mpirun is
+        called with its path."""
         return os.path.join(os.path.dirname(self.path), "orted" if self.major < 5 else "prted")
 
     def start(self, nodes):
-        """What every command line begins with."""
+        """Returns the beginning of every command line."""
         from hetu import _hetu
 
         used = [n for n in nodes if n["workers"]]
         if len(used) == 1:
             hosts, order = f"{used[0]['host']}:{used[0]['workers']}", "slot"
-        else:  # a host per worker, in sequence: by slots, this host would come first wherever the cluster file has it
+        # A host per worker, in sequence: by slots, this host would always come first, whatever its position in the
+        # cluster file.
+        else:
             hosts, order = ",".join(n["host"] for n in used for _ in range(n["workers"])), "seq"
         argv = [self.path, "--host", hosts, "-np", str(sum(n["workers"] for n in used)), "--bind-to", "none",
                 "--map-by", f"{order}:OVERSUBSCRIBE", "--mca", "ras", NO_ALLOCATION, "--mca", "pml", "ob1"]
@@ -46,16 +49,16 @@ class Mpirun:
         return argv
 
     def shared_memory(self):
-        """Name of the component for workers of one host."""
+        """Returns the name of the component for workers of one host."""
         return "sm" if self.major >= 5 else "vader"
 
     def local(self, directory, shm):
-        """For one host: no network but loopback, no remote shell, no files but the job's own."""
+        """Returns the arguments for one host: loopback only, no remote shell, no files except the job's own."""
         argv = ["--mca", "btl", f"self,{self.shared_memory()}"]
         if self.major < 5:
             argv += ["--mca", "oob_tcp_if_include", "127.0.0.0/8", "--mca", "plm", "isolated",
                      "--mca", "orte_tmpdir_base", directory]
-        else:  # refuses to be held to loopback while there is another interface; does without when there is none
+        else:  # Open MPI 5 refuses a restriction to loopback if there is another interface, and doesn't need it otherwise
             argv += ["--prtemca", "prte_tmpdir_base", directory]
         if shm:
             argv += ["--mca", f"btl_{self.shared_memory()}_backing_directory", shm]
@@ -64,17 +67,20 @@ class Mpirun:
         return argv
 
     def remote(self, key, interface, exported, number):
-        """For several hosts: ssh with its configuration, TCP on the chosen interface or network. `number` of the job's
-        mpiruns: daemons of two on one host, that make or remove the same folder at once, fail, so each has its own."""
+        """Returns the arguments for several hosts: ssh with its configuration, and TCP on the chosen interface or network.
+
+        number: the mpirun's number in the job. Daemons of two mpiruns on one host fail if they create or remove the same
+        folder at once, so each mpirun has its own folder.
+        """
         tool = "--prtemca" if self.major >= 5 else "--mca"
         shell = "plm_ssh" if self.major >= 5 else "plm_rsh"
         argv = ["--mca", "btl", f"self,{self.shared_memory()},tcp"]
-        if self.major < 5:  # its other codings of host lists know names of 54 letters at most, and no "_"
+        if self.major < 5:  # other encodings of host lists support names of at most 54 letters, without "_"
             argv += ["--mca", "regx", "naive"]
         if interface:
             argv += ["--mca", "btl_tcp_if_include", interface,
                      tool, "oob_tcp_if_include" if self.major < 5 else "prte_if_include", interface]
-        # Inside an allocation it would take Slurm's own way, which knows neither our key nor our deadline.
+        # Inside an allocation, Open MPI would start daemons through Slurm, without our key and our deadline.
         argv += [tool, "plm", shell[len("plm_"):], tool, f"{shell}_args", " ".join(remote.ssh_options(key))]
         if number > 0:
             argv += [tool, f"{'prte' if self.major >= 5 else 'orte'}_tmpdir_base", f"/tmp/hetu-{os.getuid()}/{number}"]
@@ -84,9 +90,13 @@ class Mpirun:
 
 
 def closed_ports(environment, directory):
-    """What to add to the environment of an mpirun on one host, so that its ports hear its own user alone, and nobody where
-    they are for daemons of other hosts: see python/src/mpirun_ports.cpp. Guards take it away again from the command's.
-    `directory` is the job's: LD_PRELOAD holds no path with a space. Raises OSError if it is not installed."""
+    """Returns additions to the environment of an mpirun on one host. They restrict its ports to its own user, and close
+    ports that are meant for daemons of other hosts; see python/src/mpirun_ports.cpp. Guards remove them from the command's
+    environment.
+
+    directory: the job's folder. LD_PRELOAD can't contain a path with a space, so the library is linked there.
+    Raises OSError if the library is not installed.
+    """
     from hetu import _hetu
 
     library = os.path.join(os.path.dirname(os.path.realpath(_hetu.__file__)), "mpirun_ports.so")
@@ -100,7 +110,8 @@ def closed_ports(environment, directory):
 
 
 def may_read_processes():
-    """Whether process_vm_readv works; containers forbid it, and Open MPI would then fail in the middle of a message."""
+    """Returns true if process_vm_readv works. Containers forbid it, and Open MPI would then fail in the middle of a
+    message."""
     import ctypes
 
     class Piece(ctypes.Structure):

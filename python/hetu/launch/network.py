@@ -1,4 +1,4 @@
-"""Addresses of this host and the network that several hosts share; used by heturun and keepers for jobs on several hosts."""
+"""Addresses of this host, and the network that several hosts share. heturun and keepers use it for jobs on several hosts."""
 import array
 import fcntl
 import ipaddress
@@ -9,7 +9,7 @@ SIOCGIFADDR = 0x8915
 
 
 def interfaces():
-    """IPv4 address per network interface of this host: {"lo": "127.0.0.1", ...}."""
+    """Returns the IPv4 address of each network interface of this host: {"lo": "127.0.0.1", ...}."""
     found = {}
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
         for _, name in socket.if_nameindex():
@@ -23,7 +23,7 @@ def interfaces():
 
 
 def common_network(addresses):
-    """The longest IPv4 prefix from /16 to /30 that all addresses share, as "10.0.0.0/24"; None if there is none."""
+    """Returns the longest IPv4 prefix from /16 to /30 that all addresses share, such as "10.0.0.0/24", or None."""
     numbers = [int(ipaddress.IPv4Address(a)) for a in addresses]
     for prefix in range(30, 15, -1):
         if len({n >> (32 - prefix) for n in numbers}) == 1:
@@ -32,13 +32,17 @@ def common_network(addresses):
 
 
 def inside(address, network):
-    """Whether an IPv4 address is in a network such as "10.0.0.0/24"."""
+    """Returns true if an IPv4 address is in a network such as "10.0.0.0/24"."""
     return ipaddress.ip_address(address) in ipaddress.ip_network(network)
 
 
 def own_addresses(wanted):
-    """This host's IPv4 addresses in a job over several: that of the interface `wanted`, or those in the network `wanted`, as
-    common_network() writes it, if one is; else, and for None, all but loopback's. Raises OSError if there is none."""
+    """Returns this host's IPv4 addresses for a job on several hosts.
+
+    wanted: an interface, whose address is returned; or a network in the form of common_network(), whose addresses on this
+    host are returned. If there are none, and for None, all addresses except loopback are returned.
+    Raises OSError if there is no address.
+    """
     own = interfaces()
     if wanted in own:
         return [own[wanted]]
@@ -53,7 +57,7 @@ def own_addresses(wanted):
 
 
 def resolve(host):
-    """The host's IPv4 address; None if the name has none (it may be an alias of the ssh configuration)."""
+    """Returns the host's IPv4 address, or None if the name has none. (It may be an alias of the ssh configuration.)"""
     try:
         return socket.getaddrinfo(host, None, socket.AF_INET)[0][4][0]
     except OSError:
@@ -61,7 +65,7 @@ def resolve(host):
 
 
 def is_this_host(host, names=None, own=None):
-    """Whether a name of the cluster file means the machine this runs on."""
+    """Returns true if a name of the cluster file refers to this machine."""
     names = names or (socket.gethostname(), socket.gethostname().split(".")[0])
     if host in ("localhost", "127.0.0.1", *names):
         return True
@@ -71,10 +75,11 @@ def is_this_host(host, names=None, own=None):
 
 
 def shared_network(hosts, own):
-    """(network, addresses): the network that the hosts share, None if unknown, and the address of each that has one.
+    """Returns (network, addresses): the network that the hosts share, or None if unknown, and the address of each host, or
+    None.
 
-    A host that resolves to 127.x is this one: it takes whichever address of `own` (interface -> address) shares the
-    longest prefix with the others.
+    A host that resolves to 127.x is this one. It gets the address in `own` (interface -> address) that shares the longest
+    prefix with the others.
     """
     addresses = [resolve(host) for host in hosts]
     if None in addresses:

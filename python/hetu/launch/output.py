@@ -1,5 +1,5 @@
-"""What workers write, on its way to heturun's standard output: with the worker before each line, or as it is.
-Used by supervise.py."""
+"""Output of workers on its way to heturun's standard output: with the worker's number before each line, or unchanged. Used
+by supervise.py."""
 import contextlib
 import os
 import sys
@@ -9,12 +9,12 @@ NAMES = ("standard input", "standard output", "standard error")
 
 
 class OutputError(OSError):
-    """Standard output cannot be written."""
+    """Standard output can't be written."""
 
 
 def open_closed():
-    """Opens /dev/null in place of each standard stream that is closed, and returns their names. Else the next file or socket
-    of heturun would take the number, and what workers write would go into it."""
+    """Opens /dev/null in place of each closed standard stream, and returns the streams' names. Otherwise the next file or
+    socket of heturun would get the stream's number, and workers' output would go into it."""
     closed = []
     for number, name in enumerate(NAMES):
         try:
@@ -29,8 +29,8 @@ def open_closed():
 
 
 def write_all(descriptor, data):
-    """Writes all of it, also where the other end is not blocking. Raises BrokenPipeError and OutputError. Standard error
-    that can't be written is no reason to end a job, and there is nobody to tell."""
+    """Writes all data, even if the descriptor is non-blocking. Raises BrokenPipeError and OutputError. A failure of
+    standard error is ignored: it doesn't end a job, and it can't be reported."""
     try:
         while data:
             try:
@@ -45,7 +45,7 @@ def write_all(descriptor, data):
 
 
 class StandardError:
-    """Standard error as a text stream without a buffer, so that nothing is left to fail when heturun ends."""
+    """Standard error as an unbuffered text stream, so that no buffered data can fail when heturun ends."""
 
     def write(self, text):
         with contextlib.suppress(BrokenPipeError):
@@ -59,17 +59,17 @@ class StandardError:
 
 
 def writes_alone(command, workers):
-    """True where one worker alone writes to standard output so that nothing must tell workers apart."""
+    """Returns true if only one worker writes to standard output, so that lines need no tags."""
     return workers == 1 or [os.path.basename(command[0]), *command[1:2]] == ["hetu", "rehearse"]
 
 
 def tag(number, host=""):
-    """Returns the tag before a worker's lines: [1], or [1@w0] in a job on several hosts, with the short name of its host."""
+    """Returns the tag before a worker's lines: [1], or [1@w0] with the short name of its host in a job on several hosts."""
     return f"[{number}@{host.partition('.')[0]}] ".encode() if host else f"[{number}] ".encode()
 
 
 def tagged(prefix, text):
-    """Whole lines with `prefix` before each; the last may lack its end."""
+    """Returns whole lines with `prefix` before each. The last line may lack its newline."""
     lines = text.split(b"\n")
     if lines[-1] == b"":
         lines.pop()
@@ -77,14 +77,14 @@ def tagged(prefix, text):
 
 
 class Raw:
-    """Puts together what workers write without a mark: every byte of one that writes alone; of several, no line begins in
-    the middle of another's."""
+    """Joins the untagged output of workers. The output of a single worker is unchanged, byte for byte. With several
+    workers, no line begins in the middle of another's."""
 
     def __init__(self):
-        self._open = None  # the worker whose last line has no end yet
+        self._open = None  # the worker whose last line has no newline yet
 
     def join(self, worker, text):
-        """What is to be written for this text of a worker."""
+        """Returns the bytes to write for this text of a worker."""
         before = b"" if self._open in (None, worker) else b"\n"
         self._open = None if text.endswith(b"\n") else worker
         return before + text

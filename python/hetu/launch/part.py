@@ -1,5 +1,5 @@
-"""One mpirun and its workers: the whole job, or, where a job goes on without a dead pipeline, one of its pipelines.
-Used by supervise.py."""
+"""One mpirun and its workers: the whole job or, in a job that continues without a dead pipeline, one of its pipelines. Used
+by supervise.py."""
 import dataclasses
 import os
 import re
@@ -10,11 +10,12 @@ import time
 from hetu.launch import guard, last_words, processes
 from hetu.launch.guard import COMM, TIMEOUT
 
-FORCE_MPIRUN_S = guard.TERM_GRACE_S + 1.0  # after the decision to end: SIGTERM to mpirun
-FORCE_ALL_S = guard.TERM_GRACE_S + 3.0  # and SIGKILL to whatever is left here
-FORCE_LOST_S = 2.0  # the same where nothing is left but what waits for a lost host
-BLAME_WINDOW_S = guard.GRACE_S + 0.6  # a worker that failed because of another may report first; that one after its grace
-FOLLOWERS = (-signal.SIGTERM, COMM, TIMEOUT)  # of workers that are likely to have failed because of another
+FORCE_MPIRUN_S = guard.TERM_GRACE_S + 1.0  # from the decision to end to SIGTERM for mpirun
+FORCE_ALL_S = guard.TERM_GRACE_S + 3.0  # from the decision to end to SIGKILL for everything left on this host
+FORCE_LOST_S = 2.0  # likewise, if only processes that wait for a lost host are left
+# A worker that failed because of another may report first; the other one after its grace.
+BLAME_WINDOW_S = guard.GRACE_S + 0.6
+FOLLOWERS = (-signal.SIGTERM, COMM, TIMEOUT)  # codes of workers that probably failed because of another
 
 
 def signal_name(number):
@@ -25,36 +26,36 @@ def signal_name(number):
 
 
 def ending(code):
-    """How a process ended, by its exit status or minus the number of a signal."""
+    """Describes the end of a process, from its exit status or minus the number of a signal."""
     return f"was killed by {signal_name(-code)}" if code < 0 else f"exited with status {code}"
 
 
 def status_of(code):
-    """What heturun exits with for it."""
+    """Returns heturun's exit status for the code."""
     return 128 - code if code < 0 else code
 
 
 @dataclasses.dataclass(eq=False)
 class Worker:
-    """What is known of one worker."""
+    """The known state of one worker."""
     number: int
     host: str = ""
     pid: int = 0
     guard: int = 0  # process id of its guard, on its host
     part: "Part | None" = None
     started: bool = False
-    training: str = ""  # what it has said of it: saves, unsaved, over
-    mpi: str = ""  # and of Open MPI: starts, runs
+    training: str = ""  # reported by the worker: saves, unsaved, over
+    mpi: str = ""  # reported about Open MPI: starts, runs
     code: int | None = None  # exit status, or minus the signal's number
     error: str = ""
     told: bool = False  # mpirun has ended it
-    words: bytes = b""  # the traceback, or the line, that it ended with
+    words: bytes = b""  # the traceback or line that it ended with
 
     def describe(self):
         return f"worker {self.number} ({self.host}, pid {self.pid})" if self.pid else f"worker {self.number}"
 
     def end(self):
-        """How it ended."""
+        """Describes the worker's end."""
         return self.error or ending(self.code)
 
     def death(self):
@@ -65,8 +66,8 @@ class Worker:
         return self.told and self.code == -signal.SIGTERM
 
     def distance(self):
-        """From the cause of a failure: what ended by itself, what somebody else has ended, what has lost another, what
-        mpirun has ended."""
+        """Returns the distance from the cause of a failure. 0: ended by itself. 1: ended from outside. 2: has lost another
+        worker. 3: ended by mpirun."""
         if self.code not in FOLLOWERS:
             return 0
         if self.code != -signal.SIGTERM:
@@ -74,34 +75,37 @@ class Worker:
         return 3 if self.told else 1
 
     def unstarted(self):
-        """Whether Open MPI could not start in it, and has ended it with a status that says nothing."""
+        """Returns true if Open MPI could not start in the worker, and has ended it with a meaningless status."""
         return self.mpi == "starts" and (self.code or 0) > 0
 
 
 class Part:
-    """`workers` are those of the job that this mpirun starts."""
+    """The mpirun that starts these `workers` of the job."""
 
     def __init__(self, number, workers):
         self.number = number
         self.workers = workers
         self.process = None
-        self.failed_at = None  # when its first worker failed
-        self.lost_at = None  # when it was decided to go on without it
-        self.loss = ""  # why
-        self.killed = False  # mpirun was, before any worker failed
+        self.failed_at = None  # time of the first failure of a worker
+        self.lost_at = None  # time of the decision to continue without this part
+        self.loss = ""  # the reason for that decision
+        self.killed = False  # mpirun was killed before any worker failed
         self.blamed = None  # the worker that failed first
-        self._essence = None  # of the last words that were said
+        self._essence = None  # of the last words that were printed
         self.lost_host = False  # one of its hosts has fallen silent
-        self._pressed = False  # its end has been asked for
+        self._pressed = False  # SIGTERM was sent to mpirun
         self._text = {1: b"", 2: b""}
-        self._streams = 0  # still open
+        self._streams = 0  # number of open streams
         for worker in workers:
             worker.part = self
 
     def start(self, argv, environment, locks=(), remote=False):
-        """Starts mpirun, which inherits the job's locks; gives its streams as (1 or 2, stream). With heturun it ends: by
-        SIGKILL on one host, since after a SIGTERM it would soon kill the guards, and commands that take their time would
-        outlive them; by SIGTERM where it must tell daemons on other hosts."""
+        """Starts mpirun, which inherits the job's locks. Returns its streams as (1 or 2, stream).
+
+        mpirun ends with heturun. On one host this happens by SIGKILL: after a SIGTERM, mpirun would soon kill the guards,
+        and slow commands would outlive them. With several hosts it happens by SIGTERM, because mpirun must inform its
+        daemons.
+        """
         me, last = os.getpid(), signal.SIGTERM if remote else signal.SIGKILL
         self.process = subprocess.Popen(
             argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True,
@@ -110,15 +114,15 @@ class Part:
         return (1, self.process.stdout), (2, self.process.stderr)
 
     def take(self, number, stream):
-        """Reads what mpirun says; returns whether the stream is still open."""
+        """Reads mpirun's output. Returns true if the stream is still open."""
         data = os.read(stream.fileno(), 65536)
         self._streams -= not data
         self._text[number] += data
         return bool(data)
 
     def text(self):
-        """What mpirun said since the last call, unless a worker's failure explains the end: then heturun has said it, and
-        mpirun only complains of being ended. Workers' output does not come this way, but for what Open MPI says that could
+        """Returns mpirun's output since the last call. Returns nothing if a worker's failure explains the end, because
+        heturun has already reported it. Workers' output does not come this way, except Open MPI's messages when it could
         not start in them."""
         explained = self.failed_at and not (self.blamed and self.blamed.unstarted())
         kept = ""
@@ -130,11 +134,11 @@ class Part:
         return kept.encode()
 
     def ended(self, statuses):
-        """Whether mpirun has ended, and all it said is here."""
+        """Returns true if mpirun has ended, and all its output has arrived."""
         return self.process.pid in statuses and not self._streams
 
     def code(self, statuses):
-        """mpirun's exit status or minus the number of the signal that killed it; None while it runs."""
+        """Returns mpirun's exit status, or minus the number of the signal that killed it, or None while it runs."""
         status = statuses.get(self.process.pid)
         return None if status is None else os.waitstatus_to_exitcode(status)
 
@@ -143,16 +147,17 @@ class Part:
             self.failed_at = time.monotonic()
 
     def note_mpirun(self, statuses):
-        """Notes mpirun's death by a signal, unless a worker failed before by itself: what its workers do then only follows,
-        though heturun may hear of it first."""
+        """Notes mpirun's death by a signal, unless a worker failed by itself before. The ends of its workers only follow
+        from it, although heturun may learn of them first."""
         follow = self.blamed is None and not any(w.code and w.code not in FOLLOWERS for w in self.workers)
         if follow and not self.killed and (self.code(statuses) or 0) < 0:
             self.killed = True
             self.note_failure()
 
     def failure(self, now, statuses, untold):
-        """(heturun's exit status, why) of what failed first, past the workers that failed because of it. None while the
-        cause may yet be told: by a worker that has not ended or, as `untold` says, by someone else."""
+        """Returns (heturun's exit status, reason) of the first failure, and skips workers that failed because of it.
+        Returns None while the cause may still be reported by a worker that has not ended, or by another process if `untold`
+        is true."""
         early = now - self.failed_at < BLAME_WINDOW_S
         if self.killed:
             return None if early else self.without_mpirun(statuses)
@@ -161,14 +166,14 @@ class Part:
         if worker.distance() and early and (untold or any(other.code is None for other in self.workers)):
             return None
         left = [other.describe() for other in self.workers if other.code == 0]
-        if worker.ended_by_mpirun() and left:  # an end without MPI's, which mpirun does not let pass
+        if worker.ended_by_mpirun() and left:  # the worker left without MPI_Finalize, which mpirun treats as a failure
             return COMM, f"{', '.join(left)} exited with status 0 without leaving the job, and {worker.death()}"
         self.blamed = worker
         return COMM if worker.unstarted() else status_of(worker.code), worker.death()
 
     def last_words(self):
-        """[(worker, lines for standard error)] once it is known who is to blame: its traceback or line, and a line of each
-        other traceback that neither follows from it nor says the same."""
+        """Returns [(worker, lines for standard error)] once the cause is known: the traceback or line of the blamed worker,
+        and one line for each other traceback that neither follows from it nor says the same."""
         said = []
         for worker in sorted((w for w in self.workers if w.words), key=lambda w: w is not self.blamed):
             words, worker.words = worker.words, b""
@@ -183,7 +188,7 @@ class Part:
         return said
 
     def without_mpirun(self, statuses):
-        """(heturun's exit status, why) of an mpirun that ended before its workers; None if it did not."""
+        """Returns (heturun's exit status, reason) if mpirun ended before its workers, else None."""
         left = [str(worker.number) for worker in self.workers if worker.code != 0]
         if not left:
             return None
@@ -191,23 +196,24 @@ class Part:
         return status_of(code) or 1, f"mpirun {ending(code)} before worker{'s' * (len(left) > 1)} {', '.join(left)} ended"
 
     def waits_in_vain(self):
-        """Returns whether all workers have ended or are lost, and one of their hosts is: mpirun and ssh wait for it."""
+        """Returns true if all workers have ended or are lost, and one of their hosts is lost. mpirun and ssh would wait for
+        that host."""
         return self.lost_host and all(worker.code is not None for worker in self.workers)
 
     def press(self, since, now, statuses):
-        """Ends mpirun when it does not end by itself after the decision of `since`."""
+        """Ends mpirun if it does not end by itself after the decision at time `since`."""
         if not self._pressed and (self.waits_in_vain() or now - since > FORCE_MPIRUN_S):
             self._pressed = True
             self.signal(signal.SIGTERM, statuses)
             self.signal(signal.SIGCONT, statuses)  # if it was stopped
 
     def signal(self, number, statuses):
-        """Signals mpirun, if it runs. Popen's own way would take its exit status away from `statuses`."""
+        """Sends a signal to mpirun if it runs. Popen.send_signal would take its exit status away from `statuses`."""
         if self.process.pid not in statuses:
             processes.signal_to(os.kill, self.process.pid, number)
 
     def kill(self, statuses):
-        """Kills mpirun, if it runs, and all below it."""
+        """Kills mpirun, if it runs, and all its descendants."""
         if self.process.pid not in statuses:
             for pid in [*processes.descendants(self.process.pid), self.process.pid]:
                 processes.signal_to(os.kill, pid, signal.SIGKILL)

@@ -1,5 +1,5 @@
-"""The pipelines of a job as heturun starts them one by one (--on-failure shrink): how many there are, and on which hosts
-the workers of each run."""
+"""The pipelines of a job that heturun starts separately (--on-failure shrink): their number, and the hosts of their
+workers."""
 import importlib.util
 import os
 
@@ -7,7 +7,8 @@ from hetu import devices
 
 
 def option_of(command, name):
-    """The value of an option in a command's words, None if it is not there; of several, the last."""
+    """Returns the value of an option in a command's arguments, or None. If it occurs several times, the last value counts.
+    """
     value = None
     for i, word in enumerate(command):
         if word == name and i + 1 < len(command):
@@ -18,12 +19,12 @@ def option_of(command, name):
 
 
 def script_of(command):
-    """The Python script that a command runs, None if there is none."""
+    """Returns the Python script that a command runs, or None."""
     return next((word for word in command if word.endswith(".py")), None)
 
 
 def lists_beside(command):
-    """The device lists of the device_list.py beside the script that the command runs."""
+    """Returns the device lists of the device_list.py in the folder of the command's script."""
     script = script_of(command)
     path = os.path.join(os.path.dirname(os.path.realpath(script)), "device_list.py") if script else ""
     if not os.path.isfile(path):
@@ -35,7 +36,8 @@ def lists_beside(command):
 
 
 def count_of(command, nodes, environ):
-    """How many pipelines the command's device list has. Raises ValueError unless the workers of each follow each other."""
+    """Returns the number of pipelines in the command's device list. Raises ValueError unless the workers of each pipeline
+    have consecutive numbers."""
     choice = option_of(command, "--devices") or environ.get("HETU_DEVICES", "")
     layout = devices.choose(choice, lists_beside(command), [(node["host"], node["workers"]) for node in nodes])
     plain = tuple(tuple(range(p * layout.stages, (p + 1) * layout.stages)) for p in range(layout.pipelines))
@@ -46,7 +48,7 @@ def count_of(command, nodes, environ):
 
 
 def check(pipelines, workers):
-    """Raises ValueError unless so many pipelines can lose one."""
+    """Raises ValueError unless this number of pipelines can lose one."""
     if pipelines < 2:
         raise ValueError("--on-failure shrink: the job has 1 pipeline, whose loss would be its end; at least 2 are needed")
     if workers % pipelines:
@@ -54,7 +56,7 @@ def check(pipelines, workers):
 
 
 def split(nodes, pipelines):
-    """The nodes of each pipeline with the workers it has there, host by host."""
+    """Returns the nodes of each pipeline with the workers that it has there, host by host."""
     hosts = [node for node in nodes for _ in range(node["workers"])]
     each = len(hosts) // pipelines
     parts = []

@@ -1,5 +1,5 @@
-"""A look at a training before its workers start: heturun runs the script once by itself, which plans for all of them, and
-ends where the Executor is made."""
+"""A check of a training before its workers start. heturun runs the script once, which plans for all workers and ends when
+the Executor is created."""
 import os
 import re
 import signal
@@ -13,9 +13,9 @@ USES_HETU = re.compile(r"^\s*(import|from) hetu\b", re.MULTILINE)
 
 
 def applies(command, apart):
-    """True for a script of Hetu with a plan of the user's own, or with a limit of memory: both may be wrong in ways that the
-    model alone shows. Also for a training by a method (--pipeline) whose pipelines start `apart`: each would say by itself
-    what all do wrong. Else methods by name are refused by the workers."""
+    """Returns true for a script of Hetu with a plan of the user's own, or with a memory limit, because errors in them
+    depend on the model. Also returns true for a training by a method (--pipeline) whose pipelines start `apart`, because
+    each would report the same error. Otherwise the workers check methods by name."""
     from hetu import schedule
 
     pipeline = option_of(command, "--pipeline") or ""
@@ -26,12 +26,13 @@ def applies(command, apart):
 
 
 def saves(command):
-    """True for a script of Hetu whose options name a folder for checkpoints: what is known before it has said anything."""
+    """Returns true for a script of Hetu whose options name a folder for checkpoints. Used until the script reports it
+    itself."""
     return option_of(command, "--checkpoint") is not None and uses_hetu(command)
 
 
 def uses_hetu(command):
-    """Whether the Python script that a command runs imports Hetu."""
+    """Returns true if the Python script that a command runs imports Hetu."""
     try:
         with open(script_of(command) or "", encoding="utf-8") as file:
             return bool(USES_HETU.search(file.read()))
@@ -40,8 +41,8 @@ def uses_hetu(command):
 
 
 def run(command, environment, workers, timeout_s, say):
-    """The exit status of the check, 0 if the job may start. What it has to say stands on standard error; it ends with this
-    process, and after `timeout_s` in any case."""
+    """Runs the check. Returns its exit status, 0 if the job may start. Its messages go to standard error. It ends with this
+    process, and after `timeout_s` at the latest."""
     me = os.getpid()
     process = subprocess.Popen(
         command, env={**environment, "HETU_CHECK": str(workers)}, stdin=subprocess.DEVNULL, start_new_session=True,

@@ -1,17 +1,17 @@
-"""The processes below heturun or a guard: who ends with whom, who is left, and how all of them are ended."""
+"""Processes below heturun or a guard: lifetimes, discovery and termination."""
 import ctypes
 import os
 import signal
 import time
 
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
-STOPPED_FOR_S = 4.0  # how long a process must stay stopped before it is reported
-PAUSE_S = 2.0  # whoever has not looked for so long was stopped or blocked itself, and blames nobody
+STOPPED_FOR_S = 4.0  # time that a process must stay stopped before it is reported
+PAUSE_S = 2.0  # an observer that has not checked for this time was itself stopped or blocked, so it restarts its timers
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def die_with_parent(signal_number, parent):
-    """For a child between fork and exec: be signalled when the parent ends."""
+    """Sends a signal to this child process when its parent ends. Call it between fork and exec."""
     _libc.prctl(PR_SET_PDEATHSIG, signal_number, 0, 0, 0)
     if os.getppid() != parent:
         os._exit(1)
@@ -23,7 +23,7 @@ def adopt_orphans():
 
 
 def families():
-    """{parent: its living children} of all processes."""
+    """Returns {parent: its living children} for all processes."""
     found = {}
     for name in os.listdir("/proc"):
         if not name.isdigit():
@@ -39,12 +39,12 @@ def families():
 
 
 def children(parent):
-    """Process ids of the living children of `parent`."""
+    """Returns the process ids of the living children of `parent`."""
     return families().get(parent, [])
 
 
 def descendants(root):
-    """Process ids of all living descendants of `root`."""
+    """Returns the process ids of all living descendants of `root`."""
     below_of = families()
     found, todo = [], [root]
     while todo:
@@ -55,7 +55,7 @@ def descendants(root):
 
 
 def ways_of(pid, number):
-    """(whether a process has a handler for a signal, whether it holds the signal back)."""
+    """Returns (True if the process has a handler for the signal, True if it blocks the signal)."""
     masks = {}
     try:
         with open(f"/proc/{pid}/status", encoding="ascii", errors="replace") as file:
@@ -69,7 +69,7 @@ def ways_of(pid, number):
 
 
 def is_stopped(pid):
-    """Returns whether a signal has stopped a process (SIGSTOP, Ctrl-Z). One that a debugger holds doesn't count."""
+    """Returns true if a signal has stopped a process (SIGSTOP, Ctrl-Z). A process that a debugger holds doesn't count."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
             return file.read().rpartition(b")")[2].split()[0] == b"T"
@@ -78,15 +78,15 @@ def is_stopped(pid):
 
 
 class StopWatch:
-    """Finds processes that stay stopped. A stopped process keeps its connections open, so nothing else shows it."""
+    """Finds processes that stay stopped. A stopped process keeps its connections open, so there is no other sign."""
 
     def __init__(self):
-        self._since = {}  # {pid: when it was first seen stopped}
+        self._since = {}  # {pid: time when it was first found stopped}
         self._looked = 0.0
 
     def stay_stopped(self, pids, now):
-        """Returns those of `pids` that have been stopped for STOPPED_FOR_S. Call it about once a second with all of them. A
-        caller that was stopped itself starts to count anew."""
+        """Returns those of `pids` that have been stopped for STOPPED_FOR_S. Call it about once a second with all of them.
+        If the caller itself was stopped, the times restart."""
         if now - self._looked > PAUSE_S:
             self._since = {}
         self._looked = now
@@ -107,7 +107,7 @@ def reap(into):
 
 
 def kill_descendants(into, grace_s=0.0):
-    """Waits `grace_s` for descendants to leave by themselves, then kills what is left; gives up after 2 s more."""
+    """Waits `grace_s` for descendants to end by themselves, then kills the remaining ones. Gives up after 2 s more."""
     start = time.monotonic()
     while time.monotonic() - start < grace_s + 2.0:
         reap(into)
@@ -121,7 +121,7 @@ def kill_descendants(into, grace_s=0.0):
 
 
 def signal_to(function, target, number):
-    """Signals a process (os.kill) or a group (os.killpg), which may have ended."""
+    """Sends a signal to a process (os.kill) or a group (os.killpg), which may have ended."""
     try:
         function(target, number)
     except (ProcessLookupError, PermissionError):

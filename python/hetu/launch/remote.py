@@ -1,5 +1,5 @@
-"""What heturun asks of the other hosts before it starts anything there: that ssh reaches them, and that they have the
-folder, Open MPI and the same Hetu. Each host that fails is one line."""
+"""Checks of the other hosts before anything is started there: ssh connects to them, and they have the folder, Open MPI and
+the same Hetu. The error has one line for each failing host."""
 import json
 import os
 import shlex
@@ -10,19 +10,20 @@ import time
 
 from hetu.launch.identity import identity, package
 
-CONNECT_S = 10  # until ssh gives a host up
-ANSWER_S = 30.0  # until an answer that ssh promised has come
+CONNECT_S = 10  # ssh's timeout for a connection
+ANSWER_S = 30.0  # timeout for the answer after the connection
 NO_FOLDER, NO_MPI, NO_PYTHON, NO_HETU = 41, 42, 43, 44
 
 
 def ssh_options(key):
-    """Options of ssh for every connection: never ask, give up soon; the rest is the ssh configuration's."""
+    """Returns the options of ssh for every connection: never prompt, and give up soon. Everything else comes from the ssh
+    configuration."""
     return ["-o", "BatchMode=yes", "-o", f"ConnectTimeout={CONNECT_S}", *(["-i", key] if key else [])]
 
 
 def question(daemon, search):
-    """The shell command that a host is asked with; the same places are right there as here. `daemon` is "" if it needs no
-    Open MPI."""
+    """Returns the shell command that a host is asked with. It expects the same paths as on this host. `daemon` is "" if the
+    host needs no Open MPI."""
     path = os.pathsep.join(filter(None, [os.path.dirname(package()), search]))
     folder, daemon, python, file = (
         shlex.quote(p) for p in (os.getcwd(), daemon, sys.executable, os.path.join(package(), "launch", "identity.py")))
@@ -32,7 +33,8 @@ def question(daemon, search):
 
 
 def ask(hosts, key, daemon, search, bare=()):
-    """{host: (exit status or None for no answer, output, errors)}, all asked at once. Those of `bare` need no Open MPI."""
+    """Asks all hosts at once. Returns {host: (exit status or None for no answer, output, errors)}. Hosts in `bare` need no
+    Open MPI."""
     if not shutil.which("ssh"):
         raise OSError("ssh is not installed or not in PATH; a job on several hosts needs it (Debian: openssh-client)")
     asked = {host: subprocess.Popen(["ssh", *ssh_options(key), host, question("" if host in bare else daemon, search)],
@@ -52,7 +54,7 @@ def ask(hosts, key, daemon, search, bare=()):
 
 
 def of_ssh(error, key):
-    """Why ssh did not get through, from what it said."""
+    """Returns the reason why ssh failed, from its messages."""
     lines = [line.strip() for line in error.splitlines() if line.strip() and not line.startswith(("Warning:", "@"))]
     said = "; ".join(lines[-2:]) or "it said nothing"
     if "Permission denied" in said:
@@ -63,7 +65,7 @@ def of_ssh(error, key):
 
 
 def trouble(answer, own, key, daemon):
-    """What is wrong with a host, "" if nothing."""
+    """Returns a description of what is wrong with a host, or ""."""
     code, out, error = answer
     told = {
         None: f"it let ssh in, but did not answer in {ANSWER_S:g} s",
@@ -90,9 +92,11 @@ def trouble(answer, own, key, daemon):
 
 
 def check(hosts, others, key, daemon, search, bare=()):
-    """Asks `others`, those of `hosts` that are not this machine; those of `bare` have no worker, and need no Open MPI.
-    Raises OSError with what is wrong, all in one line. Returns warnings: hosts whose Hetu was compiled otherwise, as hosts
-    with other processors have it."""
+    """Asks `others`, the hosts that are not this machine. Hosts in `bare` have no worker, and need no Open MPI.
+
+    Raises OSError with all problems in one line. Returns warnings about hosts whose Hetu was compiled differently, which is
+    normal for other processors.
+    """
     own = identity()
     answers = ask(others, key, daemon, search, bare)
     found = {host: why for host in others if (why := trouble(answers[host], own, key, daemon))}

@@ -1,5 +1,5 @@
-"""A parameter server of the job as a process: number NUMBER of so many, which goes on from what it has kept in a folder, if
-there is one, for that job. On standard output it says that it serves."""
+"""A parameter server of the job as a process. It restores the state that it has kept in a folder for that job, if there is
+one. On standard output it reports that it serves."""
 import sys
 
 from hetu.launch import service

@@ -1,8 +1,9 @@
-"""Processes beside the workers: a listening socket from the start, a process from the moment that a worker connects. A job
-whose workers never ask pays a socket. Used by heturun and by keepers, in loops whose selectors hold functions to call.
+"""Processes in addition to the workers. Each has a listening socket from the start, and its process starts when a worker
+connects. A job whose workers never connect costs only a socket. heturun and keepers use it, in loops whose selectors hold
+functions to call.
 
-Such a process is `python3 -m hetu.launch.MODULE`. It inherits the socket, and reads its keys and what heturun sees of the
-workers from standard input, whose end is its own.
+Such a process is `python3 -m hetu.launch.MODULE`. It inherits the socket. From standard input it reads its keys and
+heturun's observations about workers. It ends at the end of this input.
 """
 import errno
 import json
@@ -17,13 +18,13 @@ from typing import NamedTuple
 
 from hetu.launch import frames, processes
 
-FAREWELL_S = 2.0  # to end by itself when the job is over
+FAREWELL_S = 2.0  # time to end by itself after the job
 MOST_RESTARTS, MOST_IN_VAIN, IN_VAIN_S = 100, 3, 10.0
 
 
 class Restarts:
-    """Whether a process that was killed is started again: MOST_RESTARTS times at most, and not more than MOST_IN_VAIN times
-    within IN_VAIN_S unless it has gone on with its work in between."""
+    """Decides if a killed process is restarted: at most MOST_RESTARTS times, and at most MOST_IN_VAIN times within
+    IN_VAIN_S unless it made progress in between."""
 
     def __init__(self):
         self.count = 0
@@ -33,7 +34,7 @@ class Restarts:
         self._in_vain.clear()
 
     def refusal(self, now):
-        """Why not, for people; "" counts the restart."""
+        """Returns the reason against a restart, as text for people. "" allows and counts the restart."""
         self._in_vain = [then for then in self._in_vain if now - then < IN_VAIN_S]
         if len(self._in_vain) >= MOST_IN_VAIN:
             return f"{len(self._in_vain) + 1} times within {IN_VAIN_S:g} s"
@@ -45,15 +46,15 @@ class Restarts:
 
 
 class Socket(NamedTuple):
-    """A listening socket: itself, what the process is told that it is, and where clients find it ("," between)."""
+    """A listening socket, its endpoint for the process, and its endpoints for clients (separated by ",")."""
     listener: socket.socket
     endpoint: str
     endpoints: str
 
 
 def listen(name, place, addresses):
-    """The socket of a service: in the folder `place` or, if that is None, on this host's IPv4 `addresses`. `name` is for
-    people. Raises OSError."""
+    """Returns the socket of a service: in the folder `place` or, if that is None, on this host's IPv4 `addresses`. `name`
+    is for people. Raises OSError."""
     if place is not None:
         path = os.path.join(place, name.replace(" ", "-"))
         listener = socket.socket(socket.AF_UNIX)
@@ -73,18 +74,19 @@ def listen(name, place, addresses):
 
 
 class Events(NamedTuple):
-    """What happens to a service: `asked(service)`, somebody has connected to what listen() awaits; `said(service,
-    descriptor, text)`, whole lines; `ended(service, pid, status)`, the exit status or minus the signal's number, once all it
-    said has been handed over."""
+    """Events of a service. asked(service): a client has connected to the awaited socket. said(service, descriptor, text):
+    whole lines of output. ended(service, pid, status): the exit status, or minus the signal's number, after all output was
+    delivered."""
     asked: Callable
     said: Callable
     ended: Callable
 
 
 class Service:
-    """One on this host. `module` is of hetu.launch; `arguments` are handed on to it, and `environment` is its own."""
+    """A service on this host. `module` is a module of hetu.launch, which receives `arguments`. `environment` is the
+    environment of its process."""
 
-    host = ""  # it is heturun's own
+    host = ""  # heturun runs it itself
 
     def __init__(self, name, module, where, arguments, environment, selector, events):
         self.name = name
@@ -94,7 +96,7 @@ class Service:
         self._listener = where.listener
         self._selector, self._events = selector, events
         self._process = None
-        self._open = 0  # of its two streams
+        self._open = 0  # number of open streams, of two
         self._stop_watch = processes.StopWatch()
 
     @property
@@ -102,7 +104,7 @@ class Service:
         return self._process is not None
 
     def listen(self):
-        """Waits for whoever connects."""
+        """Waits for a client to connect."""
         self._selector.register(self._listener, selectors.EVENT_READ, self._ask)
 
     def _ask(self):
@@ -110,7 +112,7 @@ class Service:
         self._events.asked(self)
 
     def start(self, keys):
-        """Starts the process on the socket. What is told to it is not buffered: the rest would be written when its end is
+        """Starts the process on the socket. Its input is not buffered: buffered data would be written after its end is
         known, which fails."""
         self._process = subprocess.Popen(
             self._words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, bufsize=0,
@@ -131,7 +133,7 @@ class Service:
         return read
 
     def tell(self, line):
-        """Of what heturun sees, to the process if there is one."""
+        """Sends an observation of heturun to the process, if it runs."""
         if self._process is None:
             return
         try:
@@ -141,8 +143,8 @@ class Service:
             pass  # its end is noticed by its exit status
 
     def check(self, statuses, now):
-        """Takes the process's end from {pid: wait status}; to be called every second. The socket stays, for the next one.
-        Kills a process that a signal has stopped, so that it is treated as any that was killed."""
+        """Takes the process's end from {pid: wait status}. Call it every second. The socket stays open for the next
+        process. Kills a process that a signal has stopped, so that it is handled like any killed process."""
         if self._process is None:
             return
         if self._stop_watch.stay_stopped([self._process.pid], now):
@@ -161,13 +163,13 @@ class Service:
             stream.close()
 
     def dismiss(self):
-        """Closes the socket, and tells the process to end."""
+        """Closes the socket, and asks the process to end."""
         self._listener.close()
         if self._process is not None:
             self._process.stdin.close()
 
     def close(self):
-        """After dismiss(): waits for the process's end, and makes it if need be."""
+        """Waits for the process's end after dismiss(), and kills it if necessary."""
         if self._process is None:
             return
         try:
@@ -179,15 +181,15 @@ class Service:
 
 
 def serve(name, work):
-    """The process's side: calls work(server_secret, worker_public), which serves the job to its end, told by standard input;
-    returns the exit status."""
+    """Runs the process's side: calls work(server_secret, worker_public), which serves the job until standard input ends.
+    Returns the exit status."""
     from hetu import _hetu
 
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_DFL)
     with os.fdopen(os.dup(0), "rb", buffering=0) as control:
         line = b""
-        while not line.endswith(b"\n"):  # not a byte more: the rest is for the loop in C++
+        while not line.endswith(b"\n"):  # reads no byte beyond the line: the rest is for the loop in C++
             byte = control.read(1)
             if not byte:
                 return 0

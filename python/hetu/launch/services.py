@@ -1,4 +1,4 @@
-"""The coordinator and the parameter servers of a job, as heturun's loop sees them."""
+"""The coordinator and the parameter servers of a job, for heturun's loop."""
 import os
 import re
 import sys
@@ -13,9 +13,14 @@ from hetu.launch.service import MOST_RESTARTS, Events, Restarts, Service, listen
 
 
 class Servers(NamedTuple):
-    """The parameter servers of a job: of each the host on which a keeper has it, "" for those of a job on this host, which
-    heturun starts itself, and how keepers are reached; whether one that is killed is started again; the folder below which
-    it finds what it goes on from, "" for the job's own; whether somebody has asked for so many."""
+    """The parameter servers of a job.
+
+    hosts: the host whose keeper runs each server; "" for a server that heturun starts itself.
+    way: connection data of keepers.
+    restart: True restarts a killed server.
+    folder: the parent of the folder for the logs from which a server is restored; "" for the job's own folder.
+    wanted: True if the user requested this number of servers.
+    """
     hosts: tuple = ("",)
     way: Way = Way()
     restart: bool = True
@@ -24,9 +29,9 @@ class Servers(NamedTuple):
 
 
 class Loop(NamedTuple):
-    """What heturun's loop does: `show(text)` with what a process says of itself, `say(text)` with a line of its own,
-    `lose(part, reason)` for a pipeline that the coordinator has given up, `fail(who, status, how)` where a process has
-    ended for good, `who` and `how` being for people; `is_over()`."""
+    """Actions of heturun's loop. show(text): prints output of a process. say(text): prints a line of heturun. lose(part,
+    reason): handles a pipeline that the coordinator has given up. fail(who, status, how): handles a process that has ended
+    for good; `who` and `how` are text for people. is_over(): returns true once the job's end is decided."""
     show: Callable
     say: Callable
     lose: Callable
@@ -35,12 +40,12 @@ class Loop(NamedTuple):
 
 
 class Services:
-    """`selector` is the loop's; `workers` and `parts` are the job's. `log` is where servers that heturun starts itself keep
-    their logs; "" is nowhere."""
+    """All services of a job. `selector` belongs to the loop; `workers` and `parts` belong to the job. `log` is the folder
+    for logs of servers that heturun starts itself, or ""."""
 
     def __init__(self, place, addresses, servers, log, job, selector, workers, parts, loop):
         self._selector, self._workers, self._parts, self._loop = selector, workers, parts, loop
-        self._asked = set()  # the services that somebody has asked for
+        self._asked = set()  # the services to which a client has connected
         self._wanted = len(servers.hosts) if servers.wanted else 0
         self._keys = {}
         self._events = Events(self._start, self._take_said, self._take_end)
@@ -56,10 +61,10 @@ class Services:
                          for k, host in enumerate(servers.hosts) if not host or k in kept]
         self._restarts = {server: Restarts() for server in self._servers if servers.restart}
         self._all = [self._coordinator, *self._servers]
-        self._here = [service for service in self._all if not service.host]  # those that heturun starts itself
+        self._here = [service for service in self._all if not service.host]  # services that heturun starts itself
 
     def _own(self, name, module, place, addresses, arguments):
-        """A service that heturun starts itself."""
+        """Creates a service that heturun starts itself."""
         from hetu import _hetu
 
         where = listen(name, place, addresses)
@@ -70,37 +75,37 @@ class Services:
 
     @property
     def _can_serve(self):
-        """Whether this build has what services need."""
+        """True if this build has the libraries that services need."""
         return self._keys[self._coordinator] is not None
 
     def environment(self):
-        """What tells workers where they are and what lets them in; empty if this build has no ZeroMQ."""
+        """Returns the variables with which workers find the services and authenticate. Empty if this build has no ZeroMQ."""
         def address(service):
             return self._keys[service]["address"] if self._can_serve else ""
         return {"HETU_COORDINATOR": address(self._coordinator), "HETU_SERVERS": ";".join(map(address, self._servers))}
 
     @property
     def runs(self):
-        """Whether one of the processes does."""
+        """True if one of the processes runs."""
         return any(service.runs for service in self._all)
 
     def in_doubt(self, now):
-        """Whether a host of servers is silent, so that what workers say of them may follow from its loss."""
+        """Returns true if a host of servers is silent, so that workers' errors may follow from its loss."""
         return any(keeper.is_silent(now) for keeper in self._keepers)
 
     @property
     def ready(self):
-        """Whether all are listened for, and environment() is known."""
+        """True if all services listen, and environment() is known."""
         return all(keeper.ready for keeper in self._keepers)
 
     @property
     def beats(self):
-        """What is to be done every second, whatever the loop waits for."""
+        """The functions to call every second, even while the loop is blocked."""
         return [keeper.beat for keeper in self._keepers]
 
     def listen(self):
-        """Processes start when somebody connects; nobody can in a build without ZeroMQ. Those of keepers are listened for
-        once these are ready."""
+        """Starts listening: processes start when a client connects, which is impossible in a build without ZeroMQ. The
+        services of keepers listen once the keepers are ready."""
         for keeper in self._keepers:
             keeper.start()
         for service in self._here if self._can_serve else ():
@@ -117,7 +122,7 @@ class Services:
             server.listen()
 
     def _lose_keeper(self, keeper, status, reason):
-        """Raises OSError before the job has begun."""
+        """Fails the job. Raises OSError if the job has not begun."""
         if not keeper.ready:
             raise OSError(f"host {keeper.host}: {reason}")
         numbers = ", ".join(map(str, keeper.servers))
@@ -151,12 +156,12 @@ class Services:
             self._loop.lose(self._parts[int(number)], reason)
 
     def tell(self, worker):
-        """A worker has ended."""
+        """Reports the end of a worker to the services."""
         for service in self._all:
             self._tell(service, worker)
 
     def _tell(self, service, worker):
-        if worker.code and not worker.part.killed:  # of whose end the whole pipeline's loss tells the cause
+        if worker.code and not worker.part.killed:  # the loss of the whole pipeline is reported instead
             service.tell(f"worker {worker.number} died: {' '.join(worker.end().split())}")
 
     def tell_loss(self, part):
@@ -164,8 +169,8 @@ class Services:
             service.tell(of_pipeline(part.number, f"is lost: {part.loss}"))
 
     def check(self, statuses, now):
-        """Takes what has ended from {pid: wait status}. The death of one is the job's, unless it can go on; its end in
-        order, when all workers have left it, is not."""
+        """Takes ended processes from {pid: wait status}. The death of a service ends the job unless it is restarted. A
+        normal end, after all workers have left it, doesn't."""
         for service in self._here:
             service.check(statuses, now)
         for keeper in self._keepers:
@@ -180,7 +185,7 @@ class Services:
             self._mend(service, pid, status)
 
     def _mend(self, service, pid, status):
-        """Starts a server that was killed again; what it cannot mend by that fails the job."""
+        """Restarts a killed server. Fails the job if that is not possible."""
         who = f"the {service.name} ({f'{service.host}, ' if service.host else ''}pid {pid})"
         how = ending(status)
         if status < 0 and service in self._restarts:
@@ -195,7 +200,7 @@ class Services:
         self._loop.fail(who, status, how)
 
     def unused(self):
-        """For people: that servers were asked for in vain; "" if they were not."""
+        """Returns a line for people if servers were requested but not used, else ""."""
         if not self._wanted or self._asked - {self._coordinator}:
             return ""
         return (f"no worker has asked for the {self._wanted} parameter server{'s' * (self._wanted > 1)}: hetpipe on several "
@@ -209,5 +214,5 @@ class Services:
 
 
 def of_pipeline(number, reason):
-    """The line that tells a service that a job goes on without a pipeline."""
+    """Returns the line that informs a service that a job continues without a pipeline."""
     return f"pipeline {number} died: {' '.join(reason.split())}"

@@ -1,16 +1,16 @@
-"""Hosts and workers of a Slurm allocation, from its environment: no command of Slurm is asked."""
+"""Hosts and workers of a Slurm allocation, from its environment variables. No Slurm command is run."""
 import re
 
-MOST = 65536  # hosts that a list may name
+MOST = 65536  # most hosts in a list
 PART = r"(?:[A-Za-z0-9._-]|\[[0-9,-]*\])+"
 
 
 class SlurmError(ValueError):
-    """A variable of Slurm that cannot be read; one line."""
+    """A Slurm variable that can't be parsed. The message is one line."""
 
 
 def numbers(text, where):
-    """The numbers of "1-3,07" as text, with their leading zeros."""
+    """Returns the numbers of "1-3,07" as text, with their leading zeros."""
     found = []
     for part in text.split(","):
         match = re.fullmatch(r"(\d{1,9})(?:-(\d{1,9}))?", part)
@@ -25,7 +25,7 @@ def numbers(text, where):
 
 
 def expand(text, where="SLURM_JOB_NODELIST"):
-    """The hosts of "w[0-1],gpu[01-03]x[1,4]". Raises SlurmError."""
+    """Returns the hosts of "w[0-1],gpu[01-03]x[1,4]". Raises SlurmError."""
     if not re.fullmatch(f"{PART}(,{PART})*", text):
         raise SlurmError(f"{where}: '{text}' is no list of hosts such as w[0-3],gpu7")
     hosts = []
@@ -37,13 +37,13 @@ def expand(text, where="SLURM_JOB_NODELIST"):
                 raise SlurmError(f"{where}: more than {MOST} hosts")
             names = [name + end for name in names for end in ends]
         hosts += names
-    if any(host.startswith("-") for host in hosts):  # ssh and mpirun would read an option
+    if any(host.startswith("-") for host in hosts):  # ssh and mpirun would treat it as an option
         raise SlurmError(f"{where}: '{text}' has a host that begins with '-'")
     return hosts
 
 
 def counts(text, where="SLURM_TASKS_PER_NODE"):
-    """The numbers of "2(x3),1". Raises SlurmError."""
+    """Returns the numbers of "2(x3),1". Raises SlurmError."""
     found = []
     for part in text.split(","):
         match = re.fullmatch(r"(\d{1,4})(?:\(x(\d{1,5})\))?", part)
@@ -54,8 +54,8 @@ def counts(text, where="SLURM_TASKS_PER_NODE"):
 
 
 def allocation(environ):
-    """The allocation that this process is in, as nodes of a cluster file; None outside of one. The first is chief; a
-    worker for each task. Raises SlurmError."""
+    """Returns the allocation of this process as nodes of a cluster file, or None outside of an allocation. The first node
+    is the chief. There is a worker for each task. Raises SlurmError."""
     text = environ.get("SLURM_JOB_NODELIST") or environ.get("SLURM_NODELIST")
     if not text:
         return None
@@ -72,6 +72,6 @@ def allocation(environ):
 
 
 def with_servers(nodes, servers):
-    """The nodes with so many servers, spread evenly over their hosts, the first ones having one more."""
+    """Returns the nodes with `servers` servers, spread evenly; the first nodes get the remainder."""
     each, more = divmod(servers, len(nodes))
     return [dict(node, servers=each + (i < more)) for i, node in enumerate(nodes)]

@@ -1,6 +1,7 @@
-"""heturun's main loop: starts mpirun, hears every worker's guard, forwards output, and ends everything when it must.
+"""heturun's main loop: starts mpirun, receives frames of every worker's guard, forwards output, and ends everything when it
+must.
 
-The exit status is computed here from what the guards report, because mpirun may return 0 after a kill.
+The exit status is computed here from the guards' reports, because mpirun may return 0 after a kill.
 """
 import json
 import os
@@ -16,16 +17,19 @@ from hetu.launch.services import Loop, Servers, Services
 
 STOPPED = "is stopped by a signal such as SIGSTOP"
 IO = 4  # exit status as in hetu.process.errors
-TOLD_WRONG = (2, 3)  # exit codes of a command line or a cluster that does not do, see hetu.process.errors
+TOLD_WRONG = (2, 3)  # exit codes for an invalid command line or cluster, see hetu.process.errors
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGCHLD)
 
 
 class Job:
-    """One job, from the start of mpirun to the exit status. A job of several parts goes on without those that fail.
+    """One job, from the start of mpirun to the exit status. A job of several parts continues without those that fail.
 
-    `workers` is their number; `addresses` the IPv4 addresses of this host that other hosts reach, empty for a job on
-    this host alone; `timeout_s` bounds the start; `display` draws progress; `say` takes heturun's own lines; `servers` is
-    the parameter servers that workers may ask for.
+    workers: the number of workers.
+    addresses: this host's IPv4 addresses for other hosts; empty for a job on this host.
+    timeout_s: time limit for the start.
+    display: draws progress.
+    say: prints heturun's own lines.
+    servers: the parameter servers that workers may use.
     """
 
     def __init__(self, workers, addresses, timeout_s, display, say, parts=1, servers=None):
@@ -52,27 +56,27 @@ class Job:
         self._stop_watch = processes.StopWatch()
         self._watched_at = 0.0
         self._reporter = None  # the worker whose progress is drawn
-        self._raw = None  # what puts the output of workers together, where it is not tagged
+        self._raw = None  # joins the workers' output if it is not tagged
         self._will_save = False
         self._names_hosts = False  # in the tags of lines
         self._asked = False  # the workers were asked to save and end
         self._interrupted = False  # by Ctrl-C
-        self._ended_at = None  # when the end was decided
-        self._last_lines = set()  # with which a part has ended
+        self._ended_at = None  # time of the decision to end
+        self._last_lines = set()  # last lines of parts, to print each only once
         self._code = None
-        self._forced = False  # everything here was killed
+        self._forced = False  # everything on this host was killed
 
     # -- set-up --------------------------------------------------------------------------------------------------------
 
     def make_directory(self, parent):
-        """A new directory of this job, removed at its end."""
+        """Creates a folder of this job, which is removed at its end. Returns its path."""
         path, locks = folders.make(parent, self.name)
         self.directories.append(path)
         self._locks += locks
         return path
 
     def _log_folder(self, servers, place):
-        """Where servers that heturun starts itself keep what they go on from; "" if they do not, or there are none."""
+        """Returns the folder for logs of servers that heturun starts itself, or "" if they keep none or don't exist."""
         if not servers.restart or "" not in servers.hosts:
             return ""
         return self.make_directory(servers.folder or folders.short_place()) if servers.folder or place is None else place
@@ -83,7 +87,7 @@ class Job:
             self._say_line(f"removed {', '.join(removed)}: left by a job that was killed, and no living process's")
 
     def close(self):
-        """Ends what is left of the job on this host and removes its directories."""
+        """Ends the remaining processes of the job on this host, and removes its folders."""
         self._services.close()
         processes.kill_descendants(self._statuses)
         self._links.close()
@@ -97,9 +101,13 @@ class Job:
     # -- the loop ------------------------------------------------------------------------------------------------------
 
     def run(self, commands, raw=False, saves=False, hosts=1):
-        """Runs an mpirun per part, `commands` being their (arguments, environment), to the end of the job; returns the exit
-        status. `raw`: standard output of workers goes on as it is. `saves`: they will save, as far as is known before they
-        say so. Lines are tagged with the host too if the workers are on several `hosts`."""
+        """Runs an mpirun per part to the end of the job. Returns the exit status.
+
+        commands: (arguments, environment) of each mpirun.
+        raw: True forwards standard output of workers unchanged.
+        saves: True if workers are expected to save, until they report it themselves.
+        hosts: the number of hosts with workers. With several, tags of lines contain the host.
+        """
         self._will_save = saves
         self._names_hosts = hosts > 1
         self._raw = output.Raw() if raw else None
@@ -110,7 +118,7 @@ class Job:
         signal.set_wakeup_fd(wakeup_end, warn_on_full_buffer=False)
         for number in SIGNALS:
             signal.signal(number, lambda *_: None)
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)  # what came before is obeyed now
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)  # signals that arrived before are handled now
         self._selector.register(wakeup, selectors.EVENT_READ, lambda: self._take_signals(wakeup))
         if not self._open_services():
             return self._code
@@ -120,7 +128,7 @@ class Job:
             for number, stream in part.start(argv, more, self._locks, remote=self.address.startswith("tcp:")):
                 self._selector.register(stream, selectors.EVENT_READ, lambda part=part, number=number, stream=stream:
                                         part.take(number, stream) or self._selector.unregister(stream))
-        # After the forks that run Python in the child: from here on there is a second thread.
+        # After the forks that run Python in the child, because this starts a second thread.
         self._links.start_heartbeats(*self._services.beats)
         self._started = time.monotonic()
         while not self._done():
@@ -131,13 +139,14 @@ class Job:
         return self._code
 
     def _turn(self, patience_s):
-        """Does what there is to do, for which it waits that long."""
+        """Waits up to `patience_s` for events, and handles them."""
         for key, _ in self._selector.select(timeout=patience_s):
             key.data()
         processes.reap(self._statuses)
 
     def _open_services(self):
-        """Whether all are listened for; else the end has been decided meanwhile. Raises OSError where one can not be."""
+        """Returns true once all services listen, and false if the end of the job was decided before. Raises OSError if a
+        service can't start."""
         self._services.listen()
         while not self._services.ready and self._ended_at is None:
             self._turn(1.0)
@@ -172,7 +181,8 @@ class Job:
                     self._links.signal(signal.SIGKILL)
 
     def _saves(self):
-        """Whether the workers that live save when they are asked to: as they say, else as their command line says."""
+        """Returns true if the living workers save when they are asked to: by their reports or, without one, by the command
+        line."""
         said = {worker.training for worker in self._workers if worker.code is None} - {""}
         return "saves" in said if said else self._will_save
 
@@ -182,7 +192,7 @@ class Job:
         self._links.signal(signal.SIGUSR1)
 
     def _lose_guard(self, worker, is_silent):
-        if worker.told:  # what becomes of a worker that mpirun ends: its guard was killed before it could say so
+        if worker.told:  # mpirun ends the worker, and has killed its guard before the guard could report
             self._lose_worker(worker, -signal.SIGTERM)
         elif is_silent:
             worker.part.lost_host = True
@@ -192,7 +202,7 @@ class Job:
             self._lose_worker(worker, -signal.SIGKILL, "is gone without a word: its guard was killed or its host is lost")
 
     def _lose_worker(self, worker, code, error=""):
-        """A worker's end that its guard has not reported."""
+        """Notes a worker's end that its guard has not reported."""
         if worker.code is None:
             worker.code, worker.error = code, error
             worker.part.note_failure()
@@ -251,8 +261,8 @@ class Job:
     # -- stopped processes -----------------------------------------------------------------------------------------------
 
     def _take_stopped(self, worker, stopped):
-        """Handles a stopped process that a guard has seen. A worker may be let go on, and the others notice it if they wait
-        for it. Without its daemon a host can neither start nor end workers."""
+        """Handles a stopped process that a guard has reported. A stopped worker may continue later, and the others notice
+        it if they wait for it. Without its daemon, a host can neither start nor end workers."""
         pid = int(stopped["pid"])
         if stopped["what"] == "worker":
             self._say(f"{worker.describe()} {STOPPED}; `kill -CONT {pid}` on {worker.host} lets it go on")
@@ -260,8 +270,8 @@ class Job:
             self._fail(worker.part, COMM, f"Open MPI's daemon on {worker.host} (pid {pid}) {STOPPED}")
 
     def _check_stopped(self, now):
-        """Gives up a worker whose guard on this host is stopped, for nobody hears the worker then, and a part whose mpirun
-        is. Guards of other hosts fall silent."""
+        """Gives up a worker whose guard on this host is stopped, because nothing receives its output, and a part whose
+        mpirun is stopped. Guards of other hosts fall silent instead."""
         if now - self._watched_at < guard.HEARTBEAT_S:
             return
         self._watched_at = now
@@ -277,16 +287,17 @@ class Job:
                 self._fail(mpiruns[pid], COMM, f"mpirun (pid {pid}) {STOPPED}")
                 processes.signal_to(os.kill, pid, signal.SIGCONT)  # so that it can end
 
-    # -- processes beside the workers ----------------------------------------------------------------------------------
+    # -- services ------------------------------------------------------------------------------------------------------
 
     def _lose_pipeline(self, part, reason):
-        """The coordinator has given up a pipeline. It knows by their silence what a guard does not see; of what heturun has
-        told it, heturun itself finds the cause."""
+        """Handles a pipeline that the coordinator has given up. The coordinator notices by silence what a guard can't see.
+        If heturun itself has reported the failure to it, heturun determines the cause."""
         if len(self._parts) > 1 and self._ended_at is None and part.lost_at is None and part.failed_at is None:
             self._fail(part, COMM, reason)
 
     def _lose_service(self, who, status, how):
-        if status < 0 or all(part.failed_at is None or part.lost_at for part in self._parts):  # else it ended for a worker
+        # Otherwise it ended because of a worker.
+        if status < 0 or all(part.failed_at is None or part.lost_at for part in self._parts):
             self._end(status_of(status), f"{who} {how}; ending the other {self._others()}")
 
     # -- output --------------------------------------------------------------------------------------------------------
@@ -331,8 +342,8 @@ class Job:
         self._links.signal(signal.SIGTERM)
 
     def _fail(self, part, code, text):
-        """Ends the job, or goes on without this part while there is another; not if it was told what is wrong, for then the
-        others were told the same."""
+        """Ends the job, or continues without this part if another one is left. After an error in the command line or
+        cluster it ends the job, because all parts have the same error."""
         if code in TOLD_WRONG or all(other is part or other.lost_at is not None for other in self._parts):
             left = sum(w.code is None for w in self._workers)
             self._end(code, text + (f"; ending the other {self._others()}" if left else ""))
@@ -347,17 +358,17 @@ class Job:
         self._links.signal(signal.SIGTERM, part.workers)
 
     def _blame(self, part, now):
-        """Lets a part fail by what failed first."""
+        """Fails a part, with the cause that failed first."""
         if self._services.in_doubt(now):
             return
-        # All workers failed because of another: of a process beside them, if there is one, whose end is seen a moment later.
+        # If all workers failed because of another process, it may be a service, whose end is noticed a moment later.
         failure = part.failure(now, self._statuses, self._services.runs)
         if failure:
             self._show_last_words(part)
             self._fail(part, *failure)
 
     def _show_last_words(self, part):
-        """Those of a part; not a line that another part has ended with, too."""
+        """Prints the last words of a part, except lines that another part has already ended with."""
         for worker, text in part.last_words():
             if not last_words.is_traceback(text):
                 if text in self._last_lines:
@@ -402,7 +413,8 @@ class Job:
                 self._end(TIMEOUT, f"workers {', '.join(missing)} did not start in {self._timeout_s:g} s (HETU_TIMEOUT)")
 
     def _press(self, now):
-        """Ends what does not end by itself: mpirun, then all of a part that is lost, or everything here."""
+        """Ends processes that don't end by themselves: mpirun, then everything of a lost part, or everything on this host.
+        """
         for part in self._parts:
             since = self._ended_at if part.lost_at is None else part.lost_at
             if since is not None:

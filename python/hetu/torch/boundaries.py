@@ -72,9 +72,9 @@ class Form:
         self.forward = {edge: self._crossing(edge, False) for edge in self.edges}
         self.backward = {edge: self._crossing(edge, True) for edge in self.edges}
         count = range(len(stages))
-        # by stage: the stages that read its tensors
+        # By stage: the stages that read its tensors.
         self.readers = [sorted(to for source, to in self.edges if source == s) for s in count]
-        # by stage: the stages whose tensors it reads
+        # By stage: the stages whose tensors it reads.
         self.writers = [sorted(source for source, to in self.edges if to == s) for s in count]
 
     def _crossing(self, edge: tuple[int, int], backward: bool) -> Crossing:

@@ -48,7 +48,7 @@ class _Call:
         named = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
         self.keys = [p.name for p in parameters if p.kind in named]
         self.needed = [p.name for p in parameters if p.kind in named and p.default is inspect.Parameter.empty]
-        # transformers' models take **kwargs for flags, which would silently swallow a misspelt input.
+        # Transformers' models take **kwargs for flags, which would silently swallow a misspelt input.
         self.any_key = any(p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters) and not hasattr(model, "config")
         if "use_cache" in self.keys:
             self.fixed.setdefault("use_cache", False)

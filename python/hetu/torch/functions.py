@@ -89,7 +89,7 @@ class StageFunctions:
         self.pieces = pieces
         self.parts = parts  # message parts, by edge
         self.device = StageDevice(CPU)
-        # lock that threads hold in an instruction
+        # Lock that threads hold in an instruction.
         self.turns: contextlib.AbstractContextManager[Any] = contextlib.nullcontext()
         self.job: Any = None  # set when the job exists
         self.recomputed: dict[int, set[int]] = {}

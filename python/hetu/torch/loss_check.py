@@ -24,8 +24,8 @@ from hetu.torch.undisturbed import undisturbed
 from hetu.torch.values import flatten, unflatten
 
 FIRST = 2  # steps of each kind that are always checked; afterwards check_loss_every decides
-# tolerance relative to the distance of the two losses: a smaller deviation means a negligible error of the
-# weights
+# Tolerance relative to the distance of the two losses: a smaller deviation means a negligible error of the
+# weights.
 SPREAD = 1e-3
 ROUNDING = 1e-5  # tolerance relative to the losses, for float32 rounding
 

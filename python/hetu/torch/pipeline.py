@@ -120,7 +120,7 @@ class Pipeline(ModuleLike, StateOfPipeline):
         self.schedule = schedule
         self.averages = Averages(averaging, self.transport, pipelines) if averaging is not None else None
         first = self.pipeline * width if self.averages else 0
-        # the workers that take part in a step
+        # The workers that take part in a step.
         self.crew = list(range(first, first + width) if self.averages else range(workers))
         self.exchanges = Exchanges(self.transport, self.crew)
         _share_processor()
@@ -147,7 +147,7 @@ class Pipeline(ModuleLike, StateOfPipeline):
         self.expected: Any = None
         self.summed: list[Summed] = []
         self.first_use = 0  # index of the first number that reports which parameters have a gradient
-        # requires_grad of parameters() when the memory of gradients was last laid out
+        # Requires_grad of parameters() when the memory of gradients was last laid out.
         self.trained: tuple[bool, ...] | None = None
         names = self.pieces.whole.named_parameters(remove_duplicate=False)
         self.numbers = {name: number for number, (name, _) in enumerate(names)}

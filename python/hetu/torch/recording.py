@@ -50,7 +50,7 @@ class Call:
     changes: list[int]  # slots whose tensors the call changes in place
     state: tuple[bool, bool, torch.dtype] | None  # grad mode and autocast, if the forward itself has set them
     line: str  # of the user's source
-    # output leaf -> a value other than a tensor that a module returned
+    # Output leaf -> a value other than a tensor that a module returned.
     constants: dict[int, Any] = dataclasses.field(default_factory=dict)
 
     @property

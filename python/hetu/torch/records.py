@@ -17,7 +17,7 @@ class RecordTree:
 
     def __init__(self, outer: Any, inner: Sequence[tuple[type, list[str], Any, int] | None]) -> None:
         self.outer = outer  # pytree's structure, in which each dataclass is a leaf
-        # by leaf of `outer`: class, field names, structure of the fields, number of leaves; None for a plain leaf
+        # By leaf of `outer`: class, field names, structure of the fields, number of leaves; None for a plain leaf.
         self.inner = list(inner)
 
     def __repr__(self) -> str:

@@ -64,7 +64,7 @@ class DeferredGradients:
         self.trunk, self.nodes = _trunk([edge.node for edge in starts], {id(node) for node in ends})
         self.nodes += ends  # kept alive, so that no id() is reused
         self.hanging: list[tuple[Edge, torch.Tensor]] = []  # starts of W: an edge, and its gradient
-        # in the engine's order; the incoming gradients, or all gradients that a Python node computed
+        # In the engine's order; the incoming gradients, or all gradients that a Python node computed.
         self.forks: list[tuple[Any, list[Any]]] = []
         self.of_inputs: list[torch.Tensor | None] = [None] * len(inputs)
         if any(self.trunk[id(node)] and _needs_whole_backward(node) for node in self.nodes if id(node) in self.trunk):

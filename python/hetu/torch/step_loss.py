@@ -33,7 +33,7 @@ class StepLoss:
         self.total = 1.0  # the divisor of the weights
         self.is_prediction = False  # true if there is no target and no loss
         self.when = ""
-        # micro-batches of this worker in the step with non-finite losses, and these losses
+        # Micro-batches of this worker in the step with non-finite losses, and these losses.
         self.not_finite: list[tuple[int, float]] = []
         self.reports = 0
 
