@@ -154,7 +154,7 @@ def find_config(path):
         return path
     name = os.path.basename(path)
     if path in (name, os.path.join("config", name)):
-        # Of the source tree, and of an installation.
+        # The folders of the source tree, and of an installation.
         for place in (os.path.join(PACKAGE, "..", "..", "config"), os.path.join(PACKAGE, "config")):
             for candidate in (name, name + ".yml"):
                 if os.path.isfile(os.path.join(place, candidate)):

@@ -1,4 +1,4 @@
-"""Model families. Each loads on first use: a worker that trains one has no time for the others."""
+"""Model families. Each module loads on first use, so that a worker imports only the model that it trains."""
 
 from __future__ import annotations
 
@@ -50,4 +50,4 @@ def _find(name: str) -> object:
     return missing_from(__name__)(name)
 
 
-globals()["__getattr__"] = _find  # not a def of that name: mypy knows what there is
+globals()["__getattr__"] = _find  # not defined under that name: otherwise mypy would accept any name

@@ -1,7 +1,7 @@
 """BERT for pre-training: masked language model and next-sentence prediction.
 
-Source: Devlin et al. 2019; parameter names, shapes and arithmetic as in Hugging Face's BertForPreTraining.
-B batch, S sequence, H hidden, V vocabulary.
+Source: Devlin et al. 2019. Parameter names, shapes and arithmetic are those of Hugging Face's BertForPreTraining. B batch,
+S sequence, H hidden, V vocabulary.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from hetu.models.losses import mean_cross_entropy
 
 @dataclass
 class BertConfig:
-    """Fields of a BERT `config.json`, and `initializer`. classifier_dropout None: hidden_dropout_prob."""
+    """The fields of a BERT `config.json`, and `initializer`. classifier_dropout None means hidden_dropout_prob."""
 
     vocab_size: int = 30522
     hidden_size: int = 768
@@ -48,18 +48,19 @@ class BertConfig:
             raise ValueError(f"initializer '{self.initializer}' is not known; known: normal, xavier_normal")
 
 
-# base is SD-PIPE's: 128 positions, ReLU, untied decoder, 133.25 M parameters.
+# base is SD-PIPE's model: 128 positions, ReLU, untied decoder, 133.25 M parameters.
 _SD_PIPE: dict[str, Any] = {
     "hidden_act": "relu", "max_position_embeddings": 128, "tie_word_embeddings": False, "initializer": "xavier_normal",
 }
-# tiny starts as Hugging Face's models do: from Xavier's wider spread it stays on the plateau of the sample's first steps.
+# tiny starts like Hugging Face's models. With Xavier's wider spread, it stays on the plateau of the sample's
+# first steps.
 CONFIGS: dict[str, dict[str, Any]] = {
     "base": _SD_PIPE,
     "tiny": {
         **_SD_PIPE, "num_hidden_layers": 4, "hidden_size": 128, "num_attention_heads": 2, "intermediate_size": 512,
         "initializer": "normal",
     },
-    # deep and narrow: stages enough for 8 and 16 workers, small enough for a laptop
+    # Deep and narrow: enough stages for 8 and 16 workers, and small enough for a laptop.
     "deep": {
         "num_hidden_layers": 16, "hidden_size": 64, "num_attention_heads": 2, "intermediate_size": 128,
         "max_position_embeddings": 128,
@@ -68,19 +69,20 @@ CONFIGS: dict[str, dict[str, Any]] = {
 
 
 def _positions(batch: Any) -> Value | None:
-    """Of masked tokens, [B, P], where the data names them."""
+    """Returns the positions of masked tokens, [B, P], if the data contain them, else None."""
     return getattr(batch, "masked_lm_positions", None)
 
 
 class Bert:
-    """A BERT whose cut-points stand after the embeddings and after each layer: layers + 2 blocks."""
+    """A BERT with cut-points after the embeddings and after each layer: layers + 2 blocks."""
 
     def __init__(self, config: BertConfig) -> None:
         self.config = config
 
     @classmethod
     def from_config(cls, name: str, **changes: Any) -> Bert:
-        """`base`, `tiny`, `deep`, or the path of a BERT's `config.json`; `changes` replace single fields."""
+        """Creates a model from `base`, `tiny`, `deep`, or the path of a BERT's `config.json`. `changes` replace single
+        fields."""
         return cls(read(BertConfig, name, CONFIGS, changes))
 
     # -- pieces ------------------------------------------------------------------------------------------------------
@@ -120,7 +122,8 @@ class Bert:
         return table, self._dropout(x, at)
 
     def _needed(self, x: Value, positions: Value | None, name: str) -> Value:
-        """What the heads read of x [B, S, H]: its first row, and then those at `positions` [B, P]; all without positions."""
+        """Returns the rows of x [B, S, H] that the heads read: the first row, then the rows at `positions` [B, P]. Returns
+        x without positions."""
         if positions is None:
             return x
         first = ops.slice(x, first=0, size=1, axis=1, name=f"{name}.first")
@@ -128,7 +131,8 @@ class Bert:
         return ops.concat(first, masked, axis=1, name=f"{name}.needed")
 
     def _layer(self, x: Value, mask: Value, i: int, positions: Value | None = None) -> Value:
-        """A row depends on others by their keys and values alone: given `positions`, only what is needed is computed."""
+        """Computes a layer. Given `positions`, computes only the needed rows, because a row depends on other rows only
+        through their keys and values."""
         c, at = self.config, f"bert.encoder.layer.{i}"
         asking = self._needed(x, positions, f"{at}.attention")
         query = self._linear(asking, c.hidden_size, f"{at}.attention.self.query")
@@ -154,7 +158,7 @@ class Bert:
         positions = _positions(batch)
         if positions is None:
             labels = batch.masked_lm_labels
-        else:  # nothing is computed of the others, six of seven: above all no row of V logits
+        else:  # skips all unmasked rows, six of seven, and above all their V logits
             masked = {"first": 1, "size": positions.shape[1]}
             x, labels = ops.slice(x, axis=1, **masked, name=f"{at}.masked"), batch.masked_lm_ids
         rows = ops.reshape(x, shape=[-x.shape[1], c.hidden_size], name=f"{at}.rows")
@@ -167,7 +171,7 @@ class Bert:
         bias = parameter(f"{at}.bias", [c.vocab_size], constant(0.0), decay=False)
         logits = ops.linear(h, table, bias, name=f"{at}.decoder")
         labels = ops.reshape(labels, shape=[-x.shape[1]], name=f"{at}.labels")
-        return mean_cross_entropy(logits, labels, "mlm", ignore=-1)  # -1: a place without a masked token
+        return mean_cross_entropy(logits, labels, "mlm", ignore=-1)  # -1: a position without a masked token
 
     def _pooled(self, x: Value) -> Value:
         first = ops.select(x, axis=1, index=0, name="bert.pooler.first")
@@ -176,15 +180,14 @@ class Bert:
 
     def _sentence_loss(self, x: Value, labels: Value) -> Value:
         pooled = self._pooled(x)
-        # Xavier's spread for two outputs would start the sentence loss far above log 2, where SD-PIPE's starts.
+        # Xavier's spread for two outputs would start the sentence loss far above log 2, where SD-PIPE's loss starts.
         flat = constant(0.0) if self.config.initializer == "xavier_normal" else None
         order = self._linear(pooled, 2, "cls.seq_relationship", flat)
         return mean_cross_entropy(order, labels, "nsp")
 
     def _encoded(self, batch: Any, positions: Value | None = None) -> tuple[Value, Value]:
-        """The table of words, and what the last layer gives, [B, S, H], or given positions [B, P] the rows that are needed,
-        [B, 1 + P, H]; the heads follow in a block of their own.
-        """
+        """Returns the word table, and the output of the last layer: [B, S, H], or given positions [B, P] only the needed
+        rows, [B, 1 + P, H]. The heads follow in their own block."""
         length = batch.input_ids.shape[1]
         if length > self.config.max_position_embeddings:
             raise ValueError(
@@ -199,11 +202,11 @@ class Bert:
         return table, x
 
     def classification_loss(self, batch: Any, classes: int) -> Value:
-        """Mean cross-entropy of a class per row over the samples of the step, a scalar; the head is that of Hugging Face's
-        BertForSequenceClassification.
+        """Returns the mean cross-entropy of a class per row over the samples of the step, a scalar. The head is that of
+        Hugging Face's BertForSequenceClassification.
 
-        `batch` gives the values input_ids, input_mask, segment_ids [B, S] and label [B], all int32. Reported beside `loss`:
-        `hits1`, how many rows have their class as the highest logit.
+        batch: provides the values input_ids, input_mask, segment_ids [B, S] and label [B], all int32.
+        Also reports `hits1`: the number of rows whose class has the highest logit.
         """
         if classes < 2:
             raise ValueError(f"classes must be >= 2, got {classes}")
@@ -215,12 +218,12 @@ class Bert:
         return loss
 
     def pretraining_loss(self, batch: Any) -> Value:
-        """MLM loss (mean over masked tokens of the step) + NSP loss (mean over samples), a scalar.
+        """Returns the MLM loss (mean over masked tokens of the step) plus the NSP loss (mean over samples), a scalar.
 
-        `batch` gives the values input_ids, input_mask, segment_ids [B, S], next_sentence_labels [B], and masked_lm_positions
-        and masked_lm_ids [B, P], -1 where a row has fewer than P, or else masked_lm_labels [B, S], -1 where nothing is
-        masked; all int32: a data object of `hetu.data`, or any object with these attributes. The parts are reported as
-        mlm_loss and nsp_loss.
+        batch: a data object of `hetu.data`, or any object with these int32 attributes: input_ids, input_mask, segment_ids
+        [B, S]; next_sentence_labels [B]; and either masked_lm_positions and masked_lm_ids [B, P], with ids -1 if a row has
+        fewer than P, or masked_lm_labels [B, S], -1 at unmasked positions.
+        Also reports the two parts as mlm_loss and nsp_loss.
         """
         table, x = self._encoded(batch, _positions(batch))
         mlm = self._token_loss(x, table, batch)

@@ -1,4 +1,4 @@
-"""Configurations of models: by name, or read from a Hugging Face `config.json` (config_file.py has its rules)."""
+"""Configurations of models: by name, or from a Hugging Face `config.json` (config_file.py has the rules)."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from hetu.models.config_file import in_folder, load, values_of
 from hetu.place import placed
 
 C = TypeVar("C")
-# Activation functions as config.json names them, and the operators of hetu.ops that compute them.
+# Activation functions as named in config.json -> operators of hetu.ops.
 ACTIVATIONS = {"gelu": "gelu", "gelu_python": "gelu", "gelu_new": "gelu_tanh", "gelu_fast": "gelu_tanh",
                "gelu_pytorch_tanh": "gelu_tanh", "relu": "relu", "silu": "silu", "swish": "silu"}
 
 
 @placed()
 def read(kind: type[C], name: str, configs: Mapping[str, dict[str, Any]], changes: Mapping[str, Any]) -> C:
-    """Returns a configuration by its name in `configs`, or from a `config.json` or a folder that holds one. `changes`
-    replace single fields. Raises ValueError: no such name or file, a file that values_of refuses, an unknown field in
-    `changes`."""
+    """Returns a configuration by its name in `configs`, or from a `config.json` or a folder that contains one. `changes`
+    replace single fields. Raises ValueError for an unknown name or missing file, for a file that values_of() rejects, and
+    for an unknown field in `changes`."""
     path = None
     if name in configs:
         values = dict(configs[name])
@@ -39,7 +39,7 @@ def read(kind: type[C], name: str, configs: Mapping[str, dict[str, Any]], change
 
 
 def check_sizes(config: Any, may_be_0: tuple[str, ...] = ()) -> None:
-    """Refuses a whole number below 1 where the default is one."""
+    """Raises ValueError for an integer field below 1, or below 0 for fields in `may_be_0`."""
     for f in fields(config):
         least = 0 if f.name in may_be_0 else 1
         if type(f.default) is int and getattr(config, f.name) < least:
@@ -47,12 +47,12 @@ def check_sizes(config: Any, may_be_0: tuple[str, ...] = ()) -> None:
 
 
 def check_activation(name: str, field: str) -> None:
-    """Refuses a function that hidden layers have not."""
+    """Raises ValueError for an unknown activation function."""
     if name not in ACTIVATIONS:
         raise ValueError(f"{field} '{name}' is not known; known: {', '.join(ACTIVATIONS)}")
 
 
 def check_heads(width: int, heads: int, of: str) -> None:
-    """Refuses heads that do not divide the width."""
+    """Raises ValueError if the number of heads does not divide the width."""
     if width % heads:
         raise ValueError(f"{of} {width} is not divided by {heads} attention heads")

@@ -1,14 +1,14 @@
 """Reads a Hugging Face `config.json`.
 
-The file decides what a model computes, so no field of it is dropped silently. Its `model_type` selects a `ModelType`, which
-puts every field into one of these classes:
+The file determines what a model computes, so no field of it is dropped silently. Its `model_type` selects a `ModelType`,
+which puts every field into one of these classes:
 
 - supported: a field of Hetu's configuration class that models of this type have,
 - renamed or translated to such fields (`hidden_size` of GPT-2, `rope_parameters`, `id2label` of ViT),
-- restricted: Hetu computes some of its values only, and refuses the others by name,
+- restricted: Hetu computes only some of its values, and rejects the others by name,
 - harmless: it changes neither logits nor loss (token numbers, settings of generation, bookkeeping).
 
-Any other field is refused by name, because it could change the arithmetic. A null means "not set".
+Any other field is rejected by name, because it could change the arithmetic. A null means "not set".
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from typing import Any, get_args, get_type_hints
 from hetu import files
 from hetu.place import path_of
 
-# The class of hetu.models that reads each model type.
+# Model type -> the class of hetu.models that reads it.
 READERS = {
     "bert": "Bert", "gemma": "Llama", "gemma3_text": "Llama", "gpt2": "Gpt", "granite": "Llama", "llama": "Llama",
     "mistral": "Llama", "opt": "OptLayer", "qwen2": "Llama", "qwen3": "Llama", "t5": "T5Block", "vit": "ViT",
@@ -43,7 +43,7 @@ HARMLESS = frozenset("""
     unsloth_fixed unsloth_version use_bfloat16 use_cache xla_device
 """.split())
 
-# Fields of every model type that change what is computed unless they have this value.
+# Fields of every model type that change the computation unless they have one of these values.
 RESTRICTED: dict[str, tuple[Any, ...]] = {
     "add_cross_attention": (False,), "cross_attention_hidden_size": (), "is_decoder": (False,),
     "is_encoder_decoder": (False,), "partial_rotary_factor": (1,), "per_layer_config": ({},),
@@ -54,21 +54,23 @@ RESTRICTED: dict[str, tuple[Any, ...]] = {
 
 @dataclass(frozen=True)
 class ModelType:
-    """How the fields of a `config.json` of one `model_type` are read. Names are those of the file unless said otherwise."""
+    """The rules for the fields of a `config.json` of one `model_type`. Names are those of the file unless stated otherwise.
+    """
 
     absent: frozenset[str] = frozenset()  # fields of the configuration class that models of this type don't have
-    defaults: Mapping[str, Any] = field(default_factory=dict)  # what a missing field means, if not the class's default
-    always: Mapping[str, Any] = field(default_factory=dict)  # fields of the class that this type itself decides
-    renamed: Mapping[str, str] = field(default_factory=dict)  # other names in files: the class's field
-    restricted: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)  # the values that Hetu computes
+    defaults: Mapping[str, Any] = field(default_factory=dict)  # value of a missing field, if it is not the class's default
+    always: Mapping[str, Any] = field(default_factory=dict)  # fields of the class that this type determines
+    renamed: Mapping[str, str] = field(default_factory=dict)  # other name in files -> the class's field
+    restricted: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)  # field -> values that Hetu computes
     harmless: frozenset[str] = frozenset()
-    # Takes fields out of a file's (with the defaults), and returns the class's fields that they mean. Raises ValueError.
+    # Removes fields from a file's fields (with defaults), and returns their meaning as the class's fields. Raises
+    # ValueError.
     translate: Callable[[dict[str, Any]], dict[str, Any]] | None = None
 
 
 def load(path: Path) -> dict[str, Any]:
     """Returns the object of a JSON file in UTF-8, UTF-16 or UTF-32. Raises ValueError with the file's name."""
-    loaded = files.read_json(path, most=64 << 20)  # published models have some thousand bytes
+    loaded = files.read_json(path, most=64 << 20)  # published files have a few thousand bytes
     if not isinstance(loaded, dict):
         raise ValueError(f"{path}: holds no JSON object with a model's configuration")
     return loaded
@@ -81,7 +83,8 @@ def in_folder(name: str) -> Path:
 
 
 def model_type_of(loaded: Mapping[str, Any], known: Mapping[str, Any], path: str) -> str:
-    """Returns the file's model type, or the first known one if the file names none. Raises ValueError if it isn't known."""
+    """Returns the file's model type, or the first known type if the file contains none. Raises ValueError for an unknown
+    type."""
     found = loaded.get("model_type")
     if found is None:
         return next(iter(known))
@@ -94,10 +97,10 @@ def model_type_of(loaded: Mapping[str, Any], known: Mapping[str, Any], path: str
 
 
 def values_of(kind: type, loaded: Mapping[str, Any], path: str) -> dict[str, Any]:
-    """Returns the fields of a configuration class that the contents of a file give.
+    """Returns the fields of a configuration class from the contents of a file.
 
-    The class lists its model types as `MODEL_TYPES`. Raises ValueError, one line with the file's name: an unsupported model
-    type, fields that aren't known, values of another type, or values that Hetu doesn't compute.
+    The class lists its model types as `MODEL_TYPES`. Raises ValueError, one line with the file's name, for an unsupported
+    model type, for unknown fields, for values of a wrong type, and for values that Hetu doesn't compute.
     """
     known: Mapping[str, ModelType] = kind.MODEL_TYPES  # type: ignore[attr-defined]
     name = model_type_of(loaded, known, path)
@@ -140,7 +143,7 @@ def _sorted_out(kind: type, model: ModelType, name: str, given: Mapping[str, Any
                 only = " or ".join(["null", *map(json.dumps, restricted[key])])
                 raise ValueError(f"{key} is {_shown(value)}, which Hetu does not compute for model_type '{name}'; expected "
                                  f"{only}")
-        elif key in own and value == default_of(own[key]):  # what the model does without the field
+        elif key in own and value == default_of(own[key]):  # the model has the same default
             continue
         elif key not in HARMLESS and key not in model.harmless:
             unknown.append(key)
@@ -163,7 +166,7 @@ def _shown(value: Any) -> str:
 
 
 def _typed(name: str, value: Any, hint: Any) -> Any:
-    """Returns the value if it has the type of its field; whole numbers become floats where a float is expected."""
+    """Returns the value if it has the type of its field. Integers become floats where a float is expected."""
     wanted = next(t for t in get_args(hint) if t is not type(None)) if isinstance(hint, UnionType) else hint
     if wanted is float and type(value) is int:
         value = float(value)

@@ -1,7 +1,7 @@
 """Click-through rates: Wide & Deep (Cheng et al. 2016) and DLRM (Naumov et al. 2019).
 
-Both read dense [B, D] and ids [B, C], rows of one embedding table in which each of the C columns has its own part, and
-give a logit per sample. B batch, D integers, C columns, W embedding width.
+Both read dense [B, D] and ids [B, C], and return a logit per sample. The ids are rows of one embedding table, in which each
+of the C columns has its own part. B batch, D integers, C columns, W embedding width.
 """
 
 from __future__ import annotations
@@ -20,21 +20,22 @@ def _linear(x: Value, out: int, name: str) -> Value:
 
 
 def _looked_up(ids: Value, rows: int, width: int, name: str, init: Init, placement: str) -> Value:
-    """The rows of an embedding table [rows, width] that ids name. Models see no table: this alone says where one is."""
+    """Returns the rows of an embedding table [rows, width] given by ids. Only this function knows the table's placement;
+    models don't access tables otherwise."""
     return ops.embedding(parameter(f"{name}.weight", [rows, width], init, placement=placement), ids, name=name)
 
 
 def mean_sigmoid_cross_entropy(logits: Value, labels: Value, name: str) -> Value:
-    """Logistic loss of logits [N] against int32 labels [N] of 0 and 1, divided by the number of labels in the whole step. A
-    step with another label fails and names its value and row."""
+    """Returns the logistic loss of logits [N] and int32 labels [N] of 0 and 1, divided by the number of labels in the whole
+    step. A step with another label fails, and the error names its value and row."""
     total = ops.sigmoid_cross_entropy(logits, labels, name=f"{name}.cross_entropy")
     count = ops.step_sum(ops.count_labels(labels, name=f"{name}.count"), name=f"{name}.step_count")
     return ops.div_scalar(total, count, name=f"{name}.loss")
 
 
 class _ClickModel:
-    """What both have: sizes, the table of C x `hash_size` rows, layers, the loss. `tables`: where embedding tables lie,
-    "worker" or "server" (see hetu.parameter)."""
+    """The common part of both models: sizes, the table of C x `hash_size` rows, layers, the loss. `tables` is the placement
+    of embedding tables, "worker" or "server" (see hetu.parameter)."""
 
     def __init__(self, hash_size: int, width: int = 16, hidden: tuple[int, ...] = (256, 128, 64), *,
                  tables: str = "worker") -> None:
@@ -43,13 +44,13 @@ class _ClickModel:
         self.hash_size, self.width, self.hidden, self.tables = hash_size, width, tuple(hidden), tables
 
     def _embedded(self, ids: Value) -> Value:
-        """[B, C * W]; starts as DLRM's tables do, uniform within 1 / sqrt(rows of a column)."""
+        """Returns the embeddings [B, C * W]. They start like DLRM's tables, uniform within 1 / sqrt(rows of a column)."""
         columns, bound = ids.shape[1], 1 / math.sqrt(self.hash_size)
         rows = _looked_up(ids, columns * self.hash_size, self.width, "embedding", uniform(-bound, bound), self.tables)
         return ops.reshape(rows, shape=[BATCH, columns * self.width], name="embedding.flat")
 
     def _layers(self, x: Value, name: str) -> Value:
-        """The hidden layers, each a block of its own, and the logit [B]."""
+        """Applies the hidden layers, each in its own block, and returns the logit [B]."""
         for i, size in enumerate(self.hidden):
             cut()
             x = ops.relu(_linear(x, size, f"{name}.{i}"), name=f"{name}.{i}.relu")
@@ -57,14 +58,15 @@ class _ClickModel:
         return ops.reshape(_linear(x, 1, f"{name}.out"), shape=[BATCH], name=f"{name}.logit")
 
     def logits(self, dense: Value, ids: Value) -> Value:
-        """[B]: of a click, before the sigmoid."""
+        """Returns the logit of a click, [B], before the sigmoid."""
         raise NotImplementedError
 
     def loss(self, batch: Any) -> Value:
-        """Mean logistic loss over the samples of the step, a scalar.
+        """Returns the mean logistic loss over the samples of the step, a scalar.
 
-        `batch` gives the values label int32 [B], dense float32 [B, D] and ids int32 [B, C]: a data object of `hetu.data`, or
-        any object with these attributes. Reported beside `loss`: `logit` and `click` of each sample, in validation.
+        batch: a data object of `hetu.data`, or any object with the attributes label int32 [B], dense float32 [B, D] and ids
+        int32 [B, C].
+        Also reports `logit` and `click` of each sample in validation.
         """
         logits = self.logits(batch.dense, batch.ids)
         loss = mean_sigmoid_cross_entropy(logits, batch.label, "click")
@@ -75,8 +77,10 @@ class _ClickModel:
 
 
 class WideDeep(_ClickModel):
-    """Wide & Deep: the sum of a weight per category and integer, and a multi-layer perceptron of embeddings and integers.
-    The wide part has no products of columns, which are chosen by hand for each set. Blocks: tables, hidden layers, output.
+    """Wide & Deep: the sum of a weight per category and integer, plus a multi-layer perceptron of embeddings and integers.
+
+    The wide part has no products of columns, which would be chosen by hand for each data set. Blocks: tables, hidden
+    layers, output.
     """
 
     def logits(self, dense: Value, ids: Value) -> Value:
@@ -91,9 +95,8 @@ class WideDeep(_ClickModel):
 
 
 class Dlrm(_ClickModel):
-    """DLRM: integers become a vector of the embeddings' width; dot products of all pairs of vectors and the first one go
-    through a multi-layer perceptron. Blocks: tables and bottom layers, products, hidden layers, output.
-    """
+    """DLRM: integers become a vector of the embeddings' width. The dot products of all pairs of vectors, and the first
+    vector, pass through a multi-layer perceptron. Blocks: tables and bottom layers, products, hidden layers, output."""
 
     def __init__(self, hash_size: int, width: int = 16, hidden: tuple[int, ...] = (256, 128, 64),
                  bottom: tuple[int, ...] = (64,), *, tables: str = "worker") -> None:

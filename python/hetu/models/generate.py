@@ -1,5 +1,5 @@
-"""Text from a trained model of the next token, in one process: a given row at once, then token by token, with the keys and
-values of those before kept."""
+"""Text generation with a trained model of the next token, in one process: the prompt at once, then token by token, with
+cached keys and values."""
 
 from __future__ import annotations
 
@@ -17,15 +17,19 @@ if TYPE_CHECKING:
     import numpy
 
 
-PROMPT = "prompt"  # a generator's second graph, which takes several tokens of a row at once
+PROMPT = "prompt"  # name of a generator's second graph, which takes several tokens of a row at once
 
 
 def save_generator(folder: str, model: LanguageModel, checkpoint: str, length: int = 0, rows: int = 1,
                    prompt: int = 32) -> None:
-    """Saves a model for a Generator, with the weights of the newest checkpoint of a folder (of a training, or of
-    `hetu checkpoint import`). length: the most tokens of a row, those that are given included; 0: the model's positions.
-    rows: that are computed at once. prompt: tokens of a given row that are computed at once; 1: one by one, else the weights
-    are held twice in memory (on disk once). Starts a new graph. Replaces the model that the folder holds, as hetu.save does.
+    """Saves a model for a Generator, with the weights of the newest checkpoint in the folder `checkpoint`. The checkpoint
+    comes from a training or from `hetu checkpoint import`.
+
+    length: the most tokens of a row, including the prompt. 0: the model's number of positions.
+    rows: rows that are computed at once.
+    prompt: prompt tokens that are computed at once. 1: one by one. With larger values, the weights are in memory twice (on
+    disk once).
+    Starts a new graph. Replaces the model in the folder, like hetu.save.
     """
     if not isinstance(model, LanguageModel):
         current().refuse(f"save_generator: a model of the next token is wanted, such as Gpt, got {kind_of(model)}")
@@ -39,7 +43,8 @@ def save_generator(folder: str, model: LanguageModel, checkpoint: str, length: i
 
 
 def _steps(model: LanguageModel, length: int, tokens: int) -> tuple[Any, list[str]]:
-    """Builds the graph that takes `tokens` tokens of a row after those that are kept; returns it with its outputs' names."""
+    """Builds the graph that takes `tokens` tokens of a row after the cached ones. Returns the graph and the names of its
+    outputs."""
     new_graph()
     ids, place = placeholder("ids", "int32", [BATCH, tokens]), placeholder("place", "int32", [BATCH, tokens])
     seen, shape = placeholder("seen", "int32", [BATCH, length + tokens]), [BATCH, length, model.cached()]
@@ -54,10 +59,13 @@ def _steps(model: LanguageModel, length: int, tokens: int) -> tuple[Any, list[st
 
 
 class Generator:
-    """What save_generator saved. `generator(ids, tokens=64)` goes on with rows of tokens; no Python runs between them.
+    """A model that save_generator saved. `generator(ids, tokens=64)` continues rows of tokens; no Python runs between
+    tokens.
 
-    length: the most tokens of a row. prompt: given tokens that are computed at once; 1: one by one. Threads may share one
-    generator, and forked children may call it, as a Predictor."""
+    length: the most tokens of a row.
+    prompt: prompt tokens that are computed at once. 1: one by one.
+    Like a Predictor, it may be shared by threads and called in forked children.
+    """
 
     def __init__(self, folder: str, threads: int = 0) -> None:
         with placed(lambda text: f"Generator: {text}"):
@@ -65,8 +73,8 @@ class Generator:
         self.length, self.prompt = int(self.model.length), int(self.model.prompt)
 
     def __call__(self, ids: Any, tokens: int, temperature: float = 0.0, seed: int = 0) -> numpy.ndarray:
-        """int32 [B, T + tokens] of int32 [B, T]: each next token is the likeliest (temperature 0), or drawn from
-        softmax(logits / temperature)."""
+        """Returns int32 [B, T + tokens] for ids int32 [B, T]. Each next token is the most likely one (temperature 0), or
+        sampled from softmax(logits / temperature)."""
         import numpy as np
 
         try:

@@ -1,7 +1,5 @@
-"""GPT-2. Source: Radford et al. 2019; names, shapes, starting weights and arithmetic as in Hugging Face's GPT2LMHeadModel.
-
-B batch, T tokens, H width, V vocabulary.
-"""
+"""GPT-2. Source: Radford et al. 2019. Names, shapes, initial weights and arithmetic are those of Hugging Face's
+GPT2LMHeadModel. B batch, T tokens, H width, V vocabulary."""
 
 from __future__ import annotations
 
@@ -19,8 +17,12 @@ from hetu.models.language import Cache, LanguageModel, attend, start_weights
 
 @dataclass
 class GptConfig:
-    """Fields of a GPT-2 `config.json`. n_inner 0: 4 n_embd. scale_attn_weights: scores are divided by the root of a head's
-    width; scale_attn_by_inverse_layer_idx: and by the layer's number, from 1."""
+    """The fields of a GPT-2 `config.json`.
+
+    n_inner: 0 means 4 n_embd.
+    scale_attn_weights: scores are divided by the root of a head's width.
+    scale_attn_by_inverse_layer_idx: scores are also divided by the layer's number, counted from 1.
+    """
 
     vocab_size: int = 50257
     n_positions: int = 1024
@@ -38,7 +40,7 @@ class GptConfig:
     scale_attn_by_inverse_layer_idx: bool = False
     tie_word_embeddings: bool = True
 
-    # reorder_and_upcast_attn changes the precision of float16 models only: Hetu keeps scores in float32.
+    # reorder_and_upcast_attn only changes the precision of float16 models: Hetu keeps scores in float32.
     MODEL_TYPES: ClassVar = {"gpt2": ModelType(
         renamed={"hidden_size": "n_embd", "max_position_embeddings": "n_positions", "num_attention_heads": "n_head",
                  "num_hidden_layers": "n_layer"},
@@ -62,7 +64,7 @@ CONFIGS: dict[str, dict[str, Any]] = {
 
 
 class Conv1D(nn.Module):
-    """A linear layer whose weight is [in, out], as GPT-2's files have it."""
+    """A linear layer whose weight is [in, out], as in GPT-2's files."""
 
     def __init__(self, out: int, width: int) -> None:
         self.weight = nn.Parameter([width, out], normal(0.02))
@@ -76,7 +78,7 @@ class Conv1D(nn.Module):
 class _Attention(nn.Module):
     def __init__(self, c: GptConfig, layer: int) -> None:
         self.heads, self.dropout = c.n_head, c.attn_pdrop
-        # The operator divides scores by the root of a head's width. The query is multiplied by what differs from that.
+        # The operator divides scores by the root of a head's width. The query is multiplied by the remaining factor.
         self.factor = 1.0 if c.scale_attn_weights else math.sqrt(c.n_embd // c.n_head)
         if c.scale_attn_by_inverse_layer_idx:
             self.factor /= layer + 1
@@ -111,7 +113,7 @@ class _Block(nn.Module):
 
 
 class Gpt(LanguageModel):
-    """GPT-2, whose head multiplies by the table of words unless the configuration unties them."""
+    """GPT-2. Its head multiplies by the word table unless the configuration unties them."""
 
     def __init__(self, config: GptConfig) -> None:
         c = self.config = config
@@ -124,14 +126,14 @@ class Gpt(LanguageModel):
         self.lm_head = nn.Linear(c.n_embd, c.vocab_size, bias=False)
         if c.tie_word_embeddings:
             self.lm_head.weight = self.transformer.wte.weight
-        # Those that add to the residual start smaller, by how many there are.
+        # Weights that add to the residual start smaller, depending on their number.
         start_weights(self, normal(c.initializer_range),
                       {"c_proj.weight": normal(c.initializer_range / math.sqrt(2 * c.n_layer))})
 
     @classmethod
     def from_config(cls, name: str, **changes: Any) -> Gpt:
-        """`gpt2`, `gpt2-medium`, `gpt2-large`, `gpt2-xl`, `tiny`, or the path of a GPT-2's `config.json`; `changes` replace
-        single fields."""
+        """Creates a model from `gpt2`, `gpt2-medium`, `gpt2-large`, `gpt2-xl`, `tiny`, or the path of a GPT-2's
+        `config.json`. `changes` replace single fields."""
         return cls(read(GptConfig, name, CONFIGS, changes))
 
     def embed(self, ids: Value, places: Value | None = None) -> Value:

@@ -1,4 +1,4 @@
-"""What models of the next token share: how they start, their loss."""
+"""The common part of next-token models: initial weights, cache, attention, loss."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from hetu.models.losses import mean_cross_entropy
 
 
 def start_weights(model: nn.Module, weight: Init, but: dict[str, Init] | None = None) -> None:
-    """Weights of two axes or more start as `weight` says, biases at 0; those whose names end as a key of `but` says, so."""
+    """Sets initializers: `weight` for weights of two axes or more, zeros for biases. `but` maps ends of names to other
+    initializers."""
     for name, parameter in model.named_parameters():
         if len(parameter.shape) > 1:
             parameter.init = weight
@@ -25,62 +26,65 @@ def start_weights(model: nn.Module, weight: Init, but: dict[str, Init] | None = 
 
 
 class Cache:
-    """What a layer's attention knows of the tokens before, while N tokens per row are computed at a time: keys and values
-    [B, length, ...] of `length` places, of which `seen` int32 [B, length + N], 1 or 0, says which are of tokens, the new
-    ones last; `places` int32 [B, N] is where these stand."""
+    """The tokens before, as known to a layer's attention, while N tokens per row are computed at a time.
+
+    places: int32 [B, N], the positions of the new tokens.
+    seen: int32 [B, length + N], 1 for entries that hold tokens, else 0. The new tokens come last.
+    keys, values: [B, length, ...], for `length` cached entries.
+    """
 
     def __init__(self, places: Value, seen: Value, keys: Value, values: Value) -> None:
         self.places, self.seen, self.keys, self.values = places, seen, keys, values
         self.new: tuple[Value, Value] | None = None
 
     def extend(self, key: Value, value: Value) -> tuple[Value, Value]:
-        """Keys and values with those of the new tokens, which are kept as `new`."""
+        """Returns keys and values extended by those of the new tokens, which are stored as `new`."""
         self.new = key, value
         return concat([self.keys, key], 1), concat([self.values, value], 1)
 
     def seen_within(self, window: int) -> Value:
-        """The attention mask: `seen`, or bool [B, N, length + N] of the last `window` tokens of each new one. The operator's
-        own window counts places in the cache, where a gap may precede the new tokens."""
-        import numpy as np  # half of a worker's start
+        """Returns the attention mask: `seen`, or with a window bool [B, N, length + N] for the last `window` tokens of each
+        new token. The operator's own window counts entries of the cache, which may have a gap before the new tokens."""
+        import numpy as np  # imported late: NumPy takes half of a worker's start
 
         length = self.keys.shape[1]
         if not window or window >= length + self.places.shape[1]:
             return self.seen
-        first = (self.places - window).unsqueeze(2)  # the last token that is too far away, [B, N, 1]
+        first = (self.places - window).unsqueeze(2)  # the last token outside the window, [B, N, 1]
         cached = constant(np.arange(length, dtype=np.int32).reshape(1, 1, length)) > first
         return concat([cached, self.places.unsqueeze(1) > first], 2) & (self.seen > 0).unsqueeze(1)
 
 
 def attend(query: Value, key: Value, value: Value, cache: Cache | None, window: int = 0, **attrs: Any) -> Value:
-    """Causal attention over all tokens of a row, or from new tokens to the cached ones. window: a token sees the last
-    `window` tokens, itself included; 0: all."""
+    """Returns causal attention over all tokens of a row, or from new tokens to the cached ones. window: a token attends to
+    the last `window` tokens, including itself; 0: to all."""
     if cache is None:
         return ops.attention(query, key, value, causal=1, window=window, **attrs)[0]
-    several = int(query.shape[1] > 1)  # a single one sees all others, which its kernel knows to be simpler
+    several = int(query.shape[1] > 1)  # a single token attends to all others, which has a simpler kernel
     keys, values = cache.extend(key, value)
     return ops.attention(query, keys, values, cache.seen_within(window), causal=several, **attrs)[0]
 
 
 class LanguageModel(nn.Module):
-    """A model that gives logits of the next token at every place: [B, T, V] of ids int32 [B, T]. Cut-points stand after the
-    embeddings and after each layer: layers + 2 blocks."""
+    """A model that returns logits of the next token at every position: [B, T, V] for ids int32 [B, T]. Cut-points are after
+    the embeddings and after each layer: layers + 2 blocks."""
 
-    positions = 0  # the longest row; 0: any
+    positions = 0  # the longest row; 0: any length
 
     def embed(self, ids: Value, places: Value | None = None) -> Value:
-        """[B, T, H]; places None: from 0."""
+        """Returns the embeddings [B, T, H]. `places` None means positions from 0."""
         raise NotImplementedError
 
     def cached(self) -> int:
-        """The width of the keys of a layer, which is that of its values."""
+        """Returns the width of a layer's keys, which is also that of its values."""
         raise NotImplementedError
 
     def layers(self) -> nn.ModuleList:
-        """In order."""
+        """Returns the layers in order."""
         raise NotImplementedError
 
     def head(self, x: Value) -> Value:
-        """[B, T, V]."""
+        """Returns the logits [B, T, V]."""
         raise NotImplementedError
 
     def forward(self, ids: Value) -> Value:
@@ -97,15 +101,16 @@ class LanguageModel(nn.Module):
         return self.head(x)
 
     def step(self, ids: Value, caches: list[Cache]) -> Value:
-        """[B, N, V] of N tokens per row, ids int32 [B, N], after those that the caches know, one for each layer."""
+        """Returns logits [B, N, V] of N new tokens per row, ids int32 [B, N], which follow the cached tokens. `caches`
+        holds one cache per layer."""
         x = self.embed(ids, caches[0].places)
         for layer, cache in zip(self.layers(), caches, strict=True):
             x = layer(x, cache)
         return self.head(x)
 
     def loss(self, batch: Any) -> Value:
-        """Mean cross-entropy of each next token over the step, a scalar. `batch` gives ids int32 [B, T + 1]: a data object
-        of hetu.data, or any object with this attribute."""
+        """Returns the mean cross-entropy of each next token over the step, a scalar. `batch` provides ids int32 [B, T + 1]:
+        a data object of hetu.data, or any object with this attribute."""
         loss = mean_cross_entropy(self(batch.ids[:, :-1]), batch.ids[:, 1:], "next")
         current().fetch("loss", loss)
         return loss

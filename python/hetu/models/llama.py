@@ -1,8 +1,8 @@
 """Llama and its relatives: RMS norms, rotary positions, gated MLPs, heads that share keys and values.
 
-Sources: Touvron et al. 2023; names, shapes, starting weights and arithmetic as in Hugging Face's LlamaForCausalLM,
+Sources: Touvron et al. 2023. Names, shapes, initial weights and arithmetic are those of Hugging Face's LlamaForCausalLM,
 MistralForCausalLM, Qwen2ForCausalLM, Qwen3ForCausalLM, GemmaForCausalLM, Gemma3ForCausalLM (text only) and
-GraniteForCausalLM. llama_types.py lists how each of them differs. B batch, T tokens, H width, V vocabulary.
+GraniteForCausalLM. llama_types.py lists their differences. B batch, T tokens, H width, V vocabulary.
 """
 
 from __future__ import annotations
@@ -22,13 +22,15 @@ from hetu.models.llama_types import FULL, MODEL_TYPES, SLIDING
 
 @dataclass
 class LlamaConfig:
-    """Fields of a Llama `config.json`, and what its relatives have besides.
+    """The fields of a Llama `config.json`, and additional fields of its relatives.
 
-    num_key_value_heads 0: as many as heads; head_dim 0: hidden_size over the heads. A layer of the type
-    `sliding_attention` sees the last `sliding_window` tokens; layer_types empty: every layer slides if there is a window.
-    The query times the key is multiplied by attention_multiplier (None: one over the root of head_dim), each residual by
-    residual_multiplier, embeddings by embedding_multiplier; logits are divided by logits_scaling and bounded by
-    final_logit_softcapping.
+    num_key_value_heads: 0 means the number of heads.
+    head_dim: 0 means hidden_size divided by the number of heads.
+    layer_types: a layer of the type `sliding_attention` attends to the last `sliding_window` tokens. Empty: every layer
+    does if sliding_window is set.
+    attention_multiplier: factor of query times key. None: one over the root of head_dim.
+    residual_multiplier, embedding_multiplier: factors of each residual, and of the embeddings.
+    logits_scaling, final_logit_softcapping: divisor and bound of the logits.
     """
 
     vocab_size: int = 32000
@@ -54,15 +56,15 @@ class LlamaConfig:
     attention_multiplier: float | None = None
     logits_scaling: float = 1.0
     final_logit_softcapping: float | None = None
-    rope_factor: float = 1.0  # see the operator `rotary`, as for rope_trained, rope_low and rope_high
+    rope_factor: float = 1.0  # see the operator `rotary`, also for rope_trained, rope_low and rope_high
     rope_trained: int = 0
     rope_low: float = 0.0
     rope_high: float = 0.0
-    sliding_rope_theta: float | None = None  # of layers that slide, whose positions are not scaled; None: as the others
-    output_bias: bool | None = None  # of attention's output; None: attention_bias
+    sliding_rope_theta: float | None = None  # of sliding layers, whose positions are not scaled; None: as for other layers
+    output_bias: bool | None = None  # of the attention's output; None: attention_bias
     qk_norm: bool = False  # a norm of each head's query and key
     offset_norms: bool = False  # norms multiply by 1 + weight
-    output_norms: bool = False  # also a norm behind attention and behind the MLP
+    output_norms: bool = False  # additional norms after attention and after the MLP
     scaled_embeddings: bool = False  # by the root of hidden_size
 
     MODEL_TYPES: ClassVar = MODEL_TYPES
@@ -96,7 +98,7 @@ class LlamaConfig:
             raise ValueError(f"layer_types names a {SLIDING}, but sliding_window is not set")
 
     def slides(self, layer: int) -> bool:
-        """Returns True if a layer sees the last sliding_window tokens only."""
+        """Returns true if a layer attends only to the last sliding_window tokens."""
         return self.sliding_window > 0 and (not self.layer_types or self.layer_types[layer] == SLIDING)
 
 
@@ -108,7 +110,7 @@ CONFIGS: dict[str, dict[str, Any]] = {
 
 
 class _OffsetNorm(nn.RMSNorm):
-    """An RMS norm that multiplies by 1 + weight, as Gemma's do."""
+    """An RMS norm that multiplies by 1 + weight, as in Gemma."""
 
     def __init__(self, width: int, eps: float) -> None:
         super().__init__(width, eps)
@@ -171,8 +173,8 @@ class _Mlp(nn.Module):
 
 
 class _Block(nn.Module):
-    """Attention and MLP, each behind a norm. With output_norms, transformers calls the MLP's norm
-    pre_feedforward_layernorm, and post_attention_layernorm the one behind attention."""
+    """Attention and MLP, each after a norm. With output_norms, transformers names the MLP's norm pre_feedforward_layernorm,
+    and the norm after attention post_attention_layernorm."""
 
     def __init__(self, c: LlamaConfig, layer: int) -> None:
         self.config = c
@@ -193,7 +195,7 @@ class _Block(nn.Module):
 
 
 class Llama(LanguageModel):
-    """A Llama or one of its relatives, whose head has a table of its own unless the configuration ties them."""
+    """A Llama or one of its relatives. Its head has its own table unless the configuration ties it to the embeddings."""
 
     def __init__(self, config: LlamaConfig) -> None:
         c = self.config = config
@@ -210,8 +212,8 @@ class Llama(LanguageModel):
 
     @classmethod
     def from_config(cls, name: str, **changes: Any) -> Llama:
-        """`7b`, `tiny`, or the path of a `config.json` of model_type llama, mistral, qwen2, qwen3, gemma, gemma3_text or
-        granite; `changes` replace single fields."""
+        """Creates a model from `7b`, `tiny`, or the path of a `config.json` of model_type llama, mistral, qwen2, qwen3,
+        gemma, gemma3_text or granite. `changes` replace single fields."""
         return cls(read(LlamaConfig, name, CONFIGS, changes))
 
     def embed(self, ids: Value, places: Value | None = None) -> Value:

@@ -1,4 +1,4 @@
-"""How the `config.json` of Llama and of its relatives is read: a table of what differs between their model types."""
+"""The rules for `config.json` files of Llama and its relatives: a table of the differences between model types."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ _ALL = _MULTIPLIERS | _OWN | _WINDOWS | {"attention_bias", "mlp_bias", "final_lo
 
 
 def _without(*supported: str) -> frozenset[str]:
-    """The fields that a type doesn't have, if it has these."""
+    """Returns the fields that a type without other than these `supported` fields doesn't have."""
     return frozenset(_ALL - set(supported))
 
 
-_WHOLE = ("partial_rotary_factor", 1)  # which every file may say
+_WHOLE = ("partial_rotary_factor", 1)  # allowed in every file
 
-# The scalings of rotary positions that Hetu computes: their numbers in a file, and the fields of LlamaConfig for these.
+# The scalings of rotary positions that Hetu computes: their numbers in a file -> fields of LlamaConfig.
 _SCALINGS = {
     "default": {},
     "linear": {"factor": "rope_factor"},
@@ -33,8 +33,8 @@ _SCALINGS = {
 
 
 def _rotary(rope: Any, name: str) -> dict[str, Any]:
-    """Returns the fields of LlamaConfig that a file's description of rotary positions means. Raises ValueError if it asks
-    for what Hetu doesn't compute."""
+    """Returns the fields of LlamaConfig that describe a file's rotary positions. Raises ValueError for positions that Hetu
+    doesn't compute."""
     if not rope:
         return {}
     if not isinstance(rope, dict):
@@ -60,7 +60,7 @@ def _rotary(rope: Any, name: str) -> dict[str, Any]:
 
 
 def _rope(given: dict[str, Any]) -> dict[str, Any]:
-    """Takes rope_scaling, or rope_parameters as newer files call it."""
+    """Reads rope_scaling, or rope_parameters, its name in newer files."""
     old, new = given.pop("rope_scaling", None), given.pop("rope_parameters", None)
     if old and new and old != new:
         raise ValueError("rope_scaling and rope_parameters are both given and differ")
@@ -68,7 +68,8 @@ def _rope(given: dict[str, Any]) -> dict[str, Any]:
 
 
 def _qwen(given: dict[str, Any]) -> dict[str, Any]:
-    """Qwen: layers from max_window_layers on slide, if use_sliding_window and unless layer_types says which."""
+    """Reads Qwen's fields: layers from max_window_layers on slide if use_sliding_window is set, unless layer_types defines
+    the sliding layers."""
     meant = _rope(given)
     uses, first = given.pop("use_sliding_window", None) or False, given.pop("max_window_layers", 28)
     layers = given.get("num_hidden_layers")
@@ -84,14 +85,16 @@ def _qwen(given: dict[str, Any]) -> dict[str, Any]:
 
 
 def _gemma(given: dict[str, Any]) -> dict[str, Any]:
-    """Old files say gelu and mean its approximation by tanh, which transformers computes for them."""
+    """Reads Gemma's fields. Old files contain gelu but mean its approximation by tanh, which transformers computes for
+    them."""
     if given.get("hidden_act") == "gelu":
         given["hidden_act"] = "gelu_pytorch_tanh"
     return _rope(given)
 
 
 def _gemma3(given: dict[str, Any]) -> dict[str, Any]:
-    """Every sliding_window_pattern-th layer sees all tokens; the others have a base of rotary positions of their own."""
+    """Reads Gemma 3's fields. Every sliding_window_pattern-th layer attends to all tokens. The others have their own base
+    of rotary positions."""
     scaling, named = given.pop("rope_scaling", None), given.pop("rope_parameters", None) or {}
     if not isinstance(named, dict) or set(named) - {FULL, SLIDING}:
         raise ValueError(f"rope_parameters is {named!r}, expected an object with {FULL} and {SLIDING}")
@@ -118,13 +121,13 @@ def _gemma3(given: dict[str, Any]) -> dict[str, Any]:
     return {**meant, "attention_multiplier": float(scalar) ** -0.5}
 
 
-_SAME = frozenset({"is_decoder"})  # harmless: these models are decoders anyway
+_SAME = frozenset({"is_decoder"})  # harmless, because these models are always decoders
 
 _QWEN: dict[str, Any] = {"vocab_size": 151936, "intermediate_size": 22016, "num_key_value_heads": 32, "sliding_window": 4096,
                          "max_position_embeddings": 32768, "num_hidden_layers": 32, "num_attention_heads": 32}
 
 MODEL_TYPES = {
-    # pretraining_tp splits products, which changes rounding only. max_sequence_length is of the first files.
+    # pretraining_tp splits products, which only changes rounding. max_sequence_length occurs in the first files.
     "llama": ModelType(absent=_without("attention_bias", "mlp_bias"), translate=_rope,
                        harmless=_SAME | {"max_sequence_length", "pretraining_tp"}),
     "mistral": ModelType(

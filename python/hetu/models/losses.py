@@ -12,11 +12,14 @@ from hetu.graph import Value, check_values
 
 def mean_cross_entropy(logits: Value, labels: Value, name: str = "", smoothing: float = 0.0, weight: Any = None,
                        ignore: int | None = None) -> Value:
-    """Softmax cross-entropy of logits [N, ..., C] against int32 labels [N, ...], divided by the number of labels in the
-    whole step (PyTorch's CrossEntropyLoss). Labels are 0 to C - 1: a step with another one fails and names its value and
-    row. `ignore` is a label that counts neither in the sum nor in the number (None: every label counts). `smoothing`
-    gives each class its share of the target (Szegedy et al. 2016). `weight`, an array or a constant [C], says how much a
-    label of each class counts, in the sum and in the number."""
+    """Returns the softmax cross-entropy of logits [N, ..., C] and int32 labels [N, ...], divided by the number of labels in
+    the whole step (PyTorch's CrossEntropyLoss). Labels are 0 to C - 1: a step with another label fails, and the error names
+    its value and row.
+
+    ignore: a label that counts neither in the sum nor in the number. None: every label counts.
+    smoothing: the share of the target that is spread over all classes (Szegedy et al. 2016).
+    weight: an array or a constant [C] with the weight of a label of each class, in the sum and in the number.
+    """
     check_values("mean_cross_entropy", logits=logits, labels=labels)
     if labels.dtype == "bool":
         labels = labels.cast("int32")
@@ -41,7 +44,7 @@ def mean_cross_entropy(logits: Value, labels: Value, name: str = "", smoothing: 
 
 
 def _class_weights(weight: Any, logits: Value) -> Value:
-    """float32 [C]."""
+    """Returns class weights as float32 [C]."""
     by_class = weight if isinstance(weight, Value) else constant(weight).cast("float32")
     if by_class.dtype != "float32" or by_class.shape != [logits.shape[-1]]:
         logits.graph.refuse(f"mean_cross_entropy: weight must be float32[{logits.shape[-1]}], for each class, got "
@@ -49,8 +52,8 @@ def _class_weights(weight: Any, logits: Value) -> Value:
     return by_class
 
 
-# Means over all elements of the step; `x` and `target` broadcast, and one of them has the batch on its first axis. Targets
-# that are integers or bools are meant as numbers.
+# Means over all elements of the step. `x` and `target` broadcast, and one of them has the batch on its first
+# axis. Integer and bool targets are treated as numbers.
 
 
 def _number(target: Value | float) -> Value | float:
@@ -58,30 +61,33 @@ def _number(target: Value | float) -> Value | float:
 
 
 def mean_squared_error(x: Value, target: Value | float, name: str = "") -> Value:
-    """The mean of (x - target)^2 (PyTorch's MSELoss)."""
+    """Returns the mean of (x - target)^2 (PyTorch's MSELoss)."""
     return step_mean((x - _number(target)) ** 2, name)
 
 
 def mean_absolute_error(x: Value, target: Value | float, name: str = "") -> Value:
-    """The mean of |x - target| (PyTorch's L1Loss)."""
+    """Returns the mean of |x - target| (PyTorch's L1Loss)."""
     return step_mean((x - _number(target)).abs(), name)
 
 
 def mean_huber(x: Value, target: Value | float, delta: float = 1.0, name: str = "") -> Value:
-    """The mean of d^2 / 2 where d = |x - target| is below `delta`, else delta * (d - delta / 2) (PyTorch's HuberLoss).
-    Source: Huber 1964."""
+    """Returns the mean of d^2 / 2 where d = |x - target| is below `delta`, else of delta * (d - delta / 2) (PyTorch's
+    HuberLoss). Source: Huber 1964."""
     check_values("mean_huber", x=x)
     if not delta > 0:
         x.graph.refuse(f"mean_huber: delta must be above 0, got {delta}")
     apart = (x - _number(target)).abs()
-    near = apart.clip(0.0, delta)  # d or delta: one expression, with no square that overflows in a branch not taken
+    near = apart.clip(0.0, delta)  # d or delta: a single expression, so that no square overflows in an unused branch
     return step_mean(near * (apart - 0.5 * near), name)
 
 
 def mean_binary_cross_entropy(logits: Value, target: Value | float, name: str = "", pos_weight: Any = None) -> Value:
-    """The mean of -target log(p) - (1 - target) log(1 - p) with p = sigmoid(logits), for targets in [0, 1]
-    (PyTorch's BCEWithLogitsLoss), without overflow. `pos_weight`, a number, an array or a value that broadcasts, multiplies
-    the first term. For labels of 0 and 1 of which some do not count: ops.sigmoid_cross_entropy(ignore=...)."""
+    """Returns the mean of -target log(p) - (1 - target) log(1 - p) with p = sigmoid(logits), for targets in [0, 1]
+    (PyTorch's BCEWithLogitsLoss), without overflow.
+
+    pos_weight: a number, an array or a value that broadcasts, which multiplies the first term.
+    For labels of 0 and 1 with some to ignore, use ops.sigmoid_cross_entropy(ignore=...).
+    """
     target = _number(target)
     if pos_weight is None:
         return step_mean(ops.softplus(logits) - logits * target, name)
@@ -90,9 +96,13 @@ def mean_binary_cross_entropy(logits: Value, target: Value | float, name: str = 
 
 
 def mean_kl_divergence(log_p: Value, target: Value, name: str = "", log_target: bool = False) -> Value:
-    """The sum of target (log(target) - log_p) over all axes but the first, and its mean over that (PyTorch's KLDivLoss with
-    reduction="batchmean"): `log_p` are logarithms of probabilities, `target` probabilities, or logarithms if `log_target`.
-    Source: Kullback and Leibler 1951."""
+    """Returns the sum of target (log(target) - log_p) over all axes but the first, averaged over the first (PyTorch's
+    KLDivLoss with reduction="batchmean").
+
+    log_p: logarithms of probabilities.
+    target: probabilities, or logarithms if `log_target`.
+    Source: Kullback and Leibler 1951.
+    """
     check_values("mean_kl_divergence", log_p=log_p, target=target)
     if log_p.ndim < 2 or target.shape != log_p.shape:
         log_p.graph.refuse(f"mean_kl_divergence: values [batch, ...] of one shape are wanted, got {log_p!r} and {target!r}")

@@ -1,8 +1,6 @@
-"""Layers of OPT. Source: Zhang et al. 2022; names, shapes and arithmetic as in Hugging Face's OPTDecoderLayer: causal
-attention and a feed-forward part with ReLU, norms before each part (in opt-350m behind).
-
-B batch, T tokens, H width.
-"""
+"""Layers of OPT. Source: Zhang et al. 2022. Names, shapes and arithmetic are those of Hugging Face's OPTDecoderLayer:
+causal attention, and a feed-forward part with ReLU, with a norm before each part (after it in opt-350m). B batch, T tokens,
+H width."""
 
 from __future__ import annotations
 
@@ -18,7 +16,7 @@ from hetu.models.config_file import ModelType
 
 @dataclass
 class OptConfig:
-    """Fields of an OPT `config.json` that a layer has."""
+    """The fields of an OPT `config.json` that affect a layer."""
 
     hidden_size: int = 768
     ffn_dim: int = 3072
@@ -28,7 +26,7 @@ class OptConfig:
     do_layer_norm_before: bool = True
     init_std: float = 0.02
 
-    # Fields of the whole model are harmless: a layer doesn't have them.
+    # Fields of the whole model are harmless, because a layer doesn't use them.
     MODEL_TYPES: ClassVar = {"opt": ModelType(
         restricted={"activation_dropout": (0,), "activation_function": ("relu",), "enable_bias": (True,),
                     "layer_norm_elementwise_affine": (True,)},
@@ -52,7 +50,7 @@ class _Attention(nn.Module):
 
 
 class OptLayer(nn.Module):
-    """x [B, T, H] -> the same."""
+    """A decoder layer: x [B, T, H] -> [B, T, H]."""
 
     def __init__(self, config: OptConfig) -> None:
         c = self.config = config

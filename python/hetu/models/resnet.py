@@ -1,8 +1,8 @@
 """ResNet 18, 34, 50, 101 and 152 for images.
 
-Source: He et al. 2015; names, shapes, strides (a bottleneck's on its 3x3), starting weights and places of ReLU as in
-torchvision's `resnet*`, so that its files fit. The stem for small images is a 3x3 convolution without pooling.
-N batch, C channels, H height, W width.
+Source: He et al. 2015. Names, shapes, strides (a bottleneck's stride is on its 3x3 convolution), initial weights and places
+of ReLU are those of torchvision's `resnet*`, so its files fit. The stem for small images is a 3x3 convolution without
+pooling. N batch, C channels, H height, W width.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from hetu.models.losses import mean_cross_entropy
 
 @dataclass(frozen=True)
 class ResNetConfig:
-    """`blocks` of each of the four widths; `rows`: how many of them stand on each of SD-PIPE's four rows."""
+    """`blocks` per each of the four widths, and `rows`, the number of blocks on each of SD-PIPE's four rows."""
 
     blocks: tuple[int, int, int, int]
     rows: tuple[int, int, int, int]
@@ -36,11 +36,11 @@ CONFIGS: dict[str, ResNetConfig] = {
 
 
 class ResNet:
-    """A ResNet whose cut-points stand after the stem and after each block: blocks + 2 pieces.
+    """A ResNet with cut-points after the stem and after each block: blocks + 2 pieces.
 
-    stem: "imagenet" (7x7 / 2, then max-pool 3x3 / 2) or "cifar" (3x3 / 1). Everything decays, as in torchvision's recipe.
-    Batch norms take the statistics of one micro-batch; what validation sees and a checkpoint holds of them is the mean over
-    pipelines (see hetu.buffer).
+    stem: "imagenet" (7x7 / 2, then max-pool 3x3 / 2) or "cifar" (3x3 / 1).
+    All parameters have weight decay, as in torchvision's recipe. Batch norms use the statistics of one micro-batch.
+    Validation and checkpoints use the mean of running statistics over pipelines (see hetu.buffer).
     """
 
     def __init__(self, name: str = "resnet18", num_classes: int = 1000, stem: str = "imagenet") -> None:
@@ -53,7 +53,8 @@ class ResNet:
         self.config, self.num_classes, self.stem = CONFIGS[name], num_classes, stem
 
     def first_blocks(self, stages: int) -> list[int] | None:
-        """Where the stages start on 4, 2 or 1 rows, as in SD-PIPE; None for other numbers: cut by cost."""
+        """Returns the first block of each stage on 4, 2 or 1 rows, as in SD-PIPE, or None for other numbers, which means a
+        cut by cost."""
         if stages not in (1, 2, 4):
             return None
         starts = [0, *(1 + n for n in itertools.accumulate(self.config.rows[:3]))]
@@ -62,7 +63,7 @@ class ResNet:
     # -- pieces ------------------------------------------------------------------------------------------------------
 
     def _conv(self, x: Value, out: int, kernel: int, stride: int, name: str) -> Value:
-        """Padded by kernel // 2; starts as Kaiming's normal of fan_out."""
+        """Adds a convolution with padding kernel // 2. Its weight starts as Kaiming's normal by fan_out."""
         init = normal(math.sqrt(2.0 / (out * kernel * kernel)))
         weight = parameter(f"{name}.weight", [out, x.shape[1], kernel, kernel], init)
         return ops.conv2d(x, weight, stride=stride, padding=kernel // 2, name=name)
@@ -92,7 +93,7 @@ class ResNet:
     # -- heads -------------------------------------------------------------------------------------------------------
 
     def logits(self, image: Value) -> Value:
-        """[N, num_classes] of images [N, 3, H, W]."""
+        """Returns logits [N, num_classes] of images [N, 3, H, W]."""
         small = self.stem == "cifar"
         x = self._conv(image, 64, 3 if small else 7, 1 if small else 2, "conv1")
         x = ops.relu(self._norm(x, "bn1"), name="relu")
@@ -111,11 +112,11 @@ class ResNet:
         return ops.linear(features, weight, bias, name="fc")
 
     def loss(self, batch: Any) -> Value:
-        """Mean softmax cross-entropy over the samples of the step, a scalar.
+        """Returns the mean softmax cross-entropy over the samples of the step, a scalar.
 
-        `batch` gives the values image float32 [N, 3, H, W] and label int32 [N]: a data object of `hetu.data`, or any object
-        with these attributes. Reported beside `loss`: `hits1` and `hits5`, how many samples have their label among the one
-        and five highest logits.
+        batch: a data object of `hetu.data`, or any object with the attributes image float32 [N, 3, H, W] and label int32
+        [N].
+        Also reports `hits1` and `hits5`: the number of samples whose label is among the one or five highest logits.
         """
         logits = self.logits(batch.image)
         loss = mean_cross_entropy(logits, batch.label, "label")

@@ -1,8 +1,6 @@
-"""Blocks of T5. Source: Raffel et al. 2020; names, shapes and arithmetic as in Hugging Face's T5Block: norms before each
-part, by the root mean square and without bias; scores that are not scaled, with a bias by relative position; ReLU.
-
-B batch, T queries, S keys, H width, N heads.
-"""
+"""Blocks of T5. Source: Raffel et al. 2020. Names, shapes and arithmetic are those of Hugging Face's T5Block: before each
+part a norm by the root mean square without bias; unscaled scores with a bias by relative position; ReLU. B batch, T
+queries, S keys, H width, N heads."""
 
 from __future__ import annotations
 
@@ -20,7 +18,7 @@ from hetu.models.config_file import ModelType
 
 @dataclass
 class T5Config:
-    """Fields of a T5 `config.json` that a block has."""
+    """The fields of a T5 `config.json` that affect a block."""
 
     d_model: int = 768
     d_kv: int = 64
@@ -31,7 +29,8 @@ class T5Config:
     dropout_rate: float = 0.1
     layer_norm_epsilon: float = 1e-6
 
-    # The defaults of this class are T5-base's, and those of transformers T5-small's. Fields of the whole model are harmless.
+    # The defaults of this class are those of T5-base. The defaults of transformers are those of T5-small. Fields of
+    # the whole model are harmless.
     MODEL_TYPES: ClassVar = {"t5": ModelType(
         defaults={"d_model": 512, "d_ff": 2048, "num_heads": 8},
         renamed={"hidden_size": "d_model", "num_attention_heads": "num_heads", "head_dim": "d_kv"},
@@ -44,9 +43,12 @@ class T5Config:
 
 
 def bucket_of(distance: int, both: bool, buckets: int, farthest: int) -> int:
-    """Which row of the table of biases a key has that stands `distance` places behind its query. `both`: keys on either
-    side count, each with half of the rows. Half of a side's rows are of one distance each, the others of logarithmically
-    longer stretches up to `farthest`."""
+    """Returns the row of the bias table for a key that is `distance` positions after its query.
+
+    both: keys on either side count, each with half of the rows.
+    Half of a side's rows stand for one distance each. The other rows stand for logarithmically longer ranges up to
+    `farthest`.
+    """
     first = 0
     if both:
         buckets //= 2
@@ -62,7 +64,7 @@ def bucket_of(distance: int, both: bool, buckets: int, farthest: int) -> int:
 
 
 class T5Attention(nn.Module):
-    """To x itself or to `memory` [B, S, H]; with a table of relative positions where it `has_bias`."""
+    """Attention to x itself or to `memory` [B, S, H]. With `has_bias`, it owns a table of relative positions."""
 
     def __init__(self, c: T5Config, is_decoder: bool, has_bias: bool) -> None:
         inner = c.num_heads * c.d_kv
@@ -73,7 +75,7 @@ class T5Attention(nn.Module):
             self.relative_attention_bias = nn.Embedding(c.relative_attention_num_buckets, c.num_heads)
 
     def position_bias(self, queries: int, keys: int) -> Value:
-        """[1, N, T, S], added to the scores of this block and, in T5, of all that follow."""
+        """Returns the bias [1, N, T, S] for the scores of this block and, in T5, of all following blocks."""
         import numpy
 
         c = self.config
@@ -128,8 +130,8 @@ class _FeedForward(nn.Module):
 
 
 class T5Block(nn.Module):
-    """x [B, T, H] -> the same; of a decoder causal, and with attention to `memory` [B, S, H]. `has_bias`: it has the table
-    of relative positions, as T5's first block, and needs no `bias` [1, N, T, T]."""
+    """A T5 block: x [B, T, H] -> [B, T, H]. A decoder's block is causal, and attends to `memory` [B, S, H]. With `has_bias`
+    it owns the table of relative positions, like T5's first block, and needs no `bias` [1, N, T, T]."""
 
     def __init__(self, config: T5Config, is_decoder: bool = False, has_bias: bool = True) -> None:
         self.has_bias, self.is_decoder = has_bias, is_decoder

@@ -1,6 +1,6 @@
 """Vision Transformer for images.
 
-Source: Dosovitskiy et al. 2020; names, shapes, starting weights and arithmetic as in Hugging Face's
+Source: Dosovitskiy et al. 2020. Names, shapes, initial weights and arithmetic are those of Hugging Face's
 ViTForImageClassification. B batch, P patches, H width.
 """
 
@@ -21,7 +21,7 @@ from hetu.models.losses import mean_cross_entropy
 
 
 def _translate(given: dict[str, Any]) -> dict[str, Any]:
-    """Counts the classes of id2label, and takes a square written as two sides for its side."""
+    """Derives num_labels from id2label, and converts a square given by two sides to its side."""
     labels = given.get("id2label")
     if labels is not None and not isinstance(labels, dict | list):
         raise ValueError(f"id2label is {labels!r}, expected an object with a name for each class")
@@ -37,7 +37,7 @@ def _translate(given: dict[str, Any]) -> dict[str, Any]:
 
 @dataclass
 class ViTConfig:
-    """Fields of a ViT `config.json`. num_labels is the length of a file's id2label, and 2 for a file without one, as in
+    """The fields of a ViT `config.json`. num_labels is the length of a file's id2label, or 2 for a file without it, as in
     transformers."""
 
     hidden_size: int = 768
@@ -111,7 +111,7 @@ class _Layer(nn.Module):
 
 
 class ViT(nn.Module):
-    """A ViT whose cut-points stand after the embeddings and after each layer: layers + 2 blocks."""
+    """A ViT with cut-points after the embeddings and after each layer: layers + 2 blocks."""
 
     def __init__(self, config: ViTConfig) -> None:
         c = self.config = config
@@ -125,11 +125,12 @@ class ViT(nn.Module):
 
     @classmethod
     def from_config(cls, name: str, **changes: Any) -> ViT:
-        """`vit-base`, `vit-small`, `vit-tiny`, or the path of a ViT's `config.json`; `changes` replace single fields."""
+        """Creates a model from `vit-base`, `vit-small`, `vit-tiny`, or the path of a ViT's `config.json`. `changes` replace
+        single fields."""
         return cls(read(ViTConfig, name, CONFIGS, changes))
 
     def forward(self, image: Value) -> Value:
-        """[B, num_labels] of images [B, num_channels, image_size, image_size]."""
+        """Returns logits [B, num_labels] of images [B, num_channels, image_size, image_size]."""
         c = self.config
         if image.shape[1:] != [c.num_channels, c.image_size, c.image_size]:
             current().refuse(f"ViT: images must be [B, {c.num_channels}, {c.image_size}, {c.image_size}], got "
@@ -142,8 +143,8 @@ class ViT(nn.Module):
         return self.classifier(self.vit.layernorm(x)[:, 0])
 
     def loss(self, batch: Any) -> Value:
-        """Mean softmax cross-entropy over the samples of the step, a scalar; `batch` gives image and label as ResNet's does.
-        Reported beside `loss`: `hits1` and `hits5`."""
+        """Returns the mean softmax cross-entropy over the samples of the step, a scalar. `batch` provides image and label
+        as for ResNet. Also reports `hits1` and `hits5`."""
         logits = self(batch.image)
         loss = mean_cross_entropy(logits, batch.label, "label")
         current().fetch("loss", loss)

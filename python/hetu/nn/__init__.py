@@ -1,6 +1,5 @@
-"""Layers and models as Python objects, with PyTorch's words: a Module holds parameters and, called on values, adds operators
-to their graph.
-"""
+"""Layers and models as Python objects, with PyTorch's names. A Module holds parameters and, called on values, adds
+operators to their graph."""
 
 from hetu import keywords
 from hetu.names import missing_from
@@ -36,4 +35,4 @@ __all__ = ["GELU", "GRU", "LSTM", "AdaptiveAvgPool2d", "AvgPool2d", "BatchNorm1d
 
 for _module in ("activations", "attention", "images", "layers", "module", "recurrent"):
     keywords.check_module(f"hetu.nn.{_module}", "hetu.nn")
-globals()["__getattr__"] = missing_from(__name__)  # not a def: mypy knows what there is
+globals()["__getattr__"] = missing_from(__name__)  # assigned, not defined: otherwise mypy would accept any name

@@ -12,7 +12,7 @@ from hetu.place import is_whole
 
 
 class ReLU(Module):
-    """max(x, 0). `inplace` is taken, and changes nothing."""
+    """max(x, 0). `inplace` is accepted and has no effect."""
 
     def __init__(self, inplace: bool = False) -> None: ...
 
@@ -31,7 +31,7 @@ class LeakyReLU(Module):
 
 
 class GELU(Module):
-    """x times the normal distribution function of x; approximate="tanh" is GPT-2's."""
+    """x times the normal distribution function of x. approximate="tanh" is GPT-2's version."""
 
     def __init__(self, approximate: str = "none") -> None:
         if approximate not in ("none", "tanh"):
@@ -74,7 +74,7 @@ class Softplus(Module):
 
 
 class Softmax(Module):
-    """Along the axis `dim`, which is not the batch."""
+    """Softmax along the axis `dim`, which can't be the batch."""
 
     def __init__(self, dim: int = -1) -> None:
         if not is_whole(dim, -sys.maxsize):
@@ -96,7 +96,7 @@ _KNOWN = {"relu": ReLU, "gelu": GELU, "silu": SiLU, "tanh": Tanh}
 
 
 def activation(layer: str, given: Any) -> Any:
-    """A function of a value: by name, or a module or function itself."""
+    """Returns a function of a value, given by name, or as a module or function."""
     if isinstance(given, str) and given in _KNOWN:
         return _KNOWN[given]()
     if not callable(given) or isinstance(given, str):

@@ -1,8 +1,7 @@
-"""Attention and Transformer layers: constructors, names of parameters and starting weights as in torch.nn.
+"""Attention and Transformer layers. Constructors, names of parameters and initial weights are those of torch.nn.
 
-The batch is the first axis, always. Bool masks are PyTorch's: true where a query is NOT to see a key; a float32 attn_mask is
-added to the scores.
-B batch, T queries, S keys, E width.
+The batch is always the first axis. Bool masks are PyTorch's: true where a query must NOT attend to a key. A float32
+attn_mask is added to the scores. B batch, T queries, S keys, E width.
 """
 
 from __future__ import annotations
@@ -22,8 +21,8 @@ from hetu.nn.module import Module, ModuleList, Parameter
 
 
 def _mask(query: Value, key: Value, padding: Value | None, hidden: Value | None) -> list[Value]:
-    """The operator's mask, true where a query sees a key, or added to the scores, of PyTorch's two; none, if there is
-    neither."""
+    """Combines PyTorch's key_padding_mask and attn_mask into the operator's mask: bool (true = attend) or float (added to
+    the scores). Returns [] if both are None."""
     for name, given, added in (("key_padding_mask", padding, ()), ("attn_mask", hidden, ("float32",))):
         if given is not None and not (isinstance(given, Value) and given.dtype in ("bool", *added)):
             current().refuse(f"nn.MultiheadAttention: {name} is a bool value, true where a key is not to be seen"
@@ -35,15 +34,16 @@ def _mask(query: Value, key: Value, padding: Value | None, hidden: Value | None)
         return [] if hidden is None else [~hidden if hidden.dtype == "bool" else hidden]
     if hidden is not None and hidden.dtype != "bool":
         return [where(padding[:, None], -math.inf, hidden)]
-    if hidden is None:  # of every query the same
+    if hidden is None:  # the same for every query
         rows = query.shape[1]
         hidden = ops.constant(shape=[rows, 1], dtype="bool", data="00" * rows)
     return [~(padding[:, None] | hidden)]
 
 
 class MultiheadAttention(Module):
-    """query [B, T, E], key and value [B, S, E] -> (output [B, T, E], weights [B, T, S], the mean over heads before dropout,
-    or None; they have no gradient). in_proj_weight [3 E, E] holds the three projections."""
+    """Multi-head attention: query [B, T, E], key and value [B, S, E] -> (output [B, T, E], weights [B, T, S] or None). The
+    weights are the mean over heads before dropout, and have no gradient. in_proj_weight [3 E, E] holds the three
+    projections."""
 
     def __init__(self, embed_dim: int, num_heads: int, dropout: float = 0.0, bias: bool = True,
                  batch_first: bool = True) -> None:
@@ -60,7 +60,7 @@ class MultiheadAttention(Module):
             self.out_proj.bias.init = zeros()
 
     def _projections(self, *inputs: Value) -> list[Value]:
-        """Of query, key and value; of one value all at once."""
+        """Returns the projections of query, key and value. If all three are the same value, computes them in one product."""
         weight: Any = self.in_proj_weight
         bias: Any = self.in_proj_bias
         if all(x is inputs[0] for x in inputs):
@@ -71,8 +71,12 @@ class MultiheadAttention(Module):
     def forward(self, query: Value, key: Value, value: Value, key_padding_mask: Value | None = None,
                 need_weights: bool = True, attn_mask: Value | None = None,
                 is_causal: bool = False) -> tuple[Value, Value | None]:
-        """key_padding_mask bool [B, S], attn_mask bool [T, S] or [B, T, S]: true where a key is not to be seen; attn_mask
-        float32: added to the scores. is_causal: a query sees no later key."""
+        """Returns the output, and the weights if `need_weights`.
+
+        key_padding_mask: bool [B, S], true where a key is masked out.
+        attn_mask: bool [T, S] or [B, T, S], true where a key is masked out; or float32, added to the scores.
+        is_causal: a query attends to no later key.
+        """
         for x in (query, key, value):
             check_last("MultiheadAttention", x, self.embed_dim, "embed_dim")
         mask = _mask(query, key, key_padding_mask, attn_mask)
@@ -85,7 +89,7 @@ class MultiheadAttention(Module):
 
 
 class _TransformerLayer(Module):
-    """What both have: two linear layers with a function between them."""
+    """The common part of both layers: two linear layers with an activation between them."""
 
     def __init__(self, d_model: int, dim_feedforward: int, dropout: float, activation: Any) -> None:
         self.linear1, self.dropout, self.linear2 = (Linear(d_model, dim_feedforward), Dropout(dropout),
@@ -96,14 +100,15 @@ class _TransformerLayer(Module):
         return self.linear2(self.dropout(self.activation(self.linear1(x))))
 
     def _add(self, x: Value, norm: Module, dropout: Module, inner: Any) -> Value:
-        """x and what a part makes of it, normed before or after."""
+        """Returns the sum of x and the result of a part, with the norm before or after."""
         if self.norm_first:
             return x + dropout(inner(norm(x)))
         return norm(x + dropout(inner(x)))
 
 
 class TransformerEncoderLayer(_TransformerLayer):
-    """Self-attention and a feed-forward part, each added to its input (Vaswani et al. 2017): [B, T, d_model] -> the same."""
+    """Self-attention and a feed-forward part, each added to its input (Vaswani et al. 2017): [B, T, d_model] -> [B, T,
+    d_model]."""
 
     def __init__(self, d_model: int, nhead: int, dim_feedforward: int = 2048, dropout: float = 0.1, activation: Any = "relu",
                  layer_norm_eps: float = 1e-5, batch_first: bool = True, norm_first: bool = False) -> None:
@@ -123,7 +128,7 @@ class TransformerEncoderLayer(_TransformerLayer):
 
 
 class TransformerDecoderLayer(_TransformerLayer):
-    """As an encoder's, with attention to `memory` [B, S, d_model] between its parts."""
+    """An encoder layer with additional attention to `memory` [B, S, d_model] between its parts."""
 
     def __init__(self, d_model: int, nhead: int, dim_feedforward: int = 2048, dropout: float = 0.1, activation: Any = "relu",
                  layer_norm_eps: float = 1e-5, batch_first: bool = True, norm_first: bool = False) -> None:
@@ -149,8 +154,8 @@ class TransformerDecoderLayer(_TransformerLayer):
 
 
 class _Stack(Module):
-    """num_layers layers like one that is given, each with weights of its own; a cut-point before each but the first where
-    `cuts`."""
+    """num_layers copies of a layer, each with its own weights. With `cuts`, there is a cut-point before each layer except
+    the first."""
 
     def __init__(self, layer: Module, num_layers: int, norm: Module | None = None, cuts: bool = False) -> None:
         check_sizes(type(self).__name__, num_layers=num_layers)
@@ -166,8 +171,8 @@ class _Stack(Module):
 
 
 class TransformerEncoder(_Stack):
-    """TransformerEncoderLayers, called as one is."""
+    """A stack of TransformerEncoderLayers, called like a single layer."""
 
 
 class TransformerDecoder(_Stack):
-    """TransformerDecoderLayers, called as one is."""
+    """A stack of TransformerDecoderLayers, called like a single layer."""

@@ -1,8 +1,6 @@
-"""Layers of images, whose values are [B, C, H, W], and of signals, [B, C, L]: constructors, names of
-parameters and starting weights as in torch.nn.
-
-Biases and what norms multiply by and add do not decay. B batch, C channels, H height, W width.
-"""
+"""Layers for images, whose values are [B, C, H, W], and for signals, [B, C, L]. Constructors, names of parameters and
+initial weights are those of torch.nn. Biases, and the weights and biases of norms, have no weight decay. B batch, C
+channels, H height, W width."""
 
 from __future__ import annotations
 
@@ -26,7 +24,7 @@ def _check_images(layer: str, x: Value, channels: int, of: str) -> None:
 
 
 def _pair(layer: str, name: str, given: int | Sequence[int]) -> list[int]:
-    """Of height and width; a number counts for both."""
+    """Returns [height, width]. A single number counts for both."""
     pair: list[Any] = list(given) if isinstance(given, (list, tuple)) else [given, given]
     if len(pair) != 2 or not all(is_whole(n, -sys.maxsize) for n in pair):
         current().refuse(f"nn.{layer}: {name} must be a whole number, or two (height, width), got {given!r}")
@@ -34,7 +32,7 @@ def _pair(layer: str, name: str, given: int | Sequence[int]) -> list[int]:
 
 
 def _both(layer: str, name: str, given: int | Sequence[int]) -> int:
-    """Of height and width, which agree."""
+    """Returns the common value of height and width. Throws ValueError if they differ."""
     pair = _pair(layer, name, given)
     if pair[0] != pair[1]:
         current().refuse(f"nn.{layer}: {name} is the same along height and width here, got {given!r}")
@@ -47,7 +45,7 @@ def _check_groups(layer: str, groups: int, channels: int, out: int) -> None:
 
 
 def _padding(layer: str, given: int | str | Sequence[int], kernel: list[int], stride: int, dilation: int) -> list[int]:
-    """Along each axis of the kernel."""
+    """Returns the padding along each axis of the kernel."""
     if isinstance(given, str):
         if given == "valid":
             return [0] * len(kernel)
@@ -66,8 +64,11 @@ def _told(attrs: dict[str, Any]) -> str:
 
 
 class Conv2d(Module):
-    """x [B, in_channels, H, W] -> [B, out_channels, H', W']. kernel_size and padding: a number, or (height, width); padding
-    "same" with stride 1 and an odd kernel. stride and dilation are the same both ways."""
+    """A convolution: x [B, in_channels, H, W] -> [B, out_channels, H', W'].
+
+    kernel_size, padding: a number, or (height, width). padding may be "same" with stride 1 and an odd kernel.
+    stride, dilation: the same along both axes.
+    """
 
     def __init__(self, in_channels: int, out_channels: int, kernel_size: int | Sequence[int],
                  stride: int | Sequence[int] = 1, padding: int | str | Sequence[int] = 0,
@@ -86,7 +87,7 @@ class Conv2d(Module):
 
     def forward(self, x: Value) -> Value:
         _check_images("Conv2d", x, self.channels, "in_channels")
-        rest = [(n - min(self.padding),) * 2 for n in self.padding]  # the operator has one number for both ways
+        rest = [(n - min(self.padding),) * 2 for n in self.padding]  # the operator has a single number for both axes
         x = x.pad([(0, 0), (0, 0), *rest]) if max(rest) > (0, 0) else x
         return ops.conv2d(x, self.weight, *([self.bias] if self.bias is not None else []), **self.attrs)
 
@@ -96,7 +97,7 @@ class Conv2d(Module):
 
 
 class Conv1d(Module):
-    """x [B, in_channels, L] -> [B, out_channels, L']: as Conv2d along one axis."""
+    """A convolution along one axis, like Conv2d: x [B, in_channels, L] -> [B, out_channels, L']."""
 
     def __init__(self, in_channels: int, out_channels: int, kernel_size: int, stride: int = 1, padding: int | str = 0,
                  dilation: int = 1, groups: int = 1, bias: bool = True) -> None:
@@ -122,7 +123,8 @@ class Conv1d(Module):
 
 
 class ConvTranspose2d(Module):
-    """x [B, in_channels, H, W] -> [B, out_channels, H', W'], each element times its window: upsampling that is learnt."""
+    """A transposed convolution, a trainable upsampling: x [B, in_channels, H, W] -> [B, out_channels, H', W']. Each element
+    contributes its multiple of the kernel."""
 
     def __init__(self, in_channels: int, out_channels: int, kernel_size: int | Sequence[int],
                  stride: int | Sequence[int] = 1, padding: int | Sequence[int] = 0, output_padding: int | Sequence[int] = 0,
@@ -137,7 +139,7 @@ class ConvTranspose2d(Module):
         self.channels, self.attrs = in_channels, {"stride": stride, "padding": padding, "output_padding": output_padding,
                                                   "groups": groups, "dilation": dilation}
         self.weight = Parameter([in_channels, out_channels // groups, *kernel], linear_weight())
-        fan_in = out_channels // groups * math.prod(kernel)  # as PyTorch counts it: the second axis
+        fan_in = out_channels // groups * math.prod(kernel)  # fan-in of the second axis, as in PyTorch
         self.bias = Parameter([out_channels], linear_bias(fan_in), decay=False) if bias else None
 
     def forward(self, x: Value) -> Value:
@@ -149,8 +151,8 @@ class ConvTranspose2d(Module):
 
 
 class _BatchNorm(Module):
-    """Per channel of x: weight * (x - mean) / sqrt(variance + eps) + bias; in training with the
-    statistics of the micro-batch, by which running_mean and running_var move; in validation with these (see hetu.buffer).
+    """Batch norm per channel of x: weight * (x - mean) / sqrt(variance + eps) + bias. Training uses the statistics of the
+    micro-batch, and updates running_mean and running_var by them. Validation uses the running statistics (see hetu.buffer).
     """
 
     def __init__(self, num_features: int, eps: float = 1e-5, momentum: float = 0.1) -> None:
@@ -171,8 +173,9 @@ class _BatchNorm(Module):
 
 
 class BatchNorm2d(_BatchNorm):
-    """Per channel of x [B, num_features, H, W]: weight * (x - mean) / sqrt(variance + eps) + bias; in training with the
-    statistics of the micro-batch, by which running_mean and running_var move; in validation with these (see hetu.buffer)."""
+    """Batch norm per channel of x [B, num_features, H, W]: weight * (x - mean) / sqrt(variance + eps) + bias. Training uses
+    the statistics of the micro-batch, and updates running_mean and running_var by them. Validation uses the running
+    statistics (see hetu.buffer)."""
 
     def forward(self, x: Value) -> Value:
         _check_images("BatchNorm2d", x, self.num_features, "num_features")
@@ -180,7 +183,7 @@ class BatchNorm2d(_BatchNorm):
 
 
 class BatchNorm1d(_BatchNorm):
-    """As BatchNorm2d, of x [B, num_features] or [B, num_features, L]."""
+    """Batch norm like BatchNorm2d, for x [B, num_features] or [B, num_features, L]."""
 
     def forward(self, x: Value) -> Value:
         if isinstance(x, Value) and (len(x.shape) not in (2, 3) or x.shape[1] != self.num_features):
@@ -190,8 +193,8 @@ class BatchNorm1d(_BatchNorm):
 
 
 class InstanceNorm2d(Module):
-    """Per sample and channel of x [B, num_features, H, W]: (x - mean) / sqrt(variance + eps), times weight and plus bias
-    where affine. Source: Ulyanov et al. 2016."""
+    """Instance norm per sample and channel of x [B, num_features, H, W]: (x - mean) / sqrt(variance + eps), with `affine`
+    times weight plus bias. Source: Ulyanov et al. 2016."""
 
     def __init__(self, num_features: int, eps: float = 1e-5, affine: bool = False) -> None:
         check_sizes("InstanceNorm2d", num_features=num_features)
@@ -208,7 +211,7 @@ class InstanceNorm2d(Module):
 
 
 class _Pool2d(Module):
-    """Windows of x [B, C, H, W]; stride None: the kernel's size."""
+    """Pooling windows of x [B, C, H, W]. `stride` None means the kernel's size."""
 
     def __init__(self, kernel_size: int | Sequence[int], stride: int | Sequence[int] | None = None,
                  padding: int | Sequence[int] = 0) -> None:
@@ -223,21 +226,21 @@ class _Pool2d(Module):
 
 
 class MaxPool2d(_Pool2d):
-    """The largest of each window of x [B, C, H, W]; stride None: the kernel's size."""
+    """The maximum of each window of x [B, C, H, W]. `stride` None means the kernel's size."""
 
     def forward(self, x: Value) -> Value:
         return ops.max_pool2d(x, **self.attrs)[0]
 
 
 class AvgPool2d(_Pool2d):
-    """The mean of each window of x [B, C, H, W], padding counted as zeros; stride None: the kernel's size."""
+    """The mean of each window of x [B, C, H, W], with padding counted as zeros. `stride` None means the kernel's size."""
 
     def forward(self, x: Value) -> Value:
         return ops.avg_pool2d(x, **self.attrs)
 
 
 class AdaptiveAvgPool2d(Module):
-    """[B, C, H, W] -> [B, C, 1, 1], the mean of each plane: output_size 1 alone."""
+    """The mean of each plane: [B, C, H, W] -> [B, C, 1, 1]. Only output_size 1 is supported."""
 
     def __init__(self, output_size: int | Sequence[int] = 1) -> None:
         if output_size not in (1, (1, 1), [1, 1]):
@@ -249,7 +252,7 @@ class AdaptiveAvgPool2d(Module):
 
 
 class Upsample(Module):
-    """Images of another size: `scale_factor` times as high and wide, by the nearest pixel or bilinearly."""
+    """Resizes images: `scale_factor` times as high and wide, by the nearest pixel or bilinearly."""
 
     def __init__(self, scale_factor: int, mode: str = "nearest", align_corners: bool = False) -> None:
         check_sizes("Upsample", scale_factor=scale_factor)

@@ -1,7 +1,5 @@
-"""Layers with weights: constructors, names of parameters and starting weights as in torch.nn.
-
-Biases and what norms multiply by and add do not decay. Those of images stand in images.py.
-"""
+"""Layers with weights. Constructors, names of parameters and initial weights are those of torch.nn. Biases, and the weights
+and biases of norms, have no weight decay. Layers for images are in images.py."""
 
 from __future__ import annotations
 
@@ -18,31 +16,31 @@ from hetu.place import is_whole
 
 
 def linear_weight() -> Init:
-    """How weights of torch.nn.Linear and Conv2d start."""
+    """Returns the initializer of weights in torch.nn.Linear and Conv2d."""
     return kaiming_uniform(math.sqrt(5))
 
 
 def linear_bias(fan_in: int) -> Init:
-    """How their biases do."""
+    """Returns the initializer of biases in torch.nn.Linear and Conv2d."""
     bound = 1 / math.sqrt(fan_in) if fan_in > 0 else 0.0
     return uniform(-bound, bound)
 
 
 def check_sizes(layer: str, **sizes: int) -> None:
-    """Refuses what is no whole number of 1 or more."""
+    """Throws ValueError unless every size is an integer of at least 1."""
     for name, size in sizes.items():
         if not is_whole(size, 1):
             current().refuse(f"nn.{layer}: {name} must be a whole number >= 1, got {size!r}")
 
 
 def check_last(layer: str, x: Value, width: int, of: str) -> None:
-    """Refuses an input whose last axis is not what the layer was made for."""
+    """Throws ValueError if the last axis of an input does not have the layer's width."""
     if isinstance(x, Value) and (not x.shape or x.shape[-1] != width):
         current().refuse(f"nn.{layer}: the last axis of x must be {of} = {width}, got {x!r}")
 
 
 class Linear(Module):
-    """x [..., in_features] -> [..., out_features]: x weight^T + bias."""
+    """A linear layer: x [..., in_features] -> [..., out_features], x weight^T + bias."""
 
     def __init__(self, in_features: int, out_features: int, bias: bool = True) -> None:
         check_sizes("Linear", in_features=in_features, out_features=out_features)
@@ -59,7 +57,7 @@ class Linear(Module):
 
 
 class Embedding(Module):
-    """ids [...] -> [..., embedding_dim]: rows of weight [num_embeddings, embedding_dim]."""
+    """An embedding: ids [...] -> [..., embedding_dim], rows of weight [num_embeddings, embedding_dim]."""
 
     def __init__(self, num_embeddings: int, embedding_dim: int) -> None:
         check_sizes("Embedding", num_embeddings=num_embeddings, embedding_dim=embedding_dim)
@@ -74,7 +72,7 @@ class Embedding(Module):
 
 
 def _last_axes(layer: str, shape: int | Sequence[int]) -> list[int]:
-    """The lengths of the last axes that a norm is of."""
+    """Returns the lengths of the last axes that a norm covers."""
     sizes: list[int] = list(shape) if isinstance(shape, Sequence) and not isinstance(shape, str) else [shape]
     many = len(sizes) > 1
     check_sizes(layer, **{f"normalized_shape[{i}]" if many else "normalized_shape": n for i, n in enumerate(sizes)})
@@ -84,7 +82,7 @@ def _last_axes(layer: str, shape: int | Sequence[int]) -> list[int]:
 
 
 class LayerNorm(Module):
-    """Along the last axes, those of normalized_shape: weight * (x - mean) / sqrt(variance + eps) + bias."""
+    """Layer norm along the last axes, those of normalized_shape: weight * (x - mean) / sqrt(variance + eps) + bias."""
 
     def __init__(self, normalized_shape: int | Sequence[int], eps: float = 1e-5, elementwise_affine: bool = True,
                  bias: bool = True) -> None:
@@ -109,8 +107,8 @@ class LayerNorm(Module):
 
 
 class RMSNorm(Module):
-    """weight * x over the root of the mean square of its last axis. eps=None: that of float32, as in PyTorch.
-    Source: Zhang and Sennrich 2019."""
+    """RMS norm: weight * x divided by the root of the mean square over its last axis. eps=None means float32's epsilon, as
+    in PyTorch. Source: Zhang and Sennrich 2019."""
 
     def __init__(self, normalized_shape: int | Sequence[int], eps: float | None = None) -> None:
         sizes = _last_axes("RMSNorm", normalized_shape)
@@ -129,7 +127,8 @@ class RMSNorm(Module):
 
 
 class Dropout(Module):
-    """x / (1 - p) with probability 1 - p, else 0, in training; x in validation. The same under every schedule."""
+    """Dropout: in training x / (1 - p) with probability 1 - p, else 0; in validation x. The random numbers are the same
+    under every schedule."""
 
     def __init__(self, p: float = 0.5) -> None:
         if isinstance(p, str) or not 0 <= p < 1:
@@ -144,8 +143,8 @@ class Dropout(Module):
 
 
 class GroupNorm(Module):
-    """Per sample and group of channels of x [B, num_channels, ...]: weight * (x - mean) / sqrt(variance + eps) + bias.
-    Source: Wu and He 2018."""
+    """Group norm per sample and group of channels of x [B, num_channels, ...]: weight * (x - mean) / sqrt(variance + eps) +
+    bias. Source: Wu and He 2018."""
 
     def __init__(self, num_groups: int, num_channels: int, eps: float = 1e-5, affine: bool = True) -> None:
         check_sizes("GroupNorm", num_groups=num_groups, num_channels=num_channels)
@@ -165,7 +164,7 @@ class GroupNorm(Module):
 
 
 class Flatten(Module):
-    """All axes from start_dim on as one; the batch stays."""
+    """Merges all axes from start_dim on into one. The batch axis stays."""
 
     def __init__(self, start_dim: int = 1) -> None:
         check_sizes("Flatten", start_dim=start_dim)
@@ -176,7 +175,7 @@ class Flatten(Module):
 
 
 class Identity(Module):
-    """x itself, whatever else it is told."""
+    """Returns x, and accepts and ignores all constructor arguments."""
 
     def __init__(self, *_: Any, **__: Any) -> None: ...
 

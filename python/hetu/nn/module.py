@@ -1,7 +1,7 @@
 """Modules: Python objects that hold parameters and, called on values, add operators to the graph of the values.
 
-Parameters are made with a module and become part of a graph where they are first used. They are named by the way to them
-from the outermost module, as in PyTorch's state dicts; the first way counts, so a tied weight has one name.
+Parameters are created with a module, and become part of a graph at their first use. A parameter's name is the path to it
+from the outermost module, as in PyTorch's state dicts. The first path counts, so a tied weight has one name.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from hetu.place import of_script, place
 
 
 class _Leaf(Value):
-    """A value that every graph in which it is used has as its own."""
+    """A value that each graph in which it is used adds as its own."""
 
     init: Init | None
     name: str = ""  # type: ignore[misc, assignment]  # its path in the modules, not a node's
@@ -40,7 +40,7 @@ class _Leaf(Value):
 
     @property
     def number(self) -> int:  # type: ignore[override]
-        """In the current graph, to which it is added at its first use."""
+        """The value's number in the current graph, to which it is added at its first use."""
         graph = current()
         if graph not in self._made:
             if not self.name:
@@ -59,12 +59,12 @@ class _Leaf(Value):
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.name or 'unnamed'}, float32{self.shape})"
 
-    __str__ = __repr__  # also where no graph has it yet
+    __str__ = __repr__  # works before any graph contains the value
 
 
 class Parameter(_Leaf):
-    """A trainable float32 tensor: of a shape and an initializer, or starting from an array (as hetu.parameter's). `decay`:
-    whether weight decay takes it."""
+    """A trainable float32 tensor, from a shape and an initializer, or with the values of an array (like hetu.parameter).
+    `decay` enables weight decay."""
 
     def __init__(self, shape: Any, init: Init | None = None, decay: bool = True) -> None:
         if init is None and not hasattr(shape, "__array__"):
@@ -90,13 +90,14 @@ class Buffer(_Leaf):
 
 
 class Module:
-    """What layers and models are made of: attributes that are parameters, buffers or modules, and `forward`."""
+    """The base class of layers and models. Attributes may be parameters, buffers or modules; `forward` defines the
+    computation."""
 
     _parent: Module | None = None
     _prefix = ""
     _path = ""
 
-    if TYPE_CHECKING:  # what a module's attributes are is its own affair
+    if TYPE_CHECKING:  # hides __getattr__ from type checkers, which can't know a module's attributes
 
         def __getattr__(self, name: str) -> Any: ...
 
@@ -117,7 +118,7 @@ class Module:
         object.__setattr__(self, name, value)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Module:
-        """Without what it is part of."""
+        """Copies the module without its link to the parent module."""
         twin = type(self).__new__(type(self))
         memo[id(self)] = twin
         for name, value in vars(self).items():
@@ -126,7 +127,7 @@ class Module:
         return twin
 
     def forward(self, *inputs: Any, **named: Any) -> Any:
-        """What a call does."""
+        """Computes the result of a call. Subclasses override it."""
         current().refuse(f"{type(self).__name__} has no forward, which says what a call does")
 
     def __call__(self, *inputs: Any, **named: Any) -> Any:
@@ -141,22 +142,24 @@ class Module:
             graph.path = outer
 
     def named(self, name: str) -> Module:
-        """Itself, with a name that begins those of its parameters: two outermost modules of one graph need one each."""
+        """Sets a name that prefixes the names of the parameters, and returns the module. Needed if a graph has several
+        outermost modules."""
         if not isinstance(name, str) or not name:
             current().refuse(f"{type(self).__name__}.named: a text is wanted, got {name!r}")
         self._prefix = name
         return self
 
-    # -- what is in it -----------------------------------------------------------------------------------------------
+    # -- contents
+    # ------------------------------------------------------------------------------------------------------
 
     def children(self) -> Iterator[tuple[str, Module]]:
-        """(attribute, module), in order."""
+        """Yields (attribute, module), in order."""
         for name, value in vars(self).items():
             if isinstance(value, Module) and name[:1] != "_":
                 yield name, value
 
     def named_modules(self, path: str = "") -> Iterator[tuple[str, Module]]:
-        """(path, module), itself first; one that stands in two places once."""
+        """Yields (path, module), the module itself first. A module in several places occurs once."""
         seen: set[int] = set()
 
         def visit(at: str, module: Module) -> Iterator[tuple[str, Module]]:
@@ -178,7 +181,8 @@ class Module:
                     yield f"{path}.{name}" if path else name, value
 
     def _every_name(self, path: str, around: frozenset[int] = frozenset()) -> Iterator[tuple[str, _Leaf]]:
-        """As _leaves, but a tied leaf comes under each of its names. `around`: modules that this one lies in."""
+        """Yields (name, leaf) like _leaves(), but a tied leaf under each of its names. `around` holds the enclosing
+        modules."""
         around |= {id(self)}
         for name, value in vars(self).items():
             here = f"{path}.{name}" if path else name
@@ -188,15 +192,15 @@ class Module:
                 yield from value._every_name(here, around)
 
     def named_parameters(self) -> Iterator[tuple[str, Parameter]]:
-        """(name, parameter), as in PyTorch; a tied one once, under its first name."""
+        """Yields (name, parameter), as in PyTorch. A tied parameter occurs once, under its first name."""
         return ((name, leaf) for name, leaf in self._leaves() if isinstance(leaf, Parameter))
 
     def parameters(self) -> Iterator[Parameter]:
-        """As named_parameters."""
+        """Yields the parameters in the order of named_parameters()."""
         return (leaf for _, leaf in self.named_parameters())
 
     def named_buffers(self) -> Iterator[tuple[str, Buffer]]:
-        """(name, buffer)."""
+        """Yields (name, buffer)."""
         return ((name, leaf) for name, leaf in self._leaves() if isinstance(leaf, Buffer))
 
     def _outermost(self) -> Module:
@@ -219,12 +223,12 @@ class Module:
         return f"{type(self).__name__}({self.describe()}{inner + chr(10) if inner else ''})"
 
     def describe(self) -> str:
-        """What a layer says of itself in a printed model."""
+        """Returns the layer's description in a printed model."""
         return ""
 
 
 def _found(what: Any) -> str:
-    """What stands where a module is wanted, and what may be meant."""
+    """Describes an object that was passed in place of a module, with a hint."""
     if isinstance(what, type) and issubclass(what, Module):
         return f"the class {what.__name__}; make one: {what.__name__}(…)"
     if isinstance(what, (list, tuple)) and any(isinstance(item, Module) for item in what):
@@ -235,14 +239,14 @@ def _found(what: Any) -> str:
 
 
 class ModuleList(Module):
-    """Modules by number, which their names have: `blocks.0.weight`."""
+    """A list of modules, whose numbers are part of their parameters' names: `blocks.0.weight`."""
 
     def __init__(self, modules: Iterable[Module] = ()) -> None:
         for module in modules:
             self.append(module)
 
     def append(self, module: Module) -> ModuleList:
-        """One more at the end."""
+        """Appends a module."""
         if not isinstance(module, Module):
             current().refuse(f"{type(self).__name__}: modules are wanted, got {_found(module)}")
         setattr(self, str(len(self)), module)
@@ -259,7 +263,8 @@ class ModuleList(Module):
 
 
 class Sequential(ModuleList):
-    """One after the other, by number or, of a dict, by name. `cuts`: a cut-point (hetu.cut) between any two of them."""
+    """Modules that run one after the other, named by number or, for a dict, by its keys. `cuts` adds a cut-point (hetu.cut)
+    between any two of them."""
 
     def __init__(self, *modules: Any, cuts: bool = False) -> None:
         self.cuts = cuts
@@ -280,7 +285,7 @@ class Sequential(ModuleList):
 
 
 class ModuleDict(Module):
-    """Modules by name."""
+    """A dictionary of modules by name."""
 
     def __init__(self, modules: Mapping[str, Module] | None = None) -> None:
         for name, module in (modules or {}).items():
@@ -309,13 +314,13 @@ class ModuleDict(Module):
         return name in self.keys()
 
     def keys(self) -> list[str]:
-        """Names, in order."""
+        """Returns the names, in order."""
         return [name for name, _ in self.children()]
 
     def values(self) -> list[Module]:
-        """Modules, in order."""
+        """Returns the modules, in order."""
         return [module for _, module in self.children()]
 
     def items(self) -> list[tuple[str, Module]]:
-        """(name, module), in order."""
+        """Returns (name, module) pairs, in order."""
         return list(self.children())

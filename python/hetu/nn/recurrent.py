@@ -1,7 +1,5 @@
-"""LSTM and GRU: constructors, names of parameters and starting weights as in torch.nn. The batch is the first axis, always.
-
-B batch, T places, H hidden_size, D directions: 1, or 2 where bidirectional.
-"""
+"""LSTM and GRU. Constructors, names of parameters and initial weights are those of torch.nn. The batch is always the first
+axis. B batch, T positions, H hidden_size, D directions: 1, or 2 if bidirectional."""
 
 from __future__ import annotations
 
@@ -19,9 +17,10 @@ _WEIGHTS = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
 
 
 class _Recurrent(Module):
-    """Layers over the places of x [B, T, input_size]; in those behind the first, what a layer gives of both directions."""
+    """Recurrent layers over the positions of x [B, T, input_size]. A layer after the first reads the outputs of both
+    directions of the layer before."""
 
-    gates, states = 0, 0  # per unit; tensors of a state
+    gates, states = 0, 0  # gates per unit; tensors per state
 
     def __init__(self, input_size: int, hidden_size: int, num_layers: int = 1, bias: bool = True, batch_first: bool = True,
                  dropout: float = 0.0, bidirectional: bool = False) -> None:
@@ -44,8 +43,11 @@ class _Recurrent(Module):
         self.dropouts = ModuleList(Dropout(dropout) for _ in range(num_layers - 1))
 
     def forward(self, x: Value, hx: Any = None) -> tuple[Value, Any]:
-        """y [B, T, D * H] of the last layer, and the states after it, h, of an LSTM (h, c), each [B, num_layers * D, H] (the
-        batch first, unlike PyTorch's): layer by layer, forwards before backwards. `hx`: those before it, else zeros."""
+        """Returns y [B, T, D * H] of the last layer, and the final states: h, or (h, c) for an LSTM, each [B, num_layers *
+        D, H]. The batch comes first, unlike in PyTorch. States are ordered by layer, the forward direction first.
+
+        hx: the initial states. None: zeros.
+        """
         if not isinstance(x, Value) or x.ndim != 3:
             current().refuse(f"nn.{self.layer}: x must be [batch, places, input_size], got {x!r}")
         check_last(self.layer, x, self.input_size, "input_size")
@@ -60,7 +62,7 @@ class _Recurrent(Module):
         return x, states[0] if self.states == 1 else tuple(states)
 
     def _given(self, x: Value, hx: Any) -> list[list[Value] | None]:
-        """Of each layer and direction, what stands before it."""
+        """Returns the initial state for each layer and direction."""
         count = self.num_layers * len(self.ways)
         if hx is None:
             return [None] * count
@@ -72,7 +74,7 @@ class _Recurrent(Module):
         return [[state[:, i] for state in states] for i in range(count)]
 
     def _run(self, x: Value, number: int, way: str, given: list[Value] | None) -> tuple[Value, list[Value]]:
-        """One layer in one direction: y, and its state."""
+        """Runs one layer in one direction. Returns y and the final state."""
         raise NotImplementedError
 
     def _weights(self, number: int, way: str) -> tuple[Any, Any, Any, Any]:
@@ -86,7 +88,7 @@ class _Recurrent(Module):
 
 
 class LSTM(_Recurrent):
-    """Source: Hochreiter and Schmidhuber 1997; with forget gates, Gers et al. 2000."""
+    """A stack of LSTM layers. Source: Hochreiter and Schmidhuber 1997; with forget gates, Gers et al. 2000."""
 
     gates, states = 4, 2
 
@@ -97,7 +99,8 @@ class LSTM(_Recurrent):
 
 
 class GRU(_Recurrent):
-    """Source: Cho et al. 2014; the reset gate behind the product with the state, as in PyTorch."""
+    """A stack of GRU layers. Source: Cho et al. 2014; the reset gate is applied after the product with the state, as in
+    PyTorch."""
 
     gates, states = 3, 1
 

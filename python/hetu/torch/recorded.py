@@ -106,7 +106,7 @@ class Recording:
         self.owned = owned  # modules of the model by name
         self.cuts: collections.OrderedDict[FormKey, _Cut] = collections.OrderedDict()
         self.open_cuts: collections.deque[_OpenCut] = collections.deque(maxlen=_MOST_OPEN)
-        # Of modules that contain cuts, with their values in the recordings.
+        # Attributes of modules that contain cuts, with their values in the recordings.
         self.attributes: dict[tuple[str, str, int], Any] = {}
         self.home: dict[str, int] = {}  # name of a module with parameters or buffers -> its piece
         first = self.cut(self.key_of(example, subject.model.training))
