@@ -1,7 +1,7 @@
-"""Where pipelines are placed: one row per stage, one column per pipeline; equal neighbouring rows form one stage.
+"""Placement of pipelines: one row per stage, one column per pipeline. Equal neighbouring rows form one stage.
 
-rgpu(host, i) is the i-th worker of a host, gpu(i) of this host. `--devices NAME` picks a list; without it `my_device`
-is used. A name pipe_<pipelines>_<stages> that is not here is laid over the started workers.
+rgpu(host, i) is the i-th worker of a host, gpu(i) that of this host. `--devices NAME` selects a list; the default is
+`my_device`. A name pipe_<pipelines>_<stages> that is not defined here is applied to the started workers.
 """
 from hetu.devices import cpu, gpu, rcpu, rgpu
 
@@ -29,7 +29,7 @@ pipe_16_4 = [[rgpu(f"w{w}", start + stage) for w in range(8) for start in (0, 4)
 # Two stages of two rows each.
 pipe_8_2 = [[rgpu(f"w{w}", start + row // 2) for w in range(2) for start in (0, 2, 4, 6)] for row in range(4)]
 
-# One stage: data parallel.
+# One stage: data parallelism.
 pipe_16_1 = [[rgpu(f"w{w}", i) for w in range(2) for i in range(8)] for _ in range(4)]
 
 my_device = pipe_4_4

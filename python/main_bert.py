@@ -5,8 +5,9 @@
             --do_lower_case --bert_config_path config/models/bert_config_bert-base-uncased.json --num_stages 4 \\
             --pipeline_method chimera --num_optimization_steps 1000
 
-The workers of a replica hold the stages, and the job has as many replicas as its workers make. A step has num_stages x
-gradient_accumulation_steps micro-batches per replica. The trainer is that of train_bert.py, which has more options.
+The workers of a replica hold the stages. The job has as many replicas as its number of workers allows. A step has
+num_stages x gradient_accumulation_steps micro-batches per replica. The trainer is that of train_bert.py, which has more
+options.
 """
 
 from __future__ import annotations
@@ -60,7 +61,7 @@ def options() -> training.Parser:
 
 
 def parse(arguments: list[str] | None) -> argparse.Namespace:
-    """Flags; those of --config override what is typed, as they did."""
+    """Returns the flags. Those of --config override typed ones, as in the original."""
     args = options().parse_args(arguments)
     chimera_flags.refuse_wandb(args)
     check_log(args.log)
@@ -74,7 +75,7 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
 
 
 class Plan:
-    """What the flags make of the job: where stages lie, and how many micro-batches there are."""
+    """The job that the flags define: the placement of stages, and the number of micro-batches."""
 
     def __init__(self, args: argparse.Namespace) -> None:
         chunks = args.chunks if args.pipeline_method == "interleave" else 1
@@ -95,9 +96,10 @@ class Plan:
             self.words += ["--with-recompute"]
 
     def ranks(self, stage: int) -> list[int]:
-        """The workers that hold a stage."""
+        """Returns the workers that hold a stage."""
         one = {stage % self.positions}
-        for k in range(self.pipelines // 2):  # pair k begins a share of the workers later, its second direction goes back
+        # Each pair starts a share of the workers further on; its second direction runs backwards.
+        for k in range(self.pipelines // 2):
             first = k * self.positions // (self.pipelines // 2)
             up = (first + stage) % self.positions
             one |= {up, self.positions - 1 - up}
@@ -105,7 +107,7 @@ class Plan:
 
 
 def trainer(args: argparse.Namespace, plan: Plan) -> argparse.Namespace:
-    """The same in the words of train_bert.py."""
+    """Returns the same settings as flags of train_bert.py."""
     words = [
         "--data", args.corpus_path, "--vocab", args.vocab_path, "--encoding", args.corpus_encoding, "--model",
         args.bert_config_path, "--sequence-length", args.max_seq_length, "--corpus-lines", args.corpus_lines or 0,
@@ -157,7 +159,7 @@ def train(args: argparse.Namespace, plan: Plan) -> None:
 
 
 def name_of(args: argparse.Namespace, plan: Plan) -> str:
-    """bert-large_chimera_8stages_8gpus_microbs32_acc1."""
+    """Returns a profile's name, such as bert-large_chimera_8stages_8gpus_microbs32_acc1."""
     return chimera_flags.profile_name(args.bert_config_path, args.pipeline_method, args.num_stages, args.micro_batch_size,
                                       args.gradient_accumulation_steps)
 

@@ -80,7 +80,7 @@ def options() -> training.Parser:
 
 
 def parse(arguments: list[str] | None) -> argparse.Namespace:
-    """Flags; those of --config override what is typed. Throws ValueError."""
+    """Returns the flags. Those of --config override typed ones. Throws ValueError."""
     args = options().parse_args(arguments)
     chimera_flags.refuse_wandb(args)
     check_log(args.log)
@@ -113,7 +113,7 @@ def share_of(batch_size: int, workers: int, accumulation: int) -> int:
 
 
 def optimizer_words(args: argparse.Namespace) -> list[object]:
-    """The optimizer and its settings as flags of train_bert.py. LAMB clips to a norm of 1, SGD doesn't clip."""
+    """Returns the optimizer and its settings as flags of train_bert.py. LAMB clips to a norm of 1; SGD doesn't clip."""
     of_kfac = ["--damping", args.damping, "--curvature-every", args.inv_interval] if args.ngd_training else []
     if args.adam:
         kind, rate = "bertadam", args.learning_rate
@@ -129,7 +129,7 @@ def optimizer_words(args: argparse.Namespace) -> list[object]:
 
 
 def trainer(args: argparse.Namespace) -> argparse.Namespace:
-    """The same in the flags of train_bert.py."""
+    """Returns the same settings as flags of train_bert.py."""
     workers = int(_hetu.env()["workers"])
     accumulation = args.gradient_accumulation_steps
     share = share_of(args.batch_size, workers, accumulation)
@@ -151,7 +151,7 @@ def banner(args: argparse.Namespace, epochs: int, steps: int, workers: int) -> s
 
 
 class StepLines(chimera_flags.StepLines):
-    """`epochE stepS loss = total (mlm + nsp)` at the first step and every `interval` steps after it; a hook."""
+    """Prints `epochE stepS loss = total (mlm + nsp)` at the first step and every `interval` steps after it. A hook."""
 
     def on_step(self, job: ht.Executor, step: ht.Step) -> None:
         if not job.is_chief or step.index % self.interval:

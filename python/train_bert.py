@@ -7,12 +7,12 @@ line between documents.
 
     python3 python/train_bert.py --data corpus.txt --vocab vocab.txt --model tiny --steps 200 …
 
-Without heturun it trains in one process with one stage. Flags of Chimera's and PipeFisher's main_bert.py are taken too.
+Without heturun it trains in one process with one stage. Flags of Chimera's and PipeFisher's main_bert.py are accepted too.
 
-The model is cut between blocks: the embeddings, each layer, the heads. Stages are cut so that the most expensive has
-the fewest floating-point operations; the run says how many blocks each has. The heads cost about half a layer: base, with
-30522 words and 20 masked positions, is on 4 stages the embeddings and 3 layers, 3 layers, 3 layers, and 3 layers and the
-heads.
+The model is cut between blocks: the embeddings, each layer, the heads. Stages are cut so that the most expensive has the
+fewest floating-point operations. The run prints the number of blocks per stage. The heads cost about half a layer: on 4
+stages, base with 30522 words and 20 masked positions is the embeddings and 3 layers, 3 layers, 3 layers, and 3 layers and
+the heads.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from hetu import hold, training  # noqa: F401 hold: SIGUSR1 waits until one_line
 from hetu.job import chimera_flags, pipefisher_flags
 
 STEPS_PER_EPOCH = 100
-HEADS = ("cls.", "pooler.")  # of which K-FAC has no factors, as PipeFisher's pipelines
+HEADS = ("cls.", "pooler.")  # weights with these in their names have no K-FAC factors, as in PipeFisher's pipelines
 
 
 def options() -> training.Parser:
@@ -79,7 +79,8 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
 
 
 def settle_steps(args: argparse.Namespace, batch: Any, pipelines: int) -> None:
-    """--num_epochs in steps, and how long an epoch is: a pass over the data then, else 100 steps."""
+    """Converts --num_epochs to steps, and sets the length of an epoch: a pass over the data with --num_epochs or
+    --log_interval, else 100 steps."""
     args.epoch_steps = STEPS_PER_EPOCH
     if args.num_epochs is None and args.log_interval is None:
         return
@@ -89,7 +90,7 @@ def settle_steps(args: argparse.Namespace, batch: Any, pipelines: int) -> None:
 
 
 def rate_of(args: argparse.Namespace) -> ht.lr.Rate:
-    """The learning rate, by update."""
+    """Returns the learning rate, by update."""
     share = {} if args.warmup_share is None else {"share": args.warmup_share}
     if args.schedule == "linear":
         return ht.lr.warmup_linear(args.learning_rate, args.warmup_steps, args.steps)
@@ -99,7 +100,7 @@ def rate_of(args: argparse.Namespace) -> ht.lr.Rate:
 
 
 def rows_of(args: argparse.Namespace, path: str, max_rows: int = 0) -> ht.data.BertHdf5 | ht.text.BertText:
-    """The rows of a folder of shards, or of a text."""
+    """Returns the rows of a folder of shards, or of a text."""
     at = Path(path)
     if not at.is_file():
         return ht.data.BertHdf5(path, args.batch_size, args.seed, max_rows=max_rows)
@@ -113,7 +114,8 @@ def rows_of(args: argparse.Namespace, path: str, max_rows: int = 0) -> ht.data.B
 
 def trained(args: argparse.Namespace, batch: Any, rate: ht.lr.Rate | None = None,
             **changes: Any) -> tuple[ht.Value, ht.optim.Train]:
-    """The loss of the model on `batch`, and what brings it down; `changes` of the configuration."""
+    """Returns the loss of the model on `batch`, and the handle of minimize(). `changes` replace fields of the
+    configuration."""
     changes["vocab_size"] = batch.vocabulary_size
     if args.dropout is not None:
         changes.update(hidden_dropout_prob=args.dropout, attention_probs_dropout_prob=args.dropout)
@@ -124,8 +126,8 @@ def trained(args: argparse.Namespace, batch: Any, rate: ht.lr.Rate | None = None
 
 
 def build(args: argparse.Namespace, batch: Any = None, rate: ht.lr.Rate | None = None, **changes: Any) -> ht.Executor:
-    """The model, its optimizer and this worker's part of the job. Unless told: `batch`, the rows, and `rate` as `args` have
-    them; `changes` of the configuration, none."""
+    """Returns this worker's part of the job, with the model and its optimizer. `batch` and `rate` default to those of
+    `args`. `changes` replace fields of the configuration."""
     batch = batch or rows_of(args, args.data, args.max_rows)
     settle_steps(args, batch, ht.devices.layout(args.devices).pipelines)
     loss, train = trained(args, batch, rate, **changes)
@@ -133,8 +135,8 @@ def build(args: argparse.Namespace, batch: Any = None, rate: ht.lr.Rate | None =
 
 
 def show_plan(args: argparse.Namespace) -> None:
-    """What --plan-only prints. Throws ValueError."""
-    from hetu import _hetu  # above it would come before `hold`
+    """Prints the output of --plan-only. Throws ValueError."""
+    from hetu import _hetu  # imported late, because it must come after `hold`
 
     grid = re.fullmatch(r"pipe_(\d+)_(\d+)", args.devices or "pipe_1_1")
     if grid is None or not ht.schedule.is_method(args.pipeline):
@@ -154,7 +156,8 @@ def show_plan(args: argparse.Namespace) -> None:
 
 
 def train(args: argparse.Namespace, job: ht.Executor) -> None:
-    """Epochs of 100 steps; SD-PIPE's line after each, and in the end what has been learnt."""
+    """Trains in epochs of 100 steps, or of a pass over the data with --num_epochs. Prints SD-PIPE's line after each, and
+    the reached loss at the end."""
     last: collections.deque[float] = collections.deque(maxlen=20)
     evaluation = rows_of(args, args.eval_data) if args.eval_data else None
     if evaluation:
@@ -189,14 +192,14 @@ def train(args: argparse.Namespace, job: ht.Executor) -> None:
 
 
 def profile_name(args: argparse.Namespace, job: ht.Executor) -> str:
-    """Of its picture."""
+    """Returns the name of the profile's figure."""
     stages, micros = job.layout.stages * (args.chunks or 1), args.micro_batches or 1
     return chimera_flags.profile_name(args.model, args.pipeline_method or args.pipeline, stages, args.batch_size // micros,
                                       max(1, micros // stages))
 
 
 def losses(epoch: training.Epoch) -> str:
-    """As the epoch lines have them."""
+    """Returns the losses in the form of the epoch lines."""
     return f"loss {epoch.mean('loss'):.4f}  lm {epoch.mean('mlm_loss'):.4e} ns {epoch.mean('nsp_loss'):.4e}"
 
 

@@ -21,7 +21,7 @@ from hetu.models.ctr import MODELS
 
 
 def sizes(text: str) -> tuple[int, ...]:
-    """Layer sizes such as 256,128,64."""
+    """Parses layer sizes such as 256,128,64."""
     parts = text.split(",")
     if not all(part.isdecimal() and int(part) >= 1 for part in parts):
         raise argparse.ArgumentTypeError(f"'{text}' is no list of layer sizes; write 256,128,64")
@@ -67,7 +67,7 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
 
 
 def evaluate(job: ht.Executor, data: ht.data.Data, batches: int) -> tuple[float, float]:
-    """Mean loss and AUC over whole batches. Every worker calls it."""
+    """Returns the mean loss and the AUC over whole batches. Collective: every worker calls it."""
     import numpy as np
 
     seen = list(job.run("validate", steps=batches, data=data))
@@ -76,7 +76,7 @@ def evaluate(job: ht.Executor, data: ht.data.Data, batches: int) -> tuple[float,
 
 
 def train(args: argparse.Namespace) -> None:
-    """Epochs of whole batches; a line after each."""
+    """Trains in epochs of whole batches, and prints a line after each."""
     data = ht.data.Criteo(args.data, args.batch_size, args.hash_size, seed=args.seed, max_rows=args.max_rows)
     evaluation = None
     if args.eval_data:

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Trains a model of the next token, GPT-2, Llama or a relative of it, on text: its bytes, or the tokens of a vocabulary.
+"""Trains a next-token model (GPT-2, Llama or one of its relatives) on text: its bytes, or the tokens of a vocabulary.
 
     heturun -w 4 python3 python/train_gpt.py --data TEXT --model tiny --devices pipe_2_2 --pipeline 1f1b --batch-size 16 \\
             --micro-batches 4 --learning-rate 1e-3 --warmup-steps 20 --steps 200
 
-Without heturun it trains in one process with one stage. TEXT is a file, or a folder whose *.txt are read. The model is cut
-between blocks: the embeddings, each layer, the head.
+Without heturun it trains in one process with one stage. TEXT is a file, or a folder whose *.txt files are read. The model
+is cut between blocks: the embeddings, each layer, the head.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def family_of(args: argparse.Namespace) -> str:
 
 
 def build(args: argparse.Namespace) -> ht.Executor:
-    """The model, its optimizer and this worker's part of the job."""
+    """Returns this worker's part of the job, with the model and its optimizer."""
     vocabulary = ht.text.Vocabulary(args.vocabulary)
     sizes = {} if args.weights else {"vocab_size": vocabulary.size}
     model = FAMILIES[family_of(args)].from_config(args.model, **sizes)
@@ -74,7 +74,7 @@ def build(args: argparse.Namespace) -> ht.Executor:
 
 
 def train(args: argparse.Namespace, job: ht.Executor) -> None:
-    """Epochs of a pass over the text each, and in the end what has been learnt."""
+    """Trains in epochs of a pass over the text each, and prints the reached loss at the end."""
     epoch_steps = training.batches(job.data, job.layout.pipelines, "training")
     args.steps = args.steps or args.epochs * epoch_steps
     last: collections.deque[float] = collections.deque(maxlen=20)

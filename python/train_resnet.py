@@ -17,7 +17,8 @@ import hetu as ht
 from hetu import hold, training  # noqa: F401 hold: SIGUSR1 waits until one_line_errors takes it
 from hetu.models.resnet import CONFIGS
 
-# SD-PIPE's: after the first epoch, through which the rate warms up, it is multiplied by `gamma` every `epochs` epochs.
+# SD-PIPE's schedules: after the first epoch, in which the rate warms up, it is multiplied by `gamma` every
+# `epochs` epochs.
 RATES = {"cifar100": {"epochs": 60, "gamma": 0.1}, "imagenet": {"epochs": 30, "gamma": 0.2}}
 
 
@@ -42,7 +43,7 @@ def options() -> training.Parser:
 
 def parse(arguments: list[str] | None) -> argparse.Namespace:
     args = options().parse_args(arguments)
-    training.check(args)  # with --no-drain it evaluates in the end alone
+    training.check(args)  # with --no-drain it evaluates only at the end
     if args.dataset == "cifar100" and not args.data:
         raise ValueError("--dataset cifar100 needs --data PATH: the file or the folder of CIFAR-100")
     if args.warmup_epochs < 0:
@@ -51,7 +52,7 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
 
 
 def open_data(args: argparse.Namespace) -> tuple[ht.data.Data, ht.data.Data]:
-    """What is trained on and what is evaluated."""
+    """Returns the data for training and for evaluation."""
     if args.dataset == "cifar100":
         return (ht.data.Cifar100(args.data, args.batch_size, seed=args.seed),
                 ht.data.Cifar100(args.data, args.batch_size, train=False, seed=args.seed))
@@ -66,7 +67,7 @@ def open_data(args: argparse.Namespace) -> tuple[ht.data.Data, ht.data.Data]:
 
 
 def rate_of(args: argparse.Namespace, iterations: int) -> ht.lr.Rate | ht.lr.ReduceOnPlateau:
-    """The learning rate, by update."""
+    """Returns the learning rate, by update."""
     warmup, rate = round(args.warmup_epochs * iterations), args.learning_rate
     if args.schedule == "sd-pipe":
         steps = RATES[args.dataset]
@@ -79,7 +80,7 @@ def rate_of(args: argparse.Namespace, iterations: int) -> ht.lr.Rate | ht.lr.Red
 
 
 def train(args: argparse.Namespace) -> None:
-    """Epochs of whole batches; SD-PIPE's two lines after each."""
+    """Trains in epochs of whole batches, and prints SD-PIPE's two lines after each."""
     data, evaluation = open_data(args)
     pipelines = ht.devices.layout(args.devices).pipelines
     iterations = training.batches(data, pipelines, "training")

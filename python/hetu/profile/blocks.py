@@ -1,12 +1,14 @@
-"""`hetu profile-blocks`: what one transformer block takes on this machine, as a table of costs.
+"""`hetu profile-blocks`: measures one transformer block on this machine, as a table of costs.
 
     hetu profile-blocks MODEL -o FILE.csv [--largest 8] [--warm-up 5] [--runs 10] [--inverse-runs N] [--threads N]
 
 MODEL is bert-base, bert-large (128 tokens), opt-125m, opt-350m (2048), t5-base, t5-large (512: an encoder's block), or a
-Hugging Face config.json of such a model. A row per batch size, powers of two: ms of forward, backward, K-FAC's factors (of
-one micro-batch), inverses and preconditioning; MiB of weights, of what a micro-batch keeps from forward to backward, of
-working memory beside that, of the output gradients that K-FAC saves, and of its factors. Times are means without outliers; a
-block is trained as any model is, one micro-batch per step, and its share of the step is read from the run's trace.
+Hugging Face config.json of such a model. There is a row per batch size, powers of two. Columns in ms: forward, backward,
+K-FAC's factors (of one micro-batch), inverses and preconditioning. Columns in MiB: weights, memory that a micro-batch keeps
+from forward to backward, additional working memory, output gradients that K-FAC saves, and K-FAC's factors.
+
+Times are means without outliers. A block is trained like any model, with one micro-batch per step. Its share of the step is
+read from the run's trace.
 """
 
 from __future__ import annotations
@@ -41,12 +43,12 @@ NAMES: dict[str, tuple[str, dict[str, Any]]] = {
     "bert-base": ("bert", {}), "bert-large": ("bert", LARGE["bert"]), "opt-125m": ("opt", {}),
     "opt-350m": ("opt", LARGE["opt"]), "t5-base": ("t5", {}), "t5-large": ("t5", LARGE["t5"]),
 }
-BLOCK, STAGES = 1, [0, 1, 2]  # what comes before it, itself, the loss: each a block of the graph
+BLOCK, STAGES = 1, [0, 1, 2]  # blocks of the graph: the part before, the measured block, the loss
 
 
 @dataclass
 class Shape:
-    """A block: widths of the model, of attention's heads together and of the feed-forward part; tokens per row."""
+    """A block: widths of the model, of all attention heads together, and of the feed-forward part; tokens per row."""
 
     hidden: int
     heads: int
@@ -56,7 +58,8 @@ class Shape:
 
     @property
     def layers(self) -> list[tuple[int, int]]:
-        """Its linear layers, (inputs, outputs): queries, keys, values, attention's output, into and out of the wide part."""
+        """The block's linear layers, as (inputs, outputs): queries, keys, values, attention's output, into and out of the
+        wide part."""
         return [*[(self.hidden, self.heads)] * 3, (self.heads, self.hidden), (self.hidden, self.wide),
                 (self.wide, self.hidden)]
 
@@ -80,7 +83,7 @@ FAMILIES: dict[str, tuple[Any, Callable[[Any], Shape]]] = {
 
 
 def shape_of(name: str, length: int | None) -> Shape:
-    """Of a model by name or by its file. Throws ValueError."""
+    """Returns the block of a model, given by name or by its file. Throws ValueError."""
     if name in NAMES:
         family, changes = NAMES[name]
         values = FAMILIES[family][0](**changes)
@@ -98,14 +101,15 @@ def shape_of(name: str, length: int | None) -> Shape:
 
 @dataclass
 class Model:
-    """What trains a block alone, on `size` samples per step."""
+    """A graph that trains only one block, on `size` samples per step."""
 
     loss: Value
     train: optim.Train
 
 
 def model_of(shape: Shape, size: int, steps: int) -> Model:
-    """x is a field plus a weight, so that the block has a gradient to hand back; the loss is the mean of its squares."""
+    """Returns the graph of a block. x is a field plus a weight, so that the block computes an input gradient. The loss is
+    the mean of the squares of its output."""
     import numpy
 
     new_graph()
@@ -120,50 +124,50 @@ def model_of(shape: Shape, size: int, steps: int) -> Model:
 
 
 def block_times(shape: Shape, size: int, warm_up: int, runs: int, threads: int) -> tuple[float, float]:
-    """Milliseconds of a forward and of a backward of a micro-batch of `size` samples."""
+    """Returns the milliseconds of a forward and of a backward for a micro-batch of `size` samples."""
     model = model_of(shape, size, warm_up + runs + 2)
     job = Executor({"train": [model.loss, model.train]}, pipeline="gpipe", micro_batches=1, threads=threads)
     for _ in job.run("train", steps=max(1, warm_up)):
         pass
     with tempfile.TemporaryDirectory() as folder:
         trace = Path(folder) / "trace.json"
-        for _ in job.run("train", steps=runs + 1, trace=str(trace)):  # the first of a trace does not count
+        for _ in job.run("train", steps=runs + 1, trace=str(trace)):  # the first step of a trace does not count
             pass
         costs = files.read_json(trace)["metadata"]["costs"]["blocks"][BLOCK]
     return costs["forward"], costs["input_grad"] + costs["weight_grad"]
 
 
 def block_bytes(shape: Shape, size: int) -> tuple[int, int, int]:
-    """Bytes of weights, of what a micro-batch keeps, of working memory, as the plan of such a stage has them."""
+    """Returns the bytes of weights, of kept memory per micro-batch, and of working memory, from the plan of such a stage."""
     model = model_of(shape, size, 1)
     options = _hetu.TrainingOptions({"method": "gpipe", "pipelines": 1, "stages": len(STAGES), "batch_size": size,
                                      "micro_batches": 1, "device": "cpu", "threads": 1})
     options.first_block = STAGES
     graph = model.loss.graph.builder.finish()
     memory = _hetu.plan_memory(graph, model.train.optimizer.settings(), options)[BLOCK][0]
-    received = 4 * size * shape.length * shape.hidden  # x, kept where it arrives
+    received = 4 * size * shape.length * shape.hidden  # x, which stays in its receive buffer
     return memory["weights"], memory["activations"] + received, memory["other"] - received
 
 
 def saved_bytes(shape: Shape, size: int) -> int:
-    """Output gradients of the linear layers: 4 bs T (5 h + i) where heads are as wide as the model."""
+    """Returns the bytes of the linear layers' output gradients: 4 bs T (5 h + i) if heads are as wide as the model."""
     return 4 * size * shape.length * sum(outputs for _, outputs in shape.layers)
 
 
 def factor_bytes(shape: Shape) -> int:
-    """4 (10 h^2 + 2 i^2) where heads are as wide as the model."""
+    """Returns the bytes of K-FAC's factors: 4 (10 h^2 + 2 i^2) if heads are as wide as the model."""
     return 4 * sum(inputs**2 + outputs**2 for inputs, outputs in shape.layers)
 
 
 def typical(times: list[float]) -> float:
-    """The mean of those that are at most twice the median, as costs of traces have it (pipeline/cost/averages.h)."""
+    """Returns the mean of the times that are at most twice the median, like costs in traces (pipeline/cost/averages.h)."""
     most = 2 * sorted(times)[len(times) // 2]
     counted = [ms for ms in times if ms <= most]
     return sum(counted) / len(counted)
 
 
 def rows_of(shape: Shape, given: argparse.Namespace) -> list[dict[str, float]]:
-    """A row per batch size."""
+    """Returns a row per batch size."""
     inverse_runs = given.inverse_runs or given.runs
     inversion, precondition = _hetu.time_inverses(shape.layers, min(given.warm_up, inverse_runs), inverse_runs)
     rows, size = [], 1
@@ -181,7 +185,7 @@ def rows_of(shape: Shape, given: argparse.Namespace) -> list[dict[str, float]]:
 
 
 def table(rows: list[dict[str, float]]) -> str:
-    """As --costs reads it."""
+    """Returns the table as CSV, in the format of --costs."""
     return "\n".join([",".join(COLUMNS), *(",".join(f"{row[name]:.5g}" for name in COLUMNS) for row in rows)]) + "\n"
 
 
@@ -213,7 +217,7 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """The command; returns its exit status."""
+    """Runs the command and returns its exit status."""
     given = parse(arguments)
     with one_line_errors("hetu profile-blocks"):
         if given.threads:

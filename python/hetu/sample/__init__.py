@@ -1,1 +1,1 @@
-"""Sample data that is made on this machine, for `hetu data sample`: `python3 -m hetu.sample`."""
+"""Sample data generated on this machine, for `hetu data sample`: `python3 -m hetu.sample`."""

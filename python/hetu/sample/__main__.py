@@ -1,4 +1,4 @@
-"""Sample data of all kinds.
+"""Generates sample data of all kinds.
 
     python3 -m hetu.sample DIR [--kind bert] [--rows N] [--sequence-length 128] [--max-predictions 20]
                                [--vocab-size 2000] [--shards K] [--seed S]
@@ -16,7 +16,7 @@ from hetu.sample import bert, criteo, images
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """The command; returns its exit status."""
+    """Runs the command and returns its exit status."""
     kind = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     kind.add_argument("--kind", default="bert")
     asked = kind.parse_known_args(arguments)[0].kind

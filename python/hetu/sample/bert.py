@@ -1,16 +1,16 @@
 """Small but real BERT pre-training shards, from prose that every machine has.
 
-A WordPiece vocabulary is trained on the text of prose.py, and the rows are made as BERT's own preparation makes them:
-pairs of segments, half of them with a random second one; 15 % of the tokens masked, of which 80 % become [MASK], 10 % a
-random token, 10 % stay; one row in ten shorter than need be; passes over the text, each with its own cuts and masks,
-until there are enough rows. Names, columns, types and gzip are those of the published shards. The same seed and Python
-give the same bytes.
+A WordPiece vocabulary is trained on the text of prose.py. The rows are made like in BERT's own preparation: pairs of
+segments, half of them with a random second segment; 15 % of the tokens masked, of which 80 % become [MASK], 10 % a random
+token, and 10 % stay; one row in ten shorter than necessary. Several passes over the text, each with its own cuts and masks,
+produce the required number of rows. Names, columns, types and gzip are those of the published shards. The same seed and
+Python version give the same bytes.
 
-The defaults are chosen so that a small model learns from it within minutes: 2000 word pieces, so that each is a target
-often enough, and 20000 rows, some four passes over 300,000 words. A 4-layer, 128-wide BERT with GELU and weights drawn
-with deviation 0.02 falls below the targets' unigram entropy after about 150 steps of 32 rows at a rate of 1e-3. With
-Xavier's deviations it had not after 280 steps (500 with ReLU): at that width they draw positions and segments several
-times larger than words.
+With the defaults, a small model learns from the data within minutes. There are 2000 word pieces, so that each is a target
+often enough, and 20000 rows, about four passes over 300,000 words. A 4-layer, 128-wide BERT with GELU and weights of
+deviation 0.02 falls below the targets' unigram entropy after about 150 steps of 32 rows at a rate of 1e-3. With Xavier's
+deviations it did not within 280 steps (500 with ReLU): at that width, these make positions and segments several times
+larger than words.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ SHORT_PROBABILITY = 0.1
 
 @dataclass
 class Options:
-    """What is made; the defaults are those of the command line."""
+    """Properties of the sample. The defaults are those of the command line."""
 
     rows: int = 20000
     sequence_length: int = 128
@@ -44,7 +44,7 @@ class Options:
     vocab_size: int = 2000
     shards: int = 4
     seed: int = 12345
-    text: Path | None = None  # one's own, in place of prose.py's
+    text: Path | None = None  # the user's own text, in place of prose.py's
 
 
 @dataclass
@@ -66,7 +66,7 @@ def truncate(a: list[int], b: list[int], limit: int, rng: random.Random) -> None
 
 
 def random_tail(texts: list[list[list[int]]], but: int, length: int, rng: random.Random) -> list[int]:
-    """Up to `length` tokens, and the rest of their sentence, from a random place of another document."""
+    """Returns up to `length` tokens, completed to the end of their sentence, from a random position in another document."""
     other = but
     while other == but:
         other = rng.randrange(len(texts))
@@ -79,7 +79,8 @@ def random_tail(texts: list[list[list[int]]], but: int, length: int, rng: random
 
 
 def pairs(texts: list[list[list[int]]], index: int, length: int, rng: random.Random) -> Iterator[Row]:
-    """The rows of one document in one pass, as in BERT's create_pretraining_data: unmasked, at most `length` tokens."""
+    """Yields the unmasked rows of one document in one pass, of at most `length` tokens, as in BERT's
+    create_pretraining_data."""
 
     def aim() -> int:
         return rng.randint(2, length - 3) if rng.random() < SHORT_PROBABILITY else length - 3
@@ -95,7 +96,7 @@ def pairs(texts: list[list[list[int]]], index: int, length: int, rng: random.Ran
             is_random = len(chunk) == 1 or rng.random() < 0.5
             if is_random:
                 b = random_tail(texts, index, target - len(a), rng)
-                i -= len(chunk) - cut  # the sentences that were not used come again
+                i -= len(chunk) - cut  # the unused sentences are used again
             else:
                 b = [token for sentence in chunk[cut:] for token in sentence]
             truncate(a, b, length - 3, rng)
@@ -107,7 +108,7 @@ def pairs(texts: list[list[list[int]]], index: int, length: int, rng: random.Ran
 
 
 def mask(row: Row, max_predictions: int, vocabulary: int, rng: random.Random) -> None:
-    """Masks 15 % of a row's tokens: 80 % become [MASK], 10 % a random token, 10 % stay as they are."""
+    """Masks 15 % of a row's tokens: 80 % become [MASK], 10 % a random token, 10 % stay unchanged."""
     places = [i for i, token in enumerate(row.ids) if token not in (CLS, SEP)]
     count = min(max_predictions, max(1, round(len(row.ids) * MASK_FRACTION)))
     row.positions = sorted(rng.sample(places, min(count, len(places))))
@@ -123,7 +124,7 @@ def mask(row: Row, max_predictions: int, vocabulary: int, rng: random.Random) ->
 def make_rows(
     texts: list[list[list[int]]], count: int, vocabulary: int, options: Options, rng: random.Random
 ) -> list[Row]:
-    """`count` masked rows, from as many passes over the documents as it takes, shuffled."""
+    """Returns `count` masked rows, shuffled, from as many passes over the documents as necessary."""
     out: list[Row] = []
     while len(out) < count:
         for index in range(len(texts)):
@@ -136,14 +137,14 @@ def make_rows(
 
 
 def target_entropy(rows: list[Row]) -> float:
-    """Unigram entropy of the masked targets, in nats: what a model reaches that ignores its input."""
+    """Returns the unigram entropy of the masked targets in nats: the loss of a model that ignores its input."""
     counts = Counter(label for row in rows for label in row.labels)
     total = sum(counts.values())
     return -sum(n / total * math.log(n / total) for n in counts.values())
 
 
 def write_shard(path: Path, rows: list[Row], options: Options) -> None:
-    """One shard, in the columns and types of the published ones."""
+    """Writes one shard, with the columns and types of the published shards."""
     import h5py
     import numpy as np
 
@@ -166,12 +167,12 @@ def write_shard(path: Path, rows: list[Row], options: Options) -> None:
 
 
 def documents_of(text: Path) -> list[list[str]]:
-    """The documents of a text: a sentence per line, a blank line between two of them."""
+    """Returns the documents of a text: a sentence per line, a blank line between documents."""
     try:
         pieces = re.split(r"\n\s*\n", text.read_text(encoding="utf-8-sig"))
     except UnicodeDecodeError as error:
         raise ValueError(f"{text}: {error}; is it latin-1? iconv -f latin1 -t utf-8 makes utf-8 of it") from None
-    # Not str.splitlines, which cuts at U+2028, form feeds and others, too.
+    # str.splitlines would also split at U+2028, form feeds and other characters.
     out = [[line.strip() for line in piece.split("\n") if line.strip()] for piece in pieces]
     out = [document for document in out if document]
     if len(out) < math.ceil(2 / TEST_FRACTION) or sum(map(len, out)) < 4 * len(out):
@@ -181,7 +182,7 @@ def documents_of(text: Path) -> list[list[str]]:
 
 
 def make_sample(folder: Path, options: Options) -> str:
-    """Writes the shards and vocab.txt into a new folder, all or nothing; returns a line that says what they are."""
+    """Writes the shards and vocab.txt into a new folder, all or nothing. Returns a line that describes them."""
     rng = random.Random(options.seed)
     vocabulary, texts = encode(documents_of(options.text) if options.text else list(documents()), options.vocab_size)
     rng.shuffle(texts)
@@ -202,7 +203,7 @@ def make_sample(folder: Path, options: Options) -> str:
 
 
 def parse(arguments: list[str] | None) -> tuple[Path, Options]:
-    """The folder and the options of a command line; exits with status 2 where they do not fit."""
+    """Returns the folder and options of a command line. Exits with status 2 if they are invalid."""
     d = Options()
     parser = argparse.ArgumentParser(
         prog="hetu data sample",
@@ -236,7 +237,7 @@ def parse(arguments: list[str] | None) -> tuple[Path, Options]:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """The command for --kind bert; returns its exit status."""
+    """Runs the command for --kind bert and returns its exit status."""
     folder, options = parse(arguments)
     try:
         line = make_sample(folder, options)

@@ -1,9 +1,9 @@
-"""Drawn click logs in the format of Criteo's display-advertising sets, for `hetu data sample --kind criteo`.
+"""Random click logs in the format of Criteo's display-advertising sets, for `hetu data sample --kind criteo`.
 
-Clicks follow a known logistic model: the logit is a sum over the logarithms of some integers, a weight of each category of
+Clicks follow a known logistic model. The logit is a sum over the logarithms of some integers, a weight of each category of
 some columns, and weights of pairs of categories, which no model without crosses can learn. The other columns are noise. So
-the best AUC that any model can reach is known, but for chance: that of the true logits, which the command prints. The
-same seed and NumPy give the same bytes.
+the best AUC that any model can reach is known, except for chance: that of the true logits, which the command prints. The
+same seed and NumPy version give the same bytes.
 """
 
 from __future__ import annotations
@@ -21,17 +21,18 @@ if TYPE_CHECKING:
 
 KINDS = {"criteo": "train/day_N and val/day_0 of tab-separated click logs"}
 INTEGERS, COLUMNS = 13, 26
-# Categories per column; the first OF_WEIGHT have weights, pairs of neighbours among the first OF_CROSSES crosses.
+# Categories per column. The first OF_WEIGHT columns have weights. Pairs of neighbours among the first OF_CROSSES
+# columns have crosses.
 SIZES = [4, 6, 8, 10, 12, 16, 24, 32, 50, 80, 120, 200, 3, 5, 9, 15, 30, 60, 100, 300, 500, 1000, 2000, 5000, 10000, 20000]
 OF_WEIGHT, OF_CROSSES = 12, 6
-OF_INTEGERS = 5  # the first integers have weights
-MISSING = 0.1  # share of the columns of noise that are empty
+OF_INTEGERS = 5  # number of integers, from the first on, that have weights
+MISSING = 0.1  # share of empty values in the noise columns
 BIAS = -1.4
 
 
 @dataclass
 class Options:
-    """What is made; the defaults are those of the command line."""
+    """Properties of the sample. The defaults are those of the command line."""
 
     train: int = 40000
     val: int = 10000
@@ -40,7 +41,7 @@ class Options:
 
 
 class Clicks:
-    """The model that labels are drawn from."""
+    """The model from which labels are sampled."""
 
     def __init__(self, seed: int) -> None:
         import numpy as np
@@ -52,7 +53,8 @@ class Clicks:
         self.codes = [random.integers(0, 2**32, size, np.uint32) for size in SIZES]
 
     def draw(self, rows: int, random: np.random.Generator) -> tuple[list[str], np.ndarray, np.ndarray]:
-        """Lines, true logits, labels. Low places of a column are more frequent; integers have a long tail, some are -1."""
+        """Returns lines, true logits and labels. Low categories of a column are more frequent. Integers have a long tail,
+        and some are -1."""
         import numpy as np
 
         numbers = np.floor(np.exp(random.normal(1.5, 1.2, (rows, INTEGERS)))).astype(np.int64)
@@ -65,7 +67,7 @@ class Clicks:
             logits += pairs[places[2 * i], places[2 * i + 1]]
         labels = (random.random(rows) < 1 / (1 + np.exp(-logits))).astype(np.int64)
         gone = random.random((rows, INTEGERS + COLUMNS)) < MISSING
-        gone[:, :OF_INTEGERS] = gone[:, INTEGERS:INTEGERS + OF_WEIGHT] = False  # what weighs is there
+        gone[:, :OF_INTEGERS] = gone[:, INTEGERS:INTEGERS + OF_WEIGHT] = False  # columns with weights are never empty
         columns = [labels.astype(str)]
         columns += [np.where(gone[:, k], "", numbers[:, k].astype(str)) for k in range(INTEGERS)]
         for c, place in enumerate(places):
@@ -75,7 +77,7 @@ class Clicks:
 
 
 def make_clicks(folder: Path, options: Options) -> str:
-    """Writes the set into a new folder, all or nothing; returns a line that says what it is."""
+    """Writes the data set into a new folder, all or nothing. Returns a line that describes it."""
     import numpy as np
 
     from hetu.metrics import auc
@@ -99,7 +101,7 @@ def make_clicks(folder: Path, options: Options) -> str:
 
 
 def parse(arguments: list[str] | None) -> tuple[Path, Options]:
-    """A command line's folder and options; exits with status 2 where they do not fit."""
+    """Returns the folder and options of a command line. Exits with status 2 if they are invalid."""
     defaults = Options()
     parser = argparse.ArgumentParser(prog="hetu data sample", description=__doc__.split("\n")[0])
     parser.add_argument("folder", type=Path, metavar="DIR", help="new or empty folder")
@@ -117,7 +119,7 @@ def parse(arguments: list[str] | None) -> tuple[Path, Options]:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """The command; returns its exit status."""
+    """Runs the command and returns its exit status."""
     folder, options = parse(arguments)
     try:
         line = make_clicks(folder, options)

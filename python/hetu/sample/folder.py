@@ -1,4 +1,4 @@
-"""The folder that a sample is made in: new or empty before, all there or not there afterwards."""
+"""The folder of a sample: new or empty before, and afterwards either complete or not there."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from pathlib import Path
 
 
 def refuse_used(parser: argparse.ArgumentParser, folder: Path) -> None:
-    """Ends the command where the folder has something in it."""
+    """Ends the command if the folder is not empty."""
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         parser.error(f"{folder} exists and is no empty folder; name a new one")
 
 
 @contextmanager
 def made_whole(folder: Path) -> Iterator[Path]:
-    """A folder beside it to write into, which takes its place at the end, and is removed if that does not come. A link is
-    followed and stays."""
+    """Yields a temporary folder next to `folder` to write into. It replaces `folder` at the end, and is removed after an
+    error. A symbolic link is followed and kept."""
     folder = Path(os.path.realpath(folder))
     folder.parent.mkdir(parents=True, exist_ok=True)
     made = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))

@@ -1,6 +1,6 @@
-"""Drawn images in the layouts of ImageNet (a folder per class) and CIFAR-100, for `hetu data sample --kind`.
+"""Generated images in the layouts of ImageNet (a folder per class) and CIFAR-100, for `hetu data sample --kind`.
 
-A class is a colour and a shape (10 of each), so that a small network tells them apart within a few hundred steps. The
+A class is a colour and a shape (10 of each), so that a small network distinguishes them within a few hundred steps. The
 same seed gives the same images.
 """
 
@@ -16,7 +16,7 @@ KINDS = {"images": "train/CLASS/N.jpg and val/CLASS/N.jpg", "cifar100": "train.b
 
 
 def parse(arguments: list[str] | None) -> argparse.Namespace:
-    """A command line's options; exits with status 2 where they do not fit."""
+    """Returns the options of a command line. Exits with status 2 if they are invalid."""
     parser = argparse.ArgumentParser(prog="hetu data sample", description=__doc__.split("\n")[0])
     parser.add_argument("folder", type=Path, metavar="DIR", help="new or empty folder")
     parser.add_argument("--kind", choices=KINDS, required=True, help="; ".join(f"{k}: {v}" for k, v in KINDS.items()))
@@ -36,7 +36,7 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
 
 
 def make_images(folder: Path, given: argparse.Namespace) -> str:
-    """Writes the set into a new folder, all or nothing; returns a line that says what it is."""
+    """Writes the data set into a new folder, all or nothing. Returns a line that describes it."""
     from hetu import _hetu
 
     write = _hetu.write_drawn_folder if given.kind == "images" else _hetu.write_drawn_cifar100
@@ -50,7 +50,7 @@ def make_images(folder: Path, given: argparse.Namespace) -> str:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """The command; returns its exit status."""
+    """Runs the command and returns its exit status."""
     given = parse(arguments)
     try:
         line = make_images(given.folder, given)

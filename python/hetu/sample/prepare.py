@@ -1,8 +1,8 @@
-"""`hetu data prepare`: BERT pre-training shards of a text, in the HDF5 layout of NVIDIA's BERT examples.
+"""`hetu data prepare`: writes BERT pre-training shards of a text, in the HDF5 layout of NVIDIA's BERT examples.
 
     hetu data prepare TEXT --vocab vocab.txt -o DIR [--passes 5] [--shards 4] [--sequence-length 128] [--seed S]
 
-The rows are those that a training on the text itself would read, epoch by epoch (ht.text.BertText), each pass with its own
+The rows are those that a training on the text itself would read, epoch by epoch (ht.text.BertText). Each pass has its own
 order, random sentences and masks.
 """
 
@@ -29,7 +29,7 @@ TYPES = {"input_ids": "i4", "input_mask": "i1", "segment_ids": "i1", "masked_lm_
 
 
 class Shards:
-    """The files of a folder; each takes a piece of rows in turn."""
+    """The files of a folder. Each receives a block of rows in turn."""
 
     def __init__(self, folder: Path, count: int, data: BertText) -> None:
         import h5py
@@ -43,7 +43,7 @@ class Shards:
         self.pieces = 0
 
     def add(self, rows: dict[str, numpy.ndarray]) -> None:
-        """Appends rows as the reader gives them: ids behind the last masked token are -1 there, 0 in a shard."""
+        """Appends rows from the reader. Ids behind the last masked token are -1 in the reader's rows, and 0 in a shard."""
         file = self.files[self.pieces % len(self.files)]
         self.pieces += 1
         for name in TYPES:
@@ -58,7 +58,7 @@ class Shards:
 
 
 def write(folder: Path, data: BertText, passes: int, count: int) -> int:
-    """All rows of so many epochs; how many there are."""
+    """Writes all rows of `passes` epochs. Returns their number."""
     shards, done, said = Shards(folder, count, data), 0, time.monotonic()
     for epoch in range(passes):
         loader = data.once().loader(1, 0, list(TYPES))
@@ -93,7 +93,7 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """The command; returns its exit status."""
+    """Runs the command and returns its exit status."""
     given = parse(arguments)
     with one_line_errors("hetu data prepare"):
         data = BertText(str(given.text), given.vocab, ROWS_AT_ONCE, given.sequence_length, seed=given.seed,

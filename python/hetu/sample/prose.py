@@ -1,7 +1,7 @@
 """English text that every machine has, a WordPiece vocabulary trained on it, and the text as its ids.
 
-The text is the docstrings of Python's standard library (its sources are parsed, never imported) and the language
-reference's topics.
+The text is the docstrings of Python's standard library (its sources are parsed, never imported) and the topics of the
+language reference.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ from pydoc_data import topics
 
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 PAD, UNK, CLS, SEP, MASK = range(5)
-BLOCKS = ("body", "handlers", "cases", "orelse", "finalbody")  # of statements, in the order of ast's fields
-ALPHABET = 100  # letters; words with others are [UNK]
+BLOCKS = ("body", "handlers", "cases", "orelse", "finalbody")  # fields of statements, in the order of ast
+ALPHABET = 100  # most letters; words with other letters are [UNK]
 SKIPPED = {"test", "tests", "idle_test", "site-packages", "dist-packages", "__pycache__", "pydoc_data"}
 
 
 def docstrings(path: Path) -> Iterator[str]:
-    """The docstrings of one source file, in its order; none if it does not parse."""
+    """Yields the docstrings of one source file, in order. Yields nothing if the file can't be parsed."""
     try:
         tree = ast.parse(path.read_bytes())
     except (SyntaxError, ValueError, OSError):
         return
     level: list[ast.AST] = [tree]
-    while level:  # as ast.walk goes, but not into expressions: no docstring stands in one, and most of a tree is them
+    while level:  # like ast.walk, but skips expressions, which are most of a tree and contain no docstrings
         for node in level:
             if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
                 text = ast.get_docstring(node)
@@ -40,7 +40,7 @@ def docstrings(path: Path) -> Iterator[str]:
 
 
 def sentences(text: str) -> Iterator[str]:
-    """The sentences of the paragraphs that read like prose."""
+    """Yields the sentences of paragraphs that read like prose."""
     for paragraph in re.split(r"\n\s*\n", text):
         line = " ".join(paragraph.split())
         letters = sum(map(str.isalpha, line)) + line.count(" ")
@@ -52,7 +52,7 @@ def sentences(text: str) -> Iterator[str]:
 
 
 def documents() -> Iterator[list[str]]:
-    """The corpus, as it is read: one document per topic and per source file with at least four sentences."""
+    """Yields the corpus: one document per topic and per source file with at least four sentences."""
     root = Path(sysconfig.get_paths()["stdlib"])
     for name in sorted(topics.topics):
         document = list(sentences(topics.topics[name]))
@@ -66,13 +66,14 @@ def documents() -> Iterator[list[str]]:
 
 
 def stands_alone(c: str) -> bool:
-    """Whether BERT's basic tokenizer makes a word of this character, no ASCII: punctuation, and Chinese ideographs."""
+    """Returns true if BERT's basic tokenizer makes a word of this non-ASCII character: punctuation, and Chinese ideographs.
+    """
     return unicodedata.category(c).startswith("P") or unicodedata.name(c, "").startswith("CJK UNIFIED IDEOGRAPH")
 
 
 def words(sentence: str) -> list[str]:
-    """Lower-case words and single punctuation marks, without accents, as BERT's basic tokenizer cuts them: of what is no
-    ASCII it keeps symbols that are no punctuation in their words."""
+    """Returns lower-case words and single punctuation marks, without accents, like BERT's basic tokenizer. Non-ASCII
+    symbols that are not punctuation stay in their words."""
     plain = sentence.lower()
     if not plain.isascii():
         plain = unicodedata.normalize("NFD", plain)
@@ -82,12 +83,12 @@ def words(sentence: str) -> list[str]:
 
 
 def joined(left: str, right: str) -> str:
-    """Two neighbouring pieces of a word as one."""
+    """Joins two neighbouring pieces of a word."""
     return left + right.removeprefix("##")
 
 
 def merge(pieces: list[str], pair: tuple[str, str]) -> list[str]:
-    """A word's pieces with each occurrence of the pair joined, from the left."""
+    """Returns a word's pieces with each occurrence of the pair joined, from the left."""
     out: list[str] = []
     i = 0
     while i < len(pieces):
@@ -101,10 +102,9 @@ def merge(pieces: list[str], pair: tuple[str, str]) -> list[str]:
 
 
 def train_vocabulary(counts: Counter[str], size: int, most_letters: int = ALPHABET) -> list[str]:
-    """A WordPiece vocabulary: the most frequent letters, then the most frequent pair of neighbouring pieces, over and over.
-
-    Ties go to the pair that sorts first: `tokenizers` leaves them to a hash, so that each run would differ.
-    """
+    """Returns a WordPiece vocabulary: the most frequent letters, then repeatedly the most frequent pair of neighbouring
+    pieces. Among equally frequent pairs, the first in sorted order wins. (The `tokenizers` library leaves ties to a hash,
+    which differs between runs.)"""
     letters = Counter(c for word in sorted(counts) for c in word * counts[word])
     alphabet = {c for c, _ in sorted(letters.items(), key=lambda item: (-item[1], item[0]))[:most_letters]}
     split = [[word[0], *("##" + c for c in word[1:])] for word in sorted(counts) if alphabet.issuperset(word)]
@@ -125,7 +125,7 @@ def train_vocabulary(counts: Counter[str], size: int, most_letters: int = ALPHAB
     heapq.heapify(heap)
     while heap and len(vocabulary) < size:
         n, pair = heapq.heappop(heap)
-        if -n != total[pair]:  # counted anew since it was pushed
+        if -n != total[pair]:  # counted again since it was pushed
             continue
         if -n < 2:
             break
@@ -146,7 +146,7 @@ def train_vocabulary(counts: Counter[str], size: int, most_letters: int = ALPHAB
 
 
 def pieces_of(word: str, ids: dict[str, int]) -> list[int]:
-    """A word's longest pieces from the left; [UNK] if it cannot be spelt."""
+    """Returns a word's longest pieces from the left, or [UNK] if it can't be composed."""
     out: list[int] = []
     start = 0
     while start < len(word):
@@ -160,7 +160,7 @@ def pieces_of(word: str, ids: dict[str, int]) -> list[int]:
 
 
 def encode(texts: list[list[str]], vocab_size: int) -> tuple[list[str], list[list[list[int]]]]:
-    """Trains a vocabulary on the texts; returns its tokens and the texts as ids per sentence."""
+    """Trains a vocabulary on the texts. Returns its tokens, and the texts as ids per sentence."""
     cut = [[words(sentence) for sentence in document] for document in texts]
     counts = Counter(word for document in cut for sentence in document for word in sentence)
     vocabulary = train_vocabulary(counts, vocab_size)

@@ -1,9 +1,9 @@
-"""`hetu data vocabulary`: a WordPiece vocabulary of one's own text.
+"""`hetu data vocabulary`: trains a WordPiece vocabulary on your own text.
 
     hetu data vocabulary TEXT -o vocab.txt [--size 30522] [--cased] [--encoding latin-1] [--corpus-lines N]
 
-Words are cut as they are when the text is read; the pieces are those of prose.py: letters, then the most frequent pair of
-neighbouring pieces, again and again.
+The text is split into words as in training. The pieces are made like in prose.py: letters, then repeatedly the most
+frequent pair of neighbouring pieces.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from pathlib import Path
 from hetu import _hetu, files, one_line_errors
 from hetu.sample.prose import SPECIAL, train_vocabulary
 
-LETTERS = 1000  # at most; words with others are [UNK]
+LETTERS = 1000  # most letters; words with other letters are [UNK]
 
 
 def add_text_options(parser: argparse.ArgumentParser) -> None:
-    """What is to be known of a text, whatever is made of it."""
+    """Adds the options that describe a text, for all commands that read one."""
     parser.add_argument("text", type=Path, metavar="TEXT",
                         help="one sentence per line, a blank line between documents")
     parser.add_argument("--cased", action="store_true", help="keep capital letters and accents")
@@ -29,18 +29,18 @@ def add_text_options(parser: argparse.ArgumentParser) -> None:
 
 
 def text_options(given: argparse.Namespace) -> dict[str, object]:
-    """The same for the reader."""
+    """Returns these options for the reader."""
     return {"path": str(given.text), "lower_case": not given.cased, "encoding": given.encoding,
             "corpus_lines": given.corpus_lines}
 
 
 def write_vocabulary(path: Path, tokens: list[str]) -> None:
-    """A token per line, whole or not at all."""
+    """Writes a token per line, atomically."""
     files.write_text(path, "".join(token + "\n" for token in tokens))
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """The command; returns its exit status."""
+    """Runs the command and returns its exit status."""
     parser = argparse.ArgumentParser(prog="hetu data vocabulary", description="Makes a WordPiece vocabulary of a text.")
     add_text_options(parser)
     parser.add_argument("-o", "--output", type=Path, required=True, metavar="FILE", help="to write: a token per line")

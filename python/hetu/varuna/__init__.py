@@ -1,7 +1,8 @@
-"""Varuna's names over `hetu.torch`: CutPoint, Varuna, Profiler, and the two functions that read a stage_to_rank_map. What
-wraps modules needs PyTorch, and is imported when it is asked for; the two commands do not.
+"""Varuna's interface on top of `hetu.torch`: CutPoint, Varuna, Profiler, and the two functions that read a
+stage_to_rank_map. Classes that wrap modules need PyTorch, and are imported on first use. The two commands don't need it.
 
     from hetu.varuna import CutPoint, Varuna
+
     model = Varuna(model, "0,2;1,3;", get_batch, batch_size=64, chunk_size=8)
     optimizer = torch.optim.AdamW(model.parameters())
     model.set_optimizer(optimizer)

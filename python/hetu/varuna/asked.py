@@ -1,5 +1,6 @@
-"""SIGUSR1 in scripts of Varuna's: their handler saves and ends. It may come in the middle of a step, and at other moments on
-other ranks; a handler that saves is called between two steps, on all ranks between the same two."""
+"""Handling of SIGUSR1 in scripts for Varuna, whose handler saves and ends. The signal may arrive in the middle of a step,
+and at different moments on different ranks. The handler is therefore called between two steps, on all ranks between the
+same two."""
 
 from __future__ import annotations
 
@@ -12,7 +13,7 @@ from hetu.torch import Pipeline
 
 
 class Asked:
-    """The script's handler of SIGUSR1, kept back."""
+    """The script's handler of SIGUSR1, whose call is deferred."""
 
     def __init__(self, pipe: Pipeline) -> None:
         self.pipe = pipe
@@ -20,20 +21,20 @@ class Asked:
         self.came = self.due = False
 
     def before_step(self) -> None:
-        """Calls the handler where a signal came to any rank before the last step's end. From here on one that the script has
-        installed is kept back."""
+        """Calls the handler if the signal arrived on any rank before the end of the last step. Takes over a handler that
+        the script has installed, so that later signals are deferred."""
         if self.due and self.handler is not None:
             self.due = False
             self.handler(signal.SIGUSR1, None)
         if threading.current_thread() is not threading.main_thread():
-            return  # which alone may say who takes a signal
+            return  # only the main thread may install signal handlers
         found = signal.getsignal(signal.SIGUSR1)
         if callable(found) and found != self._note:
             self.handler = found
             signal.signal(signal.SIGUSR1, self._note)
 
     def after_step(self) -> None:
-        """All ranks hear of it; every worker calls it."""
+        """Shares the arrival of a signal with all ranks. Collective: every worker calls it."""
         came, self.came = self.came, False
         self.due = self.due or self.pipe.sum([float(came)])[0] > 0
 

@@ -1,10 +1,12 @@
-"""Varuna's folder of a checkpoint: a file per piece of the model, so that other numbers of stages and replicas read it.
+"""Varuna's checkpoint folder: a file per piece of the model, so that other numbers of stages and replicas can read it.
 
-STORE/varuna_ckpt_STEP/ has opt-fp32-params-PIECE (name -> tensor), opt-state-PIECE (name -> state of the optimizer),
-buffers-PIECE where there are some, opt-common-state (what is no parameter's), and markers/complete_RANK.txt. Where replicas
-share the work, files of parameters end in _REPLICA. Each file is written beside and renamed; a rank's marker is its last
-one, with the sizes and hashes of what the rank has written, and the checkpoint is complete once all ranks' markers of one
-save are there. So a save that ends in the middle, or is still under way, is never taken for one that is complete.
+STORE/varuna_ckpt_STEP/ contains opt-fp32-params-PIECE (name -> tensor), opt-state-PIECE (name -> state of the optimizer),
+buffers-PIECE if there are buffers, opt-common-state (everything that belongs to no parameter), and
+markers/complete_RANK.txt. If replicas share the work, names of parameter files end in _REPLICA.
+
+Each file is written under a temporary name and renamed. A rank writes its marker last, with the sizes and hashes of its
+files. The checkpoint is complete once the markers of all ranks for one save exist. So an interrupted or unfinished save is
+never taken for a complete one.
 """
 
 from __future__ import annotations
@@ -23,16 +25,16 @@ import torch
 from hetu import _hetu, files
 
 COMMON = "opt-common-state"
-Files = dict[str, dict[str, Any]]  # what each file holds, by its name
+Files = dict[str, dict[str, Any]]  # file name -> contents
 
 
 def folder_of(store: str | os.PathLike[str], step: int) -> Path:
-    """Of the checkpoint after `step` steps."""
+    """Returns the folder of the checkpoint after `step` steps."""
     return Path(store) / f"varuna_ckpt_{step}"
 
 
 def write(folder: Path, files: Files) -> dict[str, list[Any]]:
-    """Writes a rank's files; bytes and SHA-256 of each."""
+    """Writes a rank's files. Returns the size in bytes and the SHA-256 of each."""
     folder.mkdir(parents=True, exist_ok=True)
     told: dict[str, list[Any]] = {}
     for name, value in files.items():
@@ -47,21 +49,24 @@ def write(folder: Path, files: Files) -> dict[str, list[Any]]:
 
 
 def mark(folder: Path, rank: int, marker: Mapping[str, Any]) -> None:
-    """A rank's last file. `marker`: ranks, of the job; save, alike on all of them; files, as write() gives them; written,
-    the names of tensors in each."""
+    """Writes a rank's marker, its last file.
+
+    marker: ranks, the number of ranks in the job; save, an id that is equal on all ranks; files, the result of write();
+    written, the names of the tensors in each file.
+    """
     place = _marker(folder, rank)
     place.parent.mkdir(parents=True, exist_ok=True)
     files.write_text(place, json.dumps(dict(marker), indent=1))
 
 
 def unmark(folder: Path, rank: int) -> None:
-    """Before a rank writes there once more."""
+    """Removes a rank's marker before the rank writes into the folder again."""
     _marker(folder, rank).unlink(missing_ok=True)
 
 
 def upload(here: Path, folder: Path, rank: int, marker: Mapping[str, Any]) -> None:
-    """Copies a rank's files to where the checkpoint is to stand, then its marker; what was here goes. Steps
-    that go on meanwhile are not held up. Throws OSError."""
+    """Copies a rank's files to the checkpoint's folder, then writes its marker and removes the local copy. It doesn't delay
+    steps that run in the meantime. Throws OSError."""
     folder.mkdir(parents=True, exist_ok=True)
     besides = {name: folder / f".{name}.part" for name in marker["files"]}
     _hetu.copy_behind([(os.fspath(here / name), os.fspath(beside)) for name, beside in besides.items()])
@@ -72,7 +77,8 @@ def upload(here: Path, folder: Path, rank: int, marker: Mapping[str, Any]) -> No
 
 
 def markers_of(folder: Path, complete: bool) -> list[dict[str, Any]]:
-    """The markers of one save, by rank. Throws OSError, naming the first that is missing, if all are to be there."""
+    """Returns the markers of one save, by rank. With `complete`, throws OSError, which names the first missing marker,
+    unless all exist."""
     if not folder.is_dir():
         raise OSError(f"{folder}: there is no such checkpoint")
     found: list[dict[str, Any]] = []
@@ -87,7 +93,7 @@ def markers_of(folder: Path, complete: bool) -> list[dict[str, Any]]:
 
 
 def read(folder: Path, file: str, marker: Mapping[str, Any], complete: bool) -> dict[str, Any]:
-    """What a file holds. Throws OSError where it is not what its rank has written."""
+    """Returns the contents of a file. Throws OSError if they differ from what the rank has written."""
     place = folder / file
     if not place.is_file():
         raise OSError(f"{folder}: {file} is missing, which a marker names")
@@ -100,7 +106,7 @@ def read(folder: Path, file: str, marker: Mapping[str, Any], complete: bool) -> 
 
 
 def latest(store: str | os.PathLike[str]) -> int | None:
-    """The step of the last complete checkpoint in a store, None without one."""
+    """Returns the step of the last complete checkpoint in a store, or None."""
     steps = [int(place.name.removeprefix("varuna_ckpt_")) for place in Path(store).glob("varuna_ckpt_*")
              if place.name.removeprefix("varuna_ckpt_").isdigit()]
     for step in sorted(steps, reverse=True):
@@ -113,7 +119,7 @@ def latest(store: str | os.PathLike[str]) -> int | None:
 
 
 def _ranks(folder: Path) -> int:
-    """Of the job that saved: the first marker says it."""
+    """Returns the number of ranks of the job that saved, from the first marker."""
     for place in sorted(folder.glob("markers/complete_*.txt")):
         return int(files.read_json(place)["ranks"])
     raise OSError(f"{folder}: not complete: no marker is there")

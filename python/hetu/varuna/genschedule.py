@@ -1,7 +1,8 @@
-"""`hetu genschedule P N STAGE`: a stage's order by Varuna's schedule, as Varuna's own program prints it.
+"""Implements `hetu genschedule P N STAGE`: prints a stage's order in Varuna's schedule, in the format of Varuna's own
+program.
 
-Pairs `task,micro-batch;` in order, tasks being 0 forward, 1 recompute, 2 backward; `hetu schedule varuna` has the whole
-plan.
+The output is pairs `task,micro-batch;` in order. Tasks are 0 forward, 1 recompute, 2 backward. `hetu schedule varuna`
+prints the whole plan.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ TASKS = {"F": 0, "R": 1, "B": 2}
 
 
 def order_of(stages: int, micro_batches: int, stage: int) -> str:
-    """The pairs. Throws ValueError for a stage that is not there."""
+    """Returns the pairs. Throws ValueError for a stage that doesn't exist."""
     if not 0 <= stage < stages:
         raise ValueError(f"stage {stage} of {stages}: stages are 0 to {stages - 1}")
     row = schedule.generate("varuna", stages=stages, micro_batches=micro_batches).rows[stage]
@@ -25,7 +26,7 @@ def order_of(stages: int, micro_batches: int, stage: int) -> str:
 
 
 def main() -> None:
-    """The command."""
+    """Runs the command."""
     parser = argparse.ArgumentParser(prog="hetu genschedule", description=__doc__, allow_abbrev=False,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     for name, help_text in (("P", "stages"), ("N", "micro-batches of a replica"), ("STAGE", "of which the order is")):

@@ -1,11 +1,11 @@
-"""Varuna's stage_to_rank_map: the ranks of each stage, separated by commas, each stage ended by a semicolon."""
+"""Parses Varuna's stage_to_rank_map: the ranks of each stage, separated by commas, with a semicolon after each stage."""
 
 from __future__ import annotations
 
 
 def ranks_of(stage_to_rank_map: str) -> list[list[int]]:
-    """The ranks of each stage, by replica. Throws ValueError: what is no number, stages of unlike numbers of replicas, a
-    rank that is missing or twice."""
+    """Returns the ranks of each stage, by replica. Throws ValueError if an entry is not a number, if stages have different
+    numbers of replicas, or if a rank is missing or occurs twice."""
     texts = stage_to_rank_map.strip().removesuffix(";").split(";")
     where = f"stage_to_rank_map '{stage_to_rank_map}'"
     try:
@@ -22,18 +22,18 @@ def ranks_of(stage_to_rank_map: str) -> list[list[int]]:
 
 
 def default_map(stages: int, replicas: int) -> str:
-    """The map where stage = rank mod stages and replica = rank div stages."""
+    """Returns the map with stage = rank mod stages and replica = rank div stages."""
     return "".join(",".join(str(d * stages + s) for d in range(replicas)) + ";" for s in range(stages))
 
 
 def get_varuna_config(stage_to_rank_map: str) -> tuple[int, int]:
-    """(stages, replicas)."""
+    """Returns (stages, replicas)."""
     stages = ranks_of(stage_to_rank_map)
     return len(stages), len(stages[0])
 
 
 def get_this_rank_config_varuna(stage_to_rank_map: str, rank: int) -> tuple[int, int]:
-    """(stage, replica) of a rank. Throws ValueError for one that the map does not name."""
+    """Returns (stage, replica) of a rank. Throws ValueError for a rank that the map doesn't contain."""
     for stage, ranks in enumerate(ranks_of(stage_to_rank_map)):
         if rank in ranks:
             return stage, ranks.index(rank)

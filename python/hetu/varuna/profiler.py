@@ -18,24 +18,31 @@ from hetu.torch.measured import PieceCost, piece_costs
 from hetu.torch.tracing import first_tensor, split_at_cut_points
 
 WARM_UP, TURNS = 20, 5
-GRADIENT = 2  # a parameter and its gradient
+GRADIENT = 2  # copies per parameter: a parameter and its gradient
 
 GetBatch = Callable[..., Mapping[str, Any]]
 
 
 class Profiler:
-    """Measures what each piece between CutPoints takes, for sizes of micro-batches: pieces are dealt to the workers in turn.
+    """Measures each piece between CutPoints, for given sizes of micro-batches. The pieces are distributed over the workers
+    in turn.
 
-    model: as Varuna's. get_batch(size, device) or get_batch(size): its inputs by name; may be given to initialize(), too.
-    Into out_folder goes compute-profile-PIECE for each: {size: {fwd, bwd, copy (microseconds), max_memory, acts_size
-    (bytes)}}. pstages_to_profile: pieces, all if None. add_to_existing: sizes that a file has stay. Links and sums are not
-    measured. gpus_per_node and from_cache change nothing; fp16 and other devices than the CPU are refused."""
+    model: a model as for Varuna.
+    get_batch(size, device) or get_batch(size): returns the model's inputs by name. It may be passed to initialize()
+    instead.
+    out_folder: receives a file compute-profile-PIECE for each piece: {size: {fwd, bwd, copy (microseconds), max_memory,
+    acts_size (bytes)}}.
+    pstages_to_profile: the pieces to measure; None: all.
+    add_to_existing: keeps the sizes that a file already contains.
+    Links and gradient sums are not measured. gpus_per_node and from_cache have no effect. fp16 and devices other than the
+    CPU raise ValueError.
+    """
 
     def __init__(self, model: nn.Module, get_batch: Any = None, device: Any = -1, gpus_per_node: int | None = None,
                  fp16: bool = False, out_folder: str | os.PathLike[str] = "profiles",
                  pstages_to_profile: Iterable[int] | None = None, from_cache: bool = True,
                  add_to_existing: bool = False) -> None:
-        if get_batch is not None and not callable(get_batch):  # the README's Profiler(model, device)
+        if get_batch is not None and not callable(get_batch):  # the README's form Profiler(model, device)
             get_batch, device = None, get_batch
         if fp16 or device not in (-1, None, "cpu", torch.device("cpu")):
             raise ValueError(f"fp16={fp16}, device={device}: profiles are of float32 on the CPU")
@@ -46,15 +53,17 @@ class Profiler:
         self.links = leave.transport(_hetu.env()["worker"])
 
     def initialize(self, get_batch: GetBatch) -> None:
-        """Where samples come from."""
+        """Sets the function that returns samples."""
         self.get_batch = get_batch
 
     def set_optimizer(self, optimizer: torch.optim.Optimizer) -> None:
-        """Whose states count as memory, two per parameter of Adam's kind, one with momentum."""
+        """Sets the optimizer, whose states count as memory: two per parameter for optimizers like Adam, one with momentum.
+        """
         self.optimizer = optimizer
 
     def profile_all(self, *words: Any, out_folder: str | os.PathLike[str] | None = None) -> dict[int, dict[int, Any]]:
-        """profile_all(sizes) or profile_all(get_batch, sizes): this worker's pieces, by size; its files are written."""
+        """Measures this worker's pieces and writes their files. Returns the costs by piece and size. Called as
+        profile_all(sizes) or profile_all(get_batch, sizes)."""
         *first, sizes = words
         if first:
             self.initialize(first[0])
@@ -66,7 +75,7 @@ class Profiler:
         for size in sizes:
             try:
                 costs = self._costs(int(size), TURNS)
-            except MemoryError:  # which ends the sweep
+            except MemoryError:  # ends the sweep
                 break
             for number, cost in enumerate(costs):
                 if number % self.links.workers == self.links.worker and (self.wanted is None or number in self.wanted):
@@ -92,7 +101,7 @@ class Profiler:
                 "max_memory": weights + cost.kept_bytes + cost.out_bytes, "acts_size": cost.out_bytes}
 
     def _states(self) -> int:
-        """Of the optimizer, per parameter."""
+        """Returns the number of the optimizer's states per parameter."""
         if self.optimizer is None:
             return 0
         group = self.optimizer.param_groups[0]

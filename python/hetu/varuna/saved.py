@@ -1,4 +1,4 @@
-"""What a worker of a Varuna model saves and loads: which of its tensors go into which file."""
+"""Saving and loading of a worker's part of a Varuna model: the assignment of tensors to files."""
 
 from __future__ import annotations
 
@@ -17,15 +17,19 @@ from hetu.varuna import checkpoint
 
 
 class Saver:
-    """Of one worker. `common` is what all workers have alike beside parameters: scale and step."""
+    """Saves and loads one worker's part. `common` holds values that are equal on all workers and belong to no parameter:
+    scale and step."""
 
     def __init__(self, pipe: Pipeline, optimizer: torch.optim.Optimizer) -> None:
         self.pipe, self.optimizer = pipe, optimizer
-        self.uploads = ThreadPoolExecutor(1, "varuna-upload")  # in the order of saves
+        self.uploads = ThreadPoolExecutor(1, "varuna-upload")  # runs uploads in the order of saves
 
     def save(self, folder: Path, shard: bool, common: dict[str, Any], local: Path | None) -> Future[None] | None:
-        """Every worker calls it. With `local`, a folder of this machine, the files are there when it returns, and what is
-        returned is done once they are in `folder`; else the checkpoint is complete."""
+        """Saves this worker's part. Collective: every worker calls it.
+
+        local: a folder of this machine, or None. With it, the files are complete there on return, and the result is a
+        future that is done once they are in `folder`. Without it, the checkpoint is complete on return.
+        """
         rank = self.pipe.transport.worker
         files = self._files(shard)
         if rank == 0:
@@ -45,7 +49,7 @@ class Saver:
         return None
 
     def load(self, folder: Path, complete: bool) -> dict[str, Any]:
-        """This worker's part; returns what is common. Throws OSError, naming what is missing."""
+        """Loads this worker's part, and returns the common values. Throws OSError, which names what is missing."""
         markers = checkpoint.markers_of(folder, complete)
         wanted = {name for _, piece in self._pieces() for name, _ in self._named(piece)}
         held: dict[str, dict[str, Any]] = {"opt-fp32-params": {}, "opt-state": {}, "buffers": {}}
@@ -66,7 +70,7 @@ class Saver:
         return common
 
     def _check(self, folder: Path, markers: list[dict[str, Any]], common: dict[str, Any]) -> None:
-        """Throws OSError if the checkpoint is of another model or optimizer."""
+        """Throws OSError if the checkpoint belongs to another model or optimizer."""
         saved = {name for marker in markers for file, names in marker["written"].items()
                  if file.startswith(("opt-fp32-params-", "buffers-")) for name in names}
         unexpected = self.pipe.compare_names(saved)[1]
@@ -91,7 +95,7 @@ class Saver:
         with torch.no_grad():
             for name, tensor in wanted:
                 tensor.copy_(found[name])
-                if name in held["opt-state"]:  # a copy: two tied ones have states of their own
+                if name in held["opt-state"]:  # copied: two tied parameters have separate states
                     self.optimizer.state[tensor] = {key: optimizer_value(self.optimizer, tensor, key, value)
                                                     for key, value in held["opt-state"][name].items()}
 
@@ -103,14 +107,15 @@ class Saver:
                 yield stage.first_piece + number, piece
 
     def _named(self, piece: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
-        """Yields the piece's parameters and kept buffers; a tied one by the name of the first copy."""
+        """Yields the piece's parameters and persistent buffers. A tied parameter has the name of the first copy."""
         names = {id(tensor): known[0] for known, tensor in self.pipe.own_tensors(first_copies=False)}
         for tensor in [*piece.parameters(), *piece.buffers()]:
             if id(tensor) in names:
                 yield names[id(tensor)], tensor
 
     def _files(self, shard: bool) -> checkpoint.Files:
-        """Without `shard` replica 0 writes all; else parameter i of a stage is written by replica i mod their number."""
+        """Returns the contents of this worker's files. Without `shard`, replica 0 writes everything. Otherwise replica i
+        mod replicas writes parameter i of a stage."""
         files: checkpoint.Files = {}
         seconds = {id(tie.copies[1]) for tie in self.pipe.ties}
         done: set[str] = set()
@@ -124,7 +129,7 @@ class Saver:
                     continue
                 done.add(name)
                 if not isinstance(tensor, nn.Parameter):
-                    if replica == 0:  # those of the first replica
+                    if replica == 0:  # buffers of the first replica
                         files.setdefault(f"buffers-{number}", {})[name] = tensor.detach()
                 elif (len(done) - 1) % replicas == (replica if shard else 0):
                     files.setdefault(f"opt-fp32-params-{end}", {})[name] = tensor.detach()

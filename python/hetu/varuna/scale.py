@@ -1,4 +1,4 @@
-"""Varuna's scale of losses in float16: fixed, or halved by an overflow and doubled after a while without one."""
+"""Varuna's scale of losses in float16: fixed, or halved after an overflow and doubled after a period without one."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ import torch
 
 from hetu.torch import GradScaler, Pipeline
 
-WINDOW = 2000  # steps without an overflow after which it doubles
+WINDOW = 2000  # steps without an overflow after which the scale doubles
 
 
 class LossScale:
-    """Of all workers, alike."""
+    """The loss scale, which is equal on all workers."""
 
     def __init__(self, pipe: Pipeline, optimizer: torch.optim.Optimizer, fixed: float | None, first: float,
                  least: float) -> None:
@@ -23,11 +23,12 @@ class LossScale:
 
     @property
     def value(self) -> float:
-        """What the next losses are multiplied with."""
+        """The factor of the next losses."""
         return float(self.scaler.get_scale())
 
     def divide(self) -> bool:
-        """Gradients by the scale; then the next one. Whether a gradient of any worker is infinite or no number."""
+        """Divides gradients by the scale, then updates the scale. Returns true if a gradient of any worker is infinite or
+        NaN."""
         self.scaler.unscale_(self.optimizer)
         overflow = self.scaler.found_inf(self.optimizer)
         if self.fixed is not None:
@@ -39,9 +40,9 @@ class LossScale:
         return overflow
 
     def state_dict(self) -> dict[str, Any]:
-        """Scale and steps since the last overflow."""
+        """Returns the scale and the steps since the last overflow."""
         return dict(self.scaler.state_dict())
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Goes on from them."""
+        """Restores the scale and the steps since the last overflow."""
         self.scaler.load_state_dict(state)

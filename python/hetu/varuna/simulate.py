@@ -1,10 +1,10 @@
-"""`hetu simulate-varuna P N SEND ALLREDUCE [LONG_SEND] [DP]`: Varuna's line, predicted by Hetu's simulator. Microseconds.
+"""Implements `hetu simulate-varuna P N SEND ALLREDUCE [LONG_SEND] [DP]`: Varuna's prediction, made by Hetu's simulator.
 
-Reads compute.txt of the working folder: a line "FORWARD BACKWARD" per stage. A recompute takes a forward, and there is none
-on the last stage. A message to a stage on another machine takes LONG_SEND, stages being placed in blocks of GPUS_PER_VM (4)
-per machine; ALLREDUCE is added where DP, the replicas, are more than 1 (default 2). By environment: GPIPE=1 and PD_1F1B=1
-predict these methods with recompute. --static: without Varuna's run-time rule. There is no jitter. The line that it prints
-is Varuna's; `hetu simulate` tells more.
+All times are in microseconds. Reads compute.txt in the working folder: a line "FORWARD BACKWARD" per stage. A recompute
+takes as long as a forward; the last stage has none. A message to a stage on another machine takes LONG_SEND. Stages are
+placed in blocks of GPUS_PER_VM (4) per machine. ALLREDUCE is added if DP, the number of replicas (default 2), is more than
+1. The environment variables GPIPE=1 and PD_1F1B=1 predict these methods with recompute. --static turns off Varuna's
+run-time rule. There is no jitter. The output line is Varuna's; `hetu simulate` prints more.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ COMPUTE = "compute.txt"
 
 
 def costs_of(text: str, stages: int, send: float, long_send: float, per_machine: int) -> dict[str, Any]:
-    """The costs that compute.txt and the line tell. Throws ValueError, with the line's number."""
+    """Returns the costs from compute.txt and the command line. Throws ValueError, with the line's number."""
     rows = []
     for number, line in enumerate(text.splitlines(), 1):
         try:
@@ -41,7 +41,7 @@ def costs_of(text: str, stages: int, send: float, long_send: float, per_machine:
 
 
 def mini_batch_time(args: argparse.Namespace, text: str, environment: dict[str, str]) -> float:
-    """Microseconds of a mini-batch. Throws ValueError."""
+    """Returns the microseconds of a mini-batch. Throws ValueError."""
     flags = [name for name in ("GPIPE", "PD_1F1B") if environment.get(name) == "1"]
     if len(flags) > 1 or environment.get("SCATTERED") == "1":
         raise ValueError("GPIPE=1 or PD_1F1B=1, one of them; SCATTERED=1 is not carried")
@@ -61,7 +61,7 @@ def mini_batch_time(args: argparse.Namespace, text: str, environment: dict[str, 
 
 
 def main() -> None:
-    """The command."""
+    """Runs the command."""
     parser = argparse.ArgumentParser(prog="hetu simulate-varuna", description=__doc__, allow_abbrev=False,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("P", type=int, help="stages")

@@ -1,4 +1,4 @@
-"""Varuna's wrapper of a module, over hetu.torch.Pipeline."""
+"""Varuna's wrapper of a module, on top of hetu.torch.Pipeline."""
 
 from __future__ import annotations
 
@@ -27,24 +27,28 @@ from hetu.varuna.scale import LossScale
 
 
 class Varuna:
-    """A module with CutPoints whose forward gives its loss, trained by Varuna's schedule with recompute, proved before the
-    start.
+    """A module with CutPoints whose forward returns its loss. It is trained by Varuna's schedule with recomputation, which
+    is verified before the start.
 
-    model: called with what get_batch_fn gives, by keywords; gives the loss, a mean over samples, alone or first of a tuple.
-    stage_to_rank_map: stage = rank mod stages, as the launchers of Varuna write it; another placement is refused.
-    get_batch_fn(size, device): a dict of tensors whose first dimension are the samples, and of values that never change.
-    batch_size: of all replicas, a multiple of their number; each gives step() its share.
-    chunk_size: samples of a micro-batch at most, as even as they come out.
-    shared_weights: pairs of names of parameters that are one.
-    loss_weight: how much a chunk counts, a function of its batch, such as hetu.torch.token_count(); None: as much as it has
-    samples, because the loss is a mean over samples. A loss that is a sum takes loss_reduction="sum". Unlike with
-    hetu.torch.Pipeline, a wrong weight isn't noticed, because the model gives no outputs to compare.
+    model: is called with the values of get_batch_fn as keywords. It returns the loss, a mean over samples, alone or as the
+    first value of a tuple.
+    stage_to_rank_map: must be stage = rank mod stages, as Varuna's launchers write it. Other placements raise ValueError.
+    get_batch_fn(size, device): returns a dict of tensors whose first dimension is the samples, and of values that never
+    change.
+    batch_size: of all replicas, a multiple of their number. Each replica passes its share to step().
+    chunk_size: most samples of a micro-batch. Sizes are as even as possible.
+    shared_weights: pairs of names of parameters that become one.
+    loss_weight: the weight of a chunk, a function of its batch, such as hetu.torch.token_count(). None: the number of
+    samples, which is right for a loss that is a mean over samples. A loss that is a sum needs loss_reduction="sum". Unlike
+    with hetu.torch.Pipeline, a wrong weight isn't detected, because the model returns no outputs to compare.
     step_values: 3 for (loss, overflow, norm), 2 for (loss, overflow).
-    fp16: forwards compute in float16 by torch.autocast, gradients in float32, of a loss that is scaled; bf16: in bfloat16,
-    whose losses need no scale.
-    schedule: another of Hetu's methods with a flush; options are those of hetu.torch.Pipeline.
-    device: where this rank computes, as for hetu.torch.Pipeline, or the number of a GPU; -1: where the model's parameters
-    are. A number means the CPU on a machine without a GPU. local_rank and from_cache change nothing."""
+    fp16: forwards compute in float16 by torch.autocast. Gradients are float32, of a scaled loss.
+    bf16: forwards compute in bfloat16, whose losses need no scale.
+    schedule: another of Hetu's methods with a flush. Options are those of hetu.torch.Pipeline.
+    device: the device of this rank, as for hetu.torch.Pipeline, or the number of a GPU. -1: the device of the model's
+    parameters. On a machine without a GPU, a number means the CPU.
+    local_rank and from_cache have no effect.
+    """
 
     def __init__(self, model: nn.Module, stage_to_rank_map: str, get_batch_fn: Callable[[int, Any], Mapping[str, Any]],
                  batch_size: int, chunk_size: int, fp16: bool = False, local_rank: int = -1, device: Any = -1,
@@ -81,10 +85,12 @@ class Varuna:
     # ---- steps ----
 
     def step(self, inputs: Mapping[str, Any], clip_grad_max_norm: float | None = None) -> tuple[Any, ...]:
-        """The gradients of this replica's share of a batch, summed over replicas and tied parameters. Returns the mean loss
-        of all replicas, whether a gradient anywhere is infinite or no number, and the norm of all gradients (the greatest
-        one allowed, where it was clipped). The optimizer's step is the caller's, if not overflow. A handler of SIGUSR1 that
-        the script has is called at the beginning of a step, on all ranks of the same one."""
+        """Computes the gradients of this replica's share of a batch, summed over replicas and tied parameters.
+
+        Returns the mean loss of all replicas, the overflow flag (a gradient of any worker is infinite or NaN), and the norm
+        of all gradients (at most clip_grad_max_norm if given). The caller calls the optimizer's step, unless there is an
+        overflow. The script's handler of SIGUSR1 is called at the beginning of a step, of the same step on all ranks.
+        """
         if not self.training:
             raise RuntimeError("step() after eval(): call train() first, or evaluate()")
         if self.dtype == torch.float16 and self.scale is None:
@@ -104,8 +110,11 @@ class Varuna:
         return (loss, overflow, norm) if self.values == 3 else (loss, overflow)
 
     def evaluate(self, inputs: Mapping[str, Any], batch_size: int | None = None) -> float:
-        """The mean loss of all replicas in eval(), without gradients; cut into as many micro-batches as a step. batch_size:
-        of all replicas, if it is not that of training."""
+        """Returns the mean loss of all replicas in eval(), without gradients. The number of micro-batches is that of a
+        step.
+
+        batch_size: of all replicas, if it differs from that of training.
+        """
         if batch_size is not None and batch_size % self.replicas:
             raise ValueError(f"batch_size {batch_size} is no multiple of {self.replicas} replicas")
         rows = self.rows if batch_size is None else batch_size // self.replicas
@@ -115,20 +124,21 @@ class Varuna:
             return self.pipe.evaluate(tensors, self._target(tensors))
 
     def _target(self, tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor] | None:
-        """Returns what loss_weight is given. The loss itself is part of the model."""
+        """Returns the argument of loss_weight. The loss itself is part of the model."""
         return tensors if self.is_weighted else None
 
     def _precision(self) -> contextlib.AbstractContextManager[Any]:
         return torch.autocast(self.pipe.device.type, self.dtype) if self.dtype else contextlib.nullcontext()
 
     def forward(self, *inputs: Any, **named: Any) -> Any:
-        """There is none: raises."""
+        """Raises RuntimeError, because a worker has only its own stages."""
         raise RuntimeError("a Varuna model has no forward, for a worker has only its stages: call step() or evaluate()")
 
     __call__ = forward
 
     def _tensors(self, inputs: Mapping[str, Any], rows: int) -> dict[str, torch.Tensor]:
-        """What of a batch is cut; the rest is what it was when the model was cut."""
+        """Returns the tensors of a batch, which are cut. All other values must equal those from the time when the model was
+        cut."""
         inputs = as_tensors(dict(inputs), "the batch")
         if set(inputs) != {*self.names, *self.fixed}:
             raise ValueError(f"a batch of {sorted(inputs)}; get_batch_fn gave {sorted([*self.names, *self.fixed])}")
@@ -142,25 +152,27 @@ class Varuna:
             raise ValueError(f"a batch of {sorted(lengths) or 1} samples; this replica's share is {rows}")
         return tensors
 
-    # ---- what it holds ----
+    # ---- parameters, modes, status ----
 
     def parameters(self) -> Iterator[nn.Parameter]:
-        """Of this worker's stages, for an optimizer."""
+        """Yields the parameters of this worker's stages, for an optimizer."""
         return self.pipe.parameters()
 
     def named_parameters(self) -> Iterator[tuple[str, nn.Parameter]]:
-        """The same with their names in the whole model."""
+        """Yields the parameters of this worker's stages with their names in the whole model."""
         return self.pipe.named_parameters()
 
     def state_dict(self) -> dict[str, torch.Tensor]:
-        """That of the whole model; every worker calls it."""
+        """Returns the state_dict of the whole model. Collective: every worker calls it."""
         return self.pipe.state_dict()
 
     def set_optimizer(self, optimizer: torch.optim.Optimizer, loss_scale: Any = "dynamic", init_loss_scale: float = 2 ** 20,
                       min_loss_scale: float = 1.0) -> None:
-        """The one whose state checkpoints hold. With fp16 losses are scaled: by `loss_scale`, or, "dynamic", by
-        init_loss_scale first, half as much after an overflow, min_loss_scale at least, and twice as much after 2000 steps
-        without one."""
+        """Sets the optimizer whose state checkpoints contain. With fp16, losses are scaled.
+
+        loss_scale: a fixed scale, or "dynamic". A dynamic scale starts at init_loss_scale. It is halved after an overflow,
+        but not below min_loss_scale, and doubled after 2000 steps without an overflow.
+        """
         if loss_scale != "dynamic" and (self.dtype != torch.float16 or not float(loss_scale) > 0):
             raise ValueError(f"loss_scale={loss_scale!r}: \"dynamic\" or a number above 0, with fp16 alone: nothing else "
                              f"is scaled")
@@ -174,23 +186,23 @@ class Varuna:
             self.scale = LossScale(self.pipe, optimizer, fixed, init_loss_scale, min_loss_scale)
 
     def zero_grad(self) -> None:
-        """Gradients are None."""
+        """Sets all gradients to None."""
         for parameter in self.parameters():
             parameter.grad = None
 
     def train(self, mode: bool = True) -> Varuna:
-        """Sets the mode of all modules, as nn.Module.train() does. step() may be called in training mode only."""
+        """Sets the mode of all modules, like nn.Module.train(). step() requires training mode."""
         self.training = mode
         for stage in self.pipe.stages:
             stage.train(mode)
         return self
 
     def eval(self) -> Varuna:
-        """As train(False)."""
+        """Sets all modules to evaluation mode, like train(False)."""
         return self.train(False)
 
     def to(self, device: Any) -> Varuna:
-        """Returns itself. Throws ValueError for a device other than the one that was chosen at the start."""
+        """Returns the model. Throws ValueError for a device other than the one chosen at the start."""
         where = _device_of(device)
         if where is not None and where != self.pipe.device.index and torch.device(where) not in (
                 self.pipe.device, torch.device(self.pipe.device.type)):
@@ -199,11 +211,11 @@ class Varuna:
         return self
 
     def get_loss_scale(self) -> float | None:
-        """What the next losses are multiplied with; None without fp16."""
+        """Returns the factor of the next losses, or None without fp16."""
         return self.scale.value if self.scale else None
 
     def get_status(self) -> dict[str, int]:
-        """Where this worker stands."""
+        """Returns this worker's position, the sizes of the job and the number of steps."""
         return {"stage": self.pipe.row, "replica": self.pipe.pipeline, "stages": self.stages, "replicas": self.replicas,
                 "micro_batches": self.pipe.micro_batches, "step": self.pipe.steps}
 
@@ -212,18 +224,26 @@ class Varuna:
     def checkpoint(self, global_store: str | os.PathLike[str], step: int | None = None,
                    tempdir: str | os.PathLike[str] | None = None, shard: bool = False,
                    on_demand: bool = False) -> Future[None] | None:
-        """Writes GLOBAL_STORE/varuna_ckpt_STEP (hetu.varuna.checkpoint says what is in it); every worker calls it. `step`
-        None: the steps done. Complete when it returns; with `tempdir`, a folder of this machine, it is written there, and
-        a future is returned that is done once this worker's part is in the store. shard: replicas share the work.
-        on_demand: the job ends next, so that nothing is left to the background."""
+        """Writes GLOBAL_STORE/varuna_ckpt_STEP (hetu.varuna.checkpoint describes its contents). Collective: every worker
+        calls it.
+
+        step: None means the number of steps done.
+        tempdir: a folder of this machine. The checkpoint is then written there first, and the result is a future that is
+        done once this worker's part is in the store. Without it, the checkpoint is complete on return.
+        shard: replicas share the work.
+        on_demand: the job ends next, so nothing is left to the background.
+        """
         folder = checkpoint.folder_of(global_store, self.pipe.steps if step is None else step)
         common = {"scale": self.scale.state_dict() if self.scale else {}}
         local = None if tempdir is None or on_demand else Path(tempdir)
         return self._saver("checkpoint").save(folder, shard, common, local)
 
     def load_checkpoint(self, global_store: str | os.PathLike[str], iteration: int, check_complete: bool = True) -> None:
-        """Goes on from one, of any numbers of stages and replicas; every worker calls it. Throws OSError on all where it is
-        not complete, or not what was written; without check_complete only where a part that is needed is missing."""
+        """Loads a checkpoint of any numbers of stages and replicas. Collective: every worker calls it.
+
+        Throws OSError on all workers if it is incomplete, or differs from what was written. Without check_complete, throws
+        it only if a needed part is missing.
+        """
         saver = self._saver("load_checkpoint")
         folder = checkpoint.folder_of(global_store, iteration)
         common = self.pipe.together(lambda: saver.load(folder, check_complete))
@@ -237,8 +257,8 @@ class Varuna:
 
 
 def _device_of(device: Any) -> Any:
-    """Returns what hetu.torch.Pipeline takes for a device. Scripts pass their local rank. Without a GPU they run on the CPU,
-    and a line says so."""
+    """Returns the device for hetu.torch.Pipeline. Scripts pass their local rank. Without a GPU they run on the CPU, and a
+    printed line says so."""
     if device is None or device == -1:
         return None
     if isinstance(device, int) and not torch.accelerator.is_available():
