@@ -149,7 +149,7 @@ class Predicting:
         return run
 
     def _known(self, what: str, value: Value | str, names: list[str]) -> str:
-        """Returns the name of a value in `names`. Throws ValueError if it is not there."""
+        """Returns the name of a value in `names`. Throws ValueError if it is missing."""
         for name in names:
             if isinstance(value, Value):
                 same = value.graph is self.fetches.train.graph and value.number == self.fetches.numbers[name]

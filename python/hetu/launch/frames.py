@@ -1,13 +1,21 @@
-"""Frames, the messages between heturun (links.py) and the guards of workers (guard.py) over a socket, and the lines in
-them.
+"""Frames, the messages between heturun (links.py) and the guards of workers (guard.py) over a socket, and lines in them.
 
 A frame is one byte of kind, four bytes of length (big-endian) and the payload.
 
-From guards: HELLO (JSON), STARTED (JSON), OUT and ERR (whole lines, or a part of a long or unfinished line), PROGRESS (a
-JSON object), TOLD (mpirun ends this worker, and may soon kill the guard), STOPPED (JSON: a signal has stopped this
-process), EXIT (JSON), HEARTBEAT.
+From guards:
+    HELLO       JSON
+    STARTED     JSON
+    OUT, ERR    whole lines, or a part of a long or unfinished line
+    PROGRESS    a JSON object
+    TOLD        mpirun ends this worker, and may soon kill the guard
+    STOPPED     JSON: a signal has stopped this process
+    EXIT        JSON
+    HEARTBEAT
 
-From heturun: NONCE (16 bytes), SIGNAL (its number), HEARTBEAT.
+From heturun:
+    NONCE       16 bytes
+    SIGNAL      its number
+    HEARTBEAT
 """
 import json
 import struct

@@ -1,5 +1,12 @@
 """One mpirun and its workers: the whole job or, in a job that continues without a dead pipeline, one of its pipelines. Used
-by supervise.py."""
+by supervise.py.
+
+When one worker fails, the others fail soon afterwards: they lose a link (COMM, TIMEOUT), or mpirun ends them (SIGTERM).
+Reports arrive in any order, so the first report need not be the cause. Each failed worker gets a distance from the cause, by
+the way it ended (Worker.distance). The worker with the smallest distance is blamed, and its status becomes heturun's.
+A distance of 0 decides at once. Otherwise the decision waits up to BLAME_WINDOW_S for a report with a smaller distance. For
+example, worker 1 reports COMM, and worker 0 reports exit status 2 half a second later: worker 0 is blamed.
+"""
 import dataclasses
 import os
 import re
@@ -166,7 +173,7 @@ class Part:
         if worker.distance() and early and (untold or any(other.code is None for other in self.workers)):
             return None
         left = [other.describe() for other in self.workers if other.code == 0]
-        if worker.ended_by_mpirun() and left:  # the worker left without MPI_Finalize, which mpirun treats as a failure
+        if worker.ended_by_mpirun() and left:  # they ended without MPI_Finalize, which mpirun treats as a failure
             return COMM, f"{', '.join(left)} exited with status 0 without leaving the job, and {worker.death()}"
         self.blamed = worker
         return COMM if worker.unstarted() else status_of(worker.code), worker.death()

@@ -34,7 +34,7 @@ def _await_turn(follows: bool) -> None:
 
 
 def report(program: str, message: str, follows: bool = False) -> None:
-    """Prints one error line on standard error. A refused plan has one more line per affected worker, indented.
+    """Prints one error line on standard error. A rejected plan has one more line per affected worker, indented.
 
     Often all workers fail for the same reason. Then only one of them should print: heturun shows the line of the worker
     that caused the failure. Without heturun, and for an error that `follows` from another worker's failure, worker 0 prints

@@ -1,9 +1,9 @@
 """Random click logs in the format of Criteo's display-advertising sets, for `hetu data sample --kind criteo`.
 
 Clicks follow a known logistic model. The logit is a sum over the logarithms of some integers, a weight of each category of
-some columns, and weights of pairs of categories, which no model without crosses can learn. The other columns are noise. So
-the best AUC that any model can reach is known, except for chance: that of the true logits, which the command prints. The
-same seed and NumPy version give the same bytes.
+some columns, and weights of pairs of categories. No model without crosses can learn the weights of pairs. The other columns
+are noise. So the best possible AUC is known, except for chance: it is that of the true logits, which the command prints.
+The same seed and NumPy version give the same bytes.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The folder of a sample: new or empty before, and afterwards either complete or not there."""
+"""The folder of a sample: new or empty before, and afterwards either complete or missing."""
 
 from __future__ import annotations
 

@@ -121,6 +121,9 @@ def train_vocabulary(counts: Counter[str], size: int, most_letters: int = ALPHAB
         count(index, 1)
     vocabulary = [*SPECIAL, *sorted({piece for pieces in split for piece in pieces})]
     known = set(vocabulary)
+    # The heap holds pairs by descending count. A merge changes the counts of neighbouring pairs only. These are pushed
+    # again, and entries whose count is outdated are skipped when they are popped. So a merge costs time only for the words
+    # that contain the pair, not for the whole vocabulary.
     heap = [(-n, pair) for pair, n in total.items()]
     heapq.heapify(heap)
     while heap and len(vocabulary) < size:

@@ -93,6 +93,8 @@ class Averages:
         self._to_host()
         self.link.begin_run(first, updates, self.weights.host.numpy())
         self.running, self.thread, pipe.under_way = True, threading.get_ident(), "a run"
+        # The averager works in the background while this worker computes. updated() hands over the weights after an update;
+        # computed(), at the end of the next step's backward, brings in the finished mean (end_step).
         while not self.link.ends_after(done):
             self.stepped = False
             yield pipe.steps

@@ -107,6 +107,8 @@ def look(stages: Sequence[Stage], batch: Sequence[Any], tree: Any, rows: int, cu
 
     with torch.inference_mode(False), fake_mode(open_lengths) as mode, values_where_needed():
         leaves = [without_elements(leaf) if isinstance(leaf, torch.Tensor) else leaf for leaf in batch]
+        # Maps each tensor object to its origin. A stage that passes a tensor on returns the same object, so its origin is
+        # found again by identity; a new object is a tensor that the stage makes.
         given: dict[int, Source] = {id(leaf): Source("batch", number=n) for n, leaf in enumerate(leaves)
                                     if isinstance(leaf, torch.Tensor)}
         sources = [given[id(leaf)] if isinstance(leaf, torch.Tensor) else Source("constant", value=leaf) for leaf in leaves]
@@ -207,7 +209,7 @@ def _resized(leaf: torch.Tensor, rows: int, cut: int, device: torch.device, leng
 def _run(stage: Stage, number: int, likeness: _Likenesses, value: Any) -> Any:
     names = {name: likeness(tensor) for name, tensor in [*stage.named_parameters(remove_duplicate=False),
                                                          *stage.named_buffers(remove_duplicate=False)]}
-    before, stage.before = stage.before, lambda piece: None  # no random numbers are drawn
+    before, stage.before = stage.before, lambda piece: None  # no random generator is seeded
     try:
         return torch.func.functional_call(stage, names, (value,), tie_weights=False)
     except RecordingError:  # its message names the line of the user's code

@@ -24,8 +24,8 @@ _OURS = (*(os.path.dirname(os.path.abspath(str(module.__file__))) + os.sep for m
 
 
 class Exchanges:
-    """The exchanges of one worker. `crew` holds the workers of its steps: all workers, or only a part of them if pipelines
-    average."""
+    """The exchanges of one worker. `crew` holds the workers of its steps: all workers, or those of one pipeline if
+    pipelines average."""
 
     def __init__(self, transport: Any, crew: Sequence[int]) -> None:
         self.transport, self.crew = transport, list(crew)

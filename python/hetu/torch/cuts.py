@@ -93,7 +93,8 @@ def even_cut(has_parameters: Sequence[bool], stages: int, kinds: Sequence[str]) 
                       f"for {stages} stages. torch.optim refuses the empty list of its worker; use fewer stages",
                       stacklevel=4)
         return first
-    # (stages, pieces) -> (the longest stage, the sum of squared lengths, the cut)
+    # Dynamic programming. (stages, pieces) -> (the longest stage, the sum of squared lengths, the cut). The sum of squares
+    # prefers even lengths among cuts with the same longest stage.
     best: dict[tuple[int, int], tuple[int, int, list[int]]] = {(0, 0): (0, 0, [])}
     for stage in range(1, stages + 1):
         for end in range(stage, count + 1):

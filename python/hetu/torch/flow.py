@@ -49,6 +49,9 @@ class Reads:
         tensors = [leaf for leaf in outputs if isinstance(leaf, torch.Tensor) and leaf.requires_grad]
         todo = [(edge.node, edge.output_nr, last) for edge in map(get_gradient_edge, tensors)]
         seen: dict[int, Any] = {}  # nodes, kept alive so that no id() is reused
+        # Walks from the outputs back through the graph. `reader` is the stage that the walk comes from: when it meets the
+        # edge of a noted tensor, that stage reads the tensor. Sequence numbers ascend in the order in which forward made
+        # nodes, so they show the stage of each node.
         while todo:
             node, output, reader = todo.pop()
             found.update((*key, reader) for key in keys.get((id(node), output), ()))

@@ -1,6 +1,6 @@
 """Computes the instructions of a plan on one worker: F, B, I, W and R of its stages. The interpreter calls it.
 
-This module knows no order. The plan defines the order of instructions, the waiting and the messages.
+The plan, and not this module, defines the order of instructions, the waiting and the messages.
 """
 
 from __future__ import annotations

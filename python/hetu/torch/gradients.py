@@ -92,7 +92,7 @@ class Summed:
         """Ends a step: sets .grad to None for parameters that no copy has used, as plain PyTorch does, and for those that
         another worker owns.
 
-        uses: by parameter number, how many workers have added to the gradient.
+        uses: by parameter number, the number of workers that have added to the gradient.
         """
         for one in self.views:
             if not uses[one.number] or (self.shards and not self.shards.keeps(one.parameter)):

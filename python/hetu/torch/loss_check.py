@@ -53,7 +53,7 @@ class LossCheck:
         self.before: Part | None = None
         self.problem = ""
         self.device_state: Callable[[], torch.Tensor | None] = lambda: None  # state of the stages' random generator
-        self.drawing = False  # true if the loss draws random numbers, so that losses can't be compared
+        self.drawing = False  # true if the loss uses random numbers, so that losses can't be compared
 
     def begin(self, training: bool, micro_batches: int) -> None:
         """Begins a step or an evaluation. `micro_batches` is the number in all pipelines. A single micro-batch needs no
@@ -64,7 +64,7 @@ class LossCheck:
         self.before, self.problem = None, ""
 
     def evaluate(self, output: Any, target: Any) -> torch.Tensor:
-        """Returns the loss of a micro-batch, and notes if the loss draws random numbers."""
+        """Returns the loss of a micro-batch, and notes if the loss uses random numbers."""
         if not self.on:
             return self.loss(output, target)
         drawn = self._random_state()

@@ -23,7 +23,7 @@ from hetu.torch.values import flatten, unflatten
 _MOST_FORMS = 64  # most recordings that are kept; older forms are recorded again
 _MOST_OPEN = 16  # most recordings with open lengths
 
-# Functions without parameters and randomness. Results that they compute from the batch alone (masks, positions)
+# Functions without parameters and randomness. Results that depend only on the batch (masks, positions)
 # are computed again where they are read, because every worker has the batch. They aren't sent.
 _CHEAP = frozenset("""arange ones zeros full tensor ones_like zeros_like full_like new_ones new_zeros new_full empty view
     reshape expand expand_as unsqueeze squeeze flatten unflatten transpose permute t contiguous clone detach __getitem__ to
@@ -287,6 +287,8 @@ class _Cutter:
         count = len(self.begins) + 1
         self.piece = self._pieces_of_calls()
         wanted = [self._wanted(number) for number in range(count)]
+        # From the last piece to the first: a piece imports what it reads itself, and what later pieces read from before it,
+        # because a piece receives values only from the piece before.
         imports: list[list[int]] = [[] for _ in range(count)]
         for number in range(count - 1, 0, -1):
             later = imports[number + 1] if number + 1 < count else []

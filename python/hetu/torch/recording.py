@@ -4,6 +4,22 @@ The forward runs once as ordinary Python on tensors without elements. Code that 
 `self.training` needs no special care: loops, asserts, `if targets is not None`. The list is valid for inputs of one form
 (see FormKey); inputs of another form are recorded again. torch.export can also follow such code, but it takes modules apart
 into operators, which loses their hooks, their training mode and their identity.
+
+A slot is the number of a tensor value. For example, with modules a and b,
+
+    def forward(self, x):
+        y = self.a(x).relu()
+        return self.b(y) + y
+
+gives the calls
+
+    slot 2 = a(slot 1)
+    slot 3 = relu(slot 2)
+    slot 4 = b(slot 3)
+    slot 5 = add(slot 4, slot 3)
+
+A cut before b divides the list into two pieces (recorded.py): slot 3 crosses the boundary. A call also notes the slots that
+it changes in place.
 """
 
 from __future__ import annotations

@@ -32,8 +32,8 @@ def split(model: Any, at: Sequence[str] = (), inputs: Sequence[str] = (), exampl
     Python code.
     inputs: without an example, torch.fx traces the forward. The model receives the batch unchanged or, if `inputs` names
     keywords of its forward, a dict of them.
-    Throws ValueError, which names the module or the line of the user's source, if a module doesn't exist, if forward
-    doesn't call it exactly once and with a value, or if forward can't be recorded or traced.
+    Throws ValueError if a module doesn't exist, if forward doesn't call it exactly once and with a value, or if forward
+    can't be recorded or traced. The error names the module or the line of the user's source.
     """
     kind = type(model).__name__
     if kind in ("ExportedProgram", "Pipe") and type(model).__module__.startswith("torch."):
