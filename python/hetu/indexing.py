@@ -55,6 +55,8 @@ def index(x: Value, key: Any) -> Value:
     axes between, and None inserts an axis of length 1. The batch axis stays whole."""
     entries = _whole(key if isinstance(key, tuple) else (key,), x)
     of_axes = [entry for entry in entries if entry is not None]
+    # First all slices, which keep the number of axes. Then the selections, from the last axis to the first, because each
+    # removes an axis and so renumbers the axes behind it.
     for axis, entry in enumerate(of_axes):
         _check(x, axis, entry)
         if isinstance(entry, slice) and entry != slice(None):

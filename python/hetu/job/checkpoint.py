@@ -122,7 +122,8 @@ class Checkpoints:
         places = run.get("positions", [])
         own = places[e.job.pipeline] if e.averages and len(places) == e.layout.pipelines else None
         place = own or run.get("position")
-        if places and place and e.loader:  # rows of the epoch that were done, by any number of pipelines
+        # an index is a number of rows of the epoch, read by any number of pipelines: round it to batches of this job
+        if places and place and e.loader:
             batch = e.loader.global_batch
             place = {**place, "index": place["index"] // batch * batch, "global_batch": batch}
         if place:

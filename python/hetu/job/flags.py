@@ -32,6 +32,7 @@ class Parser(argparse.ArgumentParser):
     def parse_args(self, args: Sequence[str] | None = None, namespace: Any = None) -> argparse.Namespace:  # type: ignore
         typed = [self._known(word) for word in (sys_arguments() if args is None else args)]
         path = self._config_of(typed)
+        # values in the file take the place of typed flags, and required flags may stand in the file alone
         set_there = read_flags(path, self) if path else {}
         required = [action for action in self._actions if action.required]
         for action in required:

@@ -176,6 +176,7 @@ class _Exported:
         args, kwargs = node.args, node.kwargs
         if node.op == "call_function" and not training:
             args, kwargs = _in_evaluation(node)
+            # the program was exported in train(), where batch norm counts its batches; in eval() it doesn't
             if str(node.target) == "aten.add_.Tensor" and "num_batches_tracked" in str(node.args[0]):
                 return
         leaves, tree = flatten((_plain(args), _plain(kwargs)))

@@ -270,6 +270,8 @@ def load(pipe: StateOfPipeline, folder: str | os.PathLike[str], given: optimizer
             raise OSError(f"{place}: {'; '.join(loaded.skipped)}. With strict=False what fits is loaded")
         return loaded
 
+    # All workers read and check first, and only then change anything, so that an unfit checkpoint leaves every model
+    # as it was.
     loaded = pipe.together(read)
     seen = [one.decode() for one in pipe.exchange(f"{loaded.source.step} {loaded.source.reader.checksum}".encode())]
     for worker, other in enumerate(seen):

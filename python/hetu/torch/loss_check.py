@@ -165,6 +165,8 @@ def _agree(kind: str, one: Part, two: Part, whole: Part) -> bool:
         return True  # the caller reports it
     if not math.isfinite(combined):
         return False
+    # Weights that are wrong by w move the combined mean by w times the difference of the two losses. So the tolerance
+    # grows with that difference: losses that are nearly equal would agree under any weights.
     spread = 0.0 if kind == SUM or not (one.weight and two.weight) else abs(one.loss - two.loss)
     largest = max(abs(part.loss) for part in (one, two, whole) if part.weight)
     return abs(combined - whole.loss) <= SPREAD * spread + ROUNDING * largest
