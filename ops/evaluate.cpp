@@ -114,8 +114,13 @@ class Evaluator {
   }
 
   std::vector<double> values(ValueId v) const {
-    const auto n = static_cast<std::size_t>(element_count(type(v).shape));
+    const TensorType t = type(v);
+    const auto n = static_cast<std::size_t>(element_count(t.shape));
     const std::byte* from = memory_[v].get();
+    if (t.dtype == DType::Int32) {
+      const auto* whole = reinterpret_cast<const std::int32_t*>(from);
+      return {whole, whole + n};
+    }
     if (floats_ == DType::Float32) {
       const auto* floats = reinterpret_cast<const float*>(from);
       return {floats, floats + n};

@@ -6,7 +6,9 @@
 #include <cmath>
 
 #include "base/error.h"
+#include "graph/builder.h"
 #include "graph/passes/fuse_norm.h"
+#include "ops/registry.h"
 #include "tests/executor/conv_model.h"
 
 namespace hetu {
@@ -59,6 +61,15 @@ TEST(Evaluate, FusedNormsGiveTheSameBits) {
   EXPECT_EQ(fused.fetches, apart.fetches);
   EXPECT_EQ(fused.gradients, apart.gradients);
   EXPECT_EQ(fused.buffers, apart.buffers);
+}
+
+TEST(Evaluate, ReadsFetchedIntegersAsIntegers) {
+  Builder b(op_set());
+  const ValueId x = b.placeholder("x", DType::Int32, {kBatch, 3});
+  b.fetch("first", b.apply("flip", {x}, {{"axis", std::int64_t{1}}}));
+  const Graph g = b.finish();
+  for (const DType floats : {DType::Float32, DType::Float64})
+    EXPECT_EQ(evaluate(g, 2, {{"x", {1, 2, 7, 4, 5, 6}}}, floats).fetches.at("first"), 7);
 }
 
 TEST(Evaluate, NamesALeafThatDoesNotFit) {
