@@ -58,8 +58,8 @@ TEST(DType, NamesRoundTrip) {
   EXPECT_THROW(parse_dtype("float"), Error);
 }
 
-// Every bfloat16, and float32 at, beside and between two of them: the nearest, and the even one in
-// the middle.
+// Covers every bfloat16, and float32 numbers at, near and halfway between two of them. A float32
+// rounds to the nearest bfloat16, and to the even one from the middle.
 TEST(BFloat16, RoundsToTheNearestEven) {
   for (std::uint32_t upper = 0; upper < 1U << 16; ++upper) {
     const auto exact = std::bit_cast<BFloat16>(static_cast<std::uint16_t>(upper));
@@ -70,17 +70,18 @@ TEST(BFloat16, RoundsToTheNearestEven) {
     }
     EXPECT_EQ(BFloat16(low).bits, upper);
     if (std::isinf(low)) continue;
-    const auto next = static_cast<std::uint16_t>(upper + 1);  // away from 0; infinity at last
+    // away from 0; the last one is infinity
+    const auto next = static_cast<std::uint16_t>(upper + 1);
     for (const std::uint32_t below : {0x1U, 0x7fffU, 0x8000U, 0x8001U, 0xffffU}) {
       const bool up = below > 0x8000U || (below == 0x8000U && (upper & 1U) != 0);
       EXPECT_EQ(BFloat16(std::bit_cast<float>(upper << 16 | below)).bits, up ? next : upper);
     }
   }
-  // A NaN whose payload lies in the lower half does not become infinite.
+  // A NaN whose payload lies in the lower half must not become infinite.
   EXPECT_TRUE(std::isnan(float(BFloat16(std::bit_cast<float>(0x7f800001U)))));
 }
 
-// Every float16, and float32 at, beside and between two of them.
+// Covers every float16, and float32 numbers at, near and halfway between two of them.
 TEST(Float16, RoundsToTheNearestEven) {
   for (std::uint32_t bits = 0; bits < 1U << 16; ++bits) {
     const auto exact = std::bit_cast<Float16>(static_cast<std::uint16_t>(bits));
@@ -95,13 +96,14 @@ TEST(Float16, RoundsToTheNearestEven) {
       EXPECT_TRUE(std::isinf(low));
       continue;
     }
-    // By the definition: 2^-24 a step below 2^-14, above it 2^-10 of the power of two.
+    // By definition, the step is 2^-24 below 2^-14, and 2^-10 of the power of two above.
     const std::uint32_t exponent = magnitude >> 10;
     const double value = exponent == 0
                              ? std::ldexp(magnitude, -24)
                              : std::ldexp((magnitude & 0x3ffU) + 1024, int(exponent) - 25);
     EXPECT_EQ(std::fabs(low), value) << bits;
-    const auto next = static_cast<std::uint16_t>(bits + 1);  // away from 0; infinity at last
+    // away from 0; the last one is infinity
+    const auto next = static_cast<std::uint16_t>(bits + 1);
     const double step = std::ldexp(1.0, int(std::max(exponent, 1U)) - 25);
     const double sign = (bits & 0x8000U) != 0 ? -1 : 1;
     const auto rounded = [&](double part) {

@@ -1,4 +1,5 @@
-// Fields: what is told by text or by value, what is refused and in which words, and what help says.
+// Tests option fields: values set by text or by value, errors and their exact text, and the help
+// text.
 #include "base/fields.h"
 
 #include <gmock/gmock.h>
@@ -142,7 +143,8 @@ TEST_F(FieldsTest, ValuesOfAnotherKindAreRefusedByName) {
             "--copies must be >= 1 and <= 8, got 9");
   EXPECT_THAT(set("parts", true), HasSubstr("--parts must be records"));
   EXPECT_EQ(given.size(), 0u);
-  s.share = -1;  // chosen later: what stands there may be told again
+  // -1 marks a default that is chosen later. Setting the current value again is accepted.
+  s.share = -1;
   EXPECT_EQ(set("share", -1.0), "accepted");
 }
 

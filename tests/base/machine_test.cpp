@@ -1,4 +1,5 @@
-// What control groups leave of the machine, by files as containers of both versions have them.
+// Tests the cores and memory that control groups leave to a process. The files imitate containers
+// of both versions.
 #include <gtest/gtest.h>
 #include <sched.h>
 
@@ -45,7 +46,7 @@ TEST(MachineCores, AreThoseOfTheTightestGroupOnTheWay) {
   EXPECT_EQ(cores_with(files), 3);
   files[groups + "kubepods/pod1/box/cpu.max"] = "100000 100000";
   EXPECT_EQ(cores_with(files), 1);
-  files[groups + "kubepods/pod2/cpu.max"] = "10000 100000";  // somebody else's
+  files[groups + "kubepods/pod2/cpu.max"] = "10000 100000";  // another group's limit
   files[groups + "kubepods/cpu.max"] = "200000 100000";
   EXPECT_EQ(cores_with(files), 1);
 }
@@ -53,7 +54,7 @@ TEST(MachineCores, AreThoseOfTheTightestGroupOnTheWay) {
 TEST(MachineCores, AreThoseOfVersionOneInsideAndOutside) {
   const std::string list = "5:memory:/docker/box\n4:cpu,cpuacct:/docker/box\n0::/docker/box";
   const std::string both = "sys/fs/cgroup/cpu,cpuacct/", one = "sys/fs/cgroup/cpu/";
-  // From inside, the group that the list names is the mount itself.
+  // Inside the container, the group that the list names is mounted at the root.
   EXPECT_EQ(cores_with({{"proc/self/cgroup", list},
                         {both + "cpu.cfs_quota_us", "250000"},
                         {both + "cpu.cfs_period_us", "100000"}}),

@@ -1,5 +1,5 @@
-// Files that somebody names: read only if they are regular files, and replaced as a whole through
-// links and devices. Bounds of what a parser gets.
+// Tests files that a user names. They are read only if they are regular files, and they are
+// replaced as a whole, through links and devices. Also tests the bounds on what a parser reads.
 #include "base/text_file.h"
 
 #include <fcntl.h>
@@ -94,8 +94,8 @@ TEST(WriteText, WritesIntoWhatIsNoRegularFile) {
               ThrowsMessage<Error>(HasSubstr("is a directory; name a file")));
 }
 
-// As a shell does with `hetu … -o /dev/stdout > FILE`: the file is written into, after what is
-// there.
+// A shell does this with `hetu … -o /dev/stdout > FILE`. The text is written after the contents
+// that are already there.
 TEST(WriteText, WritesIntoAnOpenDescriptorByName) {
   const TemporaryFolder folder;
   const int file = ::open((folder / "out").c_str(), O_WRONLY | O_CREAT, 0600);

@@ -1,4 +1,4 @@
-// The cluster file: what is read, and one exact complaint for each thing that can be wrong.
+// Tests the cluster file: values that are read, and one exact error for each possible mistake.
 #include "config/cluster.h"
 
 #include <gmock/gmock.h>
@@ -18,7 +18,7 @@ using testing::HasSubstr;
 struct Bad {
   const char* name;
   const char* text;
-  std::vector<const char*> parts;  ///< all of them stand in the message
+  std::vector<const char*> parts;  ///< text that the message must contain
 };
 
 void PrintTo(const Bad& bad, std::ostream* out) { *out << bad.name; }

@@ -1,4 +1,4 @@
-// Environment variables: values, defaults, complaints and the table.
+// Tests environment variables: values, defaults, errors and the table.
 #include "config/env.h"
 
 #include <gmock/gmock.h>
@@ -99,7 +99,8 @@ TEST(Env, ReadsWhatIsSet) {
   EXPECT_EQ(e.local_workers, 4);
 }
 
-// Before a job starts: as many threads per worker as its workers will have.
+// A check before a job starts uses the number of threads per worker that the job's workers will
+// have.
 TEST(Env, OfACheckCountsTheWorkersToCome) {
   EXPECT_FALSE(read_from({}).check);
   const Env e = read_from({{"HETU_CHECK", "12"}, {"HETU_HOSTS", "w0:8,w1:4"}});
@@ -170,7 +171,7 @@ TEST(Env, OfATaskOfSrunHasItsStep) {
   task["MASTER_PORT"] = "5000";
   EXPECT_EQ(read_from(task).master_address, "chosen");
   EXPECT_EQ(read_from(task).master_port, 5000);
-  task.erase("SLURM_STEP_ID");  // a batch script: one process
+  task.erase("SLURM_STEP_ID");  // In a batch script there is one process.
   EXPECT_FALSE(read_from(task).by_hand);
 }
 

@@ -16,10 +16,10 @@ namespace {
 using testing::HasSubstr;
 using testing::ThrowsMessage;
 
-// The definition, computed anew: InputGrad nodes are the ancestors of the gradient of an
-// activation. An activation's gradient is what its producer's gradient nodes read; so every
-// gradient node that some gradient node of another forward node reads, and all it is computed from,
-// is I, and a W node feeds only W nodes that derive from the same block.
+// Recomputes the definition of phases. InputGrad nodes are the ancestors of the gradient of an
+// activation. The gradient nodes of an activation's producer read the activation's gradient.
+// Therefore, if the gradient nodes of another forward node read a gradient node, that node and all
+// its ancestors are I. A W node feeds only W nodes that derive from the same block.
 TEST(Autodiff, PhasesAndBlocksFollowTheForwardNodes) {
   const Graph g = trained(transformer());
   check_types(op_set(), g);
@@ -61,8 +61,8 @@ TEST(Autodiff, GradientNodesStandInReverseModelOrder) {
   }
 }
 
-// Runs the node list restricted to a phase and a range of blocks, stage by stage, as workers would,
-// and finds every input made.
+// Runs the node list restricted to a phase and a range of blocks, stage by stage, as workers do.
+// Every input must have been computed before.
 TEST(Autodiff, EveryStageCanRunAPhaseInNodeOrder) {
   const Graph g = trained(transformer());
   for (int cut = 0; cut <= g.blocks; ++cut) {
@@ -125,7 +125,7 @@ TEST(Autodiff, ContributionsAreAddedInAscendingOrderOfConsumerInTheProducersBloc
   EXPECT_EQ(g.producer(outer.inputs[1]).block, 2);
 }
 
-// The gradient of y, which block 2 makes, is that of x, which block 0 has made, too.
+// The gradient of y, computed by block 2, is also the gradient of x, which block 0 has computed.
 TEST(Autodiff, AGradientThatIsPassedOnToAnEarlierBlockIsCopied) {
   Builder b(op_set());
   const ValueId x = ops::linear(b, b.placeholder("x", DType::Float32, {kBatch, 3}), 3, "in");
@@ -143,7 +143,7 @@ TEST(Autodiff, AGradientThatIsPassedOnToAnEarlierBlockIsCopied) {
   expect_crossings_of_forward(g);
 }
 
-// Sums of some of the last three values, and functions of them, in blocks.
+// Builds blocks with sums of some of the last three values and functions of them.
 TEST(Autodiff, GradientsCrossWhereActivationsDid) {
   for (unsigned seed = 0; seed < 200; ++seed) {
     std::mt19937 random(seed);
@@ -180,7 +180,7 @@ TEST(Autodiff, WhatIsMadeOfParametersAloneCountsAsParameter) {
   EXPECT_EQ(g.producer(uses_of(g, "p")[0].gradient).name, "scale/grad/scale");
 }
 
-// A weight gradient never crosses a boundary of blocks, so such a value counts as activation.
+// A weight gradient never crosses a block boundary, so such a value counts as an activation.
 TEST(Autodiff, AParameterDerivedValueReadInALaterBlockCountsAsActivation) {
   Builder b(op_set());
   const ValueId x = b.placeholder("x", DType::Float32, {kBatch, 4});
@@ -200,7 +200,8 @@ TEST(Autodiff, TheGradientOfAUseIsAWValueOfItsBlock) {
   const ValueId x = b.placeholder("x", DType::Float32, {2, 3});
   const ValueId p = b.parameter("p", {2, 3}, {});
   const ValueId q = b.parameter("q", {2, 3}, {});
-  // add passes dy on, p is read twice by one node, and dy comes from a later block.
+  // The test covers three cases: add passes dy on, one node reads p twice, and dy comes from a
+  // later block.
   ValueId y =
       b.apply("add", {b.apply("mul", {p, p}, {}, "square"), b.apply("add", {x, p})}, {}, "y");
   y = b.apply("relu", {b.apply("add", {y, q}, {}, "plus_q")});
@@ -214,7 +215,8 @@ TEST(Autodiff, TheGradientOfAUseIsAWValueOfItsBlock) {
   EXPECT_EQ(g.producer(uses_of(g, "q")[0].gradient).name, "plus_q/grad/reshape");
 }
 
-// A rule that gives one node for an activation and a parameter: the node is I, the use gets a copy.
+// The gradient rule returns one node for both an activation and a parameter. The node is I, and the
+// parameter's use gets a copy.
 TEST(Autodiff, AGradientNodeSharedByAnActivationAndAParameterIsInputGrad) {
   std::vector<OpDef> defs = op_set().all();
   OpDef mean = op_set().find("add");

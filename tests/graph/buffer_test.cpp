@@ -1,4 +1,5 @@
-// Buffers: one reader, which replaces them; passes, text and checks keep both sides.
+// Tests buffers. A buffer has one reader, which replaces it. Passes, text and checks keep both the
+// read and the replacement.
 #include <gmock/gmock.h>
 
 #include <random>
@@ -17,7 +18,7 @@ using testing::ThrowsMessage;
 
 const Initializer kOne = {Initializer::Kind::Constant, 1, 0};
 
-// Two batch norms on two blocks, a counter, and a buffer that nothing reads.
+// Returns two batch norms in two blocks, a counter, and a buffer that nothing reads.
 Builder norms() {
   Builder b(op_set());
   ValueId x = b.placeholder("x", DType::Float32, {kBatch, 2, 3, 3});
@@ -98,11 +99,11 @@ TEST(Buffers, ErrorsOfTheBuilder) {
 
 TEST(Buffers, ChecksFindAForeignReader) {
   Graph g = norms().finish();
-  g.buffers[2].next = g.buffers[0].next;  // of another type
+  g.buffers[2].next = g.buffers[0].next;  // a value of another type
   EXPECT_THAT([&] { check_graph(g); },
               ThrowsMessage<Error>(HasSubstr("a buffer's next value has another type")));
   g = norms().finish();
-  g.buffers[0].next = g.buffers[3].next;  // of the other block's norm
+  g.buffers[0].next = g.buffers[3].next;  // the value of the other block's norm
   EXPECT_THAT([&] { check_graph(g); },
               ThrowsMessage<Error>(HasSubstr("reads a buffer that it does not replace")));
 }

@@ -1,4 +1,5 @@
-// Types at once, names, blocks, and every error: it names the node, what was found, what is right.
+// Tests types, names and blocks of a builder, and every error. An error names the node, the value
+// that was found and the expected value.
 #include "graph/builder.h"
 
 #include <gmock/gmock.h>
@@ -159,7 +160,7 @@ TEST(Builder, ErrorsOfItsOwn) {
       "fetch 's': the name is taken by 'total'");
 }
 
-// Sizes that no machine has are refused where they are given, before anything computes with them.
+// Sizes beyond any machine are refused where they are given, before anything computes with them.
 TEST(Builder, BoundsSizesAndStarts) {
   const std::int64_t huge = std::int64_t{1} << 61;
   const auto refuses = [](const char* what, const auto& make) {
@@ -303,7 +304,7 @@ TEST(Layers, MeanLossFlattensLeadingAxes) {
   const Graph g = b.finish();
   EXPECT_EQ(g.values[node_named(g, "loss/softmax_cross_entropy").inputs[0]].type.shape,
             (Shape{-6, 11}));
-  // The labels' reshape feeds both the loss and the count.
+  // Both the loss and the count read the reshaped labels.
   EXPECT_EQ(node_named(g, "loss/reshape_1/count").phase, Phase::Count);
 }
 
@@ -326,7 +327,7 @@ TEST(Nearest, SuggestsOnlyWhatIsNear) {
   EXPECT_EQ(did_you_mean("x", {}), "");
 }
 
-// Each rule of check_graph, broken in turn.
+// Breaks each rule of check_graph in turn.
 TEST(CheckGraph, FindsWhatIsBroken) {
   const Graph good = trained(transformer());
   const auto broken = [&](const std::function<void(Graph&)>& act) {

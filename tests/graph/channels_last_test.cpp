@@ -1,5 +1,6 @@
-// The layout of images: reorders at the rim only, the same for every cut. And batch norms fused
-// with what follows.
+// Tests the layout of images. Reorders occur only at the boundary of the image nodes, and the
+// result is the same for every cut. Also tests the fusion of batch norms with the nodes that
+// follow.
 #include "graph/passes/channels_last.h"
 
 #include <gmock/gmock.h>
@@ -35,7 +36,7 @@ TEST(FuseNorm, TakesInWhatFollows) {
   EXPECT_EQ(print_graph(fuse_norm(g)), print_graph(g));
 }
 
-// What an add repeats over the images is no skip connection.
+// An addend that is broadcast over the images is not a skip connection.
 TEST(FuseNorm, LeavesAnAddThatBroadcasts) {
   Builder b(op_set());
   const ValueId x = b.placeholder("x", DType::Float32, {kBatch, 3, 4, 4});
@@ -88,7 +89,8 @@ TEST(ChannelsLast, PutsImagesBackForWhatReadsThemPlain) {
   EXPECT_EQ(count(g, "plain"), 1) << "for the reshape";
 }
 
-// What is fetched is reported as it would lie without these passes; nobody else's images move.
+// A fetched image is reported in its plain layout. The pass adds no reorder that is not needed for
+// this.
 TEST(ChannelsLast, ReportsImagesPlain) {
   Graph before = testing_model::residual_model();
   std::vector<std::string> names;

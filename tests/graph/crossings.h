@@ -1,4 +1,4 @@
-// Which blocks the values of a differentiated graph cross.
+// Checks the block boundaries that the values of a differentiated graph cross.
 #pragma once
 #include <gtest/gtest.h>
 
@@ -9,8 +9,9 @@
 
 namespace hetu {
 
-/// A stage gets activations from the stages that make what it reads, and gradients from those that
-/// read what it makes: what backward reads of another block has come by a way of forward.
+/// Checks that every value of the backward that crosses two blocks crosses a boundary of the
+/// forward. Stages receive activations only from the stages whose outputs they read, and gradients
+/// only from the stages that read their outputs.
 inline void expect_crossings_of_forward(const Graph& g) {
   std::set<std::pair<int, int>> forward;
   const auto crosses = [&g](const Node& n, ValueId v) {

@@ -14,7 +14,7 @@ namespace {
 struct Call {
   const Node& node;
   std::vector<const Numbers*> in;
-  std::vector<Shape> shapes;  ///< of the inputs, bound
+  std::vector<Shape> shapes;  ///< shapes of the inputs, with the batch bound
   std::int64_t out_size;
 };
 
@@ -108,7 +108,7 @@ class Grower {
     ValueId sum = values_[1];
     for (const ValueId v : values_) sum = b_.apply("add", {sum, v});
     for (const ValueId p : {parameters_[0], parameters_[1]}) {
-      sum = b_.apply("matmul", {sum, p});  // so that each is reached
+      sum = b_.apply("matmul", {sum, p});  // uses each parameter
     }
     b_.apply("tanh", {sum}, {}, "unread");
     b_.fetch("loss", b_.apply("sum", {b_.apply("div_scalar", {sum, total_})}, {}, "loss"));
@@ -130,13 +130,13 @@ class Grower {
         return b_.apply(pairs[pick(3)], {any(), any()});
       case 2:
         return b_.apply("tanh", {any()});
-      case 3:  // 1 is an identity; fillable
+      case 3:  // factor 1 is an identity; fillable
         return b_.apply("scale", {any()}, {{"factor", pick(2) == 0 ? 1.0 : 0.5}});
       case 4: {
         const ValueId r = b_.apply("reshape", {any()}, {{"shape", Shape{-3}}});
         return b_.apply("reshape", {r}, {{"shape", Shape{kBatch, 3}}});
       }
-      case 5: {  // a parameter-derived weight, sometimes read in a later block
+      case 5: {  // a weight derived from a parameter, sometimes read in a later block
         ValueId w = b_.apply("transpose", {parameter()}, turn);
         if (pick(2) == 0) w = b_.apply("transpose", {w}, turn);
         derived_.push_back(w);

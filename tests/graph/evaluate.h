@@ -1,5 +1,5 @@
-// Graphs at random over a few operators, and a plain evaluator of those operators in double: an
-// oracle for autodiff and passes that needs no kernels.
+// Random graphs over a few operators, and a plain evaluator of these operators in double. It is a
+// reference for autodiff and passes that needs no kernels.
 #pragma once
 #include <map>
 #include <random>
@@ -12,17 +12,17 @@ namespace hetu {
 
 using Numbers = std::vector<double>;
 
-/// Every value of the graph, from the numbers of its placeholders and parameters by node name; the
-/// batch is bound to `batch`. Throws Internal for an operator that it does not know.
+/// Returns every value of the graph, given the numbers of its placeholders and parameters by node
+/// name. The batch is bound to `batch`. Throws Internal for an operator that it does not support.
 std::vector<Numbers> evaluate(const Graph& g, const std::map<std::string, Numbers>& leaves,
                               std::int64_t batch);
 
-/// A graph of about `size` nodes in up to four blocks, with parameters that are read once, twice by
-/// one node, and in several blocks; constants; reshapes and transposes to fold; a node that nothing
-/// reads. Differentiated; fetches "loss".
+/// Returns a differentiated graph of about `size` nodes in up to four blocks, which fetches "loss".
+/// Its parameters are read once, twice by one node, or in several blocks. It contains constants,
+/// reshapes and transposes to fold, and a node that nothing reads.
 Graph random_graph(std::mt19937& random, int size);
 
-/// Numbers for the leaves of a graph.
+/// Returns random numbers for the leaves of a graph.
 std::map<std::string, Numbers> random_leaves(const Graph& g, std::mt19937& random,
                                              std::int64_t batch);
 

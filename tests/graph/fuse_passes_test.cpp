@@ -1,4 +1,4 @@
-// What the fusing passes join, and what they leave.
+// Tests which nodes the fusing passes join, and which they leave.
 #include <gmock/gmock.h>
 
 #include <map>
@@ -27,7 +27,8 @@ TEST(FuseAttention, TakesWhatOnlyTheGradientReads) {
   EXPECT_EQ(count_ops(fuse_attention(transformer().finish())).count("attention"), 0U);
 }
 
-// A model of one attention whose float mask is of this shape; `fetched` shows its weights.
+// Returns a model of one attention with a float mask of the given shape. With `fetched`, its
+// weights are fetched.
 Graph masked_attention(const Shape& mask, bool wants_mask, bool fetched) {
   Builder b(op_set());
   const ValueId x = b.placeholder("x", DType::Float32, {2, 3, 4});
@@ -58,7 +59,7 @@ TEST(FuseActivation, TakesLayersThatNothingReadsBefore) {
   EXPECT_EQ(is["gelu_grad"], 2) << "reads what the layer made";
   is = count_ops(fuse_activation(trained(mlp())));
   EXPECT_EQ(is["linear_relu"], 1);
-  // What is fetched is made; gelu keeps it anyway.
+  // A fetched value must be computed. gelu keeps its input in any case.
   const auto fuses = [](const char* activation, bool cut) {
     Builder b(op_set());
     const ValueId x = ops::linear(b, b.placeholder("x", DType::Float32, {kBatch, 8}), 4, "fc");
@@ -78,8 +79,8 @@ TEST(FuseResidual, TakesSumsOfDropoutAndASkip) {
   EXPECT_EQ(is["dropout_add_layer_norm_grad"], 4);
   EXPECT_EQ(is["layer_norm"], 1) << "of the embeddings";
   EXPECT_EQ(is["dropout"] + is["dropout_grad"], 0);
-  // 0: as it is, 1: dropout's result is fetched, 2: the sum is read before the norm, 3: and after
-  // it, 4: the norm lies behind a cut.
+  // The cases are: 0, unchanged; 1, dropout's result is fetched; 2, the sum is read before the
+  // norm; 3, the sum is read after the norm; 4, the norm lies behind a cut.
   const auto fuses = [](int what) {
     Builder b(op_set());
     const ValueId x = b.placeholder("x", DType::Float32, {kBatch, 8});
@@ -100,8 +101,8 @@ TEST(FuseResidual, TakesSumsOfDropoutAndASkip) {
   EXPECT_FALSE(fuses(4));
 }
 
-// What layers "one", "two" and "three", and a relu, read of x, which is tanh of a layer or, if it
-// is of `weights`, of a parameter; cut behind x, or behind the first of the layers.
+// Returns a graph in which the layers "one", "two" and "three" and a relu read x. x is the tanh of
+// a layer, or of a parameter if `weights` is set. The cut lies behind x, or behind the first layer.
 enum class Cut : std::uint8_t { Nowhere, BehindX, BehindOne };
 Graph forked(Cut cut, bool weights = false) {
   Builder b(op_set());
@@ -123,7 +124,7 @@ TEST(FuseFork, TakesProductsAlongASum) {
   EXPECT_EQ(is["linear_input_grad"], 1) << "of two products one";
   EXPECT_EQ(is["linear_input_grad_add"], 2);
   EXPECT_EQ(is["add"], count_ops(before)["add"] - 2);
-  // ((one + two) + three) + relu's; that of "one" is made last.
+  // The sum is ((one + two) + three) + relu's gradient. The product of "one" is computed last.
   const Node &sum = node_named(after, "tanh/grad/add"),
              &next = node_named(after, "tanh/grad/add_1");
   const auto weight = [&](const Node& n) { return after.producer(n.inputs[1]).name; };
@@ -134,7 +135,7 @@ TEST(FuseFork, TakesProductsAlongASum) {
   EXPECT_EQ(node_named(after, "tanh/grad/add_2").op, "add");
 }
 
-// They lie where the products do, and what they make crosses to the block of x.
+// The fused sums lie in the block of the products. Their result crosses to the block of x.
 TEST(FuseFork, TakesProductsOfALaterBlock) {
   const Graph before = forked(Cut::BehindX), after = fuse_fork(before);
   expect_kept(before, after);
@@ -146,7 +147,8 @@ TEST(FuseFork, TakesProductsOfALaterBlock) {
   EXPECT_EQ(node_named(after, "tanh/grad/add_2").block, 0);
 }
 
-// x + f(x) of each block: the sum goes on to the block before, which nothing joins to that behind.
+// Each block computes x + f(x). The sum of gradients goes on to the block before, and no pass may
+// join it to the block behind.
 TEST(FuseFork, LeavesSumsOfSkipsWhereTheyWere) {
   Builder b(op_set());
   ValueId x = ops::linear(b, b.placeholder("x", DType::Float32, {3, 4}), 4, "in");
@@ -183,7 +185,7 @@ TEST(FuseFork, LeavesWhatIsReadElsewhere) {
   EXPECT_EQ(joins(doubled), 1) << "added to itself";
 }
 
-// "one", "two" and "three" share the gradient of their sum; each has the sum of its own bias.
+// "one", "two" and "three" share the gradient of their sum. Each has its own bias sum.
 TEST(FuseBiasGrad, TakesEachLayersOwnSum) {
   const Graph before = forked(Cut::BehindOne), after = fuse_bias_grad(before);
   expect_kept(before, after);
@@ -222,7 +224,7 @@ TEST(FuseBiasGrad, LeavesSumsOfWhatNoProductReadsBefore) {
   const auto without_sum = [](Graph& g, Node& sum) {
     const auto is_its = [&](const GradientUse& u) { return u.gradient == sum.outputs[0]; };
     g.gradients.erase(std::find_if(g.gradients.begin(), g.gradients.end(), is_its));
-    sum.op = "tanh";  // it makes no gradient any more
+    sum.op = "tanh";  // no longer a bias gradient
   };
   Graph spare = changed("three/linear/grad/sum_rows", without_sum);
   const Graph after = fuse_bias_grad(spare);

@@ -1,4 +1,4 @@
-// What passes leave as it was.
+// Checks the properties of a graph that passes must keep.
 #pragma once
 #include <gtest/gtest.h>
 
@@ -10,7 +10,8 @@
 
 namespace hetu {
 
-/// Structure, types and text hold; parameters, fetches, gradient uses and blocks stay.
+/// Checks that structure, types and text form are valid, and that parameters, fetches, gradient
+/// uses and blocks are unchanged.
 inline void expect_kept(const Graph& before, const Graph& after) {
   check_graph(after);
   check_types(op_set(), after);
@@ -26,7 +27,8 @@ inline void expect_kept(const Graph& before, const Graph& after) {
     EXPECT_EQ(after.parameters[a.parameter].name, before.parameters[b.parameter].name);
     EXPECT_EQ(a.use, b.use);
     EXPECT_EQ(a.block, b.block);
-    if (after.values[a.gradient].output == 0) {  // a bias's may be made beside its weight's
+    // A bias gradient may come from the node that computes the weight gradient.
+    if (after.values[a.gradient].output == 0) {
       EXPECT_EQ(after.producer(a.gradient).name, before.producer(b.gradient).name);
     }
   }

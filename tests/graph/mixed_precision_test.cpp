@@ -1,5 +1,5 @@
-// Mixed precision as a pass: what becomes bfloat16, what stays float32, and where values are
-// rounded.
+// Tests the mixed-precision pass: which values become bfloat16, which stay float32, and where
+// values are rounded.
 #include "graph/passes/mixed_precision.h"
 
 #include <gmock/gmock.h>
@@ -58,8 +58,8 @@ TEST_P(MixedPrecision, ComputesByTheRecords) {
   }
 }
 
-// Weights, their gradients, state, the loss and what is reported are what they were; so are the
-// names that random numbers and checkpoints go by.
+// Weights, their gradients, state, the loss and reported values keep their dtype. The names that
+// random numbers and checkpoints use are unchanged.
 TEST_P(MixedPrecision, LeavesWhatIsSeenFromOutside) {
   for (const Graph& before : models()) {
     const Graph g = narrowed(before);
@@ -79,8 +79,8 @@ TEST_P(MixedPrecision, LeavesWhatIsSeenFromOutside) {
   }
 }
 
-// Of each value of a node there is one rounding, where it is made: what crosses a cut or waits for
-// backward has two bytes an element. Parameters are rounded where they are read.
+// Each value is rounded once, where it is computed, so a value that crosses a cut or waits for the
+// backward takes two bytes per element. Parameters are rounded where they are read.
 TEST_P(MixedPrecision, RoundsOnceWhereAValueIsMade) {
   for (const Graph& before : models()) {
     const Graph g = narrowed(before);
@@ -104,7 +104,8 @@ TEST_P(MixedPrecision, RoundsOnceWhereAValueIsMade) {
   }
 }
 
-// The residual stream of a transformer is narrow: boundaries of its layers are half as large.
+// The residual stream of a transformer is narrow, so boundaries between its layers take half the
+// bytes.
 TEST_P(MixedPrecision, LayersHandOnTwoBytes) {
   const Graph before = trained(transformer());
   const Graph g = narrowed(before);

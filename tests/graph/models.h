@@ -1,4 +1,4 @@
-// Small graphs that the tests of graph/ share.
+// Small graphs for the tests of graph/.
 #pragma once
 #include <string>
 #include <vector>
@@ -10,7 +10,7 @@
 
 namespace hetu {
 
-/// Node with this name; fails with Internal if there is none.
+/// Returns the node with the given name. Throws Internal if there is none.
 inline const Node& node_named(const Graph& g, const std::string& name) {
   for (const Node& n : g.nodes) {
     if (n.name == name) return n;
@@ -18,7 +18,7 @@ inline const Node& node_named(const Graph& g, const std::string& name) {
   throw Error(Code::Internal, "no node '" + name + "' in\n" + print_graph(g));
 }
 
-/// Uses of a parameter, in order.
+/// Returns the uses of a parameter, in order.
 inline std::vector<GradientUse> uses_of(const Graph& g, const std::string& parameter) {
   std::vector<GradientUse> uses;
   for (const GradientUse& u : g.gradients) {
@@ -27,7 +27,7 @@ inline std::vector<GradientUse> uses_of(const Graph& g, const std::string& param
   return uses;
 }
 
-/// x [B, 8] -> fc1 (16) -> relu | cut | fc2 (5) -> mean cross entropy.
+/// Returns x [B, 8] -> fc1 (16) -> relu | cut | fc2 (5) -> mean cross entropy.
 inline Builder mlp() {
   Builder b(op_set());
   const ValueId x = b.placeholder("x", DType::Float32, {kBatch, 8});
@@ -39,7 +39,7 @@ inline Builder mlp() {
   return b;
 }
 
-/// The value that b.fetch("loss", ..) named.
+/// Returns the value that b.fetch("loss", ..) named.
 inline ValueId loss_of(const Builder& b) { return b.graph().fetches.at(0).second; }
 
 inline ValueId encoder_layer(Builder& b, ValueId x, ValueId mask, const std::string& name) {
@@ -55,8 +55,8 @@ inline ValueId encoder_layer(Builder& b, ValueId x, ValueId mask, const std::str
   return ops::layer_norm(b, b.apply("add", {f, h}), "norm");
 }
 
-/// A BERT in small: embeddings | layer0 | layer1 | a decoder tied to the word embedding, with a
-/// masked-token loss and a loss of the first token.
+/// Returns a small BERT: embeddings | layer0 | layer1 | a decoder tied to the word embedding. It
+/// has a masked-token loss and a loss of the first token.
 inline Builder transformer() {
   Builder b(op_set());
   const Shape tokens = {kBatch, 6};
@@ -86,7 +86,7 @@ inline Builder transformer() {
   return b;
 }
 
-/// With its gradients.
+/// Returns the finished graph with its gradients.
 inline Graph trained(Builder b) {
   b.differentiate(loss_of(b));
   return b.finish();

@@ -1,5 +1,5 @@
-// Every pass on every model and on random graphs; and autodiff on random graphs, against
-// differences.
+// Tests every pass on every model and on random graphs, and autodiff on random graphs against
+// finite differences.
 #include <gmock/gmock.h>
 
 #include <cmath>
@@ -40,7 +40,7 @@ const Pass kPasses[] = {{"dead", remove_dead},
                         {"fuse_fork", fuse_fork},
                         {"fuse_bias_grad", fuse_bias_grad}};
 
-// What a run shows: fetches and gradients, in order.
+// Returns the visible results of a run: fetches and gradients, in order.
 std::vector<Numbers> shown(const Graph& g, const std::map<std::string, Numbers>& leaves) {
   const std::vector<Numbers> values = evaluate(g, leaves, kTestBatch);
   std::vector<Numbers> out;
@@ -119,7 +119,7 @@ TEST(Dead, RemovesWhatNothingNeeds) {
   EXPECT_EQ(g.placeholders.size(), 1U);
 }
 
-// What predicts a fetch has the value that it had, and nothing of training.
+// The part for a fetch gives the same value as the whole graph, and contains nothing of training.
 TEST(PartFor, KeepsWhatOneFetchNeeds) {
   int fields = 0;
   for (unsigned seed = 0; seed < 60; ++seed) {
@@ -147,7 +147,7 @@ TEST(PartFor, KeepsWhatOneFetchNeeds) {
                   testing::HasSubstr("nothing is fetched as 'nope'; there are: ")));
 }
 
-// The operators of a graph that is the sum of what `make` makes of x [B, 2, 3], folded and cleaned.
+// Returns the operators of a graph that sums make(x) for x [B, 2, 3], after folding and cleaning.
 std::vector<std::string> folded_ops(ValueId (*make)(Builder&, ValueId)) {
   Builder b(op_set());
   const ValueId x = b.apply("tanh", {b.placeholder("x", DType::Float32, {kBatch, 2, 3})});
@@ -184,7 +184,7 @@ TEST(Fold, Rules) {
               ElementsAre("scale"));
   EXPECT_THAT(folded_ops([](Builder& b, ValueId x) {
                 const ValueId r = b.apply("reshape", {x}, {{"shape", Shape{-6}}});
-                b.cut();  // no folding across it
+                b.cut();  // prevents the folding
                 return b.apply("reshape", {r}, {{"shape", Shape{kBatch, 2, 3}}});
               }),
               ElementsAre("reshape", "reshape"));

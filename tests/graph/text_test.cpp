@@ -154,7 +154,8 @@ TEST(Text, ErrorsNameLineAndExpectation) {
               says("fetches have the batch as their first axis, or are float32 or int32 without"));
 }
 
-// No text, however damaged, does more harm than an InvalidArgument; what is read prints again.
+// A damaged text may only cause an InvalidArgument. If it is accepted, the graph can be printed
+// again.
 TEST(Text, SurvivesDamage) {
   const std::string text = print_graph(trained(transformer()));
   std::mt19937 random(7);

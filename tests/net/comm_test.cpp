@@ -1,5 +1,5 @@
-// Messages and all-reduces between workers that are threads. tests/ranks/comm_ranks.cpp runs the
-// same rules over MPI.
+// Tests messages and all-reduces between workers that are threads. tests/ranks/comm_ranks.cpp runs
+// the same rules over MPI.
 #include <gmock/gmock.h>
 #include <sys/resource.h>
 
@@ -26,7 +26,7 @@ namespace {
 using testing::HasSubstr;
 using testing::ThrowsMessage;
 
-// Runs body on one thread per worker; the first exception of any of them is thrown here.
+// Runs `body` on one thread per worker. Throws the first exception of any of them.
 void on_workers(int workers, const Options& options, const std::function<void(Transport&)>& body) {
   auto transports = make_inproc(workers, options);
   std::vector<std::exception_ptr> errors(workers);
@@ -90,7 +90,7 @@ TEST(Messages, OfOneTagKeepTheirOrder) {
     std::vector<int> values(kCount * 6000);
     std::vector<std::unique_ptr<Request>> requests;
     for (int i = 0; i < kCount; ++i) {
-      const std::size_t bytes = i % 3 == 0 ? 24000 : 4;  // long and short ones mixed
+      const std::size_t bytes = i % 3 == 0 ? 24000 : 4;  // long and short messages mixed
       int* at = values.data() + i * 6000;
       if (t.worker() == 0) {
         *at = i;
@@ -222,8 +222,8 @@ INSTANTIATE_TEST_SUITE_P(Grid, Sums,
                                           testing::Values(0, 1, 2, 7, 1000, 65537)));
 INSTANTIATE_TEST_SUITE_P(Large, Sums, testing::Values(std::tuple(3, std::int64_t{2621441})));
 
-// Rounded on their way: every member ends with the same bits, which are numbers of bfloat16, as
-// near to the sum as two roundings allow.
+// Values are rounded to bfloat16 for the transfer. Every member must end with the same bits, and
+// with numbers of bfloat16. The error is bounded by two roundings.
 TEST_P(Sums, MayTravelInTwoBytes) {
   const auto [workers, count] = GetParam();
   std::mutex mutex;
@@ -252,8 +252,8 @@ TEST_P(Sums, MayTravelInTwoBytes) {
   });
 }
 
-// A reduce-scatter has the bits of the whole sum in the own slice, and leaves the rest alone.
-// Slices are of any length, in any order, and one member has none.
+// A reduce-scatter gives the bits of the whole sum in the member's own slice and leaves the other
+// elements unchanged. Slices have any length and any order, and one member has none.
 TEST_P(Sums, ScatterToTheMembersThatOwnThem) {
   const auto [workers, count] = GetParam();
   std::vector<Slice> slices;
@@ -293,7 +293,7 @@ TEST(SumsAtOnce, ScatterNeedsASliceForEachMember) {
       ThrowsMessage<Error>(HasSubstr("1 slices for a group of 2 workers")));
 }
 
-// Parts of several owners, some of them empty, in a group that is not the whole job.
+// The parts have several owners, some parts are empty, and the group is not the whole job.
 TEST(Parts, ComeFromTheirOwners) {
   on_workers(4, quick(20), [](Transport& t) {
     const Group group{0, 2, 3};
@@ -317,7 +317,7 @@ TEST(Parts, ComeFromTheirOwners) {
   });
 }
 
-// Overlapping groups, each member starting its sums in an order of its own.
+// Groups overlap, and each member starts its sums in an order of its own.
 TEST(SumsAtOnce, MayStartInAnyOrder) {
   const std::vector<Group> groups = {{0, 1, 2, 3}, {0, 2}, {1, 3}, {0, 3}, {1, 2, 3}, {2, 3}};
   for (unsigned seed = 0; seed < 20; ++seed) {
@@ -358,7 +358,8 @@ TEST(SumsAtOnce, NameTheMissingMember) {
                   testing::AllOf(HasSubstr("0REDUCE_GRAD (step 2)"), HasSubstr("from worker 1"))));
 }
 
-// Its data may be gone by then.
+// Member 0 gives up at its deadline and destroys its sum. Member 1 comes late. Its sum must fail,
+// and nothing may write the data of member 0.
 TEST(SumsAtOnce, AreGivenUpByThoseWhoLetGo) {
   auto transports = make_inproc(2, quick(0.2));
   Reducer reducer(*transports[0]), other(*transports[1]);
@@ -419,7 +420,8 @@ TEST(Exchanges, GatherScalarsAndOrderTheirSum) {
     std::string all(6, ' ');
     all_gather_bytes(t, group, sizes, mine.data(), all.data(), {1, "a gather"});
     EXPECT_EQ(all, "abcdef");
-    // 1e16 + 1 + 1 and 1 + 1 + 1e16 differ in float64: the order is what was asked for.
+    // 1e16 + 1 + 1 and 1 + 1 + 1e16 differ in float64, so the result shows the order of the
+    // additions.
     double value = t.worker() == 0 ? 1e16 : 1.0;
     sum_f64(t, group, &value, 1, {2, "a loss"});
     EXPECT_EQ(value, (1e16 + 1.0) + 1.0);

@@ -1,4 +1,4 @@
-// Keys of a job, as they are made and as sockets take them.
+// Tests the keys of a job: their creation, and their use by sockets.
 #include <gmock/gmock.h>
 #include <sys/stat.h>
 #include <unistd.h>

@@ -1,4 +1,5 @@
-// Workers linked by ZeroMQ: the same sums as elsewhere, and a dead one breaks only its own links.
+// Tests workers linked by ZeroMQ. Sums equal those of other transports, and a dead worker breaks
+// only its own links.
 #include <gmock/gmock.h>
 #include <unistd.h>
 
@@ -15,9 +16,9 @@
 namespace hetu::comm {
 namespace {
 
-/// A mesh of workers within this process.
+/// Returns a mesh of workers within this process.
 std::vector<std::unique_ptr<Mesh>> mesh_of(int workers, bool tcp) {
-  static const TemporaryFolder folder;  // as long as any mesh
+  static const TemporaryFolder folder;  // must outlive every mesh
   static int number = 0;
   const curve::KeyPair keys = curve::make_key_pair();
   std::vector<std::unique_ptr<Mesh>> all;
@@ -126,7 +127,7 @@ TEST(Mesh, RefusesStrangersAndWrongSizes) {
   const auto receive = all[0]->recv(1, 1, &got, sizeof got);
   std::this_thread::sleep_for(std::chrono::milliseconds(300));
   EXPECT_FALSE(receive->done());
-  stranger->lose(0, "does not want it");  // drops what is still on its way
+  stranger->lose(0, "does not want it");  // drops messages that are still in transit
   const std::int64_t longer = 9;
   all[1]->wait(*all[1]->send(0, 1, &longer, sizeof longer), "a send");
   EXPECT_THAT([&] { all[0]->wait(*receive, "a receive"); },

@@ -1,5 +1,5 @@
-// Messages between workers in an order that chance gives, over any transport: used by
-// tests/net/comm_test.cpp with threads and by tests/ranks/comm_ranks.cpp over MPI.
+// Messages between workers in random order, over any transport. Used by tests/net/comm_test.cpp
+// with threads and by tests/ranks/comm_ranks.cpp over MPI.
 #pragma once
 #include <algorithm>
 #include <chrono>
@@ -15,7 +15,8 @@
 
 namespace hetu::comm {
 
-// Bytes that depend on the key; copied from a table, so that sanitizers do not slow the tests down.
+// Returns bytes that depend on the key. They are copied from a table, because sanitizers would slow
+// down their computation.
 inline std::vector<std::byte> pattern(std::size_t bytes, unsigned key) {
   constexpr std::size_t kTable = 65521;
   static const std::vector<std::byte> table = [] {
@@ -32,9 +33,9 @@ inline std::vector<std::byte> pattern(std::size_t bytes, unsigned key) {
   return data;
 }
 
-/// `each` messages between all pairs, self included. Each worker draws the same list of messages
-/// per pair; sends and receives are posted in orders of their own. Throws where a message is not
-/// what was sent.
+/// Sends `each` messages between all pairs, self included. Both workers of a pair compute the same
+/// list of messages, and each posts its sends and receives in an order of its own. Throws if a
+/// received message differs from the message that was sent.
 inline void exchange_at_random(Transport& t, unsigned seed, int each,
                                const std::vector<std::size_t>& sizes) {
   struct Message {

@@ -1,4 +1,4 @@
-// What links over sockets are made of: digests, the secret's file, streams of frames and pieces,
+// Tests the parts of links over sockets: digests, the secret's file, streams of frames and chunks,
 // and a rendezvous whose ranks are threads.
 #include <fcntl.h>
 #include <gmock/gmock.h>
@@ -30,7 +30,7 @@ namespace {
 
 using testing::HasSubstr;
 
-TEST(Sha256, OfThePublishedTexts) {  // FIPS 180-2, appendix B; RFC 4231, cases 1, 2 and 6
+TEST(Sha256, OfThePublishedTexts) {  // Source: FIPS 180-2, appendix B; RFC 4231, cases 1, 2 and 6.
   EXPECT_EQ(hex_of(sha256("")), "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855");
   EXPECT_EQ(hex_of(sha256("abc")),
             "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
@@ -103,7 +103,7 @@ TEST(Fields, ComeBackOrAreNone) {
   }
 }
 
-/// Makes requests that a test itself completes.
+/// Creates requests that the test itself completes.
 class Recorder final : public Transport {
  public:
   Recorder() : Transport(0, 2, {}) {}
@@ -120,7 +120,8 @@ class Recorder final : public Transport {
   std::string host_;
 };
 
-/// A pair of streams whose system buffers are small, so that everything goes in parts.
+/// Returns a pair of connected sockets with small system buffers, so that every message is sent in
+/// parts.
 std::pair<Socket, Socket> small_pair() {
   int ends[2] = {};
   HETU_ASSERT(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, ends) == 0);
@@ -204,7 +205,7 @@ TEST(StreamLink, SaysWhoWasLostBeforeItsEnd) {
   EXPECT_EQ(in.read(ended), StreamLink::Came::Ended);
 }
 
-/// A place where ranks meet that are threads of this process.
+/// Returns a rendezvous for ranks that are threads of this process.
 RendezvousPlace place_of(int rank, int workers, const char* what) {
   RendezvousPlace place;
   place.rank = rank;
@@ -214,7 +215,7 @@ RendezvousPlace place_of(int rank, int workers, const char* what) {
   return place;
 }
 
-/// A TCP listener on loopback, and callers from addresses of their own.
+/// A TCP listener on loopback, and callers with different addresses.
 class Flooded : public testing::Test {
  protected:
   static constexpr std::size_t kMost = 8;
@@ -238,7 +239,7 @@ class Flooded : public testing::Test {
   void accept() {
     callers_.accept(listener_, [](Caller&) { return true; });
   }
-  /// The addresses of callers whose packets are whole now.
+  /// Returns the addresses of callers whose packets are complete.
   std::vector<std::string> heard() {
     std::vector<std::string> from;
     callers_.read([&](Caller& caller, PacketReader::State state) {
@@ -261,7 +262,7 @@ TEST_F(Flooded, AFloodPushesOutNobodyFromAnotherAddress) {
   accept();
   std::vector<Socket> flood;
   for (std::size_t i = 0; i < 5 * kMost; ++i) flood.push_back(call("127.0.0.3"));
-  for (int turn = 0; turn < 40; ++turn) {  // 0.8 s, in which slots of the flood change hands
+  for (int turn = 0; turn < 40; ++turn) {  // 0.8 s, in which slots of the flood change their owners
     accept();
     EXPECT_THAT(heard(), testing::IsEmpty());
     EXPECT_LE(count(), kMost);
