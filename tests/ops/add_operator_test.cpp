@@ -1,4 +1,4 @@
-// docs/add-an-operator.md: its code does what it says, and the page shows that code.
+// Tests that the code of docs/add-an-operator.md works, and that the page shows this code.
 #include <gmock/gmock.h>
 
 #include <fstream>
@@ -21,7 +21,7 @@ std::string read(const std::string& path) {
   return text.str();
 }
 
-// What stands between the first `from` and the next `to`.
+// Returns the text between the first `from` and the next `to`.
 std::string between(const std::string& text, const std::string& from, const std::string& to) {
   const std::size_t start = text.find(from);
   EXPECT_NE(start, std::string::npos) << from;
@@ -30,7 +30,7 @@ std::string between(const std::string& text, const std::string& from, const std:
   return text.substr(start + from.size(), end - start - from.size());
 }
 
-// The code block of the page that follows the first mention of a file.
+// Returns the page's code block after the first mention of a file.
 std::string shown(const std::string& file) {
   const std::string page = read("docs/add-an-operator.md");
   const std::size_t at = page.find("`" + file + "`");
@@ -53,7 +53,8 @@ TEST(AddAnOperator, ThePageShowsTheCodeThatIsTested) {
   }
 }
 
-// The rows of the page are those of sqrt under another name, so the page follows the tables' form.
+// The page's rows equal those of sqrt under another name, so the page follows the form of the
+// tables.
 TEST(AddAnOperator, ItsRowsLookAsTheTablesDo) {
   for (const std::string file :
        {"ops/cpu/reference_elementwise.cpp", "ops/cpu/vector_elementwise.cpp"}) {
@@ -64,7 +65,8 @@ TEST(AddAnOperator, ItsRowsLookAsTheTablesDo) {
 
 using Buffers = std::map<ValueId, std::vector<float>>;
 
-// Runs a graph of float32 values: `square` by the example's row, all else by this build's kernels.
+// Runs a graph of float32 values. `square` runs by the example's row, and all other operators by
+// the kernels of this build.
 void run(const Graph& g, Buffers& values) {
   const std::vector<KernelRow> rows = example::cpu::rows();
   const RunContext context;

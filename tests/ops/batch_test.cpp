@@ -1,5 +1,5 @@
-// What a sample's result may depend on: the sample, its global index and the step; not the size of
-// the micro-batch it came in, and not the kernel row.
+// The result of a sample may depend only on the sample, its global index and the step. It must not
+// depend on the size of its micro-batch or on the kernel row.
 #include <gtest/gtest.h>
 
 #include "base/error.h"
@@ -12,7 +12,7 @@ namespace {
 
 struct Split {
   std::string op;
-  std::vector<Shape> shapes;  ///< kBatch marks tensors that are split
+  std::vector<Shape> shapes;  ///< tensors with the batch axis are marked by kBatch
   std::vector<DType> dtypes;
   Attrs attrs;
   Layout images = Layout::Plain;
@@ -111,7 +111,7 @@ Case bound(const Split& s, std::int64_t batch) {
   return c;
 }
 
-/// Samples [begin, begin + count) of a tensor whose first axis is the batch.
+/// Returns samples [begin, begin + count) of a tensor whose first axis is the batch.
 Tensor slice(const Tensor& t, std::int64_t batch, std::int64_t begin, std::int64_t count) {
   TensorType type = t.type();
   type.shape[0] = type.shape[0] / batch * count;
@@ -152,8 +152,8 @@ TEST(Batch, ASampleIsTheSameInAnyMicroBatch) {
       for (const std::int64_t first : {1, 2, 5}) check_split(s, *row, 7, first);
 }
 
-// Which implementation a convolution has follows from a sample's pixels alone. Sums of single
-// pixels are so long that implementations add them up in different orders.
+// The choice of a convolution's implementation depends only on the number of pixels of a sample.
+// The sums of single pixels are long enough for implementations to add in different orders.
 TEST(Batch, AConvolutionOfASampleIsTheSameInAnyMicroBatch) {
   for (const std::int64_t side : {5, 9})
     for (const std::int64_t window : {1, 3})

@@ -1,5 +1,5 @@
-// Kronecker factors inverted by the kernels of ops/cuda, on the host, against the CPU's; the tiles
-// that they are inverted in.
+// Tests the inversion of Kronecker factors by the kernels of ops/cuda, run on the host, against the
+// CPU's. Also tests the tiles of the inversion.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -18,7 +18,7 @@ namespace {
 constexpr std::int64_t kTile = cuda::kFactorTile;
 constexpr std::int64_t kSides[] = {1, 2, 5, kTile - 1, kTile, kTile + 1, 2 * kTile, 200, 333};
 
-/// Scratch and inverses that are NaN at first, between bytes that must stay.
+/// Scratch and inverses, filled with NaN, between guard bytes.
 struct Made {
   Tensor input, gradient, scratch;
   Made(const TensorKernels& kernels, KroneckerCall call, bool of_input, bool of_gradient)
@@ -65,7 +65,7 @@ TEST(CudaFactors, EachAloneHasTheBitsOfBothTogether) {
       << "written without being asked for";
 }
 
-// The lower triangle is what is read, and the inverse is the same above and below the diagonal.
+// Only the lower triangle is read. The inverse is symmetric.
 TEST(CudaFactors, OfTheFactorTheLowerTriangleIsRead) {
   const HostBench host;
   const std::int64_t n = 130;
@@ -81,7 +81,8 @@ TEST(CudaFactors, OfTheFactorTheLowerTriangleIsRead) {
   EXPECT_EQ(floats_of(lower.input), floats_of(whole.input));
 }
 
-// A layer that nothing came through; a factor that is not positive, wherever its first such column.
+// Covers a layer without any input, and a factor that is not positive definite, with the first bad
+// column at any index.
 TEST(CudaFactors, WhatIsNotPositiveIsWhatItIsOnTheCpu) {
   const HostBench host;
   const std::vector<float> b = sum_of_rows(3, 20, 2);
@@ -158,7 +159,7 @@ TEST(FactorTiles, ScratchIsWholeTilesAndAColumnOfThem) {
   EXPECT_EQ(cuda::inversion_bytes(kTile), 2 * tile);
   EXPECT_EQ(cuda::inversion_bytes(kTile + 1), (4 + 2) * tile);
   EXPECT_EQ(cuda::inversion_bytes(4096), std::int64_t{64 * 64 + 64} * tile);
-  // A long gradient of one row.
+  // a long gradient of one row
   EXPECT_GE(cuda_tensor_kernels().factor_scratch(1, 1 << 20), std::int64_t{4} << 20);
 }
 

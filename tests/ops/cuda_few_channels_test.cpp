@@ -1,6 +1,7 @@
-// Convolutions of images with few channels by matrix units, on the host: every way in which windows
-// lie in words, tiles that end in the middle of a row or of an image, several blocks of output
-// channels, and numbers that must not reach beyond the windows that see them.
+// Tests convolutions of images with few channels by matrix units, run on the host. The cases cover
+// every alignment of windows within words, tiles that end in the middle of a row or an image, and
+// several blocks of output channels. A non-finite number must affect only the windows that contain
+// it.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -38,7 +39,7 @@ void expect_all_as_float64(const ConvLayer& l, DType floats) {
     expect_as_float64(l, "conv2d_weight_grad", floats, result);
 }
 
-// What is brought into shared memory arrives at once, and as late as it may.
+// Asynchronous copies to shared memory complete either at once or as late as possible.
 class FewChannels : public testing::TestWithParam<bool> {
  protected:
   FewChannels() { cuda::host_brings_late = GetParam(); }
@@ -70,7 +71,8 @@ TEST_P(FewChannels, AgreesWithFloat64OverSizes) {
 INSTANTIATE_TEST_SUITE_P(Brought, FewChannels, testing::Bool(),
                          [](const auto& one) { return one.param ? "late" : "at_once"; });
 
-// Strips of packs behind the first; blocks of several tiles, some of which have one more.
+// Covers strips of packs behind the first strip, and blocks of several tiles, some with one tile
+// more.
 TEST(FewChannelsShapes, GoThroughStripsAndTiles) {
   const HostBench host;
   expect_all_as_float64({2, 5, 20, 18, 8, 9, 2, 4}, DType::BFloat16);
@@ -79,8 +81,8 @@ TEST(FewChannelsShapes, GoThroughStripsAndTiles) {
   expect_as_float64({1600, 2, 1, 1, 8, 1, 1, 0}, "conv2d", DType::BFloat16, DType::BFloat16);
 }
 
-// One number that is none, or infinite, wherever it is, before a line's first element or behind its
-// last, and where a tile ends, too: what other windows make of theirs.
+// Places one NaN or infinity anywhere: before a line's first element, behind its last, and at the
+// end of a tile. The results of other windows must not change.
 TEST(FewChannelsShapes, KeepWhatIsNotFiniteToWindowsThatSeeIt) {
   const HostBench host;
   for (const ConvLayer& layer : {ConvLayer{1, 3, 9, 9, 8, 7, 2, 3}, {1, 3, 9, 10, 8, 3, 2, 0}})
@@ -108,8 +110,8 @@ TEST(FewChannelsShapes, KeepWhatIsNotFiniteToWindowsThatSeeIt) {
     }
 }
 
-// What it leaves to others: windows that begin in the middle of words, packs, plain images, groups,
-// rows too long for shared memory.
+// The kernel leaves other cases to the general ones: windows that begin in the middle of a word,
+// packs, plain images, groups, and rows too long for shared memory.
 TEST(FewChannelsShapes, TakesWhatGainsByItAlone) {
   const auto takes = [](const ConvLayer& l, DType floats = DType::BFloat16,
                         Layout images = Layout::ChannelsLast) {
@@ -128,7 +130,7 @@ TEST(FewChannelsShapes, TakesWhatGainsByItAlone) {
   EXPECT_TRUE(takes({2, 4, 32, 32, 64, 3, 1, 1}));
   EXPECT_FALSE(takes({2, 8, 32, 32, 64, 3, 2, 1}));
   EXPECT_FALSE(takes({1, 3, 20, 4000, 64, 7, 2, 3}));
-  // So long that an int has no number for what they take.
+  // sizes that overflow an int
   EXPECT_FALSE(takes({1, 2, 3, 100000000, 8, 3, 1, 0}));
   EXPECT_FALSE(takes({1, 3, 16000, 16000, 8, 2, 12000, 0}));
   EXPECT_FALSE(takes({1, 2, 20000, 20000, 8, 12000, 2, 0}));

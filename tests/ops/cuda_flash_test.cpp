@@ -1,5 +1,5 @@
-// Flash attention of ops/cuda on the host, tile by tile: against float64, over shapes of several
-// tiles; and which tiles fit a card.
+// Tests flash attention of ops/cuda on the host, tile by tile, against float64. Shapes span several
+// tiles. Also tests which tiles fit a GPU.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -23,8 +23,8 @@ namespace {
 
 constexpr std::uint64_t kSeed = 20251125;
 
-/// Weights, and gradients of scores, are rounded to two bytes before the matrix units take them,
-/// beside the result.
+/// Returns the tolerance. Weights and score gradients are rounded to two bytes before the matrix
+/// units read them, and the result is rounded as well.
 double tolerance(DType output) {
   return output == DType::BFloat16 ? 2.0 / 256 : output == DType::Float16 ? 2.0 / 2048 : 1e-6;
 }
@@ -36,9 +36,9 @@ void expect_near(const std::vector<Tensor>& got, const std::vector<Tensor>& want
         << "output " << i;
 }
 
-/// Which of the rows takes a sample.
+/// Returns the implementation that must take a sample.
 const char* expected(const FlashSample& f) {
-  if (f.columns == 1000) return "cuda";  // no card has so much shared memory
+  if (f.columns == 1000) return "cuda";  // no GPU has enough shared memory
   return f.columns <= 64 ? "flash_registers" : "flash";
 }
 
@@ -68,7 +68,8 @@ TEST(CudaFlash, GoesThroughTilesOfQueriesAndKeys) {
       }
 }
 
-// Queries of one sample are NaN: its rows are, but for those that see no key.
+// The queries of one sample are NaN. Its rows of the result must be NaN, except rows that see no
+// key.
 TEST(CudaFlash, KeepsNaN) {
   const HostBench host;
   const RunContext run{kSeed, 7, 40, true, 4};
@@ -91,7 +92,7 @@ TEST(CudaFlash, KeepsNaN) {
   }
 }
 
-// Rows that do not begin where 16 bytes do are moved element by element, to the same bits.
+// Rows that are not aligned to 16 bytes are moved element by element and must give the same bits.
 TEST(CudaFlash, TakesTensorsAsTheyLie) {
   const HostBench host;
   const RunContext run{kSeed, 7, 40, true, 4};
@@ -105,7 +106,8 @@ TEST(CudaFlash, TakesTensorsAsTheyLie) {
     std::vector<char> scratch(static_cast<std::size_t>(kernel.scratch_bytes) + 1);
     std::vector<std::vector<char>> results[2];
     for (const std::size_t off : {0, 1}) {
-      std::vector<std::vector<float>> lain;  // by 16 bytes, and an element further if `off`
+      // aligned to 16 bytes, or shifted by one element if `off`
+      std::vector<std::vector<float>> lain;
       std::vector<const void*> in;
       std::vector<void*> out;
       const auto lay = [&](const TensorType& t, const void* from) {
@@ -129,7 +131,7 @@ TEST(CudaFlash, TakesTensorsAsTheyLie) {
   }
 }
 
-/// [Rows, Columns] of at(row, column), whose rows begin as those of kernels' tiles do.
+/// A tile [Rows, Columns] of at(row, column). Its rows are spaced as in the kernels' tiles.
 template <class T, int Rows, int Columns>
 struct alignas(16) TileOf {
   static constexpr int kStep = cuda::tile_step<T>(Columns);
@@ -147,8 +149,8 @@ class CudaLanes : public testing::Test {};
 using TypesOfLanes = testing::Types<BFloat16, float>;
 TYPED_TEST_SUITE(CudaLanes, TypesOfLanes);
 
-// Products of tiles as lanes of the matrix units hold them, against plain ones; whole numbers, so
-// that sums are exact.
+// Compares products of tiles in the matrix units' lane layout with plain products. Whole numbers
+// make the sums exact.
 TYPED_TEST(CudaLanes, MultiplyAsMatricesDo) {
   using T = TypeParam;
   constexpr int kRows = cuda::kTileRows, kDepth = 32, kColumns = 64;
@@ -166,7 +168,8 @@ TYPED_TEST(CudaLanes, MultiplyAsMatricesDo) {
   same.fill(0);
   cuda::add_product<false>(sums, left, b.at, b.kStep);
   cuda::add_product<true>(turned, left, b_turned.at, b_turned.kStep);
-  cuda::Factor<T, kColumns, true> again(sums);  // of which the product with the identity is
+  // the product with the identity must return the sums
+  cuda::Factor<T, kColumns, true> again(sums);
   cuda::add_product<false>(same, again, identity.at, identity.kStep);
   same.put(out.at, out.kStep);
   int seen = 0;
@@ -184,8 +187,8 @@ TYPED_TEST(CudaLanes, MultiplyAsMatricesDo) {
   for (const std::uint32_t all : bits) EXPECT_EQ(all, ~0u) << "a bit stands for two places";
 }
 
-// Positive numbers, whose sums show it best where the matrix units cut off: products of tiles from
-// shared memory and of sums, added up over more keys than one tile has.
+// All numbers are positive, so that truncation in the matrix units would add up. Products of tiles
+// from shared memory and of sums are accumulated over more keys than one tile has.
 TEST(CudaFlash, ProductsOfFloat32AreThoseOfFloat32) {
   constexpr int kSide = 64, kTimes = 8;
   const auto some = [](int seed) {
@@ -235,7 +238,8 @@ TEST(CudaFlash, Tf32HasElevenBitsRoundedToNearest) {
   EXPECT_TRUE(std::isnan(lower(HUGE_VALF)));
 }
 
-/// Whether `lanes` words of shared memory, or pieces of them, are in different banks.
+/// Returns true if the lanes access words of shared memory in different banks. Each lane accesses
+/// `words` consecutive words.
 template <class At>
 bool in_different_banks(int lanes, int words, const At& at) {
   std::vector<bool> taken(32);
@@ -286,7 +290,7 @@ TEST(CudaFlash, PartsOfSharedMemoryAreAligned) {
   for (const int columns : {1, 16, 17, 64, 100}) {
     const int wide = cuda::tile_round(columns);
     EXPECT_TRUE(wide >= columns && wide < columns + 16 && wide % 16 == 0);
-    // What the matrix units read begins where 32 bytes do, and pieces where 16 do.
+    // Reads of the matrix units start at multiples of 32 bytes, and chunks at multiples of 16.
     EXPECT_EQ(cuda::tile_step<BFloat16>(wide) * 2 * cuda::kTileSide % 32, 0);
     EXPECT_EQ(cuda::tile_step<BFloat16>(wide) % 8, 0);
     EXPECT_EQ(cuda::tile_step<float>(wide) % 4, 0);

@@ -1,4 +1,5 @@
-// How work is cut into blocks: everything is covered once, within what a card launches.
+// Tests how work is divided into blocks. Every element is covered once, within the launch limits of
+// a GPU.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -13,8 +14,8 @@ namespace {
 constexpr std::int64_t kCounts[] = {1,       2,        31,        32,       33,   255,
                                     256,     257,      4095,      4096,     4097, 65535,
                                     1 << 24, 16777217, 1LL << 31, 5LL << 32};
-// Limits of every card since compute capability 3.0 (CUDA C++ Programming Guide, "Technical
-// Specifications per Compute Capability").
+// Limits of every GPU since compute capability 3.0. Source: CUDA C++ Programming Guide, "Technical
+// Specifications per Compute Capability".
 constexpr std::int64_t kCardBlocks = (1LL << 31) - 1;
 constexpr int kCardThreads = 1024;
 
@@ -156,7 +157,7 @@ TEST(Geometry, StripsHaveAllPacksAndPiecesOfPixelsThatThreadsFill) {
     }
 }
 
-// What lanes decide, once each, reaches those that hold it.
+// Each dropout decision is made once by one lane and must reach the lane that holds the element.
 TEST(Geometry, LanesGetTheDecisionsAboutTheirPacks) {
   for (int lane = 0; lane < kWarp; ++lane)
     for (int k = 0; k < kPack; ++k) {

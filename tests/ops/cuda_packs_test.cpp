@@ -1,5 +1,5 @@
-// Kernels of ops/cuda that move eight neighbours at once, on the host: over shapes that are whole
-// packs and others, with every tensor where 16 bytes begin and with one of them an element further.
+// Tests kernels of ops/cuda that move eight neighbours at once, run on the host. Shapes are whole
+// packs or not. Tensors are aligned to 16 bytes, or one of them is shifted by an element.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -19,7 +19,8 @@ constexpr std::uint64_t kSeed = 20251125;
 constexpr RunContext kRun = {kSeed, 7, 40, true, 4};
 constexpr DType kFloats[] = {DType::Float32, DType::BFloat16, DType::Float16};
 
-/// run_row() with tensor `moved`, an input or behind them an output, an element further; -1: none.
+/// Runs run_row() with tensor number `moved` shifted by one element. Inputs are counted first, then
+/// outputs. -1 shifts no tensor.
 std::vector<Tensor> run_placed(const Case& c, const std::vector<Tensor>& inputs, int moved) {
   constexpr std::int64_t kSpare = 64;
   const PreparedKernel kernel = prepare_cuda(c.desc());
@@ -53,7 +54,7 @@ std::vector<Tensor> run_placed(const Case& c, const std::vector<Tensor>& inputs,
 
 int tensors_of(const Case& c) { return static_cast<int>(c.inputs.size() + c.outputs.size()); }
 
-// The same bits as one by one, too.
+// The results must have the bits of the element-wise kernel.
 TEST(CudaPacks, SweepAsElementsDo) {
   const HostBench host;
   for (const std::string op : {"gelu", "gelu_grad"})
@@ -85,8 +86,9 @@ void expect_near_float64(Case c, const std::vector<Tensor>& inputs, Layout image
   }
 }
 
-// Rows of a pack and of less, of a warp's lanes in part, of several warps, and too long ones; of
-// dropout where a warp shares random numbers, and where rows begin between their groups.
+// Covers rows of a pack and less, of a part of a warp's lanes, of several warps, and rows that are
+// too long. Dropout covers warps that share random numbers, and rows that begin between groups of
+// random numbers.
 TEST(CudaPacks, NormaliseRowsInRegisters) {
   const HostBench host;
   ASSERT_EQ(cuda::threads_of_held_row(8200), 0);
@@ -105,8 +107,8 @@ TEST(CudaPacks, NormaliseRowsInRegisters) {
       }
 }
 
-// Columns that are a pack, a strip of packs, more than that, and others; rows of one piece and of
-// several.
+// Covers columns of a pack, a strip of packs, more than a strip, and partial packs. Rows are summed
+// in one chunk or in several.
 TEST(CudaPacks, SumColumns) {
   const HostBench host;
   for (const std::int64_t rows : {1, 7, 300})
@@ -122,7 +124,8 @@ TEST(CudaPacks, SumColumns) {
         }
 }
 
-// Channels that are packs, a strip of them, more than a strip, and others; planes that are packs.
+// Covers channels of packs, a strip of packs, more than a strip, and partial packs. Some planes are
+// whole packs.
 TEST(CudaPacks, NormaliseChannels) {
   const HostBench host;
   constexpr std::pair<std::int64_t, std::int64_t> kSizes[] = {
@@ -147,11 +150,11 @@ TEST(CudaPacks, NormaliseChannels) {
       }
 }
 
-/// Windows that overlap, that touch, that leave pixels out.
+/// Windows that overlap, that touch, and that leave pixels out.
 constexpr std::int64_t kWindows[][3] = {
     {3, 2, 1}, {2, 2, 0}, {2, 3, 0}, {4, 1, 2}};  // kernel, stride, padding
 
-// Of equal elements the first, of whose place the gradient is; of numbers that are often equal.
+// Many numbers are equal. The first of equal elements is the largest and gets the gradient.
 TEST(CudaPacks, PoolLargestOfChannels) {
   const HostBench host;
   for (const std::int64_t channels : {5, 8, 24})
@@ -176,14 +179,15 @@ TEST(CudaPacks, PoolLargestOfChannels) {
           std::vector<Tensor> given = make_inputs(grad, back, kSeed);
           given[1] = in_float64(c, inputs, kRun)[1];
           expect_near_float64(grad, given, images);
-          given[1].set(given[1].count() - 1, 1);  // outside of its window
+          given[1].set(given[1].count() - 1, 1);  // outside its window
           expect_near_float64(grad, given, images);
         }
   EXPECT_EQ(host.fault().taken, 0);
 }
 
-// A row so long that a product in place of a division by it is one too many at its end: of a place
-// that is taken for one outside of its window, all windows would be looked through for each pixel.
+// The kernel replaces a division by a multiplication. In a row this long, the product alone would
+// be one too large at the end. A position that is wrongly considered outside its window would make
+// each pixel search all windows.
 TEST(CudaPacks, PlacesInLongRowsAreWhereTheyAre) {
   const HostBench host;
   const std::int64_t width = 65537, windows = (width + 2 - 3) / 2 + 1;
@@ -199,7 +203,8 @@ TEST(CudaPacks, PlacesInLongRowsAreWhereTheyAre) {
   Tensor dy(c.inputs[0]), places(c.inputs[1]), dx(c.outputs[0], 0xff);
   for (std::int64_t i = 0; i < dy.count(); ++i) {
     dy.set(i, static_cast<double>(i % 7 + 1));
-    places.set(i, static_cast<double>(std::min(i / 8 * 2 + 1, width - 1)));  // their last
+    // the last position of each window
+    places.set(i, static_cast<double>(std::min(i / 8 * 2 + 1, width - 1)));
   }
   const PreparedKernel kernel = cuda_kernels(c.op).front()->prepare(c.desc());
   Tensor strays({DType::Int32, {kernel.scratch_bytes / 4}}, 0xff);
@@ -214,7 +219,7 @@ TEST(CudaPacks, PlacesInLongRowsAreWhereTheyAre) {
   }
 }
 
-// A bad place is noted once, and adds nothing.
+// A bad position is reported once and adds nothing.
 TEST(CudaPacks, ABadPlaceOfALargestIsNoted) {
   for (const std::int64_t channels : {5, 8}) {
     const HostBench host;
@@ -227,7 +232,7 @@ TEST(CudaPacks, ABadPlaceOfALargestIsNoted) {
     Case c = make_case(op_set().find("max_pool2d_grad"), s);
     c.images = Layout::ChannelsLast;
     std::vector<Tensor> inputs = make_inputs(c, s, kSeed);
-    const std::int64_t second = channels;  // window
+    const std::int64_t second = channels;  // the second window
     inputs[1].set(second, 9);
     const Tensor dx = run_row(*cuda_kernels(c.op).front(), c, inputs, kRun)[0];
     EXPECT_EQ(host.fault().taken, 1);

@@ -1,5 +1,5 @@
-// What two-byte floats are multiplied and activated by on a GPU, on the host: products by way of
-// rows that are multiples of 16 bytes, and functions that are as exact as two bytes.
+// Tests products and activations of two-byte floats for the GPU, run on the host. Products use rows
+// that are multiples of 16 bytes, and functions are as exact as two bytes allow.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -28,7 +28,7 @@ using cuda::Then;
 constexpr std::uint64_t kSeed = 20251128;
 constexpr std::int64_t kWords = 22, kUneven = 21;  // three packs are 24
 
-/// A product's operands, what C holds already, and what it makes of them with and without copies.
+/// A product's operands, the initial contents of C, and the results with and without copies.
 struct Both {
   Tensor a, b, bias, sum;
   TensorType c;
@@ -54,7 +54,8 @@ struct Both {
   }
 };
 
-/// Layers' products, of an odd matrix with rows of `wide`: y, dx, dw.
+/// Returns the products y, dx and dw of a linear layer with an odd matrix whose rows have `wide`
+/// elements.
 std::vector<std::pair<ProductShape, DType>> products_of_layers(DType dtype, std::int64_t wide) {
   constexpr std::int64_t kRows = 7, kInner = 16;
   ProductShape y{1, kRows, wide, kInner, false, true}, dw{1, wide, kInner, kRows, true};
@@ -70,7 +71,8 @@ std::vector<std::pair<ProductShape, DType>> products_of_layers(DType dtype, std:
 
 class Padded : public testing::TestWithParam<std::tuple<DType, std::int64_t, std::int64_t>> {};
 
-// Pieces of all rows, of some and of one: what is copied is multiplied as if it had not been.
+// Copies are made in chunks of all rows, of some rows or of one row. The product of the copies must
+// equal the product without them.
 TEST_P(Padded, MakesWhatAProductMakes) {
   const HostBench host;
   const auto [dtype, wide, rows] = GetParam();
@@ -78,7 +80,7 @@ TEST_P(Padded, MakesWhatAProductMakes) {
     SCOPED_TRACE(fmt::format("{} x {} x {}, {}, adds {}", shape.m, shape.n, shape.k,
                              dtype_name(result), shape.adds));
     const PaddedProduct padded(shape, dtype, result, Then::Nothing, {0, rows * 48});
-    // In two bytes a sum is not made in pieces.
+    // A sum in two bytes is not computed in chunks.
     const bool stays = shape.transpose_a && result == dtype && rows < shape.k;
     EXPECT_EQ(padded.scratch_bytes(), stays ? 0 : std::min<std::int64_t>(rows, 7) * 48);
     Tensor scratch({DType::Int8, {padded.scratch_bytes()}}, 0xff);
@@ -105,7 +107,7 @@ INSTANTIATE_TEST_SUITE_P(Rows, Padded,
                                               std::get<1>(one.param), std::get<2>(one.param));
                          });
 
-// The gradient of a bias beside that of weights, where one product makes both.
+// Covers the gradient of a bias if one product computes both gradients.
 TEST(PaddedProduct, SumsBiasGradientsInOnePiece) {
   const HostBench host;
   const ProductShape shape{1, kWords, 16, 7, true};
@@ -127,7 +129,8 @@ TEST(PaddedProduct, SumsBiasGradientsInOnePiece) {
   EXPECT_TRUE(got.same_bits(want) && sums.same_bits(want_sums));
 }
 
-// What would gain nothing: rows that fit, four bytes, batches, two odd matrices, little work.
+// No copy is made if it gains nothing: aligned rows, four-byte floats, batches, two odd matrices,
+// or little work.
 TEST(PaddedProduct, CopiesWhatGainsByItAlone) {
   const auto scratch = [](const ProductShape& s, DType dtype = DType::BFloat16,
                           PaddingLimits limits = {0, 1 << 20}) {
@@ -142,14 +145,14 @@ TEST(PaddedProduct, CopiesWhatGainsByItAlone) {
   EXPECT_EQ(scratch({2, 7, kWords, 16, false, true}), 0);
   EXPECT_EQ(scratch({1, 7, kWords, kUneven, false, true}), 0);
   EXPECT_EQ(scratch({1, 7, kWords, 16}), 0) << "B's rows do not fit";
-  // A head of BERT, and one too long to be copied whole.
+  // the output layer of BERT, and one that is too long to be copied whole
   EXPECT_EQ(scratch({1, 640, 30522, 1024, false, true}, DType::BFloat16, PaddingLimits()),
             640 * 30528 * 2);
   EXPECT_EQ(scratch({1, 4096, 30522, 1024, false, true}, DType::BFloat16, PaddingLimits()),
             1024 * 30528 * 2);
 }
 
-// Sizes of nothing: nothing to copy, and sums of nothing are zeros.
+// Covers sizes of zero: there is nothing to copy, and empty sums are zeros.
 TEST(PaddedProduct, TakesSizesOfNothing) {
   const HostBench host;
   for (const DType dtype : {DType::Float32, DType::BFloat16})

@@ -1,6 +1,6 @@
-// The CUDA kernels' arithmetic, on the host: the sources that nvcc compiles for the GPU, compiled
-// with threads as loops (tests/ops/on_host), over the operator grid. And their table: what has a
-// row, what has none, and why.
+// Tests the arithmetic of the CUDA kernels on the host over the operator grid. The sources are
+// those that nvcc compiles for the GPU, compiled with threads as loops (tests/ops/on_host). Also
+// tests the table: which operators have a row, which have none, and why.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -27,7 +27,8 @@ constexpr std::uint64_t kSeed = 20251125;
 class CudaRows : public testing::TestWithParam<std::string> {
  protected:
   const OpDef& def() const { return op_set().find(GetParam()); }
-  /// The larger shapes in one dtype of each size: what has two bytes is the same code.
+  /// Returns the larger shapes only for one dtype of each size, because all two-byte dtypes run the
+  /// same code.
   std::vector<Sample> samples_in(DType floats, DType largest) const {
     return floats == DType::Float32 || floats == largest ? samples_of(def()) : def().samples;
   }
@@ -84,7 +85,8 @@ TEST_P(CudaRows, AgreesWithFloat64) {
   EXPECT_EQ(host.fault().taken, 0) << "an index was called bad";
 }
 
-// A kernel that a CUDA graph keeps finds step and sample where they are when it runs.
+// A kernel that a CUDA graph replays must read step and sample numbers when it runs, not when it is
+// captured.
 TEST_P(CudaRows, ReadTheMomentLate) {
   const HostBench host;
   const RunCounters counters{7, 40};
@@ -131,7 +133,7 @@ std::vector<std::string> with_rows() {
 INSTANTIATE_TEST_SUITE_P(Ops, CudaRows, testing::ValuesIn(with_rows()),
                          [](const auto& one) { return one.param; });
 
-// Images whose windows fill more than a piece, the last piece of fewer than the others.
+// The windows of the images fill more than a chunk, and the last chunk has fewer images.
 TEST(CudaConv, GoesThroughImagesInPieces) {
   const HostBench host;
   const std::int64_t side = 600, outputs = 2, window = 3, padding = 1;
@@ -169,7 +171,7 @@ const KernelRow& cudnn_row(std::string_view op) {
   fail(Code::Internal, "{} has no row of cuDNN", op);
 }
 
-// Where the library has no plan for a convolution, the own kernel runs in its place.
+// If the library has no plan for a convolution, Hetu's own kernel runs.
 TEST(CudaConv, RunsByOwnKernelsWhereCudnnHasNoPlan) {
   const HostBench host;
   for (const char* op : {"conv2d", "conv2d_input_grad", "conv2d_weight_grad", "conv_transpose2d"}) {
@@ -188,8 +190,9 @@ TEST(CudaConv, RunsByOwnKernelsWhereCudnnHasNoPlan) {
   }
 }
 
-// Of a first layer's channels-last images in two bytes the library sees eight channels; where it
-// has no such plan, the node's own, or for the gradient of its weights in float32 none.
+// For the channels-last two-byte images of a first layer, the library gets eight channels. Without
+// such a plan, the forward passes the node's own number of channels to the library. The weight
+// gradient, whose result is float32, then runs without the library.
 TEST(CudaConv, PadsInputsOfFirstLayers) {
   const HostBench host;
   const std::int64_t outputs = 4, window = 3;
@@ -232,7 +235,8 @@ TEST(CudaConv, PadsInputsOfFirstLayers) {
         }
 }
 
-// What a step's later micro-batches add to the gradient of a weight, as one product.
+// The later micro-batches of a step add to the gradient of a weight with a product that
+// accumulates.
 TEST(CudaProducts, AddToWhatIsThere) {
   const HostBench host;
   const OpDef& def = op_set().find("linear_weight_grad");
@@ -256,8 +260,8 @@ TEST(CudaProducts, AddToWhatIsThere) {
   }
 }
 
-// The same beside the gradient of a bias, which is written each time: by the product, or where the
-// library has no such product by the kernel of sum_rows, to its bits.
+// As above, with the gradient of a bias, which is overwritten each time. The product writes it. If
+// the library has no such product, the kernel of sum_rows writes it and must give its own bits.
 TEST(CudaProducts, WriteBiasGradientsBesideWhatTheyAdd) {
   const HostBench host;
   const OpDef& def = op_set().find("linear_weight_bias_grad");
@@ -295,7 +299,7 @@ TEST(CudaProducts, WriteBiasGradientsBesideWhatTheyAdd) {
   cuda::host_sums_bias_grads = true;
 }
 
-// A bad index is told with what the CPU's message says, and reads nothing.
+// A bad index is reported with the data of the CPU's message, and nothing is read with it.
 TEST(CudaIndices, ABadOneIsNoted) {
   const HostBench host;
   const OpDef& def = op_set().find("embedding");
@@ -311,7 +315,7 @@ TEST(CudaIndices, ABadOneIsNoted) {
   EXPECT_STREQ(host.fault().node, "grid/node");
 }
 
-// Rows of one number among fewer and more than are searched at a time.
+// Rows with equal numbers, among fewer and more rows than are searched at a time.
 TEST(CudaIndices, AddRowsOfOneNumberInOrder) {
   const HostBench host;
   const OpDef& def = op_set().find("embedding_grad");

@@ -1,5 +1,5 @@
-// TensorKernels of CUDA, on the host, against the CPU's: every sweep of every optimizer, sums, and
-// what is done to touched rows.
+// Tests the TensorKernels of CUDA on the host against the CPU's: every sweep of every optimizer,
+// sums, and operations on touched rows.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -76,7 +76,7 @@ struct Parameter {
   }
 };
 
-// Where a last digit of float32 differs, some are rounded to the other side.
+// If float32 values differ in the last digit, some of them round to the other side.
 void expect_same_narrow(const Parameter& got, const Parameter& want, const char* what) {
   expect_near(got.weight, want.weight, what, 1e-4);
   for (int i = 0; i < kMostStates; ++i)
@@ -132,8 +132,9 @@ TEST(CudaTensors, SweepsOverNarrowStatesAreTheCpus) {
   }
 }
 
-/// Several at once: none, few and many elements, chunks that are full, one less and one more; of
-/// some each tensor begins where no quad may. Two of three have a rounded copy.
+/// Several tensors in one call, with no, few and many elements, and chunks that are full, one
+/// element short and one element over. Some tensors start at addresses that are not aligned to a
+/// quad. Two of three have a rounded copy.
 struct Several {
   static constexpr std::uint16_t kUntouched = 0x1234;
   struct Shifts {
@@ -178,7 +179,7 @@ struct Several {
     return all;
   }
 
-  /// Copies as the weights of `calls` have them.
+  /// Returns the rounded copies that the weights of `calls` require.
   std::vector<std::vector<std::uint16_t>> wanted(const std::vector<SweepCall>& calls) const {
     std::vector<std::vector<std::uint16_t>> all = rounded;
     for (std::size_t i = 0; i < calls.size(); ++i) {
@@ -209,7 +210,7 @@ TEST(CudaTensors, CopiesOfManyGoEachToItsPlaceAndNoFurther) {
     }
     for (int i = 0; i < kCount; ++i)
       calls.push_back({to[i].data(), from[i].data(), static_cast<std::int64_t>(from[i].size())});
-    calls.push_back({to[1].data(), to[1].data(), 1});  // one that is there already
+    calls.push_back({to[1].data(), to[1].data(), 1});  // a copy onto itself
     kernels->copy_all(calls);
     EXPECT_EQ(to, want);
   }
@@ -243,7 +244,8 @@ TEST(CudaTensors, SeveralSweepsAtOnceAreThoseOfEachAlone) {
     }
 }
 
-/// Squares of tensors that lie one behind the other in `x`, so that few are aligned.
+/// Returns the sums of squares of tensors that lie one after the other in `x`, so that few are
+/// aligned.
 std::vector<double> squares(const TensorKernels& kernels, const std::vector<float>& x,
                             const std::vector<std::int64_t>& sizes, bool at_once) {
   std::vector<double> results(sizes.size(), -1);
@@ -264,13 +266,14 @@ TEST(CudaTensors, SquaresOfSeveralAreTheCpusAndThoseOfEachAlone) {
   std::vector<std::int64_t> sizes = {100003, 0, 1, 8191, 8192, 8193, 4096, 17, 3, 24576, 2, 16383};
   for (int i = 0; i < 250; ++i) sizes.push_back(i % 7);  // more than one launch takes
   std::vector<float> x = numbers(300000, kSeed);
-  for (float& one : x) one = std::pow(one, 9.0F);  // so that the order of a sum shows
+  // makes the result sensitive to the order of additions
+  for (float& one : x) one = std::pow(one, 9.0F);
   const std::vector<double> want = squares(cpu, x, sizes, true);
   const std::vector<double> got = squares(cuda, x, sizes, true);
   for (std::size_t i = 0; i < sizes.size(); ++i)
     EXPECT_NEAR(got[i], want[i], 1e-12 * want[i]) << sizes[i] << " elements, seed " << kSeed;
   EXPECT_EQ(squares(cuda, x, sizes, false), got);
-  // Where a tensor lies changes no bit of it.
+  // The address of a tensor changes no bit of its sum.
   const std::vector<float> moved(x.begin() + 2, x.end());
   const std::vector<double> here = squares(cuda, {x.begin() + 5, x.end()}, {200000}, true);
   EXPECT_EQ(squares(cuda, moved, {3, 200000}, true)[1], here[0]);
@@ -287,7 +290,7 @@ TEST(CudaTensors, SquaresOfWhatIsNotFiniteAreNot) {
   EXPECT_TRUE(std::isinf(got[1]) && std::isnan(got[3]));
 }
 
-/// A third of the rows touched, of which some have no gradient.
+/// A table with a third of its rows touched. Some touched rows have no gradient.
 struct Table {
   std::int64_t rows;
   std::vector<float> values;
@@ -311,7 +314,8 @@ TEST(CudaTensors, RowSweepsAreTheCpus) {
   const TensorKernels &cpu = cpu_tensor_kernels(), &cuda = cuda_tensor_kernels();
   for (int i = 0; i < cpu.sweep_count; ++i) {
     const std::string name(cpu.sweeps[i].optimizer);
-    if (name == "lamb") continue;  // its elements meet: no rows, by ops/tensor_kernels.h
+    // Its elements depend on each other, so ops/tensor_kernels.h defines no rows for it.
+    if (name == "lamb") continue;
     Table gradient(201, 4);
     Parameter a(201 * kWidth), b(201 * kWidth);
     a.gradient = b.gradient = gradient.values;
@@ -347,7 +351,7 @@ TEST(CudaTensors, RowsAreTheCpusBitForBit) {
   }
 }
 
-// More rows than a part has, of few numbers and of many.
+// There are more rows than a part holds, with few and with many distinct numbers.
 TEST(CudaTensors, ManyRowsAreAddedPartByPart) {
   const HostBench host;
   constexpr std::int64_t kRows = 333;

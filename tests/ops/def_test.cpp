@@ -1,4 +1,5 @@
-// Every operator record keeps the rules of ops/def/README.md. Numbers are the op grid's part.
+// Every operator record must keep the rules of ops/def/README.md. The operator grid tests the
+// numbers.
 #include <gmock/gmock.h>
 
 #include <algorithm>
@@ -23,7 +24,7 @@ std::vector<std::string> names() {
   return out;
 }
 
-// A symbolic batch in a sample stands for two, as in the op grid.
+// Binds a symbolic batch of a sample to 2, as the operator grid does.
 std::vector<Shape> bound(const Sample& sample) {
   std::vector<Shape> shapes = sample.shapes;
   for (Shape& shape : shapes) shape = bind_batch(shape, 2);
@@ -74,7 +75,7 @@ TEST_P(EveryOp, SamplesInfer) {
   EXPECT_GT(largest, 0) << "all samples are empty";
 }
 
-// The gradient rule gives a gradient of the right type for each float input, as graph checks find.
+// Checks that the gradient rule gives a gradient of the right type for each float input.
 TEST_P(EveryOp, GradientsHaveTheTypesOfTheInputs) {
   if (def().grad == nullptr) return;
   for (const Sample& sample : def().samples) {
@@ -83,7 +84,7 @@ TEST_P(EveryOp, GradientsHaveTheTypesOfTheInputs) {
     std::size_t floats = 0;
     for (const TensorType& type : types_of(sample, bound(sample))) {
       const std::string name = "in" + std::to_string(inputs.size());
-      // The divisor of div_scalar, the shape giver of expand and the weights of classes have no
+      // The divisor of div_scalar, the shape input of expand and the class weights have no
       // gradient.
       const bool fixed =
           (name == "in1" && (def().name == "div_scalar" || def().name == "expand")) ||
@@ -112,7 +113,7 @@ TEST_P(EveryOp, GradientsHaveTheTypesOfTheInputs) {
   }
 }
 
-// A symbolic batch on axis 0 gives what the bound one gives.
+// A symbolic batch on axis 0 must give the same type as a bound batch.
 TEST_P(EveryOp, InfersWithASymbolicBatch) {
   const std::map<std::string, std::set<std::size_t>> batched = {
       {"linear", {0}},
@@ -145,20 +146,20 @@ TEST_P(EveryOp, InfersWithASymbolicBatch) {
       {"batch_norm_relu_grad", {0, 5}},
       {"batch_norm_add_relu_grad", {0, 4, 5, 6}},
   };
-  // Their samples move axis 0, or spell a shape out.
+  // Their samples move axis 0, or specify a whole shape.
   const std::set<std::string> fixed = {"fill",   "constant",    "reshape",  "transpose",   "matmul",
                                        "select", "select_grad", "step_sum", "broadcast_to"};
   if (fixed.count(def().name) > 0) return;
-  // Of one axis, which is the last one, and so not the batch's.
+  // They work on the last axis, so a sample of one axis has no batch axis.
   const std::set<std::string> by_last = {"concat", "slice", "slice_grad", "sum_last", "top_k"};
   const auto at = batched.find(def().name);
   for (const Sample& sample : def().samples) {
     std::vector<Shape> shapes = bound(sample);
     std::int64_t batch = 1;
-    if (def().name == "positions" && shapes[0].size() == 1) continue;  // its axis is counted
+    if (def().name == "positions" && shapes[0].size() == 1) continue;  // it counts its only axis
     if (by_last.count(def().name) > 0 && shapes[0].size() == 1) continue;
     if (std::any_of(sample.shapes.begin(), sample.shapes.end(), is_symbolic)) {
-      batch = 2;  // it says which of its inputs have the batch
+      batch = 2;  // the sample marks which inputs have the batch axis
       shapes = sample.shapes;
     } else {
       for (std::size_t i = 0; i < shapes.size(); ++i) {

@@ -1,4 +1,5 @@
-// A whole graph by the reference kernels: its gradients agree with differences of its loss.
+// Evaluates a whole graph with the reference kernels. Its gradients must agree with finite
+// differences of its loss.
 #include "ops/evaluate.h"
 
 #include <gmock/gmock.h>

@@ -1,4 +1,4 @@
-// Kronecker factors for tests: sums over rows, and what a back end makes of them.
+// Kronecker factors for tests: sums over rows, and calls of a back end's inversion.
 #pragma once
 #include <cmath>
 #include <cstdint>
@@ -9,7 +9,7 @@
 
 namespace hetu::test {
 
-/// The sum of x x^T over `rows` rows, [n, n].
+/// Returns the sum of x x^T over `rows` random rows, [n, n].
 inline std::vector<float> sum_of_rows(std::int64_t n, std::int64_t rows, unsigned seed) {
   std::mt19937 random(seed);
   std::normal_distribution<float> normal;
@@ -22,7 +22,7 @@ inline std::vector<float> sum_of_rows(std::int64_t n, std::int64_t rows, unsigne
   return sum;
 }
 
-/// Of a layer with n inputs and m outputs; neither inverse is asked for.
+/// Returns a call for a layer with n inputs and m outputs. It requests neither inverse.
 inline KroneckerCall factors_call(const std::vector<float>& a, std::int64_t n,
                                   const std::vector<float>& b, std::int64_t m, double damping) {
   KroneckerCall call;
@@ -36,7 +36,7 @@ inline KroneckerCall factors_call(const std::vector<float>& a, std::int64_t n,
   return call;
 }
 
-/// Of two tensors: how far apart, as a part of the second's length.
+/// Returns the distance of two tensors, relative to the norm of the second.
 inline double part_apart(const float* got, const std::vector<float>& want) {
   double apart = 0, length = 0;
   for (std::size_t i = 0; i < want.size(); ++i) {

@@ -1,5 +1,5 @@
-// Convolutions of images with few channels, channels-last, for tests of their kernels on the host
-// and on a card.
+// Convolutions of channels-last images with few channels, for tests of their kernels on the host
+// and on a GPU.
 #pragma once
 #include <string_view>
 #include <vector>
@@ -14,7 +14,7 @@ struct ConvLayer {
   std::int64_t images, inputs, height, width, outputs, window, stride, padding;
 };
 
-/// A node of conv2d or conv2d_weight_grad.
+/// Returns a node of conv2d or conv2d_weight_grad.
 inline Case few_channels_case(const ConvLayer& l, const char* op, DType floats, DType result,
                               Sample* sample = nullptr) {
   const OpDef& def = op_set().find(op);
@@ -33,14 +33,14 @@ inline Case few_channels_case(const ConvLayer& l, const char* op, DType floats, 
   if (sample != nullptr) *sample = s;
   return made;
 }
-/// Its row of few channels, if that takes it.
+/// Returns the row for few channels, or null if it does not take the case.
 inline const KernelRow* few_channels_row(const Case& c) {
   for (const KernelRow* row : cuda_kernels(c.op))
     if (row->implementation == std::string_view("few_channels") && row->takes(c.desc())) return row;
   return nullptr;
 }
 
-/// With inputs, as that row has them.
+/// A node with random inputs. want() returns its results in float64.
 struct FewChannelsTask {
   const OpDef& def;
   Sample sample;
@@ -59,7 +59,8 @@ struct FewChannelsTask {
     plain.images = Layout::Plain;
     return in_float64(plain, inputs, {});
   }
-  /// Inputs as the row has them, and what it makes as `want` has it.
+  /// Returns the inputs in the row's layout. back() converts the row's results to the layout of the
+  /// expected values.
   std::vector<Tensor> there() const { return moved(def.images.inputs, inputs, "channels_last"); }
   std::vector<Tensor> back(const std::vector<Tensor>& made) const {
     return def.images.outputs.empty() ? made : moved(def.images.outputs, made, "plain");

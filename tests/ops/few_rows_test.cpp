@@ -34,7 +34,7 @@ Floats product(const ProductShape& s, const Floats& a, const Floats& b, const Fl
 
 class FewRows : public testing::TestWithParam<bool> {};
 
-// What a predictor computes of one sample must be what it computes of many: the same sums.
+// A predictor that computes one sample must get the same sums as if it computed many.
 TEST_P(FewRows, HaveTheBitsThatTheyHaveAmongMany) {
   constexpr unsigned kSeed = 5;
   std::mt19937 random(kSeed);

@@ -1,5 +1,5 @@
-// Attention of more queries, keys and columns than one tile has, for the operator grid of CUDA's
-// flash attention: on the host, and on a card.
+// Attention with more queries, keys and columns than one tile holds. It is used by the operator
+// grid of CUDA's flash attention, on the host and on a GPU.
 #pragma once
 #include <vector>
 
@@ -13,7 +13,7 @@ struct FlashSample {
   std::int64_t queries, keys, heads, kv_heads, columns;
   std::int64_t causal, window;
   double dropout;
-  DType mask;  ///< Int32: of padding; Bool and Float32: of pairs; Int64: none
+  DType mask;  ///< Int32: padding mask; Bool and Float32: mask of pairs; Int64: no mask
 };
 
 inline std::vector<FlashSample> flash_samples() {
@@ -38,7 +38,7 @@ inline std::vector<FlashSample> flash_samples() {
   };
 }
 
-/// Of fused_attention, or of its gradient.
+/// Returns a sample of fused_attention or of its gradient.
 inline Sample sample_of(const FlashSample& f, bool gradient) {
   const std::int64_t batch = 2;
   const Shape q = {batch, f.queries, f.heads * f.columns};
@@ -69,8 +69,8 @@ inline Case flash_case(const FlashSample& f, DType floats, bool gradient) {
   return make_case(def, sample_of(f, gradient), floats);
 }
 
-/// Of a gradient, y and what forward keeps of each row are what the operator itself makes of the
-/// others.
+/// Returns the inputs. For a gradient, y and the statistics of each row are computed by the forward
+/// operator from the other inputs.
 inline std::vector<Tensor> flash_inputs(const FlashSample& f, const Case& c, DType floats,
                                         std::uint64_t seed, const RunContext& run) {
   const bool gradient = c.op == "fused_attention_grad";

@@ -1,4 +1,4 @@
-// Fused attention against attention, with what autodiff and the pass make of them: results and
+// Compares fused attention with plain attention, after autodiff and the pass: results and
 // gradients, for every sample and kernel case.
 #include "graph/passes/fuse_attention.h"
 
@@ -25,7 +25,8 @@ std::vector<Sample> attention_cases() {
   return all;
 }
 
-/// loss = sum(y * r) of q, k and v that are parameters; the fetch "y" is the attention's result.
+/// A model with loss = sum(y * r), where q, k and v are parameters. The fetch "y" is the
+/// attention's result.
 struct Model {
   Graph graph;
   std::map<std::string, Tensor> leaves;
@@ -53,7 +54,7 @@ Model make_model(const Sample& s) {
   return m;
 }
 
-/// y, then the gradients of q, k and v.
+/// Returns y, then the gradients of q, k and v.
 std::vector<Tensor> results(const Graph& g, const std::map<std::string, Tensor>& leaves,
                             DType floats, KernelChoice choice) {
   std::map<ValueId, Tensor> feeds;
@@ -65,8 +66,8 @@ std::vector<Tensor> results(const Graph& g, const std::map<std::string, Tensor>&
   return found;
 }
 
-// Where a vector row takes both, the same bits; by the reference rows, to the last digits of
-// float64, and in float32 within 1e-5 of it.
+// If a vector row takes both forms, they have the same bits. By the reference rows, they agree to
+// the last digits in float64, and float32 is within 1e-5 of float64.
 TEST(FuseAttention, GivesTheResultsAndGradientsOfAttention) {
   int fused = 0, dropped = 0;
   for (const Sample& s : attention_cases()) {
@@ -76,7 +77,7 @@ TEST(FuseAttention, GivesTheResultsAndGradientsOfAttention) {
     const bool rewritten = std::any_of(after.nodes.begin(), after.nodes.end(), [](const Node& n) {
       return n.op == "fused_attention_grad";
     });
-    if (!rewritten) continue;  // a mask as large as the weights
+    if (!rewritten) continue;  // the mask is as large as the weights
     ++fused;
     if (s.attrs.has("dropout") && s.attrs.real("dropout") > 0) ++dropped;
     const auto exact = results(m.graph, m.leaves, DType::Float64, KernelChoice::Reference);

@@ -1,5 +1,5 @@
-// Gradients along skip connections, fused and not: the same bits, under the layout of images that
-// the executor chooses, in float32 and narrowed.
+// Gradients along skip connections must have the same bits with and without fusion. The tests use
+// the image layout that the executor chooses, in float32 and in narrow dtypes.
 #include "graph/passes/fuse_skip.h"
 
 #include <gmock/gmock.h>
@@ -25,7 +25,8 @@ using testing_model::conv_norm;
 
 ValueId relu(Builder& b, ValueId x) { return b.apply("relu", {x}); }
 
-/// A block of ResNet-50 on x of 24 channels; with a convolution beside it, or x itself as the skip.
+/// Returns a ResNet-50 block on x with 24 channels. The skip is a convolution if `down` is set, and
+/// x itself otherwise.
 ValueId bottleneck(Builder& b, ValueId x, bool down, const std::string& name) {
   ValueId y = relu(b, conv_norm(b, x, 8, 1, 1, name + ".conv1"));
   y = relu(b, conv_norm(b, y, 8, 3, 1, name + ".conv2"));
@@ -34,7 +35,7 @@ ValueId bottleneck(Builder& b, ValueId x, bool down, const std::string& name) {
   return relu(b, b.apply("add", {y, skip}));
 }
 
-/// Blocks one behind the other, cut apart or not; loss = sum(y * r).
+/// Returns consecutive blocks, with or without cuts between them; loss = sum(y * r).
 Graph model(bool cuts) {
   Builder b(op_set());
   const Shape shape = {kBatch, 24, 21, 17};
@@ -54,7 +55,8 @@ int count(const Graph& g, const std::string& op) {
       std::count_if(g.nodes.begin(), g.nodes.end(), [&](const Node& n) { return n.op == op; }));
 }
 
-/// y, then the gradients of all parameters. The batch is bound, as one sample to every kernel.
+/// Returns y, then the gradients of all parameters. The batch is bound, so that every kernel sees
+/// one sample.
 std::vector<Tensor> results(Graph g, KernelChoice choice) {
   for (Value& v : g.values) v.type.shape = bind_batch(v.type.shape, kSamples);
   std::mt19937_64 random(kSeed);
@@ -94,7 +96,7 @@ TEST(FuseSkip, GivesTheBitsOfWhatItJoins) {
                    results(model(false), KernelChoice::Reference));
 }
 
-// As the executor does: first fused, then narrowed.
+// As in the executor, the graph is fused first and then narrowed.
 TEST(FuseSkip, GivesTheBitsOfWhatItJoinsInBfloat16) {
   if (const std::string lacks = cpu::lacks_for_bfloat16(); !lacks.empty())
     GTEST_SKIP() << "this processor has no " << lacks

@@ -1,6 +1,6 @@
-// Activations behind linear layers, norms of residual sums, gradients of forks and of biases, fused
-// and not: the same bits of results and gradients, with what autodiff, the passes and mixed
-// precision make of them.
+// Tests the fusion of activations behind linear layers, norms of residual sums, and gradients of
+// forks and of biases. With and without fusion, results and gradients must have the same bits,
+// after autodiff, the passes and mixed precision.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <omp.h>
@@ -26,11 +26,11 @@ struct Layer {
   const char* activation;
   std::int64_t tokens, width, wide;
   double dropout = 0.3;
-  bool norm_first = false;  ///< the sum is read by the next layer, too
+  bool norm_first = false;  ///< the next layer also reads the sum
   bool skip_first = false;  ///< add(skip, dropout)
 };
 
-/// A feed-forward layer of a transformer on x [B, tokens, width]; loss = sum(y * r).
+/// Returns a feed-forward layer of a transformer on x [B, tokens, width]; loss = sum(y * r).
 Graph layer_model(const Layer& layer) {
   Builder b(op_set());
   const Shape shape = {kBatch, layer.tokens, layer.width};
@@ -46,7 +46,8 @@ Graph layer_model(const Layer& layer) {
   return b.finish();
 }
 
-/// A layer's input that two linear layers, one of them wide, and a skip read; loss = sum(y * r).
+/// Returns a model in which two linear layers, one of them wide, and a skip read the same input;
+/// loss = sum(y * r).
 Graph fork_model(const Layer& layer) {
   Builder b(op_set());
   const Shape shape = {kBatch, layer.tokens, layer.width};
@@ -69,7 +70,8 @@ int count(const Graph& g, const std::string& op) {
       std::count_if(g.nodes.begin(), g.nodes.end(), [&](const Node& n) { return n.op == op; }));
 }
 
-/// y, then the gradients of all parameters. The batch is bound, as one sample to every kernel.
+/// Returns y, then the gradients of all parameters. The batch is bound, so that every kernel sees
+/// one sample.
 std::vector<Tensor> results(Graph g, DType floats, KernelChoice choice) {
   for (Value& v : g.values) v.type.shape = bind_batch(v.type.shape, kSamples);
   std::mt19937_64 random(kSeed);
@@ -83,7 +85,7 @@ std::vector<Tensor> results(Graph g, DType floats, KernelChoice choice) {
   return found;
 }
 
-// Few rows, tiles and vectors that are not whole, and several slabs and tiles; every activation.
+// Covers few rows, partial tiles and vectors, several slabs and tiles, and every activation.
 const Layer kLayers[] = {
     {"relu", 3, 70, 130},
     {"gelu", 1, 33, 70, 0.3, true},
@@ -103,7 +105,8 @@ void expect_same_bits(const std::vector<Tensor>& a, const std::vector<Tensor>& b
     EXPECT_TRUE(a[i].same_bits(b[i])) << (i == 0 ? "y" : fmt::format("gradient {}", i - 1));
 }
 
-/// Joined, by one thread and by several, as apart; checked for its types.
+/// Checks types. Runs the fused graph with one thread and with several, and compares its bits with
+/// those of the separate nodes.
 void expect_bits_of(const Graph& apart, const Graph& joined, KernelChoice choice) {
   check_types(op_set(), joined);
   const auto wanted = results(apart, DType::Float32, choice);
@@ -121,7 +124,7 @@ TEST(Fuse, GivesTheBitsOfWhatItJoins) {
     const Graph apart = layer_model(layer), joined = fuse(apart);
     EXPECT_EQ(count(joined, std::string("linear_") + layer.activation), 1);
     EXPECT_EQ(count(joined, "dropout_add_layer_norm"), 1);
-    // Where the sum has other readers, dropout's gradient is that of all of them.
+    // If the sum has other readers, the gradient of dropout covers all of them and can't be fused.
     EXPECT_EQ(count(joined, "dropout_add_layer_norm_grad"), layer.norm_first ? 0 : 1);
     expect_bits_of(apart, joined, KernelChoice::Best);
     const auto wanted = results(apart, DType::Float32, KernelChoice::Best);
@@ -154,8 +157,9 @@ TEST(Fuse, GivesTheBitsOfBiasGradients) {
   }
 }
 
-// As the executor does: after mixed precision, which rounds the gradient of the model's result for
-// products alone, so that what is not rounded is summed. By widening kernels, too.
+// As in the executor, the pass runs after mixed precision. Mixed precision rounds the gradient of
+// the model's result only for products, so the bias sum reads the unrounded values. Also covers
+// widening kernels.
 TEST(Fuse, GivesTheBitsOfBiasGradientsInTwoBytes) {
   for (const Layer& layer : kLayers)
     for (const DType narrow : {DType::BFloat16, DType::Float16}) {
@@ -168,7 +172,7 @@ TEST(Fuse, GivesTheBitsOfBiasGradientsInTwoBytes) {
     }
 }
 
-// As the executor does: first fused, then narrowed.
+// As in the executor, the graph is fused first and then narrowed.
 TEST(Fuse, GivesTheBitsOfWhatItJoinsInBfloat16) {
   if (const std::string lacks = lacks_for_bfloat16(); !lacks.empty())
     GTEST_SKIP() << "this processor has no " << lacks

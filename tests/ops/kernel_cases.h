@@ -1,5 +1,5 @@
-// Larger shapes than the records' samples, chosen so that every path of the fast kernels is taken:
-// whole and partial vectors, blocks, groups and strips, and enough elements to wake a second
+// Larger shapes than the records' samples. They are chosen so that every path of the fast kernels
+// runs: whole and partial vectors, blocks, groups and strips, and enough elements for a second
 // thread.
 #pragma once
 #include <array>
@@ -31,7 +31,7 @@ inline void add_convolutions(std::vector<KernelCase>& cases) {
   cases.push_back({"conv2d_input_grad", {{{2, 64, 9, 9}, {64, 32, 1, 1}}, windows(1, 0, 9, 9)}});
   cases.push_back({"conv2d_weight_grad", {{{2, 3, 33, 30}, {2, 16, 17, 15}}, windows(2, 3, 7, 7)}});
   cases.push_back({"conv2d_weight_grad", {{{2, 32, 15, 14}, {2, 48, 8, 7}}, windows(2, 1, 3, 3)}});
-  // Groups of channels, of one and of many, and windows with holes.
+  // One and many channels per group, and dilated windows.
   for (const std::int64_t groups : {2, 32})
     for (const std::int64_t dilation : {1, 2}) {
       Attrs attrs = {{"padding", dilation}, {"groups", groups}, {"dilation", dilation}};
@@ -45,8 +45,8 @@ inline void add_convolutions(std::vector<KernelCase>& cases) {
       cases.push_back({"conv2d_input_grad", {{y, w}, attrs}});
     }
   cases.push_back({"conv2d", {{{2, 32, 9, 7}, {48, 32, 1, 1}, {48}}, dense}});
-  // Windows of 3 x 3 by tiles of 4 x 4, whole and partial; sums over two steps of the depth. More
-  // in winograd_test.cpp.
+  // Windows of 3 x 3 in whole and partial tiles of 4 x 4, and sums over two steps of the depth.
+  // winograd_test.cpp has more cases.
   for (const auto& [n, from, to, side, padding] : {std::array<std::int64_t, 5>{2, 32, 48, 9, 1},
                                                    {1, 48, 32, 10, 0},
                                                    {3, 32, 32, 7, 2},
@@ -91,8 +91,9 @@ inline void add_channels(std::vector<KernelCase>& cases) {
     cases.push_back({"channels_last", {{x}, {}}});
 }
 
-// Rows that are shorter and longer than a chunk, either side repeated, more elements than one
-// thread takes; strips of outputs that are whole and partial, and runs.
+// Covers rows that are shorter and longer than a chunk, a broadcast on either side, and more
+// elements than one thread takes. Strips of outputs are whole and partial, and there are runs of
+// equal elements.
 inline void add_broadcasts(std::vector<KernelCase>& cases) {
   const DType f = DType::Float32, i = DType::Int32, t = DType::Bool;
   for (const char* op : {"add", "mul", "div", "maximum"})
@@ -135,7 +136,8 @@ inline void add_broadcasts(std::vector<KernelCase>& cases) {
   cases.push_back({"broadcast_to", {{{5, 1, 9001}}, {{"shape", Shape{5, 3, 9001}}}}});
 }
 
-// Blocks of queries that see all keys, some and none; a head of keys for two heads of queries.
+// Covers blocks of queries that see all keys, some keys and none, and a key head that two query
+// heads share.
 inline void add_sequences(std::vector<KernelCase>& cases) {
   const DType f = DType::Float32, t = DType::Bool;
   const auto attrs = [](std::int64_t causal, std::int64_t window, double dropout) -> Attrs {
@@ -174,7 +176,7 @@ inline void add_sequences(std::vector<KernelCase>& cases) {
     cases.push_back({"attention_grad", {{few, kv, kv, {2, 4, 37, 140}, few, few}, a}});
     cases.push_back({"attention_scores_grad", {{x, few_kv, {2, 4, 140, 37}}, drops}});
   }
-  // Whole blocks of samples and a part of one.
+  // whole blocks of samples, and a partial block
   const Shape state = {13, 32}, every = {13, 4, 32}, gates = {13, 4, 128};
   cases.push_back({"lstm", {{gates, {128, 32}, state, state}}});
   cases.push_back({"lstm_grad", {{{128, 32}, state, every, gates, every, every}}});
@@ -197,20 +199,23 @@ inline void add_products(std::vector<KernelCase>& cases) {
       {
           {"linear", {{{4, 33, 70}, {130, 70}, {130}}, {}}},
           {"linear", {{{64, 96}, {257, 96}}, {}}},
-          {"linear", {{{2900, 384}, {20, 384}}, {}}},          // slabs of rows,
-          {"linear", {{{10, 40}, {3100, 40}, {3100}}, {}}},    // of columns,
-          {"linear", {{{1500, 1100}, {20, 1100}, {20}}, {}}},  // and of depth
-          {"linear", {{{29, 900}, {420, 900}, {420}}, {}}},  // of both, by one thread; x in place,
-          {"linear", {{{29, 1024}, {420, 1024}, {420}}, {}}},  // and packed
+          {"linear", {{{2900, 384}, {20, 384}}, {}}},          // slabs of rows
+          {"linear", {{{10, 40}, {3100, 40}, {3100}}, {}}},    // slabs of columns
+          {"linear", {{{1500, 1100}, {20, 1100}, {20}}, {}}},  // slabs of depth
+          // slabs of columns and depth with one thread; x is read in place
+          {"linear", {{{29, 900}, {420, 900}, {420}}, {}}},
+          // the same slabs; x is packed, because its rows are 1024 elements apart
+          {"linear", {{{29, 1024}, {420, 1024}, {420}}, {}}},
           {"linear_relu", {{{1500, 1100}, {20, 1100}, {20}}, {}}},
           {"linear_gelu", {{{29, 900}, {420, 900}, {420}}, {}}},
           {"linear_gelu_tanh", {{{64, 96}, {257, 96}}, {}}},
           {"linear_input_grad", {{{4, 33, 130}, {130, 70}}, {}}},
           {"linear_input_grad_add", {{{4, 33, 130}, {130, 70}, {4, 33, 70}}, {}}},
           {"linear_input_grad_add", {{{29, 900}, {900, 420}, {29, 420}}, {}}},
-          {"linear_input_grad_add", {{{1500, 1100}, {1100, 20}, {1500, 20}}, {}}},  // slabs of all
+          // slabs of all axes
+          {"linear_input_grad_add", {{{1500, 1100}, {1100, 20}, {1500, 20}}, {}}},
           {"linear_weight_grad", {{{1500, 70}, {1500, 30}}, {}}},  // sums of chunks
-          {"linear_weight_grad", {{{800, 600}, {800, 40}}, {}}},   // slabs of rows, by one thread
+          {"linear_weight_grad", {{{800, 600}, {800, 40}}, {}}},   // slabs of rows with one thread
           {"linear_weight_grad", {{{4, 33, 70}, {4, 33, 130}}, {}}},
           {"linear_weight_grad", {{{130, 200}, {130, 150}}, {}}},  // pairs of bfloat16
           {"linear_weight_bias_grad", {{{1500, 70}, {1500, 30}}, {}}},
@@ -218,7 +223,8 @@ inline void add_products(std::vector<KernelCase>& cases) {
           {"linear_weight_bias_grad", {{{130, 200}, {130, 150}}, {}}},     // pairs of bfloat16
           {"kronecker_factor", {{{1500, 70}, {70, 70}}, {}}},              // sums of chunks
           {"kronecker_factor", {{{4, 33, 430}, {430, 430}}, {}}},
-          {"conv2d_factor", {{{2, 1, 182, 180}, {9, 9}}, windows(3, 1, 1, 1)}},  // by pieces
+          // computed in chunks
+          {"conv2d_factor", {{{2, 1, 182, 180}, {9, 9}}, windows(3, 1, 1, 1)}},
           {"conv2d_factor", {{{3, 5, 23, 31}, {45, 45}}, windows(3, 2, 1, 1)}},
           {"conv2d_factor", {{{3, 33, 9, 10}, {132, 132}}, windows(2, 1, 0, 3)}},
           {"conv2d_factor", {{{3, 40, 9, 10}, {40, 40}}, windows(1, 1, 0, 1)}},

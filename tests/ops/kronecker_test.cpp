@@ -1,5 +1,5 @@
-// Kronecker factors: damped inverses beside a reference by Gauss and Jordan, of any side, damping
-// and number of threads; gradients multiplied by them.
+// Tests Kronecker factors: damped inverses against a Gauss-Jordan reference, for any size, damping
+// and number of threads, and gradients multiplied by the inverses.
 #include "ops/cpu/kronecker.h"
 
 #include <gtest/gtest.h>
@@ -36,7 +36,7 @@ Matrix inverse_of(Matrix m, std::int64_t n) {
   return out;
 }
 
-// As many bytes as a layer is said to need, aligned, with others behind that must stay.
+// Aligned scratch of exactly the size that a layer requests, followed by guard bytes.
 class Scratch {
  public:
   Scratch(std::int64_t inputs, std::int64_t outputs)
@@ -108,7 +108,7 @@ TEST(Kronecker, InversesAreThoseOfGaussAndJordan) {
   }
 }
 
-// All of it in float64, beside a dense reference: to what float64 holds.
+// Compares the whole computation in float64 with a dense reference, to the accuracy of float64.
 TEST(Kronecker, InFloat64IsThatOfTheReferenceToTenDigits) {
   for (const std::int64_t n : {1, 3, 64, 65, 131, 230}) {
     const std::int64_t m = n / 2 + 3;
@@ -167,7 +167,8 @@ TEST(Kronecker, NoBitDependsOnTheNumberOfThreads) {
   omp_set_num_threads(before);
 }
 
-// Each factor's damping is of both traces, so neither inversion may wait for, or spoil, the other.
+// The damping of each factor depends on both traces, so neither inversion may depend on the other
+// or overwrite its input.
 TEST(Kronecker, TheOrderOfInversionsChangesNoBit) {
   const std::vector<float> a = test::sum_of_rows(70, 100, 1), b = test::sum_of_rows(33, 20, 2);
   const Inverses both = invert(a, 70, b, 33, 0.01);
@@ -208,7 +209,8 @@ TEST(Kronecker, AGradientIsMultipliedFromBothSides) {
   }
 }
 
-// Of every shape no more is written than is asked for; Scratch looks.
+// For every shape, kernels may write only the scratch that they request. The class Scratch checks
+// it.
 TEST(Kronecker, KeepsToItsScratch) {
   for (const std::int64_t inputs : {1, 3, 64, 100, 200}) {
     for (const std::int64_t outputs : {1, 5, 65, 180}) {
@@ -225,7 +227,7 @@ TEST(Kronecker, KeepsToItsScratch) {
   }
 }
 
-// A layer that nothing came through: its inverses are those of the damping alone.
+// The layer had no input, so its inverses are those of the damping alone.
 TEST(Kronecker, EmptyFactorsLeaveGradientsInTheirDirection) {
   const std::vector<float> none(9, 0);
   const Inverses found = invert(none, 3, none, 3, 0.04);

@@ -1,4 +1,5 @@
-// Layers of C++ programs: the parameters they make, and what must hold of what they compute.
+// Tests the layers for C++ programs: the parameters that they create, and properties of their
+// results.
 #include "ops/layers.h"
 
 #include <gmock/gmock.h>
@@ -25,7 +26,7 @@ std::vector<std::string> names(const Graph& g) {
   return out;
 }
 
-// Drawn values for all parameters; 1 for buffers.
+// Returns random values for all parameters, and 1 for buffers.
 NamedTensors drawn(const Graph& g, unsigned seed) {
   NamedTensors out;
   std::mt19937_64 random(seed);
@@ -39,8 +40,7 @@ NamedTensors drawn(const Graph& g, unsigned seed) {
   return out;
 }
 
-// A graph whose loss is the sum of what `layer` makes of x, times r: the gradient of r is its
-// value.
+// Returns a graph whose loss is the sum of layer(x) * r. The gradient of r is the layer's value.
 template <class Layer>
 Graph graph_of(const Shape& shape, const Shape& out, const Layer& layer) {
   Builder b(op_set());
@@ -98,7 +98,7 @@ TEST(Layers, ACausalLayerSeesNoLaterToken) {
   }
 }
 
-// Attention of x to memory, and the slopes of one token of the result.
+// Computes the attention of x to memory, and the derivatives of one token of the result.
 TEST(Layers, ADecoderSeesNoLaterTokenAndAllOfMemoryThatIsNotHidden) {
   constexpr std::int64_t kOthers = 3;
   for (const bool norm_first : {false, true}) {
@@ -189,7 +189,7 @@ TEST(Layers, ASmallTransposedConvolutionIsOneOfTheTurnedWeight) {
   const Graph back = graph_of(
       x, y, [](Builder& b, ValueId v) { return ops::conv_transpose2d(b, v, 4, 1, "conv"); });
   const NamedTensors leaves = drawn(conv, 6);
-  NamedTensors turned = leaves;  // [4, 3] as [3, 4]
+  NamedTensors turned = leaves;  // transposes [4, 3] to [3, 4]
   for (std::size_t o = 0; o < 4; ++o)
     for (std::size_t i = 0; i < 3; ++i)
       turned["conv/weight"][i * 4 + o] = leaves.at("conv/weight")[o * 3 + i];
@@ -230,7 +230,8 @@ TEST(Layers, AGroupNormIsOfEachGroupAlone) {
   }
 }
 
-// One direction of one layer, straight from the equations: y [places, width] of x [places, in].
+// Computes one direction of one layer directly from the equations: y [places, width] from x
+// [places, in].
 std::vector<double> run_recurrent(const NamedTensors& w, const std::string& end,
                                   const std::vector<double>& x, std::size_t in, bool is_lstm,
                                   bool reverse) {
@@ -304,7 +305,7 @@ TEST(Layers, ASmallConvolutionIsLinearInEachPlace) {
   const Graph rows =
       graph_of({8, 3}, {8, 5}, [](Builder& b, ValueId x) { return ops::linear(b, x, 5, "conv"); });
   const NamedTensors leaves = drawn(conv, 5);
-  NamedTensors turned = leaves;  // [N, C, H, W] as [N H W, C]
+  NamedTensors turned = leaves;  // reorders [N, C, H, W] to [N H W, C]
   for (std::size_t n = 0; n < 2; ++n)
     for (std::size_t c = 0; c < 3; ++c)
       for (std::size_t p = 0; p < 4; ++p)

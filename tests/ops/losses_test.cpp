@@ -1,4 +1,5 @@
-// Losses of C++ programs beside their formulas, in float64; Python's are held to PyTorch's.
+// Compares the losses for C++ programs with their formulas in float64. The losses of Python are
+// compared with PyTorch's.
 #include "ops/losses.h"
 
 #include <gmock/gmock.h>
@@ -30,7 +31,8 @@ std::vector<double> drawn(std::int64_t count, unsigned seed) {
 
 using Loss = std::function<ValueId(Builder&, ValueId, ValueId)>;
 
-// The value of a loss of x [rows, kClasses] and a target: the gradient of what multiplies it.
+// Returns the value of a loss of x [rows, kClasses] and a target. It is read from the gradient of a
+// factor of the loss.
 double value(const Loss& loss, const std::vector<double>& x, const std::vector<double>& target,
              DType dtype = DType::Float32) {
   Builder b(op_set());
@@ -91,7 +93,7 @@ TEST(Losses, DivergenceOfDistributions) {
 
 TEST(Losses, CrossEntropyWithSmoothingAndWeights) {
   const std::vector<double> x = drawn(kRows * kClasses, kSeed);
-  const std::vector<double> labels = {2, 0, 7, 1, 0};  // 7 does not count
+  const std::vector<double> labels = {2, 0, 7, 1, 0};  // label 7 is ignored
   const std::vector<float> weight = {0.5F, 2.0F, 3.0F};
   for (const double smoothing : {0.0, 0.2, 1.0}) {
     for (const bool weighted : {false, true}) {

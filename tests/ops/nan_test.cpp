@@ -1,5 +1,5 @@
-// NaN inputs of every operator record, sample and kernel row: what is NaN in float64 is NaN in
-// every row, and no operator turns NaN into numbers that look right.
+// Tests NaN inputs for every operator record, sample and kernel row. A result that is NaN in
+// float64 must be NaN in every row, and no operator may turn a NaN into a plausible number.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -16,7 +16,7 @@ namespace hetu::test {
 namespace {
 
 constexpr std::uint64_t kSeed = 20250107;
-constexpr std::int64_t kMostElements = 20000;  // reference rows take minutes for more
+constexpr std::int64_t kMostElements = 20000;  // The reference rows take minutes for more elements.
 constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
 
 bool is_floating(const TensorType& type) {
@@ -58,7 +58,7 @@ TEST_P(NaNs, AreInEveryRowWhereFloat64HasThem) {
         if (is_floating(c.inputs[i]) && numbers[i].count() > 0) reals.push_back(i);
       }
       if (reals.empty() || elements > kMostElements) continue;
-      // One NaN, and an input full of them.
+      // one NaN, then an input full of NaN
       for (const bool all : {false, true}) {
         std::vector<Tensor> inputs = numbers;
         const std::size_t i = reals[random() % reals.size()];
@@ -73,8 +73,8 @@ TEST_P(NaNs, AreInEveryRowWhereFloat64HasThem) {
   }
 }
 
-// Operators that give numbers for NaN by their definition: counts, signs as PyTorch has them, x to
-// the power of 0, gradients that are 0 where an input is not positive, what stands beside the
+// Operators that return numbers for NaN by definition: counts, signs as in PyTorch, x to the power
+// of 0, gradients that are 0 where an input is not positive, and elements that don't come from the
 // input.
 const std::set<std::string> kGivesNumbers = {"batch_norm_add_relu_grad",
                                              "batch_norm_relu_grad",
@@ -87,9 +87,8 @@ const std::set<std::string> kGivesNumbers = {"batch_norm_add_relu_grad",
                                              "sign",
                                              "top_k_hits"};
 
-// An element that is not 0 for numbers depends on them: it is neither hidden by a mask, nor
-// dropped, nor filled up. In float64, that is by the reference rows, with which the others were
-// compared.
+// If an element is not 0 for ordinary inputs, it depends on them: it is not masked, dropped or
+// padded. The check runs in float64 by the reference rows, with which the other rows were compared.
 TEST_P(NaNs, GiveNaNs) {
   if (kGivesNumbers.count(GetParam()) != 0) GTEST_SKIP() << "gives numbers by its definition";
   for (const Sample& s : samples_of(def())) {
@@ -103,8 +102,8 @@ TEST_P(NaNs, GiveNaNs) {
     for (Tensor& t : inputs)
       for (std::int64_t j = 0; is_floating(t.type()) && j < t.count(); ++j) t.set(j, kNaN);
     const std::vector<Tensor> found = in_float64(c, inputs, run());
-    // The second output of fused attention is what its gradient reads: one NaN of two numbers will
-    // do.
+    // The second output of fused attention is read only by its gradient. One NaN among its two
+    // numbers is enough.
     const std::size_t outputs = GetParam() == "fused_attention" ? 1 : found.size();
     for (std::size_t o = 0; o < outputs; ++o) {
       std::int64_t numbers = 0;

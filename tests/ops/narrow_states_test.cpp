@@ -1,5 +1,6 @@
-// Sweeps over optimizer states in bfloat16: those over float32, and each state then rounded by its
-// own random bits; whatever the optimizer, the size, the place in a parameter and the threads.
+// Tests optimizer sweeps over states in bfloat16. They must equal sweeps over float32 whose states
+// are then rounded with their own random bits, for every optimizer, size, offset in a parameter and
+// number of threads.
 #include <gtest/gtest.h>
 #include <omp.h>
 
@@ -17,7 +18,8 @@ namespace {
 constexpr unsigned kSeed = 20261126;
 constexpr std::int64_t kUpdate = 3;
 
-// Rounding as its words say it, in whole numbers: up in size by chance of what is cut off.
+// Stochastic rounding by its definition, in integers: rounds up in magnitude with a probability
+// proportional to the bits that are cut off.
 float rounded(float x, std::uint32_t random) {
   const auto word = std::bit_cast<std::uint32_t>(x);
   const std::uint32_t cut = word % 65536, kept = word - cut;
@@ -84,7 +86,7 @@ struct Tensors {
   }
 };
 
-// LAMB's second sweep, over the states that the first has left.
+// LAMB's second sweep, over the states after the first sweep.
 void lamb_step(const SweepCall& call, std::vector<float>& weight, const std::vector<float>& m,
                const std::vector<float>& v) {
   const sweeps::Lamb rule(call);
@@ -168,7 +170,7 @@ TEST(NarrowStates, OfRowsAreThoseOfTheWhole) {
   }
 }
 
-// Other bits for every state, update, parameter and seed.
+// Every state, update, parameter and seed gives other random bits.
 TEST(NarrowStates, NoTwoAreRoundedAlike) {
   const auto bits = [](std::uint64_t seed, const char* name, std::int64_t update, int state) {
     SweepCall call;
@@ -186,9 +188,10 @@ TEST(NarrowStates, NoTwoAreRoundedAlike) {
   EXPECT_NE(base, bits(2, "a", 2, 0));
 }
 
-// Why by chance: a second moment moves by a thousandth of itself, and half a unit of bfloat16's
-// last place is two to four thousandths. Rounded to the nearest it would stay where large gradients
-// left it; by chance its mean goes where float32's goes.
+// Shows why rounding is stochastic. A second moment changes by a thousandth of itself per update,
+// while half a unit in the last place of bfloat16 is two to four thousandths. Rounded to the
+// nearest, it would keep the value that large gradients left. With stochastic rounding, its mean
+// follows float32.
 TEST(NarrowStates, SecondMomentsFallAsFloat32sDo) {
   constexpr std::int64_t kElements = 4096;
   constexpr int kUpdates = 3000;

@@ -1,5 +1,5 @@
 // One harness for every operator record, sample and kernel row. A new operator needs no new test
-// code; tests/ops/kernel_cases.h adds larger shapes for the fast rows.
+// code. tests/ops/kernel_cases.h adds larger shapes for the fast rows.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <omp.h>
@@ -18,24 +18,26 @@ namespace hetu::test {
 namespace {
 
 constexpr std::uint64_t kSeed = 20240607;
-/// Beside one. What splits the work is the same in all dtypes: narrow ones have fewer.
+/// Returns the numbers of threads to compare with one thread. Work is divided in the same way for
+/// all dtypes, so narrow dtypes use fewer numbers.
 std::vector<int> threads_of(DType floats) {
   return floats == DType::Float32 ? std::vector<int>{2, 3, 4, 7} : std::vector<int>{3};
 }
 
-// Inputs with a floating type that have no gradient by design.
+// Inputs of a floating type that have no gradient by design.
 const std::set<std::pair<std::string, std::size_t>> kNoGradient = {
     {"div_scalar", 1},             // refused: the divisor is a count
     {"expand", 1},                 // only its shape is read
     {"step_sum", 0},               // depends on placeholders only
-    {"softmax_cross_entropy", 2},  // refused: weights of classes are constants
+    {"softmax_cross_entropy", 2},  // refused: class weights are constants
     {"batch_norm", 3},             // buffers: training does not read them
     {"batch_norm", 4},
 };
 
-/// Relative to the norm of an output: what float32 rounding of sums of some thousands allows, and
-/// where the output is narrow, one rounding to a number of 8 bits, or of 11. Statistics of a sum
-/// that is rounded itself are as near as it is; where few add up to less, half as near.
+/// Returns the tolerance relative to the norm of an output. It covers the float32 rounding of sums
+/// of some thousands of terms. A narrow output adds one rounding to 8 or 11 significant bits.
+/// Statistics of a sum that is itself rounded are as exact as that sum. batch_norm_add_relu_grad
+/// sums few terms to a smaller result, so its narrow tolerance is doubled.
 double tolerance(const std::string& op, DType output, DType floats = DType::Float32) {
   if (op == "dropout_add_layer_norm") output = is_narrow(floats) ? floats : output;
   if (op == "batch_norm_add_relu_grad" && is_narrow(floats)) return 2 * tolerance("", floats);
@@ -83,7 +85,7 @@ double tolerance(const std::string& op, DType output, DType floats = DType::Floa
   return kSums.count(op) != 0 ? 2e-6 : 5e-7;
 }
 
-// What is beyond the largest float16 is infinite there.
+// Values beyond the largest float16 become infinite.
 bool leaves_float16(const std::vector<double>& values) {
   return std::any_of(values.begin(), values.end(), [](double v) { return std::fabs(v) > 65504; });
 }
@@ -93,8 +95,8 @@ class EveryOperator : public testing::TestWithParam<std::string> {
   const OpDef& def() const { return op_set().find(GetParam()); }
   RunContext run() const { return {kSeed, 7, 40, true, 4}; }
 
-  /// Calls body(case, inputs, row, floats) for every sample and every kernel row that takes it,
-  /// with floats of each dtype.
+  /// Calls body(case, inputs, row, floats) for every sample, every kernel row that takes it, and
+  /// every dtype of floats.
   template <class Body>
   void for_rows(const Body& body) {
     for (const DType floats : floats_of(def()))
@@ -145,7 +147,7 @@ TEST_P(EveryOperator, EveryRowAgreesWithFloat64) {
   });
 }
 
-// Where the record says so, the output may lie where an input does.
+// If the record allows it, the output may overwrite an input.
 TEST_P(EveryOperator, WritesOverAnInputAsItsRecordSays) {
   const int over = def().overwrites;
   if (over < 0) GTEST_SKIP() << "writes over no input";
@@ -165,8 +167,8 @@ TEST_P(EveryOperator, WritesOverAnInputAsItsRecordSays) {
   });
 }
 
-// A kernel that adds gives what was there plus its result 0, and its other results as ever,
-// whatever the number of threads.
+// An accumulating kernel adds its result 0 to the previous contents and writes its other results as
+// usual, for any number of threads.
 TEST_P(EveryOperator, AddsToASumWhereItHasSuchAForm) {
   const int before = omp_get_max_threads();
   int adding = 0;
@@ -209,8 +211,8 @@ TEST_P(EveryOperator, AddsToASumWhereItHasSuchAForm) {
   EXPECT_EQ(adding > 0, add.count(GetParam()) == 1);
 }
 
-// A kernel that reads an input packed gives the bits that it gives without, whatever the number of
-// threads that packed it or that read it.
+// A kernel that reads a packed input must give the same bits as without packing, for any number of
+// threads that pack or read.
 TEST_P(EveryOperator, ReadsAPackedInputWhereItHasSuchAForm) {
   const int before = omp_get_max_threads();
   int packing = 0;
@@ -249,7 +251,8 @@ TEST_P(EveryOperator, ReadsAPackedInputWhereItHasSuchAForm) {
   EXPECT_EQ(packing > 0, packs.count(GetParam()) == 1);
 }
 
-// Rows for channels-last images give what plain ones give, and the same bits however many threads.
+// Rows for channels-last images must agree with plain ones, and have the same bits for any number
+// of threads.
 TEST_P(EveryOperator, ChannelsLastRowsAgreeWithFloat64) {
   const ImageArgs& images = def().images;
   if (images.inputs.empty() && images.outputs.empty()) GTEST_SKIP() << "no images";
@@ -309,7 +312,7 @@ TEST_P(EveryOperator, GivesTheSameBitsUnderAnyNumberOfThreads) {
   omp_set_num_threads(before);
 }
 
-/// loss = sum(op(x) * r) with x of input `wanted` the only parameter.
+/// A graph with loss = sum(op(x) * r), where input `wanted` is the only parameter.
 struct Probe {
   Graph graph;
   ValueId parameter = kNone;
@@ -348,7 +351,8 @@ TEST_P(EveryOperator, GradientRuleAgreesWithDifferences) {
     for (std::size_t i = 0; i < s.shapes.size(); ++i) {
       if (dtype_of(s, i) != DType::Float32 || kNoGradient.count({def().name, i}) != 0) continue;
       const DType made = make_case(def(), s).outputs[0].dtype;
-      // Of what rounds to few bits no difference is a slope: see Cast.PassesItsGradientOn.
+      // A value rounded to few bits has no meaningful finite difference. See
+      // Cast.PassesItsGradientOn.
       if (!is_floating(made) || is_narrow(made)) continue;
       const Probe p = make_probe(def(), s, i);
       const auto loss = [&](std::int64_t element, double step) {
@@ -367,7 +371,7 @@ TEST_P(EveryOperator, GradientRuleAgreesWithDifferences) {
           evaluate(p.graph, p.feeds, DType::Float64, KernelChoice::Reference, context);
       const auto fast = evaluate(p.graph, p.feeds, DType::Float32, KernelChoice::Best, context);
       const std::vector<double> exact = wide.at(p.gradient).values();
-      // Where the gradient is 0 in exact arithmetic, only the absolute error means something.
+      // If the gradient is 0 in exact arithmetic, only the absolute error is meaningful.
       double largest = 0;
       for (std::size_t e = 0; e < exact.size(); ++e)
         largest = std::max(largest, std::fabs(exact[e] - numeric[e]));
@@ -384,7 +388,7 @@ TEST_P(EveryOperator, GradientRuleAgreesWithDifferences) {
     }
 }
 
-// From bfloat16 and to it, the gradient is rounded as values are.
+// A cast to or from bfloat16 rounds its gradient as it rounds values.
 TEST(Cast, PassesItsGradientOn) {
   Builder b(op_set());
   const ValueId x = b.parameter("x", {3, 17}, {});

@@ -37,7 +37,8 @@ void twice(const BFloat16* x, const BFloat16* /*other*/, BFloat16* y, std::int64
   for (std::int64_t i = 0; i < n; ++i) y[i] = BFloat16(2 * float(x[i]));
 }
 
-/// C, which held ones; of bfloat16, what finishes it doubled it.
+/// Returns C, whose initial elements are ones. For bfloat16, the finishing function doubles the
+/// result.
 Floats product(const ProductShape& s, DType to, const Operands& from) {
   const PairProduct product(s, to);
   const auto elements = static_cast<std::size_t>(s.m * s.n);
@@ -69,8 +70,8 @@ double wanted(const ProductShape& s, const Operands& from, std::int64_t i, std::
   return s.adds ? sum + 1 : sum;
 }
 
-/// Panels that are full and that are not, several slabs of rows, of columns and of the depth, rows
-/// of A that are read in place and that are packed, and operands that lie either way.
+/// Covers full and partial panels, several slabs of rows, columns and depth, rows of A that are
+/// read in place and packed, and operands in either orientation.
 std::vector<ProductShape> shapes() {
   return {{1, 37, 70, 66, false, true, true},         {1, 5, 64, 2048, false, true, false},
           {1, 130, 420, 900, false, false, false},    {1, 14, 70, 8300, false, true, true},
@@ -103,7 +104,7 @@ TEST(PairProduct, IsTheProductWhateverItsSizesAndTheThreads) {
   }
 }
 
-// A sample's result may not depend on its micro-batch.
+// A sample's result must not depend on its micro-batch.
 TEST(PairProduct, OfARowIsTheSameAmongManyAndAlone) {
   for (ProductShape s : shapes()) {
     if (s.transpose_a) continue;
@@ -120,7 +121,8 @@ TEST(PairProduct, OfARowIsTheSameAmongManyAndAlone) {
 
 TEST(PairProduct, LeavesOddDepthsBatchesAndSumsThatAreRounded) {
   const ProductShape good{1, 8, 128, 128, false, true, false};
-  const bool has = PairProduct::fits(good, DType::BFloat16);  // the instruction
+  // depends on the processor's instruction
+  const bool has = PairProduct::fits(good, DType::BFloat16);
   ProductShape odd = good, batch = good, adds{1, 256, 256, 128, true, false, false, true};
   odd.k = 127;
   batch.batch = 2;

@@ -1,4 +1,4 @@
-// Known answers of Philox4x32-10, and the statistics of dropout's decisions.
+// Tests known answers of Philox4x32-10, and the statistics of dropout's decisions.
 #include "ops/philox.h"
 
 #include <gtest/gtest.h>
@@ -62,7 +62,7 @@ TEST(Dropout, EveryArgumentChangesTheDecisions) {
   EXPECT_NE(base, pattern(1, 2, 5, 4));
   EXPECT_NE(base, pattern(1, 2, 3, 5));
   EXPECT_NE(base, pattern(1, 2, 4, 3));
-  constexpr std::int64_t kFar = std::int64_t{1} << 40;  // past 32 bits
+  constexpr std::int64_t kFar = std::int64_t{1} << 40;  // beyond 32 bits
   EXPECT_NE(base, pattern(1, 2, 3 + kFar, 4));
   EXPECT_NE(base, pattern(1, 2, 3, 4 + kFar));
 }
@@ -85,7 +85,7 @@ TEST(Dropout, LanesAgreeWithTheScalarFunctionAtAnyRange) {
   }
 }
 
-// Counts are binomial: the bound is five standard deviations, for rows, columns and lag-one pairs.
+// Counts are binomial. The bound is five standard deviations, for rows, columns and lag-one pairs.
 TEST(Dropout, RateIsTheOneAskedForAndNeighboursAreIndependent) {
   for (const double p : {0.1, 0.5, 0.9}) {
     const DropoutRate rate = DropoutRate::of(p);
@@ -108,7 +108,7 @@ TEST(Dropout, RateIsTheOneAskedForAndNeighboursAreIndependent) {
     }
     const double n = double(kSamples) * kElements, both = drop * drop;
     EXPECT_NEAR(dropped, n * drop, 5 * std::sqrt(n * drop * (1 - drop))) << "p " << p;
-    // Overlapping pairs share an element, which adds to the variance; 2 covers it.
+    // Overlapping pairs share an element, which increases the variance. A factor of 2 covers it.
     EXPECT_NEAR(pairs, (n - kSamples) * both, 10 * std::sqrt(n * both)) << "p " << p;
     EXPECT_NEAR(across, (n - kElements) * both, 10 * std::sqrt(n * both)) << "p " << p;
   }

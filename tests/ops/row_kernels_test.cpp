@@ -1,5 +1,6 @@
-// Kernels on the touched rows of a tensor, beside the same on the whole tensor, bit for bit: over
-// widths, numbers of rows, how many are touched, how often, and on several threads.
+// Compares kernels on the touched rows of a tensor with the same operations on the whole tensor,
+// bit for bit. The cases cover widths, numbers of rows, numbers of touched rows, repeated rows and
+// several threads.
 #include <gtest/gtest.h>
 #include <omp.h>
 
@@ -18,7 +19,7 @@ struct Sides {
 };
 constexpr Sides kSides[] = {{1, 1}, {3, 5}, {64, 16}, {65, 16}, {1000, 17}, {5000, 3}, {9000, 16}};
 
-// A tensor that goes by rows, and the same as a dense one.
+// A tensor that is updated by rows, and the same tensor updated as a whole.
 struct Both {
   std::vector<float> rows, dense;
   std::vector<std::uint64_t> bits;
@@ -41,7 +42,9 @@ class RowKernels : public testing::Test {
   std::mt19937_64 random{7};
   std::normal_distribution<float> normal{0, 2};
 
-  // Adds rows to both: in one go by rows; made as a gradient of its own and then added, densely.
+  // Adds rows to both tensors. By rows, they are scattered directly or, with `stage`, first into a
+  // staged gradient that is then merged. The whole tensor gets a separate dense gradient that is
+  // then added.
   void add(Both& to, Both& staged, bool stage, std::int64_t count) {
     const TouchedRows& t = to.touched;
     std::vector<std::int32_t> ids;
@@ -93,7 +96,7 @@ TEST_F(RowKernels, SumsClearsAndNormsAreThoseOfTheWholeTensor) {
           kernels.sums_of_squares({&call, 1});
           EXPECT_EQ(by_rows, whole) << s.rows << " x " << s.width;
         }
-        // Changed as a whole, as by a sum over pipelines.
+        // Imitates a change of the whole tensor, such as a sum over pipelines.
         std::fill(sum.bits.begin(), sum.bits.end(), 0);
         kernels.touch_filled(sum.rows.data(), sum.touched);
         expect_touched(sum);
@@ -101,7 +104,7 @@ TEST_F(RowKernels, SumsClearsAndNormsAreThoseOfTheWholeTensor) {
         EXPECT_EQ(std::count(sum.rows.begin(), sum.rows.end(), 0.0F), s.rows * s.width);
         EXPECT_EQ(std::count(sum.bits.begin(), sum.bits.end(), 0U), sum.touched.words());
         std::fill(sum.dense.begin(), sum.dense.end(), 0.0F);
-        add(sum, staged, false, 7 * step);  // the first of a sum
+        add(sum, staged, false, 7 * step);  // the first gradient of a sum
       }
     }
   }
@@ -157,7 +160,7 @@ TEST_F(RowKernels, ASweepChangesRowsWithAGradientAsTheWholeSweepDoesAndNoOthers)
   }
 }
 
-// Where nothing decays, that is the whole sweep.
+// Without decay, an update of the touched rows equals the whole sweep.
 TEST_F(RowKernels, PlainSgdAndAdaGradLeaveRowsWithoutAGradientAlone) {
   for (const char* name : {"sgd", "adagrad"}) {
     const Sides s{700, 13};

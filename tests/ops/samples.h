@@ -1,5 +1,5 @@
-// Operators and their samples as cases to run: what the grids of the CPU's and of the CUDA kernels
-// go through. tests/ops/kernel_cases.h adds larger shapes.
+// Operators and their samples as cases to run, for the operator grids of the CPU and CUDA kernels.
+// tests/ops/kernel_cases.h adds larger shapes.
 #pragma once
 #include <algorithm>
 #include <random>
@@ -23,12 +23,13 @@ inline DType dtype_of(const Sample& s, std::size_t i) {
   return i < s.dtypes.size() ? s.dtypes[i] : DType::Float32;
 }
 
-/// Samples with a symbolic batch are tried with a batch of 2; all others are one sample each.
+/// Returns 2 for samples with a symbolic batch, and 1 for all others, which are one sample each.
 inline std::int64_t batch_of(const Sample& s) {
   return std::any_of(s.shapes.begin(), s.shapes.end(), is_symbolic) ? 2 : 1;
 }
 
-/// In float32 as the sample says, or with two bytes wherever the operator takes them.
+/// Returns a sample's case with float32 as the sample states, or with a two-byte dtype wherever the
+/// operator takes it.
 inline Case make_case(const OpDef& def, const Sample& s, DType floats = DType::Float32) {
   const std::int64_t batch = batch_of(s);
   Case c{def.name, {}, {}, s.attrs, batch};
@@ -55,13 +56,13 @@ inline std::vector<Sample> samples_of(const OpDef& def) {
   return all;
 }
 
-/// The dtypes of floats that an operator takes.
+/// Returns the dtypes of floats that an operator takes.
 inline std::vector<DType> floats_of(const OpDef& def) {
   if (def.narrow.rule == NarrowArgs::Rule::None) return {DType::Float32};
   return {DType::Float32, DType::BFloat16, DType::Float16};
 }
 
-/// What the reference row gives in float64.
+/// Returns the results of the reference row in float64.
 inline std::vector<Tensor> in_float64(Case c, const std::vector<Tensor>& inputs,
                                       const RunContext& run) {
   for (auto* types : {&c.inputs, &c.outputs})
@@ -72,8 +73,7 @@ inline std::vector<Tensor> in_float64(Case c, const std::vector<Tensor>& inputs,
   return run_row(*cpu_kernels(c.op).back(), c, wide, run);
 }
 
-/// The images among a node's tensors, moved from one layout to the other by the operator of that
-/// name.
+/// Returns the tensors of a node with the images converted to another layout by operator `op`.
 inline std::vector<Tensor> moved(const std::vector<int>& images, std::vector<Tensor> tensors,
                                  const char* op) {
   for (const int i : images) {
@@ -84,7 +84,7 @@ inline std::vector<Tensor> moved(const std::vector<int>& images, std::vector<Ten
   return tensors;
 }
 
-/// Whether a case can lie channels-last: it has images, and they have four axes.
+/// Returns true if a case can use the channels-last layout: it has images, and they have four axes.
 inline bool can_lie_channels_last(const OpDef& def, const Case& c) {
   const ImageArgs& images = def.images;
   return !(images.inputs.empty() && images.outputs.empty()) &&

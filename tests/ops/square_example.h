@@ -1,6 +1,6 @@
-// The code that docs/add-an-operator.md shows, between markers that name the file it belongs to,
-// and around it stand-ins for what those files hold. add_operator_test.cpp runs it and compares the
-// two texts.
+// The code that docs/add-an-operator.md shows, between markers that name its file. The code around
+// it stands in for the contents of those files. add_operator_test.cpp runs it and compares the two
+// texts.
 #pragma once
 #include <utility>
 #include <vector>

@@ -1,5 +1,5 @@
-// The rows of tensor_kernels.h that averages use, against their formula, element by element, bit
-// for bit: also where threads share a tensor, and past its end.
+// Compares the tensor_kernels.h rows that averages use with their formulas, element by element and
+// bit for bit. Threads may share a tensor, and the element past its end must not change.
 #include "ops/tensor_kernels.h"
 
 #include <gtest/gtest.h>
@@ -16,12 +16,13 @@ template <class T = float>
 std::vector<T> numbers(std::int64_t elements, unsigned seed) {
   std::mt19937 draw(seed);
   std::normal_distribution<T> normal(0, 3);
-  std::vector<T> out(static_cast<std::size_t>(elements) + 1);  // one that no row may touch
+  // the last element must not be touched
+  std::vector<T> out(static_cast<std::size_t>(elements) + 1);
   for (T& x : out) x = normal(draw);
   return out;
 }
 
-// `row(to)` changes `to` as `formula(i)` says.
+// Checks that row(to) sets each element i of `to` to formula(i).
 template <class T, class Row, class Formula>
 void expect_bits(std::int64_t elements, std::vector<T> to, const Row& row, const Formula& formula) {
   std::vector<T> wanted = to;

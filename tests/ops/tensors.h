@@ -1,5 +1,5 @@
-// Tensors with guard bytes, one run of one kernel row, and a small evaluator of whole graphs: what
-// the tests of operators stand on. No memory plan: every value has its own buffer.
+// Tensors with guard bytes, a run of one kernel row, and a small evaluator of whole graphs, for the
+// tests of operators. There is no memory plan: every value has its own buffer.
 #pragma once
 #include <cstdint>
 #include <cstring>
@@ -17,7 +17,7 @@ namespace hetu::test {
 class Tensor {
  public:
   Tensor() = default;
-  /// Every byte is `fill` at first: 0xff makes floats NaN, so that an element nobody wrote shows.
+  /// Fills the tensor with bytes of `fill`. 0xff makes floats NaN, so that unwritten elements show.
   explicit Tensor(TensorType type, unsigned char fill = 0xff);
 
   const TensorType& type() const { return type_; }
@@ -33,13 +33,13 @@ class Tensor {
   const T* as() const {
     return static_cast<const T*>(data());
   }
-  /// Element i as float64, whatever the dtype.
+  /// Returns element i as float64, for any dtype.
   double at(std::int64_t i) const;
   void set(std::int64_t i, double value);
   std::vector<double> values() const;
   bool guards_hold() const;
   bool same_bits(const Tensor& other) const;
-  /// Another floating type, same values.
+  /// Returns the same values in another floating type.
   Tensor converted(DType dtype) const;
 
   Tensor(const Tensor& other);
@@ -53,8 +53,7 @@ class Tensor {
   std::vector<unsigned char> storage_;
 };
 
-/// A node to run alone: types of its outputs and defaults of its attributes filled in by the
-/// record.
+/// A node to run alone. The operator's record fills in the output types and the default attributes.
 struct Case {
   std::string op;
   std::vector<TensorType> inputs;
@@ -71,17 +70,18 @@ struct Case {
 std::vector<Tensor> run_row(const KernelRow& row, const Case& c, const std::vector<Tensor>& inputs,
                             const RunContext& run, unsigned char fill = 0xff);
 
-/// Every value of the graph, with float32 computed in `floats` (Float32 or Float64) and kernels by
-/// `choice`. `feeds` holds placeholders and parameters.
+/// Returns every value of the graph, with float32 computed in `floats` (Float32 or Float64) and
+/// kernels by `choice`. `feeds` holds placeholders and parameters.
 std::map<ValueId, Tensor> evaluate(const Graph& graph, const std::map<ValueId, Tensor>& feeds,
                                    DType floats, KernelChoice choice, const RunContext& run);
 
-/// Normal floats, at 0.5 and above if `positive`; integers uniform in [0, below), a fifth of them
-/// -1 if `negative`.
+/// Returns normally distributed floats, at least 0.5 if `positive`, or integers uniform in [0,
+/// below), a fifth of them -1 if `negative`.
 Tensor random_tensor(const TensorType& type, std::mt19937_64& random, std::int64_t below = 3,
                      bool negative = false, bool positive = false);
 
-/// |a - b| / max(|b|, tiny) in the 2-norm; infinities must be equal, NaN counts as infinite.
+/// Returns |a - b| / max(|b|, tiny) in the 2-norm. Infinities must be equal, and NaN counts as
+/// infinite.
 double relative_difference(const std::vector<double>& a, const std::vector<double>& b);
 
 }  // namespace hetu::test

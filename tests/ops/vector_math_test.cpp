@@ -1,4 +1,4 @@
-// The errors that ops/cpu/vector_math.h states, over dense grids against <cmath> in float64.
+// Tests the errors that ops/cpu/vector_math.h states, over dense grids against <cmath> in float64.
 #include "ops/cpu/vector_math.h"
 
 #include <gtest/gtest.h>
@@ -34,7 +34,7 @@ TEST(VectorMath, ExpIsWithinItsBound) {
 
 TEST(VectorMath, LogIsWithinItsBound) {
   double worst = 0, near_one = 0, one_more = 0;
-  for (std::uint32_t bits = 1; bits < 0x7f800000; bits += 997) {  // subnormal numbers, too
+  for (std::uint32_t bits = 1; bits < 0x7f800000; bits += 997) {  // includes subnormal numbers
     const float x = std::bit_cast<float>(bits);
     const double want = std::log(double(x)), error = std::fabs(VectorMath::log(x) - want);
     worst = std::max(worst, error / std::max(std::fabs(want), 1.0));

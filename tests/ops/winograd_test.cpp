@@ -1,5 +1,5 @@
-// Winograd's convolutions beside oneDNN's, in shapes of many blocks of tiles; the operator grid has
-// small ones beside float64.
+// Compares Winograd's convolutions with oneDNN's, in shapes of many blocks of tiles. The operator
+// grid compares small shapes with float64.
 #include "ops/cpu/winograd.h"
 
 #include <fmt/format.h>
@@ -33,8 +33,8 @@ ConvShape shape_of(std::int64_t n, std::int64_t from, std::int64_t to, std::int6
           {3, 3, 1, padding}};
 }
 
-// 90 images of 16 tiles are more blocks than are worked on at a time; the last has weights of more
-// than one pass.
+// 90 images of 16 tiles are more blocks than are processed at a time. The weights of the last shape
+// need more than one pass.
 const ConvShape kShapes[] = {shape_of(90, 32, 32, 14, 14, 1), shape_of(61, 48, 80, 7, 8, 1),
                              shape_of(9, 64, 32, 26, 31, 2), shape_of(2, 288, 272, 16, 15, 0),
                              shape_of(3, 496, 304, 7, 7, 1)};
@@ -43,7 +43,7 @@ Tensor images(const cpu::Images& i) {
   return Tensor({DType::Float32, {i.n, i.height, i.width, i.channels}});
 }
 
-/// x, w and y of a convolution, drawn, but for the one that is computed.
+/// x, w and y of a convolution, with random values except for the result.
 struct Tensors {
   Tensor x, w, y;
   Tensors(const ConvShape& s, ConvResult result)
@@ -79,7 +79,7 @@ TEST(Winograd, GivesWhatADirectConvolutionGives) {
     }
 }
 
-// bfloat16 is what is read and written: the arithmetic between is that of float32.
+// Values are read and written in bfloat16. The arithmetic in between is that of float32.
 TEST(Winograd, RoundsBfloat16WhereItStoresAlone) {
   for (const ConvShape& s : kShapes)
     for (const ConvResult result : kResults) {

@@ -1,4 +1,5 @@
-// What kernels of ops/cuda run with where no GPU is: host memory in place of a queue's.
+// The context that kernels of ops/cuda run in without a GPU: host memory takes the place of a
+// queue's memory.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -8,7 +9,7 @@
 
 namespace hetu::test {
 
-/// While it lives, kernels of this thread run with it.
+/// Scope guard: kernels of this thread run in its context while it exists.
 class HostBench {
  public:
   HostBench()

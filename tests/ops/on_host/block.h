@@ -1,5 +1,5 @@
-// Runs work on tiles on the host, for tests: threads are loops, the barrier at the end of each call
-// is the end of a loop. ops/cuda/gpu/block.h is its twin.
+// Runs work on tiles on the host, for tests. Threads are loops, and the barrier after each call is
+// the end of a loop. ops/cuda/gpu/block.h is the GPU counterpart.
 #pragma once
 #include <lanes.h>
 #include <launch.h>
@@ -24,7 +24,7 @@ class HostBlock {
     return reinterpret_cast<T*>(shared_ + offset);
   }
 
-  /// Backwards, since bodies must not lean on an order.
+  /// Runs backwards, because bodies must not depend on an order.
   template <class F>
   void each(int count, const F& f) const {
     for (int i = count; i-- > 0;) f(i);
@@ -72,7 +72,8 @@ class HostBlock {
   int bytes_;
 };
 
-/// Shared memory is what the block before left, so that nothing leans on zeros.
+/// Shared memory keeps the contents that the previous block left, so that no body can rely on
+/// zeros.
 template <class Body>
 void for_blocks(std::int64_t count, int shared_bytes, const Body& body) {
   HETU_ASSERT(shared_bytes <= kMostShared);

@@ -1,4 +1,5 @@
-// cuDNN's convolutions on the host, for tests: loops over the tensors as the library is told them.
+// cuDNN's convolutions on the host, for tests: loops over the tensors with the strides that the
+// library gets.
 #include "tests/ops/on_host/cudnn_conv.h"
 
 #include "base/bfloat16.h"
@@ -27,7 +28,7 @@ double read(const void* data, DType dtype, std::int64_t i) {
 }
 
 void write(const void* data, DType dtype, std::int64_t i, double value) {
-  void* const to = const_cast<void*>(data);  // of the three tensors the one that is made
+  void* const to = const_cast<void*>(data);  // the output, one of the three tensors
   if (dtype == DType::BFloat16)
     static_cast<BFloat16*>(to)[i] = BFloat16(static_cast<float>(value));
   else if (dtype == DType::Float16)
@@ -43,7 +44,7 @@ std::int64_t place(const Strided& t, std::int64_t n, std::int64_t c, std::int64_
 
 std::int64_t reach(const Strided& t) { return t.size[0] * t.size[1] * t.size[2] * t.size[3]; }
 
-/// body(place in x, in w, in y) of every product that convolution adds up.
+/// Calls body(offset in x, in w, in y) for every product that the convolution adds up.
 template <class Body>
 void each_product(const ConvTask& t, const Body& body) {
   const Strided x = t.x(), w = t.w(), y = t.y();

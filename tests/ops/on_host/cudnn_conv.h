@@ -1,13 +1,14 @@
-// What stands for cuDNN in tests without a GPU can be told to have no plan, and tells what it ran.
+// Controls of the stand-in for cuDNN in tests without a GPU: a test can make it have no plan, and
+// can read the convolution that it ran.
 #pragma once
 #include <cstdint>
 
 namespace hetu::cuda {
 
 inline constexpr std::int64_t kAnyInputs = INT64_MAX;
-/// Of a group: of more it has no plan.
+/// Largest number of inputs per group for which there is a plan.
 inline thread_local std::int64_t host_most_inputs = kAnyInputs;
-/// Of a group of the convolution that ran last.
+/// Inputs per group of the last convolution.
 inline thread_local std::int64_t host_inputs = 0;
 
 }  // namespace hetu::cuda

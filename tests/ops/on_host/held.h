@@ -1,5 +1,5 @@
-// Runs rows that threads hold in registers on the host, for tests: threads are loops, what a warp
-// exchanges is an array. ops/cuda/gpu/held.h is its twin.
+// Runs rows that threads hold in registers on the host, for tests. Threads are loops, and an array
+// replaces the exchange within a warp. ops/cuda/gpu/held.h is the GPU counterpart.
 #pragma once
 #include <launch.h>
 
@@ -26,7 +26,8 @@ inline std::uint32_t own_decisions(const std::array<std::uint32_t, kWarp>& bits,
   return word >> shift_of_pack(lane) & 0xffU;
 }
 
-/// What dropout keeps of the eight neighbours of thread t from `column` on.
+/// Returns the dropout decisions for the eight neighbours of a lane from `column` on, as bits. A
+/// bit of 1 keeps the element.
 template <class Body>
 std::uint32_t kept_bits(const Body& body, const typename Body::Row& row, int column, int lane) {
   if (body.decides() == Decides::Nothing) return 0xffU;

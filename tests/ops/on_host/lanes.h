@@ -1,5 +1,5 @@
-// What the lanes of a warp do together, on the host, for tests: threads are loops, instructions of
-// the matrix units are what the PTX ISA says of them. ops/cuda/gpu/lanes.h is its twin.
+// Runs operations of a warp's lanes on the host, for tests. Threads are loops, and the matrix-unit
+// instructions follow the PTX ISA. ops/cuda/gpu/lanes.h is the GPU counterpart.
 #pragma once
 #include <launch.h>
 
@@ -16,7 +16,7 @@ namespace hetu::cuda {
 
 inline constexpr int kLaneThreads = 128;
 
-/// What is not set shows: every byte is 0xff at first, a NaN of any type.
+/// A value per thread. Every byte is initially 0xff, a NaN of any type, so that unset values show.
 template <class V>
 class PerThread {
  public:
@@ -29,7 +29,7 @@ class PerThread {
   std::vector<V> all_;
 };
 
-/// Backwards, since bodies must not lean on an order.
+/// Runs backwards, because bodies must not depend on an order.
 template <class F>
 void for_threads(const F& f) {
   for (int thread = kLaneThreads; thread-- > 0;) f(thread);
@@ -63,8 +63,9 @@ inline std::uint32_t get_word(const void* from) {
 inline float power_of_two(float x) { return std::exp2(x); }
 inline float inverse(float x) { return 1 / x; }
 
-/// "ldmatrix": threads 8 m to 8 m + 7 show the rows of square m; of it, register m of lane l gets
-/// two-byte elements 2 (l % 4) and the next of row l / 4, transposed those of column l / 4.
+/// Implements "ldmatrix". Threads 8 m to 8 m + 7 pass the addresses of the rows of square m.
+/// Register m of lane l receives the two-byte elements 2 (l % 4) and the next of row l / 4 of the
+/// square. The transposed form takes them from column l / 4.
 template <bool Turned, class To, class At>
 void load_squares(const To& to, const At& at) {
   for_threads([&](int thread) {
@@ -85,10 +86,13 @@ void load_squares(const To& to, const At& at) {
   });
 }
 
-/// "Matrix Fragments for mma.m16n8k16": of a lane's group g = lane / 4 and t = lane % 4, a0 and a1
-/// (one register) are in row g, columns 2 t and 2 t + 1; a2, a3 eight rows below; a4 to a7 eight
-/// columns to the right of these. b0, b1 are in column g, rows 2 t and 2 t + 1; b2, b3 eight rows
-/// below. c0, c1 are in row g, columns 2 t and 2 t + 1; c2, c3 eight rows below.
+/// Implements "Matrix Fragments for mma.m16n8k16". Let g = lane / 4 and t = lane % 4.
+///
+/// - a0 and a1 (one register) are in row g, columns 2 t and 2 t + 1; a2 and a3 are eight rows
+/// below;
+///   a4 to a7 are eight columns to the right of a0 to a3.
+/// - b0 and b1 are in column g, rows 2 t and 2 t + 1; b2 and b3 are eight rows below.
+/// - c0 and c1 are in row g, columns 2 t and 2 t + 1; c2 and c3 are eight rows below.
 template <class T, class Sum, class Left, class Right>
 void add_two_bytes(const Sum& sums, const Left& left, const Right& right, int half) {
   const auto number = [](std::uint32_t word, int side) {
@@ -112,19 +116,24 @@ void add_two_bytes(const Sum& sums, const Left& left, const Right& right, int ha
   }
 }
 
-/// The nearest float32 that is not further from zero.
+/// Returns the nearest float32 that is not further from zero.
 inline float cut_off(double x) {
   const auto near = static_cast<float>(x);
   return std::fabs(double{near}) > std::fabs(x) ? std::nextafter(near, 0.0F) : near;
 }
 
-/// "Matrix Fragments for mma.m16n8k8" of .tf32: a0 is in row g, column t; a1 eight rows below; a2,
-/// a3 four columns to the right of these. b0 is in column g, row t; b1 four rows below. c0 to c3 as
-/// of m16n8k16. What is added is exact here, and is cut off at the end, as cards do.
+/// Implements "Matrix Fragments for mma.m16n8k8" of .tf32, with g and t as above.
+///
+/// - a0 is in row g, column t; a1 is eight rows below; a2 and a3 are four columns to the right of
+///   a0 and a1.
+/// - b0 is in column g, row t; b1 is four rows below.
+/// - c0 to c3 are as in m16n8k16.
+///
+/// The sum is computed exactly and truncated at the end, as GPUs do.
 template <class Sum, class Left, class Right>
 void add_tf32(const Sum& sums, const Left& left, const Right& right, int half) {
   const auto number = [](std::uint32_t word) {
-    HETU_ASSERT((word & 0x1fffu) == 0);  // .tf32 has no such bits
+    HETU_ASSERT((word & 0x1fffu) == 0);  // .tf32 doesn't have these bits
     return double{std::bit_cast<float>(word)};
   };
   for (int first = 0; first < kLaneThreads; first += kWarp) {
@@ -154,8 +163,8 @@ void add_matrices(const Sum& sums, const Left& left, const Right& right, int hal
     add_two_bytes<T>(sums, left, right, half);
 }
 
-/// Whether what is brought arrives with the block's next sync(), and not at once: a card's may at
-/// any time between.
+/// If true, asynchronous copies arrive at the block's next sync(); if false, at once. On a GPU they
+/// may arrive at any time between.
 inline bool host_brings_late = false;
 
 class Brought {

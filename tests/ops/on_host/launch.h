@@ -1,5 +1,5 @@
-// Runs the work of ops/cuda/work.h on the host, for tests: threads are loops, what they agree on is
-// combined in the GPU's order. ops/cuda/gpu/launch.h is its twin.
+// Runs the work of ops/cuda/work.h on the host, for tests. Threads are loops, and values that
+// threads agree on are combined in the GPU's order. ops/cuda/gpu/launch.h is the GPU counterpart.
 #pragma once
 #include <bit>
 #include <cstdint>
@@ -16,7 +16,7 @@ inline bool claim(int* taken) { return *taken == 0 && (*taken = 1) == 1; }
 
 inline void set_bits(std::uint64_t* word, std::uint64_t bits) { *word |= bits; }
 
-/// Refuses what the GPU's load would.
+/// Fails for addresses that the GPU's load would refuse.
 template <class Unit>
 void move_unit(const void* from, void* to) {
   HETU_ASSERT(reinterpret_cast<std::uintptr_t>(from) % sizeof(Unit) == 0 &&
@@ -26,7 +26,7 @@ void move_unit(const void* from, void* to) {
 inline void move_quad(const void* from, void* to) { move_unit<Quad>(from, to); }
 inline void move_pair(const void* from, void* to) { move_unit<Pair>(from, to); }
 
-/// Two neighbours as they lie in four bytes.
+/// Packs two neighbours into four bytes, in memory order.
 template <class Narrow>
 std::uint32_t rounded_pair(const float* x) {
   const Narrow pair[] = {static_cast<Narrow>(x[0]), static_cast<Narrow>(x[1])};
@@ -38,7 +38,7 @@ void widen_pair(std::uint32_t word, float* x) {
   x[1] = std::bit_cast<Narrow>(static_cast<std::uint16_t>(word >> 16));
 }
 
-/// Backwards, since bodies must not lean on an order.
+/// Runs backwards, because bodies must not depend on an order.
 template <class Body>
 void for_each(std::int64_t count, const Body& body) {
   for (std::int64_t i = count; i-- > 0;) body(i);
@@ -49,7 +49,8 @@ double agree(const Body& body, int round, std::vector<double> mine) {
   const int threads = static_cast<int>(mine.size());
   for (int half = kWarp / 2; half > 0; half /= 2) {
     const std::vector<double> before = mine;
-    for (int t = 0; t < threads; ++t)  // a lane without a partner gets its own, as on the GPU
+    // A lane without a partner gets its own value, as on the GPU.
+    for (int t = 0; t < threads; ++t)
       mine[t] = body.combine(round, before[t], before[t % kWarp + half < kWarp ? t + half : t]);
   }
   double all = mine[0];

@@ -1,4 +1,4 @@
-// What ops/cuda makes on the host, beside float64. Read by the tests of its rows.
+// Compares results of ops/cuda on the host with float64, for the tests of its rows.
 #pragma once
 #include <gtest/gtest.h>
 
@@ -9,7 +9,8 @@
 
 namespace hetu::test {
 
-/// Of float32 rounding in the formula of an element, and of one rounding to two bytes.
+/// Returns the tolerance for float32 rounding in the formula of an element, or for one rounding to
+/// two bytes.
 inline double tolerance(DType output) {
   return output == DType::BFloat16 ? 1.0 / 256 : output == DType::Float16 ? 1.0 / 2048 : 1e-6;
 }

@@ -1,5 +1,5 @@
-// Matrix products of ops/cuda on the host: the columns-first product that cuBLASLt is asked for, as
-// loops over the same layout.
+// Matrix products of ops/cuda on the host. The column-major product that cuBLASLt would run is
+// computed by loops over the same layout.
 #include "ops/cuda/product.h"
 
 #include "base/error.h"
@@ -56,7 +56,7 @@ void Product::plus(const void* a, const void* b, const void* sum, void* c) const
   plan_->run(a, b, nullptr, sum, c, nullptr);
 }
 
-// As the library has it: over what the sums held.
+// As in the library, the sums overwrite the previous contents.
 void Product::with_bias_grad(const void* a, const void* b, void* c, float* sums) const {
   HETU_ASSERT(plan_->then == Then::BiasGrad && there());
   plan_->run(a, b, nullptr, c, c, nullptr);

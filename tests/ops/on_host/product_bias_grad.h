@@ -1,4 +1,5 @@
-// What stands for cuBLASLt in tests without a GPU can be told not to sum gradients of biases.
+// Control of the stand-in for cuBLASLt in tests without a GPU: a test can make it refuse to sum
+// bias gradients.
 #pragma once
 
 namespace hetu::cuda {
