@@ -25,7 +25,8 @@ TEST(ChooseCommand, RanksUnderALimit) {
   EXPECT_THAT(two.out, Not(HasSubstr("zb-h1")));
 }
 
-// A batch of 64: M = 4 takes the row of 16, M = 8 that of 8; there is none for M = 16.
+// With a batch of 64, M = 4 uses the table row of micro-batch size 16, and M = 8 that of size 8.
+// There is no row for M = 16.
 TEST(ChooseCommand, ReadsATableRowPerMicroBatchSize) {
   file("blocks.csv", "bs,time_f,time_b,mem_act,mem_param\n8,1,2,100,50\n16,1.5,3,200,50\n");
   const std::string base =
@@ -40,9 +41,9 @@ TEST(ChooseCommand, ReadsATableRowPerMicroBatchSize) {
                                                                       "   \"asynchronous\"")));
 }
 
-// Chimera's published choice for BERT-48 on 32 workers and 512 samples, W = 8, D = 4, B = 8, from
-// the times of BERT-large's block on a P100: 128 x (1024 + 1) floats of a sample between stages,
-// 10 GB/s, 20 us (assumed: unpublished).
+// Chimera's published choice for BERT-48 on 32 workers and 512 samples is W = 8, D = 4, B = 8. The
+// costs are the times of BERT-large's block on a P100: 128 x (1024 + 1) floats per sample between
+// stages, 10 GB/s, 20 us (assumed: unpublished).
 TEST(ChooseCommand, SearchesGridsOfWorkers) {
   const std::string base =
       "choose --workers 32 --global-batch 512 --blocks 48 --costs " HETU_SOURCE_DIR
@@ -65,8 +66,8 @@ nlohmann::json search(const std::string& arguments) {
   return o.status == 0 ? nlohmann::json::parse(o.out) : nlohmann::json::object();
 }
 
-// The work of a stage follows from D and B wherever the costs come from: F and B of a micro-batch
-// are B / D of the model's, and the sum of a stage's gradient is 1 / D of the model's.
+// The work of a stage follows from D and B, for costs of any origin. F and B of a micro-batch are B
+// / D of the model's, and the sum of a stage's gradient takes 1 / D of the model's.
 TEST(ChooseCommand, SharesTheModelsCostsAmongStages) {
   file("two.json",
        R"({"stages": [{"forward": 2, "input_grad": 2, "weight_grad": 2},
@@ -86,13 +87,13 @@ TEST(ChooseCommand, SharesTheModelsCostsAmongStages) {
       EXPECT_NEAR(c["closed_compute"].get<double>(), slots * model * b / d, 1e-9) << costs << c;
       EXPECT_NEAR(c["closed_allreduce"].get<double>(), c["pipelines"] > 1 ? sum / d : 0, 1e-9);
     }
-    // Without messages and sums the only cost is the bubble, which one stage doesn't have.
+    // Without messages and sums, the only cost is the bubble, and one stage has no bubble.
     if (sum > 0) continue;
     EXPECT_EQ(all["found"][0]["stages"], 1) << costs;
   }
 }
 
-// The largest sizes that the options take: no product of them overflows.
+// The sizes are the largest that the options take. No product of them may overflow.
 TEST(ChooseCommand, SearchesTheLargestSizes) {
   const nlohmann::json all = search(
       "--workers 65536 --global-batch 268435456 --methods gpipe --top 1 --micro-batch-size "

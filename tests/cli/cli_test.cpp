@@ -1,4 +1,4 @@
-// Runs the hetu binary as a user does: what it prints, where, and its exit status.
+// Runs the hetu binary as a user does, and checks its output streams and exit status.
 #include <gmock/gmock.h>
 
 #include <algorithm>
@@ -39,7 +39,8 @@ TEST(Cli, SimulatesPipelinesThatAverageInGroups) {
   const Outcome o = hetu(run + "preduce --sync-period 5 --format json --group-log g.jsonl");
   EXPECT_EQ(o.status, 0) << o.err;
   EXPECT_THAT(o.out, HasSubstr("\"median_size\": "));
-  EXPECT_THAT(o.out, HasSubstr("\"throughput\": 1.16"));  // 3.5 pipelines of a third each
+  // 3.5 pipelines with a throughput of a third each
+  EXPECT_THAT(o.out, HasSubstr("\"throughput\": 1.16"));
   const std::string log = read_text(folder() / "g.jsonl");
   EXPECT_THAT(log, StartsWith("{\"run\":0,\"time_us\":"));
   EXPECT_GT(std::count(log.begin(), log.end(), '\n'), 200);
@@ -48,7 +49,8 @@ TEST(Cli, SimulatesPipelinesThatAverageInGroups) {
 }
 
 TEST(Cli, DrawsARefusedPlanWithThePlaceMarked) {
-  // Compute-only, and one that is refused only once it is lowered and has no slots.
+  // One plan holds only computations. The other is refused only after lowering, because it has no
+  // slots.
   file("cycle.csv", "0F0,0B0,0F1,0B1\n1F1,1F0,1B0,1B1\n");
   file("valid.csv", "0F0,0F1,0B0,0F2,0B1,0B2\n1F0,1B0,1F1,1B1,1F2,1B2\n");
   for (const char* plan : {"cycle.csv", "valid.csv --send-slots 0"}) {
@@ -63,7 +65,7 @@ TEST(Cli, DrawsARefusedPlanWithThePlaceMarked) {
       EXPECT_THAT(picture, HasSubstr("stands at step"));
     }
   }
-  // Without a picture nothing is written.
+  // Formats without a figure write nothing.
   EXPECT_EQ(hetu("schedule cycle.csv --format csv -o none.csv").status, 1);
   EXPECT_FALSE(std::filesystem::exists(folder() / "none.csv"));
 }
@@ -108,7 +110,7 @@ TEST(Cli, PrintsAndPredictsThePlansOfEveryMethod) {
   }
 }
 
-// Options that only some methods take, seen in what they come to.
+// Options that only some methods take must change the output.
 TEST(Cli, OptionsOfMethodsReachThem) {
   struct Case {
     const char* arguments;
@@ -141,7 +143,7 @@ TEST(Cli, OptionsOfMethodsReachThem) {
     EXPECT_EQ(o.status, 0) << o.err;
     EXPECT_THAT(o.out, HasSubstr(c.shows)) << c.arguments;
   }
-  // Versions of a file are what it is told they are.
+  // Versions of a file follow the rule that the options give.
   hetu("schedule pipedream-2bw --stages 3 --micro-batches 4 --steps 3 --format csv -o w.csv");
   EXPECT_THAT(hetu("verify w.csv --steps 3 --version-rule lag1").out, HasSubstr("versions 2"));
   EXPECT_EQ(hetu("verify w.csv --steps 3").status, 1);
@@ -162,14 +164,15 @@ TEST(Cli, FilesTravelThroughAllCommands) {
     EXPECT_EQ(read.substr(read.find("\"stages\"")), direct.substr(direct.find("\"stages\"")))
         << source;
   }
-  // A trace of a simulation holds the costs that it was made with.
+  // The trace of a simulation holds the costs of the simulation.
   ASSERT_EQ(hetu("simulate p.json --forward 3 --backward 4 --format trace -o t.json").status, 0);
   EXPECT_EQ(hetu("simulate p.json --costs t.json --format csv").status, 0);
   EXPECT_THAT(hetu("simulate p.json --costs t.json --format json").out,
               HasSubstr("\"makespan\": 49.0"));
 }
 
-// torch's table of DualPipeV marks pairs to run as one; as two they take less.
+// torch's table of DualPipeV marks pairs of instructions to run as one. Run separately, they take
+// less time.
 TEST(Cli, PairsOfAFileRunAsTwoWhereThatIsAsked) {
   const std::string plan = "dualpipev --stages 4 --micro-batches 8 --pair-semantics atomic";
   hetu(fmt::format("schedule {} --format csv -o pairs.csv", plan));
@@ -348,14 +351,14 @@ TEST(Cli, BadInputIsOneLineAndExitsWithTwo) {
     EXPECT_EQ(std::count(o.err.begin(), o.err.end(), '\n'), 1) << o.err;
     EXPECT_LT(o.err.size(), 600u);
   }
-  // A failure leaves what was there, and nothing beside it.
+  // A failed command must keep the existing file and leave no other file.
   EXPECT_EQ(hetu("schedule 1f1b --stages 2 -o keep.txt").status, 2);
   EXPECT_EQ(read_text(folder() / "keep.txt"), "untouched");
   for (const auto& entry : std::filesystem::directory_iterator(folder()))
     EXPECT_THAT(entry.path().string(), Not(HasSubstr(".tmp")));
 }
 
-// Numbers are bounded where they enter, so that no sum, product or quotient of them is infinite.
+// Numbers are bounded on input, so that no sum, product or quotient of them is infinite.
 TEST(Cli, BoundsEveryNumber) {
   const std::string sizes = " --stages 2 --micro-batches 4 --bytes 1 --";
   for (const char* method : {"auto", "1f1b"}) {

@@ -21,7 +21,7 @@ TEST(CompareCommand, ReadsTheTraceOfARehearsal) {
   for (const char* words : {"\nF (mean of 16) ", "\nREDUCE_GRAD (mean of 8) ", "\nworker 3 busy ",
                             "\n0 -> 1 way ", "\n3 -> 2 waiting ", " ms  "})
     EXPECT_THAT(o.out, HasSubstr(words));
-  // What runs by a clock may be on time: the same run, a quarter later everywhere.
+  // A run by a clock may be on time. This is the same run with every event a quarter later.
   auto late = nlohmann::json::parse(read_text(folder() / "run.json"));
   for (nlohmann::json& event : late["traceEvents"])
     if (event["ph"] == "X" && event["pid"] == 1) event["ts"] = 1.25 * event["ts"].get<double>();

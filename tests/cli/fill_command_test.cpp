@@ -10,7 +10,8 @@ namespace {
 
 using testing::HasSubstr;
 
-// One node of one micro-batch with a bubble of 10 between its passes; `late` moves node by node.
+// Returns a timeline of one node and one micro-batch, with a bubble of 10 between its passes.
+// `late` shifts all times of the node.
 std::string timeline(int late) {
   const auto at = [late](int t) { return t + late; };
   return nlohmann::json{{"start_end", {{0, 1}}},
@@ -51,7 +52,8 @@ TEST(FillCommand, RefusesInOneLine) {
   }
 }
 
-// A value that is remembered and recalled twice doubles each time: 149 bytes would take gigabytes.
+// A value that is stored and recalled twice doubles each time. These 149 bytes would expand to
+// gigabytes.
 TEST(FillCommand, RefusesAPickleThatRepeatsItself) {
   std::string doubling = "\x80\x02K\x01";
   for (int i = 0; i < 24; ++i) doubling += std::string("q\x01h\x01\x86", 5);
@@ -59,7 +61,7 @@ TEST(FillCommand, RefusesAPickleThatRepeatsItself) {
   const Outcome o = hetu("fill doubling.pickle");
   EXPECT_EQ(o.status, 2) << o.out;
   EXPECT_THAT(o.err, HasSubstr("it repeats itself too often"));
-  // The same by remembering alone.
+  // Storing alone can repeat the text as well.
   std::string remembering = "\x80\x02(" + std::string(200000, 'N') + "t";
   for (int i = 0; i < 250; ++i) remembering += {'q', static_cast<char>(i)};
   file("remembering.pickle", remembering + ".");

@@ -1,4 +1,4 @@
-// Which format a command writes into the file of -o.
+// Tests which format a command writes into the file of -o.
 #include <gmock/gmock.h>
 
 #include <filesystem>
@@ -12,7 +12,7 @@ namespace {
 
 using testing::HasSubstr;
 
-// A file's suffix decides what is written into it, for every command that has -o.
+// The suffix decides the format for every command that has -o.
 TEST(OutputFormat, IsWhatTheSuffixSays) {
   const std::string plan = " 1f1b --stages 2 --micro-batches 4 ";
   ASSERT_EQ(hetu("simulate" + plan + "--format trace -o trace.json").status, 0);
@@ -47,7 +47,7 @@ TEST(OutputFormat, IsWhatTheSuffixSays) {
   for (const std::string suffix : {".svg", ".html", ".SVG"})
     EXPECT_EQ(hetu("simulate" + plan + "--style profile -o p" + suffix).status,
               suffix == ".html" ? 2 : 0);
-  // --format wins over a suffix that says nothing, and is refused beside one that says otherwise.
+  // --format decides if the suffix is unknown, and is refused if the suffix means another format.
   ASSERT_EQ(hetu("simulate" + plan + "--format svg -o x.picture").status, 0);
   EXPECT_THAT(read_text(folder() / "x.picture"), HasSubstr("<svg "));
   for (const auto& [arguments, message] : std::vector<std::pair<std::string, std::string>>{

@@ -1,4 +1,4 @@
-// Runs the hetu binary as a user does, in a folder of this test's own.
+// Runs the hetu binary as a user does, in a temporary folder of the test.
 #pragma once
 #include <sys/wait.h>
 
@@ -13,20 +13,20 @@
 
 namespace hetu {
 
-/// How a command ended, and what it said where.
+/// The exit status and output of a command.
 struct Outcome {
   int status = -1;
   std::string out, err;
 };
 
-/// A folder of this process, gone when it ends.
+/// Returns a folder of this process, which is removed when the process ends.
 inline const std::filesystem::path& folder() {
   static const TemporaryFolder kFolder;
   static const std::filesystem::path kPath = kFolder.path();
   return kPath;
 }
 
-/// `hetu ARGUMENTS`, through a shell, with that folder as its place.
+/// Runs `hetu ARGUMENTS` through a shell in that folder.
 inline Outcome hetu(const std::string& arguments) {
   const std::string errors = folder() / "stderr";
   const std::string command =
@@ -42,7 +42,7 @@ inline Outcome hetu(const std::string& arguments) {
   return o;
 }
 
-/// Writes a file into the folder; returns its name.
+/// Writes a file into the folder and returns its name.
 inline std::string file(const std::string& name, const std::string& text) {
   write_text(folder() / name, text);
   return name;

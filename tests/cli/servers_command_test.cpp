@@ -1,4 +1,4 @@
-// Pipelines that meet at servers, by the command line.
+// Tests plans whose pipelines share weights over servers, from the command line.
 #include <gmock/gmock.h>
 
 #include <algorithm>
@@ -13,7 +13,8 @@ namespace {
 
 using testing::HasSubstr;
 
-// Several pipelines of waves meet at servers, told or not; a file says it of itself.
+// Several pipelines of waves use servers with or without an explicit option. A plan file stores the
+// choice.
 TEST(ServersCommand, WavesOnSeveralPipelinesMeetAtServers) {
   const std::string sizes = "--stages 2 --micro-batches 4 --steps 6";
   const std::string at = " --pipelines 2 --staleness 1";
@@ -36,7 +37,7 @@ TEST(ServersCommand, WavesOnSeveralPipelinesMeetAtServers) {
     EXPECT_THAT(rows.out, AllOf(HasSubstr("0PULL,0F7"), HasSubstr("1PULL,1RECV_F7")));
     EXPECT_THAT(hetu("schedule " + plan + " --format svg").out, HasSubstr("pull")) << plan;
   }
-  // One pipeline is what it was, and may have a server.
+  // One pipeline needs no server, and may have one.
   EXPECT_THAT(hetu("verify hetpipe " + sizes).out, HasSubstr("; staleness 3 local\n"));
   EXPECT_THAT(hetu("verify hetpipe " + sizes + " --sync-method hetpipe").out,
               HasSubstr("; staleness 3 local, 6 global\n"));

@@ -76,7 +76,8 @@ TEST_F(TimelineCommand, DrawsTwoTracesOnOneHtmlPage) {
   EXPECT_THAT(two, HasSubstr("\"knowsInputs\":true"));
 }
 
-// 20 x 8 inches, and on standard output what an iteration takes: D F + (2D - 2) B = 16 ms.
+// The figure has 20 x 8 inches. Standard output states the time of an iteration: D F + (2D - 2) B =
+// 16 ms.
 TEST_F(TimelineCommand, SaysWhatAnIterationOfAProfileTakes) {
   ASSERT_EQ(hetu("simulate chimera --stages 4 --micro-batches 4 --format trace -o c.json").status,
             0);

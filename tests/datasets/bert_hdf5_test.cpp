@@ -198,8 +198,8 @@ TEST(BertHdf5, ManyLoadersReadAtOnce) {
   for (const std::int64_t sum : sums) EXPECT_EQ(sum, 3 * 81 * 80 / 2);
 }
 
-// ---- bad input: what is wrong with the shard, how it is opened, and words of the one line that
-// says so
+// ---- Bad input: a change of the shard, the way in which it is opened, and text of the one-line
+// error.
 
 struct BadCase {
   const char* name;
@@ -336,7 +336,7 @@ TEST(BertHdf5, RefusesATruncatedAndAForeignFile) {
               ThrowsMessage<Error>(HasSubstr("file signature not found")));
 }
 
-// What the rows are stored in is checksummed by zlib; the library itself trusts its own tables.
+// zlib checksums the data of the rows. The library does not check its own tables.
 TEST(BertHdf5, NoticesAFlippedByteInTheRows) {
   const TemporaryFolder folder;
   write_good_folder(folder, {60});

@@ -1,6 +1,6 @@
-// Plain text as BERT's rows: which sentences make a row, cutting, masks, the index, bad files.
-// The rows themselves are compared with another reader of the same rules in
-// tests/python/bert_text_test.py.
+// Tests plain text as rows of BERT: which sentences form a row, truncation, masks, the index, and
+// bad files. tests/python/bert_text_test.py compares the rows with another implementation of the
+// same rules.
 #include "datasets/bert_text.h"
 
 #include <gmock/gmock.h>
@@ -34,14 +34,15 @@ class BertText : public ::testing::Test {
   }
   std::filesystem::path at(const std::string& name) const { return folder_ / name; }
 
-  /// A word for each number, w0, w1, …, after the special tokens.
+  /// Writes a vocabulary with the special tokens, then the words w0, w1, ….
   std::string vocabulary(int words) const {
     std::string text = "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\n";
     for (int i = 0; i < words; ++i) text += fmt::format("w{}\n", i);
     return write("vocab.txt", text);
   }
 
-  /// `documents` of 2 to 6 sentences of 1 to 9 words; every sentence begins with its own number.
+  /// Writes `documents` documents of 2 to 6 sentences with 1 to 9 words. Every sentence begins with
+  /// its own number.
   BertTextOptions options(int documents, std::int64_t length = 16) const {
     std::string text;
     int sentence = 0;
@@ -84,7 +85,8 @@ TEST(DrawnPlace, IsAPermutationForEveryCount) {
       for (std::int64_t i = 0; i < n; ++i) ASSERT_EQ(order[static_cast<std::size_t>(i)], i);
     }
   }
-  EXPECT_GT(orders.size(), 580U);  // keys give orders of their own, but for the smallest n
+  // Different keys give different orders, except for the smallest n.
+  EXPECT_GT(orders.size(), 580U);
 }
 
 TEST(DrawnPlace, SpreadsNeighboursEvenly) {
@@ -93,12 +95,13 @@ TEST(DrawnPlace, SpreadsNeighboursEvenly) {
   for (std::int64_t i = 1; i < kRows; ++i)
     distance +=
         std::abs(static_cast<double>(drawn_place(i, kRows, 5) - drawn_place(i - 1, kRows, 5)));
-  EXPECT_NEAR(distance / kRows, kRows / 3.0, kRows * 0.005);  // of two even draws
+  // the mean distance of two uniform positions
+  EXPECT_NEAR(distance / kRows, kRows / 3.0, kRows * 0.005);
 }
 
 TEST(MostMasked, LeavesOutOneRowInTenToTheTwelve) {
-  EXPECT_EQ(most_masked(5), 2);    // tokens: all of them
-  EXPECT_EQ(most_masked(16), 13);  // 0.15^13 = 2e-11 is more than that
+  EXPECT_EQ(most_masked(5), 2);    // all tokens of the row
+  EXPECT_EQ(most_masked(16), 13);  // 0.15^13 = 2e-11 exceeds the bound
   EXPECT_EQ(most_masked(128), 51);
   EXPECT_EQ(most_masked(512), 138);
 }
@@ -142,7 +145,8 @@ TEST_F(BertText, MasksAreInAllColumnsTheSame) {
   const Batch batch = read(*source, 3, 0, source->rows());
   const std::int64_t most = most_masked(16);
   std::int64_t masked = 0, as_mask = 0, kept = 0;
-  double expected = 0;  // tokens that are masked: 0.15 of each row's, or one where none is drawn
+  // masked tokens: a share of 0.15 of each row, or one token if none was chosen
+  double expected = 0;
   for (std::int64_t row = 0; row < source->rows(); ++row) {
     const auto column = [&](const char* name, std::int64_t width) {
       return batch.at(name).as<std::int32_t>() + row * width;
@@ -176,7 +180,7 @@ TEST_F(BertText, MasksAreInAllColumnsTheSame) {
   EXPECT_NEAR(static_cast<double>(kept) / static_cast<double>(masked), 0.1, 0.08);
 }
 
-// A batch without a masked token has no loss, and would end the training.
+// A batch without a masked token has no loss and would end the training.
 TEST_F(BertText, EachRowHasAMaskedToken) {
   BertTextOptions with = options(2);
   with.path = write("short.txt", "w1\n\nw2\nw3\nw4\n\nw5\nw6 w7\nw8\n");
@@ -196,7 +200,7 @@ TEST_F(BertText, EachRowHasAMaskedToken) {
     }
   }
   EXPECT_GT(places[1], rows / 5);
-  EXPECT_GT(places[3], rows / 5);  // behind the separator
+  EXPECT_GT(places[3], rows / 5);  // the position after the separator
   EXPECT_NEAR(as_mask / static_cast<double>(rows), 0.8, 0.05);
 }
 
@@ -257,7 +261,7 @@ TEST_F(BertText, TheIndexIsMadeOnceAndAgainWhenTheTextChanges) {
   EXPECT_THAT(left, ::testing::UnorderedElementsAre("own.txt", "own.txt.hetu-index"));
 }
 
-// Wrong offsets in an index that looks right would train on pieces of sentences.
+// Wrong offsets in an index that looks valid would train on fragments of sentences.
 TEST_F(BertText, AnIndexOfWrongNumbersIsMadeAnew) {
   const std::string path = write("own.txt", "first one\nsecond\n\nthird one\nfourth\n");
   const auto first_of = [&] { return TextCorpus(path).sentence(2); };
@@ -279,7 +283,8 @@ TEST_F(BertText, AnIndexOfWrongNumbersIsMadeAnew) {
   EXPECT_EQ(std::string((std::istreambuf_iterator<char>(again)), {}), right);
 }
 
-// Truncated while it is open: an error, where a mapped file would end the process by a signal.
+// A file that is truncated while it is open must give an error. If it were mapped, the process
+// would end by a signal.
 TEST_F(BertText, FilesThatAreCutShortWhileOpenAreErrors) {
   std::string text;
   for (int i = 0; i < 20000; ++i) text += fmt::format("sentence {}\n{}", i, i % 4 == 3 ? "\n" : "");
@@ -298,7 +303,7 @@ TEST_F(BertText, FilesThatAreCutShortWhileOpenAreErrors) {
   }
 }
 
-// Documents are found in blocks of the index, of which the first ones are in memory.
+// Documents are found by blocks of the index, and the first number of each block is in memory.
 TEST_F(BertText, DocumentsAreFoundAmongAnyNumber) {
   for (const int documents : {1, 2, 511, 512, 513, 1024, 1500}) {
     std::string text;
@@ -335,7 +340,7 @@ TEST_F(BertText, ManyThatOpenItAtOnceHaveOneIndex) {
 }
 
 TEST_F(BertText, LinesOfAnyKindAreFoundInPieces) {
-  // Longer than the pieces that an index is made by, blank lines and all.
+  // longer than the chunks in which an index is built, with blank lines
   std::string text;
   std::vector<std::string> expected;
   for (int i = 0; text.size() < (std::size_t{5} << 19); ++i) {
@@ -384,7 +389,8 @@ TEST_F(BertText, RefusesWhatIsNoTextForIt) {
   EXPECT_THROW(text_encoding("utf8"), Error);
 }
 
-// Some editors begin a file with a byte order mark, which is no part of the first token.
+// Some editors write a byte order mark at the start of a file. It must not become part of the first
+// token.
 TEST_F(BertText, AVocabularyMayBeginWithAByteOrderMark) {
   const std::string tokens = "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\nword\n";
   const WordPiece words(write("marked.txt", "\xef\xbb\xbf" + tokens), true);

@@ -1,4 +1,5 @@
-// CIFAR-100: both file forms, what is cut, wrong files, and a pickle that nothing runs.
+// Tests CIFAR-100: both file forms, truncated and wrong files, and a pickle that is read without
+// running it.
 #include "datasets/cifar.h"
 
 #include <gmock/gmock.h>
@@ -23,7 +24,8 @@ using testing::Folder;
 using ::testing::HasSubstr;
 using ::testing::ThrowsMessage;
 
-// Row i: coarse i % 20, fine i % 100, pixels that count up from i.
+// Returns rows in the binary form. Row i has the coarse label i % 20, the fine label i % 100, and
+// pixels that count up from i.
 Bytes rows_of(int rows) {
   Bytes out;
   for (int i = 0; i < rows; ++i) {
@@ -52,8 +54,8 @@ void list(Bytes& to, int rows, int below) {
   to.push_back('e');
 }
 
-// The same rows, as Python 2 pickles them with protocol 2. `is_fortran`: the array lies column by
-// column.
+// Returns the same rows as Python 2 pickles them with protocol 2. `is_fortran`: the array is stored
+// in column-major order.
 Bytes pickle_of(int rows, bool is_fortran = false) {
   const Bytes binary = rows_of(rows);
   Bytes out = {0x80, 2, '}', 'q', 1, '('};
@@ -139,7 +141,7 @@ TEST(Cifar, WrongFilesAreToldInOneLine) {
   wrong(ten, "without 'data'");
 }
 
-// Six bytes ask for one more copy of a text, so that a small file would take all memory.
+// Six bytes request one more copy of a text, so a small file would exhaust the memory.
 TEST(Cifar, APickleThatRepeatsATextIsRefused) {
   std::string text =
       "\x80\x02"
@@ -159,7 +161,7 @@ TEST(CifarPickle, DamageIsToldOrHarmless) {
   int told = 0;
   for (int attempt = 0; attempt < 20000; ++attempt) {
     Bytes bytes = right;
-    const std::size_t head = 260;  // where opcodes are
+    const std::size_t head = 260;  // the opcodes lie in this range
     for (int i = 0; i < 2; ++i) bytes[2 + random() % head] = static_cast<std::uint8_t>(random());
     if (attempt % 5 == 0) bytes.resize(random() % bytes.size());
     try {

@@ -1,4 +1,5 @@
-// Click logs: every column of a line, every bad line in one message, ranges of large files, orders.
+// Tests click logs: every column of a line, bad lines with one error message each, ranges of large
+// files, and orders.
 #include "datasets/criteo.h"
 
 #include <gmock/gmock.h>
@@ -37,7 +38,8 @@ class Criteo : public ::testing::Test {
       std::filesystem::temp_directory_path() / fmt::format("hetu_criteo_{}", ::getpid());
 };
 
-// Row i: label i % 2, integers i + column, categories (i * 26 + column) in hexadecimal.
+// Returns the line of row i: label i % 2, integers i + column, and categories (i * 26 + column) in
+// hexadecimal.
 std::string line(std::int64_t i) {
   std::string out = fmt::format("{}", i % 2);
   for (int k = 1; k <= 13; ++k) out += fmt::format("\t{}", i + k);
@@ -51,7 +53,7 @@ std::string lines(std::int64_t first, std::int64_t count) {
   return out;
 }
 
-// The line with column number `column` (from 1) replaced.
+// Returns the line with column number `column` (from 1) replaced.
 std::string with(std::int64_t i, int column, const std::string& field) {
   std::string out;
   std::istringstream in(line(i));
@@ -71,7 +73,7 @@ CriteoOptions options_of(const std::string& path) {
   return options;
 }
 
-// The first integer of each row of an epoch, minus 1: the number of the line.
+// Returns the line number of each row of an epoch, which is its first integer minus 1.
 std::vector<std::int64_t> numbers(RowSource& source, std::int64_t epoch, std::int64_t batch) {
   std::vector<std::int64_t> out;
   for (std::int64_t first = 0; first + batch <= source.rows(); first += batch) {
@@ -91,7 +93,7 @@ TEST_F(Criteo, EveryColumnOfARowIsRead) {
       write("a.tsv", with(7, 2, "-3") + "\n" + with(8, 14, "") + "\n" + with(9, 15, "") + "\n" +
                          with(10, 40, "FFfffFFF") + "\n" + with(11, 39, "3e9"));
   const auto source = criteo_source(options_of(path));
-  ASSERT_EQ(source->rows(), 5);  // the last line has no end
+  ASSERT_EQ(source->rows(), 5);  // the last line has no newline
   Batch b;
   resize_batch(b, source->fields(), 5);
   source->read(b);
@@ -157,7 +159,7 @@ TEST_F(Criteo, EveryEpochOfOneFileHasAnOrderOfItsOwn) {
   }
 }
 
-// Ranges begin at any row, lines at any byte of the pieces that are read.
+// Ranges begin at any row, and the chunks that are read begin at any byte of a line.
 TEST_F(Criteo, ALargeFileIsReadByRanges) {
   constexpr std::int64_t kRows = 20000;
   const CriteoFile file(write("large.tsv", lines(0, kRows)));

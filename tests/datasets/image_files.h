@@ -1,4 +1,4 @@
-// What the tests of images share: the fixture, digests, and folders of images of their own.
+// Helpers for the tests of images: the fixture, digests, and temporary folders of images.
 #pragma once
 #include <fmt/format.h>
 
@@ -18,7 +18,7 @@ namespace hetu::testing {
 
 using Bytes = std::vector<std::uint8_t>;
 
-/// The text of a file of tests/fixtures.
+/// Returns the text of a file of tests/fixtures.
 inline std::string fixture_text(const std::string& name) {
   const char* root = std::getenv("HETU_SOURCE_DIR");
   std::ifstream file(std::string(root == nullptr ? "." : root) + "/tests/fixtures/" + name);
@@ -27,7 +27,7 @@ inline std::string fixture_text(const std::string& name) {
 
 inline std::string hex(std::uint64_t value) { return fmt::format("{:016x}", value); }
 
-/// FNV-1a of 64 bits, as tests/python/make_images_fixture.py.
+/// Returns the 64-bit FNV-1a hash, as tests/python/make_images_fixture.py computes it.
 inline std::uint64_t digest(const void* data, std::size_t bytes) {
   std::uint64_t out = 0xCBF29CE484222325ULL;
   for (std::size_t i = 0; i < bytes; ++i) {
@@ -36,7 +36,7 @@ inline std::uint64_t digest(const void* data, std::size_t bytes) {
   return out;
 }
 
-/// Planes [3, pixels] as pixels of red, green and blue.
+/// Converts planes [3, pixels] to interleaved red, green and blue.
 inline Bytes interleaved(const std::uint8_t* planes, std::size_t pixels) {
   Bytes out(3 * pixels);
   for (std::size_t i = 0; i < out.size(); ++i) out[i] = planes[i % 3 * pixels + i / 3];
@@ -66,10 +66,11 @@ inline void write_bytes(const std::string& path, const Bytes& bytes) {
              static_cast<std::streamsize>(bytes.size()));
 }
 
-/// A folder of images that goes with the test.
+/// A temporary folder of images.
 class Folder : public TemporaryFolder {
  public:
-  /// classes "a", "b", … of the given numbers of images, 40 + number pixels a side.
+  /// Creates the classes "a", "b", … with the given numbers of images. Image i of a class has 40 +
+  /// i pixels per side.
   void fill(const std::vector<int>& images) const {
     for (std::size_t c = 0; c < images.size(); ++c) {
       const std::string below = *this / std::string(1, static_cast<char>('a' + c));

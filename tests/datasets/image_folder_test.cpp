@@ -1,5 +1,5 @@
-// The loader over an image folder: who gets which image, cut how, over pipelines, threads and
-// restarts; damaged images; folders that are wrong.
+// Tests the loader over an image folder: the images and crops of each pipeline, over pipelines,
+// threads and restarts; damaged images; and wrong folders.
 #include "datasets/image_folder.h"
 
 #include <gmock/gmock.h>
@@ -28,7 +28,8 @@ using ::testing::ThrowsMessage;
 constexpr int kSize = 8;
 constexpr std::int64_t kFloats = 3 * kSize * kSize;
 
-// Images of one grey each, 2 times their number in the list: what is cut out still names them.
+// Writes images of a single grey value, which is twice their number in the list. Every crop then
+// identifies its image.
 void fill_grey(const Folder& folder, const std::vector<int>& images) {
   int number = 0;
   for (std::size_t c = 0; c < images.size(); ++c) {
@@ -71,7 +72,7 @@ struct Rows {
   }
 };
 
-// Pipelines side by side, as a run would see them; from `start` on.
+// Returns the rows of all pipelines in the order of a run, from `start` on.
 Rows taken(const Folder& folder, LoaderOptions options, int threads, int steps,
            const Position* start = nullptr, std::uint64_t seed = 3) {
   std::vector<std::unique_ptr<Loader>> loaders;
@@ -101,7 +102,7 @@ TEST_P(EverySplit, GivesEachImageOnceCutTheSame) {
   const Folder folder;
   fill_grey(folder, {23, 1, 40, 30});  // 94 images
   const std::int64_t global = 60 / pipelines * pipelines;
-  constexpr int kSteps = 3;  // an epoch each
+  constexpr int kSteps = 3;  // one epoch per step
   const Rows one = taken(folder, {1, 0, global, {}, 0}, 1, kSteps);
   const Rows split =
       taken(folder, {pipelines, 0, global / pipelines, {}, prefetch}, threads, kSteps);
@@ -123,7 +124,7 @@ INSTANTIATE_TEST_SUITE_P(Grid, EverySplit,
 
 TEST(ImageFolder, ResumesAnywhereUnderAnyNumberOfPipelines) {
   const Folder folder;
-  fill_grey(folder, {9, 13, 7});  // 29 images, 4 steps of 6 an epoch
+  fill_grey(folder, {9, 13, 7});  // 29 images; 4 steps of 6 images per epoch
   constexpr int kSteps = 9;
   const Rows whole = taken(folder, {1, 0, 6, {}, 0}, 1, kSteps);
   for (int stop = 0; stop < kSteps; ++stop) {
@@ -159,7 +160,8 @@ TEST(ImageFolder, EpochsAndSeedsDrawAnew) {
 }
 
 TEST(ImageFolder, HalfOfTheImagesAreMirrored) {
-  // Left half black, right half white: the brighter side tells.
+  // The left half is black and the right half is white, so the brighter side shows whether an image
+  // is mirrored.
   const Folder folder;
   std::filesystem::create_directory(folder / "a");
   Image image{40, 40, std::vector<std::uint8_t>(40 * 40 * 3)};
@@ -216,7 +218,7 @@ TEST(ImageFolder, TheNextOfItsClassStandsInForADamagedImage) {
   cut_short(folder / "a/101.jpg");
   cut_short(folder / "a/102.jpg");
   testing::write_bytes(folder / "b/102.jpg",
-                       {'n', 'o', 'n', 'e'});  // the last: b's first stands in
+                       {'n', 'o', 'n', 'e'});  // The last image; the first image of b replaces it.
   const std::map<int, int> stands_in = {{1, 3}, {2, 3}, {6, 4}};
   ::testing::internal::CaptureStderr();
   Loader loader(source(folder, false, 3, 2), {1, 0, 7, {}, 0});
@@ -318,7 +320,7 @@ TEST(ImageList, NumbersClassesAndImagesByTheirNames) {
                                             "3 /linked_to/l.jpg", "4 /zz/l.jpg"));
 }
 
-// As torchvision's ImageFolder numbers them: folder by folder, in the order of their paths. The
+// torchvision's ImageFolder numbers images folder by folder, in the order of their paths. The
 // expected order was compared with torchvision 0.29 on 150 images.
 TEST(ImageList, ImagesInFoldersOfAClassAreItsOwn) {
   const Folder folder;
@@ -368,7 +370,8 @@ TEST(ImageList, WrongFoldersAreToldInOneLine) {
               ThrowsMessage<Error>(HasSubstr("/empty: the class folder holds no image")));
   ::chmod(folder.path().c_str(), 0755);
   ::chmod((folder / "empty").c_str(), 0);
-  const bool root = ::geteuid() == 0;  // which may read every folder: another does it
+  // Root may read every folder, so the test changes to another user.
+  const bool root = ::geteuid() == 0;
   ASSERT_EQ(::seteuid(root ? 65534 : ::geteuid()), 0);
   EXPECT_THAT(listing(folder.path()), ThrowsMessage<Error>(HasSubstr("Permission denied")));
   ASSERT_EQ(::seteuid(root ? 0 : ::geteuid()), 0);

@@ -1,5 +1,5 @@
-// Pixels: decoding equals OpenCV's Python reading, resizing Pillow's, an evaluation input
-// torchvision's; parts equal the whole; damage is told.
+// Tests pixels. Decoding equals OpenCV's Python interface, resizing equals Pillow, and an
+// evaluation input equals torchvision. Parts equal the whole image, and damage is reported.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -77,7 +77,7 @@ std::vector<std::string> image_names() {
 INSTANTIATE_TEST_SUITE_P(Fixture, EveryImage, ::testing::ValuesIn(image_names()),
                          [](const auto& name) { return name.param; });
 
-// Any part has exactly the whole image's pixels, under every way of storing colour.
+// Any part must have exactly the pixels of the whole image, for every storage of colour.
 TEST_P(EveryImage, ThePartsAreThoseOfTheWhole) {
   const unsigned seed = ::testing::UnitTest::GetInstance()->random_seed() + 1;
   SCOPED_TRACE(fmt::format("seed {}", seed));
@@ -171,7 +171,8 @@ TEST(Png, DamageAndEarlyEndsAreTold) {
     const Bytes bytes(whole.begin(), whole.begin() + static_cast<std::ptrdiff_t>(keep));
     EXPECT_THAT(decode_image(bytes, image), HasSubstr("damaged PNG: ")) << keep;
   }
-  for (std::size_t at = 8; at < whole.size(); ++at) {  // what is not pixels may be wrong unseen
+  // Errors outside the pixel data may go unnoticed.
+  for (std::size_t at = 8; at < whole.size(); ++at) {
     Bytes bytes = whole;
     bytes[at] ^= 0x55;
     EXPECT_EQ(decode_image(bytes, image).find('\n'), std::string::npos);
@@ -218,7 +219,8 @@ TEST(Encode, RefusesWhatIsNoImage) {
   EXPECT_THROW(encode_jpeg(drawn_image(0, 2, 8, 0, 0), 101), Error);
 }
 
-// Of torchvision's own draws, to within six standard errors of each quantile's rank.
+// Compares the quantiles with random crops of torchvision, to within six standard errors of each
+// quantile's rank.
 TEST(RandomResizedCrop, HasTorchvisionsDistribution) {
   const std::vector<double> ranks = fixture()["quantiles"];
   constexpr int kDraws = 100000;
@@ -233,7 +235,8 @@ TEST(RandomResizedCrop, HasTorchvisionsDistribution) {
       if (box.width < width) drawn["x"].push_back(1.0 * box.x / (width - box.width));
       if (box.height < height) drawn["y"].push_back(1.0 * box.y / (height - box.height));
     }
-    for (const auto& entry : drawn) {  // clang 14 lets no lambda see a structured binding
+    // clang 14 does not let a lambda capture a structured binding
+    for (const auto& entry : drawn) {
       const std::string& what = entry.first;
       const std::vector<double>& values = entry.second;
       const std::vector<double> quantiles = expected[what];
@@ -245,7 +248,7 @@ TEST(RandomResizedCrop, HasTorchvisionsDistribution) {
                  n;
         };
         const double error = 6 * std::sqrt(ranks[i] * (1 - ranks[i]) * (1 / n + 1.0 / 200000));
-        // Sizes are whole numbers, so many draws may lie on a quantile itself.
+        // Sizes are integers, so many samples may equal a quantile.
         EXPECT_LE(share(-1e-9), ranks[i] + error) << width << "x" << height << " " << what;
         EXPECT_GE(share(1e-9), ranks[i] - error) << width << "x" << height << " " << what;
       }
@@ -282,8 +285,8 @@ TEST(Resampler, MirrorsTheWindowAndNothingElse) {
   }
 }
 
-// One pass of Pillow's, in the order of its sums: outputs of a line whose elements lie `step`
-// apart.
+// Computes one pass of Pillow's algorithm, with its order of additions, for a line whose elements
+// are `step` apart.
 Bytes resized_line(const std::uint8_t* line, std::size_t step, int from, int to) {
   const double scale = 1.0 * from / to, reach = std::max(scale, 1.0);
   Bytes out;
@@ -307,7 +310,8 @@ Bytes resized_line(const std::uint8_t* line, std::size_t step, int from, int to)
   return out;
 }
 
-// Up and down, so that an output has any number of inputs, and up to the image's last byte.
+// Covers enlarging and reducing, so that an output has any number of inputs. Inputs extend to the
+// last byte of the image.
 TEST(Resampler, MakesTheSumsOfAnyNumberOfPixels) {
   std::mt19937 random(7);
   for (const int from : {1, 2, 3, 5, 8, 13, 31, 64})

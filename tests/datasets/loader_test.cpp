@@ -21,7 +21,7 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::ThrowsMessage;
 
-// Every row of an epoch, once and in order, whatever does not fill the last batch.
+// Every row of an epoch must be read once and in order, for any number of rows in the last batch.
 TEST(EveryRowOnce, OverAnyNumbers) {
   for (const std::int64_t rows : {1, 2, 5, 6, 7, 12, 13, 29}) {
     for (const int pipelines : {1, 2, 3}) {
@@ -58,7 +58,8 @@ TEST(EveryRowOnce, OverAnyNumbers) {
   }
 }
 
-// What all pipelines take in `steps` steps, slices of a step side by side.
+// Returns the rows that all pipelines read in `steps` steps. Within a step, the slices of the
+// pipelines follow each other.
 std::vector<std::int64_t> taken(const std::function<std::unique_ptr<RowSource>()>& source,
                                 LoaderOptions options, const Position* from, int steps) {
   std::vector<std::vector<std::int64_t>> per_step(static_cast<std::size_t>(steps));
@@ -110,7 +111,7 @@ TEST_P(EverySplit, ResumesAnywhereAsIfNeverStopped) {
     Batch batch;
     for (int step = 0; step < stop; ++step) before.next(batch);
     const Position position = before.position();
-    // Resumed under every number of pipelines, whatever it was saved under.
+    // Resumes with every number of pipelines, independent of the number at the time of saving.
     for (const int other : {1, 3, 4}) {
       const auto rest =
           taken(source, {other, 0, kGlobal / other, {}, prefetch}, &position, steps - stop);
@@ -141,15 +142,16 @@ TEST(Loader, CountsStepsAndDroppedRows) {
   EXPECT_EQ(stream.dropped_per_epoch(), -1);
 }
 
-// Three pipelines at different places lose the second; from the epoch that none of them has begun
-// on, the other two read each row once.
+// Three pipelines stand at different positions when the second is lost. From the first epoch that
+// none of them has begun, the other two read each row once.
 TEST(Loader, DividesTheRowsOfADeadPipelineAmongTheOthers) {
   for (const int prefetch : {0, 3}) {
     std::map<std::int64_t, std::multiset<std::int64_t>> read;  // by epoch
     for (const int pipeline : {0, 2}) {
       Loader loader(numbered(36), {3, pipeline, 2, {}, prefetch});
       Batch batch;
-      for (int i = 0; i < 3 + 2 * pipeline; ++i) loader.next(batch);  // 0: epoch 0; 2: epoch 1
+      // pipeline 0 is in epoch 0, and pipeline 2 in epoch 1
+      for (int i = 0; i < 3 + 2 * pipeline; ++i) loader.next(batch);
       const std::int64_t epoch = loader.position().epoch;
       EXPECT_EQ(epoch, pipeline / 2);
       EXPECT_THROW(loader.divide(epoch, 2, 0), Error);
@@ -254,7 +256,7 @@ TEST(Loader, EndsInTheMiddleOfReadingAhead) {
   }
 }
 
-// A function that replaces what it is to fill would be read as garbage.
+// A function that replaces the buffers that it must fill would cause garbage to be read.
 TEST(Callback, RefusesFieldsThatItReplaces) {
   const auto reading = [](const std::function<void(Batch&)>& read) {
     CallbackSource source{"own", {{"x", DType::Float32, {3}}}, 100, read};
@@ -359,7 +361,8 @@ TEST(Stream, RefusesAnotherType) {
       "field 'x' is float32 [2, 4] in 32 bytes, expected 4 rows of [2] float32");
 }
 
-// What was handed back is filled again, by a loader that reads ahead too; two of a field are kept.
+// Returned buffers are filled again, also by a loader that reads ahead. Two buffers per field are
+// kept.
 TEST(Loader, ReadsIntoColumnsThatWereHandedBack) {
   for (const int prefetch : {0, 2}) {
     Loader loader(synthetic_source({{{"x", DType::Float32, {3}}, 0, 1}}, 48, 3),

@@ -1,4 +1,4 @@
-// A build without libjpeg says so, and how to get it; CIFAR-100 needs none.
+// A build without libjpeg must report it and name the remedy. CIFAR-100 needs no libjpeg.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

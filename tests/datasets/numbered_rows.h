@@ -1,4 +1,4 @@
-// Rows that are their numbers, as sources of loaders; used by loader_test.cpp.
+// Sources of rows that contain their own numbers; used by loader_test.cpp.
 #pragma once
 #include <atomic>
 #include <cstdint>
@@ -12,7 +12,7 @@
 
 namespace hetu {
 
-/// Rows in another order each epoch; a row is {its number, epoch}.
+/// Returns a source with another order of rows in each epoch. A row is {its number, epoch}.
 inline std::unique_ptr<RowSource> numbered(std::int64_t rows) {
   CallbackSource source;
   source.name = "numbered";
@@ -34,8 +34,8 @@ inline std::unique_ptr<RowSource> numbered(std::int64_t rows) {
   return callback_source(std::move(source));
 }
 
-/// The same numbers as whole global batches; `last` rows in the last item of each epoch of `items`
-/// items.
+/// Returns a source of the same numbers in whole global batches. Each epoch has `items` items, and
+/// the last item has `last` rows.
 inline std::unique_ptr<RowSource> streamed(std::int64_t global, std::int64_t items,
                                            std::int64_t last, std::atomic<int>* fetched = nullptr) {
   StreamSource source;
@@ -54,7 +54,7 @@ inline std::unique_ptr<RowSource> streamed(std::int64_t global, std::int64_t ite
   return stream_source(std::move(source));
 }
 
-/// Those of a batch.
+/// Returns the numbers of a batch.
 inline std::vector<std::int64_t> numbers(const Batch& batch) {
   const FieldData& field = batch.at("number");
   return {field.as<std::int64_t>(), field.as<std::int64_t>() + batch.rows};

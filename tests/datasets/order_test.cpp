@@ -32,17 +32,17 @@ TEST(DrawnOrder, EachKeyGivesAnother) {
     seen.insert(drawn_order(100, 0, k, 0));
     seen.insert(drawn_order(100, 0, 0, k));
   }
-  EXPECT_EQ(seen.size(), 58U);  // (0, 0, 0) is in it three times
+  EXPECT_EQ(seen.size(), 58U);  // (0, 0, 0) occurs three times
 }
 
-// A saved run must find the same order again: these values may never change.
+// A saved run must find the same order again, so these values may never change.
 TEST(DrawnOrder, IsTheSameOnEveryMachine) {
   EXPECT_EQ(drawn_bits(1, 2), 0xF893A2EEFB32555EULL);
   EXPECT_EQ(drawn_order(8, 1, 2, 3), (std::vector<std::int64_t>{7, 6, 2, 1, 4, 5, 3, 0}));
 }
 
-// Each place is equally likely: the mean of 4000 draws of the first element of 0..9 is 4.5 +- 5
-// sigma.
+// Each position is equally likely: the mean of the first element of 0..9 over 4000 orders is 4.5 +-
+// 5 sigma.
 TEST(DrawnOrder, IsEven) {
   double sum = 0;
   for (std::uint64_t a = 0; a < 4000; ++a) {

@@ -1,5 +1,6 @@
-// BMP, TIFF, WebP and PNM through the module of OpenCV, and the rarer traits of PNG and JPEG:
-// pixels by format, what is refused, damage told in one line and without a word on standard error.
+// Tests BMP, TIFF, WebP and PNM through the OpenCV module, and the rarer features of PNG and JPEG.
+// Covers pixels by format, refused files, and one-line errors for damage without text on standard
+// error.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -51,8 +52,8 @@ TEST_P(EveryOtherImage, PartsLieInTheWhole) {
       whole.rgb.data() + (whole.height / 3 * whole.width + whole.width / 3) * std::ptrdiff_t{3}));
 }
 
-// Cut anywhere, it is told as damaged, or what is missing holds no pixel; and memory that was never
-// written shows nowhere, so that every run makes the same of it.
+// A truncated image must be reported as damaged, unless the missing part holds no pixel. Unwritten
+// memory must not show, so every run decodes the same pixels.
 TEST_P(EveryOtherImage, OneThatEndsEarlyIsDamagedOrWhole) {
   Image whole;
   ASSERT_EQ(decode_image(bytes_, whole), "");
@@ -92,11 +93,12 @@ TEST(OtherImages, WhatIsNotReadIsNamed) {
 
 TEST(OtherImages, TheirSizeIsRefusedBeforeMemoryIsTaken) {
   const Bytes bytes = testing::from_base64(fixture()["images"]["tiff_plain"]["file"]);
-  for (const std::size_t entry : {0U, 1U}) {  // width, height: the first two of the directory
+  // width and height, the first two entries of the directory
+  for (const std::size_t entry : {0U, 1U}) {
     Bytes bomb = bytes;
     const std::size_t directory = bytes[4] | bytes[5] << 8U | bytes[6] << 16U;
     const std::size_t at = directory + 2 + 12 * entry;
-    bomb[at + 2] = 4;  // a long
+    bomb[at + 2] = 4;  // the type "long"
     for (std::size_t i = 0; i < 4; ++i) bomb[at + 8 + i] = i == 3 ? 0x7F : 0xFF;
     Image image;
     EXPECT_THAT(decode_image(bomb, image), HasSubstr("at most 268435456 are read"));
@@ -107,7 +109,7 @@ TEST(OtherImages, NoMemoryIsTakenForPixelsThatTheFileCannotHold) {
   for (const char* name : {"bmp_rgb", "bmp_os2", "pnm_ppm", "pnm_pbm", "pnm_text"}) {
     Bytes bytes = testing::from_base64(fixture()["images"][name]["file"]);
     if (bytes[0] == 'B') {
-      bytes[19] = bytes[14] == 12 ? 0x7F : 0x3F;  // the width's second byte
+      bytes[19] = bytes[14] == 12 ? 0x7F : 0x3F;  // the second byte of the width
     } else {
       const Bytes more = {'9', '9', '9', '9'};  // 19 pixels become 199999
       bytes.insert(std::find(bytes.begin(), bytes.end(), '9'), more.begin(), more.end());

@@ -1,4 +1,4 @@
-// A loader without a thread of its own, told to read the next batch early.
+// Tests a loader without a thread of its own that is asked to read the next batch early.
 #include <gmock/gmock.h>
 
 #include <random>
@@ -14,7 +14,7 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::ThrowsMessage;
 
-// A batch is the same whether it was read early or not, through seeks and ends of epochs.
+// A batch must be the same whether it was read early or not, through seeks and ends of epochs.
 TEST(Loader, PreparesTheBatchThatComesNext) {
   for (const int prefetch : {0, 2}) {
     for (const bool stream : {false, true}) {

@@ -1,4 +1,4 @@
-// Listening sockets as heturun makes them; used by the tests of ps/.
+// Listening sockets as heturun creates them; used by the tests of ps/.
 #pragma once
 #include <arpa/inet.h>
 #include <gtest/gtest.h>
@@ -12,8 +12,8 @@
 
 namespace hetu::ps {
 
-/// A listening socket as heturun makes it, and the endpoint of it; a Unix socket lies in `folder`,
-/// by default in one that others may enter.
+/// Returns a listening socket and its endpoint. A Unix socket lies in `folder`, by default in a
+/// folder that other users may enter.
 inline std::pair<int, std::string> listen_on(bool tcp, const std::string& folder = "") {
   static int number = 0;
   if (tcp) {

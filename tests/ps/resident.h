@@ -8,7 +8,7 @@
 
 namespace hetu::ps {
 
-/// In millions of bytes.
+/// Returns megabytes (10^6 bytes).
 inline double resident_MB(pid_t pid) {
   std::ifstream file("/proc/" + std::to_string(pid) + "/statm");
   double total = 0;
@@ -17,7 +17,7 @@ inline double resident_MB(pid_t pid) {
   return resident * static_cast<double>(sysconf(_SC_PAGESIZE)) / 1e6;
 }
 
-/// Of this process, without what the allocator can give back.
+/// Returns the memory of this process, without the memory that the allocator can return.
 inline double own_resident_MB() {
   malloc_trim(0);
   return resident_MB(getpid());

@@ -1,6 +1,6 @@
-// One worker of a job for tests/ranks/comm_ranks_test.cpp: `mpirun -np N comm_ranks MODE
-// [VALUE]`. Exits 0 if all it checks holds; otherwise it prints the error and ends the job with the
-// error's exit status.
+// One worker of a job for tests/ranks/comm_ranks_test.cpp: `mpirun -np N comm_ranks MODE [VALUE]`.
+// Exits with 0 if all checks hold. Otherwise it prints the error and ends the job with the error's
+// exit status.
 #include <fmt/format.h>
 #include <signal.h>
 #include <unistd.h>
@@ -26,7 +26,7 @@ namespace {
 
 double cpu_seconds() { return static_cast<double>(std::clock()) / CLOCKS_PER_SEC; }
 
-// The plain ascending sum, bit for bit.
+// Compares sums with the plain ascending sum, bit for bit.
 void sums(Transport& t) {
   Reducer reducer(t);
   int round = 0;
@@ -50,7 +50,7 @@ void sums(Transport& t) {
   require(loss == t.workers() * (t.workers() + 1) / 2.0, "the scalar sum is {}", loss);
 }
 
-// 50 MB both ways between neighbours, sends and receives at once.
+// Sends 50 MB in both directions between neighbours, with sends and receives at once.
 void big(Transport& t) {
   constexpr std::size_t kBytes = 50'000'000;
   const int peer = t.worker() ^ 1;
@@ -69,7 +69,7 @@ void big(Transport& t) {
   require(in == pattern(kBytes, peer), "worker {}: 50 MB are wrong", t.worker());
 }
 
-// Round trips between worker 0 and each other worker, `bytes` each way.
+// Measures round trips between worker 0 and each other worker, with `bytes` in each direction.
 void latency(Transport& t, std::size_t bytes) {
   constexpr int kRounds = 300;
   std::vector<std::byte> buffer(bytes), out(bytes);
@@ -94,7 +94,8 @@ void latency(Transport& t, std::size_t bytes) {
   }
 }
 
-// Worker 0 holds a message back for two seconds: the CPU time of the others while they wait.
+// Worker 0 holds a message back for two seconds. Measures the CPU time of the others while they
+// wait.
 void idle(Transport& t) {
   barrier(t, everyone(t), {make_tag(11, 0, 0, 0, 0), "the start of the pause"});
   int value = 0;
@@ -123,7 +124,7 @@ void wait_for_nothing(Transport& t, const char* what) {
 
 void run(Transport& t, const std::string& mode, int value) {
   if (mode == "all") {
-    for (unsigned seed = 0; seed < 2; ++seed)  // more of them in comm_test and sockets_test
+    for (unsigned seed = 0; seed < 2; ++seed)  // comm_test and sockets_test have more seeds
       exchange_at_random(t, seed, 40, {0, 1, 100, 4096, 16384, 16385, 70000, 1000000});
     sums(t);
   } else if (mode == "big") {
@@ -134,7 +135,7 @@ void run(Transport& t, const std::string& mode, int value) {
     idle(t);
   } else if (mode == "killed") {
     barrier(t, everyone(t), {make_tag(12, 0, 0, 0, 0), "the start"});
-    // Worker 1 may be through the barrier before its own words are on their way.
+    // Worker 1 may leave the barrier before its own messages are sent.
     int word = 0;
     if (t.worker() == 0) {
       fmt::print(stderr, "all have started\n");

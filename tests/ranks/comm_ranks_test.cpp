@@ -1,5 +1,5 @@
-// Starts jobs of comm_ranks under mpirun, over each transport, and judges how they end. CMake names
-// both programs.
+// Starts jobs of comm_ranks under mpirun, over each transport, and checks how they end. CMake sets
+// the paths of both programs.
 #include <gmock/gmock.h>
 
 #include <cstdio>
@@ -14,7 +14,7 @@ namespace {
 
 using testing::HasSubstr;
 
-/// The parameter names a transport.
+/// The parameter is the name of a transport.
 class OneJob : public testing::TestWithParam<const char*> {
  public:
   static Ended run_program(int workers, const std::string& program, const std::string& arguments,
@@ -106,7 +106,8 @@ TEST_P(OneJob, TakesWhatAWorkerHadSentBeforeItLeft) {
   EXPECT_EQ(job.status, 0) << job.output;
 }
 
-// Whoever catches the exception says it, in words and by its status; the others know it too.
+// The worker that catches the exception reports it by its message and exit status. The other
+// workers learn of it too.
 TEST_P(OneJob, SaysItselfWhatPassesThroughItsJob) {
   const auto train = [](const std::string& mode) {
     return run_program(2, HETU_TRAIN_PROGRAM, mode);
@@ -114,17 +115,17 @@ TEST_P(OneJob, SaysItselfWhatPassesThroughItsJob) {
   EXPECT_EQ(train("").status, 0);
   const Ended data = train("data");
   EXPECT_THAT(data.output, HasSubstr("caught: row 80 is damaged\n"));
-  // What follows from it, on the other worker, comes after.
+  // The failure of the other worker follows from it and is reported later.
   EXPECT_LT(data.output.find("caught: row 80"), data.output.find("caught: worker 1"));
   EXPECT_THAT(data.status, testing::AnyOf(4, 5))
-      << data.output;  // Io; Comm where the other is first
+      << data.output;  // Io, or Comm if the other worker is first
   const Ended own = train("own");
   EXPECT_THAT(own.output, HasSubstr("caught: an own error\n"));
   EXPECT_THAT(own.status, testing::AnyOf(1, 5)) << own.output;
   const Ended returns = train("returns");
   EXPECT_THAT(returns.output, HasSubstr("caught: worker 0 in "));
   EXPECT_THAT(returns.output, HasSubstr("worker 1 has left the job"));
-  // The other worker's end is the end of all: it comes after.
+  // The other worker's end is the end of the job, so it is reported later.
   EXPECT_LT(returns.output.find("caught: "), returns.output.find("worker 1 ends the job"));
   for (const Ended& job : {data, own, returns}) {
     EXPECT_LT(job.seconds, 20) << job.output;

@@ -1,4 +1,4 @@
-// Starts jobs under mpirun and collects how they end.
+// Starts jobs under mpirun and collects their exit statuses and output.
 #pragma once
 #include <sys/wait.h>
 
@@ -16,11 +16,11 @@ struct Ended {
   std::string output;  ///< standard output and error
 };
 
-/// Open MPI 5 complains of networks that it has no use for.
+/// Keeps Open MPI 5 from warning about networks that it can't use.
 inline constexpr const char* kNoTcp = "--mca btl ^tcp";
 
-/// `mpirun OPTIONS -np WORKERS COMMAND`; mpirun as CMake found it. Each has a folder for its files:
-/// of two that make or remove the same one at once, one fails.
+/// Runs `mpirun OPTIONS -np WORKERS COMMAND`, with the mpirun that CMake found. Each job has a
+/// folder for its files: if two jobs create or remove the same file at once, one of them fails.
 inline Ended run_job(int workers, const std::string& command, const std::string& options = kNoTcp) {
   char folder[] = "/tmp/hetu-mpirun-XXXXXX";
   Ended ended;

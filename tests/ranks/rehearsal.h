@@ -1,4 +1,4 @@
-// A rehearsal with a process per worker. CMake names the hetu tool.
+// A rehearsal with a process per worker. CMake sets the path of the hetu tool.
 #pragma once
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -12,7 +12,8 @@
 
 namespace hetu {
 
-/// The report of `hetu rehearse ARGUMENTS`; through a file, as mpirun may write between the lines.
+/// Returns the report of `hetu rehearse ARGUMENTS`. The report goes through a file, because mpirun
+/// may write between its lines.
 inline std::string rehearsal(int workers, const std::string& arguments, Ended& job) {
   const TemporaryFolder folder;
   const std::string file = folder / "report.json";

@@ -1,4 +1,4 @@
-// `hetu rehearse` with a process per worker.
+// Tests `hetu rehearse` with a process per worker.
 #include <gmock/gmock.h>
 
 #include <nlohmann/json.hpp>
@@ -34,7 +34,7 @@ TEST(Rehearsal, RunsPipelinesSideBySide) {
 
 class Rehearsed : public testing::TestWithParam<const char*> {};
 
-// How close to its prediction it comes is measured by tests/bench/rehearsed_cases.py.
+// tests/bench/rehearsed_cases.py measures how close the time comes to the prediction.
 TEST_P(Rehearsed, TakesNoLessThanPredictedInAsManyProcessesAsWorkers) {
   Ended job;
   const std::string text =

@@ -1,5 +1,5 @@
-// A C++ program that trains over two workers, and whose last one fails in the middle: in its data,
-// or by an exception of its own. It ends as programs do: the error goes up to main, which says it.
+// A C++ program that trains over two workers. The last worker fails in the middle, in its data or
+// by an exception of its own. The error propagates to main, which reports it.
 #include <chrono>
 #include <stdexcept>
 #include <string>
@@ -25,7 +25,7 @@ Graph model() {
   return b.finish();
 }
 
-/// Zeros; row 80 of the column that the last worker reads is no good.
+/// Returns rows of zeros. In the column that the last worker reads, row 80 is invalid if `damaged`.
 std::unique_ptr<RowSource> rows(bool damaged) {
   CallbackSource source;
   source.name = "zeros";
@@ -59,7 +59,7 @@ void train(const std::string& mode) {
 }  // namespace
 }  // namespace hetu
 
-// As a busy machine does: nobody may end the job before the cause is said.
+// Imitates a busy machine: no worker may end the job before the cause has been reported.
 void take_time() { std::this_thread::sleep_for(std::chrono::milliseconds(500)); }
 
 int main(int argc, char** argv) {

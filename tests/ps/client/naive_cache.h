@@ -1,5 +1,5 @@
-// A cache of rows that looks at every row to decide anything: what the real one is held against.
-// Used by the tests of ps/client.
+// A cache of rows that examines every row for each decision. It is the reference of the real cache
+// in the tests of ps/client.
 #pragma once
 #include <algorithm>
 #include <map>
@@ -17,7 +17,7 @@ inline void add(Vector& to, const Vector& from) {
   for (std::size_t k = 0; k < to.size(); ++k) to[k] += from[k];
 }
 
-/// What servers hold of rows that are added to.
+/// The servers' rows, to which updates are added.
 struct NaiveServer {
   struct Row {
     Vector values = Vector(kNaiveWidth);
@@ -31,7 +31,7 @@ struct NaiveServer {
   }
 };
 
-/// The cache as its rules say it, without a thought of speed.
+/// The cache by its rules, without any optimization.
 class NaiveCache {
  public:
   NaiveCache(const CacheOptions& options, NaiveServer& server)

@@ -1,5 +1,5 @@
-// The cache of rows, beside a naive one that looks at every row to decide anything, and beside
-// none.
+// Compares the cache of rows with a naive cache that examines every row for each decision, and with
+// no cache.
 #include "ps/client/row_cache.h"
 
 #include <gmock/gmock.h>
@@ -21,7 +21,7 @@ using testing::ThrowsMessage;
 
 constexpr int kWidth = kNaiveWidth;
 constexpr CachePolicy kPolicies[] = {CachePolicy::Lru, CachePolicy::Lfu, CachePolicy::LfuOpt};
-/// Few rows often, many seldom.
+/// Returns random ids. Few rows are frequent, and many are rare.
 std::vector<std::int64_t> skewed_ids(std::int64_t rows, int most, std::mt19937& draw) {
   std::vector<std::int64_t> ids(1 + draw() % static_cast<unsigned>(most));
   for (std::int64_t& id : ids) {
@@ -31,7 +31,7 @@ std::vector<std::int64_t> skewed_ids(std::int64_t rows, int most, std::mt19937& 
   return ids;
 }
 
-/// Whole numbers, whose sums are exact in any order.
+/// Returns rows of whole numbers, whose sums are exact in any order.
 Rows whole_rows(std::vector<std::int64_t> ids, std::mt19937& draw) {
   std::sort(ids.begin(), ids.end());
   ids.erase(std::unique(ids.begin(), ids.end()), ids.end());
@@ -42,7 +42,8 @@ Rows whole_rows(std::vector<std::int64_t> ids, std::mt19937& draw) {
   return rows;
 }
 
-/// A cache, its naive twin, a worker without one, and both kinds of servers, step by step.
+/// A cache, its naive counterpart, a worker without a cache, and both kinds of servers, run step by
+/// step.
 class Twins {
  public:
   Twins(const CacheOptions& options, std::int64_t rows, int servers, std::mt19937& draw)
@@ -106,7 +107,7 @@ class Twins {
     }
   }
 
-  /// Nothing is lost.
+  /// Flushes both caches, and checks that no update was lost.
   void end() {
     cache_->flush();
     naive_.flush();
@@ -124,7 +125,7 @@ class Twins {
       const auto begin = into.begin() + static_cast<std::ptrdiff_t>(i * kWidth);
       ASSERT_EQ(Vector(begin, begin + kWidth), expected.at(ids[i]));
     }
-    for (const auto& [id, row] : naive_.rows) {  // of what was looked up now
+    for (const auto& [id, row] : naive_.rows) {  // Only rows of this lookup are bounded.
       if (expected.count(id) > 0) {
         ASSERT_LE(server_.rows[id].version - row.version, options_.pull_bound);
       }
@@ -151,7 +152,8 @@ TEST(RowCache, DoesWhatANaiveOneDoes) {
     for (const std::int64_t capacity : {0, 1, 5, 20, 100}) {
       for (const std::int64_t bound : {0, 1, 5}) {
         const CacheOptions options{policy, capacity, bound, static_cast<std::int64_t>(draw() % 4)};
-        const std::int64_t rows = draw() % 2 == 0 ? 60 : 8;  // of few, many come to stay for good
+        // With few rows, many remain in the cache permanently.
+        const std::int64_t rows = draw() % 2 == 0 ? 60 : 8;
         SCOPED_TRACE(testing::Message() << "seed " << seed << ", " << cache_policy_name(policy)
                                         << ", capacity " << capacity << " of " << rows
                                         << ", bounds " << bound << " and " << options.push_bound);
@@ -188,7 +190,8 @@ TEST(RowCache, WhatIsLookedUpTenTimesStaysByLfuOpt) {
   }
 }
 
-/// Workers who look rows up and change them, with a cache each or none; all they saw, and the end.
+/// Runs workers that look up and change rows, with or without a cache each. Returns all values that
+/// they looked up, and the final values.
 std::vector<Vector> train(const SparseTable& about, const std::optional<CacheOptions>& options,
                           bool prefetches, unsigned seed) {
   std::mt19937 draw(seed);

@@ -1,4 +1,4 @@
-// The group log: a line for every group, also of a training that goes on after the end of another.
+// The group log has a line for every group, also if a training continues an earlier one.
 #include "ps/coordinator/group_log.h"
 
 #include <gmock/gmock.h>
@@ -21,7 +21,7 @@ constexpr int kUpdates = 20;
 
 class GroupLogFile : public testing::Test {
  protected:
-  /// A training of some runs with this log; the number of its groups.
+  /// Runs a training with this log. Returns the number of its groups.
   std::size_t train(Runs runs) {
     LocalCoordinator coordinator;
     Heard heard;
@@ -54,7 +54,8 @@ TEST_F(GroupLogFile, HasALineForEveryGroup) {
               R"("updates":\[[0-9,]+\],"arrived_us":\[[0-9,]+\],"reason":"[a-z]+"\})"))));
 }
 
-// What was saved before run 2 stays; what a kill left of that run is made again.
+// Groups before the saved run 2 stay in the log. Lines of that run that a kill left behind are
+// replaced.
 TEST_F(GroupLogFile, GoesOnWithTheTraining) {
   train({3, kUpdates});
   const std::vector<std::string> before = lines();
@@ -98,7 +99,8 @@ TEST_F(GroupLogFile, OfAPipelineThatNeverBeganHasItsLoss) {
   EXPECT_EQ(lines(), std::vector<std::string>{R"({"run":0,"time_us":0,"lost":1})"});
 }
 
-// Whatever a worker has heard of is in the file, so that a kill after a save loses no group.
+// A group must be in the file before any member hears of it, so that a kill after a save loses no
+// group.
 TEST_F(GroupLogFile, HasAGroupBeforeItsMembersHearOfIt) {
   LocalCoordinator coordinator;
   std::vector<std::unique_ptr<GroupClient>> clients;

@@ -1,5 +1,5 @@
-// Workers without weights, over any client, and what they must have been told; used by the tests of
-// ps/.
+// Workers without weights, over any client, and checks of the answers that they receive. Used by
+// the tests of ps/.
 #pragma once
 #include <gtest/gtest.h>
 
@@ -40,7 +40,7 @@ inline ClientOptions place(const groups::Options& policy, int pipeline, int stag
 
 using Connect = std::function<std::unique_ptr<GroupClient>(const ClientOptions&)>;
 
-/// What all workers of a run were told, and whether it fits together.
+/// The answers that all workers of a run received, and checks of their consistency.
 struct Heard {
   std::mutex mutex;
   std::map<std::pair<int, std::int64_t>, Answer> groups;  // by stage and serial
@@ -60,7 +60,8 @@ struct Heard {
     last[{pipeline, stage}] = update;
   }
 
-  /// Members agree on their groups, the stages of a pipeline on where it stops, and all did enough.
+  /// Checks that members agree on their groups, that the stages of a pipeline stop at the same
+  /// update, and that all made enough updates.
   void check(const groups::Options& policy, std::int64_t updates) {
     for (const auto& [key, answer] : groups) {
       EXPECT_EQ(tellers[key].size(), answer.members.size());
@@ -78,14 +79,14 @@ struct Heard {
   }
 };
 
-/// Which runs workers make, one after the other, of `updates` updates each.
+/// Consecutive runs of the workers, of `updates` updates each.
 struct Runs {
   int count = 1;
   std::int64_t updates = 0;
-  int first = 0;  ///< above 0: a training that goes on
+  int first = 0;  ///< above 0: the training continues an earlier one
 };
 
-/// One worker: updates until it is told to stop.
+/// Runs one worker: it makes updates until the coordinator stops it.
 inline void work(const Connect& connect, const ClientOptions& options, Heard& heard, Runs runs) {
   const auto client = connect(options);
   std::mt19937 draw(static_cast<unsigned>(options.worker));
@@ -102,7 +103,7 @@ inline void work(const Connect& connect, const ClientOptions& options, Heard& he
   }
 }
 
-/// All workers of a job, a thread each.
+/// Runs all workers of a job, each on a thread.
 inline void work_all(const Connect& connect, const groups::Options& policy, Heard& heard, Runs runs,
                      const std::string& log = "") {
   std::vector<std::thread> threads;

@@ -1,5 +1,5 @@
-// Threads that ask the coordinator of their process: everyone is answered, groups agree on their
-// members, trouble has a name.
+// Tests threads that ask the coordinator of their process. Every request is answered, groups agree
+// on their members, and errors name their cause.
 #include "ps/coordinator/local_coordinator.h"
 
 #include <gmock/gmock.h>
@@ -46,7 +46,7 @@ TEST(LocalCoordinator, RefusesWhatDoesNotFitTheOthers) {
   EXPECT_THAT([&] { other.client(place(sizes(1, 2, 0), 0, 0)); }, testing::Throws<Error>());
 }
 
-/// A worker that comes for the next training, on a thread of its own.
+/// A worker that joins the next training, on a thread of its own.
 class Again {
  public:
   Again(LocalCoordinator& coordinator, ClientOptions options)
@@ -60,7 +60,7 @@ class Again {
         }) {}
   ~Again() { join(); }
   bool is_in() const { return is_in_; }
-  /// Why it was refused, or "".
+  /// Returns the reason of its refusal, or "".
   std::string refusal() {
     join();
     return refusal_;
@@ -82,7 +82,7 @@ class Again {
 
 constexpr auto kMoment = std::chrono::milliseconds(50);
 
-// The next training may have other options, and other places for the workers.
+// The next training may have other options, and workers may have other ranks.
 TEST(LocalCoordinator, HoldsWhoBeginsTheNextTrainingUntilAllHaveLeftTheLast) {
   for (const groups::Options& next : {sizes(2, 2, 5), sizes(2, 2, 7), sizes(1, 4, 5)}) {
     SCOPED_TRACE(testing::Message() << next.pipelines << ", P " << next.sync_period);
@@ -228,7 +228,7 @@ TEST(LocalCoordinator, GathersAllStagesAtOnce) {
   }
   std::vector<Rendezvous> heard(2);
   std::vector<std::thread> threads;
-  // The last stage of pipeline 1 never comes, so not even the first stages hear each other.
+  // The last stage of pipeline 1 never joins, so not even the first stages hear each other.
   std::thread first([&] { EXPECT_THROW(clients[2]->rendezvous(true, false, {}), Error); });
   for (std::size_t i = 0; i < 2; ++i) {
     threads.emplace_back([&, i] { heard[i] = clients[i]->rendezvous(true, i == 1, {}); });
@@ -244,7 +244,7 @@ TEST(LocalCoordinator, GathersAllStagesAtOnce) {
   }
 }
 
-// What a dead pipeline has done since its last average that is known to have ended.
+// Reports the updates of a dead pipeline after its last average that is known to have ended.
 TEST(LocalCoordinator, SaysWhatWasLost) {
   LocalCoordinator coordinator;
   std::vector<std::unique_ptr<GroupClient>> clients;
@@ -258,7 +258,7 @@ TEST(LocalCoordinator, SaysWhatWasLost) {
     for (const auto& client : clients) client->request(update);
     for (const auto& client : clients) EXPECT_EQ(client->wait({}).members.size(), 2U);
   }
-  clients[0]->request(15);  // so the average of update 14 has ended
+  clients[0]->request(15);  // shows that the average of update 14 has ended
   clients[1]->request(15);
   for (const auto& client : clients) client->wait({});
   coordinator.lose(1, "is dead");  // in the middle of the average of update 15
@@ -266,7 +266,7 @@ TEST(LocalCoordinator, SaysWhatWasLost) {
   EXPECT_EQ(clients[0]->lost_pipelines()[0], (Lost{1, 15, 14, "pipeline 1 is dead"}));
 }
 
-// An average that a death has broken has reached nobody.
+// An average that a death interrupts has reached no member.
 TEST(LocalCoordinator, DoesNotCountAnAverageThatADeathHasBroken) {
   LocalCoordinator coordinator;
   std::vector<std::unique_ptr<GroupClient>> clients;
@@ -283,7 +283,7 @@ TEST(LocalCoordinator, DoesNotCountAnAverageThatADeathHasBroken) {
   };
   average(1, 3);
   average(2, 3);
-  coordinator.lose(2, "is dead");  // in the middle of it
+  coordinator.lose(2, "is dead");  // in the middle of the average
   average(3, 2);
   coordinator.lose(1, "is dead");
   ASSERT_EQ(clients[0]->lost_pipelines().size(), 2U);

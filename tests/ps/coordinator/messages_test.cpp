@@ -1,4 +1,4 @@
-// Frames: what is written is read, and nothing else is.
+// Frames are decoded exactly as they were encoded, and nothing else is accepted.
 #include "ps/coordinator/messages.h"
 
 #include <gmock/gmock.h>

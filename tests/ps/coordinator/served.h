@@ -1,4 +1,4 @@
-// A coordinator in a process of its own, on a socket as heturun makes it; used by the tests of ps/.
+// A coordinator in its own process, on a socket as heturun creates it; used by the tests of ps/.
 #pragma once
 #include <gtest/gtest.h>
 #include <sys/wait.h>
@@ -42,15 +42,16 @@ class Served {
     if (options_.endpoint.rfind("ipc://", 0) == 0) unlink(options_.endpoint.c_str() + 6);
   }
 
-  /// Another one on the same socket, which waits for release(): made before there are threads, for
-  /// a child of a process that has some may find a lock taken that nobody gives back.
+  /// Forks another coordinator on the same socket that waits for release(). It must be forked
+  /// before the process has threads, because the child of a threaded process may find a lock that
+  /// is held forever.
   void hold_another() {
     const auto now = std::make_pair(pid_, control_);
     start(true);
     held_ = std::make_pair(pid_, control_);
     std::tie(pid_, control_) = now;
   }
-  /// Once the one that serves has ended.
+  /// Lets the waiting coordinator serve. Call it after the serving coordinator has ended.
   void release() {
     std::tie(pid_, control_) = held_;
     EXPECT_EQ(write(control_, "g", 1), 1);
@@ -92,7 +93,8 @@ class Served {
   Connect connect() const {
     return [this](const ClientOptions& options) { return connect_coordinator(address(), options); };
   }
-  /// Its exit status once it has ended, by itself or because the control line does.
+  /// Returns the exit status. The coordinator ends by itself, or because this call closes its
+  /// control line.
   int end(bool by_itself = false) {
     if (!by_itself) close(std::exchange(control_, -1));
     int status = 0;
@@ -112,8 +114,9 @@ class Served {
   std::pair<pid_t, int> held_;  ///< a process and its control line
 };
 
-/// Seconds from each request to its answer, of `workers` workers that ask at least `updates` times,
-/// each time after as long a pause, give or take a fifth. Throws what the first of them met.
+/// Returns the seconds from each request to its answer. `workers` workers make at least `updates`
+/// requests each, with a pause of `pause`, give or take a fifth, before each. Throws the first
+/// worker's error.
 inline std::vector<double> answer_times_s(int workers, int updates,
                                           std::chrono::microseconds pause) {
   constexpr int kStages = 4;

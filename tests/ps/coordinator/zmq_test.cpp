@@ -1,5 +1,5 @@
-// The coordinator as a process, over TCP and over a socket file: the same answers as within a
-// process, and an endpoint that opens to the job's key alone.
+// Tests the coordinator as a process, over TCP and over a socket file. Its answers are those within
+// a process, and its endpoint accepts only the job's key.
 #include <arpa/inet.h>
 #include <gmock/gmock.h>
 #include <signal.h>
@@ -112,7 +112,7 @@ TEST(Zmq, StrangersWhoTalkNonsenseDisturbNobody) {
   EXPECT_EQ(served.end(true), 0);
 }
 
-/// Random bytes, damaged messages, and right messages out of place.
+/// Returns random bytes, a damaged message, or a valid message in the wrong order.
 Bytes nonsense(std::mt19937& draw, const std::vector<Bytes>& frames) {
   Bytes frame;
   if (draw() % 3 == 0) {
@@ -131,7 +131,8 @@ std::vector<Bytes> all_messages(const ClientOptions& options) {
           encode(FromWorker(Ask{1})), encode(FromWorker(Heartbeat{})), encode(FromWorker(Leave{}))};
 }
 
-/// Frames from eight peers straight into the rules; a new job whenever the old one has failed.
+/// Sends frames of eight peers directly into the rules. Starts a new job whenever the old one has
+/// failed.
 void fuzz_rules(int frames) {
   const unsigned seed = std::random_device{}();
   SCOPED_TRACE(seed);
@@ -164,7 +165,7 @@ void fuzz_rules(int frames) {
 TEST(Coordinator, SurvivesNonsense) { fuzz_rules(10000); }
 TEST(Coordinator, DISABLED_SurvivesAMillionOfIt) { fuzz_rules(1000000); }
 
-/// The same through the sockets, with the key.
+/// As above, through the sockets and with the key.
 void fuzz_served(int frames) {
   const unsigned seed = std::random_device{}();
   SCOPED_TRACE(seed);
@@ -178,7 +179,7 @@ void fuzz_served(int frames) {
   curve::set_key(socket, ZMQ_CURVE_SECRETKEY, served.worker().secret_key);
   socket.connect(served.endpoint());
   const groups::Options policy = sizes(2, 2, 3);
-  // It is somebody's place that the nonsense comes from, but no run can begin by it.
+  // The frames come from a registered worker, but no run can begin because of them.
   ClientOptions options = place(policy, 1, 1);
   const std::vector<Bytes> right = {encode(FromWorker(Hello{options})),
                                     encode(FromWorker(Heartbeat{}))};
@@ -197,7 +198,7 @@ void fuzz_served(int frames) {
   }
   socket.send(zmq::buffer(right[1]));
   socket.set(zmq::sockopt::rcvtimeo, 60000);
-  ASSERT_TRUE(socket.recv(answer).has_value());  // it lives, and has read it all
+  ASSERT_TRUE(socket.recv(answer).has_value());  // The server is alive and has read everything.
   EXPECT_LT(served.rss_MB(), before + HETU_GROWTH_MB);
   EXPECT_EQ(served.end(), 0);
 }
@@ -226,7 +227,8 @@ TEST(Zmq, ADeadCoordinatorIsNamedToAll) {
   EXPECT_LT(since(start), 10);
 }
 
-// Between two trainings: it ends when the last worker has left, and somebody has just come again.
+// The coordinator is between two trainings: it ends when the last worker has left, while a worker
+// has just joined again.
 TEST(Zmq, HelloIsSaidAgainToTheNextCoordinator) {
   for (const bool tcp : {true, false}) {
     Served served(tcp);
@@ -236,7 +238,7 @@ TEST(Zmq, HelloIsSaidAgainToTheNextCoordinator) {
     for (int p = 0; p < 2; ++p) last.push_back(served.connect()(place(policy, p, 0)));
     last[0]->leave();
     std::thread again([&] { EXPECT_NO_THROW(served.connect()(place(policy, 0, 0))); });
-    std::this_thread::sleep_for(std::chrono::milliseconds(500));  // it is held
+    std::this_thread::sleep_for(std::chrono::milliseconds(500));  // the hello is held
     served.end();
     served.release();
     EXPECT_NO_THROW(served.connect()(place(policy, 1, 0)));
@@ -244,7 +246,8 @@ TEST(Zmq, HelloIsSaidAgainToTheNextCoordinator) {
   }
 }
 
-// The next training's hello goes over another line: it is said when the leave has been heard.
+// The hello of the next training uses another connection, so it is sent only after the coordinator
+// has received the leave.
 TEST(Zmq, LeaveEndsWhenTheCoordinatorHasHeardItOrIsDead) {
   for (const int news : {SIGCONT, SIGKILL}) {
     Served served;
@@ -323,7 +326,7 @@ TEST(Zmq, WhatHeturunSawIsBelieved) {
 }
 
 TEST(Zmq, AnswersSixtyFourWorkers) {
-  // How soon is measured by tests/bench/answers.cpp.
+  // tests/bench/answers.cpp measures the times.
   EXPECT_GE(answer_times_s(64, 4, std::chrono::milliseconds(1)).size(), 64U * 4);
 }
 

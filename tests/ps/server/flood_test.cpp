@@ -1,5 +1,5 @@
-// Clients with the job's key that mean harm, over real sockets: nonsense, floods, answers that
-// nobody reads, tables without end. Others go on, and the server's memory is bounded.
+// Tests hostile clients that hold the job's key, over real sockets: invalid frames, floods, unread
+// answers and endless tables. Other clients continue, and the server's memory is bounded.
 #include <gmock/gmock.h>
 
 #include <atomic>
@@ -28,7 +28,7 @@ ServeParameters limits() {
   return like;
 }
 
-/// A connection that says what it likes, and reads nothing unless it wants to.
+/// A connection that sends anything, and reads only on request.
 class Rogue {
  public:
   explicit Rogue(const ServedParameters& served, int worker = 9) : worker_(worker) {
@@ -37,7 +37,7 @@ class Rogue {
     socket_.set(zmq::sockopt::rcvbuf, 1 << 14);
     served.connect(socket_, 0);
   }
-  /// False: the server takes no more for now.
+  /// Returns false if the server takes no more at the moment.
   bool say(const Bytes& header, const Bytes& payload, int more_frames = 0) {
     if (!socket_.send(zmq::buffer(header), zmq::send_flags::sndmore | zmq::send_flags::dontwait)) {
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
@@ -57,7 +57,7 @@ class Rogue {
     while (!say(Hello{session, worker_, 0, 1, false})) {
     }
   }
-  /// Each message that has come, if it can be read.
+  /// Passes each received message that can be decoded to `heard`.
   void read(const std::function<void(const FromServer&)>& heard) {
     std::vector<zmq::message_t> parts;
     while (curve::receive_all(socket_, parts)) {
@@ -73,7 +73,7 @@ class Rogue {
 
 Bytes floats(std::int64_t elements) { return Bytes(static_cast<std::size_t>(elements) * 4); }
 
-/// Pushes and pulls of somebody honest, each of which must come back whole.
+/// Pushes and pulls as an honest client. Each pull must return the whole values.
 void train(const ServedParameters& served, int steps) {
   constexpr std::int64_t kElements = 10'000;
   const auto client = served.client(0, 300);
@@ -87,8 +87,8 @@ void train(const ServedParameters& served, int steps) {
   }
 }
 
-/// An honest client's steps beside somebody who misbehaves without a pause; what the latter has
-/// said, and what the server has taken of memory meanwhile.
+/// An honest client trains while another one misbehaves without a pause. Holds the number of
+/// messages of the latter, and the growth of the server's memory.
 struct Beside {
   std::int64_t said = 0;
   double grown_MB = 0;
@@ -122,7 +122,7 @@ TEST(Floods, OfUpdatesWhoseAnswersNobodyReads) {
     if (is_said) ++number;
     return static_cast<std::int64_t>(is_said);
   });
-  // Behind 32 messages that wait the sender is made to.
+  // The sender must wait once 32 of its messages are waiting.
   EXPECT_LT(found.grown_MB, HETU_GROWTH_MB + 3 * kMemory_MB) << found.said << " messages";
 }
 
@@ -134,7 +134,7 @@ TEST(Floods, OfPullsWhoseAnswersNobodyReads) {
       rogue.say(Join{0, "flood", kPart, 1, 0});
       rogue.say(Init{0, 0}, floats(kPart));
     }
-    // Between them a push, so that each answer holds values of its own.
+    // A push before each pull gives each answer values of its own.
     const bool is_said =
         rogue.say(Push{0, 0, number + 1}, floats(kPart)) && rogue.say(Pull{0, 0, number + 1, 0, 0});
     if (is_said) ++number;
@@ -148,7 +148,7 @@ TEST(Floods, OfPullsWhoseAnswersNobodyReads) {
 TEST(Floods, OfRowsThatNobodyReads) {
   constexpr int kWidth = 1 << 12;
   std::int64_t number = 0;
-  Bytes ids(static_cast<std::size_t>(most_rows(kWidth)) * 8);  // row 0 again and again
+  Bytes ids(static_cast<std::size_t>(most_rows(kWidth)) * 8);  // row 0, repeated
   const Beside found = train_beside([&](Rogue& rogue, std::int64_t turn) {
     if (turn == 0) rogue.say(Join{0, "flood", 16 * kWidth, 1, 0, {}, kWidth, {}});
     const int chunk = static_cast<int>(number % 1000);
@@ -177,7 +177,7 @@ TEST(Floods, OfTables) {
   EXPECT_LT(found.grown_MB, HETU_GROWTH_MB + 3 * kMemory_MB) << found.said << " messages";
 }
 
-/// Wild frames over a socket, of one to four parts.
+/// Sends random frames of one to four parts over a socket.
 void fuzz_served(int frames) {
   const unsigned seed = std::random_device{}();
   SCOPED_TRACE("seed " + std::to_string(seed));

@@ -1,5 +1,6 @@
-// A full disk under the log of a server, on a small file system in memory: one line with the file
-// and how far it came; what was acknowledged is there once there is room, and the job goes on.
+// Tests a full disk under a server's log, on a small file system in memory. The error is one line
+// with the file and its length. Acknowledged updates are there once there is room, and the job
+// continues.
 #include <gmock/gmock.h>
 #include <sched.h>
 #include <sys/mount.h>
@@ -18,7 +19,7 @@ namespace {
 using testing::AllOf;
 using testing::HasSubstr;
 
-/// A file system of few bytes, in a mount namespace of this process and its children.
+/// A small file system in a mount namespace of this process and its children.
 class SmallDisk {
  public:
   SmallDisk() {
@@ -35,7 +36,7 @@ class SmallDisk {
   SmallDisk(const SmallDisk&) = delete;
   SmallDisk& operator=(const SmallDisk&) = delete;
 
-  /// "" if it is there.
+  /// Returns "" if the file system is mounted, else the reason.
   const std::string& why_not() const { return why_not_; }
   const std::string& path() const { return folder_.path(); }
   void grow() const {
@@ -49,7 +50,7 @@ class SmallDisk {
 
 constexpr std::int64_t kElements = 1 << 14;
 
-/// Speaks to a store as one worker, and counts what it has acknowledged.
+/// Sends messages to a store as one worker, and counts the acknowledged pushes.
 class Pusher {
  public:
   Pusher() {
@@ -65,7 +66,7 @@ class Pusher {
     hear(to);
   }
   std::int64_t acknowledged() const { return acknowledged_; }
-  /// Begins its line anew, and asks for the values: the first of them.
+  /// Reconnects and pulls. Returns the first of the values.
   float first_value(server::LoggedStore& of) {
     tell(of, server::Hello{1, 0, 0, 1, true}, {}, 2);
     tell(of, server::Pull{0, 0, 1, 0, 0}, {}, 2);
@@ -122,7 +123,7 @@ TEST(FullDisk, EndsAStoreInOneLineAndLosesNothingThatWasAcknowledged) {
   disk.grow();
   store = make();
   const float value = worker.first_value(*store);
-  // The last push may be in the log although nobody was told so.
+  // The last push may be in the log although its acknowledgement was not sent.
   EXPECT_GE(value, static_cast<float>(1 + worker.acknowledged()));
   EXPECT_LE(value, static_cast<float>(2 + worker.acknowledged()));
 }

@@ -1,5 +1,6 @@
-// Frames of clients that have the job's key and mean harm: a server and a client take a million of
-// them without a crash, within bounded memory; what a server takes of them its log gives back.
+// Sends frames of a hostile client that holds the job's key. A server and a client take a million
+// of them without a crash, within bounded memory. A server's log restores every change that it
+// accepted.
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -24,15 +25,16 @@ using server::Store;
 using server::StoreOptions;
 using server::WildFrames;
 
-constexpr std::int64_t kMemory = 8 << 20;  // that a store may hold
-// Then another one: tables that damaged messages have opened are never whole, and stay.
+constexpr std::int64_t kMemory = 8 << 20;  // memory limit of a store
+// Frames per store. Tables that damaged messages open are never complete and stay in memory, so a
+// new store starts after this number of frames.
 constexpr int kFramesOfStore = 2'000;
 
-/// What memory may grow by after the first 10^4 of any number of frames: what a store may hold,
-/// twice (its twin), and what the allocator keeps.
+/// Bound on the growth of memory after the first 10^4 frames: twice the limit of a store (it has a
+/// twin), and the memory that the allocator keeps.
 constexpr double kMostGrowth_MB = 2 * 8.4 + HETU_GROWTH_MB;
 
-/// That it has grown by no more than that.
+/// Checks the growth of memory against the bound.
 void check_growth(int frames, double before_MB, double most_MB) {
   const double now_MB = own_resident_MB();
   if (frames > 100'000) {
@@ -42,7 +44,7 @@ void check_growth(int frames, double before_MB, double most_MB) {
   EXPECT_LT(now_MB, before_MB + most_MB);
 }
 
-/// A store and another one, which is told its changes as its log would tell them.
+/// A store, and a second store that receives its changes as the log would deliver them.
 class Twins {
  public:
   Twins() : twin_({.dead_after_s = 0, .memory = kMemory}), store_(options()) {}
@@ -113,7 +115,7 @@ void fuzz_store(int frames) {
 TEST(Fuzz, AServerTakesNoHarmFromAClientThatMeansIt) { fuzz_store(20'000); }
 TEST(Fuzz, DISABLED_NorFromAMillionFrames) { fuzz_store(1'000'000); }
 
-/// Says a message to a store, as one of several connections; what comes back.
+/// Sends a message to a store on one of several connections. Returns the answers.
 std::vector<server::FromServer> say(Store& store, std::uint64_t peer,
                                     const server::FromClient& message, const Bytes& values = {}) {
   store.receive(peer, server::encode(1, message), {values.data(), values.size()}, 0);
@@ -153,7 +155,7 @@ TEST(Fuzz, AJoinThatHasWaitedIsTakenThoughThereIsNoRoomLeft) {
   say(store, 1, rows(0, "w", 2, 0, 100));
   say(store, 2, rows(0, "w", 2, 1, 100));
   say(store, 1, server::Leave{0});
-  // 16384 rows a block, of whose place 24 bytes are kept: some 3 MB.
+  // There are 16384 rows per block, and 24 bytes for each block's pointer: some 3 MB.
   EXPECT_TRUE(say(store, 3, rows(0, "w", 1, 0, std::int64_t{1} << 31)).empty());
   int opened = 1;
   while (std::holds_alternative<server::Joined>(
@@ -167,7 +169,7 @@ TEST(Fuzz, AJoinThatHasWaitedIsTakenThoughThereIsNoRoomLeft) {
   twins.compare();
 }
 
-/// A client whose servers' answers are damaged on the way, and mixed with others.
+/// A client whose servers' answers are damaged on the way and mixed with other answers.
 class Beset : public client::ClientState {
  public:
   Beset(int servers, Damage& damage, int& heard)
@@ -180,7 +182,7 @@ class Beset : public client::ClientState {
           StoreOptions{.server = s, .servers = servers, .dead_after_s = 0}));
     }
   }
-  /// One of so many answers is damaged from now on.
+  /// Damages one of `answers` answers from now on.
   void damage_one_of(std::size_t answers) { one_of_ = answers; }
   void exchange() {
     for (bool any = true; any && !has_ended();) {
@@ -251,8 +253,8 @@ class Beset : public client::ClientState {
   std::vector<std::unique_ptr<Store>> stores_;
 };
 
-/// What a worker does, while its servers answer with nonsense. Throws Error once the client is
-/// dead.
+/// Does the work of a worker while its servers send invalid answers. Throws Error once the client
+/// is dead.
 void work(Beset& client, Damage& damage) {
   std::vector<float> values(WildFrames::kElements), rows(WildFrames::kRows * 4);
   std::vector<std::int64_t> versions(WildFrames::kRows, -1), ids(WildFrames::kRows);

@@ -1,4 +1,5 @@
-// What one client may make a server keep, and that others go on when it wants more.
+// Tests the memory that one client may occupy on a server. Other clients continue when it asks for
+// more.
 #include <gmock/gmock.h>
 
 #include <algorithm>
@@ -16,7 +17,8 @@ using testing::HasSubstr;
 
 constexpr std::int64_t kMiB = 1 << 20;
 
-/// A store, and what each connection was sent. Connections read at once, but for those that stall.
+/// A store, and the messages that each connection received. Connections read at once, unless they
+/// are stalled.
 class Hall {
  public:
   explicit Hall(StoreOptions options) : store_(std::move(options)) {}
@@ -27,7 +29,7 @@ class Hall {
   }
   void come(Peer peer) { say(peer, Hello{peer, static_cast<int>(peer), 0, 1, false}); }
   void stall(Peer peer) { stalls_ = peer; }
-  /// The one who stalled reads all that it was sent.
+  /// Lets the stalled connection read everything that it was sent.
   void wake() {
     stalls_ = 0;
     unread_.clear();
@@ -37,7 +39,7 @@ class Hall {
     }
   }
   Store& store() { return store_; }
-  /// Bytes that the one who stalls was sent.
+  /// Returns the unread bytes of the stalled connection.
   std::int64_t unread_bytes() const {
     std::int64_t all = 0;
     for (const Outgoing& out : unread_) {
@@ -45,7 +47,7 @@ class Hall {
     }
     return all;
   }
-  /// Messages of a kind that a connection was sent, ever.
+  /// Returns all messages of a kind that a connection was ever sent.
   template <class Message>
   std::vector<Message> heard(Peer peer) {
     std::vector<Message> all;
@@ -84,7 +86,7 @@ Bytes ids_of(std::int64_t first, std::int64_t count, std::size_t more = 0) {
   return bytes;
 }
 
-/// Somebody who trains on a table of its own, and must not notice anything of others.
+/// A client that trains on a table of its own. Other clients must not affect it.
 class Honest {
  public:
   explicit Honest(Hall& hall) : hall_(hall) {
@@ -127,7 +129,8 @@ TEST(Limits, TablesWithoutEndAreRefusedAndNamed) {
                 AllOf(HasSubstr("parameter server 0"), HasSubstr("may hold 33554432"),
                       HasSubstr("worker 2"), HasSubstr("\"t" + std::to_string(opened - 1) + "\"")));
     honest.step();
-    hall.store().peer_died(2, "fell");  // all members of no table: they stay
+    // The client has joined no table completely, so its tables stay.
+    hall.store().peer_died(2, "fell");
     honest.step();
   }
 }
@@ -176,8 +179,8 @@ TEST(Limits, FirstValuesRowsAndRoundsAreRefusedAndNamed) {
   honest.step();
 }
 
-// Of rows far from each other no more is made than they need, or a large table would fill memory
-// with what nobody asks for.
+// Rows that lie far apart must take only the memory that they need. Otherwise a large table would
+// fill memory with rows that nobody requests.
 TEST(Limits, RowsThatLieFarApartTakeLittle) {
   constexpr std::int64_t kApart = 10'000'000, kAsked = 200;
   Hall hall({.dead_after_s = 0, .memory = 8 * kMiB});
@@ -217,7 +220,7 @@ TEST(Limits, WhoDoesNotReadIsDeadAndOthersAreServed) {
     honest.step();
   }
   EXPECT_GT(hall.unread_bytes(), 16 * kMiB);
-  EXPECT_LT(hall.unread_bytes(), 21 * kMiB);  // and once its table
+  EXPECT_LT(hall.unread_bytes(), 21 * kMiB);  // the limit, and the table once
   const ServerStatus status = hall.store().status(0);
   ASSERT_EQ(status.count[static_cast<std::size_t>(Presence::Dead)], 1);
   EXPECT_THAT(status.clients.back().death, HasSubstr("does not read what it asks for"));
@@ -233,7 +236,7 @@ TEST(Limits, SmallAnswersThatAreNotReadCount) {
   for (int i = 0; i < 100'000; ++i) hall.say(2, Beat{0});
   EXPECT_LT(hall.unread_bytes(), kMiB);
   EXPECT_EQ(hall.store().status(0).count[static_cast<std::size_t>(Presence::Dead)], 1);
-  hall.stall(3);  // who has not even said hello
+  hall.stall(3);  // This connection has not even sent a hello.
   for (int i = 0; i < 100'000; ++i) hall.say(3, Hello{3, 3, 5, 6, false});
   EXPECT_LT(hall.unread_bytes(), 2 * kMiB);
   honest.step();
@@ -279,7 +282,7 @@ TEST(Limits, ClientsThatComeAndGoAreForgotten) {
   Hall hall({.dead_after_s = 0});
   Honest honest(hall);
   hall.come(2);
-  hall.say(2, Hello{77, 2, 0, 1, false});  // another one on one connection
+  hall.say(2, Hello{77, 2, 0, 1, false});  // another worker on the same connection
   EXPECT_EQ(hall.store().dropped_frames(), 1);
   for (Peer peer = 3; peer < 3 * kMost; ++peer) {
     hall.come(peer);

@@ -1,5 +1,5 @@
-// The servers within a process, by several threads: what a pull sees, who waits for whom, and what
-// ends with those who leave, die or disagree.
+// Tests the servers within a process, with several threads: the updates that a pull contains, who
+// waits for whom, and the effects of members that leave, die or disagree.
 #include "ps/client/local_servers.h"
 
 #include <gmock/gmock.h>
@@ -24,7 +24,8 @@ std::unique_ptr<ParameterClient> client_of(LocalServers& servers, int worker,
   return servers.client({.worker = worker, .timeout_s = timeout_s});
 }
 
-/// Values that tell their places, all exact in float32 after the few additions of a test.
+/// Returns values that identify their index. They stay exact in float32 after the few additions of
+/// a test.
 std::vector<float> ramp(std::int64_t elements, float first) {
   std::vector<float> values(static_cast<std::size_t>(elements));
   for (std::size_t i = 0; i < values.size(); ++i) {
@@ -87,8 +88,8 @@ TEST(LocalServers, SplitsDealEveryElementOnceAndEvenly) {
   }
 }
 
-/// Members push and pull with least = own clock - slack; nobody may see a member further behind.
-/// Each push adds 1, as itself or as plain SGD at rate 1.
+/// Trains members that push and pull with least = own clock - slack. No pull may show a member
+/// further behind. Each push adds 1, directly or as plain SGD at rate 1.
 void train(const UpdateRule& rule, int servers, int members, std::int64_t slack, int steps) {
   SCOPED_TRACE(testing::Message() << describe(rule) << ", " << servers << " servers, " << members
                                   << " members, slack " << slack);
@@ -145,7 +146,7 @@ TEST(LocalServers, KeepTheBoundsOfBspSspAndAsp) {
         train(adds, servers, members, slack, 50);
         train(each, servers, members, slack, 50);
         if (slack >= 0)
-          train(rounds, servers, members, slack, 50);  // else nobody waits for a round
+          train(rounds, servers, members, slack, 50);  // otherwise nobody waits for a round
       }
     }
   }
@@ -190,7 +191,7 @@ TEST(LocalServers, TheDeadAreNamedToWhoWaitsForThem) {
     }
     EXPECT_THAT([&] { lives->wait(table, {}); },
                 ThrowsMessage<Error>(AllOf(HasSubstr("worker 5"), HasSubstr("update 2"))));
-    lives->pull(table, 1, values.data());  // what it gave before is there
+    lives->pull(table, 1, values.data());  // its earlier pushes are there
     lives->wait(table, {});
     EXPECT_EQ(values, std::vector<float>(10, 1));
   }
@@ -211,7 +212,7 @@ TEST(LocalServers, ALatePullSaysForWhomItWaits) {
       ThrowsMessage<Error>(AllOf(HasSubstr("worker 0"), HasSubstr("stage 2"), HasSubstr("step 9"),
                                  HasSubstr("worker 7 (1 updates of 2)"),
                                  HasSubstr("member 2, which has not come"))));
-  client->pull(table, kAnyClock, values.data());  // it goes on
+  client->pull(table, kAnyClock, values.data());  // the client continues
   client->wait(table, {});
 }
 

@@ -1,4 +1,4 @@
-// The files of a log, read and written as bytes, and the store that they give; used by the tests of
+// The files of a log as bytes, and the store that recovers from them; used by the tests of
 // ps/server.
 #pragma once
 #include <filesystem>
@@ -18,11 +18,12 @@ inline std::string read_all(const std::string& path) {
   return {std::istreambuf_iterator<char>(in), {}};
 }
 inline void write_all(const std::string& path, const std::string& bytes) {
-  std::filesystem::remove(path);  // the system writes a file that was cut to nothing at once
+  // The system writes a truncated file back at once, so the file is removed first.
+  std::filesystem::remove(path);
   std::ofstream(path, std::ios::binary) << bytes;
 }
 
-/// A store from the log of a folder.
+/// Returns the state of a store that is recovered from a folder's log.
 inline Bytes recovered_from(const TemporaryFolder& folder) {
   LoggedStore logged({.dead_after_s = 0}, options_of(folder));
   return state_of(logged.store());

@@ -1,5 +1,6 @@
-// The log of a parameter server: a store made from it is the store that wrote it, wherever a kill
-// cut it off; what is damaged or someone else's is told, and never taken.
+// Tests the log of a parameter server. A store that is recovered from it equals the store that
+// wrote it, wherever a kill truncated it. Damage and other servers' files are reported and never
+// accepted.
 #include "ps/server/log.h"
 
 #include <gmock/gmock.h>
@@ -20,10 +21,10 @@ using testing::AllOf;
 using testing::HasSubstr;
 using testing::ThrowsMessage;
 
-/// A small log and what there was to know after each of its records.
+/// A small log, and the state after each of its records.
 struct Recorded {
   std::string bytes;
-  std::vector<std::pair<std::size_t, Bytes>> states;  ///< from so many bytes on
+  std::vector<std::pair<std::size_t, Bytes>> states;  ///< by log length in bytes
 };
 
 Recorded record(unsigned seed, int steps) {
@@ -65,10 +66,10 @@ TEST(Log, CutAnywhereItHoldsWhatStoodBefore) {
       logged.settle(0);
       const Bytes later = state_of(logged.store());
       ASSERT_NE(later, *expected);
-      ASSERT_EQ(recovered_from(folder), later);  // it goes on behind the cut
+      ASSERT_EQ(recovered_from(folder), later);  // it continues after the cut
     }
   }
-  for (const auto& [bytes, state] : whole.states) {  // as a loss of power may leave it
+  for (const auto& [bytes, state] : whole.states) {  // a loss of power may leave zeros
     write_all(path, whole.bytes.substr(0, bytes) + std::string(100, '\0'));
     ASSERT_EQ(recovered_from(folder), state);
   }
@@ -94,7 +95,8 @@ TEST(Log, ADamagedByteIsToldWithItsPlace) {
       ASSERT_EQ(error.code(), Code::Io);
       const std::string start = path + ", byte ";
       ASSERT_EQ(std::string(error.what()).rfind(start, 0), 0U) << error.what();
-      // The record that is named begins at or before it; the one after that, behind it.
+      // The reported record begins at or before the damaged byte, and the next record begins after
+      // it.
       const auto named = static_cast<std::size_t>(std::stoul(error.what() + start.size()));
       ASSERT_LE(named, at);
       const bool has_between =
@@ -106,7 +108,8 @@ TEST(Log, ADamagedByteIsToldWithItsPlace) {
   set_log_level(Level::Info);
 }
 
-/// What two stores say is the same, but for the places of messages on a line that began anew.
+/// Checks that two stores send the same messages, except for message numbers on a connection that
+/// was reset.
 void expect_same(const std::vector<Store::Outgoing>& one,
                  const std::vector<Store::Outgoing>& other) {
   ASSERT_EQ(one.size(), other.size());
@@ -122,7 +125,8 @@ void expect_same(const std::vector<Store::Outgoing>& one,
   }
 }
 
-/// A store that is made again and again from its log, and one that lives on, hear and say the same.
+/// A store that is restarted from its log again and again, and one that keeps running. Both receive
+/// and send the same messages.
 class Twins {
  public:
   Twins(unsigned seed, std::mt19937& draw, std::int64_t elements, const LogOptions& options)
@@ -139,7 +143,7 @@ class Twins {
       if (draw_() % 20 == 0) restart();
       if (testing::Test::HasFatalFailure()) return;
     }
-    logged_->settle(1);  // a snapshot that a restart has cut off is due again
+    logged_->settle(1);  // A snapshot that a restart interrupted is due again.
     while (logged_->log().is_saving()) logged_->settle(1);
   }
   int restarts() const { return restarts_; }
@@ -147,7 +151,7 @@ class Twins {
  private:
   void restart() {
     ++restarts_;
-    logged_.reset();  // in the middle of a snapshot, as it may be
+    logged_.reset();  // possibly in the middle of a snapshot
     logged_ = std::make_unique<LoggedStore>(workers_.options(), options_, 1 + draw_() % 10'000);
     ASSERT_EQ(state_of(logged_->store()), state_of(twin_));
     workers_.come_again(logged_->store(), &twin_);

@@ -1,4 +1,4 @@
-// A store with its log in a folder of its own, that can be killed and made again; used by the tests
+// A store with its log in a temporary folder, which can be killed and restarted; used by the tests
 // of ps/server.
 #pragma once
 #include <gtest/gtest.h>
@@ -14,7 +14,7 @@
 
 namespace hetu::ps::server {
 
-/// What makes up a store, as bytes: of two that would go on alike they are the same.
+/// Returns the state of a store as bytes. Two stores with equal states behave alike afterwards.
 inline Bytes state_of(Store& store) {
   Bytes all;
   for (const Piece& piece : store.save()) {
@@ -24,7 +24,7 @@ inline Bytes state_of(Store& store) {
   return all;
 }
 
-/// A store that keeps its changes in a log. Making another one on the same folder is a restart.
+/// A store that logs its changes. Creating another one on the same folder is a restart.
 class LoggedStore {
  public:
   LoggedStore(StoreOptions options, LogOptions log, std::int64_t read_at_once = 1)
@@ -37,7 +37,7 @@ class LoggedStore {
 
   Store& store() { return store_; }
   Log& log() { return log_; }
-  /// What may leave now.
+  /// Commits the log. Returns the messages that may be sent now.
   std::vector<Store::Outgoing> settle(std::int64_t saved_at_once) {
     log_.commit();
     std::vector<Store::Outgoing> out = store_.take();

@@ -1,6 +1,6 @@
 // Clients and stores on a transport that drops, repeats, delays and reorders messages and loses
-// connections, and stores that are killed and made again from their logs, by a seed. Used by the
-// tests of ps/server.
+// connections. Stores are killed and restarted from their logs. All events follow from a seed. Used
+// by the tests of ps/server.
 #pragma once
 #include <algorithm>
 #include <deque>
@@ -18,13 +18,14 @@ namespace hetu::ps {
 
 struct Rates {
   double drop = 0, repeat = 0, delay = 0, cut = 0;
-  double kill = 0;  ///< of one server, per tick
+  double kill = 0;  ///< probability per tick that one server is killed
 };
 
-/// An addition, and whether a store that was made again from its log has told it.
+/// Called for an addition. `is_replayed` is true if a store reports it while it recovers from its
+/// log.
 using OnApplied = std::function<void(const server::Applied&, bool is_replayed)>;
 
-/// A server that is killed and made again.
+/// A server that can be killed and restarted.
 class Mortal {
  public:
   Mortal(int server, int servers, unsigned seed, OnApplied on_applied)
@@ -32,13 +33,13 @@ class Mortal {
     live();
   }
   server::Store& store() { return logged_->store(); }
-  /// What may leave; with it, what it has added is for good.
+  /// Returns the messages that may be sent. Additions before this call are then durable.
   std::vector<server::Store::Outgoing> settle() {
     std::vector<server::Store::Outgoing> out = logged_->settle(100);
     for (const Added& added : std::exchange(unsettled_, {})) tell(added, false);
     return out;
   }
-  /// Somewhere between taking messages and answering them.
+  /// Kills the server at a point between receiving messages and answering them, and restarts it.
   void die() {
     const std::string log = newest_log();
     const auto kept = std::filesystem::file_size(log);
@@ -102,7 +103,7 @@ class Mortal {
   std::unique_ptr<server::LoggedStore> logged_;
 };
 
-/// The messages on their way; a tick is the time that one takes without delay.
+/// The messages in transit. A tick is the time of an undelayed message.
 class Lossy {
  public:
   Lossy(int servers, unsigned seed, Rates rates, const OnApplied& on_applied)
@@ -115,7 +116,7 @@ class Lossy {
   std::int64_t harmed() const { return harmed_; }
   int killed() const { return killed_; }
 
-  /// One tick: everybody sends, what is due arrives; and then a server may die.
+  /// Runs one tick: all clients send, due messages arrive, and a server may then be killed.
   void step() {
     ++now_;
     for (std::size_t c = 0; c < clients_.size(); ++c) {
@@ -178,8 +179,8 @@ class Lossy {
       clients_[static_cast<std::size_t>(at->second.first)]->line_lost(at->second.second);
     }
   }
-  /// What it was sent is gone, and some of what it has sent; the clients notice by and by, some
-  /// after they have spoken to the one that follows.
+  /// Kills a server. Messages to it are lost, and some of the messages from it. The clients notice
+  /// it gradually, some after they have sent to the restarted server.
   void kill(int server) {
     ++killed_;
     servers_[static_cast<std::size_t>(server)].die();
@@ -199,14 +200,14 @@ class Lossy {
   std::deque<Mortal> servers_;
   std::vector<client::ClientState*> clients_;
   std::multimap<std::int64_t, Frame> way_;
-  std::multimap<std::int64_t, std::pair<int, int>> lost_;  // lines: client and server
+  std::multimap<std::int64_t, std::pair<int, int>> lost_;  // connections: client and server
   std::int64_t now_ = 0;
   std::int64_t messages_ = 0;
   std::int64_t harmed_ = 0;
   int killed_ = 0;
 };
 
-/// A client that lets the transport run instead of sleeping: the test has one thread.
+/// A client that runs the transport while it waits, so that the test has one thread.
 class Stepped : public client::ClientState {
  public:
   Stepped(int worker, Lossy& way)

@@ -1,5 +1,5 @@
-// Rows of sparse tables on a lossy way, and with servers that are killed: bit for bit what an
-// oracle makes of the updates in the order in which the stores tell them.
+// Tests rows of sparse tables on a lossy transport and with killed servers. They equal, bit for
+// bit, a reference that applies the updates in the order that the stores report.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -16,8 +16,8 @@ namespace {
 
 constexpr double kRate = 0.05;
 
-/// Rows that two members push, and at last pull: everyone has what an oracle makes of the updates
-/// in the order in which the server says that they were applied. Returns how often it was killed.
+/// Trains two members that push rows and pull them at the end. The values must equal a reference
+/// that applies the updates in the reported order. Returns the number of kills.
 int train_rows(const UpdateRule& rule, Rates rates, int steps, unsigned seed) {
   SCOPED_TRACE(testing::Message() << "seed " << seed << ", rows, " << describe(rule) << ", drop "
                                   << rates.drop << ", kill " << rates.kill);
@@ -25,7 +25,7 @@ int train_rows(const UpdateRule& rule, Rates rates, int steps, unsigned seed) {
   constexpr std::size_t kMembers = 2;
   const SparseTable about{
       "w", 30, 3, kMembers, rule.optimizer, rule.rule, {{Initializer::Kind::Normal, 0, 1}, 5}};
-  std::vector<std::vector<std::vector<Rows>>> all(kMembers);  // pieces of each update
+  std::vector<std::vector<std::vector<Rows>>> all(kMembers);  // chunks of each update
   WholeRows oracle(about);
   std::vector<Rows> round;
   const std::size_t members = rule.rule == Rule::Each ? 1 : kMembers;
@@ -47,7 +47,8 @@ int train_rows(const UpdateRule& rule, Rates rates, int steps, unsigned seed) {
   for (std::size_t m = 0; m < kMembers; ++m) clients[m].open_rows(about, static_cast<int>(m));
   for (int step = 0; step < steps; ++step) {
     for (std::size_t m = 0; m < kMembers; ++m) {
-      // A round takes an update when all of it has come; else each piece is applied by itself.
+      // A round applies an update when all of its chunks have arrived. Otherwise each chunk is
+      // applied on its own.
       const std::size_t pieces = rule.rule == Rule::Each ? 1 : 1 + draw() % 3;
       std::vector<Rows>& update = all[m].emplace_back();
       for (std::size_t p = 0; p < pieces; ++p) update.push_back(random_rows(about, 20, draw));
@@ -57,7 +58,8 @@ int train_rows(const UpdateRule& rule, Rates rates, int steps, unsigned seed) {
     }
     for (unsigned ticks = draw() % 40; ticks > 0; --ticks) way.step();
     const auto is_idle = [](const Stepped& client) { return client.is_idle(); };
-    for (int ticks = 0; step % 10 == 9 && ticks < 100'000; ++ticks) {  // not too far apart
+    // keeps the members close to each other
+    for (int ticks = 0; step % 10 == 9 && ticks < 100'000; ++ticks) {
       if (std::all_of(clients.begin(), clients.end(), is_idle)) break;
       way.step();
     }

@@ -1,7 +1,7 @@
-// Clients and stores on a transport that drops, repeats, delays and reorders messages and loses
-// connections, and stores that are killed and made again from their logs, by a seed: every update
-// is added once, and the values are bit for bit those of the order of additions that the stores
-// tell.
+// Tests clients and stores on a transport that drops, repeats, delays and reorders messages and
+// loses connections, with stores that are killed and restarted from their logs. Every update is
+// added exactly once. The values are bit for bit those of the order of additions that the stores
+// report.
 #include "tests/ps/server/lossy.h"
 
 #include <gtest/gtest.h>
@@ -26,11 +26,12 @@ struct Case {
   int servers, members;
   std::int64_t elements, slack;
   UpdateRule rule = {};
-  bool is_in_step = false;  ///< pulls ask for what follows, so that all hear the same; slack 0
+  /// Pulls wait for the next updates, so that all members receive the same; slack 0.
+  bool is_in_step = false;
 };
 
-/// So many updates by every member, each addition checked when it happens and every pull against
-/// the values that there were after so many.
+/// A training of a number of updates per member. Each addition is checked when it is reported, and
+/// each pull is checked against the values after its number of updates.
 class Training {
  public:
   Training(const Case& c, Rates rates, int operations, unsigned seed)
@@ -72,7 +73,7 @@ class Training {
     }
   }
 
-  /// Everybody pulls what all have pushed, and leaves.
+  /// All members pull the complete values and leave.
   void end() {
     for (int m = 0; m < c_.members; ++m) client(m).pull(0, steps_, values(m).data(), 0);
     ASSERT_TRUE(all([](const Stepped& client) { return client.is_idle(); }));
@@ -126,7 +127,8 @@ class Training {
     }
   }
 
-  /// A pull that has come is checked, and the member goes on; is there something left to do?
+  /// Checks a pull that has arrived, and lets the member continue. Returns true while there is work
+  /// to do.
   bool step(int member) {
     const auto m = static_cast<std::size_t>(member);
     if (pulls_[m]) {
@@ -177,19 +179,20 @@ class Training {
   const server::Split split_;
   const std::vector<float> initial_;
   std::vector<float> expected_;
-  std::map<std::pair<int, int>, std::int64_t> added_;        // per part and member
-  std::vector<WholeSweep> oracles_;                          // per part
-  std::map<int, std::pair<std::vector<float>, int>> round_;  // per part: sum of so many pushes
-  std::vector<std::vector<std::vector<float>>> history_;     // per part, after so many updates
-  std::vector<std::vector<float>> values_;                   // per member: what it pulled last
-  std::vector<std::int64_t> clocks_;                         // per member: pushes
-  std::vector<bool> pulls_;                                  // per member: a pull is on its way
+  std::map<std::pair<int, int>, std::int64_t> added_;  // per part and member
+  std::vector<WholeSweep> oracles_;                    // per part
+  // per part: the sum of a number of pushes
+  std::map<int, std::pair<std::vector<float>, int>> round_;
+  std::vector<std::vector<std::vector<float>>> history_;  // per part, after each number of updates
+  std::vector<std::vector<float>> values_;                // per member: the values of its last pull
+  std::vector<std::int64_t> clocks_;                      // per member: pushes
+  std::vector<bool> pulls_;                               // per member: a pull is in transit
   Lossy way_;
   std::deque<Stepped> clients_;
   std::mt19937 draw_;
 };
 
-/// Returns how many servers were killed.
+/// Returns the number of killed servers.
 int train(const Case& c, Rates rates, int operations, unsigned seed) {
   SCOPED_TRACE(testing::Message() << "seed " << seed << ", " << c.servers << " servers, "
                                   << c.members << " members, slack " << c.slack << ", drop "
@@ -205,7 +208,7 @@ int train(const Case& c, Rates rates, int operations, unsigned seed) {
   return way.killed();
 }
 
-/// Returns how many servers were killed in all.
+/// Returns the number of killed servers over all cases.
 int train_all(int operations, const std::vector<Rates>& rates) {
   set_log_level(Level::Error);
   const unsigned seed = std::random_device{}();

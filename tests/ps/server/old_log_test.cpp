@@ -1,5 +1,5 @@
-// Logs that are written over old files, and disks that are full: what a kill or a lack of room
-// leaves is what stood before.
+// Tests logs that overwrite old files, and full disks. After a kill or an error, the log holds the
+// records that were there before.
 #include <gmock/gmock.h>
 #include <signal.h>
 #include <sys/resource.h>
@@ -22,7 +22,7 @@ using testing::ThrowsMessage;
 
 using Records = std::vector<Bytes>;
 
-/// What a reader that knows that the file was written over an old one finds in it.
+/// Returns the records that a reader finds if it knows that the file overwrites an old one.
 Records read_over(const std::string& path) {
   RecordReader reader(path);
   reader.ends_at_zeros();
@@ -34,7 +34,7 @@ Records read_over(const std::string& path) {
   }
 }
 
-/// An old file of records that is written over, and what a kill at any moment leaves of it.
+/// An old file of records that is overwritten. A kill at any moment must leave the earlier records.
 class OldFile {
  public:
   OldFile(const TemporaryFolder& folder, unsigned seed)
@@ -48,7 +48,7 @@ class OldFile {
   const std::string& path() const { return path_; }
   const Records& kept() const { return kept_; }
 
-  /// Adds records of such sizes at once.
+  /// Adds records of the given sizes in one flush.
   void write(const std::vector<std::size_t>& sizes) {
     const std::string before = read_all(path_);
     const auto begin = static_cast<std::size_t>(bytes());
@@ -56,8 +56,10 @@ class OldFile {
     for (const std::size_t size : sizes) now.push_back(add(*over_, size));
     over_->flush();
     const std::string after = read_all(path_);
-    const std::size_t all = static_cast<std::size_t>(bytes()) - begin;  // then zeros of a head
-    for (int i = 0; i < 12 && begin > 0; ++i) {  // the first one comes before the file has its name
+    // the zeros of the next head follow
+    const std::size_t all = static_cast<std::size_t>(bytes()) - begin;
+    // The first write happens before the file gets its name.
+    for (int i = 0; i < 12 && begin > 0; ++i) {
       const std::size_t behind = i < 4 ? all * static_cast<std::size_t>(i) / 3 : draw_() % all;
       std::string bytes = before;
       bytes.replace(begin + kHead, behind, after, begin + kHead, behind);
@@ -65,7 +67,7 @@ class OldFile {
     }
     expect(after, now);
     if (const std::size_t page = 4096 - begin % 4096; begin > 0 && page < kHead) {
-      std::string bytes = after;  // between two pages of the first head
+      std::string bytes = after;  // The kill lies between two pages of the first head.
       bytes.replace(begin + page, kHead - page, kHead - page, '\0');
       expect(bytes, kept_);
       ++between_pages_;
@@ -104,7 +106,7 @@ TEST(Log, WrittenOverAnOldOneItEndsWhereAKillHasCutItOff) {
   for (int round = 0; round < 15; ++round) {
     std::vector<std::size_t> sizes(1 + draw() % 3);
     for (std::size_t& size : sizes) size = draw() % 3000;
-    if (round % 4 == 0) {  // the next head lies in two pages
+    if (round % 4 == 0) {  // the next head spans two pages
       const std::size_t at = (static_cast<std::size_t>(file.bytes()) + OldFile::kHead) % 4096;
       sizes = {(2 * 4096 - 1 - draw() % 11 - at) % 4096};
     }
@@ -121,7 +123,7 @@ TEST(Log, WrittenOverAnOldOneItEndsWhereAKillHasCutItOff) {
   EXPECT_THAT(unaware, ThrowsMessage<Error>(HasSubstr("no record begins here")));
 }
 
-/// Files of this process may be no longer than so many bytes.
+/// Limits the length of this process's files to `bytes`.
 class FullDisk {
  public:
   explicit FullDisk(rlim_t bytes) {

@@ -1,6 +1,6 @@
-// Tables with an optimizer: bit for bit what the workers' own sweep makes of the same gradients,
-// whatever the number of servers, push by push and round by round; and what they hold, read back
-// and opened again, goes on as if nothing had been.
+// Tests tables with an optimizer. They equal, bit for bit, the workers' own sweep over the same
+// gradients, for any number of servers, push by push and round by round. A table that is read back
+// and reopened continues unchanged.
 #include <gmock/gmock.h>
 
 #include <algorithm>
@@ -19,7 +19,7 @@ using testing::ThrowsMessage;
 
 const Rule kAllRules[] = {Rule::Each, Rule::RoundMean, Rule::RoundSum};
 
-/// Members of a table, by one thread, and the oracle that hears the same gradients.
+/// The members of a table, on one thread, and the reference that receives the same gradients.
 class Members {
  public:
   Members(const Table& about, const WholeSweep& oracle, int servers,
@@ -49,10 +49,10 @@ class Members {
   bool has_left(int member) const {
     return std::find(left_.begin(), left_.end(), member) != left_.end();
   }
-  /// Rounds that a member is ahead.
+  /// Returns the number of rounds that a member is ahead.
   std::size_t ahead(int member) const { return kept_[static_cast<std::size_t>(member)].size(); }
 
-  /// What the servers hold is what the oracle holds.
+  /// Checks that the servers hold the values of the reference.
   OptimizerStates check(int member) {
     std::vector<float> values(oracle_.weights().size());
     OptimizerStates states = clients_[static_cast<std::size_t>(member)]->states(0, values.data());
@@ -104,8 +104,8 @@ class Members {
   std::vector<int> left_;
 };
 
-/// So many pushes of random members, who stay within 4 rounds of each other; the last of them may
-/// leave half-way.
+/// Makes `pushes` pushes of random members, which stay within 4 rounds of each other. The last
+/// member leaves halfway if `leaves`.
 void train(Members& members, const Table& about, int pushes, bool leaves, std::mt19937& draw) {
   for (int i = 0; i < pushes; ++i) {
     if (leaves && i == pushes / 2) members.leave(about.members - 1);
@@ -166,7 +166,7 @@ TEST(ServerOptimizers, GoOnFromWhatWasReadBack) {
                                         << after << ", " << describe(about.update_rule()));
         Members first(about, WholeSweep(optimizer, random_values(kElements, draw)), before);
         train(first, about, 20, false, draw);
-        while (first.ahead(0) + first.ahead(1) > 0) {  // a checkpoint is made between rounds
+        while (first.ahead(0) + first.ahead(1) > 0) {  // a checkpoint is saved between rounds
           first.push(first.ahead(0) > 0 ? 1 : 0, random_values(kElements, draw), 0.01);
         }
         const OptimizerStates states = first.check(1);

@@ -1,5 +1,5 @@
-// Workers who say whatever workers may say, by a seed, to a store and to its twins; used by the
-// tests of ps/server.
+// Workers that send any message that a worker may send, chosen by a seed, to a store and to its
+// twins; used by the tests of ps/server.
 #pragma once
 #include <algorithm>
 #include <random>
@@ -11,21 +11,21 @@
 
 namespace hetu::ps::server {
 
-/// Workers who join, push, pull, leave, die and come again, in tables of each kind.
+/// Workers that join, push, pull, leave, die and rejoin, in tables of each kind.
 class Workers {
  public:
   static constexpr int kKinds = 5;
 
-  /// `elements` of a dense table, or of a row of the sparse ones.
+  /// `elements` is the size of a dense table, or of a row of a sparse table.
   Workers(unsigned seed, std::int64_t elements, int tables = kKinds)
       : draw_(seed), elements_(elements), tables_(tables) {}
 
-  /// Options of the store that they speak to. What it takes of them they know to be taken.
+  /// Returns the options of the store. Its changes tell the workers which updates it has accepted.
   StoreOptions options() {
     return {.dead_after_s = 0, .on_change = [this](const Change& change) { hear(change); }};
   }
 
-  /// A message of one of them, or a death; the twins hear it, too.
+  /// Sends a message of one worker, or reports a death. The twin receives the same.
   void step(Store& store, Store* twin = nullptr) {
     store_ = &store;
     twin_ = twin;
@@ -55,8 +55,8 @@ class Workers {
     }
   }
 
-  /// After the store was made again: everybody says hello, and asks again for rows that it may wait
-  /// for.
+  /// Reconnects all workers after a restart of the store. Each sends a hello, and repeats its
+  /// requests for rows that it may be waiting for.
   void come_again(Store& store, Store* twin) {
     store_ = &store;
     twin_ = twin;
@@ -76,9 +76,9 @@ class Workers {
     int number = 0;
     int joined = 0;
     std::int64_t pushes = 0;
-    std::int64_t clock[kKinds] = {};  // of a sparse table: pieces
+    std::int64_t clock[kKinds] = {};  // for a sparse table: chunks
     std::int64_t pulls[kKinds] = {};
-    std::vector<std::pair<PullRows, Bytes>> asked;  // the newest of each sparse table
+    std::vector<std::pair<PullRows, Bytes>> asked;  // the latest request of each sparse table
   };
 
   static UpdateRule rule_of(int table) {
@@ -129,7 +129,7 @@ class Workers {
       say(worker, Who{table, 0, 3});
     } else if (what < 168) {
       say(worker, Got{table, 0, std::max<std::int64_t>(1, worker.pulls[table])});
-    } else if (what < 178) {  // again
+    } else if (what < 178) {  // repeated
       say(worker, Push{table, 0, std::max<std::int64_t>(1, clock), rate}, values(elements_));
     } else if (what < 188) {  // too early
       say(worker, Push{table, 0, clock + 2, rate}, values(elements_));

@@ -1,4 +1,4 @@
-// Sparse tables: what servers do not take, and what clients refuse to send.
+// Tests sparse tables: messages that servers refuse, and requests that clients refuse to send.
 #include <gmock/gmock.h>
 
 #include <cstring>
@@ -16,7 +16,7 @@ using testing::HasSubstr;
 using testing::ThrowsMessage;
 using InitKind = Initializer::Kind;
 
-/// A store with a sparse table of 10 rows of 2, and a member who speaks to it directly.
+/// A store with a sparse table of 10 rows of 2, and a member that sends messages to it directly.
 class OneStore {
  public:
   OneStore() : store_({.dead_after_s = 0}) {
@@ -64,13 +64,13 @@ TEST(SparseRows, AServerTakesOnlyRowsThatItHas) {
   }
   store.say(server::PushRows{0, 1, 0, false, true}, payload_of({1, 2}, 15));
   EXPECT_EQ(store.dropped(), ++dropped);
-  store.say(server::SetRows{0, 1, 1, 5}, payload_of({1}, 8));  // it has no state
+  store.say(server::SetRows{0, 1, 1, 5}, payload_of({1}, 8));  // the table has no optimizer state
   EXPECT_EQ(store.dropped(), ++dropped);
-  store.say(server::PullRows{0, 1, 0, 0, 0, 0, 3}, payload_of({1}, 0));  // no versions
+  store.say(server::PullRows{0, 1, 0, 0, 0, 0, 3}, payload_of({1}, 0));  // without versions
   EXPECT_EQ(store.dropped(), ++dropped);
   store.say(server::PullRows{0, 1, 0, 0, 0, 1, -1}, payload_of({1}, 0));
   EXPECT_EQ(store.dropped(), ++dropped);
-  store.say(server::Push{0, 0, 1}, payload_of({}, 80));  // a message of dense tables
+  store.say(server::Push{0, 0, 1}, payload_of({}, 80));  // a message for dense tables
   EXPECT_EQ(store.dropped(), ++dropped);
   EXPECT_TRUE(store.hear().empty());
   store.say(server::PushRows{0, 1, 0, false, true}, payload_of({1, 9}, 16));

@@ -1,5 +1,5 @@
-// Sparse tables: bit for bit what one worker makes of the same rows in its own memory, whatever the
-// number of servers; first values by seed; consistency.
+// Tests sparse tables. They equal, bit for bit, the updates of one worker in its own memory, for
+// any number of servers. Also tests initial values by seed, and consistency.
 #include <gmock/gmock.h>
 
 #include <algorithm>
@@ -55,7 +55,7 @@ TEST(SparseRows, MergeInTheOrderInWhichTheyStand) {
   }
 }
 
-/// Members of a sparse table, by one thread, and the oracle that hears the same rows.
+/// The members of a sparse table, on one thread, and the reference that receives the same rows.
 class Members {
  public:
   Members(const SparseTable& about, int servers) : Members(about, servers, WholeRows(about)) {}
@@ -85,7 +85,7 @@ class Members {
   }
   std::size_t ahead(int member) const { return kept_[static_cast<std::size_t>(member)].size(); }
 
-  /// Some rows are what the oracle has, and so is all of it.
+  /// Compares some rows, and then the whole table, with the reference.
   void check(int member, std::mt19937& draw) {
     ParameterClient& client = *clients_[static_cast<std::size_t>(member)];
     const Rows some = random_rows(about_, 30, draw);
@@ -123,7 +123,7 @@ void train(Members& members, const SparseTable& about, int pushes, std::mt19937&
   for (int i = 0; i < pushes; ++i) {
     const int member = static_cast<int>(draw() % static_cast<unsigned>(about.members));
     if (members.ahead(member) > 3) continue;
-    // One rate for all: a round's is that of its first member.
+    // All members use one rate, because a round takes the rate of its first member.
     members.push(member, random_rows(about, 40, draw), 0.02);
   }
 }
@@ -225,7 +225,8 @@ TEST(SparseRows, MayBeMoreThanMemoryHolds) {
                           1,
                           ServerOptimizer{settings_of(OptimizerKind::Adam), {}},
                           Rule::Each,
-                          {{InitKind::Uniform, -1, 1}, 3}};  // 0.5 TiB, and twice that
+                          // 0.5 TiB of weights, and twice that of states
+                          {{InitKind::Uniform, -1, 1}, 3}};
   LocalServers local(2);
   const auto client = local.client({.worker = 0, .timeout_s = 20});
   const int table = client->open_rows(about, 0);
@@ -250,7 +251,8 @@ TEST(SparseRows, OfGreatWidthGoInPieces) {
   members.check(0, draw);
 }
 
-/// As the dense ones: row 0 counts everyone's pushes, the others those of one member.
+/// As for dense tables. Row 0 counts the pushes of all members, and each other row those of one
+/// member.
 void keep_bounds(const UpdateRule& rule, int servers, int members, std::int64_t slack) {
   SCOPED_TRACE(testing::Message() << describe(rule) << ", " << servers << " servers, " << members
                                   << " members, slack " << slack);

@@ -1,4 +1,4 @@
-// Parameter servers in processes of their own, on sockets as heturun makes them; used by the tests
+// Parameter servers in their own processes, on sockets as heturun creates them; used by the tests
 // of ps/.
 #pragma once
 #include <gtest/gtest.h>
@@ -25,10 +25,10 @@
 
 namespace hetu::ps {
 
-/// The servers of a job. Make it before there are threads.
+/// The servers of a job. Create it before the process has threads.
 class ServedParameters {
  public:
-  /// `like`: limits. Unix sockets lie beside the log, where there is one.
+  /// `like` holds the limits. Unix sockets lie beside the log if there is one.
   explicit ServedParameters(int servers, bool tcp = true, double dead_after_s = kDeadAfterS,
                             const std::string& log_folder = "", const ServeParameters& like = {})
       : worker_(curve::make_key_pair()) {
@@ -64,8 +64,8 @@ class ServedParameters {
   ServedParameters(const ServedParameters&) = delete;
   ServedParameters& operator=(const ServedParameters&) = delete;
 
-  /// Another one on the same socket. Where it is held it serves from release() on: a process that
-  /// is to start when there are threads must have been made before them.
+  /// Starts another server on the same socket. With `is_held`, it serves only after release(). A
+  /// server that must start while there are threads has to be forked before them.
   void start(int server, bool is_held = false) {
     One& one = all_[static_cast<std::size_t>(server)];
     int control[2];
@@ -78,7 +78,7 @@ class ServedParameters {
         if (other.control >= 0) close(other.control);
         for (const auto& [pid, line] : other.held) close(line);
       }
-      // The threads of OpenMP are the parent's: a server that asks for them waits for ever.
+      // The OpenMP threads belong to the parent. A server that used them would wait forever.
       omp_set_num_threads(1);
       int status = 0;
       char go = 0;
@@ -94,14 +94,14 @@ class ServedParameters {
     one.control = control[1];
   }
 
-  /// Its exit status once its control line has been closed.
+  /// Closes the control line and returns the exit status.
   int end(int server) {
     One& one = all_[static_cast<std::size_t>(server)];
     close(one.control);
     one.control = -1;
     return status_of(one);
   }
-  /// The exit status of one that ends while its control line is open.
+  /// Returns the exit status of a server that ends while its control line is open.
   int ended(int server) {
     One& one = all_[static_cast<std::size_t>(server)];
     const int status = status_of(one);
@@ -116,7 +116,7 @@ class ServedParameters {
     one.control = -1;
     EXPECT_EQ(status_of(one), 128 + SIGKILL);
   }
-  /// A server that waits for the end of the one that serves, and of those held before.
+  /// Starts a server that waits for the end of the serving one and of those held before.
   void hold_another(int server) {
     One& one = all_[static_cast<std::size_t>(server)];
     const auto now = std::make_pair(one.pid, one.control);
@@ -145,7 +145,7 @@ class ServedParameters {
     }
     return text;
   }
-  /// As if server `server` were at another endpoint.
+  /// Returns the address with another endpoint for server `server`.
   std::string address_over(int server, const std::string& endpoint) const {
     std::string text = address();
     const std::string& real = this->endpoint(server);
@@ -157,7 +157,7 @@ class ServedParameters {
   int servers() const { return static_cast<int>(all_.size()); }
   pid_t pid(int server) const { return all_[static_cast<std::size_t>(server)].pid; }
   double resident_MB(int server) const { return ps::resident_MB(pid(server)); }
-  /// A socket of somebody with the job's key who speaks as he likes.
+  /// Connects a socket with the job's key that can send any message.
   void connect(zmq::socket_t& socket, int server) const {
     const One& one = all_[static_cast<std::size_t>(server)];
     socket.set(zmq::sockopt::linger, 0);

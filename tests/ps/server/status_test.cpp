@@ -1,5 +1,5 @@
-// What a store says of itself: as bytes there and back, true at random moments, and told to people
-// who take no part.
+// Tests the status of a store: it is encoded and decoded, it is true at random moments, and clients
+// that don't take part may request it.
 #include "ps/server/status.h"
 
 #include <gtest/gtest.h>
@@ -66,7 +66,7 @@ TEST(Status, OfAnotherLengthOrWithABrokenByteIsRefusedOrHarmless) {
   EXPECT_GT(refused, 1000) << "seed " << seed;
 }
 
-/// A list that claims more than its message can hold is not allocated for.
+/// No memory is allocated for a list that claims to be longer than its message.
 TEST(Status, ALengthBeyondTheMessageIsRefused) {
   Bytes bytes = encode_status(ServerStatus{});
   const std::size_t tables = bytes.size() - 4;
@@ -81,7 +81,7 @@ TEST(Status, ALengthBeyondTheMessageIsRefused) {
   }
 }
 
-/// A store, and what is said to it.
+/// A store and the messages that are sent to it.
 struct Said {
   Store store;
   std::int64_t now_us = 1'000'000;
@@ -94,7 +94,7 @@ struct Said {
                   {reinterpret_cast<const std::byte*>(zeros.data()), zeros.size() * sizeof(float)},
                   now_us);
   }
-  /// All that was sent since the last call is dropped.
+  /// Requests the status. Drops all messages that were sent since the last call.
   std::optional<ServerStatus> ask(std::int64_t first = 0) {
     store.take();
     store.receive(99, encode(1, FromClient(Status{first})), {}, now_us);

@@ -1,5 +1,5 @@
-// The rules of consistency, without a transport: every interleaving of small cases and random runs
-// of larger ones, each held against the definitions at every moment.
+// Tests the rules of consistency without a transport: every interleaving of small cases, and random
+// runs of larger ones. Every moment is checked against the definitions.
 #include "ps/server/store.h"
 
 #include <gtest/gtest.h>
@@ -16,7 +16,8 @@ namespace {
 
 constexpr std::int64_t kAny = std::numeric_limits<std::int64_t>::min();
 
-/// Members of one table of one part, who speak to a store directly, and what has to hold.
+/// Members of one table with one part that send messages to a store directly, and the conditions
+/// that must hold.
 class World {
  public:
   World(int members, const UpdateRule& rule)
@@ -64,7 +65,7 @@ class World {
   bool failed(int member) const { return members_[static_cast<std::size_t>(member)].failed; }
   std::int64_t clock(int member) const { return members_[static_cast<std::size_t>(member)].clock; }
   int members() const { return static_cast<int>(members_.size()); }
-  /// Of the rounds that are whole.
+  /// Returns true if the member is more than 30 pushes ahead of another member.
   bool is_far_ahead(int member) const {
     return std::any_of(members_.begin(), members_.end(), [&](const Member& other) {
       return !other.left && other.clock + 30 < clock(member);
@@ -86,7 +87,7 @@ class World {
     store_.receive(static_cast<Store::Peer>(member) + 1, encode(1, message), payload, 0);
   }
 
-  // An answer is right at the moment at which it is given: no clock is behind, nothing is missing.
+  // An answer must be right when it is sent: no clock is behind the bound, and no push is missing.
   void hear() {
     for (const Store::Outgoing& out : store_.take()) {
       Member& one = members_[static_cast<std::size_t>(out.to - 1)];
@@ -119,7 +120,7 @@ class World {
     }
   }
 
-  // Pushes that make up the values: all, or those of the rounds that nobody holds up.
+  // Returns the number of pushes that the values contain: all pushes, or those of complete rounds.
   std::int64_t applied() const {
     std::int64_t rounds = std::numeric_limits<std::int64_t>::max();
     for (const Member& one : members_) {
@@ -130,7 +131,7 @@ class World {
     return pushes;
   }
 
-  // Nobody waits whose bound is met, or who waits for the dead.
+  // Checks that no member waits whose bound is met, and that no member waits for a dead one.
   void check() const {
     for (const Member& one : members_) {
       if (!one.waits || one.dead) continue;
@@ -148,20 +149,20 @@ class World {
   std::vector<Member> members_;
 };
 
-/// Pushes that are added, and the same by an optimizer, push by push and round by round.
+/// Rules that add pushes directly or by an optimizer, push by push and round by round.
 const UpdateRule kRuleCases[] = {
     {}, {Rule::Each, ServerOptimizer{}}, {Rule::RoundSum, ServerOptimizer{}}, {Rule::RoundSum, {}}};
 
-/// What a member does: pushes and, after each, pulls with least = own clock - slack; slack < 0:
-/// any.
+/// The actions of a member: pushes and, after each, a pull with least = own clock - slack. A
+/// negative slack means any clock.
 struct Script {
   int pushes;
   int slack;
   bool leaves = false;
 };
 
-/// All orders in which the members' steps may come; returns how many there are. A world goes on
-/// with the first that may come, and for each other its prefix is replayed.
+/// Runs all orders of the members' steps, and returns their number. A world continues with the
+/// first possible step. For every other step, its prefix is replayed.
 int interleave(const std::vector<Script>& scripts, int dies, const UpdateRule& rule) {
   int ends = 0;
   std::vector<int> order;

@@ -1,4 +1,5 @@
-// Messages of the parameter servers: each one there and back, and frames that no one of ours sends.
+// Tests the messages of the parameter servers: each message is encoded and decoded, and frames that
+// Hetu never sends are refused.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -171,7 +172,8 @@ TEST(TableMessages, OutOfRangeAreRefused) {
   refused(Init{0, 0, 0, 0});
   refused(Init{0, 0, 0, kMostPlanes + 1});
   refused(Init{0, 0, 0, 1, -1});
-  refused(Init{0, 0, 0, 1, (std::int64_t{1} << 62)});  // its own are counted on from there
+  // the store continues to count from this number
+  refused(Init{0, 0, 0, 1, (std::int64_t{1} << 62)});
   refused(SetRows{0, 1, 0, (std::int64_t{1} << 62)});
   refused(Push{0, 0, 1, -0.5});
   refused(Push{0, 0, 1, NAN});
@@ -186,8 +188,8 @@ TEST(TableMessages, OutOfRangeAreRefused) {
   refused(Leave{-1});
 }
 
-/// Right messages, some damaged, some out of place, and bytes of chance, with payloads that fit or
-/// do not; what is right goes through all the while.
+/// Sends valid messages, damaged messages, messages in the wrong order and random bytes, with
+/// matching payloads or not. Valid messages must succeed throughout.
 TEST(TableMessages, NonsenseHarmsNoStore) {
   const unsigned seed = std::random_device{}();
   SCOPED_TRACE(seed);
@@ -204,7 +206,8 @@ TEST(TableMessages, NonsenseHarmsNoStore) {
   const auto say = [&](const FromClient& message, const Payload& payload = {}) {
     store.receive(kMine, encode(1, message), payload, 0);
   };
-  say(Hello{0x1234'5678'9ABC'DEF0U, 1, 0, 1, false});  // not to be met by damage to another
+  // a session that damage to other messages can't produce
+  say(Hello{0x1234'5678'9ABC'DEF0U, 1, 0, 1, false});
   say(Join{0, "mine", kElements, 1, 0});
   say(Init{0, 0}, full);
   const std::vector<FromClient> frames = {

@@ -1,4 +1,4 @@
-// What a sparse table must hold, as a worker that has all of it in memory would. Used by the tests
+// A reference for sparse tables: a worker that holds the whole table in memory. Used by the tests
 // of ps/server.
 #pragma once
 #include <map>
@@ -12,7 +12,7 @@
 
 namespace hetu::ps {
 
-/// Rows that are changed one by one, by the workers' sweep.
+/// Rows that are updated one by one with the workers' sweep.
 class WholeRows {
  public:
   explicit WholeRows(const SparseTable& about)
@@ -24,12 +24,12 @@ class WholeRows {
                planes_[0].data());
   }
 
-  /// One update, of the rows of all that is given, in that order.
+  /// Applies one update with the rows of all elements of `all`, in that order.
   void apply(const std::vector<Rows>& all, double rate, double factor = 1) {
     ++updates_;
     std::map<std::int64_t, std::vector<float>> sums;
     for (const Rows& rows : all) {
-      std::map<std::int64_t, std::vector<float>> of_one;  // a worker merges its own first
+      std::map<std::int64_t, std::vector<float>> of_one;  // a worker merges its own rows first
       for (std::size_t i = 0; i < rows.ids.size(); ++i)
         add(of_one, rows.ids[i], &rows.values[i * width_]);
       for (const auto& [id, sum] : of_one) add(sums, id, sum.data());
@@ -70,7 +70,7 @@ class WholeRows {
   std::int64_t updates_ = 0;
 };
 
-/// Some rows, in any order, some of them twice and more; now and then none.
+/// Returns random rows in any order, some of them several times. Sometimes there are none.
 inline Rows random_rows(const SparseTable& about, int most, std::mt19937& draw) {
   Rows rows;
   for (unsigned n = draw() % static_cast<unsigned>(most + 1); n > 0; --n) {

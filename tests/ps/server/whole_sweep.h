@@ -1,4 +1,4 @@
-// What a table with an optimizer must hold: the workers' own sweep over the whole of it. Used by
+// A reference for tables with an optimizer: the workers' own sweep over the whole table. Used by
 // the tests of ps/server.
 #pragma once
 #include <random>
@@ -14,7 +14,7 @@ inline constexpr OptimizerKind kServed[] = {
     OptimizerKind::Sgd,  OptimizerKind::Momentum, OptimizerKind::Nesterov, OptimizerKind::AdaGrad,
     OptimizerKind::Adam, OptimizerKind::AmsGrad,  OptimizerKind::AdamW};
 
-/// Coefficients that all matter.
+/// Returns coefficients that all affect the result.
 inline Optimizer settings_of(OptimizerKind kind) {
   Optimizer o;
   o.kind = kind;
@@ -22,7 +22,7 @@ inline Optimizer settings_of(OptimizerKind kind) {
   return o;
 }
 
-/// The weights of a worker, one parameter per stretch that decays or does not.
+/// The weights of a worker, with one parameter per range that decays or does not.
 class WholeSweep {
  public:
   WholeSweep(std::optional<ServerOptimizer> optimizer, std::vector<float> weights)
@@ -82,7 +82,7 @@ inline std::vector<float> random_values(std::int64_t elements, std::mt19937& dra
   return values;
 }
 
-/// Ascending ranges within a table, by chance.
+/// Returns random ascending ranges within a table.
 inline std::vector<Span> random_spans(std::int64_t elements, std::mt19937& draw) {
   std::vector<Span> spans;
   for (std::int64_t at = draw() % 5; at < elements && spans.size() < 100;) {

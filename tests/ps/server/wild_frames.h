@@ -1,5 +1,5 @@
-// Frames that a client with the job's key may send, by a seed: whatever workers say, at the right
-// moment or not, and the same with bytes changed, cut off and added. Used by the tests of
+// Frames that a client with the job's key may send, by a seed: messages of workers, at the right
+// moment or not, and the same with bytes changed, removed and added. Used by the tests of
 // ps/server.
 #pragma once
 #include <algorithm>
@@ -14,7 +14,7 @@
 
 namespace hetu::ps::server {
 
-/// Bytes changed, cut off, added; or all of them others.
+/// Damages bytes: changes, removes or adds some, or replaces all of them.
 class Damage {
  public:
   explicit Damage(unsigned seed) : draw_(seed) {}
@@ -33,7 +33,7 @@ class Damage {
         for (std::byte& byte : bytes) byte = std::byte(draw_());
         break;
       case 3:
-      case 4: {  // a number at its ends
+      case 4: {  // replaces a number by an extreme value
         constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max();
         constexpr std::int64_t kEnds[] = {0, 1, -1, kMost, -kMost - 1, std::int64_t{1} << 32};
         const std::int64_t end = kEnds[below(std::size(kEnds))];
@@ -54,7 +54,7 @@ class Damage {
   std::mt19937 draw_;
 };
 
-/// Several clients, none of whom keeps to the rules for long.
+/// Several clients that soon break the rules.
 class WildFrames {
  public:
   static constexpr int kTables = 5;
@@ -77,7 +77,8 @@ class WildFrames {
   Frame next(std::size_t who) {
     Sender& sender = senders_[who];
     if (damage_.below(300) == 0) {
-      for (Sender& each : senders_) come(each);  // the tables end, and others of their names begin
+      // The tables end, and others with the same names begin.
+      for (Sender& each : senders_) come(each);
     }
     if (sender.session == 0) come(sender);
     Frame frame{who, sender.peer, {}, {}};
@@ -90,7 +91,8 @@ class WildFrames {
     if (damage_.below(6) == 0) damage_.hurt(frame.payload);
     return frame;
   }
-  /// An answer to a sender: how far its updates are, and whether it has to begin anew.
+  /// Handles an answer to a sender: the number of its accepted updates, and whether it has to
+  /// reconnect.
   void hear(std::size_t who, const FromServer& message) {
     Sender& sender = senders_[who];
     const auto has = [&](int table, std::int64_t number) {
@@ -101,7 +103,7 @@ class WildFrames {
     if (std::holds_alternative<Left>(message)) come(sender);
     if (std::holds_alternative<Refusal>(message)) come(sender);
   }
-  /// Connections that are used no more, since the last call.
+  /// Returns the connections that were abandoned since the last call.
   std::vector<std::uint64_t> take_abandoned() { return std::exchange(abandoned_, {}); }
   Damage& damage() { return damage_; }
   static Join join_of(int table, int member, int members) {

@@ -1,4 +1,5 @@
-// Parameter servers as processes, over TCP and socket files: sums, keys, deaths on both sides.
+// Tests parameter servers as processes, over TCP and socket files: sums, keys, and deaths on both
+// sides.
 #include <gmock/gmock.h>
 #include <poll.h>
 #include <sys/stat.h>
@@ -28,7 +29,7 @@ double since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
-/// Small whole numbers, whose sums are exact in any order.
+/// Returns small whole numbers, whose sums are exact in any order.
 std::vector<float> update(std::int64_t elements, int member, int step) {
   std::vector<float> values(static_cast<std::size_t>(elements));
   auto mixed = static_cast<std::uint32_t>(1000 * member + step);
@@ -46,7 +47,7 @@ struct Training {
   std::int64_t slack;
 };
 
-/// Every update of a member; what it ends with.
+/// Makes every update of a member. Returns its final values.
 std::vector<float> train(ParameterClient& client, int member, const Training& all) {
   const std::vector<float> initial(static_cast<std::size_t>(all.elements), 1);
   std::vector<float> values(initial.size());
@@ -101,7 +102,7 @@ TEST(ZmqParameters, AddWhatAllMembersPush) {
   }
 }
 
-/// Whether a server answers somebody who does not encrypt.
+/// Returns true if a server answers a client that does not encrypt.
 bool answers_without_a_key(const ServedParameters& served) {
   zmq::context_t context(1);
   zmq::socket_t plain(context, zmq::socket_type::dealer);
@@ -134,7 +135,7 @@ TEST(ZmqParameters, OpenToTheJobsKeyAlone) {
   EXPECT_EQ(train(*client, 0, {1, 10, 3, 0}), sum_of_all(10, 1, 3));
 }
 
-// What its folder keeps from others is not encrypted, for it need not be.
+// A socket in a folder that excludes other users needs no encryption.
 TEST(ZmqParameters, AUnixSocketIsEncryptedWhereOthersReachIt) {
   for (const mode_t mode : {0700, 0711, 0750, 0755}) {
     SCOPED_TRACE(testing::Message() << std::oct << mode);
@@ -233,7 +234,7 @@ TEST(ZmqParameters, AServerOfAnotherJobsLogIsRefused) {
   close(options.listener_fd);
 }
 
-/// A worker in a process of its own that pushes without end.
+/// Forks a worker that pushes forever.
 pid_t pusher(const ServedParameters& served, int worker, std::int64_t elements, int ready) {
   const pid_t pid = fork();
   if (pid != 0) return pid;
@@ -273,7 +274,7 @@ TEST(ZmqParameters, AWorkerThatIsKilledWhileItPushesIsNamed) {
     waitpid(pid, &status, 0);
     client->pull(table, 1 << 20, values.data());
     if (is_told) served.say("worker 4 died: was killed by SIGKILL\n");
-    // This member itself is further behind: the dead end the wait all the same.
+    // This member itself is further behind. The deaths must still end its wait.
     EXPECT_THAT([&] { client->wait(table, {}); },
                 ThrowsMessage<Error>(
                     AllOf(HasSubstr("worker 4"),
@@ -283,7 +284,7 @@ TEST(ZmqParameters, AWorkerThatIsKilledWhileItPushesIsNamed) {
   }
 }
 
-/// Passes bytes on between workers and a server, and cuts all connections when it is told to.
+/// Forwards bytes between workers and a server, and cuts all connections on request.
 class Proxy {
  public:
   explicit Proxy(const std::string& endpoint)

@@ -1,4 +1,5 @@
-// What parameter servers as processes do with what they are sent: optimizers, rows and their cache.
+// Tests the handling of messages by parameter servers as processes: optimizers, rows and their
+// cache.
 #include <gmock/gmock.h>
 
 #include <algorithm>
@@ -68,7 +69,7 @@ TEST(ZmqTables, HoldRowsForAWorkerAndItsCache) {
     oracle.apply({rows}, 0.1);
   }
   std::vector<float> none;
-  cache.lookup(nullptr, 0, none.data());  // the prefetch is over
+  cache.lookup(nullptr, 0, none.data());  // ends the prefetch
   std::vector<float> all(oracle.values().size());
   EXPECT_EQ(client->states(table, all.data()).states, oracle.states());
   EXPECT_EQ(all, oracle.values());
