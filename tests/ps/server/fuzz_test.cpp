@@ -155,7 +155,7 @@ TEST(Fuzz, AJoinThatHasWaitedIsTakenThoughThereIsNoRoomLeft) {
   say(store, 1, rows(0, "w", 2, 0, 100));
   say(store, 2, rows(0, "w", 2, 1, 100));
   say(store, 1, server::Leave{0});
-  // There are 16384 rows per block, and 24 bytes for each block's pointer: some 3 MB.
+  // The table has blocks of 16384 rows, and keeps 24 bytes per block: some 3 MB.
   EXPECT_TRUE(say(store, 3, rows(0, "w", 1, 0, std::int64_t{1} << 31)).empty());
   int opened = 1;
   while (std::holds_alternative<server::Joined>(

@@ -129,7 +129,7 @@ TEST(Limits, TablesWithoutEndAreRefusedAndNamed) {
                 AllOf(HasSubstr("parameter server 0"), HasSubstr("may hold 33554432"),
                       HasSubstr("worker 2"), HasSubstr("\"t" + std::to_string(opened - 1) + "\"")));
     honest.step();
-    // The client has joined no table completely, so its tables stay.
+    // The tables have other members that may still come, so they stay.
     hall.store().peer_died(2, "fell");
     honest.step();
   }
