@@ -1,4 +1,4 @@
-// docs/add-a-schedule.md: its generator does what it says, and the page shows that code.
+// Tests that the generator of docs/add-a-schedule.md works, and that the page shows this code.
 #include <gmock/gmock.h>
 
 #include <fstream>
@@ -43,7 +43,8 @@ TEST(AddASchedule, ItIsAMethodLikeTheOthers) {
       for (int w = 0; w < stages; ++w) {
         EXPECT_EQ(report.peak_activations[w], std::min(micros, 2 * (stages - w))) << to_csv(plan);
       }
-      // Odd numbers of micro-batches fill no pair at the end; the bubble is then 1F1B's or larger.
+      // An odd number of micro-batches leaves the last pair incomplete. The bubble is at least that
+      // of 1F1B.
       const double bubble = simulate(plan, {}).makespan - 3.0 * micros;
       EXPECT_GE(bubble, 3.0 * (stages - 1)) << to_csv(plan);
     }

@@ -1,4 +1,4 @@
-// Methods without a flush: orders, weight versions, memory and the steady state.
+// Tests methods without a flush: orders, weight versions, memory and the steady state.
 #include <gmock/gmock.h>
 
 #include <numeric>
@@ -93,8 +93,8 @@ TEST(Asynchronous, VersionsAndActivationsAreThePublishedOnes) {
   }
 }
 
-// w(t+1) = w(t) - lr g(w(t-1)): all micro-batches of step t see w(t-1) on every stage, and the
-// update of step t applies their gradients and no other's.
+// The rule is w(t+1) = w(t) - lr g(w(t-1)). All micro-batches of step t use w(t-1) on every stage.
+// The update of step t applies exactly their gradients.
 TEST(Asynchronous, TwoVersionsAreThoseOfTheEquationOnEveryStage) {
   for (int p = 1; p <= 5; ++p) {
     const int m = p + 1, steps = 7;
@@ -117,8 +117,8 @@ TEST(Asynchronous, TwoVersionsAreThoseOfTheEquationOnEveryStage) {
   }
 }
 
-// Weights are averaged instead of gradients summed: no sum crosses pipelines, one PARTIAL_REDUCE
-// follows each update, also in files, and nothing else passes the verifier.
+// Pipelines average weights and don't sum gradients. No sum crosses pipelines, and one
+// PARTIAL_REDUCE follows each update, in files too. The verifier refuses any other plan.
 TEST(Asynchronous, AveragesWeightsAfterEveryUpdate) {
   for (const char* method : {"pipedream", "pipedream-2bw"}) {
     for (const int stages : {1, 3}) {
@@ -175,7 +175,7 @@ TEST(Asynchronous, NoBubbleOnceFilled) {
 
 TEST(Asynchronous, TwoVersionsNeedAsManyMicroBatchesAsStages) {
   EXPECT_THROW(generate("pipedream-2bw", {.stages = 4, .micro_batches = 3}), Error);
-  // Told otherwise the verifier would find it: the weights of step t - 1 are not there in time.
+  // The verifier finds such a plan too: the weights of step t - 1 are not there in time.
   Schedule s = generate("pipedream-2bw", {.stages = 4, .micro_batches = 4, .steps = 4});
   for (Program& p : s.workers) {
     std::vector<Instr> row = unroll(p), kept;
@@ -209,7 +209,7 @@ TEST(Asynchronous, ARuleFixesWhatAnUpdateApplies) {
   EXPECT_THAT(refusal_of(s), HasSubstr("keeps 4 weight versions alive"));
 }
 
-// Sizes of each asynchronous method, on up to 6 workers.
+// Returns sizes of each asynchronous method, on up to 6 workers.
 std::vector<std::pair<const char*, Sizes>> asynchronous_sizes() {
   std::vector<std::pair<const char*, Sizes>> found;
   const auto add = [&](const Method& m, const Sizes& sizes) {
@@ -233,7 +233,7 @@ std::vector<std::pair<const char*, Sizes>> asynchronous_sizes() {
   return found;
 }
 
-// So that a plan is generated once, whatever the lengths of the runs that follow.
+// A plan can therefore be generated once, for later runs of any length.
 TEST(RunLength, EveryLengthIsAsGeneratedFromTheLeastOn) {
   std::set<std::string> seen;
   for (auto& [name, sizes] : asynchronous_sizes()) {
@@ -262,7 +262,7 @@ TEST(RunLength, EveryLengthIsAsGeneratedFromTheLeastOn) {
       seen, testing::ElementsAre("hetpipe", "pipedream", "pipedream of replicas", "pipedream-2bw"));
 }
 
-// A longer run needs no more of anything.
+// A longer run must not need more memory or versions.
 TEST(RunLength, TheProvingLengthShowsEveryNeed) {
   for (auto& [name, sizes] : asynchronous_sizes()) {
     sizes.steps = proving_steps(generate(name, sizes));
@@ -278,7 +278,7 @@ TEST(RunLength, TheProvingLengthShowsEveryNeed) {
   }
 }
 
-// Stages with replicas of their own: every grid is complete, free of deadlock and in order.
+// Tests stages with several replicas. Every grid must be complete, free of deadlock and in order.
 TEST(Replicas, EveryGridIsValidLoweredAndReadBack) {
   for (const char* method : {"gpipe", "1f1b", "pipedream"}) {
     for (const std::vector<int>& replicas : std::vector<std::vector<int>>{
@@ -298,7 +298,7 @@ TEST(Replicas, EveryGridIsValidLoweredAndReadBack) {
           ASSERT_NO_THROW(verify(lowered, {.send_slots = slots + cycle}));
         }
         EXPECT_EQ(parse_plan(to_json(lowered), "again", {}), lowered);
-        // The replica's share, and no more.
+        // exactly the replica's share
         for (std::size_t w = 0; w < s.workers.size(); ++w) {
           const Placement& p = s.placements[w];
           for (const Instr& i : unroll(s.workers[w])) {
@@ -327,7 +327,7 @@ TEST(Replicas, WhatDoesNotFitIsSaid) {
   EXPECT_THAT(refused("gpipe", {1, 0}, 2, 4), HasSubstr("got 0"));
   EXPECT_THAT(refused("1f1b", {1, 3}, 2, 2), HasSubstr("at least 3"));
   EXPECT_THAT(refused("pipedream", {2, 3}, 2, 4), HasSubstr("a multiple of 6, got 4"));
-  // One micro-batch on the wrong replica.
+  // One micro-batch lies on the wrong replica.
   Sizes sizes{.stages = 2, .micro_batches = 4};
   sizes.replicas = {1, 2};
   Schedule s = generate("gpipe", sizes);
@@ -337,7 +337,8 @@ TEST(Replicas, WhatDoesNotFitIsSaid) {
   EXPECT_THAT(refusal_of(s), HasSubstr("1F0 is missing"));
 }
 
-// A user's plan says how many versions it may keep; whether it updates within itself, its rows say.
+// A user's plan states the number of versions that it may keep. Only its rows tell whether it
+// updates within itself.
 TEST(Asynchronous, IsToldByTheUpdatesNotByTheVersionsAllowed) {
   Schedule flushes = generate("gpipe", {.stages = 2, .micro_batches = 4});
   flushes.most_versions = 2;
@@ -355,7 +356,7 @@ TEST(Asynchronous, IsToldByTheUpdatesNotByTheVersionsAllowed) {
   }
 }
 
-// A stage of half the cost needs half the workers: an uneven grid keeps them all busy.
+// A stage of half the cost needs half the workers, so an uneven grid keeps all workers busy.
 TEST(Replicas, SpreadTheWorkOfTheDearStage) {
   Sizes sizes{.stages = 2, .micro_batches = 24};
   sizes.replicas = {1, 2};

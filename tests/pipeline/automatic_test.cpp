@@ -1,4 +1,5 @@
-// Methods that choose by costs: against the zero-bubble paper's figures, limits and other methods.
+// Tests methods that choose by costs, against the zero-bubble paper's figures, limits and other
+// methods.
 #include <gmock/gmock.h>
 
 #include <chrono>
@@ -18,10 +19,10 @@ namespace {
 using testing::HasSubstr;
 using testing_plans::costs;
 
-// Stages and speeds that differ, from a seed.
+// Returns random costs and speeds that differ between stages and workers, from a seed.
 Costs uneven(int seed, int workers, int chunks) {
   std::mt19937 random(seed);
-  // Not a distribution of the library: those differ from one to the next.
+  // The distributions of the standard library differ between implementations, so they are not used.
   const auto between = [&](double least, double most) {
     return least + (most - least) * (random() / 4294967296.0);
   };
@@ -37,7 +38,7 @@ Costs uneven(int seed, int workers, int chunks) {
   return c;
 }
 
-// Qi et al. 2024, tables 5 and 6: span bubble rates.
+// Source: Qi et al. 2024, tables 5 and 6, span bubble rates.
 struct Published {
   int p, m;
   double f, b, w, c, one_p, two_p;
@@ -71,7 +72,7 @@ TEST(ZeroBubbleGreedy, PublishedFigures) {
   }
 }
 
-// Every order is valid and within P (2P) micro-batches, for mixed and uneven costs.
+// Every order must be valid and within P (2P) micro-batches, for mixed and uneven costs.
 TEST(ZeroBubbleGreedy, EveryPlanIsValidAndKeepsItsMemory) {
   for (int p = 1; p <= 9; ++p) {
     for (const int m : {1, 2, 3, 7, 2 * p, 4 * p + 1}) {
@@ -101,7 +102,7 @@ TEST(ZeroBubbleGreedy, TwiceTheMemoryTakesBubblesAway) {
   EXPECT_LT(two, 0.95 * one);
 }
 
-// Pinned: what all choices of the greedy together come to. Fewer choices come to more.
+// Pins the total over all choices of the greedy method. With fewer choices the total is larger.
 TEST(ZeroBubbleGreedy, IsAsGoodAsItWas) {
   double one = 0, two = 0;
   for (int p = 2; p <= 8; ++p) {
@@ -152,7 +153,8 @@ TEST(Automatic, AtOrBelowThePublishedFigures) {
     verify(lower(s));
     const Simulation run = simulate(s, c);
     EXPECT_LE(rounded(run.span_bubble_rate), row.two_p) << row.m << " " << row.f;
-    // The last worker without a gap: nothing can be shorter by more than the tail's rest.
+    // The bound assumes that the last worker has no gap. Nothing can be shorter, except by the
+    // remainder of the tail.
     const double least = (row.p - 1) * (row.f + row.c) + row.m * (row.f + row.b + row.w);
     EXPECT_LE(run.makespan, least * 1.0001) << row.m << " " << row.f;
   }
@@ -170,7 +172,7 @@ TEST(Automatic, EveryPlanIsValidAsItIsAndLowered) {
   }
 }
 
-// Below the makespan bubble 13.5 of V-Min at its peak of at most 4.
+// V-Min has a makespan bubble of 13.5 with a peak of at most 4. The search must find less.
 TEST(Automatic, BeatsTheFixedOrderOfLeastMemory) {
   const Costs c = costs(1, 1, 1);
   const Sizes sizes{.stages = 8, .micro_batches = 32, .chunks = 2, .costs = &c, .memory_limit = 4};
@@ -216,7 +218,7 @@ TEST(Automatic, NotLongerThanAnyOtherMethodOnUnevenCosts) {
       }
     }
   }
-  // The search is not for show: mostly it finds what no method has.
+  // The search must find shorter plans than every method in most cases.
   EXPECT_GE(shorter, cases / 2) << cases;
 }
 
@@ -263,7 +265,7 @@ TEST(Automatic, KeepsLimitsInBytes) {
       EXPECT_THAT(e.what(), HasSubstr("below the least possible on worker 0"));
     }
   }
-  // Chunks that differ: one micro-batch through both fits exactly.
+  // The chunks differ. One micro-batch through both chunks fits exactly.
   Costs two = uneven(3, 4, 2);
   for (std::size_t s = 0; s < two.stages.size(); ++s)
     two.stages[s].activation_bytes = s < 4 ? 100 : 150;

@@ -1,4 +1,4 @@
-// Chimera against its paper's closed forms, golden orders and makespans.
+// Tests Chimera against its paper's closed forms, and against golden orders and makespans.
 #include <gmock/gmock.h>
 
 #include <algorithm>
@@ -73,7 +73,8 @@ TEST(Chimera, PlacementsAreThoseOfThePaper) {
   }
 }
 
-// The order of section 2 for one pair, written as phases: an independent statement of it.
+// Returns the order of section 2 for one pair, written as phases. It is independent of the
+// generator.
 std::vector<std::string> phase_order(int depth, int worker) {
   const int low = std::min(worker, depth - 1 - worker), half = depth / 2;
   const int a = half - low, b = half - a;
@@ -98,8 +99,8 @@ TEST(Chimera, ClosedFormPhaseOrderAndPlacementAgree) {
     for (int pairs = 1; pairs <= depth / 2; ++pairs) {
       if (depth / 2 % pairs != 0) continue;
       const Schedule s = chimera(depth, depth, "direct", pairs);
-      // Slots that collide, or that start before what they need, would not fit into the closed
-      // form's length.
+      // Slots that collide, or that start before their inputs are ready, would exceed the length of
+      // the closed form.
       const int gaps = depth / pairs - 2;
       const double length = 2 * depth + gaps;
       const Simulation run = simulate(s, times(1, 1));
@@ -190,7 +191,7 @@ TEST(Chimera, ChecksAtFourStages) {
           << concat << " " << micros[i];
 }
 
-// The check of section 11: one block of BERT-base per stage on P100, 32 samples.
+// Reproduces the check of section 11: one block of BERT-base per stage on P100, 32 samples.
 TEST(Chimera, BertBaseOnPascal) {
   const Schedule s = chimera(4, 4);
   const Simulation run = simulate(s, times(9.75, 16.45));
@@ -273,7 +274,7 @@ TEST(Chimera, FewerMicroBatchesThanStagesAreSharedEvenly) {
   }
 }
 
-// Section 5: order of a worker's reductions and its last backwards, "B" for the tail.
+// Section 5 defines the order of a worker's reductions and its last backwards; "B" marks the tail.
 TEST(Chimera, EagerOptReducesBeforeTheTailOnlyWhereItIdles) {
   for (int d = 2; d <= 16; d += 2) {
     for (const int n : {d, 3 * d}) {

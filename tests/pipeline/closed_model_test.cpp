@@ -1,5 +1,5 @@
-// Closed forms: the published figures of BERT-base on a P100, and the simulator where both say the
-// same; the search over grids.
+// Tests closed forms against the published figures of BERT-base on a P100, and against the
+// simulator where both must agree. Also tests the search over grids.
 #include "pipeline/choose/closed_model.h"
 
 #include <gmock/gmock.h>
@@ -18,7 +18,8 @@ namespace {
 using testing::HasSubstr;
 using testing::ThrowsMessage;
 
-// One block of BERT-base on a P100, 32 samples: chimera.md's table, ms.
+// Returns the costs in ms of one block of BERT-base on a P100 with 32 samples, from the table of
+// chimera.md.
 Costs base_p100() {
   Costs costs;
   costs.unit = "ms";
@@ -42,8 +43,8 @@ double rounded(double x, int digits) {
   return std::round(x * scale) / scale;
 }
 
-// Source: the analytic values of chimera.md, section 11, and of pipefisher.md, section 9, D = N
-// = 4.
+// Source: the analytic values of chimera.md, section 11, and of pipefisher.md, section 9, D = N =
+// 4.
 TEST(ClosedModel, GivesThePublishedFigures) {
   struct Row {
     const char* method;
@@ -68,12 +69,12 @@ TEST(ClosedModel, IsTheSimulationWithoutMessages) {
       for (const int k : {1, 2, 4}) {
         for (const bool recompute : {false, true}) {
           if (recompute && method == std::string("chimera"))
-            continue;  // its last stage goes without
+            continue;  // its last stage does not recompute
           const Sizes s = sizes(stages, k * stages, recompute);
           Costs costs;
           costs.per_worker = false;
           costs.stages.assign(stages, {.forward = 1, .input_grad = 1, .weight_grad = 1});
-          // Chimera's closed form of several units is of equal slots.
+          // Chimera's closed form of several units assumes equal slots.
           if (method == std::string("chimera") && k > 1)
             for (StageCost& c : costs.stages) c.input_grad = c.weight_grad = 0.5;
           const ClosedStep step = closed_step(method, s, 1, costs);
@@ -110,8 +111,9 @@ TEST(ClosedModel, SumsByAlphaAndBeta) {
   EXPECT_EQ(copies_of("1f1b", 1, 4), 4);
 }
 
-// What the closed form leaves unhidden is what the simulator's step is longer by. Equal slots; sums
-// that start when a gradient is whole and share the workers' idle ends with nothing else.
+// The simulator's step is longer by the part of the sums that the closed form doesn't hide. Slots
+// are equal. A sum starts when its gradient is complete, and only sums share the idle ends of
+// workers.
 TEST(ClosedModel, HidesSumsInIdleEnds) {
   for (const char* method : {"gpipe", "1f1b", "chimera"}) {
     for (const int stages : {2, 4, 8}) {
@@ -127,7 +129,8 @@ TEST(ClosedModel, HidesSumsInIdleEnds) {
         how.sync = SyncPlace::Eager;
         const Simulation run = simulate(lower(generate(method, s), how), costs);
         EXPECT_GE(step.step, run.step_time - 1e-9) << method << " " << stages << " " << sum;
-        // The simulator's sums of a worker run side by side, the model's one after the other.
+        // In the simulator, the sums of a worker overlap. In the model they run one after the
+        // other.
         EXPECT_LE(step.step, run.step_time + sum + 1e-9) << method << " " << stages << " " << sum;
         if (method == std::string("chimera")) continue;
         EXPECT_NEAR(step.step, run.step_time, 1e-9);

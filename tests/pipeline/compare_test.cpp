@@ -1,5 +1,6 @@
-// Runs are made by the simulator: the plan under its costs is the prediction, the same plan under
-// others the measurement, with the receives that an interpreter records.
+// Tests the comparison of runs with their plans. The simulator makes both: the plan with its costs
+// is the prediction, and the same plan with other costs is the measurement. Receives are added as
+// an interpreter records them.
 #include "pipeline/compare/compare.h"
 
 #include <gmock/gmock.h>
@@ -33,7 +34,8 @@ Schedule lowered_plan(const std::string& method, int stages, int micros, int pip
   return lower(generate(method, sizes), how);
 }
 
-// Two pipelines that meet at servers, by waves or by steps with a flush.
+// Returns a plan of two pipelines that share weights over servers, in waves or in steps with a
+// flush.
 Schedule plan_over_servers(const std::string& method, int staleness) {
   Lowering how;
   how.pipelines = 2;
@@ -48,7 +50,7 @@ Schedule plan_over_servers(const std::string& method, int staleness) {
   return lower(with_flushes(generate(method, sizes), kSteps), how);
 }
 
-// A transfer takes `served`, beside the latency.
+// Returns costs in which a transfer takes `served`, plus the latency.
 Costs with_servers(double served) {
   Costs costs;
   costs.stages[0].weight_bytes = served;
@@ -63,8 +65,8 @@ std::vector<TraceEvent> simulated(const Schedule& plan, const Costs& costs,
   return simulate(plan, costs, options).events;
 }
 
-// Measured events as a run records them: a message or a push leaves at once, and a receive lasts
-// from when the worker is free until its message comes.
+// Converts events to those that a run records. A message or a push leaves at once. A receive lasts
+// from the time when the worker is free until its message arrives.
 std::vector<TraceEvent> as_measured(std::vector<TraceEvent> events, const Schedule& plan) {
   const PlanIndex index(plan);
   std::map<std::tuple<int, int, int, int, std::string>, double> arrivals;
@@ -78,7 +80,8 @@ std::vector<TraceEvent> as_measured(std::vector<TraceEvent> events, const Schedu
     arrivals[{pipeline(e), e.stage, e.micro, e.part, e.kind}] = e.start_us + e.duration_us;
     e.duration_us = 0;
   }
-  std::map<std::tuple<int, std::string, int, int>, double> ends;  // of compute, by row and what
+  // ends of computations, by row, kind, stage and micro-batch
+  std::map<std::tuple<int, std::string, int, int>, double> ends;
   for (const TraceEvent& e : events)
     ends[{e.worker, e.kind, e.stage, e.micro}] = e.start_us + e.duration_us;
   const std::vector<TraceEvent> made = events;
@@ -176,7 +179,7 @@ TEST(Compare, LossesAddUpToTheDelay) {
         EXPECT_NEAR(sum_of(c.first_behind), c.first_behind.late_us, 1e-6);
         EXPECT_GT(c.first_behind.late_us, c.tolerance_us);
         EXPECT_LE(c.first_behind.measured.end_us, c.last.measured.end_us);
-        for (const Loss& loss : c.last.losses) {  // waits too short to be told from none
+        for (const Loss& loss : c.last.losses) {  // idle times that are too short to be measured
           if (loss.cause == LossCause::Idle) {
             EXPECT_NEAR(loss.us, 0, 100);
           }
@@ -313,7 +316,7 @@ TEST(Compare, TakesSeveralStepsApart) {
   const std::vector<TraceEvent> planned = simulated(plan, {});
   Trace trace;
   for (int step = 10; step < 14; ++step) {
-    SimulateOptions slower;  // step 10 the most, then 11, 12, 13
+    SimulateOptions slower;  // step 10 is the slowest, then 11, 12, 13
     slower.slow.push_back({.worker = 1, .factor = 1 + 0.2 * (14 - step)});
     auto measured = as_measured(simulated(plan, {}, slower), plan);
     measured.insert(measured.end(), planned.begin(), planned.end());

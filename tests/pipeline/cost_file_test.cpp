@@ -1,5 +1,5 @@
-// Costs from files: JSON, the published tables, traces of runs; what is wrong is told with its
-// place.
+// Tests costs from files: JSON, the published tables, and traces of runs. An error names its
+// position.
 #include <gmock/gmock.h>
 
 #include "base/error.h"
@@ -61,7 +61,7 @@ TEST(Costs, SumsAreReadFromATraceWithoutTheWaitForTheirMembers) {
   EXPECT_NEAR(back.stages[0].reduce_grad, 0.7, 1e-5);
   EXPECT_NEAR(back.stages[1].reduce_grad, 1.3, 1e-5);
   EXPECT_NEAR(back.reduce_scalars, 0.4, 1e-5);
-  // As measured: a member that was there 5 ms before the last one.
+  // As in a measurement, one member arrives 5 ms before the last one.
   for (TraceEvent& e : trace.events) {
     e.source = TraceSource::Measured;
     if (e.worker != 0 || e.kind.rfind("REDUCE", 0) != 0) continue;
@@ -87,7 +87,8 @@ TEST(Costs, AStagesOwnSumGoesBeforeTheCommonOne) {
   EXPECT_EQ(parse_costs(to_json(c, plan), "c").stages, c.stages);
 }
 
-// A step is a sum of kernels: what some of them took longer counts, a process that was stopped not.
+// A step is a sum of kernels. A kernel that takes longer counts in the mean. The time of a process
+// that was stopped does not.
 TEST(Costs, OfATraceAreMeansWithoutAccidentsAndWarmUp) {
   Trace trace;
   const auto ran = [&](int step, const char* kind, double us) {
@@ -97,7 +98,7 @@ TEST(Costs, OfATraceAreMeansWithoutAccidentsAndWarmUp) {
                             .step = step,
                             .duration_us = us});
   };
-  for (const double us : {5000, 5000, 5000, 5000}) ran(0, "F", us);  // warms up
+  for (const double us : {5000, 5000, 5000, 5000}) ran(0, "F", us);  // warm-up
   for (const double us : {1000, 1000, 1900, 9000}) ran(1, "F", us);  // 9000: stopped
   for (const double us : {1000, 1000, 1900, 1000}) ran(2, "F", us);
   for (int step = 0; step < 3; ++step) ran(step, "B", 4000);

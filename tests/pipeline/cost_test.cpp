@@ -1,4 +1,4 @@
-// Costs beside times of instructions: what K-FAC takes, and working memory.
+// Tests the costs that are not times of instructions: the costs of K-FAC, and working memory.
 #include "pipeline/cost/cost.h"
 
 #include <gmock/gmock.h>
@@ -52,8 +52,8 @@ TEST(CurvatureCosts, StandInAFileOfCosts) {
               ThrowsMessage<Error>(HasSubstr("c.json: stage 0: curvature: unknown key 'factor'")));
 }
 
-// Times and bytes add up over blocks and stages, however the model is cut; working memory is that
-// of the block that needs most.
+// Times and bytes add up over blocks and stages for every cut. Working memory is that of the block
+// that needs most.
 TEST(CurvatureCosts, AreCutAsTheModelIs) {
   Costs costs;
   costs.per_worker = false;

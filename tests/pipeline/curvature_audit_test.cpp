@@ -1,4 +1,4 @@
-// What the verifier refuses of K-FAC's work in plans.
+// Tests which errors in K-FAC's work the verifier finds in plans.
 #include <gmock/gmock.h>
 
 #include <algorithm>
@@ -17,10 +17,11 @@ namespace {
 
 using testing::HasSubstr;
 
-// Every plan with one instruction of K-FAC's gone, doubled or moved is refused, or is as right.
+// Removes, duplicates or moves one K-FAC instruction of a plan. The result must be refused, or be
+// valid as well.
 class Corrupted : public testing::Test {
  protected:
-  // The plan with its row of that worker changed.
+  // Returns the verifier's message for the plan with a changed row of one worker.
   template <class Change>
   static std::string after(Schedule cycle, std::size_t worker, Change&& change) {
     std::vector<Instr> row = unroll(cycle.workers[worker]);
@@ -45,7 +46,7 @@ TEST_F(Corrupted, ByADropIsRefused) {
       EXPECT_EQ(cycle.lowering.wraps, wraps);
       const std::size_t length = unroll(cycle.workers[1]).size();
       int dropped = 0;
-      for (std::size_t at = 0; at < length; at += wraps ? 7 : 1) {  // a long row: some of it
+      for (std::size_t at = 0; at < length; at += wraps ? 7 : 1) {  // a sample of a long row
         const Instr i = unroll(cycle.workers[1])[at];
         if (!is_second_order(i.kind) && !is_factor_exchange(i.kind)) continue;
         ++dropped;
@@ -92,7 +93,7 @@ TEST_F(Corrupted, IsNamed) {
               HasSubstr("comes before the gradient factor of layer 0 is summed over the copies"));
 }
 
-// Layers 0 and 2 are replica 0's, layer 1 is replica 1's, and in round 1 it has none.
+// Replica 0 owns layers 0 and 2, and replica 1 owns layer 1. Replica 1 has no layer in round 1.
 TEST_F(Corrupted, OwnersAreNamed) {
   const Schedule step = one_step("chimera", 2, 2);
   const Schedule cycle = with_curvature(step, how_of(step, FillRule::After, 3), published());
@@ -116,7 +117,8 @@ TEST_F(Corrupted, OwnersAreNamed) {
   for (const int stage : {two, one})
     EXPECT_THAT(changed(stage, [&](auto& row) { row.erase(at(row, Kind::Gather, stage)); }),
                 HasSubstr("GATHER:1 is posted by 1 of its 2 workers"));
-  // Pipelines have one row: what is not in it is in none.
+  // The pipelines share one row, so an instruction that is missing in it is missing in all
+  // pipelines.
   const Schedule side_by_side = one_step("1f1b", 2, 2, /*pipelines=*/2);
   const Schedule shared =
       with_curvature(side_by_side, how_of(side_by_side, FillRule::After, 3), published());
@@ -141,7 +143,7 @@ TEST_F(Corrupted, OwnersAreNamed) {
               testing::ThrowsMessage<Error>(HasSubstr("owners of layers invert for all copies")));
 }
 
-// All copies multiply by the inverses of a refresh from one step on, whoever makes them.
+// All copies must use the inverses of a refresh from the same step on, whoever computes them.
 TEST_F(Corrupted, CopiesDoNotDisagree) {
   for (const InverseMakers makers : {InverseMakers::Owners, InverseMakers::All}) {
     const Schedule step = one_step("chimera", 2, 2);
@@ -162,12 +164,12 @@ TEST_F(Corrupted, CopiesDoNotDisagree) {
     EXPECT_FALSE(moved.empty());
     if (makers == InverseMakers::All)
       EXPECT_THAT(said, HasSubstr("those of another copy of the stage in step"));
-    else  // the copies that have made theirs wait for them
+    else  // the copies that have computed their inverses wait for the others
       EXPECT_THAT(said, HasSubstr("deadlock"));
   }
 }
 
-// What wraps is proved in the cycle after the first one.
+// Work that wraps is verified in the cycle after the first one.
 TEST_F(Corrupted, WrapIsNamed) {
   const Schedule step = one_step("1f1b", 4, 4);
   const Schedule cycle = wrapped(step);
@@ -192,7 +194,7 @@ TEST_F(Corrupted, WrapIsNamed) {
       row.insert(where(row), early);
     });
   };
-  // After a piece of the next cycle, of the factor that it is to empty.
+  // The inversion comes after a chunk of the next cycle's work on the factor that it must empty.
   EXPECT_THAT(moved([&](auto& row) {
                 return std::find_if(row.begin(), row.end(),
                                     [&](const Instr& i) {
@@ -202,7 +204,7 @@ TEST_F(Corrupted, WrapIsNamed) {
                        1;
               }),
               HasSubstr("is whole: 1 of 4 micro-batches are in it"));
-  // In another step than the layer's other inversion.
+  // The inversion lies in another step than the layer's other inversion.
   EXPECT_THAT(moved([&](auto& row) {
                 return std::find_if(row.begin(), row.end(),
                                     [](const Instr& i) { return i.kind == Kind::Update; }) +

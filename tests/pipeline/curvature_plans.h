@@ -1,4 +1,4 @@
-// Plans, costs and work that the tests of K-FAC's placement share.
+// Plans, costs and work for the tests of K-FAC's placement.
 #pragma once
 #include "pipeline/fill/curvature.h"
 #include "pipeline/generate/generate.h"
@@ -16,7 +16,7 @@ inline Schedule one_step(const char* method, int stages, int micros, int pipelin
   return lower(generate(method, sizes), how);
 }
 
-// Times of BERT-base on a P100, 32 samples (config/costs): a block is a stage.
+// Returns the times of BERT-base on a P100 with 32 samples (config/costs). A block is a stage.
 inline Costs published() {
   StageCost c;
   c.forward = 9.75;
@@ -38,14 +38,14 @@ inline CurvatureOptions how_of(const Schedule& step, FillRule rule, int layers =
   return how;
 }
 
-// Inversions that take as much of the bubbles as it takes for a wrap of them to save a step.
+// Returns costs with inversions that take enough of the bubbles for a wrap to save a step.
 inline Costs costly_inversions() {
   Costs costs = published();
   costs.stages[0].curvature.inversion *= 1.5;
   return costs;
 }
 
-// 4 stages, 4 micro-batches, 1f1b or chimera.
+// Returns a wrapped plan. `step` has 4 stages and 4 micro-batches, by 1f1b or chimera.
 inline Schedule wrapped(const Schedule& step) {
   return with_curvature(step, how_of(step, FillRule::Wrap, 18), costly_inversions());
 }

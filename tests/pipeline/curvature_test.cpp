@@ -1,4 +1,4 @@
-// K-FAC's work in plans: placed, proved, predicted.
+// Tests K-FAC's work in plans: its placement, its verification and its prediction.
 #include "pipeline/fill/curvature.h"
 
 #include <gmock/gmock.h>
@@ -43,7 +43,7 @@ std::vector<Case> cases() {
 
 class EveryPlan : public testing::TestWithParam<Case> {};
 
-// Each piece of a refresh once, in the order of the rules, in the whole of its cycle.
+// Checks that the cycle holds each piece of work of a refresh once, in the order of the rules.
 void check_work(const Case& c, const Schedule& cycle, int layers, InverseMakers makers) {
   ASSERT_NO_THROW(verify(cycle)) << to_csv(cycle);
   std::map<std::string, int> counts;
@@ -54,7 +54,9 @@ void check_work(const Case& c, const Schedule& cycle, int layers, InverseMakers 
   const int placements = static_cast<int>(cycle.placements.size());
   const int copies = placements / model_stages(cycle) * c.pipelines;
   const bool shared = copies > 1 && makers == InverseMakers::Owners;
-  int inversions = 0;  // in the rows of one pipeline, whose replica r of the first one has kR + r
+  // Inversions in the rows of one pipeline. Replica r of the first pipeline has the copy number kR
+  // + r.
+  int inversions = 0;
   for (const Placement& p : cycle.placements)
     for (int layer = shared ? p.replica : 0; layer < layers; layer += shared ? copies : 1)
       ++inversions;
@@ -68,7 +70,7 @@ void check_work(const Case& c, const Schedule& cycle, int layers, InverseMakers 
   EXPECT_EQ(counts["PRECONDITION"], placements * cycle.steps);
 }
 
-// Its steps are what it is made of: they come together again.
+// Checks that the steps of a cycle can be joined to the same cycle again.
 void check_steps(const Schedule& cycle) {
   std::size_t length = 0;
   for (const Schedule& s : steps_of(cycle))
@@ -105,11 +107,11 @@ TEST_P(EveryPlan, IsProvedWithItsWork) {
   }
 }
 
-// A filled step takes no longer than one that multiplies its gradients and does nothing else, where
-// every piece fits a gap.
+// If every piece of work fits a gap, a filled step takes no longer than a step that only multiplies
+// its gradients.
 TEST_P(EveryPlan, HidesWhatFits) {
   const Case c = GetParam();
-  if (c.pipelines > 1) return;  // the same rows as of one
+  if (c.pipelines > 1) return;  // the rows equal those of one pipeline
   const Schedule step = one_step(c.method, c.stages, c.micros);
   Costs costs = published();
   const auto per_step = [&](const Schedule& cycle) {
@@ -123,7 +125,7 @@ TEST_P(EveryPlan, HidesWhatFits) {
   const double after =
       per_step(with_curvature(step, how_of(step, FillRule::After, 6, filled.steps), costs));
   EXPECT_LE(per_step(filled), after * (1 + 1e-9));
-  // With a bubble that holds pieces of 25.55 / 12 and inversions of 71.67 / 12.
+  // The bubble must hold pieces of 25.55 / 12 and inversions of 71.67 / 12.
   const Simulation alone = simulate(step, costs);
   if (alone.bubble_fraction * alone.makespan > 30 && c.stages > 1)
     EXPECT_LE(per_step(filled), bound * 1.005) << c.method << " " << c.stages;
@@ -137,15 +139,15 @@ INSTANTIATE_TEST_SUITE_P(Methods, EveryPlan, testing::ValuesIn(cases()), [](cons
   return name;
 });
 
-// Source: Osawa et al. 2023, section 4 and its cost model: plain K-FAC adds N curvature + inversion
-// + preconditioning to a step, a filled one preconditioning.
+// Source: Osawa et al. 2023, section 4 and its cost model. Plain K-FAC adds N curvature + inversion
+// + preconditioning to a step. A filled step adds preconditioning only.
 TEST(CurvatureCosts, AreThoseOfThePublishedModel) {
   const Costs costs = published();
   const Schedule step = one_step("gpipe", 4, 4);
   const double pipe = simulate(step, costs).step_time;
   EXPECT_NEAR(pipe, 7 * (9.75 + 16.45), 1e-9);
   const Schedule plain = with_curvature(step, how_of(step, FillRule::After), costs);
-  // Worker 0 ends last, and so its work comes on top.
+  // Worker 0 ends last, so its work is added to the step.
   EXPECT_NEAR(simulate(plain, costs).step_time, pipe + 4 * 25.55 + 71.67 + 6.81, 1e-6);
   const Schedule filled = with_curvature(step, how_of(step, FillRule::Best), costs);
   EXPECT_EQ(filled.steps, 3);  // (71.67 + 4 x 25.55) / (183.4 - 4 x 26.2) = 2.21 steps of bubbles
@@ -206,7 +208,7 @@ TEST(CurvatureRefusals, NameWhatDoesNotFit) {
               testing::ThrowsMessage<Error>(HasSubstr("known: after, best, wrap")));
 }
 
-// Workers of different speeds have different bubbles, and agree all the same.
+// Workers of different speeds have different bubbles. The copies must still agree.
 TEST(CurvatureOwners, OfUnequalWorkersAreProved) {
   for (const char* method : {"chimera", "gems"}) {
     for (const InverseMakers makers : {InverseMakers::Owners, InverseMakers::All}) {
@@ -222,8 +224,8 @@ TEST(CurvatureOwners, OfUnequalWorkersAreProved) {
   }
 }
 
-// An inversion less for each copy but one, so that a refresh takes no longer, and where inversions
-// fill the bubbles it comes more often.
+// Each copy but one saves an inversion, so a refresh takes no longer. If inversions fill the
+// bubbles, refreshes are more frequent.
 TEST(CurvatureOwners, RefreshMoreOften) {
   for (const char* method : {"gpipe", "1f1b", "chimera"}) {
     const Schedule step = one_step(method, 4, 4, /*pipelines=*/4);
@@ -236,7 +238,7 @@ TEST(CurvatureOwners, RefreshMoreOften) {
   }
 }
 
-// Gathers move both inverses of each layer of a round, as an all-reduce does: twice.
+// Gathers move both inverses of each layer of a round. Like an all-reduce, they move them twice.
 TEST(CurvatureOwners, GatherByTheLink) {
   const Schedule step = one_step("dp", 1, 4, /*pipelines=*/4);
   Costs costs = published();
@@ -248,14 +250,14 @@ TEST(CurvatureOwners, GatherByTheLink) {
   std::vector<double> lengths;
   for (const TraceEvent& e : simulate(cycle, costs, options).events)
     if (e.kind == "GATHER" && e.worker == 0) lengths.push_back(e.duration_us / unit_us(costs));
-  // Six layers of 100 bytes, four in the first round.
+  // six layers of 100 bytes, four in the first round
   ASSERT_EQ(lengths.size(), 2U);
   EXPECT_NEAR(lengths[0], 2 * 400 / 50.0, 1e-9);
   EXPECT_NEAR(lengths[1], 2 * 200 / 50.0, 1e-9);
 }
 
-// BERT-large by chimera on 8 P100, three blocks to a stage: PipeFisher's own rule gives 97.8 % in
-// four steps, what does not wrap 92.3 % in five.
+// Covers BERT-large by chimera on 8 P100 with three blocks per stage. PipeFisher's own rule gives
+// 97.8 % in four steps. Without a wrap it is 92.3 % in five steps.
 TEST(CurvatureWrap, IsAsBusyAsByPipeFishersRule) {
   const Schedule step = one_step("chimera", 8, 8);
   const Costs costs = read_costs(HETU_SOURCE_DIR "/config/costs/bert-large_p100.csv", {32, 3});
@@ -269,8 +271,8 @@ TEST(CurvatureWrap, IsAsBusyAsByPipeFishersRule) {
   EXPECT_NEAR(busy(FillRule::Wrap, 4), 97.9, 0.05);
 }
 
-// Inversions in bubbles before a cycle's own work save steps where they are much of the work, and
-// cost none.
+// Inversions may run in bubbles before a cycle's own work. This saves steps if they are a large
+// part of the work, and never costs a step.
 TEST(CurvatureWrap, SavesSteps) {
   for (const char* method : {"gpipe", "1f1b", "interleaved-1f1b", "chimera", "zb-h1"}) {
     const Schedule step = one_step(method, 4, 4);
@@ -293,7 +295,7 @@ TEST(CurvatureWrap, SavesSteps) {
   }
 }
 
-// Steps that are there anyway have room.
+// If the steps have enough free time, nothing wraps.
 TEST(CurvatureWrap, IsForWhatFindsNoRoom) {
   const Schedule step = one_step("1f1b", 4, 4);
   EXPECT_EQ(wrapped(step).steps, 3);
@@ -302,7 +304,7 @@ TEST(CurvatureWrap, IsForWhatFindsNoRoom) {
   EXPECT_FALSE(with_curvature(step, rarely, costly_inversions()).lowering.wraps);
 }
 
-// The first cycle lacks what is of none before it, and is no plan by itself.
+// The first cycle lacks the work of a cycle before it, and is not a valid plan on its own.
 TEST(CurvatureWrap, BeginsWithoutWhatItWraps) {
   for (const char* method : {"1f1b", "chimera"}) {
     const Schedule step = one_step(method, 4, 4);
@@ -324,7 +326,8 @@ TEST(CurvatureWrap, BeginsWithoutWhatItWraps) {
   }
 }
 
-// What is kept of micro-batches for K-FAC: with all of the work behind a step, all of them.
+// Counts the micro-batches whose data is kept for K-FAC. If all of the work follows a step, all
+// micro-batches are kept.
 TEST(CurvatureMemory, IsCounted) {
   const Schedule step = one_step("1f1b", 4, 8);
   const VerifyReport report =

@@ -1,5 +1,5 @@
-// Events to draw: small plans, laid out in time by a list scheduler of the test's own, so that the
-// pictures' tests need neither generators nor simulator.
+// Events to draw: small plans, laid out in time by a separate list scheduler, so that the tests of
+// figures need neither generators nor simulator.
 #pragma once
 #include <algorithm>
 #include <map>
@@ -31,8 +31,8 @@ inline double time_of(const Cell& c, const Times& t) {
   return 0.5;
 }
 
-/// When each cell can run: after its worker's cell before it, after F of the stage before, after B
-/// or I of the next.
+/// Computes the start of each cell: after the previous cell of its worker, after F of the previous
+/// stage, and after B or I of the next stage.
 inline std::vector<TraceEvent> lay_in_time(const std::vector<std::vector<Cell>>& rows, int stages,
                                            const Times& t, double unit_us = 1) {
   std::mt19937 rng(t.seed);
@@ -96,7 +96,7 @@ inline std::vector<std::vector<Cell>> one_f_one_b(int stages, int micros) {
   return rows;
 }
 
-/// 1f1b with the weight gradients split off and put into what would be idle time at the end.
+/// Returns 1f1b with separate weight gradients, which are placed into the idle time at the end.
 inline std::vector<std::vector<Cell>> split_backward(int stages, int micros) {
   std::vector<std::vector<Cell>> rows(stages);
   for (int s = 0; s < stages; ++s) {
@@ -113,7 +113,8 @@ inline std::vector<std::vector<Cell>> split_backward(int stages, int micros) {
   return rows;
 }
 
-/// Sends and receives of no length, right behind their producers and before their consumers.
+/// Adds sends and receives of zero length, directly after their producers and before their
+/// consumers.
 inline void add_messages(std::vector<TraceEvent>& events, int stages) {
   std::vector<TraceEvent> messages;
   for (const TraceEvent& e : events) {
@@ -132,7 +133,7 @@ inline void add_messages(std::vector<TraceEvent>& events, int stages) {
   events.insert(events.end(), messages.begin(), messages.end());
 }
 
-/// Gradient reductions, a scalar reduction and updates at the end.
+/// Adds gradient reductions, a scalar reduction and updates at the end.
 inline void add_updates(std::vector<TraceEvent>& events, int stages) {
   double end = 0;
   for (const TraceEvent& e : events) end = std::max(end, e.start_us + e.duration_us);

@@ -1,4 +1,5 @@
-// How far measured times are from planned ones, and what K-FAC's work placed anew by them gains.
+// Tests the distance of measured times from planned ones, and the gain of a new placement of
+// K-FAC's work by the measured times.
 #include "pipeline/cost/drift.h"
 
 #include <gmock/gmock.h>
@@ -28,7 +29,8 @@ TEST(Drift, IsTheShareOfTimeThatLiesElsewhere) {
   const Costs planned = by_stage(4);
   EXPECT_EQ(drift(cycle, planned, planned), 0);
   Costs measured = planned;
-  slow_down(measured.stages[2], 2);  // 2 of 5 parts instead of 1 of 4, the others 1 of 5
+  // its share changes from 1 of 4 to 2 of 5, and that of the others to 1 of 5
+  slow_down(measured.stages[2], 2);
   EXPECT_NEAR(drift(cycle, planned, measured), 0.3, 1e-12);
   for (StageCost& c : measured.stages) slow_down(c, 3);
   EXPECT_NEAR(drift(cycle, planned, measured), 0.3, 1e-12);
@@ -39,8 +41,8 @@ TEST(Drift, IsTheShareOfTimeThatLiesElsewhere) {
   EXPECT_GT(drift(cycle, planned, measured), 0.5);
 }
 
-// Planned with factors that take a quarter of the time, pieces do not fit the bubbles that they are
-// in, and steps are longer than the bound; by what is measured they meet it again.
+// The plan assumes a quarter of the real time of factors. Pieces don't fit their bubbles, and steps
+// exceed the bound. Placed by the measured times, they meet it again.
 TEST(Drift, PlacedAnewByMeasuredTimesAStepIsAsShortAsItCanBe) {
   for (const char* method : {"gpipe", "1f1b", "chimera"}) {
     const Schedule step = one_step(method, 4, 4);

@@ -1,5 +1,6 @@
-// Filled plans of a grid: methods x stages x the published times of blocks (config/costs), each
-// proved by the verifier and, apart from it, by what its simulation does.
+// Tests filled plans over a grid of methods, stages and the published times of blocks
+// (config/costs). Each plan is checked by the verifier and, independently, by the events of its
+// simulation.
 #include <gmock/gmock.h>
 
 #include <algorithm>
@@ -24,7 +25,7 @@ namespace {
 
 constexpr const char* kMethods[] = {"gpipe", "1f1b", "interleaved-1f1b", "zb-h1",  "zb-h2",
                                     "zb-v",  "dp",   "chimera",          "hanayo", "gems"};
-constexpr int kLayers = 6;  // with factors, of a block
+constexpr int kLayers = 6;  // layers with factors, per block
 
 struct Case {
   std::string method;
@@ -40,7 +41,7 @@ std::string name_of(const Case& c) {
       c.method, c.stages, c.micros, c.pipelines, c.table, c.samples, kLayers);
 }
 
-// A table's rows, by their samples.
+// Returns the rows of a table by their numbers of samples.
 std::vector<int> rows_of(const std::string& table) {
   std::ifstream file(table);
   std::vector<int> rows;
@@ -65,7 +66,7 @@ std::vector<Case> grid() {
       for (const char* method : kMethods)
         for (const int stages : {2, 4, 8})
           for (const int pipelines : {1, 2}) {
-            const bool one = std::string(method) == "dp";  // a stage alone
+            const bool one = std::string(method) == "dp";  // a single stage
             all.push_back({method, one ? 1 : stages, stages, pipelines, table, samples});
           }
   return all;
@@ -89,7 +90,7 @@ Schedule filled(const Schedule& step, const Costs& costs, FillRule rule, std::in
   return with_curvature(step, how, costs);
 }
 
-// What must be true of events in time, whatever stands in the rows.
+// Checks the order of events in time, independent of the rows.
 class Timeline {
  public:
   Timeline(const Schedule& cycle, const Simulation& simulation)
@@ -105,7 +106,7 @@ class Timeline {
     }
   }
 
-  // Nothing on a worker at the same time as something else; what reads comes after what is read.
+  // Checks that nothing overlaps on a worker, and that each value is produced before it is read.
   void check(double slack_us) const {
     std::map<int, std::vector<std::pair<double, double>>> busy;
     for (const TraceEvent& e : events_) {
@@ -134,7 +135,7 @@ class Timeline {
     const int width = static_cast<int>(cycle_.workers.size());
     const int layer = owners_.inverted_layer(
         {Kind::InvertA, false, static_cast<std::int16_t>(e.part), e.stage, -1}, e.worker / width);
-    if (layer < 0) return;  // this pipeline's copy has none in that round
+    if (layer < 0) return;  // this pipeline's copy has no layer in that round
     const std::tuple<int, int, int> of{e.worker, e.stage, layer};
     ASSERT_GE(start, pieces_.at(of));
     const auto sum = sums_.find(of);
@@ -155,7 +156,7 @@ class Timeline {
   const std::vector<TraceEvent>& events_;
   std::map<std::tuple<int, int, int>, double> forward_, backward_;   // end, by micro-batch
   std::map<std::tuple<int, int, int>, double> pieces_, sums_;        // last end, by layer
-  std::map<std::tuple<int, int, int>, double> inverted_, gathered_;  // the same, by round
+  std::map<std::tuple<int, int, int>, double> inverted_, gathered_;  // last end, by round
 };
 
 void check(const Case& c) {
@@ -189,7 +190,7 @@ void check(const Case& c) {
   options.events = true;
   const Simulation simulation = simulate(cycle, costs, options);
   Timeline(cycle, simulation).check(1e-6 * simulation.makespan * unit_us(costs));
-  // No longer than with the work behind the compute, and no shorter than without it.
+  // The step is no longer than with the work after the compute, and no shorter than without it.
   const double after = simulate(filled(step, costs, FillRule::After, cycle.steps), costs).step_time;
   Costs free = costs;
   for (StageCost& s : free.stages) s.curvature.factors = s.curvature.inversion = 0;
@@ -198,8 +199,8 @@ void check(const Case& c) {
   EXPECT_GE(simulation.step_time, bound * cycle.steps * (1 - 1e-9));
 }
 
-// What a worker of a step would have recorded, with K-FAC's work behind it in equal shares, for
-// PipeFisher's own rule.
+// Returns the recording of a worker's step for PipeFisher's own rule. K-FAC's work follows the step
+// in equal shares.
 NodeTimeline recorded(const Schedule& step, const Simulation& simulation, const CurvatureCost& work,
                       int layers, int worker) {
   std::map<std::string, std::vector<Interval>> found;
@@ -231,7 +232,8 @@ NodeTimeline recorded(const Schedule& step, const Simulation& simulation, const 
   return node;
 }
 
-// Steps of a cycle by that rule; 0 where something fits no bubble and goes behind a step.
+// Returns the steps of a cycle by that rule, or 0 if something fits no bubble and goes after a
+// step.
 int steps_by_pipefisher(const Schedule& step, const Costs& costs, int layers) {
   SimulateOptions options;
   options.events = true;
@@ -247,9 +249,10 @@ int steps_by_pipefisher(const Schedule& step, const Costs& costs, int layers) {
   return most;
 }
 
-// Its paper's pipelines, three blocks on each worker (docs/reproduction.md). By that rule work may
-// wrap to the next cycle and use what is a cycle old; here it may not, and of chimera's work four
-// steps have no room for what both copies of a stage invert, but for what one of them does.
+// Covers the paper's pipelines with three blocks on each worker (docs/reproduction.md). By
+// PipeFisher's rule, work may wrap to the next cycle and use data that is a cycle old. Here it may
+// not. With chimera, the inversions of both copies of a stage don't fit into four steps, but those
+// of one copy do.
 TEST(FilledGrid, PublishedPipelinesNeedAsManyStepsAsByPipeFishersRule) {
   struct Published {
     const char *method, *table;

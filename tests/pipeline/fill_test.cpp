@@ -18,8 +18,8 @@ namespace {
 
 using testing::HasSubstr;
 
-// GPipe of 4 stages and 4 micro-batches: F 1000, B 2000; one layer, curvature 1600, synchronisation
-// 200, inversion 1500 for A and B alike.
+// Returns GPipe of 4 stages and 4 micro-batches with F 1000 and B 2000. One layer has curvature
+// 1600, synchronisation 200 and inversion 1500, for A and B alike.
 std::vector<NodeTimeline> gpipe() {
   std::vector<NodeTimeline> nodes;
   for (int s = 0; s < 4; ++s) {
@@ -41,7 +41,8 @@ std::vector<NodeTimeline> gpipe() {
   return nodes;
 }
 
-// Equal neighbours as "cov_kron_A:fc x4"; without the bounds and the switches.
+// Returns the order of a node's items without the bounds and the switches. Equal neighbours are
+// joined, as in "cov_kron_A:fc x4".
 std::string order_of(const FilledNode& node) {
   const std::map<std::string, std::string> names = {{"call_forward", "F"}, {"call_backward", "B"}};
   std::vector<std::pair<std::string, int>> runs;
@@ -60,7 +61,7 @@ std::string order_of(const FilledNode& node) {
   return text;
 }
 
-// Source: the synthetic case worked out by hand after Osawa et al.'s rule.
+// Source: a synthetic case worked out by hand with the rule of Osawa et al.
 TEST(Fill, PlacesTheSyntheticCaseAsTheRuleSays) {
   const std::vector<FilledNode> nodes = fill_bubbles(gpipe(), {});
   const std::vector<std::string> want = {
@@ -87,7 +88,7 @@ TEST(Fill, SkipsAsThePublishedProgramDoes) {
 
 struct Recording {
   std::vector<NodeTimeline> nodes;
-  std::int64_t work_ns = 0;  ///< of node 0, without what pieces lose to rounding
+  std::int64_t work_ns = 0;  ///< work of node 0, without the rounding losses of its pieces
   int pieces = 0;
 };
 
@@ -122,7 +123,7 @@ Recording drawn(std::mt19937& random) {
   return r;
 }
 
-// Nothing overlaps, everything is done once per cycle, and of what is not wrapped the order holds.
+// Nothing overlaps, and everything is done once per cycle. Work that doesn't wrap keeps its order.
 TEST(Fill, AnyRecordingIsFilledWhole) {
   constexpr unsigned kSeed = 7;
   std::mt19937 random(kSeed);
@@ -175,7 +176,7 @@ std::string bytes_of(const char (&text)[N]) {
 }
 
 // {"start_end": [(0, 1), (1, 2)], "call_forward": [(1, 2), (3, 4), (5, 6), (None, None)], "x": []}
-// by Python's pickle, protocols 2 and 4; (1, 2) is one object in two places.
+// as Python's pickle writes it with protocols 2 and 4. (1, 2) is one object in two positions.
 const std::string kPickles[] = {
     bytes_of("\x80\x02}q\x00(X\x09\x00\x00\x00start_endq\x01]q\x02(K\x00K\x01\x86q\x03K\x01K\x02"
              "\x86q\x04"
@@ -200,7 +201,7 @@ TEST(Pickle, GivesPlainData) {
             R"([[["a","b"],[]],[["ä"]]])");
 }
 
-// A name of a class is not looked up, and no damage is more than an error.
+// The reader never looks up a class name, and damage only causes an error.
 TEST(Pickle, NothingRunsAndNothingBreaks) {
   const std::string runs = bytes_of(
       "\x80\x02"

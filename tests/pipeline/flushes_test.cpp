@@ -1,5 +1,5 @@
-// Plans whose servers make the update of each step (sync method ps): steps with their flushes, one
-// push and one pull each, and how stale a forward's weights are.
+// Tests plans whose servers update each step (sync method ps). Steps have their flushes, one push
+// and one pull each. Also tests the staleness of the weights that a forward uses.
 #include <gmock/gmock.h>
 
 #include <algorithm>
@@ -70,7 +70,7 @@ TEST(Flushes, AStepPushesItsGradientAndTheNextBeginsWithAPull) {
             "1B2 1SEND_B2 1RECV_F3 1F3 1B3 1SEND_B3 1UPDATE 1PUSH 1PULL");
 }
 
-// Each step is the method's own, with its ids raised.
+// Each step must be the method's own step, with increased ids.
 TEST(Flushes, StepsAreTheMethodsOwn) {
   for_all([](const Case& c, const std::string& at) {
     const Schedule one = one_step(c), s = steps_of(c);
@@ -101,7 +101,8 @@ TEST(Flushes, EveryPlanIsProvedAndReadBack) {
       EXPECT_TRUE(updates_at_servers(s)) << at;
       VerifyReport report;
       ASSERT_NO_THROW(report = verify(s, {.send_slots = c.micros})) << at;
-      // Nothing of its own is missing; of another pipeline what may be, as far as there are steps.
+      // None of the pipeline's own updates is missing. Updates of other pipelines may be missing
+      // within the bound, as far as there are steps.
       EXPECT_EQ(report.local_staleness, 0) << at;
       const int most = d == kAnyStaleness ? c.steps : d;
       EXPECT_EQ(report.global_staleness, std::min(most, c.steps - 1)) << at << ", D = " << d;
@@ -122,8 +123,8 @@ TEST(Flushes, EveryPlanIsProvedAndReadBack) {
   });
 }
 
-// With as many pipelines at one pace, and servers that cost nothing, a step takes what it takes
-// alone; what servers cost comes on top of each step, and their update counts for each pipeline.
+// With pipelines of equal speed and servers without cost, a step takes as long as a single
+// pipeline's. The servers' cost is added to each step, and their update counts once per pipeline.
 TEST(Flushes, AreSimulatedAtTheirServers) {
   for_all([](const Case& c, const std::string& at) {
     Costs costs;
@@ -136,7 +137,7 @@ TEST(Flushes, AreSimulatedAtTheirServers) {
       Costs free = costs;
       free.stages[0].update = 0;
       EXPECT_NEAR(simulate(s, free).step_time, step * c.steps, 1e-9) << at;
-      if (c.stages > 1) continue;  // servers take the stages of a pipeline one after the other
+      if (c.stages > 1) continue;  // servers process the stages of a pipeline one after the other
       free.link.latency = 0.25;
       EXPECT_NEAR(simulate(s, free).step_time, (step + 0.5) * c.steps, 1e-9) << at;
       EXPECT_NEAR(simulate(s, costs).step_time, (step + 0.5 * pipelines) * c.steps, 1e-9) << at;
@@ -156,9 +157,9 @@ TEST(Flushes, APipelineMayLeadByTheStaleness) {
   slow.slow = {{.pipeline = 0, .factor = 2}};
   for (const int d : {0, 1, 4, kAnyStaleness}) {
     const Simulation s = simulate(lower(steps_of(c), at_servers(2, d)), Costs{}, slow);
-    // The slow one does 40 steps of twice the time, whoever waits for it.
+    // The slow pipeline makes its steps in twice the time, whoever waits for it.
     EXPECT_NEAR(s.step_time, 2 * step * c.steps, 1e-9) << d;
-    double end = 0;  // of the fast one's last forward
+    double end = 0;  // end of the fast pipeline's last forward
     for (const TraceEvent& e : s.events)
       if (e.kind == "F" && e.worker >= 2) end = std::max(end, (e.start_us + e.duration_us) / 1000);
     const int waits = d == kAnyStaleness ? 0 : std::max(0, c.steps - 1 - d);
@@ -191,7 +192,7 @@ TEST(Flushes, WhatHasNoneIsRefused) {
         lower(steps_of({"gpipe", 2, 2, 2}), at_servers(2, -2));
       },
       ThrowsMessage<Error>(HasSubstr("staleness must be at least 0")));
-  // A step's micro-batches are one gradient, which is whole before it is pushed.
+  // The micro-batches of a step form one gradient, which must be complete before it is pushed.
   Schedule early = lower(steps_of({"gpipe", 1, 3, 2}), at_servers());
   Row row = unroll(early.workers[0]);
   const auto update = std::find(row.begin(), row.end(), parse_instr("0UPDATE"));

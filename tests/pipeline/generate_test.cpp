@@ -1,5 +1,5 @@
-// Generators against the published figures: every plan verifies; makespans, bubbles and peaks are
-// the closed forms where there is one; orders are the published ones.
+// Tests generators against the published figures. Every plan verifies. Makespans, bubbles and peaks
+// equal the closed forms where they exist, and orders equal the published ones.
 #include "pipeline/generate/generate.h"
 
 #include <gmock/gmock.h>
@@ -27,7 +27,7 @@ bool recomputes(const Schedule& s) {
 
 TEST(Generators, EveryPlanVerifiesAsItIsAndLowered) {
   std::vector<const char*> names;
-  // auto searches for each plan: automatic_test.cpp has it on fewer.
+  // "auto" searches for each plan; automatic_test.cpp covers it on fewer plans.
   for (const Method& m : methods())
     if (std::string_view(m.name) != "auto") names.push_back(m.name);
   const int plans = over_grid(names, [](const Schedule& s) {
@@ -153,7 +153,8 @@ TEST(ZeroBubble, H2BubblesAndPeakAreTheClosedForms) {
     if (m < 2 * p - 1) return;
     for (const Costs& costs : mixed_costs()) {
       const StageCost& c = costs.stages[0];
-      // The paper's F + B - 2W, and B - F where the last worker's backwards outrun its forwards.
+      // The paper's bubble is F + B - 2W. It is B - F where the last worker's backwards outrun its
+      // forwards.
       const double f = c.forward, i = c.input_grad,
                    rest = std::max(f + i - 2 * c.weight_grad, i - f);
       const Bubbles b = bubbles(s, costs);
@@ -166,8 +167,8 @@ TEST(ZeroBubble, H2BubblesAndPeakAreTheClosedForms) {
   EXPECT_GT(plans, 50);
 }
 
-// Worker i (from 1) keeps (p - i + 1) whole activations and (i - 1) for W only under ZB-H1,
-// (2p - 2i + 1) and (2i - 2) under ZB-H2.
+// Under ZB-H1, worker i (from 1) keeps (p - i + 1) whole activations and (i - 1) for W only. Under
+// ZB-H2 it keeps (2p - 2i + 1) and (2i - 2).
 TEST(ZeroBubble, EachWorkerKeepsWhatThePaperSays) {
   for (const int p : {1, 2, 4, 8}) {
     for (const auto& [method, hops] : {std::pair{"zb-h1", 1}, {"zb-h2", 2}}) {
@@ -180,8 +181,8 @@ TEST(ZeroBubble, EachWorkerKeepsWhatThePaperSays) {
   }
 }
 
-// Qi et al. 2024, tables 5 and 6, to the four printed digits.
-// The last six interleaved figures are what the authors' script computes.
+// Source: Qi et al. 2024, tables 5 and 6, to the four printed digits. The last six interleaved
+// figures come from the authors' script.
 struct PaperRow {
   int p, chunks, m;
   double f, b, w, c, one, interleaved, h1, h2;
@@ -218,8 +219,8 @@ TEST(ZeroBubble, PaperTablesOfH1AndH2) {
   }
 }
 
-// The paper's interleaved column follows from a fitted form, one latency less on some hops than the
-// simulation pays: 2(pv - 1)c.
+// The paper's interleaved column follows from a fitted form. The simulation pays 2(pv - 1)c, and on
+// some hops the fitted form has one latency less.
 TEST(Interleaved, PaperTablesByTheFittedForm) {
   for (const PaperRow& r : kPaper) {
     const int p = r.p, v = r.chunks;

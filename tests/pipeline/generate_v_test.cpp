@@ -1,5 +1,5 @@
-// Generators whose stages do not stand one per worker in one direction: V placements, waves, two
-// directions. Against the published figures, as generate_test.cpp.
+// Tests generators whose stages are not placed one per worker in one direction: V placements,
+// waves, two directions. Like generate_test.cpp, it compares with the published figures.
 #include <gmock/gmock.h>
 
 #include "base/error.h"
@@ -15,7 +15,7 @@ namespace {
 using namespace testing_plans;  // NOLINT: a test's own words
 using testing::ElementsAre;
 
-// Bubbles of a method at unit times.
+// Returns the bubbles of a method at unit times.
 Bubbles at_unit(const char* method, int stages, int micros, int chunks = 0,
                 const char* pairs = "split") {
   return bubbles(
@@ -25,7 +25,7 @@ Bubbles at_unit(const char* method, int stages, int micros, int chunks = 0,
       costs(1, 1, 1));
 }
 
-// Worker of each placement, in order of their ids.
+// Returns the worker of each placement, in order of their ids.
 std::vector<int> workers_of(const char* method, const Sizes& sizes) {
   std::vector<int> out;
   const Schedule s = generate(method, sizes);
@@ -110,8 +110,8 @@ TEST(ZbV, BubbleAndPeakAreTheClosedForms) {
   EXPECT_GT(few, 25);
 }
 
-// With few micro-batches the way of one of them through all stages is longer than any schedule's
-// bubble.
+// With few micro-batches, the path of one micro-batch through all stages is longer than any
+// schedule's bubble.
 TEST(VHalf, KeepsItsBoundsOfBubbleAndMemory) {
   for (int p = 2; p <= 16; ++p) {
     const double bubble = p == 2 ? .5 : p % 2 == 0 ? (3 * p - 7) / 2.0 : (3 * p - 4) / 2.0;
@@ -210,7 +210,7 @@ TEST(DualPipe, BubbleAndPeakAreTheClosedForms) {
   EXPECT_GT(split, 40);
 }
 
-// The order of the published code, worker 0 and the one beside the middle.
+// The order of the published code, for worker 0 and the worker next to the middle.
 TEST(DualPipe, OrderAsPublished) {
   const Schedule s =
       generate("dualpipe", {.stages = 4, .micro_batches = 8, .pair_semantics = "atomic"});
@@ -270,7 +270,7 @@ TEST(DualPipeV, BubbleAndPeakAreTheClosedForms) {
   }
 }
 
-// Least send slots with which the lowered plan runs, up to `most`.
+// Returns the least number of send slots with which the lowered plan runs, up to `most`.
 int slots_needed(const Schedule& plan, int most) {
   const Schedule low = lower(plan);
   for (int slots = 0; slots < most; ++slots) {
@@ -298,9 +298,10 @@ TEST(SendSlots, AsMeasuredForTheLowering) {
         if (p % 2 != 0 && method == std::string("dualpipe")) continue;
         EXPECT_EQ(needs(method, p, m), 2) << method << " " << p << " " << m;
       }
-      // A worker passes all M to the next before it takes what comes around.
+      // A worker passes all M micro-batches to the next worker before it takes those that come
+      // around.
       EXPECT_EQ(needs("looped-bfs", p, m), m / p) << p << " " << m;
-      // Torch's extra rounds of warm-up forwards: P / 2 around the ring with two chunks.
+      // Torch's extra rounds of warm-up forwards need P / 2 slots around the ring with two chunks.
       EXPECT_EQ(needs("interleaved-zb", p, m), p / 2) << p << " " << m;
     }
   }

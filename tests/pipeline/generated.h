@@ -1,4 +1,4 @@
-// What the tests of generators share: plans of sizes, unit costs, figures of their simulation.
+// Plans, unit costs and simulation figures for the tests of generators.
 #pragma once
 #include <algorithm>
 #include <string>
@@ -9,7 +9,7 @@
 
 namespace hetu::testing_plans {
 
-/// Times per worker and micro-batch, latency c per hop.
+/// Returns costs with times per worker and micro-batch, and latency c per hop.
 inline Costs costs(double f, double b, double w, double c = 0) {
   Costs out;
   out.stages = {{.forward = f, .input_grad = b, .weight_grad = w}};
@@ -31,7 +31,7 @@ inline Bubbles bubbles(const Schedule& plan, const Costs& c) {
   return out;
 }
 
-/// F, B, W triples: equal, and every order of size that a formula could depend on.
+/// Returns F, B, W triples: equal times, and every order of sizes that a formula could depend on.
 inline std::vector<Costs> mixed_costs() {
   return {costs(1, 1, 1),   costs(1, 2, 0.5), costs(2, 1.5, 1), costs(1, 1.25, 3),
           costs(3, 1, 2.5), costs(1, 3, 2),   costs(2, 0.5, 4), costs(4, 4, 1)};

@@ -1,5 +1,5 @@
-// The verifier against corrupted plans and right ones, judged by the exhaustive oracle. The
-// DISABLED tests take longer and other plans; ctest runs them as `mutation_whole` (slow).
+// Tests the verifier on corrupted and valid plans against the exhaustive oracle. The DISABLED tests
+// take longer and use other plans; ctest runs them as `mutation_whole` (slow).
 #include <gmock/gmock.h>
 
 #include <algorithm>
@@ -17,7 +17,7 @@ namespace {
 
 using Rows = std::vector<std::vector<Instr>>;
 
-// The verifier's message, or "" for a plan that it takes.
+// Returns the verifier's message, or "" for an accepted plan.
 std::string refusal(const Schedule& s, int slots) {
   try {
     verify(s, {.send_slots = slots});
@@ -29,7 +29,8 @@ std::string refusal(const Schedule& s, int slots) {
   }
 }
 
-// A position in some row whose instruction is wanted; false if there is none.
+// A position in a row whose instruction satisfies a condition. find_spot() returns false if there
+// is none.
 struct Spot {
   std::size_t worker = 0, index = 0;
 };
@@ -53,7 +54,7 @@ void move_within(Rows& rows, const Spot& from, std::size_t to) {
   row.insert(row.begin() + std::min(to, row.size()), i);
 }
 
-// Each corrupts the rows; false where the plan has nothing of its sort.
+// Functions that corrupt the rows. They return false if the plan has nothing of their kind.
 using Corrupt = bool (*)(RandomPlans&, Rows&);
 
 bool reorder(RandomPlans& random, Rows& rows) {
@@ -90,7 +91,7 @@ bool wrong_worker(RandomPlans& random, Rows& rows) {
   return true;
 }
 
-// A message that goes somewhere else, another way, or for another micro-batch.
+// Changes a message's peer, direction or micro-batch.
 bool wrong_peer(RandomPlans& random, Rows& rows) {
   Spot a;
   if (!find_spot(random, rows, a, [](auto& i) { return is_send(i.kind) || is_recv(i.kind); }))
@@ -112,7 +113,7 @@ bool wrong_peer(RandomPlans& random, Rows& rows) {
   }
 }
 
-// Something that others wait for moves behind something of its row that waits for others.
+// Moves an instruction that others wait for behind an instruction of its row that waits for others.
 bool cyclic_wait(RandomPlans& random, Rows& rows) {
   Spot a;
   if (!find_spot(random, rows, a, [](auto& i) {
@@ -221,7 +222,7 @@ class Mutations : public testing::Test {
     return random_.below(3) > 0 ? random_.lowered(s) : s;
   }
 
-  // Until each kind of corruption has made `each` wrong plans.
+  // Runs until each kind of corruption has made `each` invalid plans.
   void refuse_wrong_plans(int each, int most) {
     for (const auto& [name, corrupt] : kCorruptions) {
       int wrong = 0, right = 0, stuck = 0;
@@ -279,7 +280,7 @@ TEST_F(Mutations, DISABLED_HundredThousandRightPlansAreTaken) {
   accept_right_plans(100000, 9);
 }
 
-// Every method at the sizes that can be searched, with each number of send slots.
+// Covers every method at the sizes that can be searched, with each number of send slots.
 TEST_F(Mutations, DeadlocksAreThoseOfTheSearch) {
   int stuck = 0, free = 0;
   for (const Method& m : methods()) {
@@ -303,7 +304,7 @@ TEST_F(Mutations, DeadlocksAreThoseOfTheSearch) {
   EXPECT_GT(free, 50);
 }
 
-// The same of plans of no method, where anything may wait for anything.
+// As above, for plans of no method, in which any instruction may wait for any other.
 TEST_F(Mutations, DeadlocksOfRandomPlansAreThoseOfTheSearch) {
   seed(20240615);
   int stuck = 0, free = 0;

@@ -10,7 +10,8 @@ namespace {
 
 using namespace oracle;  // NOLINT: the rules are the other half of this file
 
-/// All orders of execution. A state is where each worker stands and which reductions are over.
+/// Searches all orders of execution. A state holds the position of each worker and the completed
+/// reductions.
 class Search {
  public:
   Search(const Facts& facts, const Steps& steps, int slots) : f(facts), slots_(slots) {
@@ -30,10 +31,10 @@ class Search {
   }
 
   double states() const { return states_; }
-  /// A group of which some member never posts it as often as the others.
+  /// Returns true if a member of a group posts the group's reduction less often than the others.
   bool lacks_members() const { return lacks_members_; }
 
-  // True if no order gets stuck.
+  // Returns true if no order gets stuck.
   bool runs(std::int64_t& visited) {
     seen_.assign(std::size_t(states_), false);
     std::vector<State> open = {State{std::vector<int>(f.rows.size(), 0), 0}};
@@ -60,10 +61,10 @@ class Search {
  private:
   struct State {
     std::vector<int> at;
-    std::uint64_t over = 0;  // reductions
+    std::uint64_t over = 0;  // completed reductions
   };
   struct Post {
-    int worker = 0, index = 0, order = 0;  // order: how many the worker posts before
+    int worker = 0, index = 0, order = 0;  // order: number of earlier posts of the worker
   };
 
   std::size_t code_of(const State& s) const {
@@ -135,7 +136,7 @@ class Search {
 
   bool over(const State& s, std::size_t c) const { return (s.over >> c & 1) != 0; }
 
-  // Of what a worker has posted before `index`, is everything over?
+  // Returns true if everything that a worker has posted before `index` is complete.
   bool all_over(const State& s, int worker, int index) const {
     for (std::size_t c = 0; c < collectives_.size(); ++c)
       for (const Post& p : collectives_[c])
@@ -146,8 +147,8 @@ class Search {
   static bool done(const State& s, const Place& p) { return s.at[p.worker] > p.index; }
 
   bool ready(const State& s, int w, int index) const {
-    // Of its own row: all that stands before it, so that the first of a pair may give to the
-    // second.
+    // In the worker's own row, everything before `index` is complete, so the first instruction of a
+    // pair may feed the second.
     for (const Place& p : needs_[w][index])
       if (p.worker == w ? p.index >= index : !done(s, p)) return false;
     const Instr& i = f.rows[w][index];
@@ -164,7 +165,7 @@ class Search {
     return true;
   }
 
-  // Messages from one worker to another that a worker has passed.
+  // Returns the number of messages from one worker to another that a worker has passed.
   int passed(const State& s, int w, bool sends, int from, int to) const {
     int count = 0;
     for (int k = 0; k < s.at[w]; ++k) {
@@ -219,7 +220,7 @@ class Search {
   const Facts& f;
   const int slots_;
   std::vector<std::vector<std::vector<Place>>> needs_;
-  std::vector<std::vector<Place>> ends_;  // of messages: where the other end stands
+  std::vector<std::vector<Place>> ends_;  // positions of the other ends of messages
   std::vector<std::vector<Post>> collectives_;
   bool lacks_members_ = false;
   double states_ = 1;

@@ -1,5 +1,5 @@
-// An oracle for the verifier that shares nothing with it but the plain data of a plan: it counts
-// what must be there, and then runs the plan in every order that its workers could run it in.
+// An oracle for the verifier that shares only the plain data of a plan with it. It counts the
+// required instructions, and then runs the plan in every order that its workers could choose.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -10,15 +10,15 @@
 
 namespace hetu {
 
-/// What all orders of execution of one plan come to.
+/// The result over all orders of execution of one plan.
 struct Verdict {
-  std::string wrong;       ///< why the plan is wrong; empty: it is right
+  std::string wrong;       ///< the error of the plan; empty if it is valid
   bool deadlocks = false;  ///< some order gets stuck
   std::int64_t states = 0;
 };
 
-/// Judges a small plan with this many send slots (negative: unbounded). Nothing if it has more than
-/// `most_states` states.
+/// Judges a small plan with this number of send slots (negative: unbounded). Returns nullopt if it
+/// has more than `most_states` states.
 std::optional<Verdict> judge(const Schedule& schedule, int send_slots, double most_states = 3e5);
 
 }  // namespace hetu

@@ -1,4 +1,4 @@
-// What the oracle asks of a plan whatever the order of execution: contents, sums, updates,
+// The oracle's rules that don't depend on the order of execution: contents, sums, updates,
 // versions.
 #pragma once
 #include <algorithm>
@@ -32,7 +32,7 @@ inline bool forward_id(Kind k) {
   return k == Kind::Forward || k == Kind::SendForward || k == Kind::RecvForward;
 }
 
-/// The plan as lists, and what is wrong with it whatever the order.
+/// The plan as lists, and its errors that don't depend on the order.
 class Facts {
  public:
   explicit Facts(const Schedule& schedule) : s(schedule) {
@@ -124,7 +124,8 @@ class Facts {
     return "";
   }
 
-  // Counts into `wanted` what must be there, and what may.
+  // Adds the number of required and allowed instructions to `wanted`. Returns true if the required
+  // ones are there.
   bool complete(int stage, int m, std::int64_t& wanted) const {
     bool whole = has(Kind::Forward, stage, m);
     ++wanted;
@@ -144,7 +145,7 @@ class Facts {
   }
 };
 
-/// Reductions, updates and weight versions along each row: what is wrong whatever the order.
+/// Checks reductions, updates and weight versions along each row, independent of the order.
 class Steps {
  public:
   explicit Steps(const Facts& facts) : f(facts), s(facts.s) {
@@ -154,7 +155,7 @@ class Steps {
     }
   }
 
-  /// Members of a reduction as (worker), and its identity.
+  /// Returns the identity of a reduction's group.
   std::string group(const Instr& i) const {
     if (i.kind == Kind::ReduceScalars) return "scalars";
     const int stage = s.placements[i.stage].model_stage, tie = i.part - buckets(stage);
@@ -189,7 +190,7 @@ class Steps {
   }
 
  private:
-  // Pipelines that sum together: those at servers do not.
+  // Returns the number of pipelines that sum together. Pipelines with servers don't sum.
   int sharers() const { return s.lowering.servers ? 1 : s.lowering.pipelines; }
   int buckets(int model_stage) const {
     const auto& b = s.lowering.gradient_buckets;
@@ -201,17 +202,17 @@ class Steps {
     return t.first == model_stage || t.second == model_stage;
   }
 
-  // The version that a forward uses, and micro-batches per update, as schedule.h states the rules.
+  // Returns the version that a forward uses, by the rules of schedule.h.
   int version_of(int micro, int now) const {
     if (s.version_rule == VersionRule::Lag1) return std::max(0, micro / s.micro_batches - 1);
     if (s.version_rule == VersionRule::Wave) return std::max(0, micro - s.micro_batches + 1);
     return now;
   }
-  // Micro-batches of an update, and updates of a wave.
+  // micro-batches per update, and updates per wave
   int share() const { return s.version_rule == VersionRule::Wave ? 1 : s.micro_batches; }
   int wave() const { return s.version_rule == VersionRule::Wave ? s.micro_batches : 1; }
 
-  // Parts that must be summed between a stage's last gradient and its update.
+  // Returns the parts that must be summed between a stage's last gradient and its update.
   std::set<int> required(int stage) const {
     std::set<int> parts;
     const int own = s.placements[stage].model_stage;
@@ -227,7 +228,8 @@ class Steps {
     return parts;
   }
 
-  // A worker with both stages of a tied pair, or several copies, takes part once, by its earliest.
+  // A worker with both stages of a tied pair, or with several copies, takes part once, by its
+  // lowest stage.
   bool lowest_of_tie(int tie, int stage) const {
     for (std::size_t i = 0; i < s.placements.size(); ++i) {
       if (f.worker(int(i)) != f.worker(stage) || !in_tie(tie, s.placements[i].model_stage))
@@ -240,18 +242,18 @@ class Steps {
 
   struct Stage {
     std::map<int, int> in_use;  // version -> micro-batches between F and W
-    std::map<int, int> left;    // micro-batch -> halves of its W to come
+    std::map<int, int> left;    // micro-batch -> halves of its W that are missing
     std::map<int, int> used;    // micro-batch -> version
-    std::map<int, int> sums;    // part -> where it was summed since the update
-    bool gradient = false;      // something to apply
+    std::map<int, int> sums;    // part -> index of its sum since the update
+    bool gradient = false;      // a gradient to apply
     int next = 0;               // micro-batch after the highest that is forward
-    int backwards = 0;          // whole ones
-    int fresh = 0;              // updates that no push has taken
-    int away = 0, pulled = 0;   // waves that are pushed and not pulled, and pulled ones
+    int backwards = 0;          // complete backwards
+    int fresh = 0;              // updates since the last push
+    int away = 0, pulled = 0;   // waves that were pushed and not pulled, and pulled waves
   };
   struct Row {
     std::map<int, Stage> stages;
-    int scalars = -1, last_gradient = -1, last_update = -1;  // where in the row
+    int scalars = -1, last_gradient = -1, last_update = -1;  // indices in the row
   };
 
   std::string row(int w) {
@@ -266,7 +268,7 @@ class Steps {
           versions(at, i.stage) > s.most_versions)
         return "too many weight versions";
     }
-    bool idle = true;  // a worker without a stage takes part in the scalars alone
+    bool idle = true;  // a worker without a stage takes part only in the scalars
     for (const Placement& p : s.placements) idle &= p.workers[0] != w;
     return end_of_row(row.stages, !idle && row.scalars > row.last_update);
   }
@@ -309,7 +311,8 @@ class Steps {
   std::string forward(Stage& at, const Instr& i) {
     const int version = version_of(i.micro, updates_[i.stage]);
     if (f.updates && version > updates_[i.stage]) return "a weight version that is still to come";
-    // Version v is whole waves of updates and some more; their pulls are in it.
+    // Version v consists of whole waves of updates and some more. It contains the pulls of the
+    // whole waves.
     if (s.lowering.servers && version >= (at.pulled + 1) * wave())
       return "a weight version that wants a pull";
     at.used[i.micro] = version;
@@ -352,7 +355,8 @@ class Steps {
     return "";
   }
 
-  /// Weight versions that a stage holds: the newest, those in use, those that a forward will want.
+  /// Returns the number of weight versions that a stage holds: the newest, those in use, and those
+  /// that a later forward requires.
   int versions(const Stage& at, int stage) {
     std::set<int> alive = {updates_[stage]};
     for (const auto& [version, n] : at.in_use) alive.insert(version);

@@ -1,4 +1,5 @@
-// Cutting blocks into stages for devices of unequal speed, and what simulations make of it.
+// Tests how blocks are cut into stages for devices of unequal speed, and the simulations of the
+// results.
 #include "pipeline/cost/partition.h"
 
 #include <gmock/gmock.h>
@@ -21,7 +22,7 @@ using testing::ThrowsMessage;
 
 struct Drawn {
   std::vector<double> blocks, speed;
-  std::vector<std::vector<int>> most;  // by stage, then first block: the end it may have
+  std::vector<std::vector<int>> most;  // by stage, then first block: the largest end
   int stages = 1;
 };
 
@@ -53,7 +54,7 @@ double slowest(const Drawn& d, const std::vector<int>& cut) {
   return most;
 }
 
-// Every cut, by counting.
+// Returns the best result over all cuts, by enumeration.
 double least(const Drawn& d, std::vector<int> cut = {0}) {
   if (static_cast<int>(cut.size()) == d.stages) return slowest(d, cut);
   double best = std::numeric_limits<double>::infinity();
@@ -143,8 +144,9 @@ Schedule plan_of(int staleness) {
   return lower(generate("hetpipe", {.stages = 4, .micro_batches = 8, .steps = 12}), how);
 }
 
-// A worker at half speed holds up its pipeline, and every other one; with blocks given to its
-// neighbours it holds them up less: 5 blocks are the most of any other worker, and 2 of its own.
+// A worker at half speed delays its pipeline and every other one. It delays them less if its
+// neighbours take some of its blocks. Any other worker takes at most 5 blocks, and the slow worker
+// 2.
 TEST(Partition, OfItsOwnLetsAPipelineWithASlowWorkerKeepUp) {
   Costs costs = costs_of_blocks(16);
   costs.speed = {1, 1, 1, 1, 1, 0.5, 1, 1};
@@ -157,10 +159,10 @@ TEST(Partition, OfItsOwnLetsAPipelineWithASlowWorkerKeepUp) {
   EXPECT_EQ(apart.cuts[0], (std::vector<int>{0, 4, 8, 12}));
   EXPECT_EQ(apart.stages.size(), 8U);
   const Simulation slow = simulate(plan, alike), quick = simulate(plan, apart);
-  // Steady: 1 / (forward and backward of the slowest stage), of two pipelines.
+  // Steady throughput of two pipelines, each 1 / (forward and backward of the slowest stage).
   EXPECT_NEAR(slow.throughput, 2 / (2 * 3.0), 0.02);
   EXPECT_NEAR(quick.throughput, 2 / (5 * 0.75), 0.03);
-  // Of each worker its own blocks: 4, 4, 4, 4 and 5, 2, 5, 4 or the like.
+  // Each worker has blocks of its own: 4, 4, 4, 4 and, for example, 5, 2, 5, 4.
   for (int w = 0; w < 8; ++w) {
     const double blocks = apart.stages[w].activation_bytes / 8;
     EXPECT_DOUBLE_EQ(quick.workers[w].peak_bytes, blocks * (8 * quick.workers[w].peak_activations +
@@ -168,8 +170,8 @@ TEST(Partition, OfItsOwnLetsAPipelineWithASlowWorkerKeepUp) {
   }
 }
 
-// The second stage of the first pipeline holds blocks of both of the other's, of which the first
-// pushes last: a pull without staleness waits for that push, too.
+// The second stage of the first pipeline holds blocks of both stages of the other pipeline, whose
+// first stage pushes last. A pull without staleness must wait for that push too.
 TEST(Partition, OfItsOwnHasPullsThatWaitForEveryStageTheyMeet) {
   Costs costs = costs_of_blocks(4);
   costs.speed = {1, 1, 0.5, 0.5};

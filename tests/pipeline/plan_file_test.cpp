@@ -36,7 +36,7 @@ std::string failure(const std::string& text, const PlanFacts& facts = {}) {
   return "";
 }
 
-// What its CSV does not say of a plan.
+// Returns the facts of a plan that its CSV does not contain.
 PlanFacts facts_of(const Schedule& s) {
   PlanFacts facts{.steps = s.steps, .half_micros = s.half_micros};
   for (const Placement& p : s.placements) facts.replicas = std::max(facts.replicas, p.replica + 1);
@@ -61,7 +61,7 @@ TEST(PlanFile, RoundTripsEveryMethod) {
           if (recompute && recomputes(s)) continue;
           if (recompute) s = with_recompute(s);
           EXPECT_EQ(parse_plan(to_json(s), "f"), s);
-          // A CSV shows no replica without a micro-batch.
+          // A CSV does not show a replica without a micro-batch.
           if (micros < facts_of(s).replicas) continue;
           const int last = model_stages(s) - 1;
           Schedule csv = parse_plan(to_csv(s), "f", facts_of(s));
@@ -87,7 +87,7 @@ TEST(PlanFile, RoundTripsEveryMethod) {
   }
 }
 
-// How pipelines share a model is lowering's to say, not of rows that hold nothing of it.
+// Sharing between pipelines is set by lowering. Rows without shared instructions don't state it.
 TEST(PlanFile, RowsWithoutMessagesAreOfOnePipelineEach) {
   for (const char* method : {"pipedream", "hetpipe", "1f1b"}) {
     const Schedule s = generate(method, {.stages = 2, .micro_batches = 4});
@@ -122,12 +122,12 @@ TEST(PlanFile, OverlapPairsAreOneCell) {
 }
 
 TEST(PlanFile, ReplicasAndChunksFromIds) {
-  // Two replicas in opposite directions.
+  // two replicas in opposite directions
   const Schedule s = parse_plan("0F0,3F1,3B1,0B0\n2F1,1F0,1B0,2B1\n", "f", {.replicas = 2});
   EXPECT_EQ(s.placements[3], (Placement{{0}, 1, 1}));
   EXPECT_EQ(s.chunks, 1);
   verify(s);
-  // V placement: two chunks per worker.
+  // V placement: two chunks per worker
   const Schedule v = parse_plan("0F0,3F0,3B0,0B0\n1F0,2F0,2B0,1B0\n", "f");
   EXPECT_EQ(v.chunks, 2);
   EXPECT_DOUBLE_EQ(verify(v).peak_activations[0], 1);

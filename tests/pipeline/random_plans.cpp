@@ -43,7 +43,7 @@ Schedule RandomPlans::of_no_method(int most) {
   for (int r = 0; r < replicas; ++r)
     for (int n = 0; n < model; ++n) s.placements.push_back({{below(s.stages)}, n, r});
   s.workers.resize(s.stages);
-  // Everything to do; whatever has what it needs may be next.
+  // Collects all tasks. Any task whose inputs are ready may run next.
   struct Task {
     Instr instr;
     std::vector<std::size_t> after;

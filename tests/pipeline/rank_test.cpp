@@ -27,7 +27,7 @@ RankOptions options_for(int stages, std::vector<int> micros) {
   return o;
 }
 
-// Costs of `count` stages, drawn.
+// Returns random costs of `count` stages.
 Costs drawn(std::mt19937& random, int count) {
   std::uniform_real_distribution<double> of(0.5, 2);
   Costs costs;
@@ -137,7 +137,7 @@ TEST(Rank, KeepsToMemory) {
   for (const double limit : {least, (least + most) / 2}) {
     RankOptions o = options_for(4, {4, 8});
     o.limit_bytes = limit;
-    // Those that choose by the limit make other plans under it.
+    // Methods that choose by the limit make other plans under it.
     const std::set<std::string> choosers = {"auto", "zb-1p", "zb-2p"};
     std::size_t within = 0, kept = 0;
     for (const Ranked& r : all.ranked)
@@ -179,7 +179,7 @@ TEST(Rank, SeesUnequalWorkers) {
   Costs costs;
   costs.per_worker = false;
   costs.stages.assign(2, {.activation_bytes = 10});
-  costs.memory_limit = {0, 15};  // the last one has room for a single micro-batch
+  costs.memory_limit = {0, 15};  // the last worker has memory for a single micro-batch
   RankOptions o = options_for(2, {4});
   o.methods = {"gpipe", "1f1b"};
   const Ranking r = rank(o, costs);

@@ -1,4 +1,4 @@
-// What the verifier says of a plan that it refuses; used by the tests of pipeline/.
+// The verifier's message for a plan that it refuses; used by the tests of pipeline/.
 #pragma once
 #include <gtest/gtest.h>
 
@@ -9,7 +9,7 @@
 
 namespace hetu {
 
-/// The message, of Code::Plan; "" of a plan that is proved.
+/// Returns the message of Code::Plan, or "" for an accepted plan.
 inline std::string refusal_of(const Schedule& plan) {
   try {
     verify(plan);

@@ -25,7 +25,7 @@ using nlohmann::json;
 using testing::HasSubstr;
 using testing::Not;
 
-/// What the page's script reads.
+/// Returns the data that the page's script reads.
 json data_of(const std::string& html) {
   const std::string before = "const DATA = ";
   const std::size_t from = html.find(before) + before.size();
@@ -55,7 +55,7 @@ TimelineRowSet set_of(const Schedule& plan) {
   return set;
 }
 
-/// The cells that an instruction waits for in this plan, by the one dependency rule.
+/// Returns the cells that an instruction waits for in this plan, by the shared dependency rule.
 std::multiset<std::string> wanted_inputs(const Instr& instr, const Schedule& plan,
                                          const std::set<std::string>& present) {
   std::multiset<std::string> cells;
@@ -67,7 +67,7 @@ std::multiset<std::string> wanted_inputs(const Instr& instr, const Schedule& pla
     if (gradient && present.count(to_string(made)) == 0) made = whole;
     if (present.count(to_string(made)) > 0)
       cells.insert(to_string(made));
-    else if (is_recv(made.kind))  // not among the events of a prediction: its send stands for it
+    else if (is_recv(made.kind))  // a prediction has no receive event; its send takes its place
       cells.merge(wanted_inputs(made, plan, present));
   }
   return cells;
@@ -93,7 +93,7 @@ TEST(Html, HoldsEachEventOnceWithItsTimesAndInputs) {
     std::set<std::string> present;
     for (const TraceEvent& e : set.events)
       present.insert(cell_of(e, true) + (e.part > 0 ? fmt::format(":{}", e.part) : ""));
-    // An update may stand in a row more than once.
+    // An update may occur in a row more than once.
     std::map<std::tuple<int, std::string, long>, const TraceEvent*> events;
     for (const TraceEvent& e : set.events)
       events[{e.worker, cell_of(e, true) + (e.part > 0 ? fmt::format(":{}", e.part) : ""),
@@ -159,7 +159,7 @@ TEST(Html, ThirtyTwoByTwoHundredAndFiftySixIsSmallAndQuick) {
 
 // ---- refused plans
 
-/// A plan made wrong in one place.
+/// Returns the plan with one error.
 Schedule mutated(const Schedule& plan, RandomPlans& random) {
   auto rows = rows_of(plan);
   const int w = random.below(rows.size());
@@ -295,7 +295,8 @@ TEST(Profile, SaysTheUseOfTheFirstIterationAndMarksTheFlushes) {
 }
 
 TEST(Profile, CountsTimeThatTwoEventsShareOnce) {
-  // Ten units; one computes 4, a gradient sync of 4 begins halfway: 6 covered, 8 in sum.
+  // Ten units: one event computes for 4, and a gradient sync of 4 begins halfway. They cover 6
+  // units, and their sum is 8.
   TimelineRowSet set;
   for (const int step : {0, 1}) {
     set.events.push_back({TraceSource::Measured, 0, "F", 0, 0, 0, step, 7.0 + step * 10, 4});
@@ -313,7 +314,7 @@ TEST(Profile, CountsTimeThatTwoEventsShareOnce) {
   EXPECT_THROW(render_svg({set}, options), Error);
 }
 
-// Source: Chimera's and PipeFisher's pictures: matplotlib's C2, C4, C8 and, hatched, C9.
+// Source: the figures of Chimera and PipeFisher, with matplotlib's C2, C4, C8 and, hatched, C9.
 TEST(Profile, ColoursCurvature) {
   TimelineRowSet set;
   double at = 0;

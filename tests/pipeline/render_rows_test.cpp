@@ -52,7 +52,8 @@ TEST(Rows, FoldsIntoBlocksThatFit) {
   EXPECT_THROW(render_rows(two_workers(), options), Error);
 }
 
-/// Whatever the width: no line is longer, and reading the blocks row by row gives the plan back.
+/// At any width, no line may be longer than the width, and reading the blocks row by row must
+/// restore the plan.
 TEST(Rows, LoseNothingAtAnyWidth) {
   Schedule s;
   s.stages = 11;

@@ -21,7 +21,7 @@ using drawn::lay_in_time;
 using drawn::Times;
 using testing::HasSubstr;
 
-/// A plan of every shape, by number; the seed decides sizes and times.
+/// A plan of any shape, by number. The seed decides sizes and times.
 struct Plan {
   std::string name;
   std::vector<TraceEvent> events;
@@ -183,7 +183,7 @@ TEST(Grid, RefusesWhatIsNoTime) {
 
 // ---- SVG
 
-/// Kind and times of each block, read back off the picture.
+/// Kind and times of each block, read from the figure.
 struct Drawn {
   std::string css;
   double x = 0, width = 0, row_y = 0;
@@ -319,7 +319,7 @@ TEST(Palette, KindsStayApartInGrey) {
     EXPECT_TRUE(names.insert(std::string(look.css)).second) << look.css;
     EXPECT_FALSE(look.name.empty());
     if (look.lane == Lane::Main) main.push_back(&look);
-    // Labels must be legible: dark ones on light colours, white ones on dark colours.
+    // Labels must be legible: dark text on light colours, and light text on dark colours.
     EXPECT_EQ(look.light_text, lightness(look.rgb) < 56) << look.name;
   }
   for (std::size_t i = 0; i < main.size(); ++i) {

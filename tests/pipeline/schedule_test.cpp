@@ -133,7 +133,7 @@ TEST(Lower, PlacesMessagesDirectlyBesideComputeAndUpdatesAtTheEnd) {
   EXPECT_THAT(texts(unroll(s.workers[1])),
               ElementsAre("1RECV_F0", "1F0", "1B0", "1SEND_B0", "1RECV_F1", "1F1", "1B1",
                           "1SEND_B1", "1UPDATE"));
-  EXPECT_EQ(s.workers[0].repeat, 1);  // the body stays a body
+  EXPECT_EQ(s.workers[0].repeat, 1);  // the body is not unrolled
   EXPECT_THROW(lower(s), Error);
 }
 

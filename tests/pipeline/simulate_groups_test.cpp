@@ -23,7 +23,7 @@ struct Case {
   double hetero = 0, jitter = 0;
 };
 
-// The timed devices: forward 30 ms, backward 60, averaging 5.
+// Returns the costs of the timed devices: forward 30 ms, backward 60 ms, averaging 5 ms.
 Costs timed_devices() {
   Costs c;
   c.unit = "ms";
@@ -67,8 +67,8 @@ groups::Options ad_psgd(groups::Method method = groups::Method::AdPsgd) {
   return o;
 }
 
-// P = 1 that waits for its answer is the all-reduce of the other simulator, to the last bit: two
-// programs, one dependency rule, the same draws.
+// P = 1 with a wait for each answer is the all-reduce of the other simulator, to the last bit. The
+// two programs share the dependency rule and the random numbers.
 TEST(SimulateGroups, PeriodOneIsTheAllReduce) {
   groups::Options policy = partial_reduce(1);
   policy.overlapped = false;
@@ -88,7 +88,7 @@ TEST(SimulateGroups, PeriodOneIsTheAllReduce) {
   }
 }
 
-// Costs from a trace have the time of each stage's sum, and none for all stages.
+// Costs from a trace hold the time of each stage's sum, but no time for all stages together.
 TEST(SimulateGroups, AStagesOwnSumGoesBeforeTheCommonOne) {
   const Case c{2, 3, 50};
   Costs costs = timed_devices();
@@ -102,9 +102,9 @@ TEST(SimulateGroups, AStagesOwnSumGoesBeforeTheCommonOne) {
   EXPECT_DOUBLE_EQ(step_time(), common);
 }
 
-// The table. All figures in parts of what equal pipelines reach without any averaging, one
-// micro-batch per 90 ms each; the gates are relative to all-reduce with equal pipelines, which is
-// less.
+// All figures are fractions of the rate that equal pipelines reach without any averaging, which is
+// one micro-batch per 90 ms each. The bounds are relative to all-reduce with equal pipelines, which
+// is lower.
 TEST(SimulateGroups, ThroughputUnderHeterogeneity) {
   struct Row {
     Case c;
@@ -169,7 +169,7 @@ TEST(SimulateGroups, FiveHundredAndTwelveWorkersInSeconds) {
   const GroupSimulation g = grouped({4, 128, 200, 2, 100}, partial_reduce());
   const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
   EXPECT_EQ(g.run.workers.size(), 512u);
-  EXPECT_LT(took.count(), 20);  // 0.6 s on a free processor
+  EXPECT_LT(took.count(), 20);  // 0.6 s on an idle processor
 }
 
 TEST(SimulateGroups, RunsOnAsFarAsTheFastestPipelineGoes) {

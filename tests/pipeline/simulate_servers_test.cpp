@@ -1,5 +1,5 @@
-// Predictions of pipelines that meet at servers: what a transfer takes, who waits for whom, and how
-// far anyone leads.
+// Tests predictions of pipelines that share weights over servers: the time of a transfer, who waits
+// for whom, and how far a pipeline may lead.
 #include <gmock/gmock.h>
 
 #include <algorithm>
@@ -37,7 +37,7 @@ Schedule plan_of(const Case& c, std::vector<StagePair> tied = {}) {
   return lower(compute_of(c), how);
 }
 
-// Three time units per micro-batch; a transfer takes `served`, beside the latency.
+// Returns costs with three time units per micro-batch. A transfer takes `served`, plus the latency.
 Costs costs_of(double served, double latency = 0) {
   Costs c;
   c.stages[0].weight_bytes = served;
@@ -71,8 +71,8 @@ void expect_same_run(const Simulation& got, const Simulation& wanted, int pipeli
   }
 }
 
-// Two simulators, one dependency rule: a pipeline alone at servers that cost nothing is the run
-// without them, with sums over tied stages, messages and stragglers.
+// The two simulators share one dependency rule. A single pipeline with servers that cost nothing
+// equals the run without servers, with sums over tied stages, messages and stragglers.
 TEST(SimulateServers, WhatCostsNothingIsNotThere) {
   for (const Case& c :
        {Case{1, 1, 3}, Case{2, 3, 8}, Case{4, 8, 6}, Case{4, 2, 9}, Case{3, 5, 1}}) {
@@ -111,7 +111,8 @@ TEST(SimulateServers, WhatCostsNothingIsNotThere) {
   }
 }
 
-// Three units of compute, then there and back twice: a wave of one micro-batch on one stage.
+// The step has three units of compute, and two transfers in each direction: a wave of one
+// micro-batch on one stage.
 TEST(SimulateServers, ATransferCostsLatencyAndBytesAndWaitsItsTurn) {
   for (const int steps : {1, 2, 5}) {
     const Case c{1, 1, steps, 1};
@@ -121,21 +122,21 @@ TEST(SimulateServers, ATransferCostsLatencyAndBytesAndWaitsItsTurn) {
     SimulateOptions four;
     four.servers = 4;
     EXPECT_DOUBLE_EQ(simulate(plan_of(c), costs_of(2, 0.5), four).step_time, steps * (3 + 1 + 1.0));
-    // By an all-reduce where no bytes are known: half of it each way.
+    // If the bytes are unknown, a transfer takes half of an all-reduce.
     Costs sums;
     sums.allreduce = 4;
     sums.link.latency = 0.5;
     EXPECT_DOUBLE_EQ(simulate(plan_of(c), sums).step_time, s.step_time);
   }
-  // All push at once, and nothing is answered before the last one: 2 N transfers in a row.
+  // All pipelines push at once, and no answer comes before the last push: 2 N transfers in a row.
   for (const int pipelines : {1, 2, 7}) {
     const Case c{1, 1, 1, pipelines, 0};
     EXPECT_DOUBLE_EQ(simulate(plan_of(c), costs_of(2, 0.5)).step_time, 3 + 1 + 4.0 * pipelines);
   }
 }
 
-// A pull is asked for with the push, and only the rest of its way holds up the row: with waves of 3
-// on one stage the two forwards and backwards between, 6 units, hide that much of 2 l + 2 s.
+// A pull is requested with the push, and only the rest of its time delays the row. With waves of 3
+// on one stage, two forwards and backwards lie between, 6 units. They hide this much of 2 l + 2 s.
 TEST(SimulateServers, APullTravelsBesideTheMicroBatchesBetween) {
   for (const double served : {0.5, 2.5, 4.0}) {
     const double way = 2 * 0.5 + 2 * served, stall = std::max(0.0, way - 6);
@@ -169,8 +170,8 @@ TEST(SimulateServers, WithoutStalenessThePaceIsThatOfTheSlowest) {
   }
 }
 
-// A fast pipeline is done the sooner the further it may lead, and with a staleness of the whole run
-// waits for nobody.
+// A fast pipeline ends sooner if it may lead further. With a staleness of the whole run it waits
+// for nobody.
 TEST(SimulateServers, StalenessLetsTheFastGoAhead) {
   SimulateOptions slow;
   slow.slow = {{.pipeline = 1, .factor = 3}};
@@ -187,8 +188,8 @@ TEST(SimulateServers, StalenessLetsTheFastGoAhead) {
   EXPECT_DOUBLE_EQ(before, simulate(plan_of({3, 4, 16, 1}), free_servers()).makespan);
 }
 
-// What a run did at one stage, from its events: when waves were at the servers, and when pulls were
-// answered.
+// The times of one stage in a run, from its events: when waves reached the servers, and when pulls
+// were answered.
 struct Clocks {
   std::vector<std::vector<double>> pushed, asked, answered;  // per pipeline, wave by wave
 
@@ -220,15 +221,15 @@ Clocks clocks_of(const Simulation& s, const Case& c, int stage) {
   return clocks;
 }
 
-// The bound, over random sizes, speeds, pauses and costs: who goes on from a pull leads the slowest
-// by at most D waves, and until it comes to the next one, which its next push is before, by D + 1.
-// Where servers cost nothing, nobody waits for more.
+// Checks the bound over random sizes, speeds, pauses and costs. A pipeline that continues after a
+// pull leads the slowest one by at most D waves. Its next push comes before its next pull, so until
+// then it leads by at most D + 1. If servers cost nothing, nobody waits for more.
 TEST(SimulateServers, NobodyLeadsByMoreThanTheStaleness) {
   constexpr int kSeed = 20260611;
   RecordProperty("seed", kSeed);
   std::mt19937 random(kSeed);
   const auto below = [&](int n) { return static_cast<int>(random() % n); };
-  int most_at_pulls = 0, most_at_all = 0;  // beyond D
+  int most_at_pulls = 0, most_at_all = 0;  // lead beyond D
   for (int n = 0; n < 150; ++n) {
     const Case c{1 + below(4), 1 + below(5), 3 + below(12), 2 + below(4), below(4)};
     SimulateOptions o = with_events();
@@ -268,8 +269,9 @@ TEST(SimulateServers, NobodyLeadsByMoreThanTheStaleness) {
   EXPECT_EQ(most_at_all, 1);
 }
 
-// The proof is of one pipeline. Whatever it takes runs with several: pushes anywhere before the
-// next update, pulls anywhere behind their push, under any speeds.
+// The verifier proves one pipeline. Every plan that it accepts must run with several pipelines,
+// with any speeds. Pushes may lie anywhere before the next update, and pulls anywhere after their
+// push.
 TEST(SimulateServers, WhatIsProvedOfOnePipelineRunsWithSeveral) {
   constexpr int kSeed = 20260612;
   RecordProperty("seed", kSeed);

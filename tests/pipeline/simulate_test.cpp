@@ -26,7 +26,8 @@ Costs unit_costs(double f, double b, double w, double latency = 0) {
   return c;
 }
 
-// So many that no worker waits for another to take what is made for it; one fewer delays the step.
+// The ample number of send slots is the least with which no worker waits for another to take its
+// output. One slot fewer must delay the step.
 TEST(Simulate, AmpleSendSlotsAreTheFewestThatDelayNothing) {
   int beyond_least = 0;
   for (const Method& method : methods()) {
@@ -50,10 +51,11 @@ TEST(Simulate, AmpleSendSlotsAreTheFewestThatDelayNothing) {
     }
   }
   EXPECT_GT(beyond_least, 0);
-  // Every gradient of the upper stages waits until those of the lower ones are begun.
+  // Every gradient of the upper stages waits until those of the lower stages have begun.
   const Schedule looped = lower(generate("looped-bfs", {.stages = 2, .micro_batches = 8}));
   EXPECT_GT(ample_send_slots(looped, unit_costs(1, 1, 1)), least_send_slots(looped));
-  // A skip connection shares the way between two workers: more messages than micro-batches.
+  // A skip connection uses the same channel between two workers, so there are more messages than
+  // micro-batches.
   const Schedule skipping =
       lower(generate("looped-bfs", {.stages = 2, .micro_batches = 8}), {.extra_edges = {{0, 3}}});
   EXPECT_GT(ample_send_slots(skipping, unit_costs(1, 1, 1)), 8);
@@ -82,7 +84,7 @@ TEST(Simulate, BubbleAndBusyMeetTheClosedForms) {
   }
 }
 
-// Qi et al. 2024 (Zero Bubble), tables 5 and 6: the 1F1B column, to the printed digits.
+// Source: Qi et al. 2024 (Zero Bubble), tables 5 and 6: the 1F1B column, to the printed digits.
 TEST(Simulate, ZeroBubblePaperOneFOneB) {
   struct Row {
     int m;
@@ -122,7 +124,7 @@ TEST(Simulate, SpeedUpdateAndAllreduce) {
   c.allreduce = 5;
   const Simulation one = simulate(lower(s), c);
   EXPECT_DOUBLE_EQ(one.makespan, 15);
-  EXPECT_DOUBLE_EQ(one.step_time, 17);  // alone: nothing to reduce
+  EXPECT_DOUBLE_EQ(one.step_time, 17);  // a single pipeline has nothing to reduce
   for (const int buckets : {1, 5}) {
     Costs two = c;
     two.stages.assign(2, c.stages[0]);
@@ -169,10 +171,10 @@ TEST(Simulate, JitterIsAFunctionOfSeedWorkerAndIndexAlone) {
     return simulate(plan, c, {{.jitter = 0.3, .seed = seed}});
   };
   EXPECT_EQ(run(s, 7).makespan, run(s, 7).makespan);
-  EXPECT_EQ(run(s, 7).makespan, run(lower(s), 7).makespan);  // messages draw nothing
+  EXPECT_EQ(run(s, 7).makespan, run(lower(s), 7).makespan);  // messages use no random numbers
   EXPECT_NE(run(s, 7).makespan, run(s, 8).makespan);
-  EXPECT_GT(run(s, 7).makespan, simulate(s, c).makespan);  // only ever slower
-  // |N(0, 1)| has the mean sqrt(2 / pi); pauses come once in ten.
+  EXPECT_GT(run(s, 7).makespan, simulate(s, c).makespan);  // jitter only slows down
+  // N(0, 1)| has the mean sqrt(2 / pi), and a tenth of the computations pause.
   double sum = 0;
   int pauses_seen = 0;
   const int n = 200000;
@@ -185,7 +187,7 @@ TEST(Simulate, JitterIsAFunctionOfSeedWorkerAndIndexAlone) {
   EXPECT_NEAR(sum / n, std::sqrt(2 / 3.14159265358979), 0.01);
   EXPECT_NEAR(pauses_seen / double(n), 0.1, 0.005);
   EXPECT_EQ(jitter_factor(1, 2, 3, 0), 1);
-  // Pinned: a rehearsal of another build must draw the same.
+  // Pinned, because a rehearsal of another build must use the same random numbers.
   EXPECT_DOUBLE_EQ(jitter_factor(1, 2, 3, 1), jitter_factor(1, 2, 3, 1));
 }
 
@@ -262,7 +264,7 @@ TEST(Simulate, IsFastAtSixtyFourByFiveHundredTwelve) {
   const double seconds =
       std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   RecordProperty("seconds", std::to_string(seconds));
-  EXPECT_LT(seconds, 2);  // 0.2 s on an idle core; generous, since tests share theirs
+  EXPECT_LT(seconds, 2);  // 0.2 s on an idle core; the bound is generous, because tests share cores
 }
 
 }  // namespace

@@ -1,6 +1,6 @@
-// A reader of XML just large enough to check pictures: every tag closed, every attribute quoted and
-// named once, every entity known. Throws std::runtime_error otherwise. No namespaces, CDATA or
-// DTDs.
+// A reader of XML that is just large enough to check figures. Every tag must be closed, every
+// attribute quoted and unique, and every entity known. Throws std::runtime_error otherwise. No
+// namespaces, CDATA or DTDs.
 #pragma once
 #include <map>
 #include <stdexcept>
@@ -52,7 +52,7 @@ inline Element parse_tag(const std::string& inside) {
   return element;
 }
 
-/// All elements in document order.
+/// Returns all elements in document order.
 inline std::vector<Element> parse(const std::string& text) {
   std::vector<Element> elements;
   std::vector<std::string> open;

@@ -1,6 +1,5 @@
-// --split-backward: every plan that it makes verifies, has the same work in the same order and
-// keeps no more activations; what it gains, against ZB-H1's closed form and on published times of
-// blocks.
+// Tests --split-backward. Every plan must verify, have the same work in the same order, and keep no
+// more activations. The gain is compared with ZB-H1's closed form and on published times of blocks.
 #include <gmock/gmock.h>
 
 #include <algorithm>
@@ -38,7 +37,7 @@ double most_kept(const Simulation& run) {
   return most;
 }
 
-// Of one kind of a stage, in the order of its row.
+// Returns the micro-batches of one kind of instruction of a stage, in the order of its row.
 std::vector<int> micros_of(const Schedule& s, Kind kind, int stage) {
   std::vector<int> micros;
   for (const Program& p : s.workers)
@@ -63,15 +62,16 @@ TEST(SplitBackward, IsTheSameWorkWithinTheSameActivationsAndNeverLonger) {
     for (int stage = 0; stage < static_cast<int>(s.placements.size()); ++stage) {
       std::vector<int> sums = micros_of(s, Kind::Backward, stage);
       for (const int micro : micros_of(s, Kind::WeightGrad, stage)) sums.push_back(micro);
-      if (holds(s, Kind::WeightGrad)) continue;  // some are split already, in an order of their own
+      // some backwards are already split, in an order of their own
+      if (holds(s, Kind::WeightGrad)) continue;
       EXPECT_EQ(micros_of(split, Kind::WeightGrad, stage), sums) << name(s);
     }
   });
   EXPECT_GT(plans, 300);
 }
 
-// Its step takes as long as ZB-H1's, (M + P - 1)(F + B + W) - 2 (P - 1) W of equal times, and its
-// workers keep as much.
+// With equal times, its step takes as long as ZB-H1's, (M + P - 1)(F + B + W) - 2 (P - 1) W. Its
+// workers keep the same number of activations.
 TEST(SplitBackward, MakesZeroBubblePlansOf1f1b) {
   for (const auto& [stages, micros] : {std::pair{2, 2}, {4, 4}, {4, 8}, {8, 8}, {8, 32}}) {
     const Schedule s = generate("1f1b", {.stages = stages, .micro_batches = micros});
@@ -81,7 +81,7 @@ TEST(SplitBackward, MakesZeroBubblePlansOf1f1b) {
   }
 }
 
-// No published method of one copy per stage keeps up with it on these.
+// No published method with one copy per stage is as fast on these sizes.
 TEST(SplitBackward, TakesFromChimeraMoreThanASixth) {
   const Costs costs = published();
   for (const auto& [stages, micros, whole, split] :
@@ -96,7 +96,7 @@ TEST(SplitBackward, TakesFromChimeraMoreThanASixth) {
   }
 }
 
-// Refreshes are rarer, as bubbles are smaller; each step is shorter.
+// Bubbles are smaller, so refreshes are rarer. Each step is shorter.
 TEST(SplitBackward, GoesWithFilledWork) {
   const Costs costs = published();
   Lowering how;

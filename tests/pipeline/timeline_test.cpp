@@ -56,7 +56,7 @@ TEST(Timeline, ComparesLikeWithLike) {
 }
 
 TEST(Timeline, OverlappingStepsAreCutToTheWindowNotDropped) {
-  Trace trace;  // worker 1's step 0 runs into step 1, as asynchronous methods do
+  Trace trace;  // worker 1's step 0 runs into step 1, as in asynchronous methods
   for (int step = 0; step < 4; ++step) {
     trace.events.push_back({TraceSource::Measured, 0, "F", 0, step, 0, step, step * 10.0, 10});
     trace.events.push_back({TraceSource::Measured, 1, "B", 1, step, 0, step, step * 10.0 + 5, 10});
@@ -74,7 +74,7 @@ TEST(Timeline, OverlappingStepsAreCutToTheWindowNotDropped) {
 TEST(Timeline, NamesTheStepsThatHaveRoomNotTheSliversAtTheEdges) {
   TimelineRowSet set;
   set.title = "measured";
-  // Step 1 ends and step 4 begins just inside the window, as where pipelines are out of step.
+  // Step 1 ends and step 4 begins just inside the window, as in pipelines that are out of step.
   for (const auto& [step, start, time] :
        {std::tuple{1, 0.0, 4.0}, {2, 5.0, 480.0}, {3, 490.0, 500.0}, {4, 995.0, 5.0}}) {
     set.events.push_back({TraceSource::Measured, 0, "F", 0, step, 0, step, start, time});
@@ -100,7 +100,7 @@ TEST(Timeline, PeakActivationsFollowTheContract) {
       EXPECT_DOUBLE_EQ(peak_activations(split, plan)[0], 1);
     }
   }
-  Times rough;  // ends and starts that rounding may tear apart
+  Times rough;  // ends and starts that rounding may separate
   rough.jitter = 0.1;
   for (rough.seed = 0; rough.seed < 30; ++rough.seed) {
     const auto events = lay_in_time(drawn::one_f_one_b(4, 9), 4, rough, 1000);

@@ -1,5 +1,5 @@
-// Plans that torch.distributed.pipelining's own classes wrote (make_torch_plans.py): read, proved,
-// predicted, and the same as ours.
+// Tests plans that the classes of torch.distributed.pipelining wrote (make_torch_plans.py). They
+// are read, verified and predicted, and they equal Hetu's own plans.
 #include <gmock/gmock.h>
 
 #include <algorithm>
@@ -20,7 +20,8 @@ namespace {
 
 constexpr const char* kFolder = "tests/pipeline/torch";
 
-// ScheduleZBVZeroBubble_4x2_8: class, workers x stages per worker, micro-batches.
+// A name such as ScheduleZBVZeroBubble_4x2_8 holds the class, workers x stages per worker, and
+// micro-batches.
 struct File {
   std::string path, name;
   Sizes sizes;
@@ -54,7 +55,7 @@ std::string refusal(const Schedule& s) {
   return "";
 }
 
-// The package's table for 1F1B has never had 3F0: its executing loop does not use the table.
+// The package's table for 1F1B lacks 3F0: its executing loop does not use the table.
 bool known_wrong(const File& f) { return f.name == "Schedule1F1B"; }
 
 TEST(TorchPlans, AreReadProvedAndPredicted) {
@@ -99,7 +100,7 @@ TEST(TorchPlans, LoweredOnesHoldTheComputeOfTheOthers) {
   }
 }
 
-// What this tree generates under the class's name is the same plan.
+// The plan that Hetu generates under the class's name must be the same.
 TEST(TorchPlans, AreOurs) {
   int count = 0;
   for (const File& f : files()) {
@@ -123,7 +124,7 @@ TEST(TorchPlans, AreOurs) {
   EXPECT_EQ(count, 7);
 }
 
-// Its pairs run as two where that is asked for, in the time of our own plan.
+// The pairs run separately on request, in the time of Hetu's own plan.
 TEST(TorchPlans, PairsRunAsOneOrAsTwo) {
   Costs costs;
   costs.stages = {{.forward = 1, .input_grad = 1.2, .weight_grad = 0.7}};
@@ -148,7 +149,8 @@ TEST(TorchPlans, PairsRunAsOneOrAsTwo) {
   EXPECT_EQ(count, 2);
 }
 
-// A text with the names of PyTorch before 2.6: BW is a whole backward, B the gradient of the input.
+// Returns a text with the names of PyTorch before 2.6: BW is a whole backward, B the gradient of
+// the input.
 std::string with_old_names(const Schedule& s) {
   std::string text;
   for (const auto& row : rows_of(s)) {
@@ -172,10 +174,10 @@ TEST(TorchPlans, OldNamesAreRead) {
     const Schedule ours = generate(method, sizes);
     EXPECT_EQ(rows_of(parse_plan(with_old_names(ours), "old")), rows_of(ours));
   }
-  // With messages, whose names end in B, too.
+  // Covers messages, whose names also end in B.
   EXPECT_EQ(with_present_names("0RECV_B1,0BW1,0SEND_B1,3B2"), "0RECV_B1,0B1,0SEND_B1,3I2");
   EXPECT_EQ(with_present_names("0RECV_B1,0B1,0SEND_B1"), "0RECV_B1,0B1,0SEND_B1");
-  // A weight gradient that is computed twice in one place only is no old name.
+  // A single weight gradient that is computed twice does not indicate old names.
   EXPECT_THAT(refusal(parse_plan("0F0,0F1,0B0,0W0,0B1\n", "f")), testing::HasSubstr("doubled"));
 }
 
@@ -189,8 +191,8 @@ TEST(TorchPlans, LoweringIsTakenBack) {
   }
 }
 
-// By worker, the messages to or from each other worker in their order: "F 2 5" is that of stage 2
-// and micro-batch 5, in the numbers of the receiver.
+// Returns, by worker, the messages to or from each other worker in order. "F 2 5" is the message of
+// stage 2 and micro-batch 5, in the receiver's numbers.
 std::map<std::pair<int, int>, std::vector<std::string>> messages(const Schedule& s, bool sent) {
   std::map<std::pair<int, int>, std::vector<std::string>> found;
   const auto rows = rows_of(s);

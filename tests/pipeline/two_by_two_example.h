@@ -1,4 +1,4 @@
-// The generator that docs/add-a-schedule.md shows, between markers; add_schedule_test.cpp runs it
+// The generator that docs/add-a-schedule.md shows, between markers. add_schedule_test.cpp runs it
 // and compares the two texts.
 #pragma once
 #include <algorithm>

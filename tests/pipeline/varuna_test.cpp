@@ -1,4 +1,4 @@
-// Varuna's order against its golden ticks and invariants, and its run-time rule.
+// Tests Varuna's order against its golden ticks and invariants, and tests its run-time rule.
 #include <gmock/gmock.h>
 
 #include "base/error.h"
@@ -14,7 +14,7 @@ namespace {
 
 using testing::HasSubstr;
 
-// F = R = 1, B = 2.
+// Returns costs with F = R = 1, B = 2.
 Costs times(double latency) {
   Costs c;
   c.stages = {{.forward = 1, .input_grad = 1, .weight_grad = 1, .recompute = 1}};
@@ -50,7 +50,8 @@ TEST(Varuna, GoldenOrderOfFourByFive) {
   EXPECT_EQ(row_text(s, 3), "F0 B0 F1 B1 F2 B2 F3 B3 F4 B4");
 }
 
-// The order's own clock, tick by tick; micro-batches from 1, "b" and "B" the halves of a backward.
+// The order's own clock, tick by tick. Micro-batches count from 1; "b" and "B" are the halves of a
+// backward.
 TEST(Varuna, GoldenTicksOfFourByFive) {
   const std::string known =
       "1f,.,.,. 2f,1f,.,. 3f,2f,1f,. 4f,3f,2f,1f 5f,4f,3f,1b .,5f,1r,1B .,.,1b,2f .,1r,1B,2b "
@@ -68,8 +69,8 @@ TEST(Varuna, GoldenTicksOfFourByFive) {
     grid[at][e.worker] = micro + (e.kind == "F" ? "f" : backward ? "b" : "r");
     if (backward) grid[at + 1][e.worker] = micro + "B";
   }
-  // A recompute may start as soon as its worker is free; the ticks hold it back until the gradient
-  // is underway. Both orders and everything else agree.
+  // A recompute may start as soon as its worker is free. The ticks delay it until the gradient is
+  // underway. The orders and everything else agree.
   std::string ticks;
   for (const auto& tick : grid) {
     ticks += ticks.empty() ? "" : " ";
@@ -146,13 +147,13 @@ TEST(Varuna, AForwardWithoutItsInputIsNotWaitedFor) {
   c.stages.assign(3, c.stages[0]);
   c.stages[0].forward = 10;
   c.pairs = {{.from = 2, .to = 1, .latency = 30}};
-  // At 31 neither F3 nor the gradient is there; at 40 F3 comes, at 44 the gradient.
+  // At 31, neither F3 nor the gradient is there. F3 comes at 40, and the gradient at 44.
   EXPECT_THAT(row_text(with_rule(3, 8, c), 1), HasSubstr("F2 R0"));
   c.stages[0].forward = 1;
   EXPECT_THAT(row_text(with_rule(3, 8, c), 1), HasSubstr("F2 F3"));
 }
 
-// Under delay and jitter the rule wins; without, all are near.
+// With delay and jitter the rule wins. Without them, all are near each other.
 TEST(Varuna, TheRuleToleratesDelayAndJitter) {
   const auto recomputed = [](const char* method) {
     return with_recompute(generate(method, {.stages = 4, .micro_batches = 16}));
@@ -169,7 +170,7 @@ TEST(Varuna, TheRuleToleratesDelayAndJitter) {
   EXPECT_LT(ruled, fixed);
   EXPECT_LT(ruled, one);
   EXPECT_LT(ruled, all);
-  const double least = 16 * 4 + 9;  // the work of stage 0, and the way there and back
+  const double least = 16 * 4 + 9;  // the work of stage 0, and the path forth and back
   for (const Schedule& s : {varuna(4, 16), with_rule(4, 16, fast), recomputed("1f1b")})
     EXPECT_LT(simulate(s, fast).makespan, 1.15 * least) << s.method;
 }
@@ -189,7 +190,7 @@ TEST(RunPolicy, IsPartOfThePlan) {
   EXPECT_THROW(run_order(apart, times(0)), Error);
 }
 
-// What training predicts of a run: its lowered rows in the order of the rule.
+// The prediction of a training run uses its lowered rows in the order of the rule.
 TEST(RunPolicy, OrdersLoweredPlansToo) {
   Schedule s = varuna(4, 8);
   s.run_policy = RunPolicy::ForwardBeforeLateGradient;
@@ -209,7 +210,8 @@ TEST(RunPolicy, TheProofCountsWhatMayBePulledAhead) {
   const VerifyReport report = verify(s);
   EXPECT_EQ(report.stages[0].forward_copies, 12);
   EXPECT_EQ(report.peak_activations[0], 12);
-  EXPECT_EQ(report.peak_activations[2], 1);  // no recompute to pull anything before
+  // there is no recompute before which something could be pulled
+  EXPECT_EQ(report.peak_activations[2], 1);
   EXPECT_LT(simulate(s, times(0)).workers[0].peak_activations, 12);
   EXPECT_THROW(verify(s, {.memory_limit = 8}), Error);
 }

@@ -35,7 +35,7 @@ Schedule plan(const std::vector<std::vector<const char*>>& rows, int micros) {
   return s;
 }
 
-// The methods with one stage per worker and B whole; generate_test.cpp has them all.
+// The methods with one stage per worker and whole B. generate_test.cpp covers all methods.
 class PlainMethod : public testing::TestWithParam<std::tuple<const char*, int, int>> {
  protected:
   Schedule make() const {
@@ -109,7 +109,7 @@ TEST(Verify, SendSlotsThatEachMethodNeeds) {
 }
 
 TEST(Verify, SmallestCycleOfAThreeWorkerRing) {
-  // Worker 2 holds back its gradient for a forward that worker 0 makes only afterwards.
+  // Worker 2 holds back its gradient for a forward that worker 0 runs only afterwards.
   const Schedule s = plan(
       {{"0F0", "0B0", "0F1", "0B1"}, {"1F0", "1F1", "1B0", "1B1"}, {"2F0", "2B0", "2F1", "2B1"}},
       2);
@@ -172,8 +172,8 @@ TEST(Verify, NamesWhatIsWrongWithTheContents) {
     EXPECT_THAT(failure(plan(rows, micros)), HasSubstr(message));
 }
 
-// One instruction with a wrong id, in a file whose ids say how many micro-batches there are: named
-// is what it should have been.
+// One instruction has a wrong id, in a file whose ids give the number of micro-batches. The error
+// must name the missing instruction.
 TEST(Verify, NamesWhatAWrongIdLeavesOut) {
   for (const char* method : {"gpipe", "1f1b", "zb-h1", "interleaved-1f1b", "gems", "chimera"}) {
     for (const auto& [micros, above] : {std::pair(4, 0), {8, 0}, {8, 3}, {12, 1}}) {
@@ -283,7 +283,7 @@ TEST(Verify, IsFastAtSixtyFourByFiveHundredTwelve) {
   const double seconds =
       std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   RecordProperty("seconds", std::to_string(seconds));
-  EXPECT_LT(seconds, 5);  // 1 s on an idle core; generous, since tests share theirs
+  EXPECT_LT(seconds, 5);  // 1 s on an idle core; the bound is generous, because tests share cores
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
-// Plans of pipelines that meet at servers: where pushes and pulls stand, what is proved of them,
-// and how stale a forward's weights are.
+// Tests plans of pipelines that share weights over servers: the positions of pushes and pulls,
+// their verification, and the staleness of the weights that a forward uses.
 #include <gmock/gmock.h>
 
 #include <algorithm>
@@ -40,7 +40,7 @@ std::string text(const Row& row) {
   return out;
 }
 
-// Calls with every size of the grid, and its name for messages.
+// Calls `check` with every size of the grid, and its name for messages.
 void for_all_sizes(const std::function<void(int p, int m, int k, const std::string& at)>& check) {
   for (int p = 1; p <= 6; ++p)
     for (const int m : {1, 2, 3, 4, 5, 7, 12})
@@ -60,7 +60,7 @@ TEST(Waves, StandWhereThePushedAndThePulledOnesShow) {
             "1B4 1SEND_B4 1UPDATE 1PULL 1RECV_F5 1F5 1B5 1SEND_B5 1UPDATE 1PUSH 1PULL");
 }
 
-// The rule of the places, counted along each row.
+// Counts the rule of the positions along each row.
 TEST(Waves, APushEndsAWaveAndAPullComesAsLateAsItMay) {
   for_all_sizes([](int p, int m, int k, const std::string& at) {
     const Schedule s = lower(waves(p, m, k), at_servers());
@@ -88,7 +88,7 @@ TEST(Waves, APushEndsAWaveAndAPullComesAsLateAsItMay) {
   });
 }
 
-// A body gets in each repetition what the same row in one piece gets there.
+// Each repetition of a body must get the instructions that the unrolled row gets there.
 TEST(Waves, BodiesStayBodies) {
   for_all_sizes([](int p, int m, int k, const std::string& at) {
     const Schedule folded = waves(p, m, k);
@@ -105,7 +105,8 @@ TEST(Waves, BodiesStayBodies) {
   });
 }
 
-// A user's body may be any number of micro-batches, which no push follows, or not each time.
+// A user's body may have any number of micro-batches. A push then follows no repetition, or only
+// some of them.
 TEST(Waves, ABodyOfNoWholeWaveIsLaidOut) {
   for (const int m : {1, 2, 3, 4, 6}) {
     for (const int shift : {1, 2, 3, 4, 6, 12}) {
@@ -121,7 +122,7 @@ TEST(Waves, ABodyOfNoWholeWaveIsLaidOut) {
                        wanted = lower(waves(1, m, 12 * 12 / m), at_servers());
         EXPECT_EQ(unroll(s.workers[0]), unroll(wanted.workers[0]))
             << m << " " << shift << " " << before;
-        // The first pull stands before the last forward of the second wave.
+        // The first pull lies before the last forward of the second wave.
         EXPECT_EQ(s.workers[0].repeat > 0, shift % m == 0 && before >= m)
             << m << " " << shift << " " << before;
       }
@@ -165,7 +166,7 @@ TEST(Waves, EveryPlanIsProvedAndReadBack) {
   });
 }
 
-// The row of worker 0 in one piece, changed; what is refused of it.
+// Returns the verifier's message for a change of worker 0's unrolled row.
 std::string refusal(const std::function<void(Row&)>& change) {
   Schedule s = lower(waves(2, 2, 3), at_servers());
   s.workers[0] = {unroll(s.workers[0]), {}, 0, 0, {}};
@@ -191,7 +192,7 @@ void move_to(Row::iterator from, Row::iterator before) {
 
 TEST(Waves, WhatIsOutOfPlaceIsRefusedByName) {
   EXPECT_EQ(refusal([](Row&) {}), "");
-  // Later than its place, but before anything that needs it.
+  // later than its usual position, but before anything that needs it
   EXPECT_EQ(refusal([](Row& r) { move_to(nth(r, "0PUSH"), nth(r, "0PULL")); }), "");
   // A pull may come sooner: its version is the same.
   EXPECT_EQ(refusal([](Row& r) { move_to(nth(r, "0PULL", 2), r.end()); }), "");
@@ -248,7 +249,7 @@ TEST(Waves, OnlyServersHavePushesAndPulls) {
   EXPECT_THAT([&] { verify(none); }, ThrowsMessage<Error>(HasSubstr("but only 0 pull(s)")));
 }
 
-// What cannot be is refused by lowering, and by whoever reads it from a file.
+// Impossible plans are refused by lowering, and when they are read from a file.
 TEST(Waves, WhoHasNoWavesIsRefused) {
   const auto refused = [](const Schedule& plan, const Lowering& how, const std::string& why,
                           const std::string& unlowered = "") {

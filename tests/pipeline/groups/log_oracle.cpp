@@ -12,7 +12,7 @@
 namespace hetu::groups {
 namespace {
 
-// Whether the groups [from, to) join all of `wanted`: a flood over memberships.
+// Returns true if the groups [from, to) join all of `wanted`. It floods over the memberships.
 bool joins(const std::vector<Decision>& log, std::size_t from, std::size_t to,
            const std::set<int>& wanted) {
   std::set<int> reached = {*wanted.begin()};
@@ -27,7 +27,8 @@ bool joins(const std::vector<Decision>& log, std::size_t from, std::size_t to,
   return std::includes(reached.begin(), reached.end(), wanted.begin(), wanted.end());
 }
 
-// The same faster, for the search: the number of groups from `from` that join all of `wanted`.
+// A faster form for the search. Returns the number of groups from `from` on that join all of
+// `wanted`.
 std::size_t first_joined(const std::vector<Decision>& log, std::size_t from,
                          const std::set<int>& wanted, int pipelines) {
   std::vector<int> part(pipelines);
@@ -66,7 +67,7 @@ std::int64_t worst_window(const std::vector<Decision>& log, int pipelines, int d
   std::vector<std::int64_t> begins = {0};
   for (const Decision& d : log)
     begins.push_back(begins.back() + static_cast<std::int64_t>(d.members.size()));
-  std::vector<std::set<int>> wanted(log.size());  // whoever has updates from here on
+  std::vector<std::set<int>> wanted(log.size());  // pipelines that have updates from here on
   std::set<int> later;
   for (std::size_t i = log.size(); i-- > 0;) {
     later.insert(log[i].members.begin(), log[i].members.end());
@@ -77,7 +78,7 @@ std::int64_t worst_window(const std::vector<Decision>& log, int pipelines, int d
   for (std::size_t i = 0; i < log.size(); ++i) {
     if (wanted[i].empty()) break;
     const std::size_t end = first_joined(log, i, wanted[i], pipelines);
-    // The window begins behind the first member of the group before, which it thereby misses.
+    // The window begins after the first member of the previous group, so it misses that group.
     const std::int64_t from = i == 0 ? 0 : begins[i - 1] + 1;
     const bool never = end > log.size();
     if (!never && i % 97 == 0 && !joins(log, i, end, wanted[i])) return -1;  // the search is wrong

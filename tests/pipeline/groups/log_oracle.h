@@ -1,4 +1,4 @@
-// What a log of groups must obey, checked from the log alone: it shares no code with the policy.
+// Checks the rules of a log of groups from the log alone, without code of the policy.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -8,21 +8,23 @@
 
 namespace hetu::groups {
 
-/// The decisions of one stage, in order.
+/// Returns the decisions of one stage, in order.
 std::vector<Decision> of_stage(const std::vector<Decision>& log, int stage);
 
-/// The least W such that every sliding window of W updates of the stage joins all pipelines that
-/// have updates in it or after it, but for one that dies. Groups that a window cuts at its ends do
-/// not count.
+/// Returns the least W such that every sliding window of W updates of the stage joins all pipelines
+/// that have updates in it or after it, except for the dying one. Groups that a window cuts at its
+/// ends do not count.
 std::int64_t worst_window(const std::vector<Decision>& stage_log, int pipelines, int dead = -1);
 
-/// What is wrong with a log in itself, or "": serial numbers without gaps, members ascending and
-/// of this run, updates of each pipeline one after the other from `done` + 1, one stop per pipeline
-/// once it is told, none passed.
+/// Returns the first inconsistency of a log, or "". It checks that serial numbers have no gaps, and
+/// that members are ascending and belong to this run. Updates of each pipeline must follow each
+/// other from `done` + 1. After the stop is announced, each pipeline has one stop, and none passes
+/// it.
 std::string disorder(const std::vector<Decision>& log, const Options& options, std::int64_t done);
 
-/// Averages one number per pipeline and stage as the log says, with a random change before each
-/// update; the largest difference of the mean before and after a group, and of two members after.
+/// Averages one number per pipeline and stage as the log states, with a random change before each
+/// update. Returns the largest difference between the means before and after a group, or between
+/// two members after it.
 double worst_error_of_means(const std::vector<Decision>& log, const Options& options,
                             std::uint64_t seed);
 

@@ -47,8 +47,8 @@ TEST(Policy, PeriodOneClosesWithAllAndStopsAfterM) {
   }
 }
 
-// Asked at any moment, every pipeline stops at one count of all its stages, of which each stage has
-// heard before it comes there.
+// For a request at any moment, every pipeline stops all its stages at one number of updates. Each
+// stage hears it before it reaches that number.
 TEST(Policy, StopsSoon) {
   for (const Method method : {Method::PartialReduce, Method::AdPsgd}) {
     for (int asked_after = 0; asked_after < 40; ++asked_after) {
@@ -102,7 +102,7 @@ TEST(Policy, RefusesWhatDoesNotExist) {
   policy.begin_run({5, 6, 7}, 10);
   policy.arrive({1, 0, 6}, 0);
   policy.take();
-  policy.arrive({1, 0, 7}, 1);  // is it open?
+  policy.arrive({1, 0, 7}, 1);  // tests whether a group is open
   const bool open = policy.is_pending(1, 0);
   const auto asks = [&](int stage, int pipeline, std::int64_t update) {
     return refusal([&] { policy.arrive({stage, pipeline, update}, 2); });
@@ -176,7 +176,8 @@ TEST(Options, FollowThePeriodAndTheNumberOfPipelines) {
   EXPECT_EQ(groups(2, 20), std::pair(2, 2));
 }
 
-// A copy is as new as the newest weights that have come into it: counted here anew from the log.
+// A copy is as new as the newest weights that have been averaged into it. The test recomputes this
+// from the log.
 TEST(Policy, WeighsMembersByHowFarTheyLag) {
   for (const double share : {0.5, 0.9, 1.0}) {
     World w;
@@ -214,8 +215,8 @@ TEST(Policy, WeighsMembersByHowFarTheyLag) {
   }
 }
 
-// What the paper prints for 1 stage x 8 pipelines (SD-PIPE, ResNet-50), with 3 % jitter and the
-// defaults of each P: minimum groups 8, 8, 4, waits of 0.9 and 0.6 intervals.
+// Source: the output of SD-PIPE (ResNet-50) for 1 stage x 8 pipelines. With 3 % jitter and the
+// defaults of each P, the minimum groups are 8, 8, 4, with waits of 0.9 and 0.6 intervals.
 TEST(Policy, PublishedGroupSizes) {
   for (const auto& [period, median] : {std::pair(1, 8), std::pair(2, 8), std::pair(5, 4)}) {
     World w;
@@ -234,8 +235,7 @@ TEST(Policy, PublishedGroupSizes) {
   }
 }
 
-// Where a stage waits for its average the same sizes need patience with those who are a little
-// late.
+// If a stage waits for its average, the same group sizes require waiting for slightly late members.
 TEST(Policy, PublishedGroupSizesWhereAveragingBlocks) {
   World w;
   w.options = sizes(1, 8, 2);
@@ -251,7 +251,7 @@ TEST(Policy, PublishedGroupSizesWhereAveragingBlocks) {
   EXPECT_GE(found[found.size() / 4], 6u);
 }
 
-// A request in an order that the test chooses: who stops where, when only one pipeline runs.
+// The test chooses the order of requests, and only one pipeline runs.
 TEST(Policy, OnePipelineMayDoTheWorkOfAll) {
   Policy policy(sizes(1, 2, 1000));
   policy.begin_run(0, 10);
@@ -261,9 +261,9 @@ TEST(Policy, OnePipelineMayDoTheWorkOfAll) {
     if (policy.wakes_at_us()) policy.tick(*policy.wakes_at_us());
     for (const Decision& d : policy.take()) stop = d.stop_after[0];
     ASSERT_LT(u, 30);
-    if (policy.is_pending(0, 0)) break;  // its last one is kept for the other
+    if (policy.is_pending(0, 0)) break;  // its last request is kept for the other pipeline
   }
-  EXPECT_EQ(stop, 18);  // the other one may have begun two
+  EXPECT_EQ(stop, 18);  // the other pipeline may have begun two
   EXPECT_EQ(u, 18);
   policy.arrive({0, 1, 1}, 100000);
   policy.arrive({0, 1, 2}, 200000);
@@ -276,8 +276,8 @@ TEST(Policy, OnePipelineMayDoTheWorkOfAll) {
   EXPECT_EQ(rest[1].reason, Reason::Last);
 }
 
-// Stage 1 holds pipeline 1 until pipeline 0 comes, stage 0 holds pipeline 0 until pipeline 1 comes,
-// and neither can: pipeline 1 would have to pass stage 1, pipeline 0 stage 0.
+// Stage 1 holds pipeline 1 until pipeline 0 comes, and stage 0 holds pipeline 0 until pipeline 1
+// comes. Neither can come: pipeline 1 would have to pass stage 1, and pipeline 0 stage 0.
 TEST(Policy, FreesStagesThatWaitForEachOther) {
   Policy policy(sizes(2, 2, 3));
   policy.begin_run(0, 1000);
@@ -290,7 +290,7 @@ TEST(Policy, FreesStagesThatWaitForEachOther) {
     for (Decision& d : policy.take()) log.push_back(std::move(d));
     return policy.is_pending(stage, pipeline);
   };
-  // Asks alone until it is held; the update that is.
+  // Sends requests of one pipeline until it is held. Returns the update at which it is held.
   const auto held = [&](int stage, int pipeline, int from) {
     for (int u = from; u < 20; ++u)
       if (waits(stage, pipeline, u)) return u;
@@ -298,7 +298,7 @@ TEST(Policy, FreesStagesThatWaitForEachOther) {
   };
   const int first = held(1, 0, 1);
   ASSERT_GT(first, 3);
-  EXPECT_FALSE(waits(1, 1, 1));  // joins them
+  EXPECT_FALSE(waits(1, 1, 1));  // joins the group
   EXPECT_FALSE(waits(1, 0, first + 1));
   const int second = held(0, 1, 1);
   EXPECT_FALSE(waits(0, 0, 1));

@@ -1,5 +1,5 @@
-// Rules that hold whatever the order of events: random worlds, and all orders of small ones. A
-// failure prints its world, seed and all.
+// Tests rules that hold for every order of events: random worlds, and all orders of small ones. A
+// failure prints its world with its seed.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -47,7 +47,7 @@ World random_world(std::uint64_t seed) {
   return w;
 }
 
-// What every run of every method obeys.
+// Checks the rules for every run of every method.
 void check_run(const World& w, const WorldRun& r) {
   ASSERT_EQ(r.stuck, "") << w.describe();
   ASSERT_EQ(disorder(r.log, w.options, w.done), "") << w.describe();
@@ -64,7 +64,7 @@ void check_run(const World& w, const WorldRun& r) {
   ASSERT_LT(sum, wanted + w.options.pipelines) << w.describe();
 }
 
-// The longest window of a run that leaves its pipelines unjoined, in parts of P * N + N.
+// Returns the longest window of a run that does not join its pipelines, as a fraction of P * N + N.
 double worst_share(const World& w, const WorldRun& r) {
   const double bound = w.options.pipelines * (w.options.sync_period + 1);
   double worst = 0;
@@ -98,8 +98,8 @@ TEST(RandomOrders, WindowsAreJoinedStopsAgreeNothingHangs) { windows_are_joined(
 
 TEST(RandomOrders, DISABLED_Whole) { windows_are_joined(3000, 103000); }
 
-// A synchronous pipeline's stages are never further apart than one update: that of PipeDream's
-// order would leave world 12691 waiting for ever.
+// The stages of a synchronous pipeline are never more than one update apart. With the difference of
+// PipeDream's order, world 12691 would wait forever.
 TEST(RandomOrders, BehindAFlush) {
   int freed = 0;
   for (int seed = 12200; seed < 13200; ++seed) {
@@ -149,14 +149,14 @@ TEST(RandomOrders, ADeathStopsNobodyElse) {
   }
 }
 
-// Every order in which the stages of small worlds can send their requests, the times between them
-// long or short.
+// Runs every order in which the stages of small worlds can send their requests, with short or long
+// times between them.
 class EveryOrder {
  public:
   explicit EveryOrder(const Options& options, std::int64_t updates)
       : o_(options), updates_(updates), choices_{} {}
 
-  /// Runs them all, by depth-first search over choices; how many there are.
+  /// Runs all orders by depth-first search over choices. Returns their number.
   int operator()() {
     int count = 0;
     do {
@@ -184,8 +184,8 @@ class EveryOrder {
     return choices_[used_++].first;
   }
 
-  // A stage may ask for update u + 1 once u is answered, the stage behind it has asked for u + 1,
-  // and the stages before it have begun that micro-batch.
+  // A stage may request update u + 1 under three conditions. Update u has been answered, the next
+  // stage has requested u + 1, and the earlier stages have begun that micro-batch.
   bool may_ask(const std::vector<Stage>& stages, int p, int s) const {
     const Stage& me = stages[p * o_.stages + s];
     if (me.asked > me.answered || me.asked >= me.stop) return false;
@@ -255,7 +255,7 @@ class EveryOrder {
 
   const Options o_;
   const std::int64_t updates_;
-  std::vector<std::pair<int, int>> choices_;  // taken, of how many
+  std::vector<std::pair<int, int>> choices_;  // choice taken, and number of choices
   std::size_t used_ = 0;
 };
 

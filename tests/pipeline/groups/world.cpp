@@ -11,16 +11,16 @@ namespace hetu::groups {
 namespace {
 
 struct Stage {
-  std::int64_t forwards = 0, backwards = 0;  // done
-  std::int64_t updates = 0;                  // behind a flush they take time
-  std::int64_t asked = 0, averaged = 0;      // requests sent, averages in place
-  std::int64_t stop = kRunsOn;               // as its own answers say
+  std::int64_t forwards = 0, backwards = 0;  // completed
+  std::int64_t updates = 0;                  // after a flush, updates take time
+  std::int64_t asked = 0, averaged = 0;      // requests sent, averages applied
+  std::int64_t stop = kRunsOn;               // from its own answers
   bool busy = false;
 };
 
 struct Event {
   double at;
-  int kind;  // 0 forward done, 1 backward done, 2 average in place, 3 update done
+  int kind;  // 0 forward done, 1 backward done, 2 average applied, 3 update done
   int pipeline, stage;
   std::int64_t stop;
   bool operator>(const Event& other) const { return at > other.at; }
@@ -97,7 +97,7 @@ class Run {
       go_on(e.pipeline, t);
   }
 
-  // Behind a flush a stage updates once all stages of its pipeline have done the step.
+  // After a flush, a stage updates once all stages of its pipeline have completed the step.
   bool has_flushed(int p, int stage) {
     for (int t = 0; t < n_ && w_.options.flushes; ++t)
       if (at(p, t).backwards < at(p, stage).backwards) return false;
@@ -107,7 +107,7 @@ class Run {
   void go_on(int p, int stage) {
     Stage& s = at(p, stage);
     if (s.busy) return;
-    if (s.asked < s.backwards) {  // the update waits for the average before it
+    if (s.asked < s.backwards) {  // the update waits for the previous average
       if (s.averaged < s.asked || !has_flushed(p, stage)) return;
       if (w_.options.flushes && s.updates == s.asked) return start(p, stage, 3, 2e4);
       ++s.asked;

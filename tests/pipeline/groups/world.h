@@ -1,6 +1,6 @@
-// Pipelines side by side in PipeDream's order, or with a flush and one micro-batch per step, as
-// events with random times, with nothing in common with pipeline/simulate: it drives the policy as
-// workers would, each knowing only its own answers.
+// Simulates parallel pipelines as events with random times, in PipeDream's order, or with a flush
+// and one micro-batch per step. It shares no code with pipeline/simulate. It drives the policy as
+// workers do, where each worker knows only its own answers.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -12,14 +12,14 @@ namespace hetu::groups {
 
 struct World {
   Options options;
-  std::vector<double> slowness;  ///< per pipeline; 1: a forward takes 30 ms, a backward 60
+  std::vector<double> slowness;  ///< per pipeline; 1: a forward takes 30 ms, a backward 60 ms
   double jitter = 0;             ///< times are multiplied by 1 + jitter * |normal|
-  bool exponential = false;      ///< or times are drawn from an exponential distribution
-  double pauses = 0;             ///< a tenth of all computations first pauses this many seconds
-  bool overlapped = true;        ///< else a stage waits for its answer before it goes on
+  bool exponential = false;      ///< times have an exponential distribution instead
+  double pauses = 0;             ///< seconds of a pause before a tenth of all computations
+  bool overlapped = true;        ///< if false, a stage waits for its answer before it continues
   std::int64_t averaging_us = 0;
   std::int64_t updates = 10;  ///< M
-  std::int64_t done = 0;      ///< before the run
+  std::int64_t done = 0;      ///< updates before the run
   std::uint64_t seed = 0;
   int dies = -1;  ///< this pipeline dies at a random moment of the run
 
@@ -29,9 +29,9 @@ struct World {
 struct WorldRun {
   std::vector<Decision> log;
   std::vector<std::vector<std::int64_t>> updates;  ///< [pipeline][stage] in this run
-  std::vector<std::int64_t> micros;                ///< [pipeline] begun at stage 0
+  std::vector<std::int64_t> micros;                ///< [pipeline] micro-batches begun at stage 0
   std::vector<double> finished_us;                 ///< [pipeline] the end of its last stage
-  std::string stuck;                               ///< why it could not end; empty if it did
+  std::string stuck;                               ///< why the run could not end; empty if it ended
 };
 
 WorldRun run(const World& world);
