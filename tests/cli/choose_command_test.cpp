@@ -67,7 +67,7 @@ nlohmann::json search(const std::string& arguments) {
 }
 
 // The work of a stage follows from D and B, for costs of any origin. F and B of a micro-batch are B
-// / D of the model's, and the sum of a stage's gradient takes 1 / D of the model's.
+// / D of the model's. The sum of a stage's gradient takes 1 / D of the model's.
 TEST(ChooseCommand, SharesTheModelsCostsAmongStages) {
   file("two.json",
        R"({"stages": [{"forward": 2, "input_grad": 2, "weight_grad": 2},

@@ -198,8 +198,7 @@ TEST(BertHdf5, ManyLoadersReadAtOnce) {
   for (const std::int64_t sum : sums) EXPECT_EQ(sum, 3 * 81 * 80 / 2);
 }
 
-// ---- Bad input: a change of the shard, the way in which it is opened, and text of the one-line
-// error.
+// ---- Bad input: a change of the shard, the options that open it, and text of the one-line error.
 
 struct BadCase {
   const char* name;

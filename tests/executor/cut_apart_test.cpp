@@ -1,5 +1,5 @@
 // Tests pipelines with different cuts (hetpipe). Batch-norm statistics, validation and checkpoints
-// equal those of pipelines with equal cuts. Models that can't be cut in this way are refused.
+// equal those of pipelines with equal cuts. Models that don't allow different cuts are refused.
 #include <gmock/gmock.h>
 
 #include <filesystem>

@@ -8,9 +8,9 @@
 // - Calls return before their work is done. A busy communicator rejects further calls.
 // - Nobody is notified of a peer's death.
 //
-// It also reports two mistakes: sizes that differ between the two sides, and bytes of a message
-// that are written between the moment at which the stream starts the message and its transfer. It
-// has no collectives and no blocking communicators.
+// It also reports two mistakes. The sizes on the two sides may differ, or the memory of a message
+// may be written after its stream has started the message and before the transfer. It has no
+// collectives and no blocking communicators.
 #include <fmt/format.h>
 #include <unistd.h>
 

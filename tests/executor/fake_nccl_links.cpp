@@ -26,7 +26,7 @@ std::size_t digest_of(const Move& move) {
 constexpr int kSocket = SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC;
 
 /// Writes the address at which rank `to` waits for rank `from`. The address is an abstract socket
-/// name: it belongs to no file, and it is free again when nobody holds it.
+/// name. It belongs to no file, and it is free again when no socket holds it.
 socklen_t name_of(const std::string& id, int to, int from, sockaddr_un& address) {
   const std::string name = fmt::format("{}-{}-{}", id, to, from);
   address = {};

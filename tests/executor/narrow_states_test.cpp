@@ -105,7 +105,7 @@ TEST(NarrowStatesOf, APlanTakesHalfOfTheBytes) {
       want += align_up(p.elements * 2) * optimizer_states(parse_optimizer(name));
     const MemoryPlan &a = wide.stage_plans[0]->memory, &b = narrow.stage_plans[0]->memory;
     EXPECT_EQ(b.optimizer, want) << name;
-    // The bound leaves room for alignment.
+    // The bound allows for alignment.
     EXPECT_LT(b.optimizer, 0.6 * static_cast<double>(a.optimizer)) << name;
     EXPECT_EQ(a.peak() - b.peak(), a.optimizer - b.optimizer) << name;
     EXPECT_EQ(wide.stage_plans[0]->arena_bytes - narrow.stage_plans[0]->arena_bytes,

@@ -106,8 +106,8 @@ TEST(Nccl, MessagesOfTwoWorkersKeepTheirOrder) {
     std::vector<int> values(40, -1);
     if (t.worker() == 0) std::iota(values.begin(), values.end(), 7);
     FakeStream stream;
-    // Two messages in one call, then one alone: the pairs of one side don't match the calls of the
-    // other side.
+    // Two messages in one call, then a call with one: the pairs of one side don't match the calls
+    // of the other side.
     for (int i = 0; i + 2 < 40; i += 3) {
       const bool is_send = t.worker() == 0;
       const int peer = 1 - t.worker();

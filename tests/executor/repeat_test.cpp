@@ -1,5 +1,6 @@
-// Tests recording and replay of a queue's work as one unit (--cuda-graphs) on the device "far",
-// which captures the arguments of work as a CUDA graph does. Training has the bits of the CPU.
+// Tests recording and replay of a queue's work as one unit (--cuda-graphs). The tests use the
+// device "far", which captures the arguments of work as a CUDA graph does. Training has the bits of
+// the CPU.
 #include <gtest/gtest.h>
 
 #include "tests/executor/train_together.h"

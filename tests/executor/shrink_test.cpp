@@ -325,8 +325,8 @@ class AddressSpace {
   rlimit before_{};
 };
 
-// Each pipeline fits alone. The pipelines have no links to each other's workers, and must still
-// count each other's memory.
+// A single pipeline fits. The pipelines have no links to each other's workers, and must still count
+// each other's memory.
 TEST(Shrink, CountsTheMemoryOfAllPipelinesOfAHost) {
   const std::int64_t each = (needed_bytes(2000) - needed_bytes(1000)) / 1000;
   Case c;

@@ -174,7 +174,7 @@ TEST(Tables, LazyRowsStandStillWithoutAGradientAndOthersMove) {
       return train(some).weights.at("embedding");
     };
     const std::vector<float> one = table(1, true), two = table(2, true), eager = table(2, false);
-    // Checks the second step alone: rows with a gradient change, and all other rows keep the values
+    // Checks only the second step: rows with a gradient change, and all other rows keep the values
     // of the first step.
     const std::vector<bool> still = idle_rows(s, 1);
     int moved_eagerly = 0;

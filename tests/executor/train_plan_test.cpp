@@ -67,9 +67,9 @@ TEST(TrainPlan, StagesHaveTheKernelsOfTheirBackEnd) {
     EXPECT_STREQ(launch.kernel->implementation, "of another device");
 }
 
-// Gradients of linear weights have no memory of their own beside their sums. The product writes the
-// first micro-batch's gradient into the sum and adds the others to it. If the product also computes
-// the gradient of the bias, that gradient has its own memory for all micro-batches but the first.
+// Gradients of linear weights have no memory besides their sums. The product writes the first
+// micro-batch's gradient into the sum and adds the others to it. If the product also computes the
+// gradient of the bias, that gradient has its own memory for all micro-batches but the first.
 class GradientSums : public testing::TestWithParam<bool> {};
 TEST_P(GradientSums, AreWhatProductsAddTo) {
   const Graph graph = GetParam() ? fuse_bias_grad(model()) : model();

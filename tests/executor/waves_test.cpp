@@ -1,5 +1,6 @@
-// Training by waves (hetpipe) equals, bit for bit, a replay in one process. One pipeline is
-// replayed by its versions alone, several pipelines also by the order that the servers recorded.
+// Training by waves (hetpipe) equals, bit for bit, a replay in one process. The replay of one
+// pipeline needs only its versions. The replay of several pipelines also uses the order that the
+// servers recorded.
 #include <gmock/gmock.h>
 
 #include "tests/executor/wave_replay.h"

@@ -1,7 +1,7 @@
 // Tests convolutions of images with few channels by matrix units, run on the host. The cases cover
-// every alignment of windows within words, tiles that end in the middle of a row or an image, and
-// several blocks of output channels. A non-finite number must affect only the windows that contain
-// it.
+// every alignment of windows within words. They also cover tiles that end in the middle of a row or
+// an image, and several blocks of output channels. A non-finite number must affect only the windows
+// that contain it.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 

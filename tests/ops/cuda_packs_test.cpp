@@ -185,7 +185,7 @@ TEST(CudaPacks, PoolLargestOfChannels) {
   EXPECT_EQ(host.fault().taken, 0);
 }
 
-// The kernel replaces a division by a multiplication. In a row this long, the product alone would
+// The kernel replaces a division by a multiplication. In a row this long, the plain product would
 // be one too large at the end. A position that is wrongly considered outside its window would make
 // each pixel search all windows.
 TEST(CudaPacks, PlacesInLongRowsAreWhereTheyAre) {

@@ -73,9 +73,9 @@ TEST_P(NaNs, AreInEveryRowWhereFloat64HasThem) {
   }
 }
 
-// Operators that return numbers for NaN by definition: counts, signs as in PyTorch, x to the power
-// of 0, gradients that are 0 where an input is not positive, and elements that don't come from the
-// input.
+// Operators that return numbers for NaN by definition: counts, signs as in PyTorch, and x to the
+// power of 0. Also gradients that are 0 where an input is not positive, and elements that don't
+// come from the input.
 const std::set<std::string> kGivesNumbers = {"batch_norm_add_relu_grad",
                                              "batch_norm_relu_grad",
                                              "cast",

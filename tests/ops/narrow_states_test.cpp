@@ -1,6 +1,6 @@
-// Tests optimizer sweeps over states in bfloat16. They must equal sweeps over float32 whose states
-// are then rounded with their own random bits, for every optimizer, size, offset in a parameter and
-// number of threads.
+// Tests optimizer sweeps over states in bfloat16. They must equal sweeps over float32 after which
+// each state is rounded with its own random bits. This must hold for every optimizer, size, offset
+// in a parameter and number of threads.
 #include <gtest/gtest.h>
 #include <omp.h>
 

@@ -70,8 +70,8 @@ double wanted(const ProductShape& s, const Operands& from, std::int64_t i, std::
   return s.adds ? sum + 1 : sum;
 }
 
-/// Covers full and partial panels, several slabs of rows, columns and depth, rows of A that are
-/// read in place and packed, and operands in either orientation.
+/// Covers full and partial panels, and several slabs of rows, columns and depth. Rows of A are read
+/// in place or packed, and operands have either orientation.
 std::vector<ProductShape> shapes() {
   return {{1, 37, 70, 66, false, true, true},         {1, 5, 64, 2048, false, true, false},
           {1, 130, 420, 900, false, false, false},    {1, 14, 70, 8300, false, true, true},

@@ -337,7 +337,7 @@ TEST(Replicas, WhatDoesNotFitIsSaid) {
   EXPECT_THAT(refusal_of(s), HasSubstr("1F0 is missing"));
 }
 
-// A user's plan states the number of versions that it may keep. Only its rows tell whether it
+// A user's plan states the number of versions that it may keep. Only its rows show whether it
 // updates within itself.
 TEST(Asynchronous, IsToldByTheUpdatesNotByTheVersionsAllowed) {
   Schedule flushes = generate("gpipe", {.stages = 2, .micro_batches = 4});

@@ -125,7 +125,7 @@ TEST_P(EveryPlan, HidesWhatFits) {
   const double after =
       per_step(with_curvature(step, how_of(step, FillRule::After, 6, filled.steps), costs));
   EXPECT_LE(per_step(filled), after * (1 + 1e-9));
-  // The bubble must hold pieces of 25.55 / 12 and inversions of 71.67 / 12.
+  // The bubble must hold chunks of 25.55 / 12 and inversions of 71.67 / 12.
   const Simulation alone = simulate(step, costs);
   if (alone.bubble_fraction * alone.makespan > 30 && c.stages > 1)
     EXPECT_LE(per_step(filled), bound * 1.005) << c.method << " " << c.stages;

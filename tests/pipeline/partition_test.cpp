@@ -145,8 +145,8 @@ Schedule plan_of(int staleness) {
 }
 
 // A worker at half speed delays its pipeline and every other one. It delays them less if its
-// neighbours take some of its blocks. Any other worker takes at most 5 blocks, and the slow worker
-// 2.
+// neighbours take some of its blocks. The slow worker then has 2 blocks, and the largest stage of
+// the other workers has 5.
 TEST(Partition, OfItsOwnLetsAPipelineWithASlowWorkerKeepUp) {
   Costs costs = costs_of_blocks(16);
   costs.speed = {1, 1, 1, 1, 1, 0.5, 1, 1};

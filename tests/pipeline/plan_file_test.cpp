@@ -87,7 +87,7 @@ TEST(PlanFile, RoundTripsEveryMethod) {
   }
 }
 
-// Sharing between pipelines is set by lowering. Rows without shared instructions don't state it.
+// Lowering decides how pipelines share a model. Rows without its instructions do not state it.
 TEST(PlanFile, RowsWithoutMessagesAreOfOnePipelineEach) {
   for (const char* method : {"pipedream", "hetpipe", "1f1b"}) {
     const Schedule s = generate(method, {.stages = 2, .micro_batches = 4});

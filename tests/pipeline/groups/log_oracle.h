@@ -11,9 +11,9 @@ namespace hetu::groups {
 /// Returns the decisions of one stage, in order.
 std::vector<Decision> of_stage(const std::vector<Decision>& log, int stage);
 
-/// Returns the least W such that every sliding window of W updates of the stage joins all pipelines
-/// that have updates in it or after it, except for the dying one. Groups that a window cuts at its
-/// ends do not count.
+/// Returns the least W for which every sliding window of W updates of the stage joins its
+/// pipelines. A window must join all pipelines that have updates in it or after it, except for a
+/// pipeline that dies. Groups that a window cuts at its ends do not count.
 std::int64_t worst_window(const std::vector<Decision>& stage_log, int pipelines, int dead = -1);
 
 /// Returns the first inconsistency of a log, or "". It checks that serial numbers have no gaps, and
@@ -23,8 +23,7 @@ std::int64_t worst_window(const std::vector<Decision>& stage_log, int pipelines,
 std::string disorder(const std::vector<Decision>& log, const Options& options, std::int64_t done);
 
 /// Averages one number per pipeline and stage as the log states, with a random change before each
-/// update. Returns the largest difference between the means before and after a group, or between
-/// two members after it.
+/// update. Returns the largest difference between the means before and after a group.
 double worst_error_of_means(const std::vector<Decision>& log, const Options& options,
                             std::uint64_t seed);
 

@@ -98,8 +98,8 @@ TEST(RandomOrders, WindowsAreJoinedStopsAgreeNothingHangs) { windows_are_joined(
 
 TEST(RandomOrders, DISABLED_Whole) { windows_are_joined(3000, 103000); }
 
-// The stages of a synchronous pipeline are never more than one update apart. With the difference of
-// PipeDream's order, world 12691 would wait forever.
+// The stages of a synchronous pipeline are never more than one update apart, and the policy must
+// use this bound. With the bound of PipeDream's order, world 12691 would wait forever.
 TEST(RandomOrders, BehindAFlush) {
   int freed = 0;
   for (int seed = 12200; seed < 13200; ++seed) {

@@ -169,7 +169,7 @@ TEST(Fuzz, AJoinThatHasWaitedIsTakenThoughThereIsNoRoomLeft) {
   twins.compare();
 }
 
-/// A client whose servers' answers are damaged on the way and mixed with other answers.
+/// A client whose servers' answers are damaged in transit and mixed with other answers.
 class Beset : public client::ClientState {
  public:
   Beset(int servers, Damage& damage, int& heard)

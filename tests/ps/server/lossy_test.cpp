@@ -1,7 +1,6 @@
 // Tests clients and stores on a transport that drops, repeats, delays and reorders messages and
-// loses connections, with stores that are killed and restarted from their logs. Every update is
-// added exactly once. The values are bit for bit those of the order of additions that the stores
-// report.
+// loses connections. Stores are killed and restarted from their logs. Every update is added exactly
+// once. The values are bit for bit those of the order of additions that the stores report.
 #include "tests/ps/server/lossy.h"
 
 #include <gtest/gtest.h>

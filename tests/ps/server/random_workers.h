@@ -20,7 +20,8 @@ class Workers {
   Workers(unsigned seed, std::int64_t elements, int tables = kKinds)
       : draw_(seed), elements_(elements), tables_(tables) {}
 
-  /// Returns the options of the store. Its changes tell the workers which updates it has accepted.
+  /// Returns the options of the store. Its change callback informs the workers which updates it has
+  /// accepted.
   StoreOptions options() {
     return {.dead_after_s = 0, .on_change = [this](const Change& change) { hear(change); }};
   }

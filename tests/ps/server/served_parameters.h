@@ -28,7 +28,7 @@ namespace hetu::ps {
 /// The servers of a job. Create it before the process has threads.
 class ServedParameters {
  public:
-  /// `like` holds the limits. Unix sockets lie beside the log if there is one.
+  /// `like` holds the limits. Unix sockets are in the log's folder if there is a log.
   explicit ServedParameters(int servers, bool tcp = true, double dead_after_s = kDeadAfterS,
                             const std::string& log_folder = "", const ServeParameters& like = {})
       : worker_(curve::make_key_pair()) {
