@@ -1,4 +1,5 @@
-"""`hetu completion`: what bash offers is what each command's own help lists. `hetu doctor`: tried things, one line each."""
+"""Tests `hetu completion`: bash offers the options that each command's help lists. Tests `hetu doctor`: it prints one
+line per check."""
 
 import functools
 import os
@@ -15,7 +16,7 @@ from hetu import _hetu
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 BUILD = pathlib.Path(os.environ.get("HETU_BUILD_DIR", ROOT / "build"))
 HETU = str(BUILD / "bin" / "hetu")
-FOLDER = tempfile.mkdtemp()  # heturun, for PATH
+FOLDER = tempfile.mkdtemp()  # holds heturun and hetu, for PATH
 TIMEOUT_S = 120
 
 
@@ -35,12 +36,12 @@ def run(*words, path=None, **more):
 
 @functools.cache
 def made_for(shell):
-    """Every command is asked for its help, which takes seconds."""
+    """Returns the completion script. Cached, because it runs every command's help, which takes seconds."""
     return run(HETU, "completion", shell).stdout
 
 
 def offered(*lines):
-    """What bash offers for the last word of each command line."""
+    """Returns the words that bash offers for the last word of each command line."""
     script = made_for("bash")
     for words in lines:
         listed = " ".join(f"'{w}'" for w in words)
@@ -113,7 +114,7 @@ class Doctor(unittest.TestCase):
                 self.assertIn("; install: ", line)
 
     def test_what_is_not_there_is_missing(self):
-        """With nothing along PATH."""
+        """Runs with an empty PATH."""
         with tempfile.TemporaryDirectory() as empty:
             done = run(HETU, "doctor", path=empty)
         found = {line[8:23].strip(): line for line in done.stdout.splitlines()}

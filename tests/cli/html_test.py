@@ -1,6 +1,6 @@
-"""The HTML picture in a real browser: hover names an instruction with its times and inputs, the wheel zooms at
-the pointer, a drag pans, a plan of 32 x 256 opens, and nothing is fetched. Needs a Chromium; without one it
-is skipped, with the reason printed."""
+"""Tests the HTML figure in a real browser. Hovering names an instruction with its times and inputs, the wheel zooms
+at the pointer, and a drag pans. A plan of 32 x 256 opens, and the page fetches nothing. The test needs a Chromium.
+Without it the test is skipped and prints the reason."""
 
 import json
 import os
@@ -21,13 +21,13 @@ if BROWSER is None:
 
 
 class Browser:
-    """A headless Chromium, spoken to over a pair of pipes (Chrome DevTools protocol, messages end with a zero byte)."""
+    """A headless Chromium, controlled over two pipes (Chrome DevTools protocol; messages end with a zero byte)."""
 
     def __init__(self, folder: str) -> None:
         to_read, self.to = os.pipe()
         self.back, to_write = os.pipe()
 
-        def wire() -> None:  # the browser reads 3 and writes 4
+        def wire() -> None:  # The browser reads file descriptor 3 and writes 4.
             spare = os.dup(to_read), os.dup(to_write)
             os.dup2(spare[0], 3)
             os.dup2(spare[1], 4)
@@ -134,7 +134,7 @@ class HtmlPicture(unittest.TestCase):
         card = self.card().split("\n")
         self.assertEqual(card[0], "2B0 backward")
         self.assertEqual(card[1], "worker 2, stage 2, micro-batch 0, step 0")
-        # F 1, B 2, latency 0.5: 3F0 from 4.5, 3B0 to 7.5, its gradient half a unit later.
+        # F 1, B 2, latency 0.5: 3F0 starts at 4.5, 3B0 ends at 7.5, and its gradient arrives half a unit later.
         self.assertEqual(card[2], "8 to 10 units, takes 2 units")
         self.assertIn("2F0 of worker 2, 3 to 4 units", card)
         self.assertTrue(any(line.startswith("3SEND_B0 of worker 3") for line in card), card)

@@ -146,8 +146,8 @@ TEST(Buffers, OfSeveralStagesPerWorkerAndOfRecomputesEqualThoseOfOneProcessBitwi
   }
 }
 
-// A whole backward adds some gradients where their kernel computes them; a split backward copies
-// the same gradients first. The test compares the two.
+// A whole backward sums some gradients directly where their kernel computes them. A split backward
+// copies these gradients first. The comparison with one process must cover both.
 TEST(Buffers, GradientsBesideTheirInputsAreCompared) {
   for (const char* method : {"1f1b", "zb-h1"}) {
     SCOPED_TRACE(method);

@@ -119,8 +119,8 @@ TEST_F(Checkpoint, ComesBackAndKeepsTheNewest) {
   EXPECT_EQ(list_checkpoints(folder()).size(), 3U);
 }
 
-// Imitates a saver of another pipeline that prunes the same folder and then dies. A checkpoint that
-// both remove must be removed only once.
+// A thread prunes the same folder, like a saver of another pipeline that is about to die. Both may
+// try to remove the same checkpoint, and no save may fail because of it.
 TEST_F(Checkpoint, PrunesBesideAnotherThatPrunes) {
   save(0, 0, 1);
   std::atomic<bool> over{false};

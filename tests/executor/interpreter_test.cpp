@@ -216,8 +216,8 @@ TEST(Loop, SaysWhereAPeerStands) {
   options.timeout_s = 0.5;
   auto transports = comm::make_inproc(2, options);
   ExactStages idle(plan, 1, 1), runner(plan, 0, 1);
-  // Worker 0 waits for an answer and sends its message under another step. Worker 1 waits for that
-  // message.
+  // Worker 1 runs step 7 and waits for a message. Worker 0 runs step 0. It sends its message under
+  // another step and waits for an answer.
   Interpreter standing(bind_row(plan, 1, 1), idle, {*transports[1], {}});
   Interpreter loop(bind_row(plan, 0, 1), runner, {*transports[0], {}});
   std::thread other([&] { EXPECT_THROW(standing.run_step(7), Error); });

@@ -85,8 +85,8 @@ TEST(PartitionOfAJob, RefusesWhatItCannotCutBy) {
   refused(options, "'interleaved-1f1b' has 6 stages on 3");
 }
 
-// Tries all cuts of a pipeline. Holds the operations of the slowest stage of the best cut whose
-// workers all keep the limit. Each cut is checked on its own.
+// All cuts of a pipeline, each planned on its own. An entry holds the peak memory of a cut's
+// workers, and the operations of its slowest stage divided by the worker's speed.
 struct Counted {
   explicit Counted(std::vector<double> speed) {
     const std::vector<double> costs = block_flops(model());

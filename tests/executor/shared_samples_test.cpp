@@ -314,8 +314,8 @@ TEST(ExecutorData, RowsOfAnotherTypeThanThePlaceholderAreRefused) {
       testing::ThrowsMessage<Error>(HasSubstr("no field 'y' in the data; there are: x, z")));
 }
 
-// A user's function that gets a shard of the rows on each worker is refused: only one worker would
-// call it.
+// Only one worker calls the user's function. Workers with different shards of the rows are
+// therefore refused.
 TEST(SharedSamples, DifferentRowsOnWorkersAreRefused) {
   for (const bool equal : {true, false}) {
     TrainerOptions options = test_options();

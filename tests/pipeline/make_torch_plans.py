@@ -1,6 +1,6 @@
-"""Writes tests/pipeline/torch/*.csv: the plans of every schedule class that torch.distributed.pipelining ships, by that
-package's own code, compute-only and (classes with several stages per worker) lowered. Needs PyTorch; the files in the
-tree are of the version that `version.txt` beside them names."""
+"""Writes tests/pipeline/torch/*.csv with the package's own code: the plans of every schedule class of
+torch.distributed.pipelining. The plans are compute-only, and for classes with several stages per worker also lowered.
+Needs PyTorch. `version.txt` in the same folder names the version that wrote the files."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ CASES = [
 
 
 def stand_in(index: int, workers: int, stages: int) -> SimpleNamespace:
-    """What a schedule's constructor asks of a stage; the orders depend on nothing else."""
+    """Returns the attributes of a stage that a schedule's constructor reads. The orders depend on nothing else."""
     return SimpleNamespace(
         stage_index=index,
         num_stages=stages,
@@ -42,7 +42,7 @@ def stand_in(index: int, workers: int, stages: int) -> SimpleNamespace:
 
 
 def make(name: str, chunks: int, workers: int, micros: int) -> object:
-    """A schedule as torch makes it on worker 0."""
+    """Returns a schedule as torch constructs it on worker 0."""
     kind = getattr(schedules, name)
     stages = chunks * workers
     loss = torch.nn.functional.mse_loss
@@ -54,7 +54,7 @@ def make(name: str, chunks: int, workers: int, micros: int) -> object:
 
 
 def write(path: Path, order: dict[int, list[object]]) -> None:
-    """As `_dump_csv` of the package does."""
+    """Writes an order in the format of the package's `_dump_csv`."""
     with path.open("w", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
         for worker in sorted(order):

@@ -227,8 +227,8 @@ TEST(Zmq, ADeadCoordinatorIsNamedToAll) {
   EXPECT_LT(since(start), 10);
 }
 
-// The coordinator is between two trainings: it ends when the last worker has left, while a worker
-// has just joined again.
+// The coordinator ends between two trainings, while it holds the hello of a worker that has joined
+// again. The worker must repeat its hello to the next coordinator.
 TEST(Zmq, HelloIsSaidAgainToTheNextCoordinator) {
   for (const bool tcp : {true, false}) {
     Served served(tcp);
