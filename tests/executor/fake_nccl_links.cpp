@@ -1,3 +1,11 @@
+// The protocol of two ranks. A receive whose stream has started sends the frame "ready" with its
+// size. A send answers each "ready" of its peer, in order, with the frame "data" and the bytes. So
+// a send can't end before its matching receive starts, as in NCCL. Sizes are compared on both
+// sides.
+//
+// The memory of a message is hashed when its stream starts it. It is hashed again after the last
+// byte was sent, or before the first byte is received. A difference means that the program under
+// test wrote the memory while the message was under way.
 #include "tests/executor/fake_nccl_links.h"
 
 #include <fmt/format.h>

@@ -1,3 +1,11 @@
+// The search of the oracle. A state is the position of every worker in its row, and a bit per
+// reduction that has completed. From each state, the search tries every step that some worker or
+// reduction could take next, and remembers the states that it has seen. A plan deadlocks if it
+// reaches a state with no next step that is not the end. Small plans have few enough states to try
+// all of them: the product of (row length + 1) over the workers, times two per reduction.
+//
+// Messages depend on the number of send slots. With none, a send and its receive are one step of
+// both workers. With N slots, a worker may be at most N messages ahead of each receiver.
 #include "tests/pipeline/oracle.h"
 
 #include <algorithm>

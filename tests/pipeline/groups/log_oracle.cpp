@@ -1,3 +1,8 @@
+// Finds the longest window of updates that does not join the pipelines. Two pipelines are joined if
+// a chain of groups leads from one to the other: after the groups {0, 1} and {1, 2}, the weights of
+// 0 have reached 2. first_joined() merges the sets of pipelines group by group, and stops when one
+// set holds all wanted pipelines. joins() is an independent flood over the same groups. It checks
+// the result of every 97th first group.
 #include "tests/pipeline/groups/log_oracle.h"
 
 #include <fmt/format.h>

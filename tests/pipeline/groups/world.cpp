@@ -1,3 +1,7 @@
+// A discrete-event simulation. A stage is busy with one computation at a time; go_on() starts its
+// next one once its inputs are there. After each backward, a stage sends its request to the policy
+// and reads only its own answers, as a worker does. The three sources of events are the ends of
+// computations and averages, the times at which the policy asks to be woken, and a death.
 #include "tests/pipeline/groups/world.h"
 
 #include <fmt/format.h>
