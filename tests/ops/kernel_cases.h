@@ -91,9 +91,9 @@ inline void add_channels(std::vector<KernelCase>& cases) {
     cases.push_back({"channels_last", {{x}, {}}});
 }
 
-// Covers rows that are shorter and longer than a chunk, a broadcast on either side, and more
-// elements than one thread takes. Strips of outputs are whole and partial, and there are runs of
-// equal elements.
+// Elementwise operators cover rows that are shorter and longer than a chunk, a broadcast on either
+// side, and more elements than one thread takes. Reductions cover whole and partial strips of
+// outputs, and runs of neighbouring elements.
 inline void add_broadcasts(std::vector<KernelCase>& cases) {
   const DType f = DType::Float32, i = DType::Int32, t = DType::Bool;
   for (const char* op : {"add", "mul", "div", "maximum"})
