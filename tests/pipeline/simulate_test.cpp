@@ -187,7 +187,8 @@ TEST(Simulate, JitterIsAFunctionOfSeedWorkerAndIndexAlone) {
   EXPECT_NEAR(sum / n, std::sqrt(2 / 3.14159265358979), 0.01);
   EXPECT_NEAR(pauses_seen / double(n), 0.1, 0.005);
   EXPECT_EQ(jitter_factor(1, 2, 3, 0), 1);
-  // Pinned, because a rehearsal of another build must use the same random numbers.
+  // A factor depends only on its arguments. A rehearsal of another build must use the same random
+  // numbers.
   EXPECT_DOUBLE_EQ(jitter_factor(1, 2, 3, 1), jitter_factor(1, 2, 3, 1));
 }
 
