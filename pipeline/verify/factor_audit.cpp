@@ -47,8 +47,8 @@ FactorAudit::Layer& FactorAudit::layer_at(int position) {
   return layer_of(position, index_.at(position).part);
 }
 
-// All pipelines run the same rows, but their copies of the stage invert different layers. The
-// result holds the layers of all pipelines.
+// Returns the layers that an inversion handles, over all pipelines. All pipelines run the same
+// rows. If the copies of the stage share the inversions, each pipeline inverts another layer.
 std::vector<int> FactorAudit::inverted_layers(int position) const {
   const Instr& i = index_.at(position);
   std::vector<int> layers;

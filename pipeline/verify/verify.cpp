@@ -3,6 +3,7 @@
 // 2. Contents: every micro-batch and every message is complete.
 // 3. Progress: everything can run, and every member of a reduction takes part.
 // 4. audit_rows: updates and weight versions are correct; memory is counted.
+// 5. Run policy and memory limit: the peaks of any run that the policy allows are within the limit.
 #include "pipeline/verify/verify.h"
 
 #include <algorithm>
