@@ -3,11 +3,13 @@
 //    the bound of the goal.
 // 2. A grid of rules is tried: depths of the warm-up, W's that may delay the next instruction, and
 //    preferences of forwards.
-// 3. From the best rules, a coordinate descent changes one rule of one stage at a time.
+// 3. From the best rules, a coordinate descent changes the depth of one stage, or the delay by W's,
+//    at a time.
 // 4. Random changes of several rules follow, with a fixed seed, so that the result is reproducible.
 //
-// The search ends after a number of tries that depends only on the sizes, or when makespan and span
-// are at their lower bounds. The best plan of all steps is the result.
+// The search ends after a number of tries that depends only on the sizes, after many random changes
+// without an improvement, or when makespan and span are at their lower bounds. The best plan of all
+// steps is the result.
 #include <algorithm>
 #include <cmath>
 #include <limits>

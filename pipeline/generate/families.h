@@ -2,8 +2,8 @@
 // sizes.
 //
 // In the bounds below, P is the number of workers, M the number of micro-batches and V the chunks
-// per worker. F, B and W are times. For methods that split the backward, B is the time of the input
-// gradient.
+// per worker. F, B and W are times. In a bound that contains W, B is the time of the input
+// gradient. In the others, B is the time of the whole backward.
 #pragma once
 #include "pipeline/generate/generate.h"
 
