@@ -43,7 +43,8 @@ class RowRun {
   /// Returns true if the row must not start the instruction yet. The derived class calls advance()
   /// when it can.
   virtual bool is_held_up(int /*row*/, const Instr& /*instr*/) { return false; }
-  /// Called when the row arrives at an instruction that is not a computation, a message or a sum.
+  /// Called when the row arrives at an instruction that is not a computation, an update, a message
+  /// or a sum, such as PUSH, PULL or PARTIAL_REDUCE.
   virtual void reach(int row, const Instr& instr) = 0;
   /// Called at the time of an event of the derived class.
   virtual void happen(const Event& event) = 0;

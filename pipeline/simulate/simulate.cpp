@@ -1,7 +1,8 @@
 // The simulator needs no queue of events. Progress reports each instruction after everything that
-// the instruction waits for. An instruction therefore starts at the latest of three times: the end
-// of its row's previous instruction, the ends of local results that it needs, and the arrivals of
-// its messages. Its end follows from the costs. One pass over the plan gives all times.
+// the instruction waits for. An instruction therefore starts at the latest of these times: the end
+// of its row's previous instruction, the ends of the local results and collectives that it needs,
+// and the arrivals of its messages. Its end follows from the costs. One pass over the plan gives
+// all times.
 //
 // This works because no choice depends on time. Runs in which it does, with servers or with
 // averages in groups, use RowRun.
