@@ -142,8 +142,9 @@ void Bubbles::force(const Instr& instr) {
 // Returns, for each member, the first position at which all members have their inputs, at the same
 // time for all. The time is common because an inversion waits for all sums that its worker has
 // posted before. Two collectives that share more than one member must be posted in the same order
-// by all of them. Therefore K-FAC's collectives keep the order of their placement, and stay behind
-// the gradient sums of the same model stages, from the second result on.
+// by all of them. Therefore K-FAC's collectives keep the order of their placement, and all members
+// post them after the gradient sums of the same model stages: of the stages from the second result
+// on.
 std::pair<std::vector<Bubbles::Spot>, int> Bubbles::spots_of(const Unit& unit,
                                                              const Step& step) const {
   const std::size_t members = unit.members.size();

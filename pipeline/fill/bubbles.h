@@ -27,8 +27,8 @@ class Bubbles {
   /// (preconditioning) and the assignment of inversions; `rows` are the rows without that work.
   /// Both, and `costs`, must outlive this object.
   ///
-  /// Inversions that would need a step `before_wrapping` or a later one move to the next cycle
-  /// instead. There they come before its own work for the same layers.
+  /// Inversions for which step `before_wrapping` or a later one would have to be added move to the
+  /// next cycle instead, if they fit there before its own work for the same layers.
   Bubbles(const Schedule& step, const std::vector<std::vector<Instr>>& rows, const Costs& costs,
           double slack, std::int64_t before_wrapping);
 

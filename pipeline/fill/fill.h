@@ -57,7 +57,8 @@ struct FillOptions {
 /// the previous cycle, or takes more iterations.
 /// Source: Osawa et al. 2023 (PipeFisher), section 3.2 and its auto_schedule.py.
 /// Throws InvalidArgument, with the node's name, if a node has no forwards, unequal numbers of
-/// forwards and backwards, or an interval that ends before it starts.
+/// forwards and backwards, or an interval that ends before it starts. Also throws for an empty list
+/// and for a slack below 1.
 std::vector<FilledNode> fill_bubbles(const std::vector<NodeTimeline>& nodes,
                                      const FillOptions& options);
 
