@@ -14,8 +14,8 @@
 // soon sends no requests at other stages. free_stuck() detects this and releases one request.
 //
 // Example with N = 4, P = 10: after {0,1} and {2,3} have met only among themselves for a while, the
-// oldest edge joins {0,1} and {2,3}. Once its age is above 0.6 * 40 = 24 updates, a request of
-// pipeline 0 waits for pipeline 2 or 3.
+// oldest edge joins {0,1} and {2,3}. Once its age, with the waiting requests, is above 0.6 * 40 =
+// 24 updates, a request of pipeline 0 waits for pipeline 2 or 3 if {0,1} is the slower part.
 #include <algorithm>
 #include <cmath>
 #include <optional>
@@ -331,7 +331,8 @@ class PartialReduce : public Rule {
   // order, the stages before t can still come to update u, and a stage s after t to update u + s -
   // t. This holds because of two positions in the rows: backward u + 1 of stage t stands after its
   // forward u + n - t. Backward v of stage s stands after its forward v + n - s - 1. With a flush,
-  // all stages come to u, and to u + 1 if stage t still computes that update.
+  // all stages come to u. With overlapped averaging they come to u + 1, which stage t then computes
+  // while its request is held.
   bool comes(int stage, int pipeline, const std::vector<int>& holding) const {
     const std::int64_t next = board_.seat(stage, pipeline).answered + 1;
     return std::all_of(holding.begin(), holding.end(), [&](int t) {
