@@ -62,10 +62,10 @@ class Executor(Predicting, Reach, Planning):
     fetches: name -> values. A list that contains a `minimize` handle trains, other lists don't. A run reports the values of
     its list, each under the name of its operator. A scalar is summed over the micro-batches and pipelines of the step (a
     step_sum already is that sum), so a mean is a sum divided by a count. A run that trains accepts float32 scalars. Any
-    other run accepts any value, on every worker: with the batch axis, Step.samples_of holds the value of every sample of
-    the global batch, in the order of the data; without it, Step.sums holds the sum. A run that trains also reports "loss"
-    and the values of GraphBuilder.fetch. Other runs report these if they read the fields that these need. No other fields
-    are read.
+    other run also accepts tensors, and every worker has the results. With the batch axis, Step.samples_of holds the value
+    of every sample of the global batch, in the order of the data. Without it, Step.sums holds the sum. A run that trains
+    also reports "loss" and the values of GraphBuilder.fetch. Other runs report these if they read the necessary fields
+    anyway.
     devices: rows of a device list (rows = workers of a pipeline, columns = pipelines; rows of different lengths: replicas
     of each stage in one pipeline), a list's name, or None (see hetu.devices).
     pipeline: a method's name (`hetu schedule --help` lists them), a plan's CSV or JSON file, "module:function", or a
@@ -273,7 +273,7 @@ class Executor(Predicting, Reach, Planning):
         """Runs the list `name` and yields its steps as they are done. Nothing happens before the first step is requested.
 
         steps: of a training, the number of further steps (default 1), counted from its present step or, with `resume`, from
-        the loaded step. Of a validation, the number of batches from the start of `data`.
+        the loaded step. Of a validation, the number of batches (default 1) from the start of `data`.
         until: of a training, the number of steps in all, counted from step 0 also after a resume. No steps are left if it
         is already reached.
         checkpoint, every, keep, resume: the folder for checkpoints, the steps between two of them (0: only at the end), the

@@ -26,7 +26,8 @@ class Fetches:
     counts: dict[str, str] = field(default_factory=dict)
 
     def check(self, run: str, of_training: dict[str, Any], of_validation: dict[str, Any]) -> None:
-        """Throws ValueError for arguments that the run would ignore, and for an unknown run."""
+        """Checks the arguments of a run. Throws ValueError for arguments that it would ignore, for an unknown run, for an
+        invalid `every`, and for `every` or `resume` without a checkpoint folder."""
         self.check_run(run)
         trains = self.trains[run]
         given = [name for name, value in (of_validation if trains else of_training).items() if value]
