@@ -41,7 +41,7 @@ def own_addresses(wanted):
 
     wanted: an interface, whose address is returned; or a network in the form of common_network(), whose addresses on this
     host are returned. If there are none, and for None, all addresses except loopback are returned.
-    Raises OSError if there is no address.
+    Raises OSError if there is no address, or no such interface.
     """
     own = interfaces()
     if wanted in own:

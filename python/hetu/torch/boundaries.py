@@ -148,8 +148,8 @@ def look(stages: Sequence[Stage], batch: Sequence[Any], tree: Any, rows: int, cu
 
 
 def check_rows(stages: Sequence[Stage], find_form: Callable[[int], Form], rows: int) -> Form:
-    """Returns the form for `rows`, and checks that no module changes the number of samples: with one more sample per
-    micro-batch, each tensor's first dimension must grow by one. Throws ValueError."""
+    """Returns the form for `rows`, and checks that no module changes the number of samples. With one more sample per
+    micro-batch, each dimension of a tensor must stay the same or, if it was `rows`, grow by one. Throws ValueError."""
     form = find_form(rows)
     try:
         more = find_form(rows + 1)

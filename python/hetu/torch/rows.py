@@ -4,8 +4,9 @@ For each micro-batch, PyTorch creates a gradient as large as the table, which is
 .grad. This module sums only the rows that a micro-batch has read, and adds them to .grad. The result is the same bit for
 bit: PyTorch's own kernel sums, on a table of these rows.
 
-It applies to nn.Embedding itself, not to subclasses. PyTorch's own code runs in the following cases: another module uses
-the table; the table has a hook; the table has fewer rows than a micro-batch reads; the module is compiled.
+It applies to nn.Embedding itself, not to subclasses, and not with max_norm, scale_grad_by_freq or sparse. PyTorch's own
+code runs in the following cases: another module uses the table; the table has a hook; a micro-batch reads as many rows as
+the table has, or more; the module is compiled.
 """
 
 from __future__ import annotations
