@@ -101,17 +101,16 @@ struct StripSums {
       if (column < columns)
         add_all(piece * tall + t / strips.wide, strips.pieces * tall, column, shared + t);
     });
-    block.each(strips.wide * kPack * kSums,
-               [=, this](int n) {  // neighbouring threads read neighbouring addresses
-                 const int pack = n % strips.wide, s = n / strips.wide % kSums,
-                           v = n / strips.wide / kSums;
-                 const std::int64_t column = first + pack * kPack + v;
-                 if (column >= columns) return;
-                 double sum = 0;
-                 for (int t = pack; t < kThreads; t += strips.wide)
-                   sum += shared[(s * kPack + v) * kThreads + t];
-                 parts[(column * strips.pieces + piece) * kSums + s] = sum;
-               });
+    // Neighbouring threads read neighbouring addresses.
+    block.each(strips.wide * kPack * kSums, [=, this](int n) {
+      const int pack = n % strips.wide, s = n / strips.wide % kSums, v = n / strips.wide / kSums;
+      const std::int64_t column = first + pack * kPack + v;
+      if (column >= columns) return;
+      double sum = 0;
+      for (int t = pack; t < kThreads; t += strips.wide)
+        sum += shared[(s * kPack + v) * kThreads + t];
+      parts[(column * strips.pieces + piece) * kSums + s] = sum;
+    });
   }
 };
 

@@ -84,9 +84,9 @@ struct Flash : Heads {
   }
 
   /// Dropout decisions of a tile, one bit per (query, key) pair. A query has four 16-bit words.
-  /// Word w holds the keys whose index modulo 16 is 4 w to 4 w + 3. Keys that are 16 apart take
-  /// their random numbers from one Philox block, so one block serves all slots of a key index
-  /// modulo 16. Bit 4 * r + slot stands for key 16 * slot + 4 * w + r.
+  /// Word w holds the keys whose index modulo 16 is 4 w to 4 w + 3. Bit 4 * r + slot stands for key
+  /// 16 * slot + 4 * w + r. Numbers that are 16 apart come from the same Philox block, unless a
+  /// group of 128 numbers ends between them. So one or two blocks serve all slots of an r.
   static constexpr int kWords = 4, kApart = PhiloxStream::kLanes, kOfWord = kApart / kWords;
   HETU_HD static int kept_room(SharedRoom& room, FlashTile t) {
     return room.take(t.queries * kWords, sizeof(std::uint16_t));

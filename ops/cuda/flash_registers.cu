@@ -63,8 +63,8 @@ struct RegistersForward : FlashRegisters<T, Wide> {
       this->decide(decided, stream, first, key);
       Scores scores;
       scores.fill(0);
-      Factor<T, Wide> queries(q_tile,
-                              kStep);  // loading them again needs fewer registers than keeping them
+      // Loading the queries again needs fewer registers than keeping them.
+      Factor<T, Wide> queries(q_tile, kStep);
       add_product<true>(scores, queries, block.template shared<T>(at.k[odd]), kStep);
       const auto* const padding = block.template shared<std::int32_t>(at.padding[odd]);
       this->template score<false>(scores, first, rows, key, keys, padding);

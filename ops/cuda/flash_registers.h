@@ -45,8 +45,8 @@ struct FlashRegisters : Flash<T> {
   static constexpr int kSide = 64;  ///< queries and keys per tile
   static constexpr int kThreads = kLaneThreads, kStep = tile_step<T>(Wide);
   static constexpr int kAtOnce = sizeof(T) == 2 ? 3 : 2;
-  /// True if tiles are loaded ahead of their use. Shared memory holds the six tiles of the gradient
-  /// kernels, two of them loaded ahead, only for two-byte floats.
+  /// True if the gradient kernels load tiles ahead of their use, as the forward kernel always does.
+  /// Shared memory holds their six tiles, two of them loaded ahead, only for two-byte floats.
   static constexpr bool kAhead = sizeof(T) == 2;
   static_assert(kTileRows == kSide);
   using Scores = Sums<kSide>;
@@ -68,11 +68,12 @@ struct FlashRegisters : Flash<T> {
   FlashRegisters(const Heads& heads, const MaskBias& of_mask)
       : Flash<T>(heads, of_mask, {kSide, kSide}) {}
 
-  /// Offsets of the tiles of even and odd turns. Both are equal unless kAhead.
+  /// Offsets of the tiles of even and odd turns.
   struct Turns {
     int even, odd;
     HETU_HD constexpr int operator[](bool is_odd) const { return is_odd ? odd : even; }
   };
+  /// Takes the tiles of a gradient kernel. Both are the same unless kAhead.
   HETU_HD static constexpr Turns tiles_of_turns(SharedRoom& r) {
     const int even = r.tile<T>(kSide, Wide);
     return {even, kAhead ? r.tile<T>(kSide, Wide) : even};

@@ -36,8 +36,8 @@ struct HeldRows {
            std::initializer_list<int> outputs);
 };
 
-/// Computes the norm or its gradient and returns true. Returns false without doing anything if a
-/// tensor is not aligned as packs.
+/// Computes the norm or its gradient and returns true. Returns false without doing anything if
+/// the rows don't fit (HeldRows::fit) or a tensor is not aligned as packs.
 bool held_norm(const HeldRows& of, const Keeps& keeps, double eps, const NormTensors& t);
 bool held_norm_grad(const HeldRows& of, const Keeps& keeps, const NormGradTensors& t);
 

@@ -64,7 +64,8 @@ struct NodeProduct {
   }
 };
 
-/// Prepares the node in float32, or throws Unsupported if a tensor has another dtype.
+/// Prepares the node in float32. Throws Unsupported if a tensor is neither float32 nor of two-byte
+/// floats.
 PreparedKernel widened_or_refused(const KernelDesc& d, PreparedKernel (*again)(const KernelDesc&)) {
   for (const auto* types : {&d.inputs, &d.outputs})
     for (const TensorType& t : *types)

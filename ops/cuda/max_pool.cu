@@ -1,5 +1,6 @@
 // Max pooling of images in either layout, and its gradient. A thread computes one element of the
-// result, or eight channels of it. Both kernels gather, so every sum has a single order.
+// result, or eight channels of a pixel (in the gradient of strided windows, of 2 x 2 pixels). Both
+// kernels gather, so every sum has a single order.
 #include <launch.h>
 
 #include "ops/cuda/images.h"

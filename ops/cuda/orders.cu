@@ -1,5 +1,5 @@
 // Operators that process an axis in order: cumulative sum, argmax and top-k; and rotary position
-// embeddings. One thread processes a line along the axis.
+// embeddings. One thread processes a line along the axis, or one element that is rotated.
 #include <launch.h>
 
 #include <cmath>

@@ -1,5 +1,5 @@
-// Mean pooling, global pooling and resizing. One thread computes an element of the result. All
-// kernels gather, so every sum has a single order.
+// Mean pooling, global pooling and resizing. One thread computes an element of the result, for
+// global pooling one block. All kernels gather, so every sum has a single order.
 #include <launch.h>
 
 #include <cmath>

@@ -80,8 +80,8 @@ PreparedKernel sum_rows(const KernelDesc& d) {
   return narrow && d.outputs[0].dtype == DType::Float32 ? kernel<SumRows>(d) : floats<SumRows>(d);
 }
 
-/// The reduction to one output. The structs of the same names in ops/cpu/reduce_shape.h do the same
-/// for one element after another.
+/// The reduction to one output. The structs of ops/cpu/reduce_shape.h do the same for one element
+/// after another, SumOf as AddedOf and the others under the same names.
 struct AddedOf {
   static constexpr int kRounds = 1;
   HETU_HD static double none(int) { return 0; }

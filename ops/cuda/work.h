@@ -100,11 +100,12 @@ enum class Decides { Nothing, Alone, Together };
 //   load(row, column, held)         reads eight neighbours
 //   decides()                       returns how dropout decisions are made, equal for all rows
 //   spread(row, column)             returns the decisions about `column` and every 16th column
-//   after keeps(row, column)              returns the decision about one column settle(row, column,
-//   kept, held) computes what is summed; kept: decisions of eight neighbours kRounds, term(round,
-//   held, agreed)
-//                                   returns a float64 term; result(round, sum) turns the sum of all
-//                                   terms into agreed[round]
+//                                   after it
+//   keeps(row, column)              returns the decision about one column
+//   settle(row, column, kept, held) computes what is summed; kept: decisions of eight neighbours
+//   kRounds                         number of sums
+//   term(round, held, agreed)       returns a float64 term of the sum
+//   result(round, sum)              returns agreed[round] from the sum of all terms
 //   write(row, column, held, agreed), finish(row, agreed)
 
 }  // namespace hetu::cuda
