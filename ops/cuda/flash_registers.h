@@ -20,8 +20,8 @@ HETU_HD inline std::uint64_t four_numbers(const PhiloxStream& stream, std::int64
   const Philox4 here = stream.numbers(at);
   others = std::uint64_t{here.word[3]} << 32 | here.word[2];
   Philox4 next = {};
-  if (slot > 4)
-    next = stream.numbers(at + 4 * PhiloxStream::kLanes);  // some numbers belong to the next group
+  // From slot 5 on, some numbers belong to the next group.
+  if (slot > 4) next = stream.numbers(at + 4 * PhiloxStream::kLanes);
   std::uint32_t a = here.word[0], b = here.word[1], c = here.word[2], d = here.word[3];
   if ((slot & 4) != 0) {
     a = c;
