@@ -23,7 +23,7 @@ class AllReduce final : public WeightSync {
   /// Settings of the sums.
   struct How {
     /// Sums only the first element of each bucket, for runs that measure time and whose results are
-    /// meaningless.
+    /// meaningless. Has no effect with `direct`, nor on buckets whose slices have owners.
     bool one_element = false;
     /// Data type of gradients in messages, see Reducer::start_sum. Factors, inverses and tables
     /// stored by rows are always sent in their own type.
@@ -58,7 +58,8 @@ class AllReduce final : public WeightSync {
     bool is_started() const { return whole || rows || direct; }
   };
 
-  // The sums of one REDUCE_GRAD of a row, which run once per repetition.
+  // The sums of one instruction of a row (REDUCE_GRAD, SYNC_A, SYNC_B or GATHER), which run once
+  // per repetition.
   struct Reduction {
     const Action* action;
     std::vector<int> buckets;

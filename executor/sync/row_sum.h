@@ -20,11 +20,10 @@ class RowSum {
   RowSum(comm::Transport& transport, comm::Group group, const Bucket& bucket, comm::Tag tag);
 
   /// Waits for the rows of all members. Then the bucket holds the sum, and its touched rows are
-  /// those of any member. Throws the errors of Transport::wait, and Comm if a member sends rows
-  /// that the table doesn't have.
+  /// those of any member. Throws the errors of Transport::wait, and Comm if a member announces
+  /// more rows than the table has.
   void finish(comm::What what);
-  /// Returns true if the other members have received this worker's rows. Until then the object must
-  /// exist.
+  /// Returns true if all sends of this worker's rows are done. Until then the object must exist.
   bool is_sent() const;
 
  private:

@@ -95,7 +95,7 @@ class ServerTables {
   const TablesOptions options_;
   std::map<std::string, List> lists_;  // by field
   std::vector<std::unique_ptr<Table>> tables_;
-  int settled_ = 0;        // number of settle() calls that had something to do
+  int settled_ = 0;        // number of barriers that settle() has started
   bool is_dirty_ = false;  // this worker has pushed since the last settle()
 };
 
