@@ -18,8 +18,8 @@ struct LossScaling {
 LossScaling parse_loss_scaling(const std::string& text);
 
 /// The loss and every gradient are multiplied by scale(), until the optimizer divides by it. If a
-/// gradient isn't finite, no worker of any pipeline updates. A dynamic scale is then halved, down
-/// to at least 1. It doubles after kWindow consecutive steps without an overflow. Source:
+/// gradient isn't finite, no worker of any pipeline updates. A dynamic scale is then halved, but
+/// not below 1. It doubles after kWindow consecutive steps without an overflow. Source:
 /// Micikevicius et al. 2018, section 3.2; Varuna's step.
 class LossScale {
  public:

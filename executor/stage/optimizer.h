@@ -11,7 +11,8 @@ namespace hetu {
 
 /// Settings of K-FAC, for graphs that have factors (Builder::add_factors).
 struct Kfac {
-  double damping = 0.01;       ///< lambda; each factor gets a damping of its square root
+  /// lambda; its square root, times or divided by pi (see curvature.h), damps each factor.
+  double damping = 0.01;
   std::int64_t every = 1;      ///< steps between two updates of the inverses, at least
   std::string fill = "after";  ///< where K-FAC's work runs: a FillRule of pipeline/fill/curvature.h
   /// Selects the copies of a stage that compute its inverses: a name of an InverseMakers.
@@ -46,7 +47,7 @@ void check_optimizer(const OptimizerConfig& config);
 bool decouples(OptimizerConfig::Kind kind);
 
 /// Returns true if a sweep leaves rows of a table with a zero gradient unchanged. Plain SGD and
-/// AdaGrad change no bit of such rows unless l2 applies; for the others `lazy_rows` decides.
+/// AdaGrad change no bit of such rows unless l2 applies. In all other cases `lazy_rows` decides.
 /// `decays` states that decay applies to the parameter.
 bool keeps_idle_rows(const OptimizerConfig& config, bool decays);
 

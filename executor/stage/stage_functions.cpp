@@ -5,7 +5,8 @@
 // CUDA graph). Its key holds everything that decides what is launched; step and sample offset
 // change from run to run and are read from device memory (RunCounters).
 // Short batches. A validation or prediction run may end with fewer samples. Kernels are then
-// prepared for that number of samples, and the last few such functions are kept.
+// prepared for that number of samples, and up to kKept such functions are kept. One more drops
+// them all.
 #include "executor/stage/stage_functions.h"
 
 #include <algorithm>

@@ -48,8 +48,8 @@ void WeightVersions::drop_all() {
   for (Slot& s : slots_) s.users = 0;
 }
 
+// Returns the slot of a version. Throws Internal if the version isn't kept.
 WeightVersions::Slot& WeightVersions::at(int version) {
-  // Returns the slot of a version. Throws Internal if the version isn't kept.
   for (Slot& s : slots_) {
     if (s.version == version) return s;
   }

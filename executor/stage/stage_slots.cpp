@@ -1,7 +1,8 @@
 // The work of a stage before and after the function of an instruction: it takes and releases slots
 // and prepares messages. A forward takes slots for its saved values and its messages. The last
 // gradient of the micro-batch releases the saved values, unless the forward itself does so because
-// a recompute follows. A message's slot is released when the message is sent.
+// a recompute follows. A message's slot is released when its send is requested. overwrites() makes
+// the loop wait for the end of that send before the slot is written again.
 #include <algorithm>
 #include <utility>
 #include <vector>
