@@ -20,8 +20,9 @@ using NeedOf = std::function<PlannedNeed(const TrainerOptions& cut, int worker)>
 
 /// Returns the options with the cuts that follow from their partition and speeds, and with these
 /// two cleared. Returns the options unchanged if they set neither. If they set a memory limit, each
-/// pipeline's slowest stage is as fast as possible among the cuts that keep to the limit. Throws
-/// InvalidArgument if no cut keeps to the limit, or for options that do not fit together.
+/// pipeline's slowest stage is as fast as possible among the cuts that keep to the limit.
+/// Partition::By::Blocks ignores the limit. Throws InvalidArgument if no cut keeps to the limit, or
+/// for options that do not fit together.
 TrainerOptions partitioned(const Graph& graph, const TrainerOptions& options,
                            const NeedOf& need_of);
 

@@ -143,7 +143,7 @@ void check_servers(const TrainPlan& job) {
 }
 
 // Checks that an asynchronous plan updates once per step, so that steps count updates. With waves,
-// a step has one wave.
+// a stage updates after each micro-batch, and a step is one wave.
 void check_updates(const Schedule& plan, const VerifyReport& report) {
   for (const StageNeeds& needs : report.stages) {
     const int each = std::max(1, total_micros(plan) / std::max(1, needs.updates));

@@ -9,8 +9,9 @@
 namespace hetu {
 
 /// Settles the trainer and calls write(saver) in all workers of the pipeline that writes. `saver`
-/// is a suffix that distinguishes pipelines that might write the same file; it is empty if
-/// pipelines can't be lost. Collective: every worker calls this function.
+/// is a suffix that distinguishes pipelines that might write the same file. If pipelines can't be
+/// lost, calls write in all workers of all pipelines, with an empty suffix. Collective: every
+/// worker calls this function.
 template <class Write>
 void in_one_pipeline(Trainer& trainer, const Write& write) {
   trainer.settle();

@@ -131,8 +131,7 @@ void check_training_options(const TrainerOptions& o);
 int model_stages_of(const TrainerOptions& o);
 
 /// Returns the default number of micro-batches per step. It is 1 for a method that updates after
-/// each micro-batch, and 4 for other methods and for a user's own rows. Throws InvalidArgument for
-/// sizes that the method does not support.
+/// each micro-batch, and 4 for other methods and for a user's own rows.
 int default_micro_batches(const std::string& method);
 
 /// Returns true if the job's pipelines share their weights over servers: with sync method ps, or if
