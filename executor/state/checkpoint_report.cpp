@@ -147,7 +147,7 @@ TensorDifference compare(CheckpointReader& a, const CheckpointTensor& first, Che
       continue;
     ++out.elements;
     const double difference = has_numbers ? std::abs(x[i] - y[i]) : std::nan("");
-    // A NaN on one side makes the difference infinite.
+    // A NaN on either side makes the difference infinite.
     out.largest = std::isnan(difference) ? std::numeric_limits<double>::infinity()
                                          : std::max(out.largest, difference);
   }
