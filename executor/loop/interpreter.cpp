@@ -4,9 +4,9 @@
 //
 // Before each instruction the loop starts sends whose data is ready and posts further receives.
 // It blocks only for a receive that has not arrived, for a buffer that a send still reads, for
-// weight synchronisation (before an update or an inversion, and in PUSH and PULL), and in
-// REDUCE_SCALARS. Before the loop blocks, it starts all of its own due sends, because another
-// worker may need them to proceed.
+// weight synchronisation (before an update, an inversion or a PRECONDITION, and in PUSH and PULL),
+// and in REDUCE_SCALARS. Before the loop blocks, it starts all of its own due sends, because
+// another worker may need them to proceed.
 #include "executor/loop/interpreter.h"
 
 #include <algorithm>

@@ -50,8 +50,9 @@ class RowMessages {
   /// Queues a send and starts it once its data is ready.
   void send(const Action& action, const Instr& instr);
   /// Starts queued sends whose data is ready. With `wait`, waits for the data and starts all of
-  /// them. Call it with `wait` before this worker waits for another one. The wait is safe, because
-  /// the device work before a queued send waits for no other worker.
+  /// them; with `direct`, the device waits for the data instead. Call it with `wait` before this
+  /// worker waits for another one. The wait is safe, because the device work before a queued send
+  /// waits for no other worker.
   void start_due_sends(bool wait);
   /// Returns true if no send still reads the buffers that the instruction will overwrite.
   /// await_room() blocks until that holds.
