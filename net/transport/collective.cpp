@@ -3,8 +3,7 @@
 // A sum over g members runs in two phases. The data is cut into g slices, and member j owns slice
 // j. In phase 0 every member sends each owner its piece of the owner's slice. The owner adds the g
 // pieces in member order, so the result does not depend on the order of arrival. In phase 1 the
-// owner sends the sum to all others. Example with 3 members, whose data
-// is a, b and c:
+// owner sends the sum to all others. Example with 3 members, whose data is a, b and c:
 //
 //   phase 0   member 1 receives a[1], c[1] and computes a[1] + b[1] + c[1]
 //   phase 1   member 1 sends this sum to members 0 and 2; members 0 and 2 do the same for theirs

@@ -70,8 +70,8 @@ class Reducer {
   /// Timeout and Comm as Transport::wait does, and names the peer whose message is missing.
   std::int64_t wait(Sum& sum, What what);
 
-  /// Makes every wait(), present and future, throw Comm. Call it when another thread is about to
-  /// leave the job while a thread waits here.
+  /// Makes every wait() for an unfinished sum, present and future, throw Comm. Call it when another
+  /// thread is about to leave the job while a thread waits here.
   void give_up();
   /// Marks a worker as dead. Every sum with that worker, present and future, ends with Comm and
   /// `why`. This includes members that have already received all they need, because others may not

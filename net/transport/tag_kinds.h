@@ -6,7 +6,7 @@ namespace hetu {
 
 inline constexpr int kCountTag = 40;      ///< counts of a step, exchanged before its first forward
 inline constexpr int kScalarTag = 41;     ///< losses and norms of a step
-inline constexpr int kControlTag = 42;    ///< start and end of the steps of a rehearsal
+inline constexpr int kControlTag = 42;    ///< starts, ends and records of rehearsed steps
 inline constexpr int kStartTag = 43;      ///< checks before the first step
 inline constexpr int kSaveTag = 44;       ///< checkpoints
 inline constexpr int kTraceTag = 45;      ///< traces
@@ -18,7 +18,7 @@ inline constexpr int kAverageTag = 50;    ///< weights averaged within a group
 inline constexpr int kConsensusTag = 51;  ///< state averaged over all pipelines
 inline constexpr int kCompareTag = 52;  ///< tensors of a step, for comparison with a single process
 inline constexpr int kRowsTag = 53;     ///< rows that one worker reads for others
-/// Agreement that the servers' tables have all pushed updates.
+/// Barriers after which the servers' tables contain all that workers sent before.
 inline constexpr int kTablesTag = 54;
 inline constexpr int kFetchTag = 55;  ///< tensors fetched by runs that do not train
 inline constexpr int kShortTag = 56;  ///< number of rows of a step, which may be short
