@@ -117,8 +117,9 @@ struct StoreState {
   std::shared_ptr<Room> room;
   std::map<std::uint64_t, std::unique_ptr<Seat>> seats;  ///< by session
   std::map<std::string, std::shared_ptr<TableState>> tables;
-  std::vector<EarlyJoin> early;            ///< joins for the next training that uses a table's name
-  std::map<int, std::string> died_before;  ///< dead workers without a client here, with the reason
+  std::vector<EarlyJoin> early;  ///< joins for the next training that uses a table's name
+  /// Workers that worker_died() reported, with the reason. They get no new session here.
+  std::map<int, std::string> died_before;
 };
 
 }  // namespace hetu::ps::server
