@@ -22,7 +22,8 @@ struct ImageCheck {
 
 /// Decodes every image of an image folder (image_list.h) with `threads` threads. Problems of single
 /// images are listed, not thrown. Throws Io as ImageList does, and Unsupported in a build without
-/// libjpeg. Calls `progress(done, images)` after every 256 images, on the caller's thread.
+/// libjpeg. Calls `progress(done, images)` after every 256 images and after the
+/// last, on the caller's thread.
 ImageCheck check_image_folder(
     const std::string& folder, int threads,
     const std::function<void(std::int64_t done, std::int64_t all)>& progress);

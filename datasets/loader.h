@@ -48,7 +48,8 @@ struct LoaderOptions {
 class Loader {
  public:
   /// Checks the options and reads no rows. Throws InvalidArgument for an unknown field, a pipeline
-  /// outside [0, pipelines), and fewer rows in an epoch than one global batch.
+  /// outside [0, pipelines), and fewer rows in an epoch than one global batch (unless
+  /// every_row_once).
   Loader(std::unique_ptr<RowSource> source, LoaderOptions options);
   ~Loader();
   Loader(const Loader&) = delete;

@@ -6,8 +6,8 @@
 // within it.
 //
 // The file is published safely without a server: the builder holds a lock on the text itself,
-// writes to PATH.PID, and renames that file when it is complete. A process that waited for the lock
-// then finds the index of the first one.
+// writes to PATH.hetu-index.PID, and renames that file when it is complete. A process that waited
+// for the lock then finds the index of the first one.
 #include "datasets/text_index.h"
 
 #include <sys/file.h>
