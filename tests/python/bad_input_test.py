@@ -1,6 +1,6 @@
-"""Bad input to a training: one clear line, the status that fits, nothing half-written.
+"""Bad input to training: one clear error line, the matching exit status, and no partly written files.
 
-`bad_input_test.py --whole` runs under heturun what is otherwise met by one process, of which there is a sample in both.
+`bad_input_test.py --whole` also runs under heturun the cases that are otherwise run in one process. A sample runs in both.
 """
 import json
 import math
@@ -33,12 +33,13 @@ SHARD = "small_training_1.hdf5"
 
 
 class Data(TrainCase):
-    """One shard of two is wrong."""
+    """Training data in which one of two shards is wrong."""
 
     PAIRED = ("test_truncated", "test_token_beyond_the_vocabulary", "test_other_sequence_length")
 
     def check(self, change, says, status=4):
-        """`change` gets the path of the second shard of a copy of the data and its datasets."""
+        """Checks that training refuses a damaged copy of the data. `change` gets the path of the copy's second shard and its
+        datasets."""
         copy = self.folder / "copy"
         shutil.copytree(self.data, copy)
         change(copy / SHARD, columns(ROWS, TOKENS, 3))
@@ -92,7 +93,7 @@ class Data(TrainCase):
 
 
 class Options(TrainCase):
-    """What the command line says cannot be done."""
+    """Options that training can't satisfy."""
 
     def test_under_heturun(self):
         for number, (options, says) in enumerate([
@@ -111,7 +112,7 @@ class Options(TrainCase):
                 refused(PAIR, *options, "--steps", 1, says=says)
 
     def test_more_memory_than_the_machine_has(self):
-        # Weights of terabytes: known from the plan, before anything of them exists.
+        # The weights take terabytes. The plan shows this before any of them is allocated.
         model = self.folder / "model.json"
         model.write_text(json.dumps({**MODEL, "hidden_size": 1 << 18, "intermediate_size": 1 << 18}))
         since = time.monotonic()
@@ -167,21 +168,21 @@ class Options(TrainCase):
 
 
 class Numbers(TrainCase):
-    """Losses that are no numbers."""
+    """Losses that are not finite."""
 
     def test_nan_is_named(self):
         saved = self.folder / "saved"
         done = self.refused(PAIR, "--learning-rate", "1e15", "--warmup-steps", 0, "--steps", 9, "--checkpoint", saved,
                             says=r"loss is -?(nan|inf) at stage 1, micro-batch \d, step [1-8]; lower the learning rate")
         self.assertTrue(all(map(math.isfinite, done.losses)), done.losses)
-        self.assertEqual(list(saved.glob("*step-*")), [])  # the folder itself is made and locked at the start
+        self.assertEqual(list(saved.glob("*step-*")), [])  # the folder itself is created and locked at the start
 
 
 class Disk(TrainCase):
-    """Saving where there is no room, and reading what has changed."""
+    """Saving to a full disk, and reading changed files."""
 
     def small(self, size):
-        """A file system of that size; skips the test where none can be mounted."""
+        """Returns the mount point of a file system of `size` bytes. Skips the test where none can be mounted."""
         place = self.folder / "small"
         place.mkdir()
         mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(place)], capture_output=True,
@@ -200,7 +201,7 @@ class Disk(TrainCase):
         self.train((1, 1), "--steps", 1, "--checkpoint", saved, "--resume", "--keep", "1")
 
     def test_full_for_what_is_written_beside_it(self):
-        """What was saved before stays whole, and training goes on from it."""
+        """A full disk leaves earlier checkpoints intact, and training continues from them."""
         place = self.small("8k")  # two pages
         events = place / "runs"
         for option, value, names, steps, sample in (("--trace", place / "run.json", r"run\.json\.\d+\.tmp", 12, PAIR),
@@ -213,7 +214,7 @@ class Disk(TrainCase):
                         (place / "full").write_bytes(b"0" * 8192)
                     self.refused(grid, "--steps", steps, "--save-every", 4, "--checkpoint", saved, option, value,
                                  status=4, says=f"{place}/{names}: .*No space left on device")
-                    if value != events:  # TensorBoard's is met at the start
+                    if value != events:  # the TensorBoard folder already fails at the start
                         step = manifest_of(saved)[1]["step"]
                         self.assertEqual(step % 4, 0)
                         self.train((1, 1), "--steps", step + 1, "--checkpoint", saved, "--resume")
@@ -242,7 +243,7 @@ class Disk(TrainCase):
         for name in ("stage-0.safetensors", "stage-1.safetensors", "manifest.json"):
             path = saved / "step-00000001" / name
             whole = path.read_bytes()
-            at = len(whole) - 1 - draw.randrange(len(whole) // 4)  # past the header's blanks
+            at = len(whole) - 1 - draw.randrange(len(whole) // 4)  # beyond the padding of the header
             path.write_bytes(whole[:at] + bytes([whole[at] ^ 1 << draw.randrange(8)]) + whole[at + 1:])
             with self.subTest(name=name, at=at, seed=SEED):
                 grid = PAIR if WHOLE or name == "stage-1.safetensors" else ALONE

@@ -21,7 +21,7 @@ PROJECTIONS = 8
 
 
 def weights(shapes: dict[str, tuple[int, ...]], seed: int = 5) -> dict[str, numpy.ndarray]:
-    """Weights by name; norms' scales near 1."""
+    """Returns seeded weights by name. The scales of norms are near 1."""
     random = numpy.random.default_rng(seed)
     out = {}
     for name in sorted(shapes):
@@ -32,7 +32,8 @@ def weights(shapes: dict[str, tuple[int, ...]], seed: int = 5) -> dict[str, nump
 
 
 def batch(vocabulary: int, step: int = 0) -> dict[str, numpy.ndarray]:
-    """One batch: some rows padded, 15 % of the tokens masked, -1 where there is nothing to find."""
+    """Returns one batch in which some rows are padded and 15 % of the tokens are masked. The label of unmasked tokens is -1.
+    """
     random = numpy.random.default_rng(1000 + step)
     ids = random.integers(5, vocabulary, (ROWS, LENGTH), dtype=numpy.int32)
     lengths = random.integers(LENGTH // 2, LENGTH + 1, ROWS)
@@ -48,8 +49,8 @@ def batch(vocabulary: int, step: int = 0) -> dict[str, numpy.ndarray]:
 
 
 def masked_alone(batch: dict[str, numpy.ndarray], most: int) -> dict[str, numpy.ndarray]:
-    """The batch with positions and ids of the masked tokens, at most so many per row, in place of labels of all; rows with
-    fewer end with 0 and -1."""
+    """Returns the batch with positions and ids of the masked tokens in place of the labels of all tokens. A row holds at
+    most `most` masked tokens; shorter rows end with 0 and -1."""
     labels = batch["masked_lm_labels"]
     positions, ids = numpy.zeros((len(labels), most), numpy.int32), numpy.full((len(labels), most), -1, numpy.int32)
     for row, found in enumerate(map(numpy.flatnonzero, labels >= 0)):
@@ -59,8 +60,8 @@ def masked_alone(batch: dict[str, numpy.ndarray], most: int) -> dict[str, numpy.
 
 
 def digest(name: str, tensor: numpy.ndarray) -> dict[str, Any]:
-    """Norm, and sums under seeded random signs: the root mean square of differences of such sums estimates the norm of
-    the difference of two tensors."""
+    """Returns the tensor's norm, and its sums under seeded random signs. The root mean square of differences of such sums
+    estimates the norm of the difference of two tensors."""
     flat = tensor.astype(numpy.float64).ravel()
     random = numpy.random.default_rng(sum(map(ord, name)))
     signs = [random.integers(0, 2, flat.size) * 2 - 1 for _ in range(PROJECTIONS)]
@@ -68,7 +69,7 @@ def digest(name: str, tensor: numpy.ndarray) -> dict[str, Any]:
 
 
 def rounded(value: Any) -> Any:
-    """Nine digits say all that float32 holds."""
+    """Returns the value with all floats rounded to nine significant digits, which represent every float32."""
     if isinstance(value, float):
         return float(f"{value:.9g}")
     if isinstance(value, dict):
@@ -77,13 +78,13 @@ def rounded(value: Any) -> Any:
 
 
 def distance(a: dict[str, Any], b: dict[str, Any]) -> float:
-    """Estimated norm of the difference of two digested tensors."""
+    """Returns the estimated norm of the difference of two digested tensors."""
     return float(numpy.sqrt(numpy.mean((numpy.array(a["sums"]) - numpy.array(b["sums"])) ** 2)))
 
 
 def worst(ours: dict[str, Any], theirs: dict[str, Any]) -> tuple[float, str]:
-    """Largest error over the larger of the tensor's norm and 1e-3 of the global norm (the key biases' gradients are zero in
-    exact arithmetic), and where."""
+    """Returns the largest relative error, and the name of its tensor. The error is relative to the larger of the tensor's
+    norm and 1e-3 of the global norm, because the gradients of key biases are zero in exact arithmetic."""
     total = numpy.sqrt(sum(d["norm"] ** 2 for d in theirs.values()))
     errors = [(distance(ours[n], d) / max(d["norm"], 1e-3 * total), n) for n, d in theirs.items()]
     return max(errors)

@@ -1,5 +1,5 @@
-"""Loss, every gradient and 20 training steps of small BERTs equal those of Hugging Face's BERT on PyTorch, as kept in
-tests/fixtures/bert.json (made by make_bert_fixture.py)."""
+"""Loss, all gradients and 20 training steps of small BERTs equal those of Hugging Face's BERT on PyTorch. The reference
+values are in tests/fixtures/bert.json, written by make_bert_fixture.py."""
 
 import json
 import unittest

@@ -1,4 +1,4 @@
-"""Hetu on the cases of bert_cases.py."""
+"""Hetu's results for the cases of bert_cases.py."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import hetu as ht
 
 
 def run(case: dict[str, Any], masked_alone: bool = False) -> dict[str, Any]:
-    """First loss, gradients of the first step, losses of 20 AdamW steps; as bert_torch.run. masked_alone: the head computes
-    the masked positions only."""
+    """Returns the first loss, the gradients of the first step and the losses of 20 AdamW steps, like bert_torch.run. With
+    masked_alone, the head computes the masked positions only."""
     batches = [bert_cases.batch(case["vocab_size"], step) for step in range(bert_cases.STEPS)]
     if masked_alone:
         batches = [bert_cases.masked_alone(batch, bert_cases.LENGTH // 2) for batch in batches]

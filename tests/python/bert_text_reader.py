@@ -1,6 +1,7 @@
-"""Another reader of BERT's rows of plain text, written from the rules (those of Chimera's bert_dataset.py;
-datasets/bert_text.h for what is drawn by which counter), slow and whole in memory. For bert_text_test.py.
-"""
+"""An independent reader of BERT rows from plain text, for bert_text_test.py.
+
+It follows the rules of Chimera's bert_dataset.py, and datasets/bert_text.h for the counters of random draws. It is slow and
+keeps all rows in memory."""
 
 from __future__ import annotations
 
@@ -10,7 +11,7 @@ WORD = 2**64 - 1
 
 
 def mix(x: int) -> int:
-    """SplitMix64 (Steele, Lea, Flood 2014)."""
+    """Returns the hash of SplitMix64 (Steele, Lea, Flood 2014)."""
     x = x + 0x9E3779B97F4A7C15 & WORD
     x = (x ^ x >> 30) * 0xBF58476D1CE4E5B9 & WORD
     x = (x ^ x >> 27) * 0x94D049BB133111EB & WORD
@@ -26,7 +27,8 @@ def unit(bits: int) -> float:
 
 
 def place(index: int, count: int, key: int) -> int:
-    """A Feistel network of six rounds over 2h bits, walked until it is below the count."""
+    """Returns the permuted index: a Feistel network of six rounds over 2h bits, repeated until the result is below the
+    count."""
     half = 1
     while 4**half < count:
         half += 1
@@ -41,7 +43,7 @@ def place(index: int, count: int, key: int) -> int:
 
 
 class Reader:
-    """`tokens`: the ids of a sentence."""
+    """A reader of all rows of a text. `tokens` maps a sentence to its ids."""
 
     def __init__(self, text: Path, vocabulary: list[str], tokens: object, length: int, seed: int, most: int) -> None:
         self.documents: list[list[str]] = [[]]
@@ -78,7 +80,7 @@ class Reader:
             if draw < 1:
                 labels[at] = ids[at]
                 ids[at] = self.mask if draw < 0.8 else any_word if draw < 0.8 + 0.1 else ids[at]
-        if not any(label >= 0 for label in labels) and a + b:  # one is masked at least
+        if not any(label >= 0 for label in labels) and a + b:  # at least one token is masked
             token = drawn(key, counter) % (len(a) + len(b))
             at = 1 + token + (token >= len(a))
             draw, any_word = unit(drawn(key, counter + 1)), drawn(key, counter + 2) % len(self.words)

@@ -1,6 +1,7 @@
-"""BERT from plain text: rows as another reader of the rules has them, for any number of pipelines and after any restart;
-WordPiece as Hugging Face's; the commands around it; training, and what is wrong in one line.
-"""
+"""BERT from plain text, and the commands around it.
+
+Rows equal those of an independent reader, for any number of pipelines and after any restart. WordPiece equals Hugging
+Face's. Training works, and each error is one line."""
 import json
 import os
 import pathlib
@@ -25,7 +26,7 @@ def hetu(*arguments):
 
 
 class TextCase(unittest.TestCase):
-    """A folder with corpus.txt, of the sample's prose, and a vocabulary made of it."""
+    """A folder with corpus.txt, which holds the sample's prose, and a vocabulary made from it."""
 
     @classmethod
     def setUpClass(cls):
@@ -48,7 +49,7 @@ class Rows(TextCase):
         return Reader(self.text, self.words, tokens, LENGTH, SEED, data.fields[-1][2][0])
 
     def test_equal_those_of_another_reader(self):
-        """Two epochs and a bit, of 1, 2 and 4 pipelines."""
+        """Batches of 1, 2 and 4 pipelines equal the independent reader's over slightly more than two epochs."""
         reader = self.reader(self.data(8))
         for pipelines in (1, 2, 4):
             data = self.data(8)
@@ -187,7 +188,7 @@ class Training(TextCase):
         return subprocess.run(command, capture_output=True, text=True, timeout=600, cwd=self.folder)
 
     def test_paths_may_begin_with_the_home_folder(self):
-        """As the default of --data does, which no shell expands."""
+        """Paths that begin with ~, as the default of --data does, are expanded although no shell expands them."""
         home = self.folder / "home"
         shards = home / ".cache" / "hetu" / "datasets" / "wikicorpus_en"
         made = hetu("data", "prepare", self.text, "--vocab", self.vocabulary, "-o", shards, "--sequence-length", LENGTH)
@@ -215,11 +216,11 @@ class Training(TextCase):
             self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
             log = (self.folder / "log.jsonl").read_text().splitlines()
             losses[workers] = [json.loads(line)["loss"] for line in log[-8:]]
-        np.testing.assert_allclose(losses[4], losses[1], rtol=1e-3)  # other sums; other rows would be 1e-1 apart
+        np.testing.assert_allclose(losses[4], losses[1], rtol=1e-3)  # sums in another order; other rows differ by 1e-1
         self.assertLess(losses[1][-1], losses[1][0])
 
     def test_evaluation_by_another_vocabulary_is_refused(self):
-        """Each text has the vocab.txt beside it: the ids of two of them name other words."""
+        """Each text uses the vocab.txt next to it: ids of two vocabularies stand for different words."""
         other = self.folder / "other"
         other.mkdir(exist_ok=True)
         (other / "corpus.txt").write_text(self.text.read_text())

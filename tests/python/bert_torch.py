@@ -1,4 +1,4 @@
-"""Hugging Face's BertForPreTraining on PyTorch, run on the cases of bert_cases.py."""
+"""Results of Hugging Face's BertForPreTraining on PyTorch for the cases of bert_cases.py."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import transformers
 
 import bert_cases
 
-# Present in Hugging Face's model under two names, and in Hetu's under the first.
+# Hugging Face's model has this parameter under two names. Hetu's has it under the first.
 SAME = {"cls.predictions.decoder.bias": "cls.predictions.bias"}
 
 
@@ -19,7 +19,7 @@ def versions() -> dict[str, str]:
 
 
 def model_of(case: dict[str, Any], attention: str = "eager") -> Any:
-    """The model with the case's weights."""
+    """Returns the model with the case's weights."""
     config = transformers.BertConfig(**case, attn_implementation=attention)
     model = transformers.BertForPreTraining(config)
     named = dict(model.named_parameters())
@@ -40,14 +40,14 @@ def loss_of(model: Any, batch: dict[str, numpy.ndarray]) -> Any:
 
 
 def run(case: dict[str, Any]) -> dict[str, Any]:
-    """First loss, gradients of the first step, losses of 20 AdamW steps."""
+    """Returns the first loss, the gradients of the first step and the losses of 20 AdamW steps."""
     model = model_of(case)
     loss = loss_of(model, bert_cases.batch(case["vocab_size"]))
     loss.backward()
     gradients = {
         SAME.get(n, n): bert_cases.digest(SAME.get(n, n), p.grad.numpy())
         for n, p in model.named_parameters()
-        if p.grad is not None  # untied, the bias of older names is there and unused
+        if p.grad is not None  # without tied weights, a bias under the older name exists but is unused
     }
     decay = [p for n, p in model.named_parameters() if not (n.endswith("bias") or "LayerNorm" in n)]
     plain = [p for n, p in model.named_parameters() if n.endswith("bias") or "LayerNorm" in n]

@@ -1,4 +1,4 @@
-"""Blocks of T5 and OPT, small: inputs and weights by name, for hetu.models and for transformers alike."""
+"""Small blocks of T5 and OPT: inputs and weights by name, for both hetu.models and transformers."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
 
 
 def drawn(name: str, shape: tuple[int, ...]) -> np.ndarray:
-    """Normal numbers that depend on name and shape alone; of norms' weights around 1."""
+    """Returns normal numbers that depend on the name and shape only. Weights of norms are around 1."""
     x = np.random.default_rng(zlib.crc32(name.encode())).normal(size=shape).astype(np.float32)
     return x * 0.1 + 1 if "norm.weight" in name else x * (0.5 if len(shape) > 1 else 0.1)
 
@@ -30,7 +30,7 @@ def width(config: dict[str, Any]) -> int:
 
 
 def inputs(name: str) -> dict[str, np.ndarray]:
-    """x, what the output is multiplied by, and memory of a decoder with cross attention."""
+    """Returns x, the factor of the output, and the memory of a decoder with cross attention."""
     h = width(CASES[name][1])
     made = {"x": drawn("x", (B, T, h)), "factor": drawn("factor", (B, T, h))}
     if CASES[name][1].get("is_decoder"):

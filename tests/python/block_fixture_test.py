@@ -1,5 +1,5 @@
-"""Blocks of T5 and OPT equal transformers' in names, outputs and slopes, as kept in tests/fixtures/blocks.json (made by
-make_block_fixture.py)."""
+"""Blocks of T5 and OPT equal those of transformers in names, outputs and gradients. The reference values are in
+tests/fixtures/blocks.json, written by make_block_fixture.py."""
 
 import json
 import unittest
@@ -17,7 +17,7 @@ FIXTURE = json.loads((Path(__file__).resolve().parent.parent / "fixtures" / "blo
 
 
 def block_of(name):
-    """The module of a case."""
+    """Returns the module of a case."""
     family, config = cases.CASES[name]
     if family == "opt":
         return ht.models.OptLayer(ht.models.OptConfig(**config))
@@ -26,7 +26,7 @@ def block_of(name):
 
 
 def run(name, floats="float32", kernels="best"):
-    """As make_block_fixture.run: inputs are parameters here, so that they have slopes."""
+    """Returns the results like make_block_fixture.run. Inputs are parameters here, so that they have gradients."""
     graph, block, given = ht.new_graph(), block_of(name), cases.inputs(name)
     values = {n: ht.parameter(n, list(x.shape), ht.init.zeros()) for n, x in given.items()}
     more = [values["memory"]] if "memory" in values else []
@@ -54,7 +54,8 @@ class BlocksEqualTransformers(unittest.TestCase):
 
 class Parts(unittest.TestCase):
     def test_buckets_of_t5(self):
-        """Source: Raffel et al. 2020, section 2.1: 32 rows, the last for all farther than 128; half of them exact."""
+        """Source: Raffel et al. 2020, section 2.1: 32 buckets; the last holds all distances above 128, and half of them are
+        exact."""
         self.assertEqual([bucket_of(d, True, 32, 128) for d in (0, -1, 1, -7, 7, -8, 8, -127, 127, -5000, 5000)],
                          [0, 1, 17, 7, 23, 8, 24, 15, 31, 15, 31])
         self.assertEqual([bucket_of(d, False, 32, 128) for d in (5, 0, -1, -15, -16, -127, -5000)],

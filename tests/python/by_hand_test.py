@@ -1,7 +1,6 @@
-"""Jobs whose processes are started one by one, by RANK and WORLD_SIZE: the bits of heturun, ends, and what does not fit.
+"""Jobs whose processes are started one by one with RANK and WORLD_SIZE: same results as heturun, exits, and mismatches.
 
-`by_hand_test.py --whole` trains by every script, and on 4 workers.
-"""
+`by_hand_test.py --whole` trains with every script, and on 4 workers."""
 import contextlib
 import json
 import os
@@ -30,7 +29,7 @@ slow = unittest.skipUnless(WHOLE, "takes long; --whole runs it")
 
 
 class ByHand(TrainCase):
-    """Starts processes as a user does in as many shells."""
+    """A test that starts each process separately, as a user does in several shells."""
 
     def setUp(self):
         super().setUp()
@@ -40,7 +39,7 @@ class ByHand(TrainCase):
         self.where = f"127.0.0.1:{self.port}"
 
     def shell(self, words, rank, size, **more):
-        """One process; `more`: further variables, or None to take one away."""
+        """Starts one process. `more` holds additional variables; None removes a variable."""
         env = {**self.env, "RANK": str(rank), "WORLD_SIZE": str(size), **more}
         process = subprocess.Popen([str(w) for w in words], env={k: v for k, v in env.items() if v is not None}, text=True,
                                    stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=self.folder)
@@ -52,7 +51,8 @@ class ByHand(TrainCase):
         return [self.shell(words, rank, size, **more) for rank in range(size)]
 
     def ends(self, process, status, says=None, seconds=MANY_S):
-        """What a process that ends with `status` has said; where it says something, one line of its own."""
+        """Checks that the process ends with `status` and returns its output. With `says`, standard error has one line that
+        matches it."""
         out, err = process.communicate(timeout=seconds)
         self.assertEqual(process.returncode, status, f"{out}\n{err}")
         if says is not None:
@@ -62,14 +62,14 @@ class ByHand(TrainCase):
         return out, err
 
     def end_all(self, processes):
-        """Lets processes of `met_worker.py open` go, which leave together."""
+        """Lets processes of `met_worker.py open` exit together."""
         for process in processes:
             process.stdin.write("\n")
             process.stdin.flush()
         return [self.ends(process, 0) for process in processes]
 
     def train_by_hand(self, grid, *options):
-        """The job of TrainCase.train, by hand; returns its folder of checkpoints."""
+        """Runs the job of TrainCase.train with separately started processes. Returns its checkpoint folder."""
         saved = self.folder / f"hand{self.jobs}"
         words, _ = self.command(grid, *options, "--checkpoint", saved)
         words = words[words.index(sys.executable, len(HETURUN)):]
@@ -124,7 +124,7 @@ class Training(ByHand):
 
     @slow
     def test_every_script(self):
-        """The same losses as under heturun, by each script that trains."""
+        """Each training script gives the same losses as under heturun."""
         sample = self.folder / "sample"
         small = {"vocab_size": 256, "n_positions": 32, "n_embd": 32, "n_layer": 3, "n_head": 2, "n_inner": None,
                  "model_type": "gpt2"}
@@ -158,7 +158,7 @@ class Training(ByHand):
 
 
 class Meeting(ByHand):
-    """Processes that find each other, and those that do not."""
+    """Processes that find each other, and processes that fail to."""
 
     def test_they_learn_who_takes_part_and_open_no_port(self):
         three = self.shells([*MET, "open"], 3)
@@ -169,7 +169,7 @@ class Meeting(ByHand):
         self.end_all(three)
 
     def ports(self):
-        """{(table, address, port)} of internet sockets of this test's processes."""
+        """Returns {(table, address, port)} of the internet sockets of this test's processes."""
         inodes = {entry.readlink() for pid in processes_with(self.mark) for entry in
                   pathlib.Path(f"/proc/{pid}/fd").iterdir() if entry.is_symlink()}
         found = set()
@@ -194,7 +194,7 @@ class Meeting(ByHand):
         first = self.shell(MET, 0, 3)
         second = self.shell([*MET, "open"], 1, 3)
         self.ends(self.shell(MET, 1, 2), 2, r"was started with WORLD_SIZE=2, rank 0 \(process \d+\) with WORLD_SIZE=3")
-        time.sleep(0.5)  # rank 1 is there now, if it was not before
+        time.sleep(0.5)  # rank 1 has joined by now, if it had not before
         self.ends(self.shell(MET, 1, 3), 2, rf"rank 1 .* is one too many: rank 1 \(host \S+, process {second.pid}\) has "
                                             "come before it, as `.*met_worker.py open`")
         self.ends(self.shell(MET, 0, 3), 2, rf"RANK=0 cannot take {self.where}: process {first.pid} is rank 0 there; .*"
@@ -210,7 +210,7 @@ class Meeting(ByHand):
         self.assertIn("met_worker.py open`, rank 0 as `", said)
 
     def other_build(self):
-        """A process whose compiled module is another one: the same code, in a longer file."""
+        """Starts a process with a different compiled module: the same code, in a longer file."""
         place = self.folder / "other" / "hetu"
         shutil.copytree(ROOT / "python" / "hetu", place, ignore=shutil.ignore_patterns("__pycache__"))
         module = pathlib.Path(_hetu.__file__)
@@ -234,7 +234,7 @@ class Meeting(ByHand):
             self.assertEqual([out.splitlines()[1] for out, _ in self.end_all(job)], ["linked 0 2", "linked 1 2"])
 
     def test_an_address_of_ipv6(self):
-        """With the brackets that URLs have, or without."""
+        """An IPv6 MASTER_ADDR works with the brackets that URLs have, and without them."""
         for n, address in enumerate(("::1", "[::1]")):
             job = self.shells([*MET, "open"], 2, MASTER_PORT=str(self.port + n), MASTER_ADDR=address)
             self.assertEqual([out.splitlines()[1] for out, _ in self.end_all(job)], ["linked 0 2", "linked 1 2"])
@@ -257,7 +257,7 @@ class Meeting(ByHand):
             self.assertEqual(self.ends(self.shell([*MET, "alone"], 0, 1, **more), 0)[0], "alone\n")
 
     def test_a_taken_port(self):
-        """On an address that other hosts could reach, the port is one of TCP."""
+        """On an address that other hosts can reach, the port is a TCP port."""
         with socket.socket() as other:
             other.bind(("0.0.0.0", 0))
             other.listen()
@@ -278,7 +278,7 @@ class Meeting(ByHand):
             self.assertLess(time.monotonic() - since, 5)
 
     def test_whoever_else_answers_there(self):
-        """What holds the meeting point is another user's, or no process of Hetu."""
+        """A process of another user, or one that isn't Hetu's, holds the meeting point."""
         name = f"\0hetu-meet-{os.getuid()}-{self.port}"
         with socket.socket(socket.AF_UNIX) as other:
             other.bind(name)
@@ -299,7 +299,7 @@ class Meeting(ByHand):
         child.communicate()
 
     def test_strangers_are_turned_away(self):
-        """Random bytes at the meeting point, and another user; the job goes on."""
+        """The job continues when random bytes or another user's process arrive at the meeting point."""
         first = self.shell(MET, 0, 2)
         name = f"\0hetu-meet-{os.getuid()}-{self.port}"
 

@@ -1,4 +1,4 @@
-"""`hetu data check` of images and CIFAR-100: what is there, each thing that is wrong in one line, status 4."""
+"""`hetu data check` of images and CIFAR-100 reports the contents, and reports each error in one line with status 4."""
 
 import shutil
 import subprocess

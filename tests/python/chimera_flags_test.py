@@ -1,6 +1,7 @@
-"""The flags of Chimera's main_bert.py in train_bert.py: each comes to ours, both train the same, --config overrides
-them, and what is wrong is one line. --beta1 and --beta2 reach the optimizer.
-"""
+"""Flags of Chimera's main_bert.py in train_bert.py.
+
+Each flag sets the matching option of Hetu, and both train alike. --config overrides them, and each error is one line.
+--beta1 and --beta2 reach the optimizer."""
 import contextlib
 import io
 import json
@@ -16,7 +17,7 @@ from hetu import training
 from prose_text import write_prose
 from train_cases import HETURUN, ROOT
 
-# What a row of the spec's table is told, and what it comes to.
+# Arguments for each row of the spec's table, and the options that they set.
 SAME = [
     (["--corpus_path", "a.txt"], {"data": "a.txt"}), (["--vocab_path", "v"], {"vocab": "v"}),
     (["--bert_config_path", "c.json"], {"model": "c.json"}), (["--corpus_lines", "7"], {"corpus_lines": 7}),
@@ -67,7 +68,7 @@ class Flags(unittest.TestCase):
         known = train_bert.options()._option_string_actions
         for action in main_bert.options()._actions:
             for flag in action.option_strings:
-                if flag != "--corpus_encoding":  # ours alone, and --encoding there
+                if flag != "--corpus_encoding":  # the name in Hetu; Chimera calls it --encoding
                     self.assertTrue(flag in known or flag.replace("_", "-") in known, flag)
 
     def test_what_is_wrong_is_said(self):

@@ -1,11 +1,11 @@
-"""The tables of docs/coming-from.md, and which check of coming_from_test.py stands for which row."""
+"""The tables of docs/coming-from.md, and the check of coming_from_test.py for each row."""
 import re
 import shlex
 
 from train_cases import ROOT
 
 PAGE = ROOT / "docs" / "coming-from.md"
-# Method of Checks per first cell; rows of the same method share it.
+# Maps each method of Checks to the first cells of its rows. Several rows can share a method.
 CHECKS = {
     "configures": ["`cp cmake/config.example.cmake cmake/config.cmake`", "`mkdir build && cd build && cmake ..`",
                    "`make -j`"],
@@ -60,7 +60,7 @@ CHECKS = {
 
 
 def rows():
-    """{(system, first cell): (second cell, state)} of the page's tables."""
+    """Returns {(system, first cell): (second cell, state)} of the page's tables."""
     found, system = {}, ""
     for line in PAGE.read_text().splitlines():
         if line.startswith("## "):
@@ -73,16 +73,16 @@ def rows():
 
 
 def flags_to_come(table):
-    """The words of first cells that are one flag which is not there yet."""
+    """Returns the arguments of those first cells that hold one flag that isn't supported yet."""
     return [shlex.split(first.strip("`")) for (_, first), (_, state) in table.items()
             if first.startswith("`--") and " `" not in first and state.startswith("to come")]
 
 
 def commands(cell):
-    """The commands of `hetu` in a cell."""
+    """Returns the `hetu` commands in a cell."""
     return re.findall(r"`(hetu [^`]+)`", cell)
 
 
 def all_commands(cell):
-    """Whether commands of hetu that need no files are all that a cell says works."""
+    """Returns true if the cell has `hetu` commands, and none of them needs files."""
     return bool(commands(cell)) and not any(word.isupper() for words in commands(cell) for word in words.split())

@@ -1,8 +1,8 @@
-"""docs/coming-from.md: every row that says "works" is run here, and no row is run that does not say it.
+"""Every row of docs/coming-from.md that says "works" is run here, and no other row is run.
 
-A row is named by its first cell. Commands of `hetu` in the second cell are run as they stand; what else a row promises is
-a method of Checks, found by the name that CHECKS (coming_from_rows.py) gives. `--whole` runs the largest grids of a row too.
-"""
+A row is named by its first cell. `hetu` commands in the second cell are run unchanged. Everything else that a row promises
+is checked by a method of Checks, whose name CHECKS (coming_from_rows.py) gives. `--whole` also runs the largest grids of
+rows."""
 import json
 import os
 import pathlib
@@ -31,7 +31,7 @@ EIGHT = [(f"w{w}", 8) for w in range(8)]
 
 
 class Page(unittest.TestCase):
-    """The tables themselves."""
+    """The tables of the page."""
 
     def setUp(self):
         folder = tempfile.TemporaryDirectory(prefix="hetu-page-")
@@ -51,7 +51,7 @@ class Page(unittest.TestCase):
         self.assertEqual(works, set(listed))
 
     def test_options_of_rows_that_work_are_options_here(self):
-        """What is spelled otherwise here is replaced, not there."""
+        """An option that has a different name in Hetu is marked as replaced, not as working."""
         told = "".join(subprocess.run([sys.executable, str(ROOT / "python" / script), "--help"], capture_output=True,
                                       text=True, check=True).stdout
                        for script in ("train_bert.py", "train_resnet.py", "main_bert.py", "main_bert_simple.py", "heturun"))
@@ -75,16 +75,16 @@ class Page(unittest.TestCase):
 
 
 class Checks(TrainCase):
-    """What the rows promise; one method per entry of CHECKS."""
+    """The promises of the rows, with one method per entry of CHECKS."""
 
     def test_all_are_here(self):
         here = {name.removeprefix("test_") for name in dir(self) if name.startswith("test_")}
         self.assertEqual(here - {"all_are_here", "flags_to_come_are_refused"}, set(CHECKS))
 
     def test_flags_to_come_are_refused(self):
-        """Or else the page is behind."""
+        """Flags that the page calls unsupported are refused. Otherwise the page is out of date."""
         self.assertEqual(flags_to_come({("S", "`--x y`"): ("", "to come: z"), ("S", "`--w`"): ("", "works since 0.1")}),
-                         [["--x", "y"]])  # the page may have none
+                         [["--x", "y"]])  # the page may have no such flags
         for words in flags_to_come(rows()):
             with self.subTest(words=words):
                 done = self.run_job((1, 1), *words, "--steps", 1)
@@ -104,7 +104,7 @@ class Checks(TrainCase):
                 self.train((2, 1), *options, "--model", model, "--pipeline", "pipedream", "--micro-batches", 1, "--steps", 6)
 
     def test_pauses_by_the_environment(self):
-        """DEBUG_HETERO is --hetero where that is not given: the same pauses, drawn by the seed."""
+        """DEBUG_HETERO takes effect where --hetero isn't given: the same pauses, drawn from the seed."""
         self.env["DEBUG_HETERO"] = "3"
         since = time.monotonic()
         done = self.train((1, 2), "--steps", 4)
@@ -133,7 +133,7 @@ class Checks(TrainCase):
         build = self.folder / "build"
         build.mkdir()
         self.run_words("cmake", ROOT, "-G", "Unix Makefiles", f"-DHETU_CONFIG={self.folder / 'config.cmake'}", cwd=build)
-        built = self.run_words("make", "-j", "hetu_base", cwd=build)  # the preset tests build all
+        built = self.run_words("make", "-j", "hetu_base", cwd=build)  # the preset tests build all targets
         self.assertIn("Built target hetu_base", built.stdout)
 
     def test_exports(self):
@@ -152,7 +152,7 @@ class Checks(TrainCase):
         self.assertIn(str(SHARDS * ROWS), said.stdout + said.stderr)
 
     def text_words(self):
-        """A text in Latin-1 and a vocabulary of it, as Chimera's flags."""
+        """Returns Chimera's flags for a text in Latin-1 and a vocabulary made from it."""
         text, vocabulary = self.folder / "wikipedia.segmented.nltk.txt", self.folder / "words.txt"
         lines = [f"Fa\xe7ade {i} is white ." + "\n" * (i % 5 == 4) for i in range(200)]
         text.write_text("\n".join(lines), encoding="latin-1")
@@ -180,7 +180,7 @@ class Checks(TrainCase):
         self.assertRegex(said.stdout, r"global batch: 8 samples per step, 2 pipelines x 4\n(.*\n)+.*Finished\.")
 
     def test_by_hand(self):
-        """On one host; tests/hosts/by_hand_test.py has two."""
+        """Separately started processes train on one host. tests/hosts/by_hand_test.py uses two hosts."""
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             port = free.getsockname()[1]
@@ -231,7 +231,7 @@ class Checks(TrainCase):
             _hetu.read_cluster(str(path))
 
     def test_device_lists(self):
-        import device_list  # of the scripts
+        import device_list  # a module of the scripts
         lists = devices.lists_of(device_list)
         for name, pipelines, stages, hosts in (("pipe_2_4", 2, 4, 1), ("pipe_4_4", 4, 4, 2), ("pipe_8_4", 8, 4, 4),
                                                ("pipe_16_4", 16, 4, 8), ("pipe_8_2", 8, 2, 2), ("pipe_16_1", 16, 1, 2)):
@@ -278,7 +278,7 @@ class Checks(TrainCase):
                                r"constant\)\n\[0\] warning: this run ends inside the warm-up: .* \(--warmup-steps\)\n")
         blocks = re.search(r"\[0\] gpipe, pipe_1_4: .*, blocks (\d+) \+ (\d+) \+ (\d+) \+ (\d+) by operations, ", said)
         self.assertEqual(sum(map(int, blocks.groups())), SIZES["num_hidden_layers"] + 2)
-        # 100 of 2000 updates of warm-up.
+        # The step is number 100 of 2000 warm-up updates.
         self.assertRegex(said, r"\[0\] 0 TRAIN loss \d\.\d{4}  lm \d\.\d{4}e[+-]\d\d ns \d\.\d{4}e[+-]\d\d "
                                r"lr 5\.0500e-06, time \d+\.\d{4}\n")
         told = self.run_words("python3", ROOT / "python" / "train_bert.py", "--help").stdout
@@ -343,7 +343,7 @@ class Checks(TrainCase):
             self.assertEqual(done.steps, [0, 1], options)
 
     def test_chimera_pdf(self):
-        """The commands as they stand on the page, from a folder that sees the tree's files."""
+        """The page's commands run unchanged in a folder with links to the tree's files."""
         small = "hetu simulate gpipe --stages 1 --micro-batches 1 --format pdf -o small.pdf"
         if "without cairo" in subprocess.run(shlex.split(small), capture_output=True, text=True, cwd=self.folder).stderr:
             self.skipTest("this build draws no pdf")
@@ -375,7 +375,7 @@ class Checks(TrainCase):
         self.assertIn("meaningless (--payload one-byte:both): ", str(done))
 
     def test_chimera_copies(self):
-        """From shards of `hetu data sample`; the losses are those of one process with the same batch."""
+        """The losses of copies, on shards of `hetu data sample`, equal those of one process with the same batch."""
         shards, model = self.folder / "shards", self.folder / "eight.json"
         write_prose(self.folder / "text.txt", 40)
         sample = ("hetu", "data", "sample", shards, "--text", self.folder / "text.txt")
@@ -395,7 +395,7 @@ class Checks(TrainCase):
 
     @unittest.skipUnless(find_spec("torch"), "PyTorch is not there: ./run torch installs it")
     def test_varuna_wrapper(self):
-        """A case of torch_test.py, which compares more."""
+        """The wrapper trains a case of torch_test.py, which compares more."""
         said = self.run_words("heturun", "-w", 2, sys.executable, ROOT / "tests" / "python" / "torch_worker.py", self.folder,
                               7, "varuna 2 1", "varuna overflow 2 1").stdout
         self.assertEqual(said.count("CASE varuna 2 1: ") + said.count(" bits True "), 4, said)

@@ -1,5 +1,5 @@
-"""--compare-single in processes: BERT and ResNet equal one process under every kind of plan; what differs is named. --whole:
-more plans."""
+"""--compare-single in processes: BERT and ResNet equal one process under every kind of plan, and differing tensors are
+named. --whole: more plans."""
 import os
 import subprocess
 import sys
@@ -11,7 +11,7 @@ from train_resnet_test import ResNetCase
 WHOLE = "--whole" in sys.argv
 STEPS = 3
 NAME = "bert.encoder.layer.3.output.dense.weight"
-# A training whose worker 1 loses an update of one of its weights.
+# A training in which worker 1 loses an update of one of its weights.
 STALE = f"""
 import sys
 import hetu as ht

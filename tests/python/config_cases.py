@@ -1,4 +1,4 @@
-"""Small models of every model type that Hetu reads, whose `config.json` is changed field by field."""
+"""Small models of every model type that Hetu reads, for tests that change their `config.json` field by field."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import model_cases
 
 _SMALL: dict[str, Any] = {"vocab_size": 37, "hidden_size": 24, "intermediate_size": 32, "num_hidden_layers": 2,
                           "num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 16}
-# By model type: the fields of the file that the changes start from.
+# Fields that the changes start from, by model type.
 BASES: dict[str, dict[str, Any]] = {
     "bert": {**bert_cases.SMALL, "vocab_size": 40, "hidden_size": 24, "num_hidden_layers": 1, "intermediate_size": 32},
     "gemma": {**_SMALL, "head_dim": 8},
@@ -26,7 +26,7 @@ BASES: dict[str, dict[str, Any]] = {
 }
 
 _LAYERS = ["full_attention", "sliding_attention"]
-# Changes that every type gets, beside those of the fields of its class in transformers.
+# Changes that are applied to every type, in addition to the fields of its class in transformers.
 CHANGES: list[dict[str, Any]] = [
     {"attention_bias": True}, {"attention_multiplier": 0.5}, {"attn_logit_softcapping": 0.5}, {"embedding_multiplier": 2.0},
     {"final_logit_softcapping": 0.5}, {"head_dim": 12}, {"hidden_activation": "relu"}, {"hidden_activation": None},
@@ -52,7 +52,7 @@ CHANGES: list[dict[str, Any]] = [
 
 
 def inputs(model_type: str) -> dict[str, Any]:
-    """The fields of a batch."""
+    """Returns the fields of a batch."""
     if model_type == "bert":
         return bert_cases.batch(BASES["bert"]["vocab_size"])
     return model_cases.inputs(model_type, {**BASES[model_type], "num_labels": 2})

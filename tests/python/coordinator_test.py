@@ -1,7 +1,6 @@
-"""heturun and the coordinator of groups: started by the first worker that asks, ended with the job, and never a hang.
+"""heturun and the coordinator of groups. The first worker that asks starts it, it ends with the job, and no job hangs.
 
-`coordinator_test.py --whole` kills at 50 moments of each kind instead of 4. They come from a seed that is printed.
-"""
+`coordinator_test.py --whole` kills at 50 moments of each kind instead of 4. They come from a seed that is printed."""
 import json
 import os
 import pathlib
@@ -26,7 +25,7 @@ class Coordinator(LaunchCase):
     """Workers without weights that ask for groups."""
 
     def coordinators(self):
-        """Process ids of this test's coordinators."""
+        """Returns the process ids of this test's coordinators."""
         return [pid for pid in processes_with(self.mark)
                 if b"hetu.launch.coordinator" in pathlib.Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")]
 
@@ -71,7 +70,8 @@ class Coordinator(LaunchCase):
         self.assertEqual(self.finish(process, time.monotonic())[0], 128 + signal.SIGTERM)
 
     def killed(self, victim, draw):
-        """A job of which `victim` (a function of the worker's ids) is killed at a random moment: (status, errors)."""
+        """Runs a job in which `victim` is killed at a random moment, and returns (status, errors). `victim` maps the ids of
+        workers to a process id."""
         process, pids = self.start("-w", "4", WORKER, "2", FOREVER)
         self.assertTrue(wait_until(self.coordinators))
         time.sleep(draw.choice([0, 0.05, 0.5]) * draw.random())

@@ -1,5 +1,7 @@
-"""train_ctr.py --tables server, as people type it: the bits of tables on workers, a stop and going on with other servers,
-stages or none, servers that are killed, caches whose bounds cost no AUC, and what does not fit in one line."""
+"""train_ctr.py --tables server as users call it.
+
+Results equal those of tables on workers, also after a stop and a restart with other servers. Servers may be killed. Bounded
+caches cost no AUC. Plans may have stages or not. Each unsupported combination is refused in one line."""
 import json
 import os
 import random
@@ -23,7 +25,7 @@ SERVED = ("--tables", "server")
 
 class Served(CtrCase):
     def command(self, grid, *options, before=()):
-        """Under heturun also with one worker; `before` are its own words."""
+        """Builds a command under heturun, also for one worker. `before` holds heturun's own arguments."""
         words, log = super().command(grid, *options)
         if grid == (1, 1) and "server" in options:
             return [*HETURUN, "-w", "1", *map(str, before), *words], log
@@ -31,7 +33,7 @@ class Served(CtrCase):
         return [*words[:at], *map(str, before), *words[at:]], log
 
     def test_the_bits_of_tables_on_workers(self):
-        """With any plan that goes with them, on one to three servers; after a stop and on another grid, too."""
+        """Checksums are equal for several plans on one to three servers, and after a stop with another number of servers."""
         cases = [("wide-deep", (1, 1), "gpipe", 1, "adagrad"), ("dlrm", (1, 2), "1f1b", 2, "adam"),
                  ("wide-deep", (2, 2), "gpipe", 3, "sgd")]
         cases += [("dlrm", (2, 1), "dp", 2, "adagrad"), ("wide-deep", (1, 4), "zb-h1", 1, "momentum")] if WHOLE else []
@@ -70,7 +72,7 @@ class Served(CtrCase):
         self.assertEqual(checksums(saved), checksums(want), f"seed {SEED}")
 
     def test_a_table_may_be_larger_than_a_workers_memory(self):
-        """The trace of such a job tells what its caches did."""
+        """The trace of such a job reports the use of its caches."""
         large = ("--hash-size", 1_000_000, "--embedding-width", 16, "--memory-limit", "64MiB", "--steps", 3)
         trace = self.folder / "trace.json"
         self.train((1, 2), *SERVED, *large, "--trace", trace)
@@ -81,7 +83,7 @@ class Served(CtrCase):
         self.refused((1, 2), *large, says="over the limit of 67108864")
 
     def test_bounds_cost_no_auc_and_save_traffic(self):
-        """What a cache saves is said at the end; a bound of 0 changes no bit."""
+        """The output ends with the traffic that a cache saves. A bound of 0 changes no bit."""
         self.compare_bounds(0.02, "--epochs", 2)
 
     @unittest.skipUnless(WHOLE, "131072 rows, twice, under four caches: in ctr_servers_whole_test")

@@ -1,4 +1,4 @@
-"""`hetu data` as a user calls it: sample, then check; what check says about damaged shards."""
+"""`hetu data` as users call it: sample, then check. The check reports damaged shards."""
 
 import importlib.util
 import subprocess

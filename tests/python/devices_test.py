@@ -1,4 +1,4 @@
-"""Device lists: text forms, fusing, layouts for every size, choices, and each refusal."""
+"""Device lists: text forms, fusing, layouts for every size, choices, and each error."""
 import os
 import pathlib
 import random
@@ -51,7 +51,7 @@ class Shipped(unittest.TestCase):
                 layout = choose(name, LISTS, hosts(number))
                 pipelines, stages = map(int, re.findall(r"\d+", name))
                 self.assertEqual((layout.pipelines, layout.stages), (pipelines, stages))
-                # Columns are contiguous on a host, as in SD-PIPE: the grid is the plain one.
+                # Columns are contiguous on a host, as in SD-PIPE, so the layout equals the plain grid.
                 self.assertEqual(layout.worker_of, devices.lay_out(pipelines, stages, hosts(number)).worker_of)
                 rows = 4 // stages
                 self.assertEqual(layout.rows_of, tuple(tuple(range(s * rows, s * rows + rows)) for s in range(stages)))
@@ -215,7 +215,7 @@ class Compute(unittest.TestCase):
         self.assertEqual(found, "cpu" if problem else "cuda")
         self.assertEqual(done.stderr, f"hetu: computing on {found}" + (f" ({problem})" if problem else "") + "\n")
         self.assertEqual(devices.layout("pipe_1_1", {}).worker_of, ((0,),))
-        self.assertEqual(devices.layout().stages, 1)  # the shipped file; one process
+        self.assertEqual(devices.layout().stages, 1)  # the list that Hetu ships; one process
 
 
 class EnvironmentNames(unittest.TestCase):

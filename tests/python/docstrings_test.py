@@ -1,4 +1,4 @@
-"""Every name of the package that users see says what it is: what `./run docs` and help() print."""
+"""Every public name of the package has a docstring, which `./run docs` and help() print."""
 import importlib
 import inspect
 import unittest
@@ -9,8 +9,8 @@ MODULES = [name for name in hetu.__all__ if inspect.ismodule(getattr(hetu, name)
 
 
 def names_of(module):
-    """The public classes and functions that a module or package owns, and the methods of the classes, but the moments of
-    hooks, which their module tells."""
+    """Yields the public classes and functions that a module or package owns, and the methods of these classes. Event methods
+    of hooks (on_...) are left out: their module describes them."""
     for name, value in vars(module).items():
         owner = getattr(value, "__module__", None) or ""
         ours = inspect.isclass(value) or inspect.isroutine(value)
@@ -19,7 +19,7 @@ def names_of(module):
         yield f"{module.__name__}.{name}", value
         for method, inner in vars(value).items() if inspect.isclass(value) else ():
             if not method.startswith(("_", "on_")) and (inspect.isroutine(inner) or isinstance(inner, property)):
-                yield f"{module.__name__}.{name}.{method}", getattr(value, method)  # of a base class, if it has none
+                yield f"{module.__name__}.{name}.{method}", getattr(value, method)  # inherits the docstring of a base class
 
 
 class Docstrings(unittest.TestCase):

@@ -1,4 +1,4 @@
-"""The models of docs/examples as their scripts make them: a script is run up to its Executor."""
+"""The models of docs/examples as their scripts build them: a script is run up to its Executor."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ import nn_cases
 from hetu import _hetu
 
 FOLDER = Path(__file__).resolve().parents[2] / "docs" / "examples"
-LINES = {"mlp": 14, "cnn": 25, "gpt": 36}  # that are not empty, at most
+LINES = {"mlp": 14, "cnn": 25, "gpt": 36}  # limit of lines that are not empty
 TEXT = "".join(f"{n} and {n + 1} make {2 * n + 1}; " for n in range(300))
 
 
@@ -27,7 +27,7 @@ class _Made(Exception):
 
 @contextlib.contextmanager
 def text() -> Any:
-    """A file with TEXT."""
+    """Yields the path of a file with TEXT."""
     with tempfile.TemporaryDirectory(prefix="hetu-text-") as folder:
         path = Path(folder) / "text.txt"
         path.write_text(TEXT)
@@ -35,12 +35,12 @@ def text() -> Any:
 
 
 def arguments(name: str, file: str, pipeline: str = "1f1b", steps: int = 5) -> list[str]:
-    """What the script is called with."""
+    """Returns the command line of the script."""
     return [str(FOLDER / f"{name}.py"), pipeline, str(steps), *([file] if name == "gpt" else [])]
 
 
 def made(name: str) -> dict[str, list[Any]]:
-    """The lists that the script gives its Executor, in a graph of their own."""
+    """Returns the lists that the script passes to its Executor, in a new graph."""
     def stop(fetches: dict[str, list[Any]], **_: Any) -> None:
         raise _Made(fetches)
 
@@ -54,12 +54,13 @@ def made(name: str) -> dict[str, list[Any]]:
 
 
 def weights(shapes: dict[str, tuple[int, ...]]) -> dict[str, np.ndarray]:
-    """By name; small, for layers that are wide."""
+    """Returns weights by name, a quarter as large as those of nn_cases, because the layers are wide."""
     return {n: np.asarray(w / 4 if w.ndim > 1 else w, np.float32) for n, w in nn_cases.weights(shapes).items()}
 
 
 def run(name: str) -> dict[str, Any]:
-    """Loss and slopes of the first batch, whole, by a job in float32 and by the reference in float64, and its arrays."""
+    """Returns the loss and gradients of the first whole batch, and the batch. A job computes them in float32, and the
+    reference in float64."""
     job = ht.Executor(made(name), threads=1)
     names = {n for n, _ in job.graph.parameters}
     state = {n: array for n, kind, array, _ in job.job.state() if kind == ""}

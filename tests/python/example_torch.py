@@ -1,4 +1,4 @@
-"""The models of docs/examples in PyTorch, by the same names."""
+"""The models of docs/examples in PyTorch, with the same names."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class _Gpt(nn.Module):
 
 
 def _loss(name: str, batch: dict[str, np.ndarray]) -> tuple[nn.Module, Any]:
-    """The model, and its loss as a function of the batch."""
+    """Returns the model and a function that computes its loss of the batch."""
     given = {n: torch.from_numpy(x.astype(np.float64 if x.dtype == np.float32 else np.int64)) for n, x in batch.items()}
     if name == "gpt":
         model: nn.Module = _Gpt(256, 32, 64, 4, 6)
@@ -69,7 +69,7 @@ def _loss(name: str, batch: dict[str, np.ndarray]) -> tuple[nn.Module, Any]:
 
 
 def run(name: str, batch: dict[str, np.ndarray]) -> dict[str, Any]:
-    """As example_cases.run, on the same batch, in float64."""
+    """Returns results in float64 on the same batch, like example_cases.run."""
     model, loss_of = _loss(name, batch)
     model.double()
     drawn = example_cases.weights({n: tuple(p.shape) for n, p in model.named_parameters()})

@@ -1,8 +1,9 @@
-"""How scripts end that are a worker's: in order whatever they keep, and by every error and way out that one worker alone may
-take. The job ends soon, with that worker's status and its traceback alone.
+"""Ends of scripts that are workers.
 
-`exit_test.py --whole` tries all ways instead of a sample, and every worker.
-"""
+A script ends in order whatever objects it keeps, and by every error and exit that one worker alone may take. The job ends
+soon, with that worker's status and only its traceback.
+
+`exit_test.py --whole` tries all ways instead of a sample, and every worker."""
 import argparse
 import os
 import pathlib
@@ -25,7 +26,7 @@ SCRIPT = str(pathlib.Path(__file__).with_name("small_job.py"))
 FOREVER = 1000000
 COMM = 5  # as in hetu.process.errors
 LEFT = r"CommError: .*worker {who} has left the job: its script ended in the middle of job\.run\('train', until=\d+\)"
-# how: (status, what standard error has, tracebacks)
+# For each kind of end: exit status, pattern of standard error, number of tracebacks.
 WAYS = {
     "in the loop": (1, r"KeyError: 'died in the loop'\n", 1),
     "exit": (COMM, LEFT, 1),
@@ -42,7 +43,7 @@ SAMPLE = list(WAYS)[:3]
 
 
 class ExitCase(unittest.TestCase):
-    """Starts jobs; at a test's end none of their processes may be left."""
+    """A test that starts jobs. At its end, no process of them may be left."""
 
     def setUp(self):
         folder = tempfile.TemporaryDirectory(prefix="hetu-exit-")
@@ -59,7 +60,8 @@ class ExitCase(unittest.TestCase):
         self.assertTrue(wait_until(lambda: not processes_with(self.mark), END_S), "processes left")
 
     def run_job(self, workers, *words):
-        """(status, standard output, standard error, seconds from the dozenth step, or the start, to the end)."""
+        """Runs a job. Returns (status, standard output, standard error, seconds to the job's end). The seconds count from
+        the last line with `step 12` or `up`, or from the start of the job if there is none."""
         process = subprocess.Popen([*HETURUN, "-w", str(workers), sys.executable, *map(str, words)], env=self.env, text=True,
                                    stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=self.folder)
         since, lines = time.monotonic(), []
@@ -151,10 +153,11 @@ class Failed(ExitCase):
 
 
 class Blame(unittest.TestCase):
-    """Who is named, by what heturun has heard so far."""
+    """The worker that is blamed, depending on the messages that heturun has received so far."""
 
     def failure(self, codes, mpirun=0, words=(), told=()):
-        """(status, why, last words by worker) of a part whose workers ended with `codes`; mpirun with a wait status."""
+        """Returns (status, reason, last words by worker) of a part whose workers ended with `codes`. `mpirun` is its wait
+        status."""
         workers = [part.Worker(number, code=code) for number, code in enumerate(codes)]
         one = part.Part(0, workers)
         one.process = argparse.Namespace(pid=1)
@@ -201,8 +204,8 @@ class Blame(unittest.TestCase):
             self.assertEqual(self.failure(codes, told=told)[:2], (143, "worker 1 was killed by SIGTERM"))
 
     def test_a_guard_that_mpirun_kills_while_it_ends_its_worker(self):
-        """mpirun waits a second from SIGTERM to SIGKILL, or until one of its processes ends: the slowest guard says no
-        more."""
+        """mpirun sends SIGKILL one second after SIGTERM, or when one of its processes ends. The slowest guard then sends no
+        message."""
         job = supervise.Job(3, [], 60, None, None)
         self.addCleanup(job.close)
         first, second, third = job._workers
@@ -215,10 +218,10 @@ class Blame(unittest.TestCase):
 
 
 class Ends(unittest.TestCase):
-    """A guard between the end of its worker and its own."""
+    """A guard between the end of its worker and its own end."""
 
     def guard(self):
-        """(a guard, heturun's end of its socket)."""
+        """Returns (a guard, heturun's end of its socket)."""
         ours, theirs = socket.socketpair()
         for end in (ours, theirs):
             self.addCleanup(end.close)
@@ -231,7 +234,7 @@ class Ends(unittest.TestCase):
         with mock.patch.object(guard, "LINGER_S", 1000):
             one.linger()
             self.assertTrue(one.ending)
-            one.linger()  # knows
+            one.linger()  # the guard knows that the job ends
 
     def test_past_other_signals_as_long_as_it_may(self):
         one, heturun = self.guard()

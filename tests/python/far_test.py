@@ -1,5 +1,5 @@
-"""The training scripts on `--device far`, whose memory no host code can read: the bits of the CPU, through validation,
-checkpoint, resume and a trace; --whole: every method, and ResNet."""
+"""Training scripts on `--device far`, whose memory host code can't read. Results equal those of the CPU, through validation,
+checkpoints, resuming and a trace. --whole: every method, and ResNet."""
 
 import json
 import sys
@@ -14,7 +14,7 @@ SYNCHRONOUS = ("gpipe", "1f1b", "interleaved-1f1b", "looped-bfs", "chimera", "ge
 
 
 class OnFar(TrainCase):
-    """What jobs leave on both devices."""
+    """Jobs that leave the same files on both devices."""
 
     def saved(self, device, grid, *options, steps=(4,)):
         folder = self.folder / f"{device}{self.jobs}"

@@ -1,6 +1,7 @@
-"""The lists of an Executor: each run reports the scalars of its own, summed over the step; what cannot be reported, or would
-be ignored, is refused by name.
-"""
+"""The lists of an Executor.
+
+Each run reports the scalars of its own list, summed over the step. A value that can't be reported, or that would be ignored,
+is refused by name."""
 import inspect
 import os
 import pathlib
@@ -23,7 +24,7 @@ def labels(rows=ROWS):
 
 
 def model(rows=ROWS):
-    """Three classes told apart by one-hot inputs; a scalar in every block."""
+    """Returns a model of three classes with one-hot inputs and a scalar in every block."""
     ht.graph.new_graph()
     data = ht.data.Batches([{"x": 3 * np.eye(3, dtype=np.float32)[labels(rows)], "y": labels(rows)}], rows)
     hidden = ht.ops.linear(data.x, ht.graph.parameter("a", [3, 3], ht.graph.normal(1.0)), name="hidden")
@@ -62,12 +63,12 @@ class Lists(unittest.TestCase):
             self.assertEqual((looked.scalars["hits"], looked.scalars["all_rows"]), (ROWS, ROWS))
             self.assertAlmostEqual(looked.scalars["entropy"], ROWS * looked.loss, 4)
             seen[micro_batches] = looked.scalars
-        for micro_batches in (2, 4):  # sums over the step, however it is cut
+        for micro_batches in (2, 4):  # sums over the step don't depend on the micro-batches
             for name, value in seen[1].items():
                 self.assertAlmostEqual(seen[micro_batches][name], value, 4, name)
 
     def test_scalars_of_every_stage(self):
-        """The same under heturun, where each stage has a part of them."""
+        """Scalars are equal under heturun, where each stage has some of them."""
         with tempfile.TemporaryDirectory() as folder:
             script = pathlib.Path(folder) / "look.py"
             script.write_text(
@@ -88,7 +89,8 @@ class Lists(unittest.TestCase):
         self.assertIn(f"found {words}", done.stdout)
 
     def test_numbers_per_sample(self):
-        """In the order of the data, whatever the cut: what tells the rows apart is the number of the row itself."""
+        """Values of samples are in the order of the data for any number of pipelines and micro-batches. A row's number
+        identifies it."""
         def look(pipelines, micro_batches, **more):
             ht.graph.new_graph()
             rows = 24

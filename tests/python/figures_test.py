@@ -30,12 +30,12 @@ resnet, bert = script("train_resnet"), script("train_bert")
 
 
 def lines(rate, iterations, epochs, form):
-    """The rate as each epoch's line prints it."""
+    """Returns the learning rate that each epoch's line prints."""
     return [format(rate.at((epoch + 1) * iterations), form) for epoch in range(epochs)]
 
 
 class Cuts(unittest.TestCase):
-    """What docs/training.md and train_bert.py's --help say of the layers on each stage of SD-PIPE's BERT."""
+    """Layers on each stage of SD-PIPE's BERT, as docs/training.md and train_bert.py's --help state them."""
 
     def test_layers_per_stage(self):
         model = chimera.bert_graph(ht.models.BertConfig(**ht.models.bert.CONFIGS["base"]), masked=20)
@@ -44,7 +44,7 @@ class Cuts(unittest.TestCase):
         self.assertEqual([int(stages) for stages, _ in rows], [2, 4, 8])
         for stages, said in rows:
             blocks = chimera.blocks_of_stages(model, int(stages))
-            blocks[0], blocks[-1] = blocks[0] - 1, blocks[-1] - 1  # the embeddings, the heads
+            blocks[0], blocks[-1] = blocks[0] - 1, blocks[-1] - 1  # the embeddings and the heads
             self.assertEqual(said, ", ".join(map(str, blocks)))
         self.assertIn("the embeddings and 3 layers, 3 layers, 3 layers, and 3 layers and the heads",
                       " ".join(bert.__doc__.split()))
@@ -68,7 +68,7 @@ class Rates(unittest.TestCase):
 
 
 class FirstLosses(unittest.TestCase):
-    """Of starting weights, on random data: as if nothing were known."""
+    """First losses of untrained weights on random data are near those of uniform predictions."""
 
     def first(self, data, loss_of):
         ht.new_graph()
@@ -96,7 +96,7 @@ class FirstLosses(unittest.TestCase):
             "masked_lm_labels": numpy.where(random.random((rows, length)) < 0.15, tokens, -1).astype(numpy.int32),
             "next_sentence_labels": random.integers(0, 2, rows, dtype=numpy.int32),
         }
-        # Depth changes little at the start; two layers of the base model's size are enough.
+        # Depth changes little at the start: two layers of the base model's size are enough.
         found = self.first(data, ht.models.Bert.from_config("base", num_hidden_layers=2).pretraining_loss)
         print(f"bert: lm {found['mlm_loss']:.3f}, ns {found['nsp_loss']:.4f}")
         self.assertLess(abs(found["mlm_loss"] - math.log(30522)), 0.6)

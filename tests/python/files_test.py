@@ -1,5 +1,5 @@
-"""Files and folders that somebody names: what is no regular file is refused without waiting, files are replaced through
-links, deep JSON is one line, and a folder for checkpoints is made and locked before the first step."""
+"""Files and folders that users name. A path that isn't a regular file is refused without waiting. Files are replaced through
+links. Deep JSON gives a one-line error. The checkpoint folder is created and locked before the first step."""
 
 import json
 import math
@@ -20,7 +20,7 @@ from hetu.sample import vocabulary
 from hetu.sample.folder import made_whole
 
 HETU = pathlib.Path(os.environ["HETU_BUILD_DIR"]) / "bin" / "hetu"
-# Trains one step per line of its input, with checkpoints in the folder that its argument names.
+# Trains one step per line of its input. Its argument names the checkpoint folder.
 TRAINS = """
 import sys, numpy as np, hetu as ht
 data = ht.data.Batches([{"x": np.ones((4, 1), np.float32)}] * 6, batch_size=4)
@@ -34,7 +34,7 @@ for step in job.run("t", steps=3, checkpoint=sys.argv[1]):
 
 
 def within(case, seconds, call):
-    """Returns what a call gives or throws; the test fails if it takes longer."""
+    """Returns the result or the exception of a call. The test fails if the call takes longer."""
     told = []
 
     def work():

@@ -1,5 +1,5 @@
-"""docs/examples/finetune.py, from a BERT that is pre-trained for some seconds on the sample texts: on held-out sentences it
-is better than the largest class by MARGIN."""
+"""docs/examples/finetune.py, from a BERT that is pre-trained for some seconds on the sample texts, beats the largest class
+by MARGIN on held-out sentences."""
 
 import json
 import os

@@ -1,5 +1,5 @@
-"""First commands of a new user: examples without arguments, `hetu data` and `hetu ps` alone, every --help, and `import hetu`
-of a tree that isn't built."""
+"""First commands of a new user: examples without arguments, `hetu data` and `hetu ps` without a subcommand, every --help,
+and `import hetu` in a tree that isn't built."""
 
 import os
 import pathlib
@@ -23,8 +23,8 @@ def run(*words, **more):
 
 
 def run_together(text):
-    """Entries of a help text, lines of two spaces and a name, whose name isn't parted from its meaning: by two spaces, or by
-    a line break with a deeper line below."""
+    """Returns the entries of a help text whose name isn't separated from its meaning. An entry is a line of two spaces and a
+    name. Its meaning follows after two spaces, or on a line below with a deeper indent."""
     lines, wrong = text.splitlines(), []
     for line, below in zip(lines, [*lines[1:], ""], strict=True):
         if re.match(r"  \S", line) and not re.search(r"\S {2,}\S", line) and not re.match(r" {3,}\S", below):
@@ -34,7 +34,7 @@ def run_together(text):
 
 class Help(unittest.TestCase):
     def commands(self):
-        """All commands of hetu by `hetu --help`, and how the help is asked for."""
+        """Returns all commands that `hetu --help` lists."""
         return re.findall(r"^  ([a-z-]+(?: [a-z-]+)?)(?= {2}|$)", run("hetu", "--help").stdout, re.MULTILINE)
 
     def test_the_rule_finds_what_runs_together(self):
@@ -49,7 +49,7 @@ class Help(unittest.TestCase):
                  ["hetu", "ps", "--help"], [*HETURUN, "--help"], *([sys.executable, path, "--help"] for path in SCRIPTS)]
         self.assertGreater(len(SCRIPTS), 5)
         for words in asked:
-            for columns in ("", "40", "200"):  # of argparse; the others go by 100 columns
+            for columns in ("", "40", "200"):  # read by argparse; other commands always use 100 columns
                 with self.subTest(words=words, columns=columns):
                     said = run(*words, env={**os.environ, **({"COLUMNS": columns} if columns else {})})
                     self.assertEqual((said.returncode, said.stderr), (0, ""))
@@ -73,8 +73,8 @@ class Help(unittest.TestCase):
 
 class Examples(unittest.TestCase):
     def test_each_says_what_it_takes(self):
-        """Examples with defaults are run by nn_examples_test and below; no example ends in a traceback. A module of glue for
-        another library's loop (docs/pytorch.md) says nothing."""
+        """Each example runs or prints its usage, without a traceback. Examples with defaults are run by nn_examples_test and
+        below. A module that adapts another library's loop (docs/pytorch.md) prints nothing."""
         for path in sorted(EXAMPLES.glob("*.py")):
             with self.subTest(path.name):
                 library = path.stem.replace("torch_trainer", "transformers").removeprefix("torch_")

@@ -1,4 +1,4 @@
-"""Images that the fixtures of images are made of, and the digest of their pixels."""
+"""Images for the fixtures of image tests, and the digest of their pixels."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from PIL import Image
 
 
 def digest(data: bytes) -> str:
-    """FNV-1a of 64 bits."""
+    """Returns the 64-bit FNV-1a hash."""
     out = 0xCBF29CE484222325
     for byte in data:
         out = (out ^ byte) * 0x100000001B3 & 0xFFFFFFFFFFFFFFFF
@@ -17,7 +17,7 @@ def digest(data: bytes) -> str:
 
 
 def drawn(width: int, height: int, seed: int) -> Image.Image:
-    """Soft colours with some grain: neither flat nor noise."""
+    """Returns an image of soft colours with some grain: neither flat nor noise."""
     rng = np.random.default_rng(seed)
     soft = Image.fromarray(rng.integers(0, 256, (5, 5, 3), dtype=np.uint8)).resize((width, height), Image.BICUBIC)
     grain = rng.integers(-6, 7, (height, width, 3))

@@ -1,7 +1,6 @@
-"""--fuse off through a script: the same bits as with fusion, in one process and on two stages, and what fusion saves.
+"""--fuse off in a script gives the same bits as fusion, in one process and on two stages. Also prints the savings.
 
-usage: fuse_test.py
-"""
+usage: fuse_test.py"""
 import re
 import unittest
 

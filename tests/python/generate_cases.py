@@ -1,4 +1,4 @@
-"""Small models that go on with rows of tokens, here and in transformers."""
+"""Small models that continue rows of tokens, in Hetu and in transformers."""
 
 from __future__ import annotations
 
@@ -16,5 +16,5 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
 
 
 def prompt() -> np.ndarray:
-    """int32 [ROWS, PROMPT]."""
+    """Returns int32 [ROWS, PROMPT]."""
     return np.random.default_rng(model_cases.SEED + 1).integers(0, model_cases.WORDS, (ROWS, PROMPT), np.int32)

@@ -1,5 +1,5 @@
-"""Generated tokens: those of transformers (as kept in tests/fixtures/models.json), with a cache as without one, and as
-drawn; what does not fit is one line."""
+"""Generated tokens equal those of transformers (tests/fixtures/models.json), with and without a cache, and when sampled.
+Each error is one line."""
 
 import json
 import os
@@ -21,7 +21,7 @@ FIXTURE = json.loads((pathlib.Path(__file__).resolve().parent.parent / "fixtures
 
 
 def imported(folder, family, config):
-    """(model, checkpoint of its drawn weights)."""
+    """Returns (model, checkpoint of its seeded weights)."""
     model = model_hetu.model_of(family, config)
     weights = model_cases.weights({n: tuple(p.shape) for n, p in model.named_parameters()})
     write(pathlib.Path(folder) / "w.safetensors", weights)
@@ -31,7 +31,7 @@ def imported(folder, family, config):
 
 
 def without_cache(folder, model, checkpoint, ids, tokens):
-    """Greedily, the whole row computed anew for each token; (tokens, seconds of the processor)."""
+    """Generates greedily and computes the whole row again for each token. Returns (tokens, CPU seconds)."""
     ht.new_graph()
     length = ids.shape[1] + tokens
     logits = model(ht.placeholder("ids", "int32", [ht.BATCH, length]))
@@ -67,8 +67,8 @@ class Generate(unittest.TestCase):
                       f"{slow:.3f} s without", flush=True)
 
     def test_a_given_row_at_once_goes_on_as_one_by_one(self):
-        """For both families, over rows that are no multiple of what is computed at once; saved again, the folder is of the
-        new model alone, and weights lie on disk once."""
+        """A prompt read in chunks gives the same tokens as one read token by token, for both families. The rows are not a
+        multiple of the batch. Saving again replaces the old model completely, and weights are stored once."""
         for name, (family, config) in cases.CASES.items():
             with self.subTest(name), tempfile.TemporaryDirectory() as folder:
                 model, checkpoint = imported(folder, family, config)
@@ -84,7 +84,7 @@ class Generate(unittest.TestCase):
                 self.assertEqual(found[7], found[1])
 
     def test_a_generator_of_a_lower_step_replaces_the_old_one_whole(self):
-        """Both graphs and their weights: what goes on after a long prompt is of the new model alone."""
+        """The saved graphs and weights all belong to the new model, also those that continue after a long prompt."""
         given, name, of_steps = np.full((1, 8), 5, np.int32), f"{self.folder}/model", set()
         for steps in (3, 2, 1):
             ht.new_graph()

@@ -1,8 +1,8 @@
-"""tests/bench/group_throughput.py makes its table, CSV, JSON and picture; its runs log what is true of partial reduce and
-AD-PSGD: pipelines stop together, all their stages at one count, the mean is kept, the sync graph stays connected.
+"""tests/bench/group_throughput.py writes its table, CSV, JSON and figure, and its runs log valid groups.
 
-Real processes, coordinator and averages; devices wait for milliseconds. No speed is asserted.
-"""
+The logs show properties of partial reduce and AD-PSGD: pipelines stop together, all their stages have equal counts, the mean
+is kept, and the synchronization graph stays connected. Processes, coordinator and averages are real; devices wait for
+milliseconds. No speed is asserted."""
 import argparse
 import csv
 import json
@@ -21,14 +21,16 @@ PERIOD = 10
 
 
 def askers(group):
-    """{pipeline: its update} of those that asked for the group; the passive partner of AD-PSGD did not."""
+    """Returns {pipeline: its update} of the pipelines that asked for the group. The passive partner of AD-PSGD didn't ask.
+    """
     members = dict(zip(group["members"], group["updates"], strict=True))
     initiator = group.get("initiator", -1)
     return members if initiator < 0 else {initiator: members[initiator]}
 
 
 def run_of(log, updates):
-    """{stage: groups} of a log's last run, in which pipeline d did updates[d]: the warm-up before it is left out."""
+    """Returns {stage: groups} of the last run in a log. Pipeline d did updates[d] in this run; the warm-up before it is left
+    out."""
     groups = [json.loads(line) for line in log.read_text().splitlines()]
     last = [max(askers(g).get(pipeline, 0) for g in groups) for pipeline in range(len(updates))]
     stages = {}
@@ -39,7 +41,7 @@ def run_of(log, updates):
 
 
 def joined(groups, pipelines):
-    """Whether the groups join all pipelines."""
+    """Returns true if the groups connect all pipelines."""
     parts = [{d} for d in range(pipelines)]
     for g in groups:
         meet = [p for p in parts if p & set(g["members"])]
@@ -133,7 +135,7 @@ class GroupThroughput(unittest.TestCase):
                 self.check_pairs(groups)
 
     def check_windows(self, groups, pipelines):
-        """Every window of P N + N updates is connected."""
+        """Checks that every window of P N + N updates is connected."""
         for start in range(len(groups)):
             window, count = [], 0
             for g in groups[start:]:
@@ -144,7 +146,8 @@ class GroupThroughput(unittest.TestCase):
                     break
 
     def check_pairs(self, groups):
-        """An active pipeline, an even one, asks a passive one; a passive one's own update is alone."""
+        """Checks that active pipelines, which are even, ask passive ones, and that a passive pipeline's own update has one
+        member."""
         for g in groups:
             self.assertIn(len(g["members"]), (1, 2))
             if len(g["members"]) == 2:

@@ -1,12 +1,13 @@
-"""Pipelines of hetpipe that are cut each in its own way, as people type it: by measured times of blocks and workers' speeds,
-by hand, within a limit of memory; they train to what pipelines cut alike do, go on under other cuts, and what does not fit
-is told in one line."""
+"""Pipelines of hetpipe with different cuts, as users call them.
+
+Cuts come from measured times of blocks and workers' speeds, from the command line, or from a memory limit. Training gives
+the same weights as equal cuts and can resume under other cuts. Each error is one line."""
 import json
 import unittest
 
 from train_cases import MODEL, TrainCase, manifest_of, tensors
 
-# With weight decay an update depends on whether a pull came before it, and so on the number of stages.
+# With weight decay, an update depends on whether a pull came before it, and therefore on the number of stages.
 HETPIPE = ("--pipeline", "hetpipe", "--micro-batches", 4, "--optimizer", "momentum", "--learning-rate", "3e-3",
            "--weight-decay", 0)
 ALIKE = 1e-5  # servers add in any order
@@ -28,7 +29,8 @@ class HetpipeCuts(TrainCase):
             self.assertLess(np.abs(values - two[key]).max(), ALIKE, key)
 
     def test_by_measured_times_and_speeds(self):
-        """The second pipeline gives its slow last worker less; the trace of such a run can be read again."""
+        """The second pipeline gives its slow last worker fewer blocks. The trace of such a run can be used as costs again.
+        """
         run, again, saved = self.folder / "run.json", self.folder / "again.json", self.folder / "apart"
         self.train((2, 2), *HETPIPE, "--steps", 6, "--checkpoint", self.folder / "alike", "--trace", run)
         how = ("--partition", "times", "--costs", run, "--speed", "1,1,1,0.1")

@@ -1,9 +1,9 @@
-"""Training by waves over parameter servers, as people type it: two pipelines agree, jobs resume on other grids, servers and
-workers that are killed end the job with a name, and what does not fit is told in one line.
+"""Training by waves over parameter servers, as users call it.
 
-`hetpipe_test.py --whole` kills at 50 moments of each kind instead of 2, and 51 servers that go on instead of 3. The moments
-come from a seed that is printed.
-"""
+Two pipelines agree, and jobs resume on other grids. When servers or workers are killed, the job ends and names them. Each
+unsupported combination is refused in one line.
+`hetpipe_test.py --whole` kills at 50 moments of each kind instead of 2, and restarts 51 servers instead of 3. The moments
+come from a seed that is printed."""
 import json
 import os
 import random
@@ -19,7 +19,7 @@ from processes import process_of, wait_until
 from train_cases import END_S, KILLED_STEPS, MANY_S, MODEL, TrainCase, checksums, manifest_of, tensors
 
 MOMENTS = 50 if "--whole" in sys.argv else 2
-RESTARTED = 17 if "--whole" in sys.argv else 1  # jobs in which three servers are
+RESTARTED = 17 if "--whole" in sys.argv else 1  # jobs in which three servers are killed and restarted
 SEED = int(os.environ.get("TRAIN_TEST_SEED", time.time_ns() % 100000))
 FOREVER = 1000000
 HETPIPE = ("--pipeline", "hetpipe", "--micro-batches", 4, "--optimizer", "momentum", "--learning-rate", "3e-3")
@@ -47,7 +47,7 @@ class Hetpipe(TrainCase):
             self.assertEqual(manifest_of(saved)[1]["step"], 40)
 
     def test_waves_of_staleness_zero_do_not_depend_on_timing(self):
-        """But for the order in which servers add, which is that of arrival."""
+        """Weights are equal except for the order in which servers add, which is the order of arrival."""
         import numpy as np
 
         for k in range(2):
@@ -63,7 +63,7 @@ class Hetpipe(TrainCase):
         words, log = self.command((2, 1), *HETPIPE, "--steps", 5)
         at = words.index("-w")
         words[at:at] = ["-s", "3"]
-        process, _ = self.start((1, 2), *HETPIPE, "--steps", 5)  # of one pipeline: no server
+        process, _ = self.start((1, 2), *HETPIPE, "--steps", 5)  # a job of one pipeline: no server
         output, error = process.communicate(timeout=MANY_S)
         self.assertEqual(process.returncode, 0, output + error)
         several = subprocess.run(words, env=self.env, capture_output=True, text=True, timeout=MANY_S, cwd=self.folder)
@@ -72,7 +72,8 @@ class Hetpipe(TrainCase):
         self.assertEqual(len(log.read_text().splitlines()), 5)
 
     def test_a_stop_saves_one_state(self):
-        """SIGUSR1 in the middle: all pipelines end after the same wave, and the checkpoint goes on."""
+        """SIGUSR1 in the middle of training ends all pipelines after the same wave, and training continues from the
+        checkpoint."""
         saved = self.folder / "saved"
         process, log = self.start((2, 2), *HETPIPE, "--staleness", 1, "--steps", FOREVER, "--checkpoint", saved)
         self.assertTrue(wait_until(lambda: log.exists() and log.read_text().count("\n") > 8), process.poll())
@@ -86,8 +87,8 @@ class Hetpipe(TrainCase):
         self.assertNotEqual(checksums(saved), before)
 
     def test_servers_that_are_killed_and_go_on(self):
-        """With staleness 0 every pull has exactly the waves up to its own: the weights are those of a job in peace, but for
-        the order in which servers add."""
+        """With staleness 0, every pull has exactly the waves up to its own. The weights equal those of an undisturbed job,
+        except for the order in which servers add."""
         import numpy as np
 
         steps = KILLED_STEPS
@@ -111,12 +112,12 @@ class Hetpipe(TrainCase):
                 self.check_nothing_runs()
 
     def server_of(self):
-        """The id of the process of the job's server, once there is one."""
+        """Returns the process id of the job's server, once it exists."""
         wait_until(lambda: process_of(self.mark, "hetu.launch.server"))
         return process_of(self.mark, "hetu.launch.server")
 
     def ends_for_its_server(self, harm, code, says, before=()):
-        """A job whose server comes to harm for good ends in time, and says why in one line."""
+        """Checks that a job whose server is lost for good ends in time and reports the reason in one line."""
         process, log = self.start((2, 1), *HETPIPE, "--steps", FOREVER, heturun=before)
         self.assertTrue(wait_until(lambda: log.exists() and log.read_text().count("\n") > 5), process.poll())
         since = time.monotonic()
@@ -140,7 +141,7 @@ class Hetpipe(TrainCase):
             r"^heturun: the server 0 \(pid \d+\) was killed by SIGKILL, 4 times within 10 s; ending the other 2 workers$"))
 
     def test_a_full_disk_under_the_log(self):
-        newest = []  # which the server is at depends on how fast the job was
+        newest = []  # the server's newest log depends on the job's speed
 
         def fill(pid):
             newest.append(max(path.name for path in self.folder.glob("hetu-*/server-0.log.*")))
@@ -215,7 +216,7 @@ class Hetpipe(TrainCase):
         self.refused((2, 1), *HETPIPE, "--compare-single", "--steps", 2, says="compare")
 
     def test_without_heturuns_servers(self):
-        """mpirun alone starts none."""
+        """mpirun alone starts no servers."""
         words, _ = self.command((2, 1), *HETPIPE, "--steps", 2)
         words = ["mpirun", "--allow-run-as-root", "--oversubscribe", "-n", "2", *words[words.index("2") + 1:]]
         done = subprocess.run(words, env=self.env, capture_output=True, text=True, timeout=MANY_S, cwd=self.folder)

@@ -1,4 +1,5 @@
-"""The published sets' sizes: iterations per epoch at SD-PIPE's settings, and ImageNet's names listed in little memory."""
+"""Sizes of the published data sets: iterations per epoch with SD-PIPE's settings, and a listing of ImageNet's names in
+little memory."""
 
 import os
 import resource
@@ -12,12 +13,12 @@ import hetu as ht
 from hetu import _hetu
 
 TRAIN, VAL, CLASSES = 1281167, 50000, 1000
-# A memory file system where there is one: a million files are names only.
+# A file system in memory, where there is one: the million files are empty, so they need names only.
 ROOM = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
 
 
 def make_names(folder: Path, images: int) -> None:
-    """Empty files with names as long as ImageNet's."""
+    """Creates empty files with names as long as ImageNet's."""
     for c in range(CLASSES):
         name = f"n{1440764 + 7919 * c:08}"
         (folder / name).mkdir(parents=True)
@@ -28,7 +29,7 @@ def make_names(folder: Path, images: int) -> None:
 
 
 def steps(data: ht.data.Data) -> list[int]:
-    """Iterations per epoch that each of four pipelines counts."""
+    """Returns the iterations per epoch that each of four pipelines counts."""
     return [data.loader(4, pipeline, ["label"]).batches_per_epoch for pipeline in range(4)]
 
 

@@ -1,4 +1,4 @@
-"""ht.data.ImageFolder and ht.data.Cifar100: fields, sizes, real pickles, where the images lie, wrong input."""
+"""ht.data.ImageFolder and ht.data.Cifar100: fields, sizes, real pickles, locations of images, and wrong input."""
 
 import os
 import pickle
@@ -104,7 +104,8 @@ class ImageFolder(unittest.TestCase):
                 numpy.testing.assert_array_equal(values, whole[name][5 * pipeline : 5 * pipeline + 5])
 
     def test_folders_of_other_classes_are_not_evaluated_on(self):
-        """Unless only the images are read: labels of the other folder mean other classes."""
+        """Evaluation on a folder with other classes is refused, because its labels mean other classes. It is accepted if
+        only the images are read."""
         data = ht.data.ImageFolder(str(self.root / "train"), 5, size=8)
         names = data.class_names
         self.assertEqual(names, sorted(folder.name for folder in (self.root / "train").iterdir()))
@@ -145,7 +146,7 @@ class ImageFolder(unittest.TestCase):
             self.assertIn(words, str(caught.exception))
 
     def test_training_goes_on_and_says_how_many_images_were_damaged(self):
-        """The mean colour tells drawn classes apart: a linear layer on it learns, around a damaged image."""
+        """A linear layer on the mean colour learns to separate the generated classes, although one image is damaged."""
         next((self.root / "train").glob("*/00002.jpg")).write_bytes(b"none")
         code = (
             "import sys, hetu as ht\n"
@@ -168,7 +169,7 @@ class ImageFolder(unittest.TestCase):
         self.assertEqual(done.stderr.count("takes its place"), 1, done.stderr)
 
     def roots(self, data: str, **environment: str) -> str:
-        """What imagenet_roots gives, or its error, in a process with these variables."""
+        """Returns the result of imagenet_roots, or its error, in a process with these environment variables."""
         code = f"import hetu as ht\ntry: print(*ht.data.imagenet_roots({data}))\nexcept ValueError as e: print(e)"
         clean = {k: v for k, v in os.environ.items() if not k.startswith("IMAGENET_")}
         done = subprocess.run([sys.executable, "-c", code], env=clean | environment, capture_output=True, text=True,

@@ -1,5 +1,5 @@
-"""Keywords of another library: every spelling comes to a keyword that some function takes, and every public function and
-class says in one line which keyword is right."""
+"""Keywords of other libraries. Every known spelling maps to a keyword that some function takes. Every public function and
+class names the right keyword in one line."""
 
 import inspect
 import unittest
@@ -10,11 +10,12 @@ from hetu import keywords, metrics, predictor, text, weights
 MODULES = {"hetu.optim": ht.optim, "hetu.lr": ht.lr, "hetu.nn": ht.nn, "hetu.init": ht.init, "hetu.data": ht.data,
            "hetu.models": ht.models, "hetu.text": text, "hetu.metrics": metrics, "hetu.hooks": ht.hooks,
            "hetu.predictor": predictor, "hetu.weights": weights}
-LEFT_OUT = {"hetu.nn.Module", "hetu.nn.Identity"}  # of the user's classes; takes everything, as PyTorch's
+# classes of users derive from Module; Identity takes any argument, as PyTorch's does
+LEFT_OUT = {"hetu.nn.Module", "hetu.nn.Identity"}
 
 
 def public():
-    """Names and objects of all functions and classes that users call."""
+    """Yields names and objects of all functions and classes that users call."""
     for called, module in MODULES.items():
         names = getattr(module, "__all__", None) or [
             name for name, value in vars(module).items() if getattr(value, "__module__", "") == module.__name__]
@@ -27,7 +28,7 @@ def public():
 
 
 def taken(value):
-    """Keywords that a function takes, None if it takes any."""
+    """Returns the keywords that a function takes, or None if it takes any."""
     parameters = inspect.signature(value).parameters.values()
     if any(p.kind is p.VAR_KEYWORD for p in parameters):
         return None
@@ -38,7 +39,7 @@ class Keywords(unittest.TestCase):
     def test_every_spelling_comes_to_a_keyword_that_is_there(self):
         known = {name for _, value in public() for name in taken(value) or ()}
         known |= set(inspect.signature(ht.Executor).parameters)
-        for method in vars(ht.Value.__mro__[1]).values():  # of values
+        for method in vars(ht.Value.__mro__[1]).values():  # methods of values
             known |= set(taken(method) or ()) if inspect.isfunction(method) else set()
         known |= {name for function in (ht.concat, ht.one_hot, ht.step_mean, ht.group_norm) for name in taken(function)}
         for theirs, ours in keywords.SPELLINGS.items():

@@ -1,8 +1,8 @@
-"""K-FAC in the bubbles: updates of filled plans beside a dense reference that replays them, over pipelines and
-methods; cycles, resumed runs, traces, what is refused.
+"""K-FAC in the bubbles: updates of filled plans compared with a dense reference that replays them.
 
-`--train FOLDER RULE PIPELINES STAGES METHOD MICRO_BATCHES STEPS FIRST` is a worker of the jobs that it starts.
-"""
+Covers several pipelines and methods, cycles, resumed runs, traces, and unsupported combinations.
+
+`--train FOLDER RULE PIPELINES STAGES METHOD MICRO_BATCHES STEPS FIRST` is a worker of the jobs that the test starts."""
 import json
 import pathlib
 import sys
@@ -18,16 +18,16 @@ from train_cases import HETURUN
 STEPS = 12
 COSTS = {"unit": "ms", "stages": [{"forward": 1, "input_grad": 1, "weight_grad": 1,
                                    "curvature": {"factors": 0.5, "inversion": 0.8, "precondition": 0.1}}]}
-# Of two layers on each of two stages, so that a wrap of inversions saves one of four steps.
+# Costs for two layers on each of two stages. Wrapping the inversions saves one of four steps.
 WRAPS = {"unit": "ms", "stages": [{"forward": 1, "input_grad": 1, "weight_grad": 1,
                                    "curvature": {"factors": factors, "inversion": inversion, "precondition": 0.1}}
                                   for factors, inversion in ((1.67, 0.41), (1.43, 1.34))]}
-# Of one layer on each of four stages of chimera, of which one copy inverts: one of three steps.
+# Costs for one layer on each of four stages of chimera. One copy inverts each layer. Wrapping saves one of three steps.
 WRAPS_OWNED = {"unit": "ms", "stages": [{"forward": 1, "input_grad": 1, "weight_grad": 1,
                                          "curvature": {"factors": factors, "inversion": inversion, "precondition": 0.1}}
                                         for factors, inversion in ((1.79, 0.39), (1.14, 0.63), (1.64, 0.62), (0.26, 1.72))]}
 GRIDS = [(1, 4, "1f1b", 4), (1, 2, "zb-h1", 4), (1, 2, "zb-v", 4), (2, 2, "1f1b", 2), (1, 2, "chimera", 4)]
-# With fewer layers than copies of a stage, so that some copies invert none of them.
+# This grid has fewer layers than copies of a stage, so some copies invert no layer.
 IDLE = (2, 2, "chimera", 2)
 
 
@@ -42,8 +42,9 @@ def rows_of(plan):
 
 
 def switches(plan):
-    """Of each model stage and layer: the step of the cycle from which on its new inverses multiply; and how long that is.
-    Where copies of a stage share its layers out, those of a round are new where it is gathered."""
+    """Returns a dictionary and the length of a cycle in steps. The dictionary gives, for each model stage and layer, the
+    step of the cycle from which its new inverses multiply. Where copies of a stage share its layers, the inverses of a round
+    become new when they are gathered."""
     steps, length = {}, 0
     lowering = plan["lowering"]
     stages = [place["model_stage"] for place in plan["placements"]]
@@ -67,7 +68,8 @@ def switches(plan):
 
 
 def wrapped(plan):
-    """Model stages and layers whose inversions are of the cycle before: no piece of theirs stands before. One pipeline."""
+    """Returns the model stages and layers whose inversions belong to the previous cycle: none of their factor work comes
+    earlier in the cycle. For one pipeline."""
     found, stages = set(), [place["model_stage"] for place in plan["placements"]]
     owners = plan["lowering"].get("owners", False)
     for row in rows_of(plan):
@@ -81,7 +83,7 @@ def wrapped(plan):
             if kind != "INVERT_A":
                 begun.add((model_stage, number))
                 continue
-            if owners:  # in round k copy c inverts layer k R + c
+            if owners:  # in round k, copy c inverts layer k R + c
                 number = number * stages.count(model_stage) + stages[:int(stage)].count(model_stage)
             if (model_stage, number) not in begun and number < plan["lowering"]["factor_layers"][model_stage]:
                 found.add((model_stage, number))
@@ -89,11 +91,11 @@ def wrapped(plan):
 
 
 def replayed(plan, first=0):
-    """The training in float64, each step with the inverses that the plan has there: those of the first step of its cycle
-    from the step on in which they are made. Before the first cycle stands a step that has all of the work. What wraps
-    multiplies a cycle later, from the step on that makes the next ones."""
+    """Returns the result of training in float64, in which each step uses the inverses that the plan provides there. They are
+    made of the first step of a cycle, and multiply from the step on in which they are computed. The first cycle follows a
+    step with all of the work. Inverses that wrap multiply one cycle later, from the step on that computes the next ones."""
     switch, length = switches(plan)
-    keys = sorted(switch)  # model order: stages ascending, layers of a stage in theirs
+    keys = sorted(switch)  # model order: ascending stages, and the layers of a stage in order
     late = {keys.index(key) for key in wrapped(plan)}
 
     def whole(step):
@@ -144,8 +146,8 @@ class Filled(unittest.TestCase):
                 np.testing.assert_array_equal(found[name], value, err_msg=name)
 
     def test_what_wraps_trains_as_a_replay_of_it(self):
-        """Also where it goes on, which begins with a step that has all of the work, wherever a cycle ended; and of layers
-        that have owners among the copies of their stage."""
+        """Plans that wrap train as their replay does. This includes resumed runs, which begin with a step that has all of
+        the work wherever a cycle ended, and layers that have owners among the copies of their stage."""
         for grid, first in (((1, 2, "1f1b", 4), 0), ((1, 2, "1f1b", 4), 4), ((1, 4, "chimera", 4), 0)):
             with self.subTest(grid, first=first), tempfile.TemporaryDirectory() as folder:
                 if first:

@@ -1,5 +1,7 @@
-"""K-FAC of linear layers, convolutions and transposed convolutions beside a dense reference in float64: factors, inverses,
-gradients and updates; whatever the micro-batches. And beside a public one, kfac-jax (make_kfac_fixture.py)."""
+"""K-FAC of linear layers, convolutions and transposed convolutions, compared with a dense reference in float64.
+
+Factors, inverses, gradients and updates are equal for any number of micro-batches. Results also equal those of a public
+implementation, kfac-jax (make_kfac_fixture.py)."""
 import json
 import pathlib
 import unittest
@@ -80,7 +82,7 @@ def job_of(micro_batches=1, every=1):
 
 
 def slopes(x, y, w, b):
-    """Of each layer: the rows that its factors are of, [samples, rows, columns], and the gradients of weight and bias."""
+    """Returns, for each layer, the rows of its factors [samples, rows, columns] and the gradients of its weight and bias."""
     rows, out = {}, {}
     rows["first"] = FIRST.rows(x)
     a = np.tanh(rows["first"] @ w["first"].reshape(4, -1).T + b["first"])
@@ -103,7 +105,7 @@ def slopes(x, y, w, b):
 
 
 def reference(steps, every=1):
-    """Weights, and of the last step factors, inverses and gradients as the inner optimizer gets them."""
+    """Returns the weights, and the factors, inverses and gradients of the last step as the inner optimizer gets them."""
     x, y, w = (np.asarray(v, float) if isinstance(v, np.ndarray) else v for v in numbers())
     w = {name: value.astype(float) for name, value in w.items()}
     b = {name: np.full(size, 0.1) for name, size in BIASES.items()}
@@ -122,7 +124,7 @@ def reference(steps, every=1):
                                        for f, add in zip((factor_a, factor_b), added, strict=True))
             of_a, of_b = inverses[name]
             gradients[name] = (of_b @ gradient @ of_a).reshape(SHAPES[name])
-            if name in BIASES:  # of a transposed convolution it stays as it is
+            if name in BIASES:  # the bias of a transposed convolution isn't preconditioned
                 gradients[f"{name}.bias"] = of_bias[name] if name == "back" else of_b @ of_bias[name]
         for name in w:
             w[name] -= RATE * gradients[name]
@@ -172,7 +174,7 @@ class Layers(unittest.TestCase):
 
 
 class Public(unittest.TestCase):
-    """Factors and gradients of kfac-jax, to 5e-6 of their norms."""
+    """Factors and gradients equal those of kfac-jax, to 5e-6 of their norms."""
 
     def near(self, found, wanted, what):
         self.assertEqual(list(found.shape), wanted["shape"], what)

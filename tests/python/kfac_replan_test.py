@@ -1,8 +1,9 @@
-"""K-FAC's work placed anew while a job runs (--replan): planned by wrong costs, it follows what was measured, once, and its
-weights are those of a replay; by right ones it stays.
+"""Replanning of K-FAC's work while a job runs (--replan).
 
-`--train FOLDER REPLAN PIPELINES STAGES METHOD` is a worker of the jobs that it starts.
-"""
+A plan from wrong costs is replaced once by a plan from measured costs, and the weights are those of a replay. A plan from
+right costs stays.
+
+`--train FOLDER REPLAN PIPELINES STAGES METHOD` is a worker of the jobs that the test starts."""
 import json
 import pathlib
 import re
@@ -20,9 +21,10 @@ from kfac_test import kfac
 from train_cases import HETURUN
 
 STEPS, MICRO_BATCHES, BOUND = 12, 4, 0.4
-EACH_S = 0.02  # what forwards and backwards wait for at least: a device whose speed no other load moves
-# Real kernels of K-FAC take little here beside those waits. Planned as if the second stage were four times as slow, and had
-# work for the bubbles of several steps.
+# minimum duration of forwards and backwards: simulates a device whose speed doesn't depend on the machine's load
+EACH_S = 0.02
+# Real K-FAC kernels take little time here, compared with those waits. The wrong costs claim that the second stage is four
+# times as slow and has work for the bubbles of several steps.
 RIGHT = [{"forward": 20, "input_grad": 10, "weight_grad": 10,
           "curvature": {"factors": 0.5, "inversion": 1, "precondition": 0.1}}]
 WRONG = [RIGHT[0], {"forward": 80, "input_grad": 40, "weight_grad": 40,
@@ -33,7 +35,7 @@ LINE = re.compile(r"step (\d+): (\d+) % of the workers' time lay elsewhere than 
 
 
 def job(folder, grid, stages, replan):
-    """What the workers print, and the weights that they end with."""
+    """Returns the output of the workers, and their final weights."""
     pathlib.Path(folder, "costs.json").write_text(json.dumps({"unit": "ms", "stages": stages}))
     words = [*HETURUN, "-w", grid[0] * grid[1], sys.executable, __file__, "--train", folder, replan, *grid]
     done = subprocess.run([str(w) for w in words], capture_output=True, text=True, timeout=600)
@@ -43,8 +45,8 @@ def job(folder, grid, stages, replan):
 
 
 def replayed(plan, trace, since):
-    """The training in float64: a step with all of the work, the cycle before step `since`, whose inversions stand in the
-    trace, and cycles of the plan."""
+    """Returns the result of training in float64: a step with all of the work, the cycle before step `since`, whose
+    inversions are in the trace, and cycles of the plan."""
     switch, length = switches(plan)
     keys = sorted(switch)  # model order
     used = {}
@@ -87,7 +89,8 @@ class Replanned(unittest.TestCase):
         self.assertLess(*steps)
 
     def test_of_two_copies_of_each_stage_they_agree(self):
-        """Workers would wait for each other for ever, or end with weights of their own, if one had another plan."""
+        """Both copies of each stage change to the same plan. Otherwise workers would wait for each other forever, or end
+        with different weights."""
         with tempfile.TemporaryDirectory() as folder:
             said, _ = job(folder, (1, 2, "chimera"), WRONG, 0.05)
             self.assertIn("over the 5 % of --replan", said)

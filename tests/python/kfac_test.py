@@ -1,8 +1,7 @@
-"""K-FAC: updates beside a dense reference in float64, for any pipelines; stale inverses, checkpoints, what goes without.
+"""K-FAC: updates compared with a dense reference in float64 for any pipelines, stale inverses, checkpoints, and exceptions.
 
-`--train FOLDER PIPELINES STAGES METHOD MICRO_BATCHES INVERSES DEVICE` is a worker of the jobs that it starts; `--whole`:
-every method.
-"""
+`--train FOLDER PIPELINES STAGES METHOD MICRO_BATCHES INVERSES DEVICE` is a worker of the jobs that the test starts;
+`--whole`: every method."""
 import pathlib
 import subprocess
 import sys
@@ -15,11 +14,11 @@ import hetu as ht
 from train_cases import HETURUN, ROOT
 
 SAMPLES, STEPS, RATE, DAMPING = 16, 4, 0.1, 0.03
-SIZES = [5, 7, 6, 4, 3]  # of layers; the second one has no bias
+SIZES = [5, 7, 6, 4, 3]  # sizes of layers; the second one has no bias
 LAYERS = range(len(SIZES) - 1)
 
-# Pipelines, stages, method, micro-batches: what always runs, and all. One pipeline whose stages are each on one worker adds
-# as one process does.
+# Pipelines, stages, method and micro-batches of the cases that always run, and of all cases. One pipeline with each stage on
+# one worker adds in the same order as one process.
 SAMPLE = [(1, 4, "1f1b", 4), (1, 2, "zb-h1", 4), (2, 2, "1f1b", 2), (1, 2, "chimera", 4), (1, 2, "zb-v", 4), (2, 1, "dp", 2)]
 ONE_CHUNK = ("gpipe", "1f1b", "zb-h1", "zb-h2", "chimera", "gems", "varuna")
 TWO_CHUNKS = ("zb-v", "v-half", "v-min", "interleaved-1f1b", "hanayo", "dualpipe", "dualpipev")  # the model has 5 blocks
@@ -62,9 +61,9 @@ def weights_after(job, steps=STEPS):
 
 
 def reference(every=1, but=(), steps=STEPS, makes=None, uses=None, late=(), whole=lambda step: step == 0):
-    """The same in float64, by numpy.linalg. Inverses are made of the batch of each step that `makes`, and multiply from the
-    step on that `uses` them of a layer; where both are one step, those of a layer that is `late` are the ones made before,
-    but in a step that is `whole`."""
+    """Returns the same training in float64, by numpy.linalg. `makes` returns true for steps whose batch gives new inverses.
+    `uses` returns true for the step from which the new inverses of a layer multiply. Where both are the same step, a layer
+    in `late` uses the inverses made before, except in a step for which `whole` returns true."""
     makes = makes or (lambda step: step % every == 0)
     uses = uses or (lambda step, layer: makes(step))
     x, y, weights, biases = (np.asarray(v, float) if isinstance(v, np.ndarray) else v for v in numbers())
@@ -159,8 +158,8 @@ class Updates(unittest.TestCase):
         self.assertGreater(abs(found["w1"] - plain["w1"]).max(), 1e-3)
 
     def test_have_their_bytes_in_the_plan(self):
-        """What each layer read and got is kept of four micro-batches; 16 bytes per element of the largest inverse are its
-        scratch."""
+        """The plan's memory counts the input and output gradient of each layer for four micro-batches, and 16 bytes of
+        scratch per element of the largest inverse."""
         job = job_of(kfac(), micro_batches=4)
         found = ht.summary(job.train_handle, batch_size=SAMPLES, micro_batches=4).stages[0]
         kept = 4 * SAMPLES * sum(a + b for a, b in zip(SIZES, SIZES[1:], strict=False))
@@ -214,7 +213,8 @@ class Updates(unittest.TestCase):
 
 class Pipelines(unittest.TestCase):
     def test_have_the_same_bits_whoever_makes_the_inverses(self):
-        """Gradients may travel rounded; inverses never do."""
+        """Weights are the same whether owners or all copies compute the inverses. The wire format rounds gradients but never
+        inverses."""
         more = [((2, 2, "chimera", 2), "cpu", "float32")] if "--whole" in sys.argv else []
         for grid, device, wire in [((2, 2, "1f1b", 2), "far", "float32"), ((1, 2, "chimera", 4), "cpu", "float32"),
                                    ((2, 2, "1f1b", 2), "cpu", "bf16"), *more]:
@@ -265,7 +265,7 @@ class Script(unittest.TestCase):
 
 
 def trained_by(pipelines, stages, method, count, inverses="owners", device="cpu", wire="float32"):
-    """The weights that workers of a job of their own come to, of which all copies agree."""
+    """Returns the weights of the workers of a separate job. All copies agree on them."""
     with tempfile.TemporaryDirectory() as folder:
         words = [*HETURUN, "-w", pipelines * stages, sys.executable, __file__, "--train", folder, pipelines, stages, method,
                  count, inverses, device, wire]
@@ -273,7 +273,7 @@ def trained_by(pipelines, stages, method, count, inverses="owners", device="cpu"
 
 
 def weights_of(words, folder):
-    """Those that the workers of a job leave in the folder (save_weights), of which all copies agree."""
+    """Returns the weights that the workers of a job leave in the folder (save_weights). All copies agree on them."""
     done = subprocess.run([str(w) for w in words], capture_output=True, text=True, timeout=600)
     if done.returncode != 0:
         raise AssertionError(done.stdout + done.stderr)
@@ -281,7 +281,7 @@ def weights_of(words, folder):
 
 
 def weights_in(folder):
-    """Those that workers have left there, of which all copies agree."""
+    """Returns the weights that workers have left in a folder. All copies agree on them."""
     found = {}
     for file in pathlib.Path(folder).glob("*.npz"):
         for name, value in np.load(file).items():

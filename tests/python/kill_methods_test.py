@@ -1,8 +1,7 @@
-"""Every way out that one process of a job may take, under every kind of method: the job ends soon, with the status that
-fits, and what was saved is whole: the training goes on from it.
+"""Every exit of one process of a job, under every kind of method. The job ends soon with the matching status, and training
+continues from its complete checkpoint.
 
-`kill_methods_test.py --whole` tries all, else three that a seed draws, which is printed.
-"""
+`kill_methods_test.py --whole` tries all cases. Without it, a seed selects three, and the seed is printed."""
 import os
 import random
 import signal
@@ -16,7 +15,7 @@ from processes import parent_of, process_of
 from train_cases import END_S, HETURUN, MANY_S
 
 METHODS = ("gpipe", "1f1b", "interleaved-1f1b", "chimera", "hanayo", "zb-h1", "pipedream", "pipedream-2bw")
-# how: (the process that is signalled or the way out of worker 1's script, signal, status)
+# For each exit: the process that gets a signal or the exit of worker 1's script, the signal, and the status.
 WAYS = {
     "a worker is killed": ("worker", signal.SIGKILL, 137),
     "a worker is terminated": ("worker", signal.SIGTERM, 143),
@@ -66,7 +65,7 @@ class KillMethods(ExitCase):
         try:
             rest = process.communicate(timeout=MANY_S)[0]
         except subprocess.TimeoutExpired:
-            process.kill()  # or the next case would find this one's workers
+            process.kill()  # otherwise the next case would find this job's workers
             raise
         self.check_nothing_runs()
         seconds = time.monotonic() - since

@@ -1,7 +1,6 @@
-"""kill -9, in the middle of a training and in the middle of saving: everything ends, and what was saved stays whole.
+"""kill -9 in the middle of training and in the middle of saving: all processes end, and checkpoints stay intact.
 
-`kill_test.py --whole` draws 50 moments instead of 5. They come from a seed that is printed.
-"""
+`kill_test.py --whole` draws 50 moments instead of 5. They come from a seed that is printed."""
 import os
 import random
 import signal
@@ -18,10 +17,10 @@ FOREVER = 1000000
 
 
 class Kill(TrainCase):
-    """Workers that die without a word."""
+    """Workers that are killed with SIGKILL."""
 
     def worker(self, number):
-        """Process id of a worker of this test's job."""
+        """Returns the process id of a worker of this test's job."""
         pid = process_of(self.mark, "train_bert.py", number)
         self.assertIsNotNone(pid, f"no process of worker {number}")
         return pid
@@ -43,7 +42,7 @@ class Kill(TrainCase):
         self.assertEqual(done.steps, [step])
 
     def saving(self, folder):
-        """Whether a checkpoint is being written now."""
+        """Returns true if a checkpoint is being written."""
         return folder.exists() and any(name.endswith(".saving") for name in os.listdir(folder))
 
     def newest(self, folder):
@@ -70,7 +69,7 @@ class Kill(TrainCase):
             self.assertNotEqual(process.returncode, 0)
             hits += self.saving(saved)
             with self.subTest(moment=moment, seed=SEED, delay=delay):
-                # It went on from what the one before left, so that was whole; and it left something newer.
+                # The job resumed from the previous job's checkpoint, so that one was intact. It also left a newer one.
                 self.assertGreater(self.newest(saved), before, err)
                 self.assertNotIn("train_bert.py:", err)
         step = self.newest(saved)

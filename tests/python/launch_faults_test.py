@@ -1,7 +1,6 @@
-"""heturun reports every fault of a job within BOUND_S: what is killed or stopped, what is said, and how the job ends.
+"""heturun reports every fault of a job within BOUND_S: the victim, the message, and the end of the job.
 
-Faults between hosts are in tests/hosts.
-"""
+Faults between hosts are in tests/hosts."""
 import os
 import re
 import shutil
@@ -16,9 +15,9 @@ from launch_test import MANY, SLEEPER, LaunchCase
 from processes import parent_of, wait_until
 
 BOUND_S = 10.0  # as docs/hosts.md promises
-LATE_S = 2 * BOUND_S  # what is asserted: a loaded machine may be late
+LATE_S = 2 * BOUND_S  # the bound that is asserted: a loaded machine may be late
 STOPPED = "is stopped by a signal such as SIGSTOP"
-# A worker that makes heturun start the coordinator and a parameter server: a connection is enough.
+# A worker that makes heturun start the coordinator and a parameter server. A connection is enough.
 ASKER = ("import os, re, socket, time\n"
          "paths = re.findall('ipc://([^@;]+)', os.environ['HETU_COORDINATOR'] + ';' + os.environ['HETU_SERVERS'])\n"
          "held = [socket.socket(socket.AF_UNIX) for _ in paths]\n"
@@ -28,7 +27,7 @@ ASKER = ("import os, re, socket, time\n"
 
 
 def service_of(root, module):
-    """Id of the process below `root` that runs `python3 -m hetu.launch.MODULE`; None if there is none yet."""
+    """Returns the id of the process below `root` that runs `python3 -m hetu.launch.MODULE`, or None if there is none yet."""
     for pid in processes.descendants(root):
         try:
             with open(f"/proc/{pid}/cmdline", "rb") as file:
@@ -41,7 +40,7 @@ def service_of(root, module):
 
 class FaultCase(LaunchCase):
     def start_watched(self, *args):
-        """As start(); a job that hangs is killed, so that reading from it ends."""
+        """Starts a job like start(). A watchdog kills a job that hangs, so that reading its output ends."""
         process, pids = self.start(*args)
         watchdog = threading.Timer(MANY, process.kill)
         watchdog.start()
@@ -49,7 +48,7 @@ class FaultCase(LaunchCase):
         return process, pids
 
     def check_reported(self, process, pattern):
-        """The pattern must stand on standard error in time, counted from now."""
+        """Checks that the pattern appears on standard error in time, counted from the call."""
         since, seen = time.monotonic(), []
         for line in process.stderr:
             seen.append(line)
@@ -64,7 +63,7 @@ class FaultCase(LaunchCase):
 
 
 class Workers(FaultCase):
-    """Faults of a worker, its guard or mpirun while a command runs that knows nothing of Hetu."""
+    """Faults of a worker, its guard or mpirun while a command runs that doesn't use Hetu."""
 
     def fault(self, number, victim, pattern, status):
         process, pids = self.start_watched("-w", "2", *SLEEPER)
@@ -89,7 +88,7 @@ class Workers(FaultCase):
         self.fault(signal.SIGSTOP, lambda worker: parent_of(parent_of(worker)), rf"mpirun \(pid \d+\) {STOPPED}", 5)
 
     def test_a_stopped_worker_may_go_on(self):
-        """It is reported. A worker that nobody waits for is no reason to end the job."""
+        """A stopped worker is reported. The job doesn't end for a worker that no other worker waits for."""
         process, pids = self.start_watched("-w", "2", "sh", "-c", "echo up $$ $HETU_JOB; sleep 8; sleep 1")
         os.kill(pids[1], signal.SIGSTOP)
         self.check_reported(process, rf"^heturun: worker 1 \(\S+, pid {pids[1]}\) {STOPPED}; `kill -CONT {pids[1]}` on \S+ "
@@ -99,11 +98,11 @@ class Workers(FaultCase):
 
     @unittest.skipUnless(shutil.which("hetu"), "the hetu tool was not built")
     def test_a_stopped_worker_of_a_run_whose_peers_wait(self):
-        """It is reported, and then the others end the job."""
+        """A stopped worker is reported, and then the workers that wait for it end the job."""
         rehearse = ("echo up $$ $HETU_JOB; exec hetu rehearse 1f1b --stages 2 --micro-batches 4 --repeat 100000 "
                     "--time-unit 10ms")
         process, pids = self.start_watched("-w", "2", "sh", "-c", rehearse)
-        time.sleep(2)  # past the start of Open MPI
+        time.sleep(2)  # Open MPI has started by then
         os.kill(pids[1], signal.SIGSTOP)
         self.check_reported(process, rf"^heturun: worker 1 \(\S+, pid {pids[1]}\) {STOPPED}")
         self.check_reported(process, r"worker 1 \(host \S+\) has shown no sign of life")
@@ -111,7 +110,7 @@ class Workers(FaultCase):
 
 
 class Services(FaultCase):
-    """The processes beside the workers."""
+    """Faults of the coordinator and the parameter server."""
 
     def fault(self, number, module, *patterns):
         process, _ = self.start_watched("-w", "2", sys.executable, "-c", ASKER)
@@ -144,7 +143,7 @@ class Services(FaultCase):
 
 
 class Watch(unittest.TestCase):
-    """StopWatch alone, on a clock of its own."""
+    """StopWatch by itself, with a simulated clock."""
 
     def setUp(self):
         self.child = os.posix_spawn("/bin/sleep", ["sleep", "1000"], os.environ)

@@ -1,4 +1,4 @@
-"""What a job that was killed as a whole leaves on its host, and who removes it: the next job, and nothing else."""
+"""Files that a completely killed job leaves on its host. The next job removes them, and nothing else."""
 import fcntl
 import os
 import pathlib
@@ -21,11 +21,12 @@ class Leftovers(LaunchCase):
         return sorted(str(path) for place in (self.tmp, "/dev/shm") for path in pathlib.Path(place).glob(f"hetu-{job}-*"))
 
     def guards(self):
-        """Process ids of this test's guards."""
+        """Returns the process ids of this test's guards."""
         return [pid for pid in processes_with(self.mark) if runs_script(pid, "guard.py")]
 
     def kill_all(self, process, spared=()):
-        """SIGKILL to every process of this test but the `spared` and this one. Who would tidy up goes first."""
+        """Sends SIGKILL to every process of this test except the `spared` ones and this process. Processes that would clean
+        up are stopped or killed first."""
         os.kill(process.pid, signal.SIGSTOP)
         for pid in self.guards():
             signal_to(os.kill, pid, signal.SIGKILL)
@@ -55,7 +56,7 @@ class Leftovers(LaunchCase):
                 self.assertNotIn("removed", self.run_it("-w", "1", "true").stderr)
 
     def test_a_living_job_keeps_its_own(self):
-        """For as long as any of its processes lives, be it one that a worker left behind."""
+        """A job keeps its folder while any of its processes runs, even a process that a worker left behind."""
         process, _ = self.start("-w", "1", "--output", "tagged", "sh", "-c", UP + "setsid sleep 1000 & sleep 1000")
         own = self.folders_of(self.job)
         self.assertNotIn(self.job, self.run_it("-w", "1", "true").stderr)
@@ -76,7 +77,7 @@ class Leftovers(LaunchCase):
 
 
 class Sweep(unittest.TestCase):
-    """Everything that is not the folder of a dead job of this user on this host stays."""
+    """A sweep removes only folders of dead jobs of this user on this host."""
 
     def setUp(self):
         place = tempfile.TemporaryDirectory(prefix="t")

@@ -1,5 +1,5 @@
-"""heturun on hosts as they are: users without a home folder, odd or full temporary folders, little shared memory, few open
-files. A job works, or is refused in one line that says what to do."""
+"""heturun on restricted hosts: users without a home folder, unusual or full temporary folders, little shared memory, few
+open files. A job works, or is refused in one line that names the remedy."""
 import os
 import pathlib
 import shutil
@@ -13,7 +13,7 @@ from hetu.launch import folders, limits
 from launch_test import HETURUN, MANY, ROOT, LaunchCase
 
 REHEARSE = "hetu rehearse 1f1b --stages 2 --micro-batches 4 --repeat 1 --time-unit 1ms"
-STRANGER = "12345"  # a user whom the system does not know
+STRANGER = "12345"  # a user unknown to the system
 
 
 def permitted(*words):
@@ -43,7 +43,7 @@ class LimitsCase(LaunchCase):
         self.assertRegex(done.stderr, rf"\A(Cluster: {{\n(  .*\n)+}}\n)?heturun: {says}\n\Z")
 
     def mounts(self, *mounts):
-        """The shell's words before a command that sees file systems of so many KiB in memory: (folder, KiB)."""
+        """Returns a shell prefix that mounts file systems in memory for a command. `mounts` holds pairs (folder, KiB)."""
         if not permitted("unshare", "-m"):
             self.skipTest("this machine does not permit `unshare -m`")
         steps = [f"mount -t tmpfs -o size={size}k tmpfs {place}" for place, size in mounts]
@@ -52,7 +52,8 @@ class LimitsCase(LaunchCase):
 
 class Users(LimitsCase):
     def test_a_user_without_home_and_entry(self):
-        """As in containers. Open MPI would crash without HOME."""
+        """heturun works for a user without HOME and without an entry in the user database, as in containers. Open MPI would
+        crash without HOME."""
         before = ["setpriv", "--reuid", STRANGER, "--regid", STRANGER, "--clear-groups"]
         if not permitted(*before):
             self.skipTest("this machine does not permit `setpriv --reuid`")
@@ -63,7 +64,7 @@ class Users(LimitsCase):
         def run(*words):
             return subprocess.run([*before, *words], env=self.env, capture_output=True, text=True, timeout=MANY, cwd="/",
                                   stdin=subprocess.DEVNULL)
-        starts = "import os; from hetu import _hetu; assert os.access('{}', os.X_OK)"  # as Open MPI asks
+        starts = "import os; from hetu import _hetu; assert os.access('{}', os.X_OK)"  # Open MPI checks this
         python = next((path for path in (sys.executable, "/usr/bin/python3")
                        if run(path, "-c", starts.format(path)).returncode == 0), None)
         if python is None:
@@ -76,7 +77,7 @@ class Users(LimitsCase):
 
 class Folders(LimitsCase):
     def test_the_length_of_a_folder_is_counted_in_bytes(self):
-        """Names of sockets have 108 bytes."""
+        """The name of a socket has at most 108 bytes."""
         for name, is_short in (("x" * 30, True), ("é" * 15, True), ("é" * 30, False), ("日" * 13, False)):
             with mock.patch.object(tempfile, "gettempdir", lambda name=name: "/" + name):
                 self.assertEqual(folders.short_place(), "/" + name if is_short else "/tmp")
@@ -92,7 +93,7 @@ class Folders(LimitsCase):
                      r"needs 16384 KiB there; free some, or set TMPDIR to another folder")
 
     def test_little_shared_memory(self):
-        """The workers then share the temporary folder."""
+        """With little shared memory, the workers share the temporary folder instead."""
         self.works(self.mounts(("/dev/shm", 64)))
 
     def test_little_of_both(self):

@@ -1,4 +1,4 @@
-"""What heturun writes where: standard output holds what workers write and nothing else, raw or tagged."""
+"""Output of heturun by stream: standard output holds only the output of workers, raw or tagged."""
 import itertools
 import json
 import pathlib
@@ -32,7 +32,8 @@ class Raw(LaunchCase):
                 self.assertTrue(error.startswith("Cluster: {\n"), error)
 
     def test_every_byte_of_one_that_writes_alone(self):
-        """Lines longer than what a guard holds back, no last newline, bytes that are no text; by one worker of three."""
+        """All bytes of the one worker of three that writes arrive: lines longer than a guard's buffer, no last newline,
+        bytes that aren't text."""
         seed = random.randrange(2**32)
         draw = random.Random(seed)
         expected = b"\n".join(draw.randbytes(size).replace(b"\n", b" ") for size in (0, 3, 70000, 2500000, 0, 1, 9))
@@ -57,7 +58,7 @@ class Raw(LaunchCase):
 
 class Default(LaunchCase):
     def test_tags(self):
-        """Raw where one worker alone writes; standard error is tagged always."""
+        """Output is raw if there is one worker. Standard error is always tagged."""
         for workers, how in itertools.product(("1", "2"), (None, "raw", "tagged")):
             with self.subTest(workers=workers, how=how):
                 flags = ["--output", how] if how else []
@@ -88,12 +89,12 @@ class Default(LaunchCase):
 
 
 class Streams(LaunchCase):
-    """Standard streams that are closed or full: the job's status is right, and whatever stream is left says why."""
+    """Standard streams that are closed or full: the job's status is right, and a remaining stream reports the reason."""
 
     FULL = "standard output cannot be written: No space left on device"
 
     def shell(self, command, streams):
-        """Runs a command of a shell with its streams redirected; returns (status, standard output, standard error)."""
+        """Runs a shell command with redirected streams. Returns (status, standard output, standard error)."""
         done = subprocess.run(["sh", "-c", f"exec {command} {streams}"], env=self.env, capture_output=True, text=True,
                               timeout=MANY)
         return done.returncode, done.stdout, done.stderr
@@ -136,7 +137,8 @@ class Streams(LaunchCase):
             self.assertEqual(self.heturun(flag, ">&-"), (0, "", ""))
 
     def test_the_tool_and_scripts(self):
-        """A file that is written, or a socket, doesn't get the number of a closed stream and with it what is printed."""
+        """A written file, or a socket, doesn't get the descriptor of a closed stream. Otherwise it would receive printed
+        text."""
         self.env.pop("PYTHONUNBUFFERED", None)
         folder = tempfile.TemporaryDirectory()
         self.addCleanup(folder.cleanup)

@@ -1,5 +1,5 @@
-"""heturun --on-failure shrink, from outside: a pipeline that dies or falls silent is left behind, and the others find all
-that they need. With trainings: train_shrink_test.py."""
+"""heturun --on-failure shrink from outside: a pipeline that dies or falls silent is dropped, and the others keep all that
+they need. Trainings are in train_shrink_test.py."""
 import os
 import pathlib
 import signal
@@ -16,7 +16,7 @@ WAITER = ["sh", "-c", "trap 'exit 0' USR1; " + UP + "while :; do sleep 0.1; done
 
 
 def runs(pid):
-    """Whether a process is there and no zombie."""
+    """Returns true if a process exists and isn't a zombie."""
     try:
         return pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except OSError:
@@ -29,7 +29,7 @@ class Shrink(LaunchCase):
         guard = parent_of(pids[1])
         os.kill(parent_of(guard), signal.SIGKILL)
         self.assertTrue(wait_until(lambda: not runs(pids[1]) and not runs(guard), MANY))
-        for place in (self.tmp, "/dev/shm"):  # what the others share
+        for place in (self.tmp, "/dev/shm"):  # files that the other workers share
             self.assertTrue([n for n in os.listdir(place) if n.startswith(f"hetu-{self.job}-")], place)
         self.assertIsNone(process.poll())
         process.send_signal(signal.SIGUSR1)
@@ -40,12 +40,12 @@ class Shrink(LaunchCase):
         self.assertEqual(error.splitlines()[-1], f"heturun: finished without pipeline 1: {died}")
 
     def test_pipelines_that_are_only_silent(self):
-        """The worker of one stands still, of another its guard too; no process dies."""
+        """One pipeline's worker is stopped, and of another one both the worker and its guard. No process dies."""
         process, pids = self.start("-w", "3", *SHRINK, "3", WORKER, "1", "10000", "--shrink")
         self.assertTrue(wait_until(lambda: any(
             b"hetu.launch.coordinator" in pathlib.Path(f"/proc/{pid}/cmdline").read_bytes()
             for pid in processes_with(self.mark))))
-        time.sleep(1.0)  # all have said hello
+        time.sleep(1.0)  # all have greeted the coordinator by then
         for pid in (pids[1], parent_of(pids[2]), pids[2]):
             os.kill(pid, signal.SIGSTOP)
         out, error = process.communicate(timeout=MANY)
@@ -70,7 +70,7 @@ class Shrink(LaunchCase):
               "        time.sleep(0.12)\n")
 
     def test_progress_goes_on_with_a_pipeline_that_lives(self):
-        """The one that dies goes on reporting until it is killed."""
+        """The dying pipeline's worker reports progress until it is killed."""
         done = self.run_it("-w", "4", *SHRINK, "2", sys.executable, "-c", self.REPORT)
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertRegex(done.stderr, r"worker 1 \(\S+, pid \d+\) exited with status 9; the job goes on without pipeline 0")

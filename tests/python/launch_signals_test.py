@@ -1,4 +1,5 @@
-"""SIGUSR1 and Ctrl-C to heturun at any moment: held until they can be obeyed, and no end of a job that can save."""
+"""SIGUSR1 and Ctrl-C to heturun at any moment: signals are held until they can be obeyed, and a job that can save isn't
+killed."""
 import os
 import pathlib
 import signal
@@ -12,7 +13,7 @@ from hetu.launch import frames, guard, processes
 from launch_test import END_S, HETURUN, MANY, LaunchCase
 from processes import StopsBefore, process_of, runs_script, wait_until
 
-# A worker that takes SIGUSR1 only after a while, and says before that it trains, as WORD says.
+# A worker that handles SIGUSR1 only after a delay. Before that, it reports training as WORD describes it.
 SLOW = ("import os, signal, sys, time\n"
         "from hetu import progress\n"
         "time.sleep(float(os.environ['BEFORE_S']))\n"
@@ -25,7 +26,7 @@ SLOW = ("import os, signal, sys, time\n"
 
 
 def holds(pid, number=signal.SIGUSR1):
-    """Whether a signal would not be the end of a process: it is held back, or has a handler."""
+    """Returns true if a signal wouldn't end a process, because it is blocked or has a handler."""
     return pid is not None and any(processes.ways_of(pid, number))
 
 
@@ -41,7 +42,7 @@ class SignalCase(LaunchCase):
         super().tearDown()
 
     def launch(self, *words, flags=("-w", "2")):
-        """A job that has begun, from the first moment at which heturun can hold a signal."""
+        """Starts a job, and returns from the first moment at which heturun can hold a signal."""
         process = subprocess.Popen([*HETURUN, *flags, *(words or (sys.executable, str(self.script)))], env=self.env,
                                    stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, stdin=subprocess.DEVNULL,
                                    start_new_session=True)
@@ -68,7 +69,7 @@ class Held(SignalCase):
                 self.assertIn("heturun: SIGUSR1 handed to 2 workers: checkpoint and exit\n", self.check_saved(process))
 
     def test_from_the_first_line_on(self):
-        """Before heturun has loaded anything of Hetu."""
+        """SIGUSR1 is held before heturun has imported any module of Hetu."""
         folder = tempfile.TemporaryDirectory()
         self.addCleanup(folder.cleanup)
         stop = StopsBefore(pathlib.Path(folder.name), "hetu", self.env)
@@ -90,7 +91,7 @@ class Held(SignalCase):
         self.check_saved(process)
 
     def test_a_process_below_takes_it(self):
-        """The command of each worker is a shell, whose death a SIGUSR1 would be."""
+        """Each worker's command is a shell that SIGUSR1 would kill. The process below the shell gets the signal."""
         process = self.launch("sh", "-c", f"{sys.executable} {self.script}; exit $?")
         process.send_signal(signal.SIGUSR1)
         self.check_saved(process)
@@ -104,7 +105,8 @@ class Held(SignalCase):
         self.check_saved(process)
 
     def test_nobody_takes_it(self):
-        """It is held, and after a while the worker's output says so, once."""
+        """Without a process that handles the signal, the guard holds it. After HELD_S, it reports this once in the worker's
+        output."""
         child = subprocess.Popen(["sleep", "100"], start_new_session=True)
         self.addCleanup(child.wait)
         self.addCleanup(child.kill)
@@ -125,7 +127,7 @@ class Held(SignalCase):
 
 class ControlC(SignalCase):
     def up(self, word, *, flags=("-w", "2"), deaf=False):
-        """A job whose workers have said what they train, and take SIGUSR1."""
+        """Starts a job, and returns after its workers have reported their training and can handle SIGUSR1."""
         self.env.update(WORD=word, BEFORE_S="0")
         if deaf:
             self.env["DEAF"] = "1"
@@ -168,7 +170,7 @@ class ControlC(SignalCase):
                 self.assertIn(f"heturun: SIGINT: ending 2 workers{says}\n", error)
 
     def test_before_the_workers_have_said_anything(self):
-        """The command line names a folder for checkpoints: it is held as SIGUSR1 is."""
+        """The command line names a checkpoint folder, so Ctrl-C is held like SIGUSR1."""
         self.env["WORD"] = "saves"
         process = self.launch(sys.executable, str(self.script), "--checkpoint", "somewhere")
         started = wait_until(lambda: process_of(self.mark, "slow.py"), MANY)
@@ -187,7 +189,7 @@ class ControlC(SignalCase):
 
 
 class Alone(unittest.TestCase):
-    """hetu.process.stop in a process without heturun, in the middle of a step that lets no Python run."""
+    """hetu.process.stop in a process without heturun, during a step that lets no Python code run."""
 
     TRAINS = ("import ctypes, sys\n"
               "from hetu.process import stop\n"

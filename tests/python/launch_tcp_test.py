@@ -1,4 +1,4 @@
-"""heturun's channel of jobs on several hosts, with this host in the part of another one."""
+"""heturun's TCP channel for jobs on several hosts. This host plays the part of another one."""
 import os
 import re
 import signal
@@ -40,7 +40,7 @@ class OverTcp(LaunchCase):
             if found := re.match(r"\[(\d)\] up (\d+) (\w+)", line):
                 pids[found[1]] = int(found[2])
         start = time.monotonic()
-        os.kill(parent_of(pids["1"]), signal.SIGSTOP)  # as a host that lost its power: no end of file
+        os.kill(parent_of(pids["1"]), signal.SIGSTOP)  # like a host without power: no end of file
         _, error = process.communicate(timeout=MANY)
         self.assertEqual(process.returncode, 137, error)
         self.assertIn("worker 1 ", error)
@@ -57,14 +57,15 @@ class OverTcp(LaunchCase):
         process = self.job_over_tcp("-w", "2", sys.executable, "-c", script)
         for _ in range(2):
             self.assertIn("] up\n", process.stdout.readline())
-        time.sleep(0.2)  # what each has said of its training comes by another pipe
+        time.sleep(0.2)  # reports of training arrive by another pipe
         os.killpg(process.pid, signal.SIGINT)
         out, error = process.communicate(timeout=MANY)
         self.assertEqual(process.returncode, 0, error)
         self.assertEqual(sorted(out.splitlines()), ["[0] saved", "[1] saved"])
 
     def test_a_paused_terminal_pauses_the_job(self):
-        """Nobody reads for longer than silence may last: the quiet worker's guard still hears that heturun lives."""
+        """A terminal is paused for longer than the limit of silence. The quiet worker's guard still receives heartbeats from
+        heturun."""
         command = "test $OMPI_COMM_WORLD_RANK = 1 && sleep 12 || seq 2000000; echo last"
         process = self.job_over_tcp("-w", "2", "sh", "-c", command)
         self.assertEqual(process.stderr.readline(), "Cluster: {\n")

@@ -1,4 +1,4 @@
-"""heturun, from outside: exit statuses, ends of all kinds, output, quoting, and nothing left behind."""
+"""heturun from outside: exit statuses, all kinds of ends, output, quoting, and no leftovers."""
 import os
 import pathlib
 import pty
@@ -17,12 +17,12 @@ from processes import parent_of, processes_with, wait_until, without_block
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 HETURUN = [sys.executable, str(ROOT / "python" / "heturun")]
-END_S = 10.0  # everything must have ended by then
+END_S = 10.0  # seconds until everything must have ended
 MANY = 60.0  # seconds that a start may take on a busy machine
 
 
 class LaunchCase(unittest.TestCase):
-    """Gives every test a mark in the environment and its own TMPDIR; both must be clean at the end."""
+    """A test with a mark in the environment and a separate TMPDIR. Both must be clean at the end."""
 
     def setUp(self):
         self.mark = "MARK=" + uuid.uuid4().hex
@@ -52,7 +52,7 @@ class LaunchCase(unittest.TestCase):
                               stdin=subprocess.DEVNULL, **more)
 
     def start(self, *args):
-        """Starts a job whose workers each print `up PID`; returns (process, {worker: pid})."""
+        """Starts a job whose workers each print `up PID`. Returns (process, {worker: pid})."""
         process = subprocess.Popen([*HETURUN, *args], env=self.env, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
                                    text=True, stdin=subprocess.DEVNULL, start_new_session=True)
         self.addCleanup(process.stdout.close)
@@ -68,7 +68,7 @@ class LaunchCase(unittest.TestCase):
         return process, pids
 
     def finish(self, process, since):
-        """Waits for the end; returns (exit status, standard error after the block). The end must come in time."""
+        """Waits for the end, which must come in time. Returns (exit status, standard error after the block)."""
         _, error = process.communicate(timeout=MANY)
         error = without_block(error)
         self.assertLess(time.monotonic() - since, END_S, error)
@@ -105,7 +105,7 @@ class ExitStatus(LaunchCase):
         self.assertEqual(done.returncode, 9, done.stderr)
 
     def test_the_cause_is_named_not_its_consequence(self):
-        # 5 is the status of a worker that lost a peer; it reports first here.
+        # 5 is the status of a worker that lost a peer. This worker reports first here.
         with tempfile.TemporaryDirectory() as folder:  # worker 0 fails once worker 1 is there, however slowly it starts
             done = self.run_it("-w", "2", "sh", "-c", "if test $OMPI_COMM_WORLD_RANK = 0; then "
                                f"until test -e {folder}/there; do sleep 0.01; done; exit 5; fi; "
@@ -153,7 +153,7 @@ class Ends(LaunchCase):
         self.assertEqual(done.returncode, 5, done.stderr)
         self.assertRegex(done.stderr,
                          r"heturun: worker \d \(\S+, pid \d+\) exited with status \d+ while Open MPI started in it")
-        self.assertRegex(done.stderr, r"\[(mpirun|w\d)\] \S")  # through mpirun, or not: as Open MPI has it
+        self.assertRegex(done.stderr, r"\[(mpirun|w\d)\] \S")  # by mpirun or by the worker, depending on Open MPI
 
     def test_a_killed_guard_ends_the_job(self):
         process, pids = self.start("-w", "3", *SLEEPER)
@@ -172,7 +172,7 @@ class Ends(LaunchCase):
         self.assertRegex(error, r"\Aheturun: mpirun was killed by SIGKILL before workers 0, 1 ended(; ending .*)?\n\Z")
 
     def test_a_killed_heturun_leaves_nothing(self):
-        for command in (SLEEPER, STUBBORN):  # mpirun kills the guard of a worker that does not end at once
+        for command in (SLEEPER, STUBBORN):  # mpirun kills the guard of a worker that doesn't end at once
             with self.subTest(command=command):
                 process, _ = self.start("-w", "3", *command)
                 start = time.monotonic()
@@ -241,7 +241,7 @@ class Output(LaunchCase):
             self.assertIn(f"[{worker}] {ascii(words)}\n", done.stdout)
 
     def test_lines_stay_whole_and_streams_apart(self):
-        # Lines longer than a pipe's and mpirun's buffers, written in pieces by 4 workers at once on both streams.
+        # 4 workers write lines longer than the buffers of pipes and mpirun, in pieces, at once on both streams.
         script = ("import os, sys\n"
                   "w = os.environ['OMPI_COMM_WORLD_RANK']\n"
                   "for i in range(300):\n"
@@ -288,7 +288,8 @@ class Output(LaunchCase):
         self.assertLess(time.monotonic() - start, END_S)
 
     def test_threads_beyond_the_cores_sleep_while_they_wait(self):
-        """Others spin briefly first, unless told how to wait."""
+        """With more threads than cores, waiting threads sleep. Otherwise they spin briefly first, unless the environment
+        sets a policy."""
         cores = _hetu.machine_cores()
         for name in ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT"):
             self.env.pop(name, None)

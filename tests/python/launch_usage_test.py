@@ -1,4 +1,4 @@
-"""heturun's flags, cluster files, Slurm and environment: what is wrong is one line, and what is left out is found."""
+"""heturun's flags, cluster files, Slurm and environment: each error is one line, and missing settings are detected."""
 import os
 import tempfile
 import unittest
@@ -49,7 +49,7 @@ class Usage(LaunchCase):
         done = self.run_it("echo", "up")
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertEqual(done.stdout.count("] up\n"), 2)
-        done = self.run_it("-w", "1", "echo", "up")  # what is said counts before the allocation
+        done = self.run_it("-w", "1", "echo", "up")  # arguments take precedence over the allocation
         self.assertEqual(done.stdout, "up\n", done.stderr)
 
     def test_missing_cluster_file(self):

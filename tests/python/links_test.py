@@ -1,4 +1,4 @@
-"""heturun's end of the guards' connections: who gets in, and who is dropped."""
+"""heturun's end of the guards' connections: accepted and dropped connections."""
 import contextlib
 import os
 import selectors
@@ -16,7 +16,7 @@ from hetu.launch.part import FORCE_MPIRUN_S, Part, Worker
 
 
 class Endpoint(unittest.TestCase):
-    """A listener of a job on several hosts with two workers, and those who knock."""
+    """A listener of a job on several hosts with two workers, and processes that connect to it."""
 
     def setUp(self):
         self.frames, self.gone = [], []
@@ -35,7 +35,7 @@ class Endpoint(unittest.TestCase):
                 key.data()
 
     def knock(self):
-        """(socket, nonce) of a new connection."""
+        """Returns (socket, nonce) of a new connection."""
         sock = guard.connect(self.links.address)
         sock.settimeout(0.0)
         self.addCleanup(sock.close)
@@ -58,7 +58,8 @@ class Endpoint(unittest.TestCase):
             return True
 
     def test_a_guard_whose_hello_is_not_read_yet_hears_that_heturun_lives(self):
-        """The loop may wait for a terminal that takes nothing; the guard would end its worker after DEAD_S of silence."""
+        """Heartbeats reach a guard whose hello isn't read yet. The loop may block on a terminal, and the guard would end its
+        worker after DEAD_S of silence."""
         sock, nonce = self.knock()
         sock.sendall(self.hello(nonce))
         self.links.start_heartbeats()
@@ -71,7 +72,7 @@ class Endpoint(unittest.TestCase):
 
     def test_a_guard_gets_in_once(self):
         sock, nonce = self.knock()
-        long = frames.pack(frames.OUT, b"x" * 5000)  # longer than what a stranger may send
+        long = frames.pack(frames.OUT, b"x" * 5000)  # longer than a stranger's limit
         sock.sendall(self.hello(nonce) + long)
         self.serve()
         self.assertEqual([(number, kind) for number, kind, _ in self.frames], [(1, frames.HELLO), (1, frames.OUT)])
@@ -113,7 +114,7 @@ class Endpoint(unittest.TestCase):
         now = time.monotonic()
         self.links.check(now)
         self.links.check(now + 1.5)
-        stranger.sendall(frames.HEADER.pack(frames.HELLO, 100))  # half a frame buys no time
+        stranger.sendall(frames.HEADER.pack(frames.HELLO, 100))  # half a frame doesn't extend the deadline
         for second in range(3, int(links.STRANGER_S) + 1):
             self.serve(0.01)
             known.sendall(frames.pack(frames.HEARTBEAT))
@@ -148,12 +149,12 @@ class Endpoint(unittest.TestCase):
             sock = guard.connect(self.links.address)
             self.addCleanup(sock.close)
             self.serve()
-        self.links.check(time.monotonic())  # a second later it is tried again
+        self.links.check(time.monotonic())  # a second later, heturun tries again
         self.serve()
         self.assertEqual(len(sock.recv(4096)), frames.HEADER.size + 16)
 
     def flood(self, count, place):
-        """Connections from an address that say nothing."""
+        """Opens silent connections from an address."""
         host, _, port = self.links.address.removeprefix("tcp:").rpartition(":")
         made = []
         for _ in range(count):
@@ -162,7 +163,7 @@ class Endpoint(unittest.TestCase):
         return made
 
     def test_a_flood_takes_a_bounded_number_of_slots_and_pushes_out_no_guard(self):
-        """Neither a guard that is known, nor one from another address that has not spoken yet."""
+        """A flood drops neither an identified guard nor a guard from another address that hasn't sent its hello yet."""
         most = links.MOST_STRANGERS + len(self.workers)
         known, nonce = self.knock()
         known.sendall(self.hello(nonce))
@@ -193,7 +194,7 @@ class Mpirun(unittest.TestCase):
         list(part.start(["true"], os.environ))
         self.addCleanup(part.process.stdout.close)
         self.addCleanup(part.process.stderr.close)
-        os.waitid(os.P_PID, part.process.pid, os.WEXITED | os.WNOWAIT)  # it has ended, and nobody knows yet
+        os.waitid(os.P_PID, part.process.pid, os.WEXITED | os.WNOWAIT)  # it has ended, but isn't reaped yet
         statuses = {}
         part.press(0.0, FORCE_MPIRUN_S + 1.0, statuses)
         part.kill(statuses)
@@ -204,7 +205,7 @@ class Mpirun(unittest.TestCase):
 
 class Directories(unittest.TestCase):
     def test_a_guard_that_is_dropped_leaves_what_others_use(self):
-        """Only the end of heturun itself, whose socket then refuses, lets a guard remove the job's folders."""
+        """A guard removes the job's folders only when heturun itself ends and its socket refuses connections."""
         with tempfile.TemporaryDirectory() as place, selectors.DefaultSelector() as selector:
             shared = os.path.join(place, "shared")
             os.mkdir(shared)

@@ -1,4 +1,4 @@
-"""--log of a run that goes on: every step once, whatever the run before it left."""
+"""--log of a resumed run contains every step once, for any file that the previous run left."""
 import json
 import os
 import pathlib
@@ -30,7 +30,7 @@ class Log(unittest.TestCase):
         return [json.loads(line)["step"] for line in self.path.read_text().splitlines()]
 
     def test_every_step_once_over_kills_and_resumes(self):
-        """Saves every few steps, a kill anywhere, also in the middle of a line, again and again."""
+        """Runs save every few steps and are killed repeatedly at any point, also in the middle of a line."""
         for seed in range(200):
             draw = random.Random(seed)
             every, saved, append = draw.randint(1, 7), 0, False
@@ -39,14 +39,14 @@ class Log(unittest.TestCase):
                 end = saved + draw.randint(1, 20)
                 self.write(range(saved, end), append)
                 append, saved = True, end - end % every
-                if saved < end and draw.random() < 0.5:  # the last line is not whole
+                if saved < end and draw.random() < 0.5:  # the last line is incomplete
                     data = self.path.read_bytes()
                     os.truncate(self.path, len(data) - draw.randint(1, 20))
             self.write(range(saved, saved + 3), append)
             self.assertEqual(self.steps(), list(range(saved + 3)), f"seed {seed}")
 
     def test_steps_of_an_earlier_epoch_that_ran_on_are_kept(self):
-        """Where pipelines average weights the numbers of an epoch may pass the next one's first."""
+        """Where pipelines average weights, an epoch's step numbers may exceed the next epoch's first number."""
         self.write([*range(0, 14), *range(10, 18)], append=False)
         self.write(range(10, 13), append=True)
         self.assertEqual(self.steps(), [*range(0, 14), *range(10, 13)])

@@ -1,4 +1,4 @@
-"""The loop that people write around job.run: how many steps, hooks beside them, logs, a job of threads."""
+"""Loops around job.run: number of steps, hooks, logs, and a job of threads."""
 
 import contextlib
 import csv
@@ -28,7 +28,7 @@ ROWS, BATCH = 40, 8  # five steps per epoch
 
 
 def build(devices=None, pipeline="1f1b", micro_batches=4, rate=0.05, pipelines=0, **more):
-    """Five rows of numbers through four blocks."""
+    """Returns an Executor for four linear blocks, with five batches per epoch."""
     ht.new_graph()
     x = np.random.default_rng(SEED).standard_normal((ROWS, 3)).astype(np.float32)
     pipelines = pipelines or (int(devices[8:].split("x")[0]) if devices else 1)
@@ -68,7 +68,7 @@ class Steps(unittest.TestCase):
             self.assertEqual(said.getvalue().splitlines()[0], f"global batch: 8 samples per step{shares}")
 
     def test_paths_may_begin_with_the_home_folder(self):
-        """No folder of the name ~ is made where the script runs."""
+        """A path that begins with ~ creates no folder named ~ in the current folder."""
         home, before = pathlib.Path(self.folder), os.getcwd()
         os.chdir(self.folder)
         self.addCleanup(os.chdir, before)
@@ -105,13 +105,13 @@ class Steps(unittest.TestCase):
             ({"name": "predict"}, "no fetches called 'predict'; there are: train, validate"),
         ):
             with self.subTest(says), self.assertRaises(ValueError) as caught:
-                job.run(**told)  # at once, not at the first step
+                job.run(**told)  # raises at once, not at the first step
             self.assertRegex(str(caught.exception), r"^loop_test\.py:\d+: ")
             self.assertIn(says, str(caught.exception))
 
 
 class Seen:
-    """A hook that notes what it is called with."""
+    """A hook that records its calls."""
 
     def __init__(self):
         self.calls = []
@@ -137,7 +137,7 @@ class Beside(unittest.TestCase):
                 seen, order = Seen(), []
                 job = build(devices, pipeline, 1 if pipeline == "pipedream" else 4)
                 for step in job.run(steps=7, hooks=[seen, lambda job, step, order=order: order.append(step.index)]):
-                    self.assertEqual(order[-1], step.index)  # before the loop's own lines
+                    self.assertEqual(order[-1], step.index)  # before the body of the loop
                 self.assertEqual(seen.calls, [
                     ("start", 0), *(("step", i) for i in range(5)), ("epoch", 0, [0, 1, 2, 3, 4], True),
                     ("step", 5), ("step", 6), ("epoch", 1, [5, 6], True), ("end", 7)])
@@ -174,7 +174,7 @@ class Beside(unittest.TestCase):
                         pass
                     del step
                     self.assertEqual(seen.calls[-1], ("end", 2))
-                    if devices:  # its other workers have stopped there, too
+                    if devices:  # the other workers have stopped at the same step
                         self.assertEqual([index for index, _ in losses(job, steps=2)], [2, 3])
 
     def test_an_error_of_a_hook_is_the_scripts(self):
@@ -204,9 +204,9 @@ class Logs(unittest.TestCase):
                 job = build()
                 for step in job.run(until=until, checkpoint=saves, every=2, resume=not first, hooks=[Log(str(path))]):
                     if step.index == stops_at:
-                        break  # after a save that is some steps back
+                        break  # the last save is some steps before this one
                 with path.open("a") as file:
-                    file.write("3,0." if name == "log.csv" else '{"st')  # a line that a kill cut short
+                    file.write("3,0." if name == "log.csv" else '{"st')  # a line that a kill cut off
             whole = path.read_text()
             path.write_text(whole[:whole.rindex("\n") + 1])
             self.assertEqual(self.steps_in(path), list(range(11)), name)
@@ -227,11 +227,11 @@ class Logs(unittest.TestCase):
             for _ in range(2):
                 job = build()
                 list(job.run(steps=3, hooks=[Log(str(path))]))
-                list(job.run(steps=2, hooks=[Log(str(path))]))  # the same training goes on
+                list(job.run(steps=2, hooks=[Log(str(path))]))  # the same training continues
                 self.assertEqual(self.steps_in(path), [0, 1, 2, 3, 4], name)
 
     def test_from_step_0_with_what_is_there(self):
-        """As a script that was killed before its first checkpoint, and is resumed."""
+        """A script that was killed before its first checkpoint resumes at step 0 and logs each step once."""
         for name in ("log.csv", "log.jsonl"):
             path = self.folder / name
             for _ in range(2):
@@ -273,7 +273,7 @@ class Page(unittest.TestCase):
 
 
 class Trackers(unittest.TestCase):
-    """The examples, against stand-ins of the packages."""
+    """The tracking examples, with stand-ins for the packages."""
 
     def module(self):
         path = pathlib.Path(__file__).resolve().parents[2] / "docs" / "examples" / "tracking.py"
@@ -308,7 +308,7 @@ class Trackers(unittest.TestCase):
         self.assertEqual((begun, [step for step, _ in logged], ended), ([{}], [0, 5, 10], [1]))
 
 
-# A job that evaluates for hours in a hook, or in its loop, at step 3; one worker is asked to stop then.
+# A job that evaluates for hours at step 3, in a hook or in its loop. One worker then gets the stop signal.
 EVALUATES = '''
 import os, signal, sys, threading
 import numpy as np
@@ -365,20 +365,20 @@ class Stops(unittest.TestCase):
         self.check("loop", [])
 
     def test_two_processes(self):
-        """The worker that is asked is not the one that reads, and both end after the same batch."""
+        """The worker that gets the signal reads no data. Both workers end after the same batch."""
         self.check("hook", [*HETURUN, "-w", "2"], "pipe_1_2")
         self.check("loop", [*HETURUN, "-w", "2"], "pipe_2_1")
 
 
 class Paces(unittest.TestCase):
-    """Samples per second of runs without a flush, whose results come in bursts."""
+    """Samples per second of runs without a flush, whose results arrive in bursts."""
 
     def test_bursts(self):
         now = [0.0]
         pace = Pace(lambda: now[0])
         found = []
         for step in range(40):
-            now[0] += 4.0 if step % 4 == 0 else 1e-6  # four at once: one a second
+            now[0] += 4.0 if step % 4 == 0 else 1e-6  # four at a time: one per second
             found.append(8 / pace.seconds(8))
         for rate in found[Pace.SPAN:]:
             self.assertTrue(7 < rate < 9, found)
@@ -391,7 +391,7 @@ class Paces(unittest.TestCase):
 
 
 class Threads(unittest.TestCase):
-    """devices="threads:…": the bits of one process, whatever the method."""
+    """devices="threads:…": results equal those of one process, for each method."""
 
     def test_equal_to_one_process(self):
         alone = losses(build(), steps=6)
@@ -415,7 +415,7 @@ class Threads(unittest.TestCase):
                 build(devices, pipelines=1)
 
     def test_ctrl_c(self):
-        """The first saves and ends the run, of all threads; at a prompt the next run is another matter."""
+        """The first Ctrl-C saves and ends the run of all threads. At a prompt, the next run works again."""
         with tempfile.TemporaryDirectory() as folder:
             done = subprocess.run(
                 [sys.executable, "-c",
@@ -430,7 +430,8 @@ class Threads(unittest.TestCase):
         self.assertIn(f"Stopped as asked after 5 steps; saved in {folder}\n5 ['step-00000005'] 3\n", done.stdout)
 
     def test_a_loop_left_between_drains(self):
-        """As with processes, it ends the job; where the pipeline is drained it does not."""
+        """Leaving the loop between drains ends the job, as with processes. Leaving it where the pipeline is drained doesn't.
+        """
         job = build("threads:1x2", "pipedream", 1)
         for step in job.run(steps=4):
             if step.last:

@@ -1,4 +1,4 @@
-"""What a learning rate says of itself before a run: the rates that it will have, and whether it ends inside the warm-up."""
+"""Reports of a learning rate before a run: its future rates, and a warning if the run ends during the warm-up."""
 
 import re
 import unittest

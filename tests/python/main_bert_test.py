@@ -1,7 +1,7 @@
-"""main_bert.py and main_bert_simple.py, the scripts of Chimera and PipeFisher, with their flags: each method learns the
-same, any number of workers trains the same global batch, banner and lines, profiles as PDF, resuming, --config, and errors
-in one line.
-"""
+"""main_bert.py and main_bert_simple.py, the scripts of Chimera and PipeFisher, with their flags.
+
+Each method learns the same, and any number of workers trains the same global batch. Covers the banner, output lines,
+profiles as PDF, resuming, --config, and one-line errors."""
 import pathlib
 import re
 import subprocess
@@ -91,7 +91,7 @@ class MainBert(ScriptCase):
         again = self.train(2, "--num_optimization_steps", 8, "--warmup_proportion", 0, *more)
         self.assertEqual([step for _, step, _ in self.losses(again)], ["6", "8"])
         self.assertRegex(again, r"loss = [\d.]+ norm = [\d.]+")
-        # Its rate falls to the end of 4 steps in the first part: near, not equal.
+        # The first part decays its rate to the end after 4 steps, so the losses are near, not equal.
         self.assertAlmostEqual(float(self.losses(again)[-1][2]), float(self.losses(whole)[-1][2]), delta=0.3)
 
     def test_a_file_overrides_flags(self):
@@ -131,7 +131,7 @@ class MainBertSimple(ScriptCase):
     script = ROOT / "python" / "main_bert_simple.py"
 
     def test_the_batch_is_that_of_all_workers(self):
-        """The same flags train the same, whatever the number of workers is."""
+        """The same flags give the same training for any number of workers."""
         for switches in ([], ["--adam"], ["--ngd_training", "--ngd_with_lamb", "--inv_interval", 2]):
             found = {}
             for workers, accumulation in ((1, 1), (2, 1), (2, 2)):

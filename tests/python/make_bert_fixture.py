@@ -1,8 +1,7 @@
 #!/usr/bin/env python3
-"""Writes tests/fixtures/bert.json: what Hugging Face's BERT on PyTorch computes on the cases of bert_cases.py.
+"""Writes tests/fixtures/bert.json: results of Hugging Face's BERT on PyTorch for the cases of bert_cases.py.
 
-Needs torch and transformers (any versions; the file names those it was made with). The tests need neither.
-"""
+Needs torch and transformers (any versions; the file names those it was made with). The tests need neither."""
 
 import json
 from pathlib import Path

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Writes tests/fixtures/blocks.json: what transformers computes on the cases of block_cases.py (the tests need none)."""
+"""Writes tests/fixtures/blocks.json: results of transformers for the cases of block_cases.py. The tests don't need
+transformers."""
 
 from __future__ import annotations
 
@@ -17,7 +18,7 @@ from bert_cases import digest, rounded
 
 
 def made(name: str) -> torch.nn.Module:
-    """With the weights of the case."""
+    """Returns the block of transformers with the weights of the case."""
     family, config = cases.CASES[name]
     if family == "t5":
         t5 = transformers.T5Config(**config, feed_forward_proj="relu", use_cache=False)
@@ -33,7 +34,7 @@ def made(name: str) -> torch.nn.Module:
 
 
 def run(name: str) -> dict[str, Any]:
-    """The output, flat, and a digest of each slope of the sum of output times factor."""
+    """Returns the flat output, and a digest of each gradient of the sum of output times factor."""
     block = made(name)
     given = {n: torch.tensor(x, requires_grad=True) for n, x in cases.inputs(name).items()}
     causal = torch.full((cases.T, cases.T), torch.finfo(torch.float32).min).triu(1)[None, None]

@@ -19,7 +19,7 @@ import model_torch
 
 
 def changed(name: str, value: Any) -> list[Any]:
-    """Other values of a field."""
+    """Returns other values of a field."""
     if isinstance(value, bool):
         return [not value]
     if isinstance(value, int):
@@ -35,7 +35,7 @@ def changes_of(model_type: str) -> list[dict[str, Any]]:
     config = transformers.AutoConfig.for_model(model_type, **cases.BASES[model_type])
     out = list(cases.CHANGES)
     for name, value in sorted(config.to_dict().items()):
-        # Dropout is random, and dtype is what weights are kept in.
+        # Dropout is random, and dtype is the type of stored weights.
         if "drop" not in name and name not in ("dtype", "model_type", "transformers_version"):
             out += [{name: other} for other in changed(name, value)]
     for own, field in type(config).attribute_map.items():
@@ -44,7 +44,7 @@ def changes_of(model_type: str) -> list[dict[str, Any]]:
 
 
 def model_of(folder: str, model_type: str, fields: dict[str, Any]) -> Any:
-    """As transformers reads it from a config.json."""
+    """Returns the model that transformers builds from a config.json with these fields."""
     Path(folder, "config.json").write_text(json.dumps({"model_type": model_type, **fields}))
     config = transformers.AutoConfig.from_pretrained(folder, attn_implementation="eager")
     kind = {"vit": transformers.AutoModelForImageClassification, "bert": transformers.AutoModelForPreTraining}.get(
@@ -53,7 +53,7 @@ def model_of(folder: str, model_type: str, fields: dict[str, Any]) -> Any:
 
 
 def loss_of(model: Any, model_type: str) -> float:
-    """The loss with weights drawn by name."""
+    """Returns the loss with weights drawn by name."""
     given = cases.inputs(model_type)
     if model_type == "bert":
         named = dict(model.named_parameters())
@@ -72,14 +72,15 @@ def loss_of(model: Any, model_type: str) -> float:
 
 
 def rows_of(model_type: str) -> tuple[dict[str, Any], list[list[Any]]]:
-    """The base file as transformers saves it; [changes, loss], and how many change the loss."""
+    """Returns the base file as transformers saves it, and pairs [changes, loss]. Also prints how many changes affect the
+    loss."""
     rows, base = [], cases.BASES[model_type]
     for change in [{}, *changes_of(model_type)]:
         with tempfile.TemporaryDirectory() as folder, torch.no_grad():
             try:
                 model = model_of(folder, model_type, {**base, **change})
                 loss = loss_of(model, model_type)
-            except Exception as error:  # transformers itself doesn't compute that
+            except Exception as error:  # transformers itself can't compute this
                 print(f"{model_type} {change}: {type(error).__name__}: {str(error).splitlines()[:1]}", file=sys.stderr)
                 continue
             if not change:

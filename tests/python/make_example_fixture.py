@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Writes tests/fixtures/examples.json: PyTorch's loss and slopes in float64 of the models of docs/examples (the tests need
-none)."""
+"""Writes tests/fixtures/examples.json: PyTorch's losses and gradients in float64 for the models of docs/examples. The tests
+don't need PyTorch."""
 
 import json
 from pathlib import Path

@@ -1,11 +1,10 @@
-"""Makes tests/fixtures/images.json: small images, and what OpenCV, Pillow and torchvision make of them.
+"""Writes tests/fixtures/images.json: small images, and the results of OpenCV, Pillow and torchvision for them.
 
-    python3 tests/python/make_images_fixture.py        # needs opencv-python-headless, pillow, torchvision
+  python3 tests/python/make_images_fixture.py    # needs opencv-python-headless, pillow, torchvision
 
-Each image stands there as base64, with digests (FNV-1a, 64 bits) of: its pixels by cv2.imread, red first; the
-float32 of torchvision's Resize(256), CenterCrop(224), ToTensor, Normalize; parts of it resized by Pillow. Beside them
-quantiles of torchvision's RandomResizedCrop and cuts of CIFAR-100's augmentations.
-"""
+The file holds each image as base64, with three kinds of digests (FNV-1a, 64 bits): of its pixels by cv2.imread, red first;
+of the float32 result of torchvision's Resize(256), CenterCrop(224), ToTensor, Normalize; of parts resized by Pillow. It also
+holds quantiles of torchvision's RandomResizedCrop, and crops of CIFAR-100's augmentations."""
 
 from __future__ import annotations
 
@@ -74,7 +73,7 @@ def described(data: bytes) -> dict[str, object]:
         w, h = int(rng.integers(1, width + 1)), int(rng.integers(1, height + 1))
         x, y = int(rng.integers(0, width - w + 1)), int(rng.integers(0, height - h + 1))
         size = int(rng.integers(1, 40))
-        # Across, then down: Pillow 13 takes the other order where that is less work, its bytes differ by 1 then.
+        # First across, then down. Pillow 13 takes the other order where that is less work, and its bytes then differ by 1.
         cut = functional.crop(image, y, x, h, w)
         resized = functional.resize(functional.resize(cut, [h, size]), [size, size])
         parts.append([x, y, w, h, size, digest(resized.tobytes())])
@@ -85,7 +84,8 @@ def described(data: bytes) -> dict[str, object]:
 
 
 def crop_quantiles(width: int, height: int) -> dict[str, object]:
-    """Of RandomResizedCrop's area and log aspect, and of where it lies in the room it has, as torchvision draws it."""
+    """Returns quantiles of the area, log aspect and relative position of crops that torchvision's RandomResizedCrop draws.
+    The position is relative to the free space."""
     torch.manual_seed(width * 7 + height)
     image = torch.empty(3, height, width)
     boxes = np.array([transforms.RandomResizedCrop.get_params(image, [0.08, 1.0], [3 / 4, 4 / 3]) for _ in range(DRAWS)])
@@ -101,7 +101,7 @@ def crop_quantiles(width: int, height: int) -> dict[str, object]:
 
 
 def cifar_cuts() -> list[list[object]]:
-    """[right, down, flip, degrees, digest of the bytes], of one image whose byte i is i * 7 mod 251."""
+    """Returns rows [right, down, flip, degrees, digest of the bytes] for one image whose byte i is i * 7 mod 251."""
     planes = (np.arange(3072) * 7 % 251).astype(np.uint8).reshape(3, 32, 32)
     image = Image.fromarray(planes.transpose(1, 2, 0))
     rng = np.random.default_rng(5)

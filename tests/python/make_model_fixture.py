@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Writes tests/fixtures/models.json: what transformers computes on the cases of model_cases.py and generate_cases.py (the
-tests need none)."""
+"""Writes tests/fixtures/models.json: results of transformers for the cases of model_cases.py and generate_cases.py. The
+tests don't need transformers."""
 
 import json
 from pathlib import Path

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Writes tests/fixtures/nn.json: what torch.nn computes on the cases of nn_cases.py, and how its layers start (the tests
-need none)."""
+"""Writes tests/fixtures/nn.json: results of torch.nn for the cases of nn_cases.py, and statistics of initial weights. The
+tests don't need PyTorch."""
 
 import json
 from pathlib import Path

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Writes tests/fixtures/operators.json: what PyTorch computes on the cases of operator_cases.py (the tests need none).
+"""Writes tests/fixtures/operators.json: results of PyTorch for the cases of operator_cases.py. The tests don't need PyTorch.
 
-Cases that stand in the file stay as the version of PyTorch that made them has them, unless their names are given:
+Cases that are already in the file keep the results of the PyTorch version that made them, unless you name them:
 make_operator_fixture.py [CASE ...]"""
 
 import json
@@ -16,7 +16,8 @@ import operator_torch
 
 
 def digits(array: np.ndarray) -> list[float]:
-    """As many as float32 has, flat; infinities and NaNs as Python's json writes them."""
+    """Returns the flat values with all digits that float32 needs. Infinities and NaNs are written as Python's json writes
+    them."""
     return [float(f"{x:.8g}") for x in array.astype(np.float64).ravel()]
 
 

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Writes tests/fixtures/optimizers.json: what PyTorch computes on the cases of optimizer_cases.py (the tests need none)."""
+"""Writes tests/fixtures/optimizers.json: results of PyTorch for the cases of optimizer_cases.py. The tests don't need
+PyTorch."""
 
 import json
 from pathlib import Path
@@ -13,7 +14,7 @@ from bert_cases import rounded
 
 
 def kept(name: str, run: dict[str, Any]) -> dict[str, Any]:
-    """Weights of the optimizers' cases, rates of the rates'; a few losses of all."""
+    """Returns every seventh loss, and the weights of an optimizer's case or the rates of a rate's case."""
     part = {"rates": run["rates"]} if name.startswith("rate_") else {"weights": run["weights"]}
     return {"losses": run["losses"][:: cases.EVERY], **part}
 

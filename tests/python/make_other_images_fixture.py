@@ -1,12 +1,11 @@
-"""Makes tests/fixtures/other_images.json: small BMP, TIFF, WebP and PNM images, PNG and JPEG with their rarer traits.
+"""Writes tests/fixtures/other_images.json: small BMP, TIFF, WebP and PNM images, and PNG and JPEG with rare features.
 
-    python3 tests/python/make_other_images_fixture.py        # needs opencv-python-headless, pillow
+  python3 tests/python/make_other_images_fixture.py    # needs opencv-python-headless, pillow
 
-Each stands there as base64, with the digest (FNV-1a, 64 bits) of the pixels that are right, red first, and whose they are:
-"pillow" (upright, convert("RGB")) wherever Pillow converts; "opencv" where only cv2.imread defines them; "numbers" where
-both make them up (Pillow clips 16-bit grey) and the upper 8 bits are right. "refused" holds whole images that are not
-read, and what is said.
-"""
+The file holds each image as base64, with the digest (FNV-1a, 64 bits) of its right pixels, red first, and their source.
+"pillow" (upright, convert("RGB")) is the source wherever Pillow converts. "opencv" is the source where only cv2.imread
+defines the pixels. "numbers" is the source where both libraries are wrong (Pillow clips 16-bit grey) and the upper 8 bits
+are right. "refused" holds valid images that aren't supported, with their error messages."""
 
 from __future__ import annotations
 
@@ -37,7 +36,7 @@ def with_alpha() -> Image.Image:
 
 
 def bmp(bits: int, how: int, pixels: bytes, *, masks: tuple[int, ...] = (), palette: bytes = b"", down: int = 1) -> bytes:
-    """With a BITMAPINFOHEADER; rows in `pixels` have their padding."""
+    """Returns a BMP file with a BITMAPINFOHEADER. Rows in `pixels` include their padding."""
     extra = struct.pack(f"<{len(masks)}I", *masks) + palette
     start = 54 + len(extra)
     return (b"BM" + struct.pack("<IHHI", start + len(pixels), 0, 0, start)
@@ -51,7 +50,8 @@ def os2_bmp() -> bytes:
 
 
 def tiff(strips: list[bytes], bits: int, colours: int, samples: int, order: str = "<", **more: int) -> bytes:
-    """One uncompressed strip, or one per plane; `more` holds further entries, as t274=6."""
+    """Returns an uncompressed TIFF file with one strip, or one strip per plane. `more` holds additional entries, such as
+    t274=6."""
     forms = {3: "H", 4: "I"}
     entries = {256: (3, [WIDTH]), 257: (3, [HEIGHT]), 258: (3, [bits] * samples), 259: (3, [1]), 262: (3, [colours]),
                273: (4, [0] * len(strips)), 277: (3, [samples]), 278: (3, [HEIGHT]), 279: (4, [len(s) for s in strips])}
@@ -80,7 +80,7 @@ def turned(form: str, orientation: int) -> bytes:
 
 
 def ycck() -> bytes:
-    """A CMYK JPEG whose Adobe mark says that its colours are YCCK."""
+    """Returns a CMYK JPEG whose Adobe marker declares its colours as YCCK."""
     data = bytearray(encoded(BASE.convert("CMYK"), "JPEG", quality=90))
     data[data.index(b"Adobe") + 11] = 2
     return bytes(data)
@@ -170,8 +170,9 @@ def refused() -> dict[str, list[str]]:
 
 def main() -> None:
     pillow = bmps() | tiffs() | webps() | pnms() | {f"png_orientation_{i}": turned("PNG", i) for i in range(1, 9)}
-    opencv = {name: pillow.pop(name) for name in ("bmp_555", "bmp_565")}  # five bits become eight by a shift
-    opencv |= {"jpeg_ycck": ycck(), "jpeg_cmyk": encoded(BASE.convert("CMYK"), "JPEG", quality=90)}  # Pillow's to within 1
+    opencv = {name: pillow.pop(name) for name in ("bmp_555", "bmp_565")}  # a shift turns five bits into eight
+    # Pillow's differ by at most 1
+    opencv |= {"jpeg_ycck": ycck(), "jpeg_cmyk": encoded(BASE.convert("CMYK"), "JPEG", quality=90)}
     pillow["png_16_alpha"] = cv2.imencode(".png", WIDE)[1].tobytes()
     numbers = {
         "tiff_16_grey": (tiff([WIDE[:, :, 0].tobytes()], 16, 1, 1), grey(WIDE[:, :, 0])),

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes tests/fixtures/resnet.json: what torchvision computes on the cases of resnet_cases.py (tests need none of it)."""
+"""Writes tests/fixtures/resnet.json: results of torchvision for the cases of resnet_cases.py. The tests don't need it."""
 
 import json
 from pathlib import Path

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Writes tests/fixtures/resnet_gradients.json: torchvision's gradients in float64 on the cases of resnet_cases.py, digested,
-and how far its own in float32 are from them (tests need none of it)."""
+"""Writes tests/fixtures/resnet_gradients.json: digests of torchvision's gradients in float64 for the cases of
+resnet_cases.py, and the errors of its gradients in float32. The tests don't need it."""
 
 import json
 from pathlib import Path

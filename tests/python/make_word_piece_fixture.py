@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
-"""Writes tests/fixtures/word_piece.json: texts of many scripts, and their ids by Hugging Face's tokenizers (PyPI), to be
-installed. Characters newer than Unicode 8, by whose tables that library goes, and the 256 rare ideographs that it takes
-for letters (its range begins at U+2B920, BERT's own at U+2B820) are left out.
-"""
+"""Writes tests/fixtures/word_piece.json: texts of many scripts, and their ids by Hugging Face's tokenizers (install it from
+PyPI).
+
+Characters newer than Unicode 8 are left out, because that library uses the tables of Unicode 8. Also left out are the 256
+rare ideographs that it treats as letters: its range begins at U+2B920, and BERT's own at U+2B820."""
 
 from __future__ import annotations
 
@@ -29,7 +30,7 @@ SENTENCES = [
 
 
 def draws(rng: random.Random) -> list[str]:
-    """Strings of characters of one block and of ASCII, at random."""
+    """Returns random strings of characters of one block and of ASCII."""
     blocks = [(0x20, 0x7F), (0xA0, 0x250), (0x300, 0x530), (0x590, 0x600), (0x600, 0x61D), (0x620, 0x700), (0x900, 0x97F),
               (0xE00, 0xE7F), (0x10A0, 0x1100), (0x1100, 0x1200), (0x1E00, 0x2000), (0x2000, 0x2070), (0x2070, 0x2400),
               (0x3000, 0x3130), (0x4E00, 0x4F00), (0xAC00, 0xAD00), (0xE000, 0xE010), (0xF900, 0xFB00), (0xFF00, 0xFFF0),

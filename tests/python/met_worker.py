@@ -1,5 +1,6 @@
-"""A process of a job started by hand that only meets the others: it prints who takes part. `met_worker.py [open]`: joins the
-links too and waits for a line on standard input before it leaves; `[alone]`: says what its environment makes of it."""
+"""A process of a separately started job that only joins the rendezvous and prints the participants. `met_worker.py [open]`
+also joins the links, and waits for a line on standard input before it ends. `[alone]` prints the result of its environment.
+"""
 import sys
 
 import hetu as ht

@@ -1,8 +1,9 @@
-"""Training by every kind of plan, in processes: several stages on a worker, replicas, recompute, files and functions; the
-weights are those of one process, and what cannot be trained is refused before the first step.
+"""Training with every kind of plan, in processes.
 
-The grid of methods and sizes is in tests/executor; here is the way through scripts, devices and messages of processes.
-"""
+Covers several stages on a worker, replicas, recomputation, plan files and functions. Weights equal those of one process, and
+a plan that can't be trained is refused before the first step.
+
+The grid of methods and sizes is in tests/executor. This test covers scripts, devices and messages of processes."""
 import json
 import pathlib
 import re
@@ -22,9 +23,9 @@ def backwards_last(stages, micro_batches):
 
 
 class Methods(TrainCase):
-    """One pipeline of tied BERT with dropout against one process."""
+    """One pipeline of tied BERT with dropout, compared with one process."""
 
-    one = None  # (checkpoint, losses) of one process, made by the first test that asks
+    one = None  # (checkpoint, losses) of one process, made by the first test that needs them
 
     def alone(self):
         if Methods.one is None:
@@ -49,7 +50,7 @@ class Methods(TrainCase):
                 self.assertEqual(checksums(folder), checksums(expected))
 
     def test_run_time_rule(self):
-        """A late gradient lets forwards go first; what the trace says of the run keeps to what was done."""
+        """Forwards run before a late gradient, and the trace shows the order that was executed."""
         expected, losses = self.alone()
         trace = self.folder / "trace.json"
         folder, got = self.weights((1, 3), "--pipeline", "varuna", "--runtime-rule", "--trace", trace,
@@ -57,10 +58,10 @@ class Methods(TrainCase):
         self.assertEqual(got, losses)
         self.assertEqual(tensors(folder).keys(), tensors(expected).keys())
         events = [e for e in json.loads(trace.read_text())["traceEvents"] if e.get("ph") == "X"]
-        for pid in (0, 1):  # predicted, measured: of worker 1 the forward 3 stands behind R1 B1 R2 B2 in row order
+        for pid in (0, 1):  # predicted and measured: in row order, forward 3 of worker 1 comes after R1 B1 R2 B2
             at = {(a["kind"], a["micro"], a["step"]): e["ts"] for e in events if e["pid"] == pid and e["tid"] == 1
                   if (a := e["args"])}
-            # In a step whose processes the machine held up, a gradient need not be late.
+            # In a step whose processes were delayed by the machine, a gradient may be on time.
             self.assertTrue(any(at["F", 3, step] < at["B", 1, step] for step in range(STEPS)), pid)
         report = json.loads(self.hetu("compare", trace, "--format", "json"))
         self.assertEqual(len(report["runs"]) + report["warm_up_runs"], STEPS)
@@ -82,7 +83,7 @@ class Methods(TrainCase):
         trace = self.folder / "trace.json"
         two = self.train((2, 2), *options, "--batch-size", 8, "--micro-batches", 4, "--trace", trace)
         events = [e for e in json.loads(trace.read_text())["traceEvents"] if e.get("ph") == "X"]
-        for kind in ("F", "B", "REDUCE_GRAD", "UPDATE"):  # measured and predicted alike
+        for kind in ("F", "B", "REDUCE_GRAD", "UPDATE"):  # measured and predicted counts are equal
             counts = [sum(e["pid"] == pid and e["args"]["kind"] == kind for e in events) for pid in (0, 1)]
             self.assertEqual(counts[0], counts[1], kind)
             self.assertGreater(counts[0], 0, kind)
@@ -128,14 +129,14 @@ class Methods(TrainCase):
         self.assertGreater(len(said), 1, done.out)
         for line in said[:-1]:
             self.assertRegex(line, rf" needs \d+ bytes in a worker, over the limit of {needs - 1}; going on to the next$")
-        # Of those that come into question under the limit by what the plan tells of their memory.
+        # The best method among those whose predicted memory is below the limit.
         best = schedule.ranked(stages=2, micro_batches=[8], costs=str(trace), memory_limit=f"{(needs - 1) / 1024}KiB")[0]
         self.assertTrue(said[0].startswith(best["method"]), said)
         self.refused((1, 2), *options, "--pipeline", "choose", "--costs", trace, "--memory-limit", 1,
                      says="pipeline choose: no ")
 
     def test_goes_by_costs(self):
-        """The order that a run had is that of `hetu schedule` by the same costs."""
+        """The executed order equals that of `hetu schedule` with the same costs."""
         costs, trace = self.folder / "costs.json", self.folder / "trace.json"
         stage = {"forward": 1, "input_grad": 3, "weight_grad": 1}
         costs.write_text(json.dumps({"unit": "ms", "stages": [stage, {**stage, "forward": 4}]}))
@@ -169,7 +170,7 @@ class Methods(TrainCase):
 
 
 class Refused(TrainCase):
-    """Before the first step, in the verifier's words."""
+    """Plans that the verifier refuses before the first step."""
 
     def test_plans(self):
         def file(name, *rows):
@@ -197,7 +198,7 @@ class Refused(TrainCase):
         self.refused_at_once("worker 0 .* needs .* over the limit", "--pipeline", "zb-v", *MICROS, "--memory-limit", "1KiB")
 
     def refused_at_once(self, says, *options):
-        """By heturun itself: there is no worker whose name could stand before a line."""
+        """Checks that heturun itself refuses the job. No worker starts, so no line has a worker's tag."""
         done = self.run_job((1, 2), *options, "--steps", 1)
         self.assertEqual(done.code, 2, str(done))
         self.assertRegex(done.err, rf"(?s)\Atrain_bert.py: .*{says}.*\nheturun: refused before any worker was started\n\Z")

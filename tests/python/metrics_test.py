@@ -1,4 +1,4 @@
-"""hetu.metrics.auc beside the count of all pairs."""
+"""hetu.metrics.auc equals a count over all pairs."""
 import unittest
 
 import numpy as np
@@ -7,7 +7,7 @@ from hetu.metrics import auc
 
 
 def by_pairs(scores, labels):
-    """Every pair of a row of 1 and a row of 0, in integers: 2 for right, 1 for equal."""
+    """Returns the AUC by counting all pairs of a row of 1 and a row of 0 in integers: 2 for a right order, 1 for a tie."""
     ones, zeros = scores[labels == 1], scores[labels == 0]
     twice = sum(2 * int((one > zeros).sum()) + int((one == zeros).sum()) for one in ones)
     return twice / (2 * len(ones) * len(zeros))
@@ -20,7 +20,7 @@ class Auc(unittest.TestCase):
             rows = int(random.integers(2, 60))
             scores = random.normal(size=rows)
             if seed % 2:
-                scores = np.round(scores * random.choice([0, 1, 3]))  # many that are equal, or all
+                scores = np.round(scores * random.choice([0, 1, 3]))  # many ties, or only ties
             labels = random.integers(0, 2, rows)
             labels[:2] = 0, 1
             with self.subTest(seed=seed):
@@ -34,7 +34,7 @@ class Auc(unittest.TestCase):
         self.assertEqual(auc([4, 3, 2, 1], [0, 0, 1, 1]), 0.0)
         self.assertEqual(auc([7, 7, 7], [0, 1, 1]), 0.5)
         self.assertEqual(auc([2, 1, 3], [True, False, True]), 1.0)
-        rows = 200_000  # twice the pairs do not fit in 32 bits
+        rows = 200_000  # twice the number of pairs doesn't fit in 32 bits
         self.assertEqual(auc(np.arange(rows), np.arange(rows) >= rows // 2), 1.0)
 
     def test_what_it_is_not_made_of_is_said(self):

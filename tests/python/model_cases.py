@@ -1,6 +1,6 @@
-"""Small GPT-2s, Llamas and their relatives, and ViTs for comparing with Hugging Face's transformers: the fields of their
-`config.json`, weights and inputs from seeded NumPy.
-"""
+"""Small GPT-2s, Llamas and their relatives, and ViTs for comparisons with Hugging Face's transformers.
+
+Each case has the fields of its `config.json`, and weights and inputs from seeded NumPy."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ _VIT: dict[str, Any] = {"hidden_size": 24, "num_hidden_layers": 3, "num_attentio
                         "image_size": 12, "patch_size": 4, "num_channels": 2, "num_labels": 7}
 _SMALL: dict[str, Any] = {"vocab_size": WORDS, "hidden_size": 24, "intermediate_size": 40, "num_hidden_layers": 2,
                           "num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 16}
-# pad_token_id is null: Gemma's is 0 by default, and transformers then keeps lookups of token 0 out of the gradient.
-# Name of the case: model_type, the other fields of its config.json.
+# Cases by name: (model_type, the other fields of its config.json). pad_token_id is null, because Gemma's is 0 by default,
+# and transformers then excludes lookups of token 0 from the gradient.
 CASES: dict[str, tuple[str, dict[str, Any]]] = {
     "gpt": ("gpt2", _GPT),
     "gpt, untied": ("gpt2", {**_GPT, "tie_word_embeddings": False, "n_inner": 31, "activation_function": "gelu",
@@ -50,7 +50,7 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
 
 
 def inputs(family: str, config: dict[str, Any]) -> dict[str, np.ndarray]:
-    """ids of TOKENS + 1 words, or image and label."""
+    """Returns ids of TOKENS + 1 words, or image and label."""
     random = np.random.default_rng(SEED)
     if family != "vit":
         return {"ids": random.integers(0, config["vocab_size"], (ROWS, TOKENS + 1), np.int32)}
@@ -60,7 +60,7 @@ def inputs(family: str, config: dict[str, Any]) -> dict[str, np.ndarray]:
 
 
 def weights(shapes: dict[str, tuple[int, ...]]) -> dict[str, np.ndarray]:
-    """By name; what norms multiply by is near 1."""
+    """Returns weights by name. Scales of norms are near 1."""
     out = {}
     for name, shape in shapes.items():
         drawn = 0.2 * np.random.default_rng([SEED, *map(ord, name)]).standard_normal(shape)

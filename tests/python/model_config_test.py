@@ -1,5 +1,6 @@
-"""config.json of Hugging Face models: each field either gives transformers' loss or is refused by name, as kept in
-tests/fixtures/configs.json (made by make_config_fixture.py); foreign model types, unknown fields, encodings."""
+"""config.json of Hugging Face models: each field gives transformers' loss or is refused by name. The reference losses are in
+tests/fixtures/configs.json, written by make_config_fixture.py. Also covers unknown model types, unknown fields and
+encodings."""
 
 import json
 import pathlib
@@ -16,7 +17,7 @@ import model_hetu
 from hetu.models.config_file import READERS, values_of
 
 FIXTURE = json.loads((pathlib.Path(__file__).resolve().parent.parent / "fixtures" / "configs.json").read_text())["types"]
-# A file may say a field by another name, and errors speak of either.
+# A file may use another name for a field, and errors use either name.
 ALSO = {"max_position_embeddings": "the model 8 positions", "n_positions": "the model 8 positions"}
 
 # Fields as published files have them, with one layer.
@@ -84,7 +85,7 @@ SIZES = {"hidden_size": 24, "num_attention_heads": 2, "num_hidden_layers": 2, "n
 
 
 def read(kind, fields):
-    """The model of that class from a config.json."""
+    """Returns the model of class `kind` from a config.json."""
     with tempfile.TemporaryDirectory() as folder:
         file = pathlib.Path(folder) / "config.json"
         file.write_text(json.dumps(fields))
@@ -92,7 +93,7 @@ def read(kind, fields):
 
 
 def loss_of(model_type, fields):
-    """The loss with weights drawn by name. Raises ValueError where the file is refused."""
+    """Returns the loss with weights drawn by name. Raises ValueError where the file is refused."""
     model = model_hetu.model_of(model_type, fields)
     given = cases.inputs(model_type)
     graph = ht.new_graph()
@@ -107,7 +108,7 @@ def loss_of(model_type, fields):
 
 class Fields(unittest.TestCase):
     def test_each_field_gives_transformers_loss_or_is_refused(self):
-        self.assertEqual(set(FIXTURE), set(READERS) - {"opt", "t5"})  # of which there are layers only
+        self.assertEqual(set(FIXTURE), set(READERS) - {"opt", "t5"})  # opt and t5 have layers only
         for model_type, found in FIXTURE.items():
             computed, refused = 0, []
             for change, theirs in found["rows"]:

@@ -1,5 +1,5 @@
-"""GPT-2, Llama and its relatives, and ViT equal transformers' in names and shapes, logits, loss and slopes, as kept in
-tests/fixtures/models.json (made by make_model_fixture.py)."""
+"""GPT-2, Llama and its relatives, and ViT equal those of transformers in names and shapes, logits, loss and gradients. The
+reference values are in tests/fixtures/models.json, written by make_model_fixture.py."""
 
 import json
 import unittest
@@ -16,7 +16,8 @@ FIXTURE = json.loads((Path(__file__).resolve().parent.parent / "fixtures" / "mod
 
 
 def check(test, name, theirs):
-    """A case against what transformers found; gives the largest difference of a logit, and of slopes over their norms."""
+    """Compares a case with the results of transformers. Returns the largest difference of a logit, and of a gradient
+    relative to its norm."""
     ours = model_hetu.run(name)
     test.assertEqual(ours["shapes"], theirs["shapes"])
     apart = float(np.abs(np.array(ours["logits"]) - np.array(theirs["logits"])).max())
@@ -24,7 +25,7 @@ def check(test, name, theirs):
     test.assertLess(abs(ours["loss"] - theirs["loss"]), 1e-5 * abs(theirs["loss"]))
     test.assertEqual(set(ours["slopes"]), set(theirs["slopes"]))
     error, where = worst(ours["slopes"], theirs["slopes"])
-    test.assertLess(error, 3e-5, where)  # that of keys' biases is 0 but for rounding
+    test.assertLess(error, 3e-5, where)  # the gradient of the keys' biases is 0 except for rounding
     return apart, error
 
 
@@ -45,7 +46,8 @@ class Configurations(unittest.TestCase):
         self.assertNotIn("\n", str(caught.exception))
 
     def test_sizes_by_name(self):
-        """As published: 124, 355, 774 and 1558 M parameters of GPT-2, 6738 M of Llama 7B; ViT-B/16's 86.6 M."""
+        """Parameter counts equal the published ones: 124, 355, 774 and 1558 M for GPT-2, 6738 M for Llama 7B, 86.6 M for
+        ViT-B/16."""
         for make, name, count in ((ht.models.Gpt, "gpt2", 124439808), (ht.models.Gpt, "gpt2-medium", 354823168),
                                   (ht.models.Gpt, "gpt2-large", 774030080), (ht.models.Gpt, "gpt2-xl", 1557611200),
                                   (ht.models.Llama, "7b", 6738415616), (ht.models.ViT, "vit-base", 86567656),
@@ -54,7 +56,8 @@ class Configurations(unittest.TestCase):
             self.assertEqual(sum(int(np.prod(p.shape)) for p in parameters), count, name)
 
     def test_chimeras_gpt(self):
-        """64 layers of width 1280, head untied: 1.39 B (Li and Hoefler 2021), and those of its first stages."""
+        """64 layers of width 1280 with an untied head have 1.39 B parameters (Li and Hoefler 2021). Also checks its first
+        stages."""
         gpt = ht.models.Gpt.from_config("gpt2", n_embd=1280, n_layer=64, n_head=20, tie_word_embeddings=False)
         counts = {name: int(np.prod(p.shape)) for name, p in gpt.named_parameters()}
         self.assertEqual(sum(counts.values()), 1389327360)

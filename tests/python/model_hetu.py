@@ -1,4 +1,4 @@
-"""hetu.models on the cases of model_cases.py."""
+"""Results of hetu.models for the cases of model_cases.py."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from hetu.models.config_file import READERS
 
 
 def model_of(family: str, config: dict[str, Any]) -> Any:
-    """The model of a config.json with this model_type and these fields."""
+    """Returns the model of a config.json with this model_type and these fields."""
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "config.json"
         file.write_text(json.dumps({"model_type": family, **config}))
@@ -26,7 +26,8 @@ def model_of(family: str, config: dict[str, Any]) -> Any:
 
 
 def _evaluated(model: Any, given: dict[str, np.ndarray], weights: dict[str, np.ndarray], build: Any) -> dict[str, Any]:
-    """What a graph that build(values of the inputs) makes and fetches gives, in float32 by the best kernels."""
+    """Returns the fetches and gradients of the graph that build(values of the inputs) makes, in float32 by the best kernels.
+    """
     graph = ht.new_graph()
     values = {n: ht.placeholder(n, str(x.dtype), list(x.shape)) for n, x in given.items()}
     total, more = build(SimpleNamespace(**values))
@@ -37,7 +38,7 @@ def _evaluated(model: Any, given: dict[str, np.ndarray], weights: dict[str, np.n
 
 
 def logits(model: Any, given: dict[str, np.ndarray], weights: dict[str, np.ndarray]) -> np.ndarray:
-    """Flat: the slope of what they are multiplied by."""
+    """Returns the flat logits. They are the gradient of a factor that multiplies the logits."""
     def build(batch: Any) -> Any:
         y = model(batch.image if hasattr(batch, "image") else batch.ids[:, :-1])
         factor = ht.parameter("factor", y.shape, ht.init.zeros())
@@ -47,7 +48,7 @@ def logits(model: Any, given: dict[str, np.ndarray], weights: dict[str, np.ndarr
 
 
 def run(name: str) -> dict[str, Any]:
-    """As model_torch.run."""
+    """Returns results like model_torch.run."""
     family, config = cases.CASES[name]
     model, given = model_of(family, config), cases.inputs(family, config)
     shapes = {n: tuple(p.shape) for n, p in model.named_parameters()}

@@ -1,4 +1,4 @@
-"""transformers on the cases of model_cases.py."""
+"""Results of transformers for the cases of model_cases.py."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ def versions() -> dict[str, str]:
 
 
 def model_of(family: str, config: dict[str, Any]) -> Any:
-    """A model of this configuration, as transformers starts it."""
+    """Returns a model of this configuration with the initial weights of transformers."""
     made = transformers.AutoConfig.for_model(family, **config, attn_implementation="eager")
     kind = transformers.AutoModelForImageClassification if family == "vit" else transformers.AutoModelForCausalLM
     return kind.from_config(made)
 
 
 def _named(model: Any) -> dict[str, torch.Tensor]:
-    """Parameters by their names in files, which transformers 5 calls otherwise in memory for ViT."""
+    """Returns parameters by their names in files. For ViT, transformers 5 uses other names in memory."""
     out = {}
     for name, p in model.named_parameters():
         for now, there in _IN_FILES.items() if name.startswith("vit.") else ():
@@ -38,7 +38,7 @@ def _named(model: Any) -> dict[str, torch.Tensor]:
 
 
 def draw_into(model: Any) -> dict[str, np.ndarray]:
-    """The model's parameters become the drawn ones, which it gives."""
+    """Sets the model's parameters to seeded values, and returns the values."""
     parameters = _named(model)
     drawn = cases.weights({n: tuple(p.shape) for n, p in parameters.items()})
     with torch.no_grad():
@@ -48,12 +48,12 @@ def draw_into(model: Any) -> dict[str, np.ndarray]:
 
 
 def state(model: Any) -> dict[str, np.ndarray]:
-    """Its parameters, by their names in files."""
+    """Returns the model's parameters by their names in files."""
     return {n: p.detach().numpy() for n, p in _named(model).items()}
 
 
 def run(name: str) -> dict[str, Any]:
-    """Shapes of the parameters, logits, loss, slopes."""
+    """Returns shapes of the parameters, logits, loss and gradients."""
     family, config = cases.CASES[name]
     model = model_of(family, config).eval()
     draw_into(model)
@@ -73,7 +73,7 @@ def run(name: str) -> dict[str, Any]:
 
 
 def generate(family: str, config: dict[str, Any], prompt: np.ndarray, tokens: int) -> list[list[int]]:
-    """Rows that go on greedily, the prompt included; no token ends one."""
+    """Returns rows of greedily generated tokens, including the prompt. No token ends a row."""
     model = model_of(family, config).eval()
     draw_into(model)
     ids = torch.from_numpy(prompt).long()
@@ -84,7 +84,7 @@ def generate(family: str, config: dict[str, Any], prompt: np.ndarray, tokens: in
 
 
 def save(name: str, folder: str, shard: str = "1GB") -> None:
-    """The case's model with its drawn weights, as save_pretrained writes it, in files of at most this size."""
+    """Saves the case's model with its seeded weights by save_pretrained, in files of at most this size."""
     family, config = cases.CASES[name]
     model = model_of(family, config)
     draw_into(model)

@@ -1,6 +1,5 @@
-"""Layers for comparing hetu.nn with torch.nn: both make them by the same words, from `nn`; weights and inputs come from
-seeded NumPy, results are kept as digests.
-"""
+"""Layers for comparing hetu.nn with torch.nn. Both build them by the same expressions, from `nn`. Weights and inputs come
+from seeded NumPy, and results are stored as digests."""
 
 from __future__ import annotations
 
@@ -18,21 +17,22 @@ BATCH = 3
 
 @dataclass
 class Case:
-    """`make` a module of `nn`; `inputs`: arrays of BATCH samples; `call`: of the module and the inputs as values."""
+    """A layer to compare. `make` builds a module from `nn`, `inputs` are arrays of BATCH samples, and `call` applies the
+    module to the inputs."""
 
     make: Callable[[Any], Any]
     inputs: list[np.ndarray]
     call: Callable[..., Any] = field(default=lambda module, *inputs: module(*inputs))
-    slopes: bool = True  # False: the value alone, of what has no gradient here
+    slopes: bool = True  # False: compare the value only, because it has no gradient
 
 
 def draw(*shape: int) -> np.ndarray:
-    """Samples of this shape."""
+    """Returns samples of this shape."""
     return np.random.default_rng([SEED, *shape]).standard_normal((BATCH, *shape)).astype(np.float32)
 
 
 def padding(keys: int) -> np.ndarray:
-    """Bools [BATCH, keys], true at the end of some rows."""
+    """Returns bools [BATCH, keys], true at the end of some rows."""
     return np.arange(keys) >= np.array([keys, keys - 2, 1])[:, None]
 
 
@@ -47,7 +47,7 @@ def _tied(nn: Any) -> Any:
 
 
 def _batch_first(state: Any, layers: int) -> Any:
-    """A state of this many layers and directions with the batch first, which it has in PyTorch behind them."""
+    """Moves the batch to the front of a state of this many layers and directions. PyTorch has the layers first."""
     return state.permute(1, 0, 2) if state.shape[0] == layers else state
 
 
@@ -145,7 +145,7 @@ CASES: dict[str, Case] = {
         "decoder": nn.TransformerDecoder(nn.TransformerDecoderLayer(8, 2, **LAYERS), 2),
     }), [draw(3, 8), draw(5, 8)], lambda m, x, y: m.decoder(x, m.encoder(y))),
 }
-# Layers whose starting weights are compared: large, so that chance says little.
+# Layers whose initial weights are compared. They are large, so that chance has little effect.
 STARTS: dict[str, Callable[[Any], Any]] = {
     "linear": lambda nn: nn.Linear(300, 200), "embedding": lambda nn: nn.Embedding(300, 100),
     "conv": lambda nn: nn.Conv2d(20, 300, 3), "conv of signals": lambda nn: nn.Conv1d(20, 300, 9),
@@ -158,7 +158,7 @@ STARTS: dict[str, Callable[[Any], Any]] = {
 
 
 def weights(shapes: dict[str, tuple[int, ...]]) -> dict[str, np.ndarray]:
-    """By name; what norms multiply by is near 1, running variances are above 0."""
+    """Returns weights by name. Scales of norms are near 1, and running variances are above 0."""
     out = {}
     for name, shape in shapes.items():
         drawn = np.random.default_rng([SEED, *map(ord, name)]).standard_normal(shape)
@@ -173,12 +173,12 @@ def weights(shapes: dict[str, tuple[int, ...]]) -> dict[str, np.ndarray]:
 
 
 def factors(shape: tuple[int, ...]) -> np.ndarray:
-    """What a result is multiplied by before its sum is taken, whose slopes are compared."""
+    """Returns the factors of a result. The gradients of the sum of the products are compared."""
     return np.random.default_rng([SEED + 1, *shape]).standard_normal(shape).astype(np.float32)
 
 
 def spread(array: np.ndarray) -> dict[str, float]:
-    """What says how a tensor was drawn."""
+    """Returns statistics of a tensor's initial values."""
     wide = array.astype(np.float64)
     return {"mean": float(wide.mean()), "std": float(wide.std()), "most": float(np.abs(wide).max())}
 

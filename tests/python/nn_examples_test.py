@@ -1,6 +1,7 @@
-"""The models of docs/examples, an MLP, a CNN with skips and a GPT: as short as promised, loss and slopes PyTorch's (as kept
-in tests/fixtures/examples.json, made by make_example_fixture.py), and trained in stages to what one process trains.
---whole: each by every method."""
+"""The models of docs/examples: an MLP, a CNN with skips and a GPT.
+
+Scripts are as short as promised. Losses and gradients equal PyTorch's (tests/fixtures/examples.json, written by
+make_example_fixture.py). Training in stages equals training in one process. --whole: each by every method."""
 
 import json
 import os
@@ -21,7 +22,8 @@ SAMPLE = {"gpt": (*BITWISE, *CLOSE, *ASYNCHRONOUS), "cnn": ("1f1b", "chimera"), 
 
 
 def check(test, name, theirs):
-    """A model against what PyTorch found in float64; gives the largest difference of float32's slopes over their norms."""
+    """Compares a model with PyTorch's results in float64. Returns the largest error of float32 gradients relative to their
+    norms."""
     ours = cases.run(name)
     exact, where = worst(ours["exact"], theirs["slopes"])
     test.assertLess(exact, 1e-7, where)

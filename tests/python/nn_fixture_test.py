@@ -1,5 +1,5 @@
-"""Layers of hetu.nn equal torch.nn's in names, shapes, values and slopes, and start as they do; as kept in
-tests/fixtures/nn.json (made by make_nn_fixture.py); by the reference kernels and by the fast ones."""
+"""Layers of hetu.nn equal torch.nn's in names, shapes, values, gradients and initial weights, by the reference kernels and
+by the fast ones. The reference values are in tests/fixtures/nn.json, written by make_nn_fixture.py."""
 
 import json
 import unittest
@@ -14,7 +14,7 @@ BOUND = 1e-5
 
 
 def check(test, name, theirs):
-    """A case against what torch.nn found."""
+    """Compares a case with the results of torch.nn."""
     for fed in (False, True):
         for kernels in ("reference", "best"):
             with test.subTest(name, fed=fed, kernels=kernels, seed=cases.SEED):

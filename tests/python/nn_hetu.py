@@ -1,4 +1,4 @@
-"""hetu.nn on the cases of nn_cases.py."""
+"""Results of hetu.nn for the cases of nn_cases.py."""
 
 from __future__ import annotations
 
@@ -12,14 +12,15 @@ from hetu import _hetu, nn
 
 
 def _inputs(case: cases.Case, fed: bool) -> list[ht.Value]:
-    """Inputs as values: fed along the batch, or those that are float32 as parameters, which have slopes."""
+    """Returns the inputs as values: fed along the batch, or with fed=False float32 inputs as parameters, which have
+    gradients."""
     return [ht.placeholder(f"input {i}", str(x.dtype), [ht.BATCH if fed else len(x), *x.shape[1:]])
             if fed or x.dtype != np.float32 else ht.parameter(f"input {i}", list(x.shape), ht.init.zeros())
             for i, x in enumerate(case.inputs)]
 
 
 def run(name: str, fed: bool, kernels: str) -> dict[str, Any]:
-    """As nn_torch.run; of fed inputs without their slopes."""
+    """Returns results like nn_torch.run. Fed inputs have no gradients."""
     case = cases.CASES[name]
     graph = ht.new_graph()
     module = case.make(nn)
@@ -27,7 +28,7 @@ def run(name: str, fed: bool, kernels: str) -> dict[str, Any]:
     shape = tuple(len(case.inputs[0]) if size == ht.BATCH else size for size in y.shape)
     factor = ht.placeholder("factor", "float32", list(y.shape))
     graph.fetch("total", (y * factor).sum())
-    if case.slopes and not fed:  # the slope of what the value is multiplied by is the value
+    if case.slopes and not fed:  # the value is the gradient of a factor that multiplies it
         graph.builder.differentiate((y * (factor + ht.parameter("value", list(shape), ht.init.zeros()))).sum().number)
     elif case.slopes:
         graph.builder.differentiate((y * factor).sum().number)
@@ -45,7 +46,7 @@ def run(name: str, fed: bool, kernels: str) -> dict[str, Any]:
 
 
 def starts(name: str) -> dict[str, dict[str, float]]:
-    """How each tensor of a layer starts: as a worker makes it."""
+    """Returns statistics of the initial tensors of a layer, as a worker initializes them."""
     ht.new_graph()
     module = cases.STARTS[name](nn)
     leaves = [*module.named_parameters(), *module.named_buffers()]

@@ -1,5 +1,5 @@
-"""hetu.nn, the models of docs/examples and hetu.models live beside PyTorch and transformers; weights through their files, in
-and out; GPT-2 small at its full size."""
+"""hetu.nn, the models of docs/examples and hetu.models compared with an installed PyTorch and transformers. Weights are
+exchanged through files in both directions. Includes GPT-2 small at its full size."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ HETU = Path(os.environ.get("HETU_BUILD_DIR", Path(__file__).resolve().parents[2]
 
 
 class _Live(unittest.TestCase):
-    """The checks of the fixtures' tests, on what is computed now."""
+    """The checks of the fixture tests, with reference values that are computed in this run."""
 
     def test_layers(self) -> None:
         for name in nn_cases.CASES:
@@ -48,7 +48,7 @@ class _Live(unittest.TestCase):
             print(f"{name}: logits {apart:.1e} apart, slopes {error:.1e}")
 
     def test_files(self) -> None:
-        """transformers' files in, whole and sharded, and Hetu's back to transformers: the same bits."""
+        """Hetu reads transformers' files, whole and sharded, and transformers reads Hetu's: the bits are equal."""
         for name, (family, config) in model_cases.CASES.items():
             with tempfile.TemporaryDirectory() as folder, self.subTest(name):
                 model_torch.save(name, folder)
@@ -74,7 +74,7 @@ class _Live(unittest.TestCase):
                     np.testing.assert_array_equal(array, drawn[n], n)
 
     def test_vocabulary(self) -> None:
-        """A tokenizer.json of Hugging Face's tokenizers: the same numbers, and a model that trains on them."""
+        """A tokenizer.json of Hugging Face's tokenizers gives the same ids, and a model trains on them."""
         import tokenizers
 
         with tempfile.TemporaryDirectory() as folder:
@@ -97,7 +97,7 @@ class _Live(unittest.TestCase):
             self.assertLess(losses[-1], losses[0])
 
     def test_gpt2_small(self) -> None:
-        """All 124 M parameters, as transformers starts them."""
+        """All 124 M parameters, with the initial weights of transformers."""
         torch.manual_seed(0)
         theirs = transformers.GPT2LMHeadModel(transformers.GPT2Config()).eval()
         ids = np.random.default_rng(0).integers(0, 50257, (1, 65), np.int32)
@@ -111,7 +111,7 @@ class _Live(unittest.TestCase):
 
 
 def check() -> bool:
-    """Whether everything is as near as the fixtures' tests have it."""
+    """Returns true if all results are as close as the fixture tests require."""
     return unittest.TextTestRunner(verbosity=2).run(unittest.defaultTestLoader.loadTestsFromTestCase(_Live)).wasSuccessful()
 
 

@@ -1,5 +1,5 @@
-"""Modules of hetu.nn: names, tied weights, several graphs, and what new users fall over: one line that names the place in
-their script."""
+"""Modules of hetu.nn: names, tied weights and several graphs. Common mistakes give one line that names the place in the
+script."""
 
 import copy
 import pathlib
@@ -15,7 +15,7 @@ from hetu import nn
 
 class Block(nn.Module):
     def __init__(self, width):
-        super().__init__()  # as PyTorch's need it; here it does nothing
+        super().__init__()  # PyTorch's modules need this call; here it does nothing
         self.fc = nn.Linear(width, width)
         self.scale = nn.Parameter([width], ht.init.ones())
 
@@ -45,7 +45,7 @@ NAMES = ["wte.weight", "blocks.0.scale", "blocks.0.fc.weight", "blocks.0.fc.bias
 
 
 def finished(value):
-    """The graph of the value's sum."""
+    """Returns the graph of the value's sum."""
     graph = ht.graph.current()
     graph.fetch("total", value.sum())
     return graph.builder.finish()
@@ -61,7 +61,8 @@ class Names(unittest.TestCase):
         self.assertEqual([name for name, _ in net.named_parameters()], NAMES)
         graph = finished(net(self.ids))
         self.assertEqual(sorted(name for name, _ in graph.parameters), sorted(NAMES))
-        self.assertEqual([name for name, _ in graph.parameters][:2], ["wte.weight", "blocks.0.fc.weight"])  # by first use
+        # ordered by first use
+        self.assertEqual([name for name, _ in graph.parameters][:2], ["wte.weight", "blocks.0.fc.weight"])
         self.assertEqual(graph.blocks, 4)
         for node in ("blocks.1.fc/linear", "blocks.1/relu", "drop/dropout_1", "head.out/linear"):
             self.assertIn(f'"{node}"', str(graph))
@@ -163,7 +164,7 @@ class Names(unittest.TestCase):
             heads["c"]
 
     def test_numbers_may_be_numpys(self):
-        """As those of a shape or of labels are: nn.Linear(width, y.max() + 1)."""
+        """NumPy numbers work as sizes, for example nn.Linear(width, y.max() + 1)."""
         ht.new_graph()
         two, three = np.int64(2), np.int32(3)
         images = nn.Conv2d(two, three, (three, two), stride=(two, two), padding=np.int64(1))(
@@ -281,7 +282,7 @@ class Traps(unittest.TestCase):
             self.refused(says, make)
 
     def test_a_batch_norm_is_called_once(self):
-        """Its running statistics have one reader."""
+        """Its running statistics can have one reader only."""
         ht.new_graph()
         norm, x = nn.BatchNorm2d(3), ht.placeholder("x", "float32", [ht.BATCH, 3, 2, 2])
         with self.assertRaisesRegex(ValueError, r"^nn_test\.py:\d+: .*is read already; one operator may"):

@@ -1,4 +1,4 @@
-"""torch.nn on the cases of nn_cases.py."""
+"""Results of torch.nn for the cases of nn_cases.py."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ import nn_cases as cases
 
 
 def value(array: np.ndarray) -> torch.Tensor:
-    """As torch wants it: numbers of rows in int64."""
+    """Returns the array as PyTorch requires it: indices in int64."""
     tensor = torch.from_numpy(np.array(array))
     return tensor.long() if tensor.dtype == torch.int32 else tensor.requires_grad_(tensor.dtype == torch.float32)
 
 
 def run(name: str) -> dict[str, Any]:
-    """Shapes of the state, the value, slopes of weights and inputs, buffers after it."""
+    """Returns shapes of the state, the value, gradients of weights and inputs, and buffers after the call."""
     torch.manual_seed(0)
     case = cases.CASES[name]
     module = case.make(torch.nn)
@@ -38,7 +38,7 @@ def run(name: str) -> dict[str, Any]:
 
 
 def starts(name: str) -> dict[str, dict[str, float]]:
-    """How each tensor of a layer starts."""
+    """Returns statistics of the initial tensors of a layer."""
     torch.manual_seed(0)
     state = cases.STARTS[name](torch.nn).state_dict()
     return {n: cases.spread(t.numpy()) for n, t in state.items()}

@@ -1,7 +1,7 @@
-"""Cases on which operators are compared with PyTorch: values, slopes, infinities and NaNs. Both sides write the same
-expression; what differs between the libraries is in the two small namespaces of operator_hetu.py and operator_torch.py.
+"""Cases that compare operators with PyTorch: values, gradients, infinities and NaNs.
 
-A case has inputs, arrays whose gradients are compared where they are float32, and a function of a namespace and the inputs.
+Both sides use the same expression. Differences between the libraries are in the small namespaces of operator_hetu.py and
+operator_torch.py. A case has inputs and a function of a namespace and the inputs. Gradients of float32 inputs are compared.
 """
 
 from __future__ import annotations
@@ -21,23 +21,24 @@ INF, NAN = float("inf"), float("nan")
 class Case:
     inputs: list[np.ndarray]
     function: Callable[..., Any]
-    slopes: bool = True  # False: values only, of what has no gradient
-    fed: int = 0  # so many of the inputs, the first ones, are samples along the batch and have no slopes
+    slopes: bool = True  # False: compare values only, because there is no gradient
+    fed: int = 0  # number of leading inputs that are samples along the batch and have no gradients
 
     def __post_init__(self) -> None:
-        self.inputs = [np.asarray(x) for x in self.inputs]  # NumPy makes numbers of scalar arrays
+        self.inputs = [np.asarray(x) for x in self.inputs]  # NumPy turns scalar arrays into numbers
 
 
 def draw(*shape: int, low: float | None = None) -> np.ndarray:
-    """Normal numbers, the same for every case of one shape; `low`: not below it."""
+    """Returns normal numbers, the same for every case of one shape. With `low`, they are at least `low`."""
     x = np.asarray(np.random.default_rng([SEED, *shape]).standard_normal(shape), np.float32)
     return x if low is None else np.asarray(np.abs(x) + np.float32(low))
 
 
-# Signed zeros, subnormal and largest numbers, where exp ends and where tanh is 1, infinities, NaN.
+# Signed zeros, subnormal and largest numbers, arguments where exp overflows or underflows and where tanh is 1, infinities,
+# NaN.
 EDGES = np.array([0.0, -0.0, 1.0, -1.0, 0.5, -0.5, 1e-40, -1e-40, 1e-20, 20.5, -20.5, 88.8, -88.8, -110.0, 1e30, -1e30,
                   INF, -INF, NAN], dtype=np.float32)
-FEW = np.array([0.0, -0.0, 1.0, -1.0, 2.0, -2.0, 0.5, 3.0, INF, -INF, NAN], dtype=np.float32)  # beside each other
+FEW = np.array([0.0, -0.0, 1.0, -1.0, 2.0, -2.0, 0.5, 3.0, INF, -INF, NAN], dtype=np.float32)  # for all pairs
 BROADCASTS = {
     "same": ((2, 3), (2, 3)), "rows": ((2, 3), (3,)), "rows swapped": ((3,), (2, 3)), "columns": ((2, 1), (2, 3)),
     "both": ((2, 1, 4), (3, 1)), "middle": ((2, 3, 4), (1, 3, 1)), "scalar": ((), (2, 3)), "scalars": ((), ()),
@@ -61,7 +62,7 @@ NUMBERS: dict[str, Callable[..., Any]] = {
     "x ** 0.5": lambda _, x: x**0.5, "x ** -1": lambda _, x: x**-1, "x ** -0.5": lambda _, x: x**-0.5,
     "2 ** x": lambda _, x: 2**x, "clip": lambda f, x: f.clip(x, -0.5, 1.0),
 }
-# The same expression on both sides; f.* where the libraries differ in names.
+# The same expression on both sides. f.* is used where the libraries' names differ.
 SHAPES: dict[str, tuple[tuple[int, ...], Callable[..., Any]]] = {
     "permute": ((2, 3, 4), lambda _, x: x.permute(2, 0, 1)), "swapaxes": ((2, 3, 4), lambda _, x: x.swapaxes(-1, 1)),
     "unsqueeze": ((2, 3), lambda _, x: x.unsqueeze(-1)), "squeeze": ((2, 1, 3), lambda _, x: x.squeeze(1)),
@@ -79,7 +80,7 @@ SHAPES: dict[str, tuple[tuple[int, ...], Callable[..., Any]]] = {
     "flip": ((2, 5, 3), lambda _, x: x.flip((1,)) * x.flip((-1, 1))),
     "matmul": ((2, 3, 4), lambda _, x: x @ x.permute(0, 2, 1)),
 }
-# Operator, shape, axes, whether they stay.
+# Shape, axes, whether reduced axes are kept.
 REDUCED = [((2, 3, 4), (1,), False), ((2, 3, 4), (0, 2), True), ((2, 3, 4), (-1,), True), ((5,), (0,), False),
            ((2, 3, 4), (0, 1, 2), False), ((0, 3), (1,), False)]
 REDUCE = ("sum", "mean", "amax", "amin", "logsumexp", "var", "var1")
@@ -90,7 +91,7 @@ def _edge(op: str, x: np.ndarray) -> Case:
 
 
 def _losses() -> dict[str, Case]:
-    """Of what is computed from a batch and a parameter [3]."""
+    """Returns cases of losses that are computed from a batch and a parameter [3]."""
     x, target, w, odd = draw(6, 3), draw(6, 1, 3)[:, 0], draw(3, low=0.2), EDGES[:18].reshape(6, 3)
     chance = 1 / (1 + np.exp(-target))
     made: dict[str, Case] = {}
@@ -117,7 +118,7 @@ def _losses() -> dict[str, Case]:
 
 
 def _attention() -> dict[str, Case]:
-    """Masks of every kind, fewer heads of keys, more and fewer keys than queries; positions as rotations."""
+    """Returns cases with all kinds of masks, fewer key heads, more or fewer keys than queries, and rotary positions."""
     visible = np.tril(np.ones((5, 5), np.int32))
     padded = np.stack([visible, visible * (np.arange(5) < 3).astype(np.int32)])
     blind = visible * (np.arange(5) != 2).astype(np.int32)[:, None]
@@ -150,7 +151,8 @@ def _attention() -> dict[str, Case]:
 
 
 def _images() -> dict[str, Case]:
-    """Convolutions with groups and holes, transposed ones, means of windows, other resolutions, norms of channels."""
+    """Returns cases of convolutions with groups and dilation, transposed convolutions, pooling, resizing, and norms of
+    channels."""
     made = {}
     for name, (x, w, stride, padding, dilation, groups) in {
         "": ((2, 2, 3, 4), (3, 2, 3, 3), 1, 1, 1, 1), " in steps": ((2, 1, 7, 6), (3, 1, 3, 2), 2, 1, 1, 1),
@@ -185,7 +187,7 @@ def _images() -> dict[str, Case]:
 
 
 def _gathers() -> dict[str, Case]:
-    """Rows along an axis by number."""
+    """Returns cases of rows that are selected along an axis by index."""
     some = np.array([[1, 0, 1], [2, 2, 0]], np.int32)
     made = {"gather 0": Case([some, draw(4, 5)], lambda f, i, x: f.gather(x, i, 0)),
             "gather 1": Case([some, draw(2, 3, 4)], lambda f, i, x: f.gather(x, i, 1)),
@@ -198,7 +200,7 @@ def _gathers() -> dict[str, Case]:
 
 
 def _recurrent() -> dict[str, Case]:
-    """LSTM and GRU, their last states among what is compared."""
+    """Returns cases of LSTM and GRU. Their last states are compared, too."""
     made = {}
     for kind, gates in (("lstm", 4), ("gru", 3)):
         x, w, u = draw(2, 4, 3), draw(gates * 2, 3), draw(gates * 2, 2)
@@ -231,8 +233,8 @@ def _reductions() -> dict[str, Case]:
 
 @functools.cache
 def cases() -> dict[str, Case]:
-    """All, by name."""
-    import operator_edges  # which makes its cases of the kinds here
+    """Returns all cases by name."""
+    import operator_edges  # a late import, because operator_edges uses this module
 
     out: dict[str, Case] = {}
     pairs = np.array([(a, b) for a in FEW for b in FEW], dtype=np.float32).T
@@ -268,20 +270,21 @@ def cases() -> dict[str, Case]:
     return out
 
 
-# Where PyTorch has a NaN and the limit is a number (2.15 at infinity and where a cube overflows), where it passes the
-# gradient of a NaN on, and where its versions differ (2.6 passes on what reaches clip at its bounds, 2.15 does not),
-# Hetu's number stands: case, which of value (0) and slopes (1, ...), element.
+# Elements where Hetu's number is right: (case, 0 for the value or 1, ... for gradients, element). PyTorch has a NaN where
+# the limit is a number (2.15 at infinity and where a cube overflows), or passes the gradient of a NaN on. In other places
+# its versions differ: at the bounds of clip, 2.6 passes the gradient on, and 2.15 doesn't.
 OTHERWISE = {("gelu edges", 0, 16), ("relu edges", 1, 18), *(("gelu_tanh edges", 1, i) for i in (14, 15, 16, 17)),
              *(("clip edges", 1, i) for i in (2, 5))}
 
 
 def weights(shape: tuple[int, ...]) -> np.ndarray:
-    """What the result is multiplied by before all is added up: the gradient that reaches it."""
+    """Returns the factors of the result in the sum that is differentiated. They are the gradient that reaches the result."""
     return draw(*shape, low=0.5)
 
 
 def apart(ours: np.ndarray, theirs: np.ndarray) -> float:
-    """The largest difference, relative to the result and 1; infinite where infinities or NaNs differ."""
+    """Returns the largest difference, relative to the larger of the result and 1. Infinite where infinities or NaNs differ.
+    """
     both = np.isfinite(ours) & np.isfinite(theirs)
     same = (ours == theirs) | (np.isnan(ours) & np.isnan(theirs))
     if not np.all(both | same):

@@ -1,5 +1,5 @@
-"""Cases of operator_cases.py where something ends: axes without places, every kind of broadcasting of those that are not
-among the simple ones, infinities, NaNs and numbers that overflow inside of norms, products, windows, attention, losses."""
+"""Edge cases for operator_cases.py: empty axes; every kind of broadcasting of operators that aren't among the simple ones;
+infinities, NaNs and overflows in norms, products, windows, attention and losses."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ import numpy as np
 import operator_cases as of
 
 INF, NAN = of.INF, of.NAN
-# A row each: ordinary numbers, one that is infinite, one that is not a number, far apart, equal, all far below, tiny ones.
+# Rows with ordinary numbers, an infinity, negative infinities, a NaN, large differences, equal numbers, only negative
+# infinities, very small exponentials, tiny numbers, and mixed infinities.
 ROWS = np.array([[1.0, -2.0, 0.5, 3.0], [1.0, INF, 0.5, 3.0], [-INF, 2.0, -INF, 0.0], [1.0, 2.0, NAN, 3.0],
                  [1e30, -1e30, 0.0, 1e30], [7.0, 7.0, 7.0, 7.0], [-INF, -INF, -INF, -INF], [-88.0, -200.0, -104.0, 0.0],
                  [1e-30, -1e-30, 1e-38, 0.0], [INF, -INF, INF, 1.0]], np.float32)
@@ -20,14 +21,15 @@ FAR = 4
 
 
 def _image() -> np.ndarray:
-    """[2, 2, 4, 5] with an infinity, a negative one and a NaN, far enough from each other for windows without any."""
+    """Returns [2, 2, 4, 5] with an infinity, a negative infinity and a NaN, far enough apart that some windows contain none
+    of them."""
     x = of.draw(2, 2, 4, 5)
     x[0, 0, 0, 0], x[0, 1, 3, 4], x[1, 0, 2, 1] = INF, -INF, NAN
     return x
 
 
 def _broadcasts() -> dict[str, of.Case]:
-    """All kinds, of what does not stand among the simple operators; of integers, too."""
+    """Returns cases of all kinds of broadcasting for operators that aren't among the simple ones, also for integers."""
     made = {}
     for kind, (first, second) in of.BROADCASTS.items():
         made[f"pow {kind}"] = of.Case([of.draw(*first, low=0.3), of.draw(*second)], lambda _, a, b: a**b)
@@ -55,11 +57,11 @@ def _norms() -> dict[str, of.Case]:
         "rms_norm": lambda f, x, w, b: f.rms_norm(x, w) + b,
     }
     for name, function in rows.items():
-        # Squares of 1e30 are infinite in PyTorch's float32; Hetu adds in float64.
+        # Squares of 1e30 are infinite in PyTorch's float32. Hetu adds in float64.
         given = np.delete(ROWS, FAR, 0) if name == "layer_norm" else ROWS
         made[f"{name} edges"] = of.Case([given, of.draw(4), of.draw(1, 4)[0]], function)
         made[f"{name} without rows"] = of.Case([of.draw(0, 4), of.draw(4), of.draw(1, 4)[0]], function)
-        if name != "layer_norm":  # whose slopes are all 0, and in PyTorch what rounding leaves
+        if name != "layer_norm":  # all its gradients are 0, and PyTorch's are rounding errors
             made[f"{name} of one"] = of.Case([ROWS[:, :1], of.draw(1), of.draw(1, 1)[0]], function)
     image = _image()
     made["group_norm edges"] = of.Case([image, of.draw(2), of.draw(1, 2)[0]], lambda f, x, w, b: f.group_norm(x, 2, w, b))
@@ -122,23 +124,23 @@ def _reductions() -> dict[str, of.Case]:
     for op in of.REDUCE:
         for axes in ((0,), (-1,), (0, 1), (0, 1, 2)):
             if op in ("var", "var1") and 1 not in axes:
-                continue  # of two rows that are far apart the libraries' sums of squares round differently
+                continue  # the libraries' sums of squares round differently for two rows that are far apart
             made[f"{op} edges {list(axes)}"] = of.Case([deep], lambda f, x, op=op, axes=axes: getattr(f, op)(x, axes, True))
         made[f"{op} beside nothing"] = of.Case([of.draw(2, 0, 3)], lambda f, x, op=op: getattr(f, op)(x, (2,), False))
     for op in ("var", "var1"):
         made[f"{op} of one"] = of.Case([ROWS[:, :1]], lambda f, x, op=op: getattr(f, op)(x, (1,), False))
     made["argmax edges"] = of.Case([ROWS], lambda f, x: f.argmax(x, 1), slopes=False)
     made["argmax edges 0"] = of.Case([ROWS], lambda f, x: f.argmax(x, 0), slopes=False)
-    made["top_k edges"] = of.Case([ROWS[[0, 1, 3, 7, 8]]], lambda f, x: f.top_k(x, 4))  # none are equal
+    made["top_k edges"] = of.Case([ROWS[[0, 1, 3, 7, 8]]], lambda f, x: f.top_k(x, 4))  # no ties
     return made
 
 
 def _losses() -> dict[str, of.Case]:
-    """One row each, since a NaN in a mean is one of all."""
+    """Returns cases of one row each, because a NaN in one row makes the mean NaN."""
     made = {}
     for row, label in enumerate((0, 1, 2, 3, 0, 1, 2, 3, 0, 3)):
         if row == FAR:
-            continue  # 1e30 leaves no digits for the logarithm of a sum beside it
+            continue  # the logarithm of a sum with 1e30 has no digits left for the other numbers
         for smoothing in (0.0, 0.1):
             made[f"cross-entropy {smoothing} of row {row}"] = of.Case(
                 [ROWS[row:row + 1], np.array([label], np.int32), np.ones(4, np.float32)],
@@ -147,5 +149,5 @@ def _losses() -> dict[str, of.Case]:
 
 
 def cases() -> dict[str, of.Case]:
-    """All, by name."""
+    """Returns all cases by name."""
     return _broadcasts() | _norms() | _images() | _sequences() | _reductions() | _losses()

@@ -1,5 +1,6 @@
-"""Operators equal PyTorch's in value and gradient, broadcasting, empty axes, infinities and NaNs included, as kept in
-tests/fixtures/operators.json (made by make_operator_fixture.py); by the reference kernels and by the fast ones."""
+"""Operators equal PyTorch's in value and gradient, including broadcasting, empty axes, infinities and NaNs, by the reference
+kernels and by the fast ones. The reference values are in tests/fixtures/operators.json, written by make_operator_fixture.py.
+"""
 
 import json
 import unittest

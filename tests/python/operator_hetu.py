@@ -1,4 +1,4 @@
-"""Hetu on the cases of operator_cases.py."""
+"""Hetu's results for the cases of operator_cases.py."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from hetu import _hetu
 
 
 class Functions:
-    """The functions of a case, by the names that both sides have."""
+    """The functions of a case, by the names that both sides use."""
 
     concat, stack, where, rms_norm = map(staticmethod, (ht.concat, ht.stack, ht.where, ht.rms_norm))
     group_norm, instance_norm, one_hot = map(staticmethod, (ht.group_norm, ht.instance_norm, ht.one_hot))
@@ -122,7 +122,7 @@ class Functions:
 
 
 def run(case: cases.Case, kernels: str = "best") -> dict[str, Any]:
-    """The value, and the slopes of the inputs that are float32; all in float32."""
+    """Returns the value and the gradients of the float32 inputs, all in float32."""
     graph = ht.new_graph()
     inputs, given = [], {}
     for i, array in enumerate(case.inputs):
@@ -132,7 +132,7 @@ def run(case: cases.Case, kernels: str = "best") -> dict[str, Any]:
         inputs.append(ht.parameter(name, shape, ht.graph.constant(0.0)) if parameter
                       else ht.placeholder(name, str(array.dtype), shape))
     y = case.function(Functions(), *inputs).cast("float32")
-    # The gradient of what the result is multiplied by is the result.
+    # The result is the gradient of a factor that multiplies it.
     given["r"] = cases.weights(tuple(y.shape)).astype(np.float64).ravel()
     graph.builder.differentiate((y * ht.parameter("r", y.shape, ht.graph.constant(0.0))).sum().number)
     batch = len(case.inputs[0]) if case.fed else 1
@@ -142,7 +142,7 @@ def run(case: cases.Case, kernels: str = "best") -> dict[str, Any]:
 
 
 def worst(name: str, theirs: dict[str, Any], kernels: str) -> float:
-    """The largest difference from what another library found in a case, but for what is otherwise on purpose."""
+    """Returns the largest difference from another library's result in a case, except for intended differences."""
     ours = run(cases.cases()[name], kernels)
     found = 0.0
     pairs = [(ours["value"], theirs["value"]), *zip(ours["slopes"], theirs["slopes"], strict=True)]

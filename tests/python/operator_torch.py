@@ -1,4 +1,4 @@
-"""PyTorch on the cases of operator_cases.py."""
+"""PyTorch's results for the cases of operator_cases.py."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import operator_cases as cases
 
 
 class Functions:
-    """The functions of a case, by the names that both sides have."""
+    """The functions of a case, by the names that both sides use."""
 
     concat, stack = staticmethod(torch.cat), staticmethod(torch.stack)
     silu, gelu, softplus = map(staticmethod, (functional.silu, functional.gelu, functional.softplus))
@@ -141,12 +141,12 @@ class Functions:
 
 
 def run(case: cases.Case) -> dict[str, Any]:
-    """The value, and the slopes of the inputs that are float32; all in float32."""
+    """Returns the value and the gradients of the float32 inputs, all in float32."""
     inputs = [torch.from_numpy(array.copy()) for array in case.inputs]
     for i, x in enumerate(inputs):
         x.requires_grad_(case.slopes and x.dtype == torch.float32 and i >= case.fed)
     slopes = []
-    with torch.backends.mkldnn.flags(enabled=False):  # whose convolutions round more than sums of products do
+    with torch.backends.mkldnn.flags(enabled=False):  # its convolutions round more than sums of products
         y = case.function(Functions(), *inputs).float()
         if case.slopes:
             y.backward(torch.from_numpy(cases.weights(tuple(y.shape))))

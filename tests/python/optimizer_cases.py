@@ -1,4 +1,4 @@
-"""Optimizers and learning rates on a small network, for comparing with PyTorch: settings as both sides name them, seeded
+"""Optimizers and learning rates on a small network, for comparison with PyTorch: settings by the names of both sides, seeded
 weights and batches."""
 
 from __future__ import annotations
@@ -8,10 +8,10 @@ from typing import Any
 import numpy
 
 ROWS, INPUTS, HIDDEN, CLASSES, STEPS = 16, 12, 8, 5, 50
-EVERY = 7  # of the steps whose losses the fixture keeps
+EVERY = 7  # the fixture keeps the losses of every seventh step
 SHAPES = {"fc1.weight": (HIDDEN, INPUTS), "fc1.bias": (HIDDEN,), "fc2.weight": (CLASSES, HIDDEN), "fc2.bias": (CLASSES,)}
 
-# optimizer: (class of hetu.optim, its settings, learning rate); biases do not decay.
+# optimizer: (class of hetu.optim, its settings, learning rate). Biases have no weight decay.
 OPTIMIZERS: dict[str, tuple[str, dict[str, Any], float]] = {
     "sgd": ("SGD", {"l2": 0.01}, 0.3),
     "momentum": ("Momentum", {"l2": 0.01, "momentum": 0.9}, 0.1),
@@ -37,20 +37,20 @@ RATES: dict[str, tuple[str, dict[str, Any]]] = {
     "cosine_warm": ("cosine", {"total": 50, "floor": 0.01, "warmup": 10}),
     "plateau": ("ReduceOnPlateau", {"factor": 0.5, "patience": 2, "threshold": 0.02, "cooldown": 1}),
 }
-# Every optimizer at a fixed rate, every rate under momentum.
+# Every optimizer with a fixed rate, and every rate with momentum.
 CASES: dict[str, tuple[str, str]] = {
     **{name: (name, "fixed") for name in OPTIMIZERS}, **{f"rate_{name}": ("momentum", name) for name in RATES},
 }
 
 
 def weights() -> dict[str, numpy.ndarray]:
-    """Starting weights by name."""
+    """Returns initial weights by name."""
     random = numpy.random.default_rng(7)
     return {name: (0.4 * random.standard_normal(shape)).astype(numpy.float32) for name, shape in SHAPES.items()}
 
 
 def batches() -> list[dict[str, numpy.ndarray]]:
-    """One batch per step; what is to be learnt changes with the input's largest number, so losses fall and then stay."""
+    """Returns one batch per step. The label is the position of the input's largest number, so losses fall and then stay."""
     random = numpy.random.default_rng(11)
     out = []
     for _ in range(STEPS):
@@ -60,7 +60,8 @@ def batches() -> list[dict[str, numpy.ndarray]]:
 
 
 def distance(ours: dict[str, Any], theirs: dict[str, Any]) -> float:
-    """Largest difference of what `theirs` has: losses, rates (relative), last weights (over 1 + their size)."""
+    """Returns the largest difference from the entries of `theirs`: losses, rates (relative), last weights (over 1 + their
+    size)."""
     losses = ours["losses"][:: 1 if len(theirs["losses"]) == STEPS else EVERY]
     found = [abs(a - b) for a, b in zip(losses, theirs["losses"], strict=True)]
     if "rates" in theirs:

@@ -1,5 +1,5 @@
-"""50 steps of every optimizer and learning rate equal PyTorch's, as kept in tests/fixtures/optimizers.json (made by
-make_optimizer_fixture.py); a resumed training follows the rate of one that never stopped."""
+"""50 steps of every optimizer and learning rate equal PyTorch's. The reference values are in tests/fixtures/optimizers.json,
+written by make_optimizer_fixture.py. A resumed training has the learning rates of an uninterrupted one."""
 
 import json
 import tempfile
@@ -22,7 +22,7 @@ class OptimizersEqualPyTorch(unittest.TestCase):
 
     def test_a_plateau_goes_on_where_it_was_saved(self) -> None:
         whole = optimizer_hetu.run("momentum", "plateau")
-        self.assertLess(whole["rates"][25], 0.1)  # it has acted before the save
+        self.assertLess(whole["rates"][25], 0.1)  # the rate was reduced before the save
         with tempfile.TemporaryDirectory() as folder:
             rates = []
             for steps in (25, cases.STEPS):

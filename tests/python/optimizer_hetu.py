@@ -1,4 +1,4 @@
-"""Hetu on the cases of optimizer_cases.py."""
+"""Hetu's results for the cases of optimizer_cases.py."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def rate_of(name: str, base: float) -> Any:
 
 
 def build(optimizer_name: str, rate_name: str, **options: Any) -> ht.Executor:
-    """The job, with the case's weights."""
+    """Returns the job with the case's weights."""
     kind, settings, rate = cases.OPTIMIZERS[optimizer_name]
     ht.new_graph()
     data = ht.data.Batches(cases.batches(), batch_size=cases.ROWS)
@@ -41,7 +41,7 @@ def weights_of(job: ht.Executor) -> dict[str, list[float]]:
 
 
 def run(optimizer_name: str, rate_name: str) -> dict[str, Any]:
-    """Losses and rates of every step, and the last weights; as optimizer_torch.run."""
+    """Returns losses and rates of every step, and the last weights, like optimizer_torch.run."""
     job = build(optimizer_name, rate_name)
     losses, rates = [], []
     for step in job.run("train", steps=cases.STEPS):

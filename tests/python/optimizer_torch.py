@@ -1,4 +1,5 @@
-"""PyTorch on the cases of optimizer_cases.py. LAMB, which it has not, is the formula of NVIDIA's NVLAMB in float64."""
+"""PyTorch's results for the cases of optimizer_cases.py. PyTorch has no LAMB, so it is computed by the formula of NVIDIA's
+NVLAMB in float64."""
 
 from __future__ import annotations
 
@@ -12,7 +13,7 @@ L2 = {"SGD": "SGD", "Momentum": "SGD", "AdaGrad": "Adagrad", "Adam": "Adam", "Ad
 
 
 class Lamb(torch.optim.Optimizer):
-    """Written from the formula, in float64 but for the stored weights."""
+    """LAMB by its formula, in float64 except for the stored weights."""
 
     def __init__(self, groups: list[dict[str, Any]], lr: float) -> None:
         super().__init__(groups, {"lr": lr, "weight_decay": 0.0})
@@ -68,7 +69,7 @@ def scheduler_of(name: str, optimizer: torch.optim.Optimizer) -> Any:
 
 
 def run(optimizer_name: str, rate_name: str) -> dict[str, Any]:
-    """Losses and rates of every step, and the last weights."""
+    """Returns losses and rates of every step, and the last weights."""
     parameters = {n: torch.nn.Parameter(torch.from_numpy(w)) for n, w in cases.weights().items()}
     optimizer = optimizer_of(optimizer_name, parameters)
     scheduler = scheduler_of(rate_name, optimizer)

@@ -1,5 +1,5 @@
-"""Every option stands once: what its table says (base/fields.h) is what the tool's help, the scripts' help, Python's
-keywords and docs/reference.md say. A field that is added to a table is here at once, and must show up in all of them."""
+"""Every option is defined once: the tool's help, the scripts' help, Python's keywords and docs/reference.md agree with its
+table (base/fields.h). The test covers a field as soon as it is added to a table."""
 import inspect
 import os
 import pathlib
@@ -27,7 +27,7 @@ def help_of(*command):
 
 class Everywhere(unittest.TestCase):
     def shows(self, text, flag, says):
-        """An entry of a help: the flag, its argument or choices, and the whole of what is said."""
+        """Checks that a help text has an entry with the flag, its argument or choices, and the complete description."""
         self.assertRegex(text, rf"(?:^| ){re.escape(flag)}(?: \S+)? {re.escape(plain(says))}(?: |$)")
 
     def test_the_tools_help(self):
@@ -46,7 +46,7 @@ class Everywhere(unittest.TestCase):
         for script, batch in (("train_bert.py", 64), ("train_resnet.py", 128)):
             shown = help_of(sys.executable, str(ROOT / "python" / script))
             tables = [options.table(name) for name in ("training", "averaging", "stragglers")]
-            # A way to average is told by --preduce and --adpsgd; seeds are the job's own --seed.
+            # --preduce and --adpsgd select the averaging method. Seeds come from the job's --seed.
             unsaid = [options.table("averaging")["method"], options.table("averaging")["seed"],
                       options.table("stragglers")["seed"]]
             for field in (field for table in tables for field in table.values() if field not in unsaid):
@@ -80,7 +80,7 @@ class Everywhere(unittest.TestCase):
     def test_pythons_keywords(self):
         taken = inspect.signature(ht.Executor).parameters
         for field in options.table("training").values():
-            if field.name != "batch_size":  # of the data
+            if field.name != "batch_size":  # a setting of the data
                 self.assertIn(field.name, taken)
                 self.assertIn(field.name, ht.Executor.__doc__)
             if field.name not in ("batch_size", "micro_batches"):
@@ -152,7 +152,7 @@ class Refused(unittest.TestCase):
     def test_rules_between_options(self):
         whole = {"method": "1f1b", "batch_size": 8, "micro_batches": 4}
         _hetu.check_training_options(whole)
-        _hetu.check_training_options({"method": "pipedream", "batch_size": 7})  # one micro-batch unless told
+        _hetu.check_training_options({"method": "pipedream", "batch_size": 7})  # one micro-batch by default
         for change, says in (({"batch_size": 10}, "--batch-size 10 is not divided by --micro-batches 4; choose a multiple"),
                              ({"batch_size": 10, "micro_batches": None}, "is not divided by --micro-batches 4"),
                              ({"batch_size": 0}, "--batch-size must be >= 1, got 0")):

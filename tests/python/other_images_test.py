@@ -1,5 +1,6 @@
-"""Images through the module of OpenCV: a job without them loads none of it, one with them trains; without the module each
-is named with its format and the package; an installed Hetu finds it. Images are written here, by hand."""
+"""Images that need OpenCV's module. A job without such images loads none of its libraries, and a job with them trains.
+Without the module, the error names the image, its format and the package. An installed Hetu finds the module. The test
+writes the images itself."""
 
 import os
 import re
@@ -18,7 +19,7 @@ from train_cases import MANY_S, ROOT
 BUILD = Path(os.environ.get("HETU_BUILD_DIR", ROOT / "build"))
 MODULE = BUILD / "lib" / "libhetu_opencv.so"
 SIDE = 40
-# Reads a batch of each folder and prints its pixels' digest; then how many libraries the process maps, and whether
+# Reads a batch of each folder and prints the digest of its pixels. Then prints the number of mapped libraries, and whether
 # OpenCV's are among them.
 READS = """
 import sys, zlib
@@ -33,7 +34,7 @@ print(len(libraries), any("opencv" in name or "gdal" in name for name in librari
 
 
 def pixels(number: int) -> bytes:
-    """Rows of red, green, blue: another soft slope for each number."""
+    """Returns rows of red, green and blue with a different soft gradient for each number."""
     return bytes((x * 5 + number * 31, y * 5 + number * 17, (x + y) * 3)[k] % 256 for y in range(SIDE) for x in range(SIDE)
                  for k in range(3))
 
@@ -74,7 +75,7 @@ class OtherImages(unittest.TestCase):
         self.root = Path(temporary.name)
 
     def fill(self, name: str, *forms: str) -> Path:
-        """Two classes of four images each; image i of a class in form i, in turn."""
+        """Creates two classes of four images each. The images of a class take the forms in turn."""
         for part in ("train", "val"):
             for label in ("a", "b"):
                 folder = self.root / name / part / label
@@ -102,7 +103,7 @@ class OtherImages(unittest.TestCase):
             self.assertNotIn("opencv", self.said("ldd", linked))
 
     def test_every_form_gives_the_same_pixels(self):
-        """One image in each form is one row of numbers."""
+        """An image gives the same pixels in each format."""
         digests = self.said(sys.executable, "-c", READS, *(self.fill(form, form) / "train" for form in FORMS)).split()[:-2]
         self.assertEqual((len(digests), len(set(digests))), (len(FORMS), 1))
 
@@ -115,7 +116,7 @@ class OtherImages(unittest.TestCase):
 
     def test_without_the_module_each_is_named(self):
         folder = self.fill("mixed", "png", "bmp", "tif", "ppm") / "train"
-        alone = self.root / "bin" / "hetu"  # nothing beside it
+        alone = self.root / "bin" / "hetu"  # a folder without other files
         alone.parent.mkdir()
         shutil.copy(BUILD / "bin" / "hetu", alone)
         said = self.said(alone, "data", "check", folder, status=4)
@@ -133,7 +134,7 @@ class OtherImages(unittest.TestCase):
         self.assertIn("0 cannot be read", self.said(alone, "data", "check", folder))
 
     def test_a_loader_without_the_module_ends_in_one_line(self):
-        """As in a build without OpenCV: the package's Python module, copied alone."""
+        """As in a build without OpenCV: only the package's Python module is copied."""
         folder = self.fill("mixed", "png", "bmp") / "train"
         package = self.root / "python" / "hetu"
         shutil.copytree(ROOT / "python" / "hetu", package, ignore=shutil.ignore_patterns("__pycache__"))

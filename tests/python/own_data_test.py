@@ -1,6 +1,7 @@
-"""One's own data under heturun: what comes out differently in each process is drawn by one worker, so that a script which
-shuffles without a seed learns the same on any number of workers; draws that do not fit each other are named.
-"""
+"""The user's own data under heturun.
+
+One worker draws everything that would differ between processes. A script that shuffles without a seed therefore learns the
+same on any number of workers. Errors name workers whose data don't match."""
 import json
 import pathlib
 import subprocess
@@ -16,8 +17,8 @@ from hetu.job.draws import difference, unlike
 from train_cases import HETURUN, MANY_S
 
 ROWS, BATCH = 256, 32
-# A linear model of four blocks on data that are shuffled without a seed, as scripts for other systems do it.
-AT_ITS_OWN_PACE = 400  # steps of all pipelines together, of which one on a busy machine does few
+# SCRIPT trains a linear model of four blocks on data that are shuffled without a seed, as scripts for other systems do it.
+AT_ITS_OWN_PACE = 400  # steps of all pipelines together; one pipeline does few of them on a busy machine
 SCRIPT = f"""
 import json, sys
 import numpy as np
@@ -78,9 +79,8 @@ class OwnData(unittest.TestCase):
         return (*json.loads("[[" + lines[0]), done.stdout + done.stderr)
 
     def test_learns_the_same_on_any_number_of_workers(self):
-        """Rows whose fields are of different draws leave the loss where it was: 2.8 in the middle, and no batch of 32
-        rows in 200,000 draws was below 0.78.
-        """
+        """A field whose rows come from a different draw would keep the loss at its initial value. That is 2.8 on average,
+        and no batch of 32 rows in 200,000 draws was below 0.78."""
         for pipelines, stages, method, more in [
             (1, 1, "1f1b", {}), (1, 2, "1f1b", {}), (1, 4, "pipedream", {}), (2, 2, "chimera", {"compare_single": True}),
         ]:
@@ -97,7 +97,7 @@ class OwnData(unittest.TestCase):
         self.assertEqual(said.count("batches: pipelines 0 and 1 begin with other items, and each takes its own"), 1, said)
 
     def test_validation_where_a_pipeline_may_die(self):
-        """Each pipeline takes all rows of an item there, one pipeline's after the other's."""
+        """Each pipeline validates all rows of an item, one pipeline's rows after the other's."""
         losses, seen, _ = self.train(2, 1, "pipedream", AT_ITS_OWN_PACE, preduce=True,
                                      before=("--on-failure", "shrink", "--pipelines", "2"))
         self.assertEqual(len(seen), 6)
@@ -143,7 +143,7 @@ class Alone(unittest.TestCase):
             loader.next()
 
     def test_numpy_is_loaded_where_it_is_used(self):
-        """Half of a worker's start, which a training from files does without."""
+        """NumPy takes half of a worker's start, and training from files doesn't need it."""
         script = ("import sys\nimport hetu as ht\nfrom hetu import training\nht.models, ht.Executor, ht.data.BertHdf5\n"
                   "print('numpy' in sys.modules)\n"
                   "class Ones:\n    __len__ = lambda self: 1\n    __getitem__ = lambda self, i: {'x': [[1.0]]}\n"
@@ -167,7 +167,7 @@ class Alone(unittest.TestCase):
             np.testing.assert_array_equal(batch[name], array.astype(wanted[name]), name)
 
     def test_arrays_may_lie_in_memory_in_any_way(self):
-        """Order of axes, strides, byte order, and whether one may write into them."""
+        """Arrays may have any order of axes, strides and byte order, and may be read-only."""
         base = np.arange(24, dtype=np.float32).reshape(4, 3, 2)
         locked = base.copy()
         locked.setflags(write=False)
@@ -226,7 +226,7 @@ class Alone(unittest.TestCase):
                 ht.data.Batches(items, batch_size=2)
 
 
-# Data of a worker's own, made from x [12, 2] with `rank` known.
+# Data that each worker makes for itself from x [12, 2]. `rank` is available.
 SHARDED = """
 import json, sys
 import numpy as np
@@ -268,7 +268,7 @@ class Sharded(unittest.TestCase):
         cls.script = pathlib.Path(folder.name) / "sharded.py"
         cls.script.write_text(SHARDED)
         at = pathlib.Path(folder.name)
-        for rank in (0, 1):  # of files that differ in what they hold, but not in names and numbers of rows
+        for rank in (0, 1):  # files with different content, but equal names and numbers of rows
             (at / f"{rank}.txt").write_text("ab\n" * 4 + str(rank))
             (at / f"logs{rank}").mkdir()
             (at / f"logs{rank}" / "day_0").write_text((f"0\t{rank}" + "\t" * 38 + "\n") * 9)
@@ -306,11 +306,11 @@ class Sharded(unittest.TestCase):
                 self.assertNotIn("trained", done.stdout)
 
     def test_is_refused_for_files(self):
-        """A folder for each rank: names, sizes and numbers of rows are alike, and what is in the files is not."""
+        """Each rank reads its own folder. Names, sizes and numbers of rows are equal, and the files' contents differ."""
         images = ("ht.data.ImageFolder('images{}/train', 2, size=8)", "ht.data.Cifar100('cifar{}', 2)")
         for data in ("ht.text.Text('{}.txt', 2, 3)", "ht.data.Criteo('logs{}', 2)", "ht.data.BertHdf5('bert{}', 2)",
                      *(images if _hetu.reads_images() else ())):
-            with self.subTest(data=data):  # the same files on every worker: the tests of the training scripts
+            with self.subTest(data=data):  # the tests of the training scripts cover equal files on every worker
                 done = self.run_two(data.replace("{}", "' + str(rank) + '"))
                 self.assertNotEqual(done.returncode, 0, done.stdout + done.stderr)
                 self.assertNotIn("trained", done.stdout)

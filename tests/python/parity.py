@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Compares live with PyTorch: BERT with Hugging Face's (loss, every gradient, 20 training steps), ResNets with torchvision's
-(loss, running statistics, logits, weight files, gradients), operators, layers, the models of docs/examples and of
-transformers, optimizers and learning rates over 50 steps, WordPiece. Exit status 1 if a bound is passed."""
+"""Compares Hetu with an installed PyTorch: BERT with Hugging Face's (loss, every gradient, 20 training steps), ResNets with
+torchvision's (loss, running statistics, logits, weight files, gradients), operators, layers, the models of docs/examples and
+of transformers, optimizers and learning rates over 50 steps, WordPiece. The exit status is 1 if a bound is exceeded."""
 
 import subprocess
 import sys
@@ -17,7 +17,7 @@ import optimizer_hetu
 
 
 def optimizers() -> bool:
-    """Whether all optimizers and rates stay within 1e-5 of PyTorch's."""
+    """Returns true if all optimizers and rates stay within 1e-5 of PyTorch's."""
     import optimizer_torch
 
     print(f"{'optimizer':10} {'rate':17} {'largest difference over 50 steps':>32}")
@@ -30,7 +30,7 @@ def optimizers() -> bool:
 
 
 def operators() -> bool:
-    """Whether all operators are within 2e-6 of PyTorch's, in value and gradient."""
+    """Returns true if all operators are within 2e-6 of PyTorch's, in value and gradient."""
     import operator_torch
 
     apart = {f"{name}, {kernels}": operator_hetu.worst(name, operator_torch.run(case), kernels)
@@ -41,7 +41,7 @@ def operators() -> bool:
 
 
 def words() -> bool:
-    """Whether a million lines have Hugging Face's tokens, by a vocabulary made of them."""
+    """Returns true if a million lines give Hugging Face's tokens, with a vocabulary made from them."""
     import word_piece_parity
 
     with tempfile.TemporaryDirectory() as folder:

@@ -1,6 +1,5 @@
-"""--payload one-byte: messages and sums of gradients carry a byte, every line of output, the log and the trace say that the
-results mean nothing, and nothing is saved.
-"""
+"""--payload one-byte: messages and sums of gradients carry one byte. Every line of output, the log and the trace state that
+the results are meaningless, and nothing is saved."""
 import json
 import pathlib
 import subprocess
@@ -51,7 +50,7 @@ class Payload(unittest.TestCase):
                 for step in self.losses():
                     self.assertEqual(step["meaningless"], f"payload one-byte:{kind}")
                 found = [step["loss"] for step in self.losses()]
-                if kind == "allreduce":  # the first forward is whole, and what is learnt of it is not
+                if kind == "allreduce":  # the first forward is complete, but learning from it isn't
                     self.assertEqual(found[0], whole[0])
                     self.assertNotEqual(found[1:], whole[1:])
                 else:

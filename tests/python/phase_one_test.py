@@ -1,6 +1,5 @@
-"""BERT's first phase with the settings of PipeFisher's train.sh and train_kfac.sh (config/recipes): the full size's plan and
-memory are printed, a shrunk model trains on a text.
-"""
+"""BERT's first phase with the settings of PipeFisher's train.sh and train_kfac.sh (config/recipes). The full size's plan and
+memory are printed, and a smaller model trains on a text."""
 import pathlib
 import re
 import subprocess
@@ -33,7 +32,8 @@ class PhaseOne(unittest.TestCase):
         return done.stdout + done.stderr
 
     def test_the_settings_are_those_of_the_scripts(self):
-        """pipefisher.md, section 7: lr 6e-3, wd 0.01, 7038 steps; warm-up 0.2843 and 0.08525; damping 1e-3, every 10."""
+        """Settings equal those of pipefisher.md, section 7: lr 6e-3, wd 0.01, 7038 steps; warm-up 0.2843 and 0.08525;
+        damping 1e-3, every 10."""
         for name, share, kfac in (("lamb", 0.2843, None), ("kfac", 0.08525, (1e-3, 10, "lamb"))):
             args = train_bert.parse(["--config", str(RECIPES / f"phase1_{name}.yml"), "--steps", "7038"])
             rate = train_bert.rate_of(args)

@@ -1,7 +1,6 @@
 """train_bert.py without a flush: pipedream and pipedream-2bw through heturun, with stops, resumes and drains.
 
-That their bits are those of a replay of the weight versions is tests/executor/repeated_test.cpp's.
-"""
+tests/executor/repeated_test.cpp checks that their bits equal those of a replay of the weight versions."""
 import itertools
 import json
 import re
@@ -51,7 +50,8 @@ class WithoutAFlush(TrainCase):
         return subprocess.run(words, env=self.env, capture_output=True, timeout=MANY_S, cwd=self.folder).returncode
 
     def test_a_drain_where_it_saves_and_updates_are_counted(self):
-        """Saves every 4 steps drain, with a checkpoint folder or by resuming: the same updates, the same bits."""
+        """Saves every 4 steps drain the pipeline, with a checkpoint folder or by resuming: the same updates, the same bits.
+        """
         for name, options in METHODS.items():
             with self.subTest(method=name):
                 whole, parts = self.folder / f"whole-{name}", self.folder / f"parts-{name}"
@@ -65,7 +65,7 @@ class WithoutAFlush(TrainCase):
                 self.assertEqual(manifest_of(parts)[1]["step"], 12)
                 if not WHOLE and name != "pipedream":
                     continue
-                # Other stages: other versions, but the same updates are counted.
+                # Other stages use other weight versions, but count the same updates.
                 done = self.train((1, 4 if WHOLE else 3), *options, "--steps", 15, "--checkpoint", parts, "--resume")
                 self.assertEqual(done.steps, [12, 13, 14])
                 self.assertEqual(manifest_of(parts)[1]["step"], 15)
@@ -95,7 +95,7 @@ class WithoutAFlush(TrainCase):
         self.assertEqual(len(re.findall(r"\d EVAL  loss", done.out)), 2, done.out)
 
     def test_rows_of_different_lengths(self):
-        """Stage 1 on two workers: the losses of one process; a checkpoint that one process reads."""
+        """With stage 1 on two workers, losses equal those of one process, which can also read the checkpoint."""
         script = self.folder / "uneven.py"
         script.write_text("import sys\nimport device_list\nfrom hetu.devices import gpu\nimport train_bert\n"
                           "device_list.uneven = [[gpu(0)], [gpu(1), gpu(2)]]\nsys.exit(train_bert.main())\n")

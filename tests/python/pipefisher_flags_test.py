@@ -1,4 +1,4 @@
-"""The flags of PipeFisher's main_bert_simple.py in train_bert.py: each comes to ours, or is refused in one line."""
+"""The flags of PipeFisher's main_bert_simple.py in train_bert.py: each sets an option of Hetu, or is refused in one line."""
 import re
 import unittest
 
@@ -6,7 +6,7 @@ import train_bert
 from hetu import training
 from hetu.job import pipefisher_flags
 
-# What a script is told, and what it comes to.
+# Arguments of the script, and the options that they set.
 SAME = [
     (["--adam"], {"optimizer": "adam"}), (["--sgd"], {"optimizer": "momentum"}),
     (["--sgd", "--momentum", "0.8"], {"optimizer": "momentum", "momentum": 0.8}),

@@ -1,4 +1,4 @@
-"""What a job on one host opens: nothing that another host reaches, nothing at which another user of this one is heard."""
+"""Ports and sockets of a job on one host: other hosts can't reach them, and other users of this host get no answer."""
 import contextlib
 import ctypes
 import os
@@ -16,17 +16,18 @@ from launch_test import MANY, LaunchCase
 from processes import processes_with, wait_until
 
 LISTENS, NOBODY = "0A", 65534
-JOBS = ((), ("--on-failure", "shrink", "--pipelines", "2"))  # of one mpirun and of several
+JOBS = ((), ("--on-failure", "shrink", "--pipelines", "2"))  # jobs with one mpirun and with several
 LOOPBACK = {"0100007F": "127.0.0.1", "00000000000000000000000001000000": "::1"}
 
 
 def knock(address, port, user, writer):
-    """In a process of its own: writes what becomes of a connection of a user who speaks nonsense."""
+    """Connects as a user in a separate process, sends invalid data, and writes the outcome."""
     fate = b"refused"
     try:
         os.setgid(user)
         os.setuid(user)
-        sock = socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET)  # it belongs to who makes it
+        # a socket belongs to the user who creates it
+        sock = socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET)
         sock.settimeout(2)
         sock.connect((address, port))
         fate = b"dropped"
@@ -40,11 +41,12 @@ def knock(address, port, user, writer):
 
 
 def fates_of(knocks):
-    """{knock: fate} of (address, port, user), all at once: "refused"; "dropped", closed without an answer; or "heard"."""
+    """Returns {knock: fate} for (address, port, user), which connect at the same time. A fate is "refused"; "dropped",
+    closed without an answer; or "heard"."""
     readers = {}
     for one in knocks:
         reader, writer = os.pipe()
-        if os.fork() == 0:  # not a new Python, which another user may not be able to start
+        if os.fork() == 0:  # a fork, because another user may not be able to start a new Python
             try:
                 knock(*one, writer)
             finally:
@@ -62,14 +64,15 @@ def fates_of(knocks):
 
 class Ports(LaunchCase):
     def listening(self):
-        """{(address in hexadecimal, port)} of all TCP sockets on which this test's processes listen, and of UDP ones."""
+        """Returns {(address in hexadecimal, port)} of all TCP sockets on which this test's processes listen, and of their
+        UDP sockets."""
         inodes = set()
         for pid in processes_with(self.mark):
             for entry in pathlib.Path(f"/proc/{pid}/fd").iterdir():
                 try:
                     inodes.add(os.readlink(entry))
                 except OSError:
-                    continue  # it has been closed
+                    continue  # the socket has been closed
         found = set()
         for table in ("tcp", "tcp6", "udp", "udp6"):
             path = pathlib.Path("/proc/net", table)
@@ -82,7 +85,7 @@ class Ports(LaunchCase):
 
     @contextlib.contextmanager
     def running(self, flags):
-        """A job under way, which must outlive what is done to it."""
+        """Runs a job that must survive the body of the with statement."""
         process, _ = self.start("-w", "2", *flags, WORKER, "1", FOREVER, *(["--shrink"] if flags else []))
         try:
             self.assertTrue(wait_until(lambda: len(self.listening()) > len(flags) // 4, MANY))
@@ -105,11 +108,13 @@ class Ports(LaunchCase):
                 outside = fates_of([(address, port, here) for address in own for _, port in found])
                 self.assertEqual(set(outside.values()) - {"refused"}, set(), outside)
                 inside = {}
-                for user in (*users, here):  # Open MPI 5 accepts nobody else while it waits for what its own user says
+                for user in (*users, here):  # Open MPI 5 accepts no other connection while it waits for data of its own user
                     inside |= fates_of([(LOOPBACK[address], port, user) for address, port in found])
                 heard = [user for (_, _, user), fate in inside.items() if fate == "heard"]
                 self.assertEqual(set(heard), {here}, inside)
-                if here == 0:  # workers start by one port of their mpirun; at the others nobody is, where one may say so
+                # workers use one port of their mpirun to start; no process listens on the others, where the check is
+                # possible
+                if here == 0:
                     self.assertEqual(len(heard), 2 if flags else 1, inside)
         if not users:
             self.skipTest("not root: another user cannot be asked")

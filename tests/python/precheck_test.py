@@ -1,4 +1,5 @@
-"""heturun's look at a script before its workers start: however it ends, nothing starts, and one line says how."""
+"""heturun's check of a script before its workers start: if the check fails, no worker starts, and one line gives the reason.
+"""
 import os
 import pathlib
 import signal
@@ -49,7 +50,7 @@ class Precheck(LaunchCase):
         self.check("sleeps", 6, "the check of the command before its start took more than 1.5 s (HETU_TIMEOUT)")
 
     def looking(self):
-        """heturun, in the middle of its look."""
+        """Returns heturun in the middle of its check."""
         self.env["HOW"] = "sleeps"
         process = subprocess.Popen([*HETURUN, *self.words()], env=self.env, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
                                    text=True, stdin=subprocess.DEVNULL, start_new_session=True)

@@ -1,8 +1,7 @@
-"""Mixed precision through the scripts: losses beside float32's, pipelines beside one process bit for bit, checkpoints that
-either dtype goes on from, and what is refused.
+"""Mixed precision in the scripts: losses compared with float32's, pipelines bit for bit equal to one process, checkpoints
+that can be resumed in either dtype, and refused options.
 
-usage: precision_test.py [--whole]    (else a few steps of the samples)
-"""
+usage: precision_test.py [--whole]  (else a few steps of the samples)"""
 import itertools
 import statistics
 import subprocess
@@ -13,7 +12,7 @@ from prose_text import write_prose
 from train_cases import HETURUN, ROOT, TrainCase, checksums, manifest_of, tensors
 
 WHOLE = "--whole" in sys.argv
-NO_BF16 = {"ONEDNN_MAX_CPU_ISA": "AVX512_CORE"}  # hides its instructions from oneDNN
+NO_BF16 = {"ONEDNN_MAX_CPU_ISA": "AVX512_CORE"}  # hides the bf16 instructions from oneDNN
 SECONDS = 1500
 
 
@@ -28,7 +27,7 @@ class Precision(TrainCase):
         print(f"in {cls.bf16}" + (f": this processor has no {cls.lacks}" if cls.lacks else ""))
 
     def test_pipelines_equal_one_process(self):
-        """Bit for bit: 1f1b and zb-h1 on two stages, on one thread and two; and not what float32 gives."""
+        """1f1b and zb-h1 on two stages equal one process bit for bit, on one thread and two. They differ from float32."""
         saved = {}
         for name, grid, options in (
             ("one", (1, 1), ()), ("threads", (1, 1), ("--threads", 2)), ("1f1b", (1, 2), ()),
@@ -88,8 +87,8 @@ class Precision(TrainCase):
             self.assertIn(says, done.words()[0])
 
     def test_float16(self):
-        """Emulated: pipelines equal one process bit for bit, over steps that are skipped and over a stop that keeps the
-        scale; the log says both."""
+        """In emulated float16, pipelines equal one process bit for bit, across skipped steps and a stop that keeps the
+        scale. The log reports both."""
         how = ("--dtype", "fp16-emulated", "--batch-size", 8)
         logs, sums = [], []
         for name, grid, stops in (("one", (1, 1), (6,)), ("1f1b", (1, 2), (3, 6))):
@@ -114,7 +113,7 @@ class Precision(TrainCase):
         fixed = self.train((1, 1), *how, "--loss-scale", 1024, "--steps", 6).losses
         for loss, other in zip(fixed, wide, strict=True):
             self.assertAlmostEqual(loss, other, delta=0.02 * other)
-        # 2^20, the first of a dynamic one, would be skipped by one of the two alone.
+        # With 2^20, the initial dynamic scale, only one of the two would skip the step.
         compared = self.train((1, 2), *how, "--loss-scale", 1024, "--steps", 2, "--compare-single")
         self.assertIn("equal in 2 steps", compared.out + compared.err)
         self.refused((1, 1), "--dtype", "fp16", "--steps", 1, status=3, says="--dtype fp16 wants a device with arithmetic")
@@ -127,7 +126,8 @@ class Precision(TrainCase):
         return done.stdout
 
     def losses(self, script, seeds, *options):
-        """Of the same trainings in both dtypes: means over seeds of their first loss, and of that of their last fifth."""
+        """Returns two means over seeds for each dtype: the first loss, and the loss of the last fifth. Both dtypes run the
+        same trainings."""
         found = {}
         for dtype, seed in itertools.product(("float32", self.bf16), range(seeds)):
             log = self.folder / f"{script}-{dtype}-{seed}.csv"
@@ -141,12 +141,13 @@ class Precision(TrainCase):
         return [[statistics.mean(each) for each in zip(*of_dtype, strict=True)] for of_dtype in found.values()]
 
     def test_samples_reach_the_loss_of_float32(self):
-        """BERT-tiny on the sample's shards within 2 %; ResNet-18 on its images at most 2 % above, on the mean of six
-        seeds; the first losses, before any update, within half a percent.
-        The gradients of a ResNet that begins are chaotic: rounding its images as bf16 does changes a quarter of them, and
-        one training ends 4 % (standard deviation) from the same in bf16, or in float32 with sums in another order. Six
-        seeds lay .2 to .8 % apart in the third step, 2 % in the fourth and 5 % in the sixth: the sample ends after three.
-        """
+        """The losses of both dtypes are near each other: BERT-tiny on the sample's shards within 2 %, ResNet-18 on its
+        images at most 2 % above, on the mean of six seeds. The first losses, before any update, are within half a percent.
+
+        The gradients of an untrained ResNet are chaotic. Rounding its images to bf16 changes a quarter of them. One training
+        ends 4 % (standard deviation) from the same training in bf16, or in float32 with sums in another order. Six seeds
+        were .2 to .8 % apart in the third step, 2 % in the fourth and 5 % in the sixth. The sample therefore ends after
+        three steps."""
         shards, images = self.folder / "shards", self.folder / "images"
         write_prose(self.folder / "text.txt", 60)
         self.run_words("hetu", "data", "sample", shards,

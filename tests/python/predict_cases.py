@@ -1,5 +1,5 @@
-"""A small model with images, batch norm, dropout and a value of every kind, for tests of prediction: as a module what
-builds it, as a script one worker of a job that predicts."""
+"""A small model with images, batch norm, dropout and a value of every kind, for tests of prediction. As a module it builds
+the model; as a script it is one worker of a job that predicts."""
 
 import pathlib
 import sys
@@ -8,7 +8,7 @@ import numpy as np
 
 import hetu as ht
 
-ROWS, BATCH, MICRO = 37, 8, 2  # the last batch has 5 rows, its last micro-batch 1
+ROWS, BATCH, MICRO = 37, 8, 2  # the last batch has 5 rows, and its last micro-batch has 1
 FEW = 34  # the last batch has 2
 TRAINED = 2  # steps
 SHAPES = {"maps": (8, 5, 4), "hidden": (8, 5, 4), "logits": (3,), "best": (), "positive": (3,), "row": ()}
@@ -22,7 +22,7 @@ def arrays(rows=ROWS, seed=3):
 
 
 def data_of(fields, each):
-    """All of them in batches, the last one short."""
+    """Returns all rows in batches. The last batch is short."""
     rows = len(fields["x"])
     return ht.data.Batches([{k: a[i:i + BATCH] for k, a in fields.items()} for i in range(0, rows, BATCH)], each)
 
@@ -69,13 +69,13 @@ def accuracy(logits, labels):
 def results(job):
     found = dict(job.predict(data_of(arrays(), job.data.batch_size)))
     whole = job.evaluate(data_of(arrays(), job.data.batch_size), metrics={"accuracy": accuracy, "share": "hits"})
-    # Of the last of these batches a second pipeline has no row.
+    # A second pipeline has no row of the last of these batches.
     few = {f"few/{name}": array for name, array in job.predict(data_of(arrays(FEW), job.data.batch_size)).items()}
     return {**found, **few, **{f"evaluate/{name}": np.float64(value) for name, value in whole.items()}}
 
 
 def main(folder, devices, pipelines, pipeline):
-    """Goes on from the checkpoint of a job of one process, and predicts; every worker writes what it has."""
+    """Resumes from the checkpoint of a single-process job, and predicts. Every worker writes its results."""
     more = {"micro_batches": 1} if pipeline == "pipedream" else {}
     job, _ = build(devices, int(pipelines), pipeline, **more)
     list(job.run("train", until=TRAINED, checkpoint=f"{folder}/checkpoint", resume=True))

@@ -1,6 +1,7 @@
-"""Prediction: every value of every sample in the order of the data, over pipelines and stages the bits of one process, the
-last batch short; saved models give the same bits in one process, in Python and in C++.
-"""
+"""Prediction.
+
+Every value of every sample comes in the order of the data. Several pipelines and stages give the bits of one process, also
+with a short last batch. Saved models give the same bits in one process, in Python and in C++."""
 import json
 import os
 import pathlib
@@ -20,11 +21,11 @@ SCRIPT = pathlib.Path(cases.__file__)
 PROGRAM = pathlib.Path(os.environ["HETU_BUILD_DIR"]) / "bin" / "example_predict"
 JOBS = [("pipe_2_2", 2, "gpipe", 4), ("pipe_1_4", 1, "1f1b", 4), ("pipe_1_2", 1, "chimera", 2),
         ("pipe_1_4", 1, "pipedream", 4)]
-PARTS = ["logits", "maps", "best", "positive", "parts"]  # of what is saved
+PARTS = ["logits", "maps", "best", "positive", "parts"]  # fetches of the saved model
 
 
 def one_process(folder):
-    """A job that has trained, and left a checkpoint."""
+    """Returns a trained job, and its values. The job has saved a checkpoint."""
     job, values = cases.build()
     list(job.run("train", steps=cases.TRAINED, checkpoint=f"{folder}/checkpoint"))
     return job, values
@@ -44,7 +45,7 @@ class Bits(unittest.TestCase):
         cls.held.cleanup()
 
     def test_one_process(self):
-        """Against itself in another form, and against rows computed one batch size apart."""
+        """Values agree with each other and with NumPy, and rows don't depend on the size of the batch."""
         rows, given = cases.ROWS, cases.arrays()
         for name, shape in cases.SHAPES.items():
             self.assertEqual((self.one[name].shape, str(self.one[name].dtype)),
@@ -67,7 +68,7 @@ class Bits(unittest.TestCase):
                    for i in range(3) for j in range(3)) - state["maps.mean"].reshape(channels)
         maps *= (state["maps.w"] / np.sqrt(state["maps.var"] + 1e-5)).reshape(channels)
         np.testing.assert_allclose(self.one["maps"], maps + state["maps.b"].reshape(channels), rtol=1e-4, atol=1e-5)
-        # Arrays, and no label; fewer rows than a batch; those of a shorter set are the first of the longer one.
+        # Arrays without labels, and fewer rows than a batch: predictions of a subset are the first ones of the full set.
         for count in (1, 2, 3, 8, 9, rows):
             found = self.job.predict({"x": given["x"][:count]}, run="plain")
             np.testing.assert_array_equal(found, self.one["logits"][:count], str(count))
@@ -114,7 +115,7 @@ class Bits(unittest.TestCase):
         for rows in (cases.ROWS, 1, 2, 5):
             self.check(model(x[:rows]), {name: self.one[name][:rows * 4 if name == "parts" else rows] for name in PARTS})
         self.assertEqual({name: array.shape[0] for name, array in model(x=x[:0]).items()}, dict.fromkeys(PARTS, 0))
-        for rows in (1, 3, 64):  # another number at once gives the same but for the last bits
+        for rows in (1, 3, 64):  # other batch sizes give the same result except for the last bits
             for name, values in ht.load(self.folder / "one", rows=rows)(x=x).items():
                 np.testing.assert_allclose(values, self.one[name], rtol=1e-5, atol=1e-6, err_msg=name)
         for word in ("softmax_cross_entropy", "grad", "placeholder \"y\"", "start="):
@@ -150,10 +151,10 @@ class Bits(unittest.TestCase):
 
 
 class Replaced(unittest.TestCase):
-    """A save replaces the model that was there, whatever the steps of the two."""
+    """A save replaces the previous model, whatever the steps of the two."""
 
     def trained(self, steps, sign, checkpoint=None):
-        """A job that has learnt y = sign * x, its output, and its prediction of 1."""
+        """Returns a job that has learnt y = sign * x, its output, and its prediction for 1."""
         ht.new_graph()
         x = np.random.default_rng(0).standard_normal((64, 1)).astype(np.float32)
         data = ht.data.Arrays(x=x, y=sign * x, batch_size=32, seed=0)
@@ -188,7 +189,8 @@ class Replaced(unittest.TestCase):
 
 class State(unittest.TestCase):
     def test_a_cache_of_keys_and_values(self):
-        """One token at a time with a cache that is carried, and all at once under a causal mask, of the same weights."""
+        """Decoding one token at a time with a cache equals computing all tokens at once under a causal mask, with the same
+        weights."""
         rows, length, width = 2, 6, 8
         random = np.random.default_rng(5)
         x = random.standard_normal((rows, length, width)).astype(np.float32)
@@ -213,8 +215,8 @@ class State(unittest.TestCase):
 
             ht.new_graph()
             q, k, v = keys_and_values(ht.placeholder("x", "float32", [ht.BATCH, 1, width]))
-            here = ht.placeholder("here", "bool", [ht.BATCH, length, 1])  # the place of this token
-            seen = ht.placeholder("seen", "bool", [ht.BATCH, 1, length])  # the places so far
+            here = ht.placeholder("here", "bool", [ht.BATCH, length, 1])  # the position of this token
+            seen = ht.placeholder("seen", "bool", [ht.BATCH, 1, length])  # the positions so far
             past = [ht.placeholder(f"past_{name}", "float32", [ht.BATCH, length, width]) for name in "kv"]
             now = [ht.where(here, new, old) for new, old in zip((k, v), past, strict=True)]
             values = [attended(q, *now, seen) * 1.0, *(value * 1.0 for value in now)]
@@ -235,7 +237,7 @@ class Page(unittest.TestCase):
     def test_its_lines_run(self):
         page = pathlib.Path(__file__).resolve().parents[2] / "docs" / "predict.md"
         (code,) = re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL)
-        # What the page says of the sizes of results; evaluate()'s is kept.
+        # Keeps the result of evaluate(), to check the sizes that the page states.
         code = code.replace("job.evaluate(", "measured = job.evaluate(")
         names, here = {}, os.getcwd()
         with tempfile.TemporaryDirectory() as folder:
@@ -255,7 +257,7 @@ class Page(unittest.TestCase):
 
 
 class Refusals(unittest.TestCase):
-    """One line each, with the place in the script."""
+    """Errors of one line each, with the place in the script."""
 
     @classmethod
     def setUpClass(cls):
@@ -375,7 +377,7 @@ class FewRows(unittest.TestCase):
 
 
 class Means(unittest.TestCase):
-    """Batches that have nothing to take a mean over."""
+    """Batches in which no row counts for the mean."""
 
     def test_a_batch_of_ignored_labels(self):
         losses = []
@@ -393,7 +395,7 @@ class Means(unittest.TestCase):
 
 
 def copy(good, to, graph=None, version=None):
-    """A model's folder anew, changed; its manifest agrees with itself."""
+    """Copies a model's folder with changes. The checksum of its manifest is updated."""
     to.mkdir(exist_ok=True)
     for file in good.iterdir():
         (to / file.name).write_bytes(file.read_bytes())

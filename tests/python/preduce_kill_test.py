@@ -1,8 +1,7 @@
-"""kill -9 of a worker and of the coordinator in a training whose pipelines average weights: everything ends within 10 s
-with a name and a status, and the last checkpoint is whole.
+"""kill -9 of a worker and of the coordinator in a training whose pipelines average weights. Everything ends within 10 s with
+a name and a status, and the last checkpoint is intact.
 
-`preduce_kill_test.py --whole` draws 50 moments of each kind instead of 3. They come from a seed that is printed.
-"""
+`preduce_kill_test.py --whole` draws 50 moments of each kind instead of 3. They come from a seed that is printed."""
 import json
 import os
 import random
@@ -52,7 +51,7 @@ class Kill(TrainCase):
                 name = "the coordinator" if who == "coordinator" else f"worker {number}"
                 self.assertRegex(error, rf"heturun: {name} \(.*pid \d+\) was killed by SIGKILL; ending the other")
                 self.check_nothing_runs()
-                self.assertGreater(manifest_of(saved)[1]["step"], before)  # it went on from one that was whole
+                self.assertGreater(manifest_of(saved)[1]["step"], before)  # it resumed from an intact checkpoint
         step = manifest_of(saved)[1]["step"]
         self.train((1, 1), "--batch-size", 16, "--steps", step + 1, "--checkpoint", saved, "--resume", "--optimizer", "sgd")
         self.assertEqual(manifest_of(saved)[1]["step"], step + 1)

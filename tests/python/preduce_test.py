@@ -1,8 +1,7 @@
 """train_bert.py with pipelines that average their weights: --preduce and --adpsgd through heturun, with the coordinator.
 
-That the averages are what they should be is tests/executor/average_test.cpp's; the groups, tests/pipeline/groups. --whole:
-every method with several stages and a resume.
-"""
+tests/executor/average_test.cpp checks the averages, and tests/pipeline/groups checks the groups. --whole: every method with
+several stages and a resume."""
 import json
 import re
 import signal
@@ -22,7 +21,7 @@ METHODS = {
 
 
 def updates_of(log):
-    """The updates that every pipeline had done at the end, by a group log."""
+    """Returns the final number of updates of each pipeline, from a group log."""
     updates = {}
     for line in log.read_text().splitlines():
         group = json.loads(line)
@@ -47,7 +46,7 @@ class Averaged(TrainCase):
                 words = (*PREDUCE, *options, "--checkpoint", folder, "--name", name)
                 done = self.train(grid, *words, "--steps", 24, "--save-every", 8, "--group-log", log)
                 self.assertEqual(done.steps[0], 0)
-                # Two pipelines do 24 updates each between them; who is faster does more.
+                # Two pipelines do 48 updates together. The faster one does more than 24.
                 self.assertGreaterEqual(sum(updates_of(log).values()), 48)
                 self.assertLess(sum(done.losses[-5:]), sum(done.losses[:5]))
                 self.assertEqual(manifest_of(folder)[1]["step"], 24)
@@ -70,7 +69,8 @@ class Averaged(TrainCase):
                     self.assertEqual(manifest_of(folder)[1]["step"], 30)
 
     def goes_on(self, log, resume):
-        """Of a run from step 24 on: what is before stays, what a run from there had left is taken out."""
+        """Checks the log of a run that resumes from step 24: earlier entries stay, and entries of a previous run from step
+        24 are removed."""
         before = log.read_text()
         with log.open("a") as file:
             file.write('{"run":24,"time_us":1,"lost":1}\n{"run":24,"ti')
@@ -81,7 +81,8 @@ class Averaged(TrainCase):
         for stage in range(2):
             groups = [g for g in map(json.loads, after.splitlines()) if g["stage"] == stage]
             self.assertEqual([g["serial"] for g in groups], list(range(len(groups))))
-            for count in (max(g["updates"]) for g in groups if g["run"] == 24):  # a passive partner may have made none yet
+            # a passive partner may not have made any update
+            for count in (max(g["updates"]) for g in groups if g["run"] == 24):
                 self.assertGreater(count, 24)
 
     def test_a_slow_pipeline_stops_nobody(self):
@@ -101,7 +102,7 @@ class Averaged(TrainCase):
         self.assertEqual(set(before), set(after))
 
     def test_a_stop_says_one_step(self):
-        """The progress line, the stop line and the checkpoint name the mean step, though one pipeline is far ahead."""
+        """The progress line, the stop line and the checkpoint name the mean step, although one pipeline is far ahead."""
         folder = self.folder / "stopped"
         process, log = self.start((2, 1), *PREDUCE, "--preduce", "--steps", 10 ** 6, "--slow", "pipeline=1,factor=6",
                                   "--checkpoint", folder)

@@ -1,11 +1,11 @@
-"""What tests of jobs ask of the machine: which processes are left, and whether something happens in time."""
+"""Helpers for tests of jobs: the processes that are left, and conditions that must become true in time."""
 import os
 import re
 import time
 
 
 def processes_with(mark):
-    """Ids of living processes whose environment holds `mark`."""
+    """Returns the ids of live processes whose environment contains `mark`."""
     found = []
     for name in os.listdir("/proc"):
         if name.isdigit() and int(name) != os.getpid():
@@ -19,7 +19,8 @@ def processes_with(mark):
 
 
 def process_of(mark, word, number=None):
-    """Id of a process with `mark` that runs `word`, and that is worker `number` of its job; None if there is none."""
+    """Returns the id of a process with `mark` that runs `word`, and that is worker `number` of its job. Returns None if
+    there is none."""
     for pid in processes_with(mark):
         try:
             with open(f"/proc/{pid}/cmdline", "rb") as file:
@@ -36,8 +37,8 @@ def process_of(mark, word, number=None):
 
 
 def without_block(error):
-    """A job's standard error without what heturun says of any that starts: the Cluster block, and perhaps what it removed of
-    others that were killed."""
+    """Returns a job's standard error without the text that heturun prints for any job: the Cluster block, and a line on
+    removed files of killed jobs."""
     error = re.sub(r"^heturun: removed .*: left by a job that was killed.*\n", "", error, flags=re.M)
     rest, blocks = re.subn(r"^Cluster: \{\n(?:  .*\n)+\}\n", "", error, flags=re.M)
     if blocks != 1:
@@ -46,13 +47,13 @@ def without_block(error):
 
 
 def parent_of(pid):
-    """Id of a process's parent."""
+    """Returns the id of a process's parent."""
     with open(f"/proc/{pid}/stat", encoding="utf-8") as file:
         return int(file.read().rpartition(")")[2].split()[1])
 
 
 def runs_script(pid, name):
-    """Whether a Python process was started with a script of this name; False if it has gone."""
+    """Returns true if a Python process was started with a script of this name, and false if the process has ended."""
     try:
         with open(f"/proc/{pid}/cmdline", "rb") as file:
             words = file.read().split(b"\0")[:4]
@@ -62,8 +63,8 @@ def runs_script(pid, name):
 
 
 class StopsBefore:
-    """Python processes started with `environment` stand still where they import `module`, until go() is called; `folder` is
-    empty and for this alone."""
+    """Python processes started with `environment` stop where they import `module`, until go() is called. `folder` is empty
+    and used for nothing else."""
 
     SITE = ("import os, sys, time\n"
             "class Stop:\n"
@@ -87,7 +88,7 @@ class StopsBefore:
 
 
 def wait_until(condition, seconds=180.0):
-    """Whether the condition came true in time."""
+    """Returns true if the condition became true in time."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         if condition():

@@ -1,5 +1,5 @@
-"""hetu profile-blocks: a table that simulate and choose read, bytes by the published formulas, one line for what
-is wrong."""
+"""hetu profile-blocks writes a table that simulate and choose can read. Its bytes follow the published formulas, and each
+error is one line."""
 
 import csv
 import io
@@ -13,7 +13,7 @@ from hetu.profile import blocks as profile_blocks
 from train_cases import ROOT
 
 COSTS = ROOT / "config" / "costs"
-# Weights of a block: BERT's as published (chimera.md, section 7); of the others counted by their layers.
+# Weights of a block: BERT's as published (chimera.md, section 7), and the others counted by their layers.
 PARAMETERS = {"bert-base": 7087872, "bert-large": 12596224, "opt-125m": 7087872, "opt-350m": 12596224,
               "t5-base": 4 * 768 * 768 + 2 * 768 * 3072 + 2 * 768 + 32 * 12,
               "t5-large": 4 * 1024 * 1024 + 2 * 1024 * 4096 + 2 * 1024 + 32 * 16}
@@ -40,7 +40,7 @@ class Bytes(unittest.TestCase):
         for name, count in PARAMETERS.items():
             shape = profile_blocks.shape_of(name, 32)
             weights, kept, working = profile_blocks.block_bytes(shape, 1)
-            # A weight begins on a border of 64 bytes.
+            # Each weight is aligned to 64 bytes.
             self.assertTrue(0 <= weights - 4 * count <= 64 * 20, f"{name}: {weights} bytes of {count} weights")
             twice = profile_blocks.block_bytes(shape, 2)
             self.assertTrue(abs(twice[1] / kept - 2) < 0.01 and 1 < twice[2] / working < 2.01, name)

@@ -1,4 +1,4 @@
-"""The progress bar and its lines on a clock of our own, frames and lines of a guard, and networks of several hosts."""
+"""The progress bar and its lines with a simulated clock, frames and lines of a guard, and networks of several hosts."""
 import io
 import json
 import os
@@ -30,7 +30,7 @@ class Display(unittest.TestCase):
     def test_elsewhere_one_line_every_10_s_and_one_at_the_end(self):
         report = self.make(terminal=False)
         for step in range(1, 201):
-            self.clock.now = step * 0.2  # 40 s in all
+            self.clock.now = step * 0.2  # 40 s in total
             report.update(step, loss=6 - step / 100, samples_per_s=160, tokens_per_s=20480, extra={"bubble": 0.25})
         report.close()
         lines = self.out.getvalue().splitlines()
@@ -167,7 +167,7 @@ class Network(unittest.TestCase):
         self.assertIn("-o BatchMode=yes -o ConnectTimeout=10 -i key", argv)
         self.assertIn("plm rsh", text)
         self.assertNotIn("isolated", text)
-        self.assertNotIn("tmpdir_base", text)  # of several mpiruns, all but the first have a folder of their own
+        self.assertNotIn("tmpdir_base", text)  # with several mpiruns, all except the first have their own folder
         self.assertIn("orte_tmpdir_base", " ".join(mpirun.remote("key", None, [], 1)))
 
     def test_what_an_enclosing_job_left_is_not_inherited(self):

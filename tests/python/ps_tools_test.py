@@ -1,4 +1,4 @@
-"""Parameter servers without heturun, as people use them: `hetu ps serve` and hetu.ps, each in a process of its own."""
+"""Parameter servers without heturun, as users run them: `hetu ps serve` and hetu.ps, each in a separate process."""
 
 import contextlib
 import json
@@ -28,7 +28,7 @@ class Case(unittest.TestCase):
         self.keys = os.path.join(self.place, "job.keys")
 
     def serve(self, listen="tcp://127.0.0.1:*", server=0, servers=1, more=()):
-        """A server that listens, ended in order at the end of the test."""
+        """Starts a server and returns it when it listens. It ends in order at the end of the test."""
         words = ["hetu", "ps", "serve", "--listen", listen, "--keys", self.keys, "--server", str(server), "--servers",
                  str(servers), *more]
         process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
@@ -39,7 +39,7 @@ class Case(unittest.TestCase):
         return process
 
     def end(self, process, number=signal.SIGTERM):
-        """In order: status 0, and not a word more."""
+        """Ends the server in order: status 0 and no further output."""
         if process.stdout.closed:
             return
         process.send_signal(number)
@@ -47,7 +47,7 @@ class Case(unittest.TestCase):
         self.assertEqual((process.returncode, rest), (0, ""), errors)
 
     def python(self, text, *arguments):
-        """A program that imports numpy and hetu, started."""
+        """Starts a program that imports numpy and hetu."""
         words = [sys.executable, "-c", "import sys, numpy as np, hetu\n" + textwrap.dedent(text), self.keys, *arguments]
         process = subprocess.Popen(words, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         self.addCleanup(self.bury, process)
@@ -59,7 +59,7 @@ class Case(unittest.TestCase):
             process.communicate()
 
     def refused(self, *arguments, status, says):
-        """`hetu ps …` ends at once with one line."""
+        """Checks that `hetu ps …` ends at once with one line."""
         ended = subprocess.run(["hetu", "ps", *arguments], capture_output=True, text=True, timeout=60)
         self.assertEqual((ended.returncode, ended.stdout, ended.stderr.count("\n")), (status, "", 1), ended)
         self.assertRegex(ended.stderr, says)
@@ -237,7 +237,8 @@ class Status(Case):
         return ended.stdout
 
     def prometheus(self, text):
-        """{name: {labels: value}}; every line is read: each metric once, its help and type before its samples."""
+        """Returns {name: {labels: value}}. Checks every line: each metric occurs once, and its help and type precede its
+        samples."""
         found, typed = {}, {}
         for line in text.splitlines():
             if line.startswith("# HELP "):
@@ -312,7 +313,7 @@ class Status(Case):
         clients[0].leave()
 
     def until(self, is_so):
-        """The status once it is so; the whole test has a limit."""
+        """Returns the status once `is_so` accepts it. The limit of the whole test applies."""
         while True:
             said = json.loads(self.status(self.keys, "--format", "json"))
             if is_so(said):

@@ -1,5 +1,4 @@
-"""Looking into a job and reaching into it: weights, gradients and norms by name on every worker, weights put in; summaries.
-"""
+"""Access to a job's state: weights, gradients and norms by name on every worker, setting weights, and summaries."""
 
 import json
 import os
@@ -22,7 +21,7 @@ CASES = (("1f1b", 4), ("zb-h1", 4), ("zb-v", 4), ("chimera", 4), ("gpipe", 2), (
 
 
 def model(pipelines, tied=False):
-    """Blocks of a linear layer and a batch norm's buffers; the last weight may be the first one again."""
+    """Returns a model of blocks with a linear layer, and a buffer. With `tied`, the last weight is the first one again."""
     ht.new_graph()
     x = np.random.default_rng(SEED).standard_normal((ROWS, WIDTH)).astype(np.float32)
     data = ht.data.Arrays(x=x, y=x.sum(1), batch_size=16 // pipelines, seed=SEED)
@@ -55,7 +54,7 @@ class Weights(unittest.TestCase):
         for tied in (False, True):
             alone = build(tied=tied)
             first = alone.weights()
-            self.assertEqual(len(first), 2 * BLOCKS - tied + 1)  # and a buffer
+            self.assertEqual(len(first), 2 * BLOCKS - tied + 1)  # plus a buffer
             list(alone.run(steps=3))
             wanted, slopes, norms = alone.weights(), alone.gradients(), alone.gradient_norms()
             for devices, case in (("threads:1x2", CASES[0]), ("threads:1x4", CASES[1]), ("threads:1x2", CASES[2])):
@@ -72,7 +71,7 @@ class Weights(unittest.TestCase):
                 self.assert_same(job.gradients(["block2/w"]), {"block2/w": slopes["block2/w"]}, where)
 
     def test_every_method_and_several_pipelines(self):
-        """What is gathered is what a checkpoint of the moment holds, bit for bit."""
+        """Gathered weights equal those of a checkpoint of the same step, bit for bit."""
         for devices in ("threads:1x2", "threads:2x2"):
             for pipeline, micro_batches in CASES:
                 with self.subTest(devices=devices, pipeline=pipeline), tempfile.TemporaryDirectory() as folder:
@@ -93,11 +92,11 @@ class Weights(unittest.TestCase):
             for step in job.run(steps=5):
                 found.append(step.loss)
                 for array in {**job.weights(), **job.weights(own=True)}.values():
-                    array[...] = 7  # copies
+                    array[...] = 7  # changes copies only
             self.assertEqual(found, plain)
 
     def test_gradients_are_the_slopes_of_the_loss(self):
-        """Against a difference of losses, with every weight moved by itself."""
+        """Gradients equal finite differences of the loss, with every weight changed separately."""
         job = build("threads:1x2", optimizer=ht.optim.SGD(0.0))
         list(job.run(steps=2))  # an epoch: all rows in two steps
         (before,) = job.run("validate", steps=1)
@@ -110,7 +109,7 @@ class Weights(unittest.TestCase):
             (step,) = job.run("validate", steps=1)
             return step.loss
 
-        list(job.run(steps=1))  # the rows that a validation begins with: of the next epoch
+        list(job.run(steps=1))  # validation begins with the rows of the next epoch
         (seen,) = job.run("validate", steps=1)
         self.assertEqual(seen.loss, before.loss)
         fresh = build("threads:1x2", optimizer=ht.optim.SGD(0.0))
@@ -123,7 +122,7 @@ class Weights(unittest.TestCase):
             job.set_weights({name: start[name]})
 
     def test_float16_gradients_are_not_scaled(self):
-        """They lie there times the loss scale."""
+        """Gradients are stored multiplied by the loss scale, and returned without it."""
         wide, narrow = build(), build(dtype="fp16-emulated", loss_scale="4096")
         for job in (wide, narrow):
             list(job.run(steps=1))
@@ -134,7 +133,7 @@ class Weights(unittest.TestCase):
             self.assertAlmostEqual(norms[name], float(np.linalg.norm(own[name].astype(np.float64))), 6)
 
     def test_weights_put_in_are_trained_on(self):
-        """From any state of one job another goes on as the first does, where states of the optimizer are none."""
+        """A job with the weights of another job continues as that one does, if the optimizer has no state."""
         for pipeline, micro_batches in CASES:
             for devices in (None, "threads:1x2") if pipeline not in ("zb-v", "chimera") else ("threads:1x2",):
                 with self.subTest(devices=devices, pipeline=pipeline):
@@ -158,7 +157,7 @@ class Weights(unittest.TestCase):
                 self.assertEqual(found + [step.loss for step in job.run(steps=3)], plain)
 
     def test_beside_one_process(self):
-        """--compare-single goes on from what is put in, too."""
+        """--compare-single also takes the new weights."""
         job = build("threads:1x2", compare_single=True)
         list(job.run(steps=2))
         job.set_weights({"block0/w": np.eye(WIDTH), "block2/b": [1, 2, 3]})
@@ -182,17 +181,17 @@ class Weights(unittest.TestCase):
                 self.assertRegex(text, r"^reach_test\.py:\d+: ")
                 self.assertIn(says, text)
                 self.assertNotIn("\n", text)
-            list(job.run(steps=1))  # and nothing has been harmed
+            list(job.run(steps=1))  # the job still works
         job = build("threads:1x2", "pipedream", 1)
         for step in job.run(steps=4):
             if step.index == 0:
                 with self.assertRaisesRegex(ValueError, "a look at weights wants a drained pipeline, and 3 steps"):
-                    _hetu.weights(job.job.trainers[0], [], job.transport)  # of this worker, before it asks any other
+                    _hetu.weights(job.job.trainers[0], [], job.transport)  # this worker refuses before it contacts any other
 
 
 class Processes(unittest.TestCase):
     def test_on_every_worker(self):
-        """Processes under heturun: all get all; what one alone asks otherwise is refused on all."""
+        """Under heturun, all processes get all weights. Requests that differ between workers are refused on all."""
         with tempfile.TemporaryDirectory() as folder:
             script = pathlib.Path(folder) / "look.py"
             script.write_text(
@@ -231,7 +230,7 @@ class Processes(unittest.TestCase):
 
 
     def test_a_worker_that_asks_alone(self):
-        """The other ends meanwhile, and the one that waits says what is right."""
+        """One worker requests weights alone while the other ends. The waiting worker's error states the correct use."""
         with tempfile.TemporaryDirectory() as folder:
             script = pathlib.Path(folder) / "alone.py"
             script.write_text("import hetu as ht\nimport reach_test\n"
@@ -254,7 +253,7 @@ class Summaries(unittest.TestCase):
         self.assertEqual([layer.parameters for layer in found.layers if layer.parameters], [12] * BLOCKS)
         self.assertEqual([s.parameters for s in found.stages], [24, 24])
         self.assertEqual([s.weight_bytes for s in found.stages], [96, 96])
-        self.assertEqual([s.blocks for s in found.stages], [2, 3])  # what follows the last cut is a block
+        self.assertEqual([s.blocks for s in found.stages], [2, 3])  # the part after the last cut is a block
         self.assertGreaterEqual(found.operations, BLOCKS * 2 * WIDTH * WIDTH)
         self.assertEqual(found.operations, sum(layer.operations for layer in found.layers))
         text = str(found)
@@ -263,7 +262,8 @@ class Summaries(unittest.TestCase):
         self.assertRegex(text, r"(?m)^block3 +\[B\] +12 +\S+ +1$")
 
     def test_published_counts(self):
-        """BertForPreTraining as Hugging Face's transformers counts bert-base-uncased, resnet50 as torchvision does."""
+        """Parameter counts equal those of transformers for bert-base-uncased (BertForPreTraining), and of torchvision for
+        resnet50."""
         ht.new_graph()
         names = ("input_ids", "input_mask", "segment_ids", "masked_lm_labels")
         fields = {name: np.zeros((2, 8), np.int32) for name in names}
@@ -345,7 +345,7 @@ class Shown(unittest.TestCase):
             ht.Trace("none.json")
 
     def test_the_same_graph_again(self):
-        """As when a cell of a notebook is run twice."""
+        """The same graph can be used twice, as when a notebook cell is run again."""
         _, loss = model(1)
         train = ht.optim.SGD(0.1).minimize(loss)
         found = [[step.loss for step in ht.Executor({"train": [loss, train]}, threads=1).run(steps=3)] for _ in range(2)]

@@ -1,4 +1,4 @@
-"""ResNets for comparing with torchvision: models, sizes, weights and images from seeded NumPy, digests of results."""
+"""ResNets for comparisons with torchvision: models, sizes, weights and images from seeded NumPy, and digests of results."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from bert_cases import digest, distance
 Case = tuple[str, str, int, int, int]  # model, stem, classes, images, height and width
 Arrays = dict[str, numpy.ndarray]
 MODELS = ("resnet18", "resnet34", "resnet50", "resnet101", "resnet152")
-# Large enough that every batch norm sees 32 numbers per channel or more:
-# float32 itself is too coarse where it sees few.
+# Large enough that every batch norm has 32 numbers per channel or more. With fewer, the precision of float32 is too low.
 CASES: dict[str, Case] = {
     "resnet18_cifar": ("resnet18", "cifar", 100, 8, 16),
     "resnet18_imagenet": ("resnet18", "imagenet", 1000, 8, 64),
     "resnet50_imagenet": ("resnet50", "imagenet", 1000, 8, 64),
 }
-PROBES = 32  # logits that are read one by one
+PROBES = 32  # logits that are compared individually
 
 
 def weights(shapes: dict[str, tuple[int, ...]], seed: int = 3) -> Arrays:
-    """Weights by name, spread as torchvision starts them; norms' scales and shifts near theirs, so that each one matters."""
+    """Returns weights by name, distributed as torchvision initializes them. Scales and shifts of norms are perturbed, so
+    that each one matters."""
     random = numpy.random.default_rng(seed)
     out = {}
     for name in sorted(shapes):
@@ -41,7 +41,7 @@ def weights(shapes: dict[str, tuple[int, ...]], seed: int = 3) -> Arrays:
 
 
 def batch(case: Case, seed: int = 17) -> Arrays:
-    """Images and labels, and for PROBES logits a mask that is 1 at that logit alone."""
+    """Returns images and labels, and for each of PROBES logits a mask that is 1 at that logit only."""
     _, _, classes, rows, size = case
     random = numpy.random.default_rng(seed)
     masks = numpy.zeros((rows, PROBES, classes), numpy.float32)
@@ -54,13 +54,13 @@ def batch(case: Case, seed: int = 17) -> Arrays:
 
 
 def probes(case: Case) -> list[tuple[int, int]]:
-    """(row, column) of the logits that are compared."""
+    """Returns (row, column) of the logits that are compared."""
     random = numpy.random.default_rng(23)
     return [(int(random.integers(case[3])), int(random.integers(case[2]))) for _ in range(PROBES)]
 
 
 def table(shapes: dict[str, tuple[int, ...]]) -> str:
-    """One number for all names and shapes."""
+    """Returns one hash of all names and shapes."""
     text = "\n".join(f"{name} {tuple(shape)}" for name, shape in sorted(shapes.items()))
     return hashlib.sha256(text.encode()).hexdigest()
 
@@ -70,12 +70,12 @@ def digests(tensors: Arrays) -> dict[str, Any]:
 
 
 def relative(found: numpy.ndarray, exact: numpy.ndarray) -> float:
-    """Distance of two tensors over the norm of the second."""
+    """Returns the distance of two tensors, divided by the norm of the second."""
     wide = exact.astype(numpy.float64)
     return float(numpy.linalg.norm(found.astype(numpy.float64) - wide) / numpy.linalg.norm(wide))
 
 
 def furthest(ours: dict[str, Any], theirs: dict[str, Any]) -> tuple[float, str]:
-    """Largest distance of two tensors over the norm of the second, and where."""
+    """Returns the largest distance of two tensors, divided by the norm of the second, and its name."""
     assert set(ours) == set(theirs)
     return max((distance(ours[n], theirs[n]) / max(theirs[n]["norm"], 1e-6), n) for n in theirs)

@@ -1,5 +1,6 @@
-"""ResNets equal torchvision's, as kept in tests/fixtures/resnet.json (made by make_resnet_fixture.py): names and shapes of
-all five, and of three the loss of a training batch, the running statistics after it and logits in evaluation."""
+"""ResNets equal torchvision's (tests/fixtures/resnet.json, written by make_resnet_fixture.py). Names and shapes are compared
+for all five. For three, the loss of a training batch, the running statistics after it and logits in evaluation are compared.
+"""
 
 import json
 import unittest
@@ -43,7 +44,7 @@ class Partition(unittest.TestCase):
         for name, rows in (("resnet18", (2, 2, 2, 2)), ("resnet50", (4, 4, 4, 4)), ("resnet101", (8, 9, 8, 8)),
                            ("resnet152", (12, 13, 13, 12))):
             model = ht.models.ResNet(name)
-            ends = [*(model.first_blocks(4) or []), 1 + sum(rows)]  # the head is the last of one more
+            ends = [*(model.first_blocks(4) or []), 1 + sum(rows)]  # the head is the last block of one more
             held = [b - a for a, b in zip(ends, ends[1:], strict=False)]
             self.assertEqual((held[0] - 1, *held[1:]), rows)
             self.assertEqual(model.first_blocks(2), (model.first_blocks(4) or [])[::2])

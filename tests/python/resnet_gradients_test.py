@@ -1,6 +1,5 @@
-"""Every gradient of whole ResNets: in float64 torchvision's, as kept in tests/fixtures/resnet_gradients.json (made by
-make_resnet_gradients_fixture.py); in float32 no further from that than twice what torchvision's own are. --whole: of
-ResNet-50 too."""
+"""Every gradient of whole ResNets. In float64 they equal torchvision's (tests/fixtures/resnet_gradients.json, written by
+make_resnet_gradients_fixture.py). In float32 their error is at most twice that of torchvision's. --whole: also ResNet-50."""
 
 import json
 import sys
@@ -20,7 +19,8 @@ FIXTURE = json.loads((Path(__file__).resolve().parent.parent / "fixtures" / "res
 
 class Gradients(unittest.TestCase):
     def errors(self, name: str) -> tuple[float, float, float]:
-        """Worst tensor's relative error in float64 against torchvision's; in float32 against float64, ours and theirs."""
+        """Returns the relative errors of the worst tensor: in float64 against torchvision's; in float32 against float64, for
+        Hetu and for torchvision."""
         model, stem, classes, rows, _ = cases.CASES[name]
         ht.new_graph()
         batch = {k: v for k, v in cases.batch(cases.CASES[name]).items() if k != "masks"}
@@ -44,8 +44,9 @@ class Gradients(unittest.TestCase):
         return double, float32, max(d["float32"] for d in theirs.values())
 
     def test_every_gradient(self) -> None:
-        """In float32 the cases count together: whether some ReLU's input falls on the other side of 0 is chance, and makes
-        an error of 1e-4 to 2e-2 in one case and 1e-6 in the next, here as there."""
+        """Every gradient is compared. In float32, the maximum over all cases counts. Chance decides whether the input of
+        some ReLU falls on the other side of 0. This makes an error of 1e-4 to 2e-2 in one case and 1e-6 in the next, in both
+        libraries."""
         ours, theirs = 0.0, 0.0
         for name in ("resnet18_cifar", "resnet18_imagenet", *(["resnet50_imagenet"] if WHOLE else [])):
             double, single, torchvision = self.errors(name)

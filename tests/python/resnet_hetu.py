@@ -1,4 +1,4 @@
-"""Hetu's ResNets on the cases of resnet_cases.py."""
+"""Results of Hetu's ResNets for the cases of resnet_cases.py."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ import resnet_cases as cases
 
 
 def shapes(name: str, stem: str = "imagenet", classes: int = 1000) -> dict[str, tuple[int, ...]]:
-    """Names and shapes of parameters and buffers."""
+    """Returns names and shapes of parameters and buffers."""
     ht.new_graph()
     logits = ht.models.ResNet(name, classes, stem).logits(ht.placeholder("image", "float32", [ht.BATCH, 3, 64, 64]))
-    ht.graph.current().fetch("logits", ht.ops.sum(logits))  # what nothing needs is left out
+    ht.graph.current().fetch("logits", ht.ops.sum(logits))  # values that no fetch needs are left out of the graph
     graph = ht.graph.current().builder.finish()
     return {name: tuple(shape) for name, shape in [*graph.parameters, *graph.buffers]}
 
 
 def run(case: cases.Case, weights: Path | None = None) -> dict[str, Any]:
-    """Loss of one batch in training, running statistics and probed logits in evaluation after it; as resnet_torch.run, with
-    the weights of a checkpoint, or the case's. The update itself changes nothing: its rate is 0."""
+    """Returns the loss of one training batch, then running statistics and probed logits in evaluation, like
+    resnet_torch.run. Weights come from a checkpoint or from the case. The update changes nothing, because its rate is 0."""
     name, stem, classes, rows, _ = case
     ht.new_graph()
     data = ht.data.Batches([cases.batch(case)], batch_size=rows)

@@ -1,4 +1,5 @@
-"""Hetu's ResNets live beside torchvision's: from torchvision's starting weights, through a file of theirs, at full size."""
+"""Hetu's ResNets compared with an installed torchvision at full size. They use torchvision's initial weights, read from its
+file."""
 
 from __future__ import annotations
 
@@ -23,11 +24,11 @@ FULL: dict[str, cases.Case] = {
     "resnet50_imagenet": ("resnet50", "imagenet", 1000, 4, 224),
 }
 DTYPES = {"float32": "F32", "int64": "I64"}
-DRAWS = 9  # of weights and images: whether some ReLU's input falls on the other side of 0 is chance in each
+DRAWS = 9  # draws of weights and images; in each, chance decides whether some ReLU's input falls on the other side of 0
 
 
 def write(path: Path, tensors: dict[str, numpy.ndarray]) -> None:
-    """A safetensors file: the length of its header, the header, the data."""
+    """Writes a safetensors file: the length of its header, the header, the data."""
     header, at = {}, 0
     for name, array in tensors.items():
         end = at + array.nbytes
@@ -38,7 +39,7 @@ def write(path: Path, tensors: dict[str, numpy.ndarray]) -> None:
 
 
 def read(path: Path) -> dict[str, tuple[str, list[int], bytes]]:
-    """(dtype, shape, bytes) by name."""
+    """Returns (dtype, shape, bytes) by name."""
     data = path.read_bytes()
     start = 8 + int.from_bytes(data[:8], "little")
     header: dict[str, Any] = json.loads(data[8:start])
@@ -50,7 +51,8 @@ def read(path: Path) -> dict[str, tuple[str, list[int], bytes]]:
 
 
 def check() -> bool:
-    """Whether weights go in and out bitwise, losses agree within 1e-5, statistics and logits within 1e-4."""
+    """Returns true if weights are read and written bitwise, losses agree within 1e-5, and statistics and logits within 1e-4.
+    """
     print(f"{'model':18} {'loss, Hetu':>12} {'torchvision':>12} {'statistics':>11} {'logits':>9}  weights in and out  where")
     good = True
     for name, case in FULL.items():
@@ -84,8 +86,9 @@ def hetu_gradients(case: cases.Case, weights: cases.Arrays, batch: cases.Arrays)
 
 
 def check_gradients() -> bool:
-    """Whether float32 gradients are at most twice as far from float64 ones as PyTorch's: the worst tensor, median over the
-    draws, each against PyTorch on the same layout of images (with NCHW its convolutions add in shorter runs)."""
+    """Returns true if the errors of float32 gradients are at most twice those of PyTorch's. The error is that of the worst
+    tensor against float64, as the median over the draws. PyTorch uses the same layout of images, because with NCHW its
+    convolutions add in shorter runs."""
     print(f"\n{'float32 gradients':18} {'Hetu':>9} {'PyTorch, channels last':>23} {'NCHW':>9}  medians of {DRAWS} draws")
     good = True
     for name, case in cases.CASES.items():

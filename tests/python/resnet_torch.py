@@ -1,4 +1,4 @@
-"""torchvision's ResNets on the cases of resnet_cases.py."""
+"""Results of torchvision's ResNets for the cases of resnet_cases.py."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ def versions() -> dict[str, str]:
 
 
 def model_of(name: str, stem: str, classes: int) -> Any:
-    """torchvision's model; the stem for small images in its place and without pooling."""
+    """Returns torchvision's model. The stem "cifar" replaces the first convolution by one for small images and removes the
+    pooling."""
     model = getattr(torchvision.models, name)(num_classes=classes)
     if stem == "cifar":
         model.conv1 = torch.nn.Conv2d(3, 64, 3, stride=1, padding=1, bias=False)
@@ -24,12 +25,12 @@ def model_of(name: str, stem: str, classes: int) -> Any:
 
 
 def shapes(name: str, stem: str = "imagenet", classes: int = 1000) -> dict[str, tuple[int, ...]]:
-    """Names and shapes of parameters and buffers."""
+    """Returns names and shapes of parameters and buffers."""
     return {n: tuple(t.shape) for n, t in model_of(name, stem, classes).state_dict().items()}
 
 
 def started(case: cases.Case) -> Any:
-    """The case's model with its drawn weights."""
+    """Returns the case's model with its seeded weights."""
     model = model_of(*case[:3])
     drawn = cases.weights({n: tuple(p.shape) for n, p in model.named_parameters()})
     with torch.no_grad():
@@ -39,7 +40,7 @@ def started(case: cases.Case) -> Any:
 
 
 def parameters(name: str, stem: str, classes: int) -> dict[str, tuple[int, ...]]:
-    """Names and shapes."""
+    """Returns names and shapes of parameters."""
     return {n: tuple(p.shape) for n, p in model_of(name, stem, classes).named_parameters()}
 
 
@@ -47,7 +48,7 @@ def gradients(
     case: cases.Case, weights: cases.Arrays, batch: cases.Arrays, kind: torch.dtype,
     layout: torch.memory_format = torch.contiguous_format,
 ) -> cases.Arrays:
-    """Of every parameter, after one batch from those weights."""
+    """Returns the gradients of all parameters after one batch from those weights."""
     model = model_of(*case[:3])
     with torch.no_grad():
         for name, p in model.named_parameters():
@@ -59,8 +60,8 @@ def gradients(
 
 
 def run(case: cases.Case, model: Any = None) -> dict[str, Any]:
-    """Loss of one batch in training, running statistics and probed logits in evaluation after it; of a model, or the
-    case's."""
+    """Returns the loss of one training batch, then running statistics and probed logits in evaluation, for `model` or the
+    case's model."""
     model = model or started(case)
     data = cases.batch(case)
     image, label = torch.from_numpy(data["image"]), torch.from_numpy(data["label"]).long()

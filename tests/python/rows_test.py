@@ -1,5 +1,5 @@
-"""Rows of one's own by hetu.data: arrays, datasets with items, tables, lines of text. What an epoch takes and in which
-order, that a hook changes the same batches alike, and what is refused in one line that names the place."""
+"""The user's own rows in hetu.data: arrays, datasets with items, tables, lines of text. Covers the rows and order of an
+epoch, and hooks that change batches alike on any grid. Refused input gives one line that names the place in the script."""
 
 import importlib.util
 import pathlib
@@ -69,7 +69,8 @@ class Epochs(unittest.TestCase):
 
 class Hooked(unittest.TestCase):
     def test_a_batch_is_changed_alike_whoever_draws_it(self):
-        """The same global batches on one pipeline and on three, in the first run and after a resume; others per epoch."""
+        """One pipeline and three draw the same global batches, in the first run and after a resume. Batches differ by epoch.
+        """
         def noisy(batch, draw):
             return {"x": batch["x"] + draw.standard_normal(batch["x"].shape), "y": batch["y"]}
 
@@ -129,7 +130,7 @@ class Datasets(unittest.TestCase):
         self.assertLess(losses[-1], 0.1 * losses[0])
 
     def test_predictions_are_in_the_order_of_the_rows(self):
-        """Whatever the order of training, on any grid, the last batch short."""
+        """Predictions don't depend on the order of training or on the grid, also with a short last batch."""
         x = np.arange(22, dtype=np.float64).reshape(11, 2)
         for devices in (None, "threads:1x2", "threads:2x1"):
             ht.new_graph()
@@ -148,7 +149,7 @@ class Datasets(unittest.TestCase):
 
 
 class Asked:
-    """Global batches, which note when they are asked for."""
+    """Global batches that record when they are requested."""
 
     def __init__(self, notes, bad=-1):
         self.notes, self.bad = notes, bad
@@ -163,10 +164,10 @@ class Asked:
 
 
 class Ahead(unittest.TestCase):
-    """Where a device has a memory of its own, the next batch is drawn and goes there while a step is computed."""
+    """Where a device has separate memory, the next batch is drawn and copied while a step is computed."""
 
     def train(self, device, data, steps, **told):
-        """What each step gives, in two runs."""
+        """Yields the loss of each step, in two runs."""
         ht.new_graph()
         opened = data()
         loss = ht.step_mean(ht.ops.linear(opened.x, ht.parameter("w", np.ones((2, 3)))).sum(-1) ** 2)
@@ -190,7 +191,7 @@ class Ahead(unittest.TestCase):
                 notes = []
                 steps = self.train(device, lambda notes=notes, ahead=ahead: ht.data.Batches(Asked(notes), 4, ahead=ahead), 3)
                 next(steps)
-                notes.remove(0)  # whose fields make the graph
+                notes.remove(0)  # its fields define the graph
                 self.assertEqual(notes, list(range(1 + early)))
                 next(steps)
                 self.assertEqual(notes, list(range(2 + early)))
@@ -221,7 +222,8 @@ class Files(unittest.TestCase):
         self.assertEqual(batches(data, 1)[0][0]["tokens"].tolist(), [[2, 0], [6, 0]] * 2)
 
     def test_lines_end_at_line_ends_only(self):
-        """Not at what str.splitlines takes for one: U+2028, U+2029, NEL, VT, FF, FS to US. A byte order mark is no text."""
+        """Lines don't end at other characters that str.splitlines splits at: U+2028, U+2029, NEL, VT, FF, FS to US. A byte
+        order mark isn't text."""
         inside = ["first\u2028line", "second\x0cline", "third\x85line", "\u2029\x0b\x1c\x1d\x1e\x1f", "last"]
         for mark in ("", "\ufeff"):
             for end in ("\n", "\r\n", "\r"):
@@ -234,7 +236,7 @@ class Files(unittest.TestCase):
                 self.assertEqual(lines, inside)
 
     def test_a_text_has_no_hidden_files(self):
-        """An editor's or notebook's copies, and the ._ files that macOS writes, which are no text."""
+        """Hidden files aren't read: copies by editors and notebooks, and the ._ files that macOS writes."""
         for name, text in (("a.txt", b"aaaa"), ("sub/b.txt", b"bbbbb"), (".ipynb_checkpoints/a-checkpoint.txt", b"xxxx"),
                            ("._a.txt", b"\0\5\x16\7"), ("sub/.b.txt", b"xxxx"), (".hidden/deep/c.txt", b"xxxx")):
             (self.folder / name).parent.mkdir(parents=True, exist_ok=True)
@@ -242,7 +244,7 @@ class Files(unittest.TestCase):
         (self.folder / "folder.txt").mkdir()
         data = ht.text.Text(str(self.folder), 1, 8, train=False)
         self.assertEqual(batches(data, 1)[0][0]["ids"].tolist(), [[*b"aaaabbbbb"]])
-        # A path that is named itself is read.
+        # A path that the user names is read even if it is hidden.
         data = ht.text.Text(str(self.folder / ".hidden/deep"), 1, 3, train=False)
         self.assertEqual(batches(data, 1)[0][0]["ids"].tolist(), [[*b"xxxx"]])
 
@@ -298,7 +300,7 @@ class Files(unittest.TestCase):
         pyarrow.csv.write_csv(table.drop(["v", "uneven", "half"]), str(self.folder / "t.csv"))
         pyarrow.parquet.write_table(table, str(self.folder / "t.parquet"))
         pyarrow.feather.write_feather(table, str(self.folder / "t.feather"))
-        for name in ("t.arrows", "stream.arrow"):  # as Arrow's tools call a stream, and as datasets of Hugging Face do
+        for name in ("t.arrows", "stream.arrow"):  # names that Arrow's tools and Hugging Face's datasets use for streams
             with pyarrow.OSFile(str(self.folder / name), "wb") as file, pyarrow.ipc.new_stream(file, table.schema) as stream:
                 for batch in table.to_batches(max_chunksize=2):
                     stream.write_batch(batch)
@@ -331,7 +333,7 @@ class Files(unittest.TestCase):
                 ht.data.Table(str(self.folder / name), 1, fields=fields)
 
     def test_columns_as_a_reader_gives_them(self):
-        """What is done with a reader's columns, where pyarrow need not be."""
+        """Columns of a reader are converted, also where pyarrow isn't installed."""
         class Column:
             def __init__(self, values):
                 self.values, self.null_count, self.type = values, values.count(None), "double"
@@ -361,7 +363,7 @@ class Files(unittest.TestCase):
 
     def test_without_pyarrow(self):
         before = sys.modules.get("pyarrow.parquet")
-        sys.modules["pyarrow.parquet"] = None  # as if it were not there
+        sys.modules["pyarrow.parquet"] = None  # as if it weren't installed
         self.addCleanup(lambda: sys.modules.pop("pyarrow.parquet") if before is None
                         else sys.modules.update({"pyarrow.parquet": before}))
         with self.assertRaisesRegex(NotImplementedError, "Table t.parquet: parquet files are read by pyarrow, which is not "
@@ -400,7 +402,7 @@ class Refused(unittest.TestCase):
             self.assertNotIn("\n", text)
 
     def test_a_placeholder_of_another_type(self):
-        """The bytes of int32 rows would be read as floats."""
+        """A placeholder of another type is refused. Otherwise the bytes of int32 rows would be read as floats."""
         ht.new_graph()
         data = ht.data.Arrays(x=np.arange(8).reshape(4, 2), y=np.ones(4), batch_size=2)
         x = ht.placeholder("x", "float32", [-1, 2])

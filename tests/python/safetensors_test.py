@@ -1,6 +1,6 @@
-"""Safetensors files: the reader takes no file that the reference implementation refuses, over thousands of damaged headers.
-The reference is the package `safetensors`, where it is installed; tests/executor/weights_file_test.cpp has the cases that
-need no reference."""
+"""Safetensors files: Hetu's reader accepts no file that the reference implementation refuses, over thousands of damaged
+headers. The reference is the package `safetensors`, where it is installed. tests/executor/weights_file_test.cpp has the
+cases that need no reference."""
 
 import copy
 import json
@@ -24,7 +24,7 @@ NUMBERS = ["0", "-0", "-1", "1", "1.0", "1e0", "2", "3", "4", "true", "null", '"
 
 
 def drawn(source):
-    """(header as a dict, bytes of data) of a file that is right."""
+    """Returns (header as a dict, bytes of data) of a valid file."""
     header, at = {}, 0
     if source.random() < 0.5:
         header["__metadata__"] = {"format": "pt"}
@@ -43,7 +43,7 @@ def drawn(source):
 
 
 def damaged(source, header, size):
-    """The text of the header, and the bytes of data, changed in up to two places."""
+    """Returns the text of the header, and the number of data bytes, changed in up to two places."""
     header = copy.deepcopy(header)
     tensors = [row for name, row in header.items() if name != "__metadata__"]
     for _ in range(source.randrange(3)):
@@ -64,7 +64,7 @@ def damaged(source, header, size):
         elif kind == 5:
             header["__metadata__"] = source.choice([None, {}, {"a": 1}, [], {"a": "b", "c": "d"}])
     text = json.dumps(header)
-    if source.random() < 0.3:  # another number, as JSON may spell it
+    if source.random() < 0.3:  # another digit, in any spelling that JSON allows
         digits = [i for i, c in enumerate(text) if c.isdigit()]
         if digits:
             at = source.choice(digits)
@@ -89,7 +89,7 @@ class Reference(unittest.TestCase):
                 path.write_bytes(data)
                 try:
                     reference = {name for name, _ in safetensors.deserialize(data)}
-                except Exception:  # its own kind
+                except Exception:  # the package raises a type of its own
                     reference = None
                 try:
                     reader = _hetu.WeightReader(str(path))

@@ -1,5 +1,5 @@
-"""`hetu data sample --kind criteo`: files, the same rows for the same seed, labels that follow the printed model; `hetu data
-check` and ht.data.Criteo read them back."""
+"""`hetu data sample --kind criteo`: files, equal rows for equal seeds, and labels that follow the printed model. `hetu data
+check` and ht.data.Criteo can read the files."""
 import re
 import subprocess
 import tempfile

@@ -1,4 +1,4 @@
-"""`hetu data sample --kind`: layouts, counts, the same images for the same seed; read back through ht.data."""
+"""`hetu data sample --kind`: layouts, counts, and equal images for equal seeds, read through ht.data."""
 
 import contextlib
 import io
@@ -26,7 +26,7 @@ def make(folder: Path, words: str) -> tuple[int, str]:
 
 
 def nearest_mean(train: dict, val: dict) -> float:
-    """Share of the validation images that lie nearest to the mean colours of their class."""
+    """Returns the share of validation images whose mean colour is nearest to that of their class."""
     colours = [x["image"].mean(axis=(2, 3)) for x in (train, val)]
     labels = sorted(set(train["label"]))
     means = numpy.stack([colours[0][train["label"] == label].mean(axis=0) for label in labels])

@@ -1,4 +1,4 @@
-"""`hetu data sample`: the layout of the published shards, BERT's masking rates, the same rows for the same seed."""
+"""`hetu data sample`: the layout of the published shards, BERT's masking rates, and equal rows for equal seeds."""
 
 import contextlib
 import importlib.util
@@ -24,7 +24,7 @@ COLUMNS = {
 
 
 def read(folder: Path, kind: str) -> dict:
-    """The columns of all shards of a kind, one below the other."""
+    """Returns the concatenated columns of all shards of a kind."""
     import h5py
     import numpy as np
 
@@ -42,7 +42,7 @@ class Sample(unittest.TestCase):
     def setUpClass(cls):
         cls.temporary = tempfile.TemporaryDirectory()
         cls.addClassCleanup(cls.temporary.cleanup)
-        third = list(bert.documents())[::3]  # read once, and enough of it
+        third = list(bert.documents())[::3]  # read once; a third is enough
         once = mock.patch.object(bert, "documents", lambda: third)
         once.start()
         cls.addClassCleanup(once.stop)
@@ -144,7 +144,7 @@ class Sample(unittest.TestCase):
             (np.mean((seen != prose.MASK) & (seen != labels)), 0.1),
         ):
             self.assertAlmostEqual(share, right, delta=4 * (right * (1 - right) / total) ** 0.5)
-        # A chunk of one sentence has no true next one, so that a few more than half are random, as in BERT.
+        # A chunk of one sentence has no true next sentence. Slightly more than half are therefore random, as in BERT.
         self.assertTrue(0.47 < np.mean(self.rows["next_sentence_labels"]) < 0.70)
         short = np.mean(self.rows["input_mask"].sum(axis=1) < 48)
         self.assertTrue(0.03 < short < 0.25, short)
@@ -177,7 +177,7 @@ class Sample(unittest.TestCase):
         self.assertFalse((read(other, "training")["input_ids"] == self.rows["input_ids"]).all())
 
     def test_sentences_end_at_line_ends_only(self):
-        """Not at what str.splitlines takes for one; a byte order mark is no text."""
+        """Sentences don't end at other characters that str.splitlines splits at. A byte order mark isn't text."""
         inside = ["one\u2028one", "two\x0ctwo", "three\x85three", "four"]
         with tempfile.TemporaryDirectory() as folder:
             text = Path(folder) / "own.txt"

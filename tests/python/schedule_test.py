@@ -1,4 +1,4 @@
-"""hetu.schedule gives what the command line gives, and takes plans of one's own."""
+"""hetu.schedule gives the results of the command line, and accepts the user's own plans."""
 import contextlib
 import json
 import pathlib
@@ -137,7 +137,7 @@ class Plans(unittest.TestCase):
 
 
 class Page(unittest.TestCase):
-    """docs/add-a-schedule.md."""
+    """The example of docs/add-a-schedule.md."""
 
     def test_the_example_is_shown_and_appears_in_every_command(self):
         root = pathlib.Path(__file__).resolve().parents[2]

@@ -1,6 +1,6 @@
-"""One model or job that a service shares: several threads, calls that fail, processes that fork. Good calls give the bits
-that a fresh object gives, and no call ends in an assertion.
-"""
+"""One model or job that a service shares: several threads, calls that fail, and processes that fork.
+
+Good calls give the bits of a fresh object, and no call ends in an assertion."""
 import multiprocessing
 import os
 import pathlib
@@ -23,7 +23,7 @@ SEED = 11
 
 
 def make_job(items=None, **told):
-    """An embedding, a batch norm and a linear layer; `items` are the batches that it trains on."""
+    """Returns a job of an embedding, a batch norm and a linear layer, and its logits. `items` are the training batches."""
     ht.new_graph()
     data = ht.data.Batches(items or [batch(0)] * 4, batch_size=ROWS)
     hidden = nn.BatchNorm1d(4).named("norm")(nn.Embedding(WORDS, 4).named("words")(data.i).sum(1))
@@ -34,7 +34,7 @@ def make_job(items=None, **told):
 
 
 def batch(step, fault=None):
-    """The rows of a step, of which one is wrong in one of three ways."""
+    """Returns the rows of a step. With `fault`, one row is wrong in one of three ways."""
     draw = np.random.default_rng([SEED, step])
     rows = {"i": draw.integers(0, WORDS, (ROWS, 2)).astype(np.int32),
             "x": draw.standard_normal((ROWS, 4)).astype(np.float32),
@@ -49,7 +49,7 @@ def batch(step, fault=None):
 
 
 def doubled(rows):
-    """The rows of a step of two pipelines."""
+    """Returns the rows of a step of two pipelines."""
     return {name: np.concatenate([array, array]) for name, array in rows.items()}
 
 
@@ -68,7 +68,7 @@ def weights(job):
 
 
 class Failures(unittest.TestCase):
-    """Draws calls that fail between good ones."""
+    """Failing calls at random places between good ones."""
 
     def check_refused(self, call):
         with self.assertRaises(Exception) as caught:
@@ -98,7 +98,7 @@ class Failures(unittest.TestCase):
                     np.testing.assert_array_equal(shared(**rows), fresh(**rows), f"call {call}, seed {SEED}")
 
     def test_an_executor(self):
-        """Training reads the batch of the failed step again, so it goes on once that batch is right."""
+        """Training reads the batch of a failed step again, so it continues once that batch is right."""
         draw = random.Random(SEED)
         items = [batch(step) for step in range(40)]
         job, logits = make_job(items)
@@ -129,7 +129,7 @@ class Failures(unittest.TestCase):
         self.assertGreater(failed, 5)
 
     def test_an_exception_of_the_data(self):
-        """An error that a user's own data raise leaves the job where it was."""
+        """An exception of the user's data doesn't change the job's state."""
         ill = [True]
 
         class Items:
@@ -167,7 +167,7 @@ class Threads(unittest.TestCase):
         def watched(work):
             try:
                 work()
-            except BaseException as error:  # of any kind: the test says which
+            except BaseException as error:  # of any type: the test reports it
                 errors.append(error)
 
         threads = [threading.Thread(target=watched, args=(work,)) for work in works]
@@ -191,7 +191,7 @@ class Threads(unittest.TestCase):
             self.run_threads([lambda first=first: work(first) for first in range(3)])
 
     def test_share_an_executor(self):
-        """Predictions beside a training: each is of weights between two steps."""
+        """Predictions during a training use the weights between two steps."""
         items = [batch(step) for step in range(40)]
         for told, given in (({}, items), ({"devices": "threads:2x1"}, [*map(doubled, items)])):
             with self.subTest(**told):
@@ -214,12 +214,12 @@ class Threads(unittest.TestCase):
 def answer(pipe, call):
     try:
         pipe.send(call())
-    except BaseException as error:  # the parent reads it
+    except BaseException as error:  # the parent reads the error
         pipe.send(repr(error))
 
 
 class Forks(unittest.TestCase):
-    """As gunicorn --preload: the model is loaded before its workers are forked."""
+    """Forks after the model is loaded, as with gunicorn --preload."""
 
     def in_child(self, call):
         here, there = multiprocessing.get_context("fork").Pipe()
@@ -252,7 +252,7 @@ class Forks(unittest.TestCase):
         self.assertEqual(len(list(job.run("train", steps=1))), 1)
 
     def test_children_that_end_leave_the_job_alone(self):
-        """A child that runs Python to its end neither hangs nor ends its parent's job."""
+        """A child process that ends normally neither hangs nor ends its parent's job."""
         script = ("import os, sys\n"
                   "import service_test\n"
                   "told, rows = eval(sys.argv[1]), service_test.batch(0)\n"

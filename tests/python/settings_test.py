@@ -1,5 +1,5 @@
-"""What a script hands to a training is read by one rule, and an unknown word is no default: ways to average, stragglers,
-devices."""
+"""Settings that a script passes to a training are parsed by one rule, and unknown names are refused: averaging methods,
+stragglers and devices."""
 import re
 import subprocess
 import unittest
@@ -19,7 +19,7 @@ SLOW = ["pipeline=0,factor=2", "worker=0,least=0.5", "pipeline=0,factor=2,least=
 
 
 def job(**options):
-    """An Executor of one process; settings are read before anything else of it is made."""
+    """Returns an Executor of one process. It parses settings before it does anything else."""
     ht.new_graph()
     batch = {"x": numpy.zeros((4, 3), numpy.float32), "label": numpy.zeros(4, numpy.int32)}
     data = ht.data.Batches([batch], batch_size=4)
@@ -44,18 +44,18 @@ class Words(unittest.TestCase):
     @unittest.skipUnless(_hetu.cuda_problem(), "a GPU is here")
     def test_a_gpu_that_is_not_there(self):
         says = f"device cuda: {re.escape(_hetu.cuda_problem())}; .*use device cpu"
-        with mock.patch("hetu.job.executor.resolve_device", lambda name, **_: name):  # as where CUDA is found
+        with mock.patch("hetu.job.executor.resolve_device", lambda name, **_: name):  # pretends that CUDA is found
             with self.assertRaisesRegex(NotImplementedError, says):
                 job(device="cuda")
 
     def test_what_is_no_device(self):
-        """None alone is the default's: what PyTorch takes for a card's number is told."""
+        """Only None selects the default device. An error explains values that PyTorch takes for the number of a GPU."""
         for wrong in (0, "", "gpu"):
             with self.subTest(wrong), self.assertRaisesRegex(ValueError, "device"):
                 job(device=wrong)
 
     def test_stragglers_are_read_by_one_rule(self):
-        """The tool, the scripts and hetu.averaging take and refuse the same."""
+        """The tool, the scripts and hetu.averaging accept and refuse the same stragglers."""
         taken = 0
         for text in SLOW:
             with self.subTest(text):

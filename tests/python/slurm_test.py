@@ -1,4 +1,4 @@
-"""hetu.launch.slurm: lists of hosts and of tasks as Slurm writes them."""
+"""hetu.launch.slurm: lists of hosts and of tasks in Slurm's notation."""
 import os
 import random
 import sys
@@ -9,7 +9,7 @@ from hetu.launch import slurm
 
 SEED = int(os.environ.get("SLURM_TEST_SEED", time.time_ns() % 100000))
 
-# Lists as in Slurm's manuals, with what they name.
+# Lists as in Slurm's manuals, with the hosts that they name.
 KNOWN = {
     "w0": ["w0"],
     "w[0-1]": ["w0", "w1"],

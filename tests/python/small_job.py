@@ -1,6 +1,7 @@
-"""A script as people write them: everything is a global of it, the rows' class too. Its worker WHO does what HOW says, when
-a dozen steps are done. Arguments: METHOD HOW WHO STEPS [CHECKPOINT].
-"""
+"""A typical user script in which everything is global, including the class of the rows. Worker WHO ends as HOW says, after a
+dozen steps.
+
+Arguments: METHOD HOW WHO STEPS [CHECKPOINT]."""
 import os
 import sys
 import threading
@@ -17,7 +18,7 @@ WIDTH, ROWS, BLOCKS = 8, 8, 8
 
 
 class Rows:
-    """Batches made as they are asked for."""
+    """Batches that are made on request."""
 
     def __len__(self):
         return 16
@@ -28,13 +29,13 @@ class Rows:
 
 
 def fail(at):
-    """What this worker dies of there."""
+    """Raises an error in worker WHO if HOW names this place."""
     if ME and HOW == at:
         raise KeyError(f"died {at}")
 
 
 def leave():
-    """Ends this worker's script in one of many ways; True if it is to break out of its loop."""
+    """Ends this worker's script in one of many ways. Returns True if the worker is to break out of its loop."""
     fail("in the loop")
     if HOW == "exit":
         sys.exit(0)

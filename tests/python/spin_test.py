@@ -1,4 +1,4 @@
-"""OpenMP's threads of a process that imports hetu spin briefly before they sleep, as the library itself says."""
+"""OpenMP threads of a process that imports hetu spin briefly before they sleep, as the library itself reports."""
 import os
 import re
 import subprocess
@@ -10,7 +10,7 @@ SCRIPT = "import os\nfrom hetu import _hetu\nprint('left:', os.environ.get('GOMP
 
 class Spin(unittest.TestCase):
     def told(self, **given):
-        """(rounds of GCC's library, what the script's environment has of them afterwards)."""
+        """Returns (spin count of GCC's library, the value that remains in the script's environment)."""
         env = {k: v for k, v in os.environ.items() if k not in ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT")}
         done = subprocess.run([sys.executable, "-c", SCRIPT], env={**env, **given, "OMP_DISPLAY_ENV": "verbose"},
                               capture_output=True, text=True, check=True)

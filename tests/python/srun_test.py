@@ -1,7 +1,7 @@
-"""Jobs that srun starts, without heturun, under a real Slurm of one node that lives in a folder of its own: the bits of
-heturun, a task that is killed, two steps at once, what a batch script and an interactive step are. Skipped where Slurm's
-daemons are not installed; they must run as root.
-"""
+"""Jobs that srun starts without heturun, under a real Slurm of one node in a separate folder.
+
+Results equal those of heturun. Covers a killed task, two steps at once, a batch script and an interactive step. Skipped
+where Slurm's daemons are not installed; they must run as root."""
 import os
 import shutil
 import signal

@@ -1,7 +1,6 @@
-"""Optimizer states in bfloat16 through the scripts: what is saved, resumed and refused, and the loss beside float32's.
+"""Optimizer states in bfloat16 in the scripts: saving, resuming, refused options, and the loss compared with float32.
 
-usage: state_dtype_test.py [--whole]    (else a few steps of the sample)
-"""
+usage: state_dtype_test.py [--whole]  (else a few steps of the sample)"""
 import subprocess
 import sys
 import unittest
@@ -22,8 +21,8 @@ class StateDType(TrainCase):
         return done.stdout
 
     def test_what_is_saved_goes_on(self):
-        """Stopped at half and resumed under other stages: the same losses and the same bits; states lie in two bytes, and
-        nothing is said of them."""
+        """A training that is stopped at half and resumed under other stages has the same losses and the same bits. States
+        take two bytes per element, and the output doesn't mention them."""
         whole, halves = self.folder / "whole", self.folder / "halves"
         once = self.train((1, 2), *NARROW, "--steps", 6, "--checkpoint", whole)
         self.train((1, 1), *NARROW, "--steps", 3, "--checkpoint", halves)
@@ -40,7 +39,7 @@ class StateDType(TrainCase):
         self.assertLess(size, numbers * (4 + 2 * 2) * 1.1)
 
     def test_the_other_dtype_goes_on(self):
-        """One line says what was done; the first loss is that of the run that was saved, and the next ones are near."""
+        """One line reports the conversion. The first loss equals that of the saved run, and the next ones are near."""
         for saved, here, says in (("float32", "bf16", "with optimizer states of float32 rounded to the nearest to bf16"),
                                   ("bf16", "float32", "with optimizer states of bf16 widened exactly to float32")):
             with self.subTest(saved=saved):
@@ -59,7 +58,7 @@ class StateDType(TrainCase):
                 self.assertIn(dtypes, said)
 
     def test_every_way_of_training(self):
-        """Beside one process, with K-FAC's inner optimizer, and where pipelines average weights."""
+        """Training equals one process, and works with K-FAC's inner optimizer and with pipelines that average weights."""
         done = self.train((1, 2), *NARROW, "--steps", 2, "--compare-single")
         self.assertIn("equal in 2 steps, bit for bit", done.out + done.err)
         saved = self.folder / "kfac"
@@ -80,7 +79,7 @@ class StateDType(TrainCase):
         self.assertRegex(done.words()[-1], "float32'?, '?bf16")  # newer versions of Python write no quotes
 
     def test_the_sample_reaches_the_loss_of_float32(self):
-        """BERT-tiny, the mean loss of the last fifth of the steps: within 2 %."""
+        """The mean loss of BERT-tiny in the last fifth of the steps is within 2 %."""
         shards = self.folder / "shards"
         write_prose(self.folder / "text.txt", 60)
         self.hetu("hetu", "data", "sample", shards, *(() if WHOLE else ("--rows", 400, "--text", self.folder / "text.txt")))

@@ -1,8 +1,7 @@
-"""Training whose parameter servers run the optimizer (--sync-method ps), as people type it.
+"""Training whose parameter servers run the optimizer (--sync-method ps), as users call it.
 
-In rounds it equals an all-reduce, bit for bit; ahead of each other pipelines learn too; jobs resume on other grids;
-what does not fit is told in one line.
-"""
+In rounds it equals an all-reduce, bit for bit. Pipelines that run ahead of each other also learn. Jobs resume on other
+grids. Each unsupported combination is refused in one line."""
 import json
 import os
 import random
@@ -16,7 +15,7 @@ from train_cases import KILLED_STEPS, MANY_S, MODEL, TrainCase, checksums, manif
 PS = ("--micro-batches", 4, "--sync-method", "ps")
 SEED = int(os.environ.get("TRAIN_TEST_SEED", time.time_ns() % 100000))
 WHOLE = "--whole" in sys.argv
-JOBS = 17 if WHOLE else 1  # with three kills each
+JOBS = 17 if WHOLE else 1  # each job has three kills
 ALL_REDUCE = ("--micro-batches", 4)
 
 
@@ -28,7 +27,7 @@ class SyncPs(TrainCase):
         cls.model.write_text(json.dumps({**MODEL, "tie_word_embeddings": False}))
 
     def test_rounds_equal_an_all_reduce(self):
-        """Also over a stop: what the servers' optimizer has kept and counted goes on."""
+        """Rounds equal an all-reduce, also after a stop: the states and counters of the servers' optimizer are saved."""
         cases = (("1f1b", (2, 2), "adamw", 3), ("gpipe", (2, 1), "momentum", 3 if WHOLE else 0),
                  ("dp", (2, 1), "adagrad", 2))
         for pipeline, grid, optimizer, stop in cases:
@@ -42,7 +41,7 @@ class SyncPs(TrainCase):
                 self.assertEqual(checksums(self.folder / f"{pipeline}-ps"), checksums(self.folder / f"{pipeline}-sum"))
 
     def test_killed_servers_change_no_bit(self):
-        """Rounds are deterministic: what two servers lose in kills at random moments, their logs give back."""
+        """Rounds are deterministic. Two servers are killed at random moments, and their logs restore all lost state."""
         how = (*PS, "--pipeline", "1f1b", "--optimizer", "adamw", "--learning-rate", "3e-3", "--steps", KILLED_STEPS)
         self.train((2, 2), *how, "--checkpoint", self.folder / "peace")
         peace, draw = checksums(self.folder / "peace"), random.Random(SEED)
@@ -51,7 +50,7 @@ class SyncPs(TrainCase):
                 self.assertEqual(self.after_three_kills(how, self.folder / f"killed{job}", draw), peace)
 
     def after_three_kills(self, how, saved, draw):
-        """The checksums of a job with two servers, of which one is killed three times."""
+        """Returns the checksums of a job with two servers, of which one is killed three times."""
         process, log = self.start((2, 2), *how, "--checkpoint", saved, heturun=("-s", "2"))
         self.kill_servers_of(process, log, draw)
         output, error = process.communicate(timeout=MANY_S)
@@ -60,7 +59,7 @@ class SyncPs(TrainCase):
         return checksums(saved)
 
     def test_ahead_of_each_other_pipelines_learn_and_resume(self):
-        """On another grid, with another number of servers, and with none."""
+        """Pipelines that run ahead learn, and resume on another grid, with another number of servers and without servers."""
         for staleness in (1, -1):
             saved = self.folder / f"saved{staleness}"
             how = ("--pipeline", "1f1b", "--optimizer", "adam", "--learning-rate", "1e-3", "--checkpoint", saved)
@@ -68,7 +67,7 @@ class SyncPs(TrainCase):
             first = self.train((2, 2), *how, *ahead, "--steps", 30)
             self.assertEqual(first.steps, list(range(30)))
             self.assertLess(sum(first.losses[-5:]), sum(first.losses[:5]))
-            if staleness == 1 and not WHOLE:  # both are saved and resumed by the same code
+            if staleness == 1 and not WHOLE:  # the same code saves and resumes both cases
                 continue
             words, log = self.command((4, 1), *how, *PS, "--batch-size", 4, "--resume", "--steps", 36)
             at = words.index("-w")

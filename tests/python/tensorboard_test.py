@@ -1,5 +1,5 @@
-"""Event files: every record's length and checksums are right and its scalars come back, read here by the formats of TFRecord
-and protocol buffers (and by TensorBoard itself where it is installed); a full disk is named."""
+"""Event files: lengths, checksums and scalars of all records are right. The test reads them by the formats of TFRecord and
+protocol buffers, and by TensorBoard itself where it is installed. A full disk is reported by name."""
 
 import importlib.util
 import pathlib
@@ -15,7 +15,7 @@ SCALARS = [(0, {"Train/loss": 6.91, "Train/acc": 0.0}), (1, {"Train/loss": -1e-3
 
 
 def crc32c(data: bytes) -> int:
-    """Bit by bit."""
+    """Returns the CRC-32C, computed bit by bit."""
     crc = 0xFFFFFFFF
     for byte in data:
         crc ^= byte
@@ -50,7 +50,7 @@ def varint(data: bytes, at: int) -> tuple[int, int]:
 
 
 def fields(data: bytes) -> list[tuple[int, object]]:
-    """(number, value) of one protocol-buffer message."""
+    """Returns (number, value) of the fields of one protocol-buffer message."""
     out: list[tuple[int, object]] = []
     at = 0
     while at < len(data):
@@ -69,7 +69,7 @@ def fields(data: bytes) -> list[tuple[int, object]]:
 
 
 def scalars_of(path: pathlib.Path) -> list[tuple[int, str, float]]:
-    """(step, tag, value) of all that a file holds."""
+    """Returns (step, tag, value) of all scalars in a file."""
     out = []
     for body in records(path.read_bytes()):
         event = dict(fields(body))
@@ -111,7 +111,8 @@ class EventFiles(unittest.TestCase):
             self.assertEqual(got, {k: struct.unpack("<f", struct.pack("<f", v))[0] for k, v in scalars.items()})
 
     def test_points_of_the_course(self) -> None:
-        """Every so many steps and after the last, with that step's figures; what other pipelines count twice, once."""
+        """Scalars are written at every N-th step and after the last, with that step's values. Steps that other pipelines
+        count twice are written once."""
         for every in (0, 1, 3, 10):
             for total in (1, 7, 30):
                 with self.subTest(every=every, total=total):
@@ -127,11 +128,12 @@ class EventFiles(unittest.TestCase):
                         self.assertEqual([(n, v) for n, t, v in got if t == f"Step/{tag}"],
                                          [(n, (n - 1) / factor) for n in wanted])
                     self.assertEqual([(n, v) for n, t, v in got if t == "Step/samples_per_s"], [(n, 6.0) for n in wanted])
-                    self.assertEqual([(n, v) for n, t, v in got if t == "Step/loss_scale"],  # of float16 alone
+                    self.assertEqual([(n, v) for n, t, v in got if t == "Step/loss_scale"],  # of float16 only
                                      [(n, 2.0 ** (n - 1)) for n in wanted if n % 2 == 0])
 
     def test_a_run_that_goes_on_takes_back_what_it_writes_again(self) -> None:
-        """Killed after any step and in the middle of a record, resumed at any saved one: together the points of one run."""
+        """A run is killed after any step or in the middle of a record, and resumed at any saved step. Together the files
+        have the points of one run."""
         def write(name: str, first: int, end: int) -> pathlib.Path:
             events = Events(self.folder / name)
             course = Course(events, 2, 12)
@@ -162,7 +164,7 @@ class EventFiles(unittest.TestCase):
                     self.assertEqual([p for p in points(name) if "samples" not in p[1]],
                                      [p for p in points("whole") if "samples" not in p[1]], name)
                     for path in (self.folder / name).iterdir():
-                        records(path.read_bytes())  # whole ones only
+                        records(path.read_bytes())  # complete records only
 
     @unittest.skipUnless(importlib.util.find_spec("tensorboard"), "TensorBoard is not installed")
     def test_tensorboard_reads_them(self) -> None:

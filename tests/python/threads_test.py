@@ -1,4 +1,4 @@
-"""Processes on different numbers of threads train ResNet-18 and BERT to the bits of one process; --whole: every synchronous
+"""Processes on different numbers of threads train ResNet-18 and BERT to the bits of one process. --whole: every synchronous
 method that adds gradients in the order of one process, and more threads."""
 import sys
 import unittest
@@ -14,7 +14,7 @@ TOGETHER = (1, 2, 0) if WHOLE else (1,)
 
 
 class ManyThreads:
-    """For a TrainCase: 0 is the default."""
+    """A mixin for TrainCase. 0 threads are the default."""
 
     micro_batches = 4
     batch = 8

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Pieces written by hand, peft's LoRA, and generate() of models of transformers, beside the unsplit model.
+"""Handwritten pieces, peft's LoRA, and generate() of models of transformers, compared with the unsplit model.
 
-Skipped where PyTorch, transformers or peft is not there (`./run torch`)."""
+Skipped where PyTorch, transformers or peft is not installed (`./run torch`)."""
 
 import subprocess
 import sys
@@ -17,7 +17,7 @@ def loss_of(out, labels):
 
 
 def generates():
-    """Trains a Llama for two steps on the workers of a job, and generates beside the unsplit model."""
+    """Trains a Llama for two steps on the workers of a job, and compares generated tokens with the unsplit model's."""
     import torch
 
     import hetu.torch
@@ -49,7 +49,7 @@ def generates():
             want = whole.eval().generate(prompt, max_new_tokens=6, pad_token_id=0, **options)
             assert torch.equal(found, want), (name, options, found, want)
         whole.train()
-        loss = pipe.step({"input_ids": ids}, ids)  # training goes on
+        loss = pipe.step({"input_ids": ids}, ids)  # training continues
         assert abs(loss - loss_of(whole(input_ids=ids).logits, ids).item()) < 1e-5
         try:
             hetu.torch.generate(pipe, prompt, max_new_tokens=-1)
@@ -62,7 +62,7 @@ def generates():
 
 @unittest.skipUnless(find_spec("torch"), "PyTorch is not there: ./run torch installs it")
 class Adapters(unittest.TestCase):
-    """In one process, whose plan has two stages, unless a test says otherwise."""
+    """Adapters in one process, whose plan has two stages, except where a test differs."""
 
     def test_pieces_by_hand(self):
         """Parameters keep the model's names. Foreign, missing and copied modules are refused."""
@@ -114,7 +114,7 @@ class Adapters(unittest.TestCase):
 
     @unittest.skipUnless(find_spec("peft") and find_spec("transformers"), "peft or transformers is not there")
     def test_lora(self):
-        """Only adapters are trained, to the same bits; peft reads them back."""
+        """Only adapters are trained, to the same bits. peft can read them."""
         import peft
         import torch
 
@@ -154,7 +154,7 @@ class Adapters(unittest.TestCase):
 
     @unittest.skipUnless(find_spec("transformers"), "transformers is not there")
     def test_generate(self):
-        """On two workers: greedy, sampled and by beams, the tokens of the unsplit model."""
+        """On two workers, greedy decoding, sampling and beam search give the tokens of the unsplit model."""
         run = subprocess.run(["heturun", "-w", "2", sys.executable, __file__, "--generate"], capture_output=True, text=True,
                              timeout=600)
         self.assertEqual(run.returncode, 0, run.stdout + run.stderr)
@@ -165,4 +165,4 @@ if __name__ == "__main__":
     if "--generate" in sys.argv:
         generates()
     else:
-        unittest.main(verbosity=2)  # which prints why a test is skipped
+        unittest.main(verbosity=2)  # prints the reason for a skip

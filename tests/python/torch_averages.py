@@ -1,7 +1,8 @@
-"""Workers of torch_averages_test.py: pipelines that average weights, beside plain PyTorch that averages the same groups.
+"""Workers of torch_averages_test.py: pipelines that average weights, compared with plain PyTorch that averages the same
+groups.
 
-torch_averages.py FOLDER SEED CASE...: every worker replays all pipelines in its own process, by the group log, and compares
-its own parameters, buffers and what the optimizer keeps."""
+torch_averages.py FOLDER SEED CASE...: every worker replays all pipelines in its own process, by the group log. It compares
+its own parameters, buffers and optimizer states."""
 
 import importlib
 import json
@@ -17,12 +18,12 @@ from hetu import _hetu
 from hetu.averaging import Averaging
 
 ROWS, MICROS, WIDTH = 8, 2, 6
-RUNS = (7, 5)  # updates of each
-DEVICE = os.environ.get("HETU_TEST_DEVICE")  # "far": the pretend accelerator of tests/torch_device
+RUNS = (7, 5)  # updates of each run
+DEVICE = os.environ.get("HETU_TEST_DEVICE")  # "far": the simulated accelerator of tests/torch_device
 
 
 class Deep(nn.Module):
-    """A piece that draws, with buffers."""
+    """A piece with dropout and buffers."""
 
     def __init__(self):
         super().__init__()
@@ -30,33 +31,33 @@ class Deep(nn.Module):
         self.norm = nn.BatchNorm1d(WIDTH)
 
     def forward(self, x):
-        """The same shape."""
+        """Returns a tensor of the same shape."""
         return x + nn.functional.dropout(torch.tanh(self.norm(self.linear(x))), 0.2, self.training)
 
 
 def made(seed):
-    """Four pieces."""
+    """Returns a model of four pieces."""
     torch.manual_seed(seed)
     return nn.Sequential(*[Deep() for _ in range(4)])
 
 
 def batch(seed, pipeline, step):
-    """Of one pipeline's step."""
+    """Returns the batch of one pipeline's step."""
     draw = torch.Generator().manual_seed(1000 * (seed + 1) + 100 * pipeline + step)
     return torch.randn(ROWS, WIDTH, generator=draw), torch.randn(ROWS, WIDTH, generator=draw)
 
 
 class Plain:
-    """One pipeline in one process: step() takes gradients, update() makes new weights of a worker's part of them."""
+    """One pipeline in one process. step() computes gradients, and update() updates the weights of one worker's part."""
 
     def __init__(self, seed, pipeline, rule, rows):
         self.seed, self.pipeline = seed, pipeline
         self.model = made(seed)
         self.rules = [rule([p for n, p in self.model.named_parameters() if row_of(n, rows) == row]) for row in range(rows)]
-        self.done, self.stepped = [0] * rows, -1  # updates of each row; the step whose gradients stand
+        self.done, self.stepped = [0] * rows, -1  # updates of each row; the step of the current gradients
 
     def step(self, number):
-        """As Pipeline.step."""
+        """Computes gradients like Pipeline.step."""
         self.model.train()
         self.model.zero_grad()
         x, y = batch(self.seed, self.pipeline, number)
@@ -68,27 +69,27 @@ class Plain:
         self.stepped = number
 
     def update(self, row):
-        """As the optimizer of a worker. Returns its parameters as they are now."""
+        """Runs the optimizer of a worker. Returns the worker's parameters after the update."""
         self.rules[row].step()
         self.done[row] += 1
         return {n: w.clone() for n, w in self.named(row).items()}
 
     def named(self, row):
-        """The parameters of a worker's pieces."""
+        """Returns the parameters of a worker's pieces."""
         return {n: p.data for n, p in self.model.named_parameters() if row_of(n, len(self.rules)) == row}
 
     def state(self, parameter):
-        """What its optimizer keeps of it."""
+        """Returns the optimizer's state of a parameter."""
         return next(rule.state[parameter] for rule in self.rules if parameter in rule.state)
 
 
 def row_of(name, rows):
-    """The worker of a pipeline that has a parameter."""
+    """Returns the worker of a pipeline that has a parameter."""
     return int(name.split(".")[0]) // (4 // rows)
 
 
 def mean(tensors):
-    """As the averager adds and divides."""
+    """Returns the mean, with additions and division as in the averager."""
     total = tensors[0].clone()
     for one in tensors[1:]:
         total += one
@@ -96,8 +97,8 @@ def mean(tensors):
 
 
 def replay(log, pipelines, first, overlap):
-    """A run of plain pipelines by the groups of a log: `first` is its step. Returns their numbers of updates. As the workers
-    do, each row goes on by itself: what one waits for may come after an update that another row has made by then."""
+    """Replays a run with plain pipelines by the groups of a log, from step `first` on. Returns their numbers of updates.
+    Each row advances independently, as the workers do: a mean may depend on an update that another row made earlier."""
     rows = range(len(pipelines[0].rules))
     group_of = {(line["stage"], member, update): line for line in log if line["run"] == first
                 for member, update in zip(line["members"], line["updates"], strict=True)}
@@ -108,7 +109,7 @@ def replay(log, pipelines, first, overlap):
     averaged = {(d, row): first for d in range(len(pipelines)) for row in rows}
 
     def average(d, row):
-        """Brings in the mean after the newest update, if all members have got there; whether it did."""
+        """Applies the mean after the newest update, if all members have made theirs. Returns true if it did."""
         update = pipelines[d].done[row]
         if averaged[d, row] == update:
             return False
@@ -122,7 +123,7 @@ def replay(log, pipelines, first, overlap):
         return True
 
     def advance(d):
-        """Whatever one pipeline can do now; whether there was anything."""
+        """Advances one pipeline as far as possible. Returns true if there was anything to do."""
         one, moved = pipelines[d], False
         number = one.done[0]
         ready = all(done == number and (overlap or averaged[d, row] == number) for row, done in enumerate(one.done))
@@ -131,7 +132,7 @@ def replay(log, pipelines, first, overlap):
             moved = True
         for row in rows:
             if overlap and one.stepped < one.done[row] < stops[d]:
-                continue  # a mean is brought in behind the next step's gradients
+                continue  # a mean is applied after the next step's gradients are computed
             moved = average(d, row) or moved
             if one.stepped == one.done[row] == averaged[d, row]:
                 new = one.update(row)
@@ -146,7 +147,7 @@ def replay(log, pipelines, first, overlap):
 
 
 def become_one(pipelines):
-    """The end of a run."""
+    """Averages all pipelines' weights and states, as at the end of a run."""
     for tensors in zip(*[[*p.model.parameters(), *p.model.buffers()] for p in pipelines], strict=True):
         made_of(tensors)
     for parameters in zip(*[p.model.parameters() for p in pipelines], strict=True):
@@ -156,7 +157,7 @@ def become_one(pipelines):
 
 
 def made_of(tensors):
-    """All become their mean; whole numbers the one below."""
+    """Replaces all tensors by their mean. Integers are rounded down."""
     if all(torch.equal(one, tensors[0]) for one in tensors):
         return
     whole = tensors[0].dim() == 0
@@ -175,7 +176,7 @@ CASES = {
 
 
 def check(name, seed, folder, pipelines):
-    """One case beside its replay."""
+    """Compares one case with its replay."""
     settings, schedule = CASES[name]
     method = name if name.startswith("adpsgd") else "preduce"
     path = os.path.join(folder, f"{name}-{pipelines}.jsonl")
@@ -199,7 +200,7 @@ def check(name, seed, folder, pipelines):
             own.step()
             turns += 1
         assert pipe.steps == first + updates, f"{pipe.steps} steps after {updates} updates"
-        pipe.exchange(b"")  # groups of other stages too are in the log once all have ended
+        pipe.exchange(b"")  # after this, groups of other stages are in the log, too
         with open(path) as lines:
             log = [json.loads(line) for line in lines]
         overlap = settings.get("overlap", True) and settings.get("sync_period") != 1
@@ -221,20 +222,21 @@ def check(name, seed, folder, pipelines):
 
 
 class Sum(nn.Module):
-    """Whose gradient does not depend on its weights, so that no order of averages changes what all updates come to."""
+    """A piece whose gradient doesn't depend on its weights. The order of averages therefore doesn't change the sum of all
+    updates."""
 
     def __init__(self):
         super().__init__()
         self.weight = nn.Parameter(torch.zeros(WIDTH))
 
     def forward(self, x):
-        """One number per sample, beside what came."""
+        """Returns the input, and one number per sample."""
         x, known = x if isinstance(x, tuple) else (x, 0.0)
         return x, known + (x * self.weight).sum(1)
 
 
 def straggler(method, seed):
-    """Pipeline 1 takes 60 ms more per step: others go on, and no update is lost."""
+    """Pipeline 1 takes 60 ms more per step. Other pipelines continue, and no update is lost."""
     count = hetu.torch.Pipeline([Sum() for _ in range(4)], lambda out, y: out[1].mean(), "1f1b", MICROS, pipelines=2,
                                 averaging=Averaging(method, seed=seed))
     rule = torch.optim.SGD(count.parameters(), lr=0.5)
@@ -256,7 +258,7 @@ def straggler(method, seed):
 
 
 def bad(pipelines):
-    """One line on every worker; the run that is under way goes on after it."""
+    """Checks that each mistake gives one line on every worker, and that the current run continues afterwards."""
     def pipe_of(averaging="preduce", schedule="1f1b", dtype=torch.float32, **more):
         model = nn.Sequential(*[nn.Linear(WIDTH, WIDTH, bias=False, dtype=dtype) for _ in range(4)])
         if "tied" in more:
@@ -303,12 +305,12 @@ def bad(pipelines):
 
 
 def pipe_row():
-    """This worker's place in one of two pipelines."""
+    """Returns this worker's stage in one of two pipelines."""
     return _hetu.env()["worker"] % 2
 
 
 def main():
-    """Runs the cases that the command line names: CASE/PIPELINES."""
+    """Runs the cases on the command line: CASE/PIPELINES."""
     torch.set_num_threads(1)
     if DEVICE:
         sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "torch_device"))

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""hetu.torch where pipelines average weights in groups: the bits of plain PyTorch that averages the same ones, stragglers,
-and what is refused.
+"""hetu.torch where pipelines average weights in groups: same bits as plain PyTorch with the same averages, stragglers, and
+refused settings.
 
-Skipped where PyTorch is not there (`./run torch`). --seed N draws other weights, samples and pairs."""
+Skipped where PyTorch is not installed (`./run torch`). --seed N selects other weights, samples and pairs."""
 
 import re
 import subprocess
@@ -17,7 +17,7 @@ SEED = sys.argv[sys.argv.index("--seed") + 1] if "--seed" in sys.argv else "7"
 
 
 def job(workers, cases):
-    """What torch_averages.py prints; its error where it fails."""
+    """Returns the output of torch_averages.py. Raises an error with it if the job fails."""
     with tempfile.TemporaryDirectory() as folder:
         run = subprocess.run(["heturun", "-w", str(workers), sys.executable, HERE / "torch_averages.py", folder, SEED,
                               *cases], capture_output=True, text=True, timeout=300)
@@ -28,11 +28,11 @@ def job(workers, cases):
 
 @unittest.skipUnless(find_spec("torch"), "PyTorch is not there: ./run torch installs it")
 class Averages(unittest.TestCase):
-    """In processes, but for what is refused."""
+    """Averages in processes, except for refused settings."""
 
     def test_in_groups(self):
-        """Two pipelines of two stages, four of one; who waits for whom while one of them is slow; what is refused where
-        there are several."""
+        """Covers two pipelines of two stages, four pipelines of one stage, waiting while one pipeline is slow, and refused
+        settings with several pipelines."""
         cases = ["preduce/2", "blocking/2", "all/2", "adpsgd-lockstep/2", "preduce/4", "adpsgd-lockstep/4"]
         printed = job(4, [*cases, "straggler/preduce", "straggler/adpsgd", "bad/2"])
         found = re.findall(r"CASE (\S+): worker \d bits (\w+) far (\S+) groups (\d+)", printed)
@@ -49,8 +49,8 @@ class Averages(unittest.TestCase):
         self.assertEqual(printed.count("BAD: "), 4, printed)
 
     def test_replays_what_crosses(self):
-        """One stage of a pipeline may be an update ahead of another that waits: each stage's row of workers goes on by
-        itself, and groups that could never close if pipelines went on as a whole do."""
+        """One stage of a pipeline may be an update ahead of another stage that waits. Each stage's row of workers advances
+        independently, so groups close that couldn't if pipelines advanced as a whole."""
         import torch
 
         import torch_averages
@@ -62,7 +62,8 @@ class Averages(unittest.TestCase):
                  for d in (0, 1)]
         self.assertEqual(torch_averages.replay(log, plain, 0, True), [2, 2])
         with self.assertRaisesRegex(AssertionError, "wait for each other"):
-            torch_averages.replay(log, plain, 0, False)  # where a mean stands before the next step, nobody is ahead
+            # without overlap, the mean comes before the next step, and no stage is ahead
+            torch_averages.replay(log, plain, 0, False)
 
     def test_refuses_in_one_line(self):
         import torch
@@ -91,4 +92,4 @@ if __name__ == "__main__":
         at = sys.argv.index("--seed")
         del sys.argv[at:at + 2]
     print(f"seed {SEED}", flush=True)
-    unittest.main(verbosity=2)  # which prints why a test is skipped
+    unittest.main(verbosity=2)  # prints the reason for a skip

@@ -1,4 +1,4 @@
-"""Cases of torch_worker.py that are wrong: every worker says the same one line, and none has computed anything."""
+"""Wrong cases of torch_worker.py: every worker reports the same line, and none has computed anything."""
 
 import os
 from collections import OrderedDict
@@ -15,31 +15,31 @@ computed = []
 
 
 class Piece(nn.Linear):
-    """Notes when it is given numbers."""
+    """A linear layer that records real inputs."""
 
     def __init__(self):
         super().__init__(WIDTH, WIDTH)
 
     def forward(self, x):
-        """The same shape."""
+        """Returns a tensor of the same shape."""
         if not isinstance(x, FakeTensor):
             computed.append(x)
         return super().forward(x)
 
 
 def made(schedule="1f1b", seed=1, **options):
-    """A pipeline of four pieces."""
+    """Returns a pipeline of four pieces."""
     torch.manual_seed(seed)
     return hetu.torch.Pipeline([Piece() for _ in range(4)], nn.MSELoss(), schedule, 2, **options)
 
 
 def step(pipe, rows=ROWS, scaler=None):
-    """One step of ones."""
+    """Runs one step on tensors of ones."""
     pipe.step(torch.ones(rows, WIDTH), torch.ones(rows, WIDTH), scaler)
 
 
 def versions(worker, _):
-    """Another PyTorch on worker 1."""
+    """Pretends that worker 1 has another version of PyTorch."""
     known, torch.__version__ = torch.__version__, torch.__version__ if worker == 0 else "2.6.0"
     try:
         step(made())
@@ -48,17 +48,17 @@ def versions(worker, _):
 
 
 def weights(worker, _):
-    """Copies of a stage that begin with other weights."""
+    """Gives the copies of a stage different initial weights."""
     step(made(seed=worker, pipelines=2, schedule="gpipe"))
 
 
 def rows(worker, _):
-    """Other samples on worker 1."""
+    """Gives worker 1 another number of samples."""
     step(made(), ROWS + worker)
 
 
 def values(worker, _, which=0):
-    """Other values of one input on worker 1: the rows of the batch in another order, as DataLoaders have that shuffle."""
+    """Gives worker 1 other values of one input: the rows of the batch in another order, as from DataLoaders that shuffle."""
     x = torch.arange(4.0 * ROWS * WIDTH).view(4 * ROWS, WIDTH)
     batch = [x, x.clone()]
     batch[which] = batch[which].flip(0) if worker else batch[which]
@@ -66,12 +66,12 @@ def values(worker, _, which=0):
 
 
 def targets(worker, _):
-    """The same of the target."""
+    """Gives worker 1 other values of the target."""
     values(worker, _, 1)
 
 
 def evaluated(worker, _):
-    """In an evaluation, of one of many elements, in a dict."""
+    """Changes one of many elements, inside a dict, in an evaluation."""
     x = torch.ones(256, 64, 6)
     y = {"a": x.clone(), "b": x.clone()}
     y["b"][200, 7, 3] += 0.5 * worker
@@ -80,24 +80,24 @@ def evaluated(worker, _):
 
 
 def scales(worker, _):
-    """Another scale of the loss on worker 1."""
+    """Gives worker 1 another loss scale."""
     pipe = made()
     step(pipe, scaler=hetu.torch.GradScaler(pipe, init_scale=2.0**(4 + worker)))
 
 
 def seeds(worker, _):
-    """Another seed of dropout on worker 1."""
+    """Gives worker 1 another dropout seed."""
     step(hetu.torch.Pipeline([Piece() for _ in range(4)], nn.MSELoss(), "zb-v", 2, seed=worker))
 
 
 def types(worker, _):
-    """torch.autocast on worker 1 alone."""
+    """Enables torch.autocast on worker 1 only."""
     with torch.autocast("cpu", torch.bfloat16, enabled=worker == 1):
         step(made())
 
 
 def part(worker, folder):
-    """A folder that lacks worker 1's file, which worker 0 does not see."""
+    """Loads a folder without worker 1's file. Worker 0 doesn't need this file."""
     place = Path(folder, f"part-{worker}")
     (step_folder,) = Path(folder, "whole").glob("step-*")
     (place / step_folder.name).mkdir(parents=True)
@@ -109,14 +109,14 @@ def part(worker, folder):
 
 
 def names(worker, _):
-    """Other names of parameters on worker 1, as a model has them that Python's hash seed cuts otherwise."""
+    """Gives worker 1 other names of parameters, as when Python's hash seed changes the cuts of a model."""
     torch.manual_seed(1)
     pieces = {f"{'own' if worker else 'piece'}{number}": Piece() for number in range(4)}
     step(hetu.torch.Pipeline(nn.Sequential(OrderedDict(pieces)), nn.MSELoss(), "1f1b", 2))
 
 
 def norms(worker, _):
-    """Clipping by the norm of one worker's gradients, by PyTorch and as libraries have it."""
+    """Clips by the norm of one worker's gradients, both through PyTorch and through a library's method."""
     pipe = made()
 
     class Library:
@@ -134,7 +134,7 @@ def norms(worker, _):
 
 
 def folders(worker, folder):
-    """Another folder on worker 1."""
+    """Saves to another folder on worker 1."""
     made().save(Path(folder, f"folder-{worker}"))
 
 
@@ -152,7 +152,7 @@ CASES = {"folders": (folders, "save: worker 1 was given the folder 'folder-1' an
 
 
 def run(folder):
-    """All of them, in one job."""
+    """Runs all cases in one job."""
     import re
 
     good = made()

@@ -16,7 +16,7 @@ def ids(rows=ROWS, length=LENGTH):
 
 
 def masks(rows=ROWS):
-    """Returns attention masks: padding on the right, on the left, and none."""
+    """Returns attention masks: padding on the right, padding on the left, and no padding."""
     right = (torch.arange(LENGTH) < torch.tensor([12, 7, 9, 5, 11, 3, 8, 10])[:rows, None]).long()
     return {"right": right, "left": right.flip(1), "all": torch.ones_like(right)}
 
@@ -104,7 +104,7 @@ MODELS = {
 
 
 def more_inputs(name, rows=ROWS):
-    """Returns further inputs that a model's forward takes, by a word for them."""
+    """Returns further inputs that a model's forward takes, by descriptive names."""
     if name in ("ViTForImageClassification", "ResNet", "WhisperForConditionalGeneration"):
         return {}
     found = {f"mask on the {side}": {"attention_mask": mask} for side, mask in masks(rows).items()}

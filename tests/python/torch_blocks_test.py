@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""hetu.torch.blocks beside the unsplit models: every input that a forward takes counts, and no other is accepted.
+"""hetu.torch.blocks compared with the unsplit models: every input that a forward takes counts, and no other is accepted.
 
-A sample by default; --whole tries every input of every model. Skipped where PyTorch or transformers is not there
+A sample by default; --whole tries every input of every model. Skipped where PyTorch or transformers is not installed
 (`./run torch`)."""
 
 import sys
@@ -23,7 +23,7 @@ SAMPLE = (("GPT2LMHeadModel", "positions and mask"), ("LlamaForCausalLM", "posit
 @unittest.skipUnless(find_spec("torch"), "PyTorch is not there: ./run torch installs it")
 @unittest.skipUnless(HERE, "transformers or torchvision is not there: ./run torch installs it")
 class Blocks(unittest.TestCase):
-    """In one process, whose plan has two stages."""
+    """Blocks in one process, whose plan has two stages."""
 
     def same(self, name, make, inputs, rows=4):
         """Trains one step and compares loss and gradients with the unsplit model's."""
@@ -44,7 +44,7 @@ class Blocks(unittest.TestCase):
         torch.manual_seed(1)
         whole = make(1).train()
         shape = tuple((whole(**inputs).logits if isinstance(inputs, dict) else whole(inputs)).shape[:-1])
-        whole.load_state_dict(model.state_dict())  # a ResNet's running statistics have moved
+        whole.load_state_dict(model.state_dict())  # the forward has changed a ResNet's running statistics
         labels = torch.randint(0, 2, shape, generator=torch.Generator().manual_seed(2))
         total = 0.0
         for at in (slice(0, 2), slice(2, rows)):
@@ -62,7 +62,7 @@ class Blocks(unittest.TestCase):
         self.assertEqual(set(pipe.state_dict()), set(whole.state_dict()), name)
 
     def test_equal_the_unsplit_models(self):
-        """Each model of the table, with the least that it takes."""
+        """Each model of the table equals the unsplit one, with the fewest inputs that it takes."""
         import torch_block_models as small
         from hetu.torch.blocks import _TABLE
 
@@ -73,7 +73,7 @@ class Blocks(unittest.TestCase):
                     self.same(name, make, inputs(4))
 
     def test_every_input_counts(self):
-        """Masks on either side, positions, token types: dropped inputs would change the loss."""
+        """Masks on either side, positions and token types count: dropped inputs would change the loss."""
         import torch_block_models as small
 
         for name, (make, inputs) in small.MODELS.items():
@@ -84,7 +84,8 @@ class Blocks(unittest.TestCase):
                     self.same(f"{name} with {word}", make, {**inputs(4), **more})
 
     def test_tied_embeddings_share_a_piece(self):
-        """T5's three uses of one table are in two pieces, so that four stages can have them; bfloat16 models are cut too."""
+        """T5's three uses of one table are in two pieces, so that four stages can have them. bfloat16 models are cut, too.
+        """
         import torch
 
         import hetu.torch.blocks
@@ -100,7 +101,7 @@ class Blocks(unittest.TestCase):
             self.assertGreater(len(pieces), 3, name)
 
     def test_names_surplus_tensors(self):
-        """A warning names tensors of a folder that the model has no place for, and no others."""
+        """A warning names tensors of a folder that the model can't use, and no others."""
         import torch
         from safetensors.torch import load_file, save_file
 
@@ -122,7 +123,7 @@ class Blocks(unittest.TestCase):
                     hetu.torch.blocks.from_pretrained(folder)
 
     def test_refuses_unknown_inputs(self):
-        """A misspelt key, a missing one, a cache of earlier tokens, an unknown class."""
+        """A misspelt key, a missing key, a cache of earlier tokens and an unknown class are refused."""
         import torch
         from torch import nn
 
@@ -154,4 +155,4 @@ class Blocks(unittest.TestCase):
 
 if __name__ == "__main__":
     sys.argv = [word for word in sys.argv if word != "--whole"]
-    unittest.main(verbosity=2)  # which prints why a test is skipped
+    unittest.main(verbosity=2)  # prints the reason for a skip

@@ -1,4 +1,4 @@
-"""Workers of torch_calls_test.py: they make different calls, and all of them get one error that says so."""
+"""Workers of torch_calls_test.py. They make different calls, and all of them get one error that reports the difference."""
 
 import re
 import sys
@@ -10,7 +10,7 @@ import hetu.torch
 
 
 def made(**options):
-    """A pipeline with an optimizer that has stepped once."""
+    """Returns a pipeline, an optimizer and a gradient scaler."""
     torch.manual_seed(1)
     pipe = hetu.torch.Pipeline([nn.Linear(4, 4) for _ in range(4)], nn.MSELoss(), "1f1b", 2, **options)
     rule = torch.optim.SGD(pipe.parameters(), lr=0.1)
@@ -18,7 +18,7 @@ def made(**options):
 
 
 def expect(first, second, ones, twos, worker, is_first):
-    """Half of the workers call the one function, the others the other."""
+    """Half of the workers call one function, and the other half call another. Checks that each gets the error."""
     try:
         first() if is_first else second()
     except RuntimeError as error:
@@ -30,7 +30,7 @@ def expect(first, second, ones, twos, worker, is_first):
 
 
 def calls(folder):
-    """Two workers of one pipeline; after each error they go on together."""
+    """Runs different calls on two workers of one pipeline. After each error, they continue together."""
     pipe, rule, scaler = made()
     worker, x = pipe.transport.worker, torch.ones(4, 4)
     expect(lambda: pipe.step(x, x), lambda: pipe.state_dict(), "Pipeline.step", "Pipeline.state_dict", worker, worker == 0)
@@ -53,7 +53,7 @@ def calls(folder):
 
 
 def averaging():
-    """Four workers: within a pipeline, and of different pipelines."""
+    """Runs different calls on four workers: within a pipeline, and in different pipelines."""
     pipe, rule, _ = made(pipelines=2, averaging="adpsgd")
     worker, x = pipe.transport.worker, torch.ones(4, 4)
     expect(lambda: pipe.evaluate(x, x), pipe.state_dict, "Pipeline.evaluate", "Pipeline.state_dict", worker,
@@ -70,7 +70,7 @@ def averaging():
 
 
 def skips():
-    """Worker 3 leaves out a call that only worker 1 makes with it: they have copies of one stage."""
+    """Worker 3 omits a call that concerns only itself and worker 1, because they have copies of one stage."""
     pipe, rule, _ = made(pipelines=2, shard_optimizer=True)
     x = torch.ones(4, 4)
     for step in range(2):

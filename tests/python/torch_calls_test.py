@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Workers that make different calls: one error on all of them, in seconds, and no hang.
+"""Workers that make different calls: all get one error within seconds, and no job hangs.
 
-Skipped where PyTorch is not there (`./run torch`)."""
+Skipped where PyTorch is not installed (`./run torch`)."""
 
 import os
 import subprocess
@@ -16,10 +16,10 @@ WORKER = Path(__file__).resolve().parent / "torch_calls.py"
 
 @unittest.skipUnless(find_spec("torch"), "PyTorch is not there: ./run torch installs it")
 class Calls(unittest.TestCase):
-    """In processes."""
+    """Different calls in processes."""
 
     def run_job(self, workers, *words):
-        """Returns what torch_calls.py prints. A hang ends after 300 s in an error of the job, so the limit is less."""
+        """Returns the output of torch_calls.py. A hang ends after 300 s in an error of the job, so the limit is less."""
         run = subprocess.run(["heturun", "-w", str(workers), sys.executable, WORKER, *words], capture_output=True,
                              text=True, timeout=200)
         self.assertEqual(run.returncode, 0, f"{run.stdout}\n{run.stderr}")
@@ -31,7 +31,7 @@ class Calls(unittest.TestCase):
             self.assertEqual(printed.count("DIFFER "), 2 * 8, printed)
 
     def test_a_wait_names_the_call(self):
-        """Where nobody can compare the calls, the error of the deadline names the call and its line."""
+        """Where the workers can't compare their calls, the timeout error names the call and its line."""
         run = subprocess.run(["heturun", "-w", "4", sys.executable, WORKER, "skips"], capture_output=True, text=True,
                              timeout=200, env={**os.environ, "HETU_TIMEOUT": "10"})
         self.assertNotEqual(run.returncode, 0)

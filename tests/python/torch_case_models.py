@@ -1,4 +1,4 @@
-"""The modules of torch_cases_test.py, whose forms are those of the models in PyTorch's own tests of pipelining."""
+"""The modules of torch_cases_test.py, which have the form of the models in PyTorch's own tests of pipelining."""
 
 import torch
 from torch import nn
@@ -8,12 +8,12 @@ WIDTH = 8
 
 
 def linear():
-    """A layer that keeps the shape."""
+    """Returns a layer that keeps the shape."""
     return nn.Linear(WIDTH, WIDTH)
 
 
 def two_layers():
-    """A layer, a ReLU, a layer."""
+    """Returns a layer, a ReLU and a layer."""
     return nn.Sequential(linear(), nn.ReLU(), linear())
 
 
@@ -30,7 +30,7 @@ class Identity(torch.autograd.Function):
 
 
 class Product(torch.autograd.Function):
-    """A matrix product that asks which gradients are needed."""
+    """A matrix product that checks which gradients are needed."""
 
     @staticmethod
     def forward(ctx, a, b):
@@ -67,7 +67,7 @@ class WeightTwice(OwnProduct):
 
 
 class Halves(nn.Module):
-    """Cuts a value in two, by one node of the graph."""
+    """Splits a value in two by one node of the graph."""
 
     def __init__(self):
         super().__init__()
@@ -98,7 +98,7 @@ class TakesThree(nn.Module):
 
 
 class WithText(nn.Module):
-    """Passes text on beside a tensor, and computes by it."""
+    """Passes text on together with a tensor, and computes with it."""
 
     def __init__(self, text):
         super().__init__()
@@ -118,7 +118,7 @@ class WithoutText(WithText):
 
 
 class PassesOn(nn.Module):
-    """Passes on an input that nothing depends on."""
+    """Passes on an input that no computation uses."""
 
     def __init__(self):
         super().__init__()
@@ -133,7 +133,7 @@ class Ends(PassesOn):
         return self.layer(given["x"])
 
 
-# ---- models with the cuts of torch.distributed.pipelining ----
+# Models with the cuts of torch.distributed.pipelining.
 
 
 class ReadsTwice(nn.Module):
@@ -169,7 +169,7 @@ class FourModules(nn.Module):
 
 
 class TwoNames(nn.Module):
-    """One parameter under two names, each read on a stage of its own."""
+    """One parameter under two names, each read on a different stage."""
 
     def __init__(self):
         super().__init__()
@@ -184,7 +184,7 @@ class TwoNames(nn.Module):
 
 
 class NestedBlock(nn.Module):
-    """A cut inside of a module, behind which a value is changed in place."""
+    """A cut inside a module. The part after it changes a value in place."""
 
     def __init__(self):
         super().__init__()

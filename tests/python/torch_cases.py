@@ -1,4 +1,4 @@
-"""The names of torch_worker.py's cases that torch_test.py asks for, and the snippets of its page."""
+"""The names of torch_worker.py's cases that torch_test.py runs, and the code blocks of its page."""
 import re
 from pathlib import Path
 
@@ -9,11 +9,11 @@ TWO = ["gpipe", "1f1b", "zb-h1", "zb-v", "interleaved", "chimera", "varuna", "re
        "pipelines", "varuna 2 1", "varuna tied 2 1", "varuna pipelines 1 2", "save", "trace", "load"]
 FOUR = ["1f1b", "zb-h1", "chimera", "cuts", "tied pipelines", "fp16 pipelines", "varuna 4 1", "varuna tied pipelines 2 2",
         "load"]
-SUMMED = ("chimera", "tied", "pipelines", "varuna 4")  # the last: a skip that two stages read
+SUMMED = ("chimera", "tied", "pipelines", "varuna 4")  # the last one has a skip that two stages read
 
 
 def snippets():
-    """Of docs/pytorch.md."""
+    """Returns the Python code blocks of docs/pytorch.md."""
     page = Path(__file__).resolve().parents[2] / "docs" / "pytorch.md"
     found = re.findall(r"```python\n(.*?)```", page.read_text(), flags=re.S)
     assert found, "the page has no snippet"

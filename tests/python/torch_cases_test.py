@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Cases of PyTorch's own tests of pipelining (test/distributed/pipelining) for which Hetu has no other test.
 
-docs/pytorch-tests.md lists all cases with their counterparts. The last tests here compare that page with the tests that
-there are. Skipped where PyTorch is not there (`./run torch`)."""
+docs/pytorch-tests.md lists all cases with their counterparts. The last tests here compare that page with the existing tests.
+Skipped where PyTorch is not installed (`./run torch`)."""
 
 import contextlib
 import copy
@@ -20,11 +20,11 @@ from hetu import schedule
 ROOT = Path(__file__).resolve().parents[2]
 HAS_TORCH = find_spec("torch") is not None
 SPLIT = ("1f1b", "zb-h1", "zb-v")
-# Stages per rank, micro-batches, ranks: the sizes that PyTorch's tests of orders go through.
+# Stages per rank, micro-batches and ranks: the sizes that PyTorch's tests of orders use.
 SIZES = ((2, 2, 2), (2, 4, 4), (2, 8, 2), (2, 8, 4), (2, 8, 8), (4, 4, 4), (4, 8, 4), (4, 8, 8), (4, 16, 4), (4, 32, 4),
          (4, 64, 4), (4, 16, 16), (4, 32, 32), (4, 128, 64), (3, 2, 2), (3, 8, 2), (3, 12, 4), (4, 6, 3), (4, 10, 5),
          (2, 3, 4), (2, 10, 4), (2, 15, 4))
-OWN_ROWS = {  # as PyTorch's registry of unusual schedules has them
+OWN_ROWS = {  # as in PyTorch's registry of unusual schedules
     "V-shaped": [["0F0", "3F0", "3B0", "0B0"], ["1F0", "2F0", "2B0", "1B0"]],
     "unbalanced": [["0F0", "1F0", "4F0", "4B0", "1B0", "0B0"], ["2F0", "3F0", "3B0", "2B0"]],
     "backwards later": [["0F0", "0F1", "0B0", "0B1"], ["1F0", "1F1", "1B0", "1B1"]],
@@ -44,7 +44,7 @@ if HAS_TORCH:
 
 @unittest.skipUnless(HAS_TORCH, "PyTorch is not there: ./run torch installs it")
 class Case(unittest.TestCase):
-    """Trainings in stages beside plain PyTorch, on workers that are threads."""
+    """Trainings in stages compared with plain PyTorch, on workers that are threads."""
 
     def setUp(self):
         torch.set_num_threads(1)
@@ -91,7 +91,7 @@ class Case(unittest.TestCase):
 
 
 class Backward(Case):
-    """test_backward.py: I and W of a stage beside one backward."""
+    """test_backward.py: the backward steps I and W of a stage, compared with a single backward."""
 
     def test_several_micro_batches(self):
         self.same(lambda: [models.two_layers() for _ in range(4)], micros=8)
@@ -117,10 +117,11 @@ class Backward(Case):
 
 
 class Pipes(Case):
-    """test_pipe.py, test_unflatten.py and test_transformer.py: what torch.distributed.pipelining.pipeline() has cut."""
+    """test_pipe.py, test_unflatten.py and test_transformer.py: models that torch.distributed.pipelining.pipeline() has cut.
+    """
 
     def trained(self, model, given, stages, plan, y=None, **how):
-        """Trains the stages of a Pipe, and the model as it is; returns names of gradients and how far they are apart."""
+        """Trains the stages of a Pipe and the uncut model. Returns the difference of each gradient by name."""
         from torch.distributed.pipelining import pipeline
 
         y = self.y if y is None else y
@@ -152,7 +153,7 @@ class Pipes(Case):
             self.assertEqual(set(self.trained(models.FourModules(), (self.x, self.y), 4, plan).values()), {0.0})
 
     def test_two_names_of_one_parameter(self):
-        """PyTorch keeps one of the names, or both with an unread copy, by Python's hash seed."""
+        """PyTorch keeps one of the names, or both with an unread copy. Python's hash seed decides."""
         if "PYTHONHASHSEED" not in os.environ:
             runs = [subprocess.Popen([sys.executable, __file__, "Pipes.test_two_names_of_one_parameter"], text=True,
                                      stderr=subprocess.PIPE, env={**os.environ, "PYTHONHASHSEED": seed}) for seed in "12"]
@@ -170,7 +171,7 @@ class Pipes(Case):
         self.assertLess(max(apart.values()), 1e-5)
 
     def test_cut_before_a_layer(self):
-        """By PyTorch's split_spec and by names: the same layers, each once."""
+        """Cuts by PyTorch's split_spec and by names give the same layers, each once."""
         from torch.distributed.pipelining import SplitPoint
 
         model = models.Layers()
@@ -197,7 +198,7 @@ class Schedules(Case):
         self.same(self.layers, ("gpipe", "1f1b"), steps=20)
 
     def test_evaluate_and_then_train(self):
-        """Without gradients, whatever mode the script is in, and with no output that nobody asks for."""
+        """Evaluation computes no gradients in any gradient mode of the script, and training afterwards does."""
         for plan in ("gpipe", "1f1b", "interleaved-1f1b", "looped-bfs", "interleaved-zb"):
             for mode in (contextlib.nullcontext, torch.no_grad, torch.inference_mode):
                 with self.subTest(schedule=plan, mode=mode.__name__):
@@ -212,7 +213,7 @@ class Schedules(Case):
                     self.assertTrue(all(parameter.grad is not None for parameter in pipe.parameters()))
 
     def test_forward_only(self):
-        """A value that goes round twenty times."""
+        """Predictions are fed back as inputs twenty times."""
         pieces = [nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.Tanh()) for _ in range(4)]
         whole = copy.deepcopy(pieces)
         pipe = self.pipe(pieces, "1f1b", 8, workers=4)
@@ -241,7 +242,8 @@ class Schedules(Case):
             self.same(lambda: self.layers(2), [str(path)], 2)
 
     def test_sizes(self):
-        """All sizes of PyTorch's tests, with micro-batches that ranks don't divide: proved, before and after lowering."""
+        """All sizes of PyTorch's tests are verified before and after lowering, also with micro-batches that the ranks don't
+        divide."""
         for method in ("interleaved-1f1b", "looped-bfs", "interleaved-zb"):
             for chunks, micros, ranks in SIZES:
                 with self.subTest(method=method, chunks=chunks, micros=micros, ranks=ranks):
@@ -250,7 +252,7 @@ class Schedules(Case):
                     schedule.verify(schedule.lower(plan))
 
     def test_sizes_of_v_schedules(self):
-        """They have two stages on each rank, and DualPipeV has as many micro-batches as stages at least."""
+        """V schedules have two stages on each rank. DualPipeV has at least as many micro-batches as stages."""
         for method in ("zb-v", "dualpipev"):
             with self.assertRaisesRegex(ValueError, f"chunks does not apply to {method}"):
                 schedule.named(method, stages=2, micro_batches=4, chunks=3)
@@ -276,7 +278,7 @@ class Inputs(Case):
     """test_stage.py and test_microbatch.py."""
 
     def test_other_shapes_in_a_later_step(self):
-        """Another number of samples is fine. A hook that changes what crosses is refused, as PyTorch's stages refuse it."""
+        """Another number of samples is accepted. A hook that changes a message is refused, as in PyTorch's stages."""
         def made():
             pieces = [nn.Linear(WIDTH, WIDTH) for _ in range(4)]
             pipe = self.pipe(pieces, "gpipe", 4)
@@ -295,7 +297,7 @@ class Inputs(Case):
                 pipe.step(self.x, self.y)
 
     def test_masks_of_flex_attention(self):
-        """PyTorch cuts a BlockMask. Here it is refused, as is any object that hides tensors with a row for each sample."""
+        """PyTorch splits a BlockMask. Hetu refuses it, like any object that hides tensors with a row for each sample."""
         from torch.nn.attention.flex_attention import create_block_mask
 
         class Hides:
@@ -311,7 +313,7 @@ class Inputs(Case):
 
 
 class Table(unittest.TestCase):
-    """docs/pytorch-tests.md."""
+    """The table of docs/pytorch-tests.md."""
 
     PAGE = ROOT / "docs" / "pytorch-tests.md"
 
@@ -321,7 +323,7 @@ class Table(unittest.TestCase):
                 yield [cell.strip() for cell in line.strip("|").split(" | ")]
 
     def test_every_test_is_there(self):
-        """Each row names tests that exist, or says why there is none."""
+        """Each row names tests that exist, or a reason for having none."""
         seen = 0
         for case, counterpart, result in self.rows():
             with self.subTest(case):

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
-"""Checkpoints of hetu.torch: every damage is noticed, a kill leaves the old one or the new one, a second job is refused.
+"""Checkpoints of hetu.torch: every damage is noticed, a kill leaves the old checkpoint or the new one, and a second job is
+refused.
 
-Skipped where PyTorch is not there (`./run torch`). --whole kills more often. --seed N draws other bits and moments."""
+Skipped where PyTorch is not installed (`./run torch`). --whole kills more often. --seed N selects other bits and moments."""
 
 import json
 import random
@@ -32,10 +33,10 @@ def started(action, folder, *arguments, workers=2):
 
 
 class Damage(CheckpointCase):
-    """Files on disk hold what was saved, or are refused."""
+    """Damaged files on disk give the saved values, or are refused."""
 
     def test_no_flipped_bit_is_loaded(self):
-        """Over all files, byte by byte of equal chance; each file three times at least."""
+        """Flips bits in all files. Each file gets at least three flips, and others are spread over all bytes."""
         pipe, optimizer = self.made()
         pipe.save(self.folder, optimizer)
         want = values(pipe, optimizer)
@@ -56,7 +57,7 @@ class Damage(CheckpointCase):
                 self.assertNotIn("\n", str(error))
                 same = equal(values(other, second), before)
                 self.assertTrue(same, f"changed by a refused load: seed {SEED}, {path.name}, byte {at}")
-            else:  # a blank at the end of a header, say
+            else:  # for example a space at the end of a header
                 self.assertTrue(equal(values(other, second), want), f"seed {SEED}: {path.name}, bit {bit} of byte {at}")
                 other, second = self.made(seed=2)
             path.write_bytes(kept)
@@ -112,10 +113,10 @@ class Damage(CheckpointCase):
 
 
 class Commit(CheckpointCase):
-    """One save at a time, whole or not at all."""
+    """Saves are exclusive and atomic."""
 
     def expect_one(self, most):
-        """All that the folder holds is of one step."""
+        """Checks that the folder holds the state of exactly one step. Returns the step."""
         pipe = hetu.torch.Pipeline([nn.Linear(64, 64) for _ in range(4)], nn.MSELoss(), "zb-v", 2)
         optimizer = torch.optim.SGD(pipe.parameters(), lr=0.1, momentum=0.9)
         pipe.load(self.folder, optimizer)
@@ -138,7 +139,7 @@ class Commit(CheckpointCase):
         print(f"seed {SEED}: killed while step N was saved, N = {reached}", flush=True)
 
     def test_a_worker_that_dies_before_it_has_written(self):
-        """The case of parts of two trainings that loaded together."""
+        """A worker dies before it has written its part. The parts of two trainings must not load together."""
         job = started("cut", self.folder)
         said, errors = job.communicate(timeout=200)
         self.assertNotEqual(job.returncode, 0, said + errors)
@@ -159,7 +160,7 @@ class Commit(CheckpointCase):
         self.assertFalse(any("saving" in path.name for path in self.folder.iterdir()))
 
     def test_a_save_takes_the_place_of_the_one_before(self):
-        """The last save counts, also if its step is lower."""
+        """The last save counts, even if its step is lower."""
         for steps in (5, 3, 3, 9):
             pipe, optimizer = self.made(seed=2)
             pipe.steps = steps
@@ -179,4 +180,4 @@ if __name__ == "__main__":
     arguments = [word for word in sys.argv if word != "--whole"]
     if "--seed" in arguments:
         del arguments[arguments.index("--seed"):arguments.index("--seed") + 2]
-    unittest.main(argv=arguments, verbosity=2)  # which prints why a test is skipped
+    unittest.main(argv=arguments, verbosity=2)  # prints the reason for a skip

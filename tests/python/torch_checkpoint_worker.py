@@ -17,7 +17,7 @@ from hetu.torch import checkpoint
 
 
 def made(value):
-    """A model of four pieces whose weights, and the optimizer's states, are all `value`."""
+    """Returns a model of four pieces and an optimizer. All weights and states are `value`."""
     pipe = hetu.torch.Pipeline([nn.Linear(64, 64) for _ in range(4)], nn.MSELoss(), "1f1b", 2)
     optimizer = torch.optim.SGD(pipe.parameters(), lr=0.1, momentum=0.9)
     fill(pipe, optimizer, value)
@@ -25,7 +25,7 @@ def made(value):
 
 
 def fill(pipe, optimizer, value):
-    """Makes it the training after `value` steps."""
+    """Sets the training to its state after `value` steps."""
     pipe.steps = value
     for parameter in pipe.parameters():
         parameter.data.fill_(value)
@@ -33,12 +33,12 @@ def fill(pipe, optimizer, value):
 
 
 def die():
-    """As kill -9 does."""
+    """Ends this process by SIGKILL, like kill -9."""
     os.kill(os.getpid(), signal.SIGKILL)
 
 
 def killed(folder, seed):
-    """Saves step after step until a worker that is drawn dies at a moment that is drawn."""
+    """Saves step after step until a random worker dies at a random moment."""
     draw = random.Random(seed)
     worker, seconds = draw.randrange(2), draw.uniform(0.01, 0.4)
     pipe, optimizer = made(1)
@@ -53,7 +53,7 @@ def killed(folder, seed):
 
 
 def cut(folder, _):
-    """Saves step 1, and then another training of which worker 1 dies before its part is written."""
+    """Saves step 1, and then another training. Worker 1 dies before it writes its part of that one."""
     pipe, optimizer = made(1)
     pipe.save(folder, optimizer)
     fill(pipe, optimizer, 1)
@@ -69,7 +69,7 @@ def cut(folder, _):
 
 
 def hold(folder, _):
-    """Saves, and goes on until the file `end` is there."""
+    """Saves, waits until the file `end` exists, and saves again."""
     pipe, optimizer = made(1)
     pipe.save(folder, optimizer)
     print("saved", flush=True)
@@ -79,7 +79,7 @@ def hold(folder, _):
 
 
 def memory(folder, _):
-    """A save of 12 tensors of 16 MiB needs less than one of them on top. One is on another layout, which is copied."""
+    """Checks that saving 12 tensors of 16 MiB needs less additional memory than one of them."""
     pipe = hetu.torch.Pipeline([nn.Linear(2048, 2048, bias=False) for _ in range(6)], nn.MSELoss(), "1f1b", 2)
     optimizer = torch.optim.SGD(pipe.parameters(), lr=0.1, momentum=0.9)
     for parameter in pipe.parameters():
@@ -92,7 +92,7 @@ def memory(folder, _):
 
 
 def several(schedule):
-    """A model with two optimizers, a schedule of rates and an exponential moving average."""
+    """Returns a pipeline with two optimizers, a schedule of rates and an exponential moving average."""
     torch.manual_seed(1)
     pieces = [nn.Sequential(nn.Linear(8, 8), nn.BatchNorm1d(8), nn.Tanh()) for _ in range(4)]
     pipe = hetu.torch.Pipeline(pieces, nn.MSELoss(), schedule, 2)
@@ -107,7 +107,7 @@ def several(schedule):
 
 
 def train(made, steps):
-    """Takes steps on batches that depend on the number of the step."""
+    """Trains steps on batches that depend on the number of the step."""
     pipe, rules, rates, ema = made
     for step in steps:
         draw = torch.Generator().manual_seed(step)
@@ -125,7 +125,7 @@ def train(made, steps):
 
 
 def continued(folder, _):
-    """Saves after 3 steps; what 2 more come to is in after.pt."""
+    """Saves after 3 steps. The file after.pt holds the result of 2 more steps."""
     made = several("1f1b")
     train(made, range(3))
     pipe, rules, rates, ema = made

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Containers whose own code a cut would lose: hetu.torch runs it, or refuses the model by name.
+"""Containers whose own code a cut would lose: hetu.torch runs the code, or refuses the model by name.
 
-Skipped where PyTorch is not there (`./run torch`)."""
+Skipped where PyTorch is not installed (`./run torch`)."""
 
 import unittest
 from importlib.util import find_spec
@@ -9,7 +9,7 @@ from importlib.util import find_spec
 
 @unittest.skipUnless(find_spec("torch"), "PyTorch is not there: ./run torch installs it")
 class Containers(unittest.TestCase):
-    """In one process, whose plan has two stages."""
+    """Containers in one process, whose plan has two stages."""
 
     def setUp(self):
         import torch
@@ -38,7 +38,7 @@ class Containers(unittest.TestCase):
         return hetu.torch.Pipeline(model, nn.MSELoss(), "zb-v", 1)
 
     def refused(self, model, text):
-        """Expects one line that says why the model can't be cut."""
+        """Expects one line with the reason why the model can't be cut."""
         with self.assertRaisesRegex(ValueError, text) as caught:
             self.pipeline(model)
         self.assertNotIn("\n", str(caught.exception))
@@ -57,7 +57,8 @@ class Containers(unittest.TestCase):
             self.assertTrue(torch.equal(parameter.grad, want[name]), name)
 
     def test_an_overridden_forward(self):
-        """Is refused between the children, runs as one piece, and runs where it is cut by an example."""
+        """A container with its own forward is refused if its children are cut, runs as one piece, and runs where an example
+        cuts it."""
         import torch
         from torch import nn
 
@@ -80,7 +81,7 @@ class Containers(unittest.TestCase):
         self.refused(replaced, r"Sequential has its own forward\(\)")
 
     def test_hooks_of_what_is_cut(self):
-        """Each kind is refused at the model and at a module on the way to a cut; at a piece it runs."""
+        """Each kind of hook is refused on the model and on a module that contains a cut. On a piece, it runs."""
         import torch
         from torch import nn
 
@@ -104,7 +105,8 @@ class Containers(unittest.TestCase):
                 self.step(outer, self.pipeline(outer), x, y)
 
     def test_what_a_container_holds_itself(self):
-        """A parameter that no child has is refused; a ModuleList is cut like a list; a subclass that adds nothing is cut."""
+        """A container's own parameter is refused. A ModuleList is cut like a list, and so is a subclass that adds nothing.
+        """
         import torch
         from torch import nn
 
@@ -123,7 +125,8 @@ class Containers(unittest.TestCase):
         self.step(model, self.pipeline(model), x, y)
 
     def test_parametrizations_of_what_is_cut(self):
-        """A parameter of the model itself keeps its parametrization; what forward doesn't use stays in the state_dict."""
+        """A parameter of the model itself keeps its parametrization. Parameters that forward doesn't use stay in the
+        state_dict."""
         import torch
         from torch import nn
 
@@ -151,4 +154,4 @@ class Containers(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    unittest.main(verbosity=2)  # which prints why a test is skipped
+    unittest.main(verbosity=2)  # prints the reason for a skip

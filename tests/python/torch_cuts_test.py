@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""How hetu.torch cuts models: at CutPoints, at modules that are named, by time and memory.
+"""Cuts of models by hetu.torch: at CutPoints, at named modules, by time and by memory.
 
-Skipped where PyTorch is not there (`./run torch`)."""
+Skipped where PyTorch is not installed (`./run torch`)."""
 
 import unittest
 from importlib.util import find_spec
@@ -9,11 +9,11 @@ from importlib.util import find_spec
 
 @unittest.skipUnless(find_spec("torch"), "PyTorch is not there: ./run torch installs it")
 class Cuts(unittest.TestCase):
-    """In one process."""
+    """Cuts in one process."""
 
     def test_cut_points(self):
-        """Of 12 pieces: the stages' parameters are a partition, also where the pieces do not come out even; a tied one is on
-        two stages, if there are two."""
+        """The parameters of the stages are a partition of 12 pieces' parameters, also with uneven stages. A tied parameter
+        is on two stages, if there are two."""
         import torch_varuna
         from hetu.torch import ties
         from hetu.torch.cuts import Pieces
@@ -38,7 +38,7 @@ class Cuts(unittest.TestCase):
             self.assertEqual(sorted(held.values()), [n for n in every if stages > 1 or n != "head.weight"])
 
     def test_split_at_modules(self):
-        """Of a model of any class; what passes beside a cut goes along, and the names and numbers are the model's."""
+        """A model of any class is cut. Values that skip a cut are passed along, and names and results are the model's."""
         import torch
         from torch import nn
 
@@ -89,7 +89,7 @@ class Cuts(unittest.TestCase):
             hetu.torch.split(shared, at=["a"])
 
     def test_cuts_by_time_and_memory(self):
-        """A piece that takes as long as all others has a stage of its own; memory moves the cut, or no cut fits."""
+        """A piece that takes as long as all others gets its own stage. A memory limit moves the cut, or no cut fits."""
         import torch
         from torch import nn
 
@@ -123,4 +123,4 @@ class Cuts(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    unittest.main(verbosity=2)  # which prints why a test is skipped
+    unittest.main(verbosity=2)  # prints the reason for a skip

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The pretend accelerator of tests/torch_device: it must notice the mistakes that the tests of hetu.torch use it for.
+"""The simulated accelerator of tests/torch_device notices the mistakes for which the tests of hetu.torch use it.
 
 A mistake is a host access to device memory, or a result that is read too early. Skipped where PyTorch isn't installed."""
 
@@ -35,7 +35,7 @@ class Device(unittest.TestCase):
         self.assertEqual(torch.ones(2, device="far:1").to("far:0").sum().item(), 2)
 
     def test_host_access_is_a_segmentation_fault(self):
-        """Reading by an address fails, and so does a NumPy array of the tensor."""
+        """Access by an address or through a NumPy array of the tensor fails."""
         script = f"""
 import ctypes, sys
 sys.path.insert(0, {str(FOLDER)!r})
@@ -56,7 +56,7 @@ print(ctypes.c_float.from_address(value.data_ptr()).value)
             torch.ones(3, device="far").numpy()
 
     def test_result_that_is_read_too_early_is_old(self):
-        """Without a wait the pinned copy isn't there yet; an event brings it."""
+        """Without a wait, the pinned copy still holds old data. Waiting for an event makes it complete."""
         import torch
 
         host = torch.zeros(1000, pin_memory=True)
@@ -131,7 +131,7 @@ print(ctypes.c_float.from_address(value.data_ptr()).value)
         self.assertTrue(torch.equal(torch.nn.functional.dropout(torch.ones(100, device="far")), first))
 
     def test_is_saved_and_loaded(self):
-        """torch.save, and torch.load on another device."""
+        """torch.save works, and torch.load can use another device."""
         import io
 
         import torch
@@ -144,7 +144,7 @@ print(ctypes.c_float.from_address(value.data_ptr()).value)
             self.assertEqual((value.device, value.tolist()), (torch.device(expected), [0, 1, 2, 3, 4]))
 
     def test_trains_as_the_cpu(self):
-        """Forward, backward on the engine's own thread, and an optimizer."""
+        """Training equals the CPU's: forward, backward on the engine's own thread, and an optimizer."""
         import copy
 
         import torch
@@ -168,7 +168,7 @@ print(ctypes.c_float.from_address(value.data_ptr()).value)
                 optimizer.step()
                 losses.append(loss.item())
         self.assertEqual(losses[:3], losses[3:])
-        for name, value in plain.state_dict().items():  # with BatchNorm's statistics
+        for name, value in plain.state_dict().items():  # including the statistics of BatchNorm
             self.assertTrue(torch.equal(value, on_device.state_dict()[name].cpu()), name)
 
 

@@ -1,6 +1,6 @@
-"""A worker of torch_devices_test.py: Pipelines on the pretend accelerator beside plain PyTorch on the CPU.
+"""A worker of torch_devices_test.py: Pipelines on the simulated accelerator, compared with plain PyTorch on the CPU.
 
-torch_device_worker.py FOLDER CASE...: prints one line per case, "CASE <case>: worker <n> <what is true>"."""
+torch_device_worker.py FOLDER CASE...: prints one line per case, "CASE <case>: worker <n> <result>"."""
 
 import copy
 import math
@@ -27,20 +27,20 @@ SUMMED = ("chimera", "dualpipe", "gems")  # schedules with two copies of each st
 
 
 class Residual(nn.Module):
-    """A piece with dropout, and with a tensor that it makes on its input's device."""
+    """A piece with dropout, and with a tensor that it creates on its input's device."""
 
     def __init__(self):
         super().__init__()
         self.first, self.second = nn.Linear(WIDTH, WIDTH), nn.Linear(WIDTH, WIDTH)
 
     def forward(self, x):
-        """Returns the same shape."""
+        """Returns a tensor of the same shape."""
         scale = torch.full((WIDTH,), 0.5, device=x.device)
         return x + nn.functional.dropout(self.second(torch.tanh(self.first(x))) * scale, 0.2, self.training)
 
 
 class Fork(nn.Module):
-    """Gives several values, so that a message holds several tensors and one of them has no gradient."""
+    """Returns several values. A message then holds several tensors, and one of them has no gradient."""
 
     def __init__(self):
         super().__init__()
@@ -52,7 +52,7 @@ class Fork(nn.Module):
 
 
 class Join(nn.Module):
-    """Takes what Fork gives."""
+    """Takes the output of Fork."""
 
     def forward(self, v):
         """Returns one tensor."""
@@ -60,22 +60,22 @@ class Join(nn.Module):
 
 
 def residual():
-    """Eight pieces."""
+    """Returns a model of eight pieces."""
     return nn.Sequential(*[Residual() for _ in range(8)])
 
 
 def norms():
-    """Pieces with buffers."""
+    """Returns a model of pieces with buffers."""
     return nn.Sequential(*[nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.BatchNorm1d(WIDTH), nn.ReLU()) for _ in range(4)])
 
 
 def forked():
-    """Pieces that pass several tensors on."""
+    """Returns a model whose pieces pass several tensors on."""
     return nn.Sequential(Residual(), Fork(), Join(), Residual())
 
 
 def tied():
-    """The first and the last piece have one weight."""
+    """Returns a model whose first and last piece share a weight."""
     model = nn.Sequential(nn.Linear(WIDTH, WIDTH, bias=False), Residual(), Residual(), nn.Linear(WIDTH, WIDTH, bias=False))
     model[3].weight = model[0].weight
     return model
@@ -119,7 +119,7 @@ def made(name):
 
 
 def train(case, device="far"):
-    """Runs "MODEL SCHEDULE PIPELINES" and prints how far losses, norms and weights are from those of plain PyTorch."""
+    """Runs "MODEL SCHEDULE PIPELINES" and prints the differences of losses, norms and weights from plain PyTorch."""
     name, schedule, pipelines = case.split()
     options = {"tied": [("0.weight", "3.weight")]} if name == "tied" else {}
     pipe = hetu.torch.Pipeline(made(name), nn.MSELoss(), schedule, MICROS, pipelines=int(pipelines), device=device,
@@ -149,7 +149,7 @@ def train(case, device="far"):
 
 
 def forgets_to_wait(case):
-    """The same training with StageDevice's waits left out must not go unnoticed."""
+    """Runs the same training without StageDevice's waits, which must not go unnoticed."""
     wait = StageDevice.synchronize
     StageDevice.synchronize = lambda self: None
     try:
@@ -161,8 +161,8 @@ def forgets_to_wait(case):
 
 
 def mixed(case):
-    """Autocast with a GradScaler, and a gradient that overflows, beside plain PyTorch on the device. Then a checkpoint of
-    the device goes on on the CPU, and one of the CPU on the device."""
+    """Compares autocast with a GradScaler, and a gradient that overflows, with plain PyTorch on the device. Then a
+    checkpoint of the device is resumed on the CPU, and the reverse."""
     schedule, dtype, folder = case.split()
     pipe = hetu.torch.Pipeline(made("residual"), nn.MSELoss(), schedule, MICROS, device="far")
     whole = made("residual").to(pipe.device)
@@ -170,7 +170,7 @@ def mixed(case):
     scalers = [hetu.torch.GradScaler(pipe, init_scale=1024.0), torch.amp.GradScaler("far", init_scale=1024.0)]
     same = []
     for step, ((x, y),) in enumerate(batches(1)):
-        y = y * 1e30 if step == 1 else y  # no float16 gradient holds that
+        y = y * 1e30 if step == 1 else y  # float16 gradients can't hold this value
         with torch.autocast("far", getattr(torch, dtype)):
             found = pipe.step(x, y, scalers[0])
         expected = 0.0
@@ -210,7 +210,8 @@ def mixed(case):
 
 
 def keeps_generator(case):
-    """A step leaves the generators of the CPU and of the device as they were, and evaluate() equals the CPU's."""
+    """Checks that a step leaves the generators of the CPU and of the device unchanged, and that evaluate() equals the CPU's.
+    """
     pipe, _ = train(case)
     x, y = batches(1)[0][0]
     before = torch.get_rng_state(), torch.far.get_rng_state()
@@ -226,7 +227,8 @@ def keeps_generator(case):
 
 
 def traced(case):
-    """Cuts by times on the device, and a trace whose instructions follow each other and last as long as the device works."""
+    """Cuts by times on the device, and writes a trace. Its instructions follow each other and last as long as the device
+    works."""
     name, folder = case.split()
     model = made(name)
     x, y = batches(1)[0][0]
@@ -241,7 +243,8 @@ def traced(case):
 
 
 def varuna(folder):
-    """Varuna's names, with the local rank as the device. A checkpoint goes on on the CPU, with the optimizer's states."""
+    """Trains through Varuna's names, with the local rank as the device. A checkpoint is resumed on the CPU, with the
+    optimizer's states."""
     rank = int(_hetu.env()["worker"])
     torch.manual_seed(1)
     alone = torch_varuna.Model(tied=False)
@@ -292,7 +295,7 @@ def varuna(folder):
 
 
 def dcp(folder):
-    """torch.distributed.checkpoint from a device to the CPU and back."""
+    """Moves torch.distributed.checkpoint files from a device to the CPU and back."""
     pipe, optimizer = train("residual 1f1b 1")
     torch.distributed.init_process_group("gloo", init_method=f"file://{folder}/group", rank=pipe.transport.worker,
                                          world_size=pipe.transport.workers)
@@ -313,7 +316,8 @@ def dcp(folder):
 
 
 def known_model(name):
-    """A model of transformers or torchvision on the device beside itself on the CPU: losses and norms of two steps."""
+    """Compares a model of transformers or torchvision on the device with itself on the CPU: losses and norms of two steps.
+    """
     make, ties, inputs_of, shape = torch_models.MODELS[name]
     numbers = []
     for device in ("cpu", "far"):
@@ -331,7 +335,7 @@ def known_model(name):
 
 
 def refused():
-    """Mistakes of one of two workers; every worker gets the error."""
+    """Makes mistakes on one of two workers. Every worker gets the error."""
     worker = int(_hetu.env()["worker"])
     x = torch.ones(ROWS, WIDTH)
     cases = [
@@ -351,7 +355,7 @@ def refused():
 
 
 def main():
-    """Runs the cases that the command line names."""
+    """Runs the cases on the command line."""
     torch.set_num_threads(1)
     far.load()
     _, *cases = sys.argv[1:]

@@ -1,6 +1,8 @@
 #!/usr/bin/env python3
-"""hetu.torch.Pipeline on an accelerator, which is the pretend one of tests/torch_device: the numbers are the CPU's, and
-everything that a stage holds is in the device's memory. A host access there would end a worker with a segmentation fault.
+"""hetu.torch.Pipeline on an accelerator, the simulated one of tests/torch_device.
+
+Results equal the CPU's, and all tensors of a stage are in the device's memory. A host access to them would end a worker with
+a segmentation fault.
 
 Skipped where PyTorch isn't installed. --whole tries the longer jobs instead."""
 
@@ -22,7 +24,7 @@ SUMMED = ("chimera", " 2", "tied")  # sums over copies are in another order
 
 
 def job(workers, cases, launcher=None, **environment):
-    """Runs torch_device_worker.py and returns what it has printed."""
+    """Runs torch_device_worker.py and returns its output."""
     launcher = launcher or ["heturun", "-w", str(workers), sys.executable]
     run = subprocess.run([*launcher, HERE / "torch_device_worker.py", tempfile.gettempdir(), *cases], capture_output=True,
                          text=True, timeout=280, env={**os.environ, **environment})
@@ -33,7 +35,7 @@ def job(workers, cases, launcher=None, **environment):
 
 @unittest.skipUnless(find_spec("torch"), "PyTorch is not there: ./run torch installs it")
 class Devices(unittest.TestCase):
-    """In processes. Most cases are in one job, because starting workers takes longer than a case."""
+    """Devices in processes. Most cases are in one job, because starting workers takes longer than a case."""
 
     def expect(self, printed, cases, devices):
         """Checks each case on each worker: bit for bit, and 1e-6 where copies are summed."""
@@ -48,9 +50,9 @@ class Devices(unittest.TestCase):
 
     @unittest.skipIf(WHOLE, "a sample of --whole")
     def test_sample(self):
-        """Six schedules, recompute, buffers, several tensors over a boundary, a tie, two pipelines, generators, autocast
-        with a scaler, checkpoints to and from the CPU, cuts, traces, Varuna's names, divided optimizer states, what is
-        refused, a forgotten wait."""
+        """Covers six schedules, recomputation, buffers, several tensors in a message, a tie, two pipelines, generators,
+        autocast with a scaler, checkpoints to and from the CPU, cuts, traces, Varuna's names, sharded optimizer states,
+        refused settings, and a forgotten wait."""
         cases = [*(f"residual {schedule} 1" for schedule in SIX), "residual varuna 1", "norms 1f1b 1", "forked zb-h1 1",
                  "tied zb-v 1", "residual 1f1b 2"]
         with tempfile.TemporaryDirectory() as folder:
@@ -68,13 +70,13 @@ class Devices(unittest.TestCase):
         self.assertIn("worker 0 on far:0, worker 1 on far:1; activations and sums of gradients go through pinned host "
                       "memory", printed)
         seen = [event for event in events if event["ph"] == "X" and event["pid"] in (0, 1) and event["cat"] in "FIW"]
-        self.assertEqual(len([e for e in seen if e["cat"] == "F"]), 2 * 8, seen)  # measured, and predicted beside it
+        self.assertEqual(len([e for e in seen if e["cat"] == "F"]), 2 * 8, seen)  # measured events and predicted ones
         self.assertTrue(all(event["dur"] > 0 for event in seen), seen)
         self.assertRegex(printed, r"CASE forked 1f1b 1: worker \d on far:\d numbers nan|FORGOT: .*\bnan\b")
 
     @unittest.skipUnless(WHOLE, "--whole")
     def test_workers_share_a_device(self):
-        """Four workers on a machine with one accelerator, by six schedules."""
+        """Four workers use a machine with one accelerator, by six schedules."""
         cases = [*(f"residual {schedule} 1" for schedule in SIX), "residual zb-h1 2"]
         printed = job(4, cases, FAR_DEVICES="1")
         self.expect(printed, cases, ("far:0",))
@@ -82,13 +84,13 @@ class Devices(unittest.TestCase):
 
     @unittest.skipUnless(WHOLE, "--whole")
     def test_local_rank_of_torchrun(self):
-        """A device without a number is that of LOCAL_RANK."""
+        """A device without a number gets the number LOCAL_RANK."""
         launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
         self.expect(job(2, ["residual 1f1b 1"], launcher), ["residual 1f1b 1"], ("far:0", "far:1"))
 
     @unittest.skipUnless(WHOLE, "--whole")
     def test_averages_weights(self):
-        """Pipelines that average their weights, bit for bit as plain PyTorch on the CPU."""
+        """Pipelines that average their weights equal plain PyTorch on the CPU, bit for bit."""
         cases = ["preduce/2", "blocking/2", "adpsgd-lockstep/2"]
         with tempfile.TemporaryDirectory() as folder:
             run = subprocess.run(["heturun", "-w", "2", sys.executable, HERE / "torch_averages.py", folder, "7", *cases],
@@ -101,7 +103,8 @@ class Devices(unittest.TestCase):
     @unittest.skipUnless(WHOLE, "--whole")
     @unittest.skipUnless(find_spec("transformers"), "transformers is not there: ./run torch installs it")
     def test_known_models(self):
-        """Models of transformers and torchvision with dropout: PyTorch has other kernels for dropout and norms there."""
+        """Models of transformers and torchvision with dropout. PyTorch has other kernels for dropout and norms on the
+        device."""
         names = ("gpt2", "llama masked", "bert masked", "t5 masked", "vit", "resnet18")
         found = re.findall(r"MODEL (.+): worker \d apart (\S+)", job(2, [f"model: {name}" for name in names]))
         self.assertEqual(sorted(name for name, _ in found), sorted(2 * names), found)
@@ -110,13 +113,13 @@ class Devices(unittest.TestCase):
 
     @unittest.skipUnless(WHOLE, "--whole")
     def test_checkpoints_of_torch(self):
-        """torch.distributed.checkpoint goes on on the CPU from where a device has been, and the other way round."""
+        """A torch.distributed.checkpoint of a device can be resumed on the CPU, and the reverse."""
         with tempfile.TemporaryDirectory() as folder:
             self.assertEqual(job(2, [f"dcp: {folder}"]).count("DCP: worker"), 2)
 
     @unittest.skipUnless(WHOLE, "--whole")
     def test_table_of_a_gpu(self):
-        """tests/cuda/torch_table.py, which is for a real GPU, runs on the pretend one."""
+        """tests/cuda/torch_table.py, which is for a real GPU, runs on the simulated one."""
         run = subprocess.run([sys.executable, HERE.parent / "cuda" / "torch_table.py", "--size", "tiny", "--device", "far",
                               "--steps", "2", "--workers", "2", "--models", "gpt,llama", "--schedules", "zb-v"],
                              capture_output=True, text=True, timeout=280)
@@ -127,7 +130,7 @@ class Devices(unittest.TestCase):
 
 @unittest.skipUnless(find_spec("torch"), "PyTorch is not there: ./run torch installs it")
 class Choice(unittest.TestCase):
-    """Which device a Pipeline takes."""
+    """The device that a Pipeline uses."""
 
     @classmethod
     def setUpClass(cls):
@@ -163,7 +166,7 @@ class Choice(unittest.TestCase):
         self.assertEqual(self.made(model, device=torch.device("far")).device, torch.device("far:0"))
 
     def test_workers_in_threads(self):
-        """Threads take the devices in turn, or share one; the generators stay as they were."""
+        """Threads take the devices in turn, or share one. The generators stay unchanged."""
         import torch
         from torch import nn
 
@@ -187,15 +190,15 @@ class Choice(unittest.TestCase):
         self.assertEqual([places for _, places in found.values()], [{"cpu"}, {"far:0"}, {"far:0", "far:1"}])
 
     def test_random_numbers_of_the_device(self):
-        """A loss that draws them is noticed. A look at shapes doesn't change the generator, even where a module runs on
-        made-up numbers."""
+        """A loss that draws random numbers on the device is noticed. Shape inference doesn't change the generator, even
+        where a module runs on generated values."""
         import torch
         from torch import nn
 
         import hetu.torch
 
         class Branches(nn.Module):
-            """Needs values."""
+            """A module whose branch depends on values."""
 
             def forward(self, x):
                 return x if x.detach().sum().item() > 1e9 else x + 0 * torch.rand((), device=x.device)
@@ -214,7 +217,8 @@ class Choice(unittest.TestCase):
                     self.assertEqual(pipe.loss.check.drawing, draws)
 
     def test_recorded_instructions_are_waited_for(self):
-        """Or a trace would have the times at which the host gave the work."""
+        """Recorded instructions wait for the device. Otherwise a trace would show the times at which the host submits work.
+        """
         import torch
 
         from hetu.torch.device import StageDevice
@@ -238,7 +242,7 @@ class Choice(unittest.TestCase):
         self.assertGreater(pipe.evaluate(torch.ones(4, 4), torch.tensor([0, 1, 2, 3])), 0)
 
     def test_threads_share_a_loss_with_tensors(self):
-        """It is on the device of the last stage, wherever that stands."""
+        """Tensors of a loss are moved to the device of the last stage, wherever that stage is."""
         import torch
         from torch import nn
 

@@ -1,5 +1,5 @@
-"""Cases of torch_worker.py with models that are made without memory: each worker has that of its own stages alone, values
-are the same under every cut, and those of a checkpoint where there is one."""
+"""Cases of torch_worker.py with models that are built without memory. Each worker allocates its own stages only. Values are
+the same under every cut, and come from a checkpoint where there is one."""
 
 import resource
 from importlib.util import find_spec
@@ -15,7 +15,7 @@ WIDTH, WORDS = 16, 24
 
 
 def tied():
-    """A table whose other use is the head; norms, whose buffers are made as ever."""
+    """Returns a model whose embedding is tied to the head, and whose norm has buffers with memory."""
     model = nn.Sequential(nn.Embedding(WORDS, WIDTH), nn.Linear(WIDTH, WIDTH), nn.BatchNorm1d(WIDTH),
                           nn.Linear(WIDTH, WIDTH), nn.MultiheadAttention(WIDTH, 2), nn.Linear(WIDTH, WORDS, bias=False))
     model[5].weight = model[0].weight
@@ -23,7 +23,7 @@ def tied():
 
 
 def gpt():
-    """Of transformers, without dropout."""
+    """Returns a GPT-2 of transformers without dropout."""
     from transformers import GPT2Config, GPT2LMHeadModel
 
     return GPT2LMHeadModel(GPT2Config(vocab_size=WORDS, n_embd=WIDTH, n_layer=3, n_head=2, n_positions=8, resid_pdrop=0.0,
@@ -31,22 +31,22 @@ def gpt():
 
 
 def loss_of(logits, labels):
-    """Of words."""
+    """Returns the cross entropy of words."""
     return nn.functional.cross_entropy(logits.flatten(0, -2), labels.flatten())
 
 
 def held(pipe):
-    """Own parameters have memory, the others none."""
+    """Checks that own parameters have memory, and that all others have none."""
     own = {id(p) for p in pipe.parameters()}
     assert own and not any(p.is_meta for p in pipe.parameters())
     assert all(p.is_meta for stage in pipe.stages for p in stage.parameters() if id(p) not in own)
 
 
 def cuts(seed):
-    """The same values under two cuts, and on both copies of the tied one."""
+    """Checks that values are the same under two cuts, and on both copies of the tied parameter."""
     states = []
     for schedule, first in (("1f1b", [0, 2]), ("zb-v", [0, 1, 3, 5])):
-        torch.manual_seed(seed + len(states))  # which it does not go by
+        torch.manual_seed(seed + len(states))  # the values don't depend on this seed
         with hetu.torch.empty():
             model = tied()
         pipe = hetu.torch.Pipeline(model, loss_of, schedule, 2, first_pieces=first, tied=[("0.weight", "5.weight")],
@@ -64,7 +64,7 @@ def cuts(seed):
 
 
 def pretrained(folder, seed):
-    """What save_pretrained() has written, read by each worker for its own stages; a step beside the whole model."""
+    """Each worker reads its own stages from the files of save_pretrained(). Compares a step with the whole model."""
     place = Path(folder, "gpt")
     torch.manual_seed(seed)
     whole = gpt().train()
@@ -87,7 +87,7 @@ def pretrained(folder, seed):
 
 
 def memory():
-    """Of 24 products of 9 MiB each, 216 MiB, this worker's half is made, and nothing beside it."""
+    """Checks that this worker allocates its half of 24 matrices of 9 MiB each (216 MiB), and nothing else."""
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     with hetu.torch.empty():
         model = nn.Sequential(*[nn.Linear(1536, 1536) for _ in range(24)])
@@ -99,7 +99,7 @@ def memory():
 
 
 def run(folder, seed):
-    """All of them."""
+    """Runs all cases."""
     cuts(seed)
     memory()
     if find_spec("transformers"):

@@ -1,4 +1,4 @@
-"""Models as people write them, untouched: nanoGPT, nn.TransformerEncoder, a mixture of experts."""
+"""Models in their usual form, unmodified: nanoGPT, nn.TransformerEncoder, a mixture of experts."""
 
 import dataclasses
 
@@ -11,7 +11,7 @@ WORDS = 64
 
 @dataclasses.dataclass
 class Config:
-    """As nanoGPT's."""
+    """The configuration of nanoGPT."""
 
     block_size: int = 16
     vocab_size: int = WORDS
@@ -23,7 +23,7 @@ class Config:
 
 
 class CausalSelfAttention(nn.Module):
-    """As nanoGPT's."""
+    """The attention of nanoGPT."""
 
     def __init__(self, config):
         super().__init__()
@@ -33,7 +33,7 @@ class CausalSelfAttention(nn.Module):
         self.n_head, self.n_embd, self.dropout = config.n_head, config.n_embd, config.dropout
 
     def forward(self, x):
-        """Attends to what came before."""
+        """Attends to earlier tokens."""
         B, T, C = x.size()
         q, k, v = self.c_attn(x).split(self.n_embd, dim=2)
         k, q, v = (t.view(B, T, self.n_head, C // self.n_head).transpose(1, 2) for t in (k, q, v))
@@ -42,7 +42,7 @@ class CausalSelfAttention(nn.Module):
 
 
 class Block(nn.Module):
-    """As nanoGPT's."""
+    """The block of nanoGPT."""
 
     def __init__(self, config):
         super().__init__()
@@ -52,7 +52,7 @@ class Block(nn.Module):
                                  nn.Linear(4 * config.n_embd, config.n_embd), nn.Dropout(config.dropout))
 
     def forward(self, x):
-        """The same shape."""
+        """Returns a tensor of the same shape."""
         x = x + self.attn(self.ln_1(x))
         return x + self.mlp(self.ln_2(x))
 
@@ -108,14 +108,14 @@ class Encoder(nn.Module):
 
 
 class Experts(nn.Module):
-    """A mixture of experts: which rows an expert is given depends on values, and so does the branch after it."""
+    """A mixture of experts. The rows of an expert depend on values, and so does the branch after it."""
 
     def __init__(self, width=32, experts=3):
         super().__init__()
         self.gate, self.experts = nn.Linear(width, experts), nn.ModuleList(nn.Linear(width, width) for _ in range(experts))
 
     def forward(self, x):
-        """The same shape."""
+        """Returns a tensor of the same shape."""
         flat = x.flatten(0, -2)
         weight, chosen = self.gate(flat).softmax(-1).max(-1)
         out = torch.zeros_like(flat)

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
-"""Models of any class, cut by an example of their inputs (hetu.torch.split(..., example=)), beside the unsplit models.
+"""Models of any class, cut by an example of their inputs (hetu.torch.split(..., example=)), compared with the unsplit
+models.
 
-Skipped where PyTorch is not there (`./run torch`)."""
+Skipped where PyTorch is not installed (`./run torch`)."""
 
 import unittest
 from importlib.util import find_spec
@@ -9,7 +10,7 @@ from importlib.util import find_spec
 
 @unittest.skipUnless(find_spec("torch"), "PyTorch is not there: ./run torch installs it")
 class Example(unittest.TestCase):
-    """In one process, whose plan has two stages."""
+    """Models in one process, whose plan has two stages."""
 
     def ids(self, rows=6, length=12):
         """Returns random words."""
@@ -62,7 +63,7 @@ class Example(unittest.TestCase):
         return functional.cross_entropy(out.flatten(0, 1), y[:, :out.shape[1]].flatten())
 
     def test_nanogpt(self):
-        """With and without targets, of several lengths, also where the last micro-batch is smaller."""
+        """nanoGPT trains with and without targets, with several lengths, and with a smaller last micro-batch."""
         import torch_example_models as models
 
         at = ["transformer.h.1", "transformer.h.3"]
@@ -71,7 +72,7 @@ class Example(unittest.TestCase):
         self.same(models.NanoGpt, at, self.ids(), lambda out, y: self.words(out[0], y), exact=False)
 
     def test_transformer_encoder(self):
-        """With a causal mask, which every stage makes for itself: no message has it."""
+        """Every stage computes the causal mask itself, and no message contains it."""
         import hetu.torch
         import torch_example_models as models
 
@@ -81,7 +82,7 @@ class Example(unittest.TestCase):
         self.assertEqual([len(piece.recording.first.parts[piece.number].imports) for piece in pieces], [0, 1, 1])
 
     def test_experts(self):
-        """Modules whose inner shapes and branches depend on values: as a list of modules, and cut by an example."""
+        """Modules whose inner shapes and branches depend on values work as a list of modules, and cut by an example."""
         import torch
 
         import hetu.torch
@@ -97,7 +98,7 @@ class Example(unittest.TestCase):
         self.assertTrue(torch.equal(drawn, torch.get_rng_state()), "the shape search has drawn random numbers")
 
     def test_values_in_place_and_modes(self):
-        """Glue between modules: in-place changes behind a cut, no_grad, loops over tensors, train() and eval()."""
+        """Code between modules works: in-place changes after a cut, no_grad, loops over tensors, train() and eval()."""
         import torch
         from torch import nn
 
@@ -111,7 +112,7 @@ class Example(unittest.TestCase):
             def forward(self, ids):
                 h = self.words(ids)
                 h += self.shift * (0.5 if self.training else 0.25)
-                h += self.a(h.relu())  # in place, behind the cut at a
+                h += self.a(h.relu())  # in place, after the cut at a
                 with torch.no_grad():
                     top = h.amax(-1, keepdim=True)
                 mask = torch.zeros(ids.shape)
@@ -124,7 +125,7 @@ class Example(unittest.TestCase):
         self.same(Glue, ["a", "b"], self.ids(), self.words)
 
     def test_nothing_recorded_goes_stale(self):
-        """Modes that the user sets count; changed attributes and values read from tensors are refused by name."""
+        """Modes that the user sets take effect. Changed attributes and values read from tensors are refused by name."""
         import torch
         from torch import nn
 
@@ -202,7 +203,7 @@ class Example(unittest.TestCase):
                 h = self.first(x)
                 column = h[:, 0]
                 h = self.last(h)
-                column.mul_(2)  # a view of what stands before the cut
+                column.mul_(2)  # a view of a value from before the cut
                 return h + column[:, None]
 
         class Twice(Base):
@@ -243,4 +244,4 @@ class Example(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    unittest.main(verbosity=2)  # which prints why a test is skipped
+    unittest.main(verbosity=2)  # prints the reason for a skip

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Models that PyTorch has traced already, under hetu.torch: torch.export's programs, and Pipes of its pipelining.
+"""Models that PyTorch has already traced, in hetu.torch: programs of torch.export, and Pipes of its pipelining.
 
-Skipped where PyTorch is not there (`./run torch`)."""
+Skipped where PyTorch is not installed (`./run torch`)."""
 
 import unittest
 from importlib.util import find_spec
@@ -9,7 +9,7 @@ from importlib.util import find_spec
 
 @unittest.skipUnless(find_spec("torch"), "PyTorch is not there: ./run torch installs it")
 class Exported(unittest.TestCase):
-    """In one process, whose plan has two stages, beside the model that was exported."""
+    """Models in one process, whose plan has two stages, compared with the model that was exported."""
 
     def setUp(self):
         import torch
@@ -89,7 +89,8 @@ class Exported(unittest.TestCase):
         return one, self.Model(drop)
 
     def test_program(self):
-        """Exported for one micro-batch, or with a dynamic number of samples; positional and by keywords."""
+        """Programs are exported for one micro-batch, or with a dynamic number of samples. Inputs are positional or keywords.
+        """
         import torch
 
         import hetu.torch
@@ -122,7 +123,7 @@ class Exported(unittest.TestCase):
         self.assertAlmostEqual(pipe.evaluate(self.ids, self.ids), want, 5)
 
     def test_pipe(self):
-        """A Pipe of torch.distributed.pipelining, with dropout off in evaluate()."""
+        """A Pipe of torch.distributed.pipelining trains, with dropout off in evaluate()."""
         from torch.distributed.pipelining import SplitPoint, pipeline
 
         import hetu.torch
@@ -140,7 +141,7 @@ class Exported(unittest.TestCase):
         self.assertAlmostEqual(pipe.evaluate(self.ids, self.ids), want, 5)
 
     def test_refuses_in_one_line(self):
-        """Other shapes, unknown inputs and modules."""
+        """Other shapes, unknown inputs and unknown modules are refused in one line."""
         import torch
 
         import hetu.torch
@@ -162,4 +163,4 @@ class Exported(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    unittest.main(verbosity=2)  # which prints why a test is skipped
+    unittest.main(verbosity=2)  # prints the reason for a skip

@@ -1,7 +1,8 @@
-"""Cases of torch_worker.py: every method that flushes, on models of transformers and torchvision with dropout, tied heads,
-clipping, AdamW, buffers and a last micro-batch that is smaller; with and without recompute, in one pipeline and in two.
+"""Cases of torch_worker.py: every method that flushes, on models of transformers and torchvision.
 
-The reference is one process over the same pieces, seeded as theirs are; that these are the model, torch_models shows."""
+Models have dropout, tied heads, clipping, AdamW, buffers and a smaller last micro-batch. Cases run with and without
+recomputation, in one pipeline and in two. The reference is one process over the same pieces with the same seeds.
+torch_models shows that the pieces equal the model."""
 
 import torch
 from torch import nn
@@ -16,16 +17,16 @@ STEPS, EACH = 5, 3
 METHODS = ("gpipe", "1f1b", "interleaved-1f1b", "looped-bfs", "gems", "chimera", "hanayo", "zb-h1", "zb-h2", "zb-v",
            "v-half", "v-min", "interleaved-zb", "dualpipe", "dualpipev", "varuna", "zb-1p", "zb-2p", "auto")
 MODELS = ("bert masked", "gpt2", "llama masked", "t5 masked", "vit", "resnet18")
-DESCENDING = ("looped-bfs",)  # whose gradients are added from the last micro-batch to the first
-OVER_COPIES = ("gems", "chimera", "dualpipe")  # whose two replicas of a stage sum what each has
-RECOMPUTING = ("varuna",)  # as they are
-SHARING = ("bert", "gpt2", "t5")  # parameters tied over stages, or values that several of them read
+DESCENDING = ("looped-bfs",)  # adds gradients from the last micro-batch to the first
+OVER_COPIES = ("gems", "chimera", "dualpipe")  # the two copies of a stage sum their gradients
+RECOMPUTING = ("varuna",)  # recomputes in any case
+SHARING = ("bert", "gpt2", "t5")  # parameters tied over stages, or values that several stages read
 DEEP = {"t5 masked": 3}  # blocks of each half; others have six, so that four workers with two stages each have eight pieces
-_plain = {}  # what one process comes to, by everything that it depends on
+_plain = {}  # results of one process, by all parameters that they depend on
 
 
 def cases(stages, pipelines, every):
-    """Names of the cases of one job; not `every`: each method with one model, others in other jobs."""
+    """Returns the names of the cases of one job. Without `every`, each method has one model, which differs between jobs."""
     end = f"{stages} {pipelines}"
     if every:
         return [f"grid {model} by {method}{again} {end}" for method in METHODS for model in MODELS
@@ -38,8 +39,8 @@ def cases(stages, pipelines, every):
 
 
 def exact(case):
-    """Whether sums are in the order of one process, over no copies, and no value is read on several stages: bits are the
-    same."""
+    """Returns true if results have the same bits as one process: sums are in the same order, there are no copies, and no
+    value is read on several stages."""
     model, method, _, pipelines = _parts(case)
     return pipelines == 1 and method not in OVER_COPIES + DESCENDING and not model.startswith(SHARING)
 
@@ -56,7 +57,7 @@ def _made(model, dtype, seed):
 
 
 def _batches(model, rows, pipelines, dtype, seed):
-    """Of each step: inputs and labels of each pipeline."""
+    """Returns inputs and labels of each pipeline, for each step."""
     draw = torch.Generator().manual_seed(seed)
     _, _, inputs_of, shape = torch_models.MODELS[model]
 
@@ -74,7 +75,7 @@ def _part(inputs, at):
 
 
 def _reference(model, batches, rows, dtype, seed):
-    """(loss and norm of each step, tensors by name) of one process."""
+    """Returns (loss and norm of each step, tensors by name) of one process."""
     key = model, len(batches[0]), rows, dtype
     if key in _plain:
         return _plain[key]
@@ -104,12 +105,12 @@ def _reference(model, batches, rows, dtype, seed):
 
 
 def run(case, seed):
-    """One case; prints by how much this worker's losses, norms, parameters and buffers are apart."""
+    """Runs one case, and prints the differences of this worker's losses, norms, parameters and buffers."""
     model, method, again, pipelines = _parts(case)
     stages = int(case.split()[-2])
-    micros = 2 * stages if method.startswith("dualpipe") else 4  # as many as they need
+    micros = 2 * stages if method.startswith("dualpipe") else 4  # the number that dualpipe requires
     rows = EACH * micros - 1
-    # Of a sum in another order AdamW and normalization make much in float32: there, float64 shows that no term is amiss.
+    # In float32, AdamW and normalization amplify the effect of another order of sums. float64 shows that no term is wrong.
     dtype = torch.float32 if exact(case) else torch.float64
     batches = _batches(model, rows, pipelines, dtype, seed)
     pipe = hetu.torch.Pipeline(hetu.torch.blocks.split(_made(model, dtype, seed)), torch_models.loss_of, method, micros,
@@ -123,7 +124,7 @@ def run(case, seed):
         rule.step()
     plain, names = _reference(model, batches, rows, dtype, seed)
     state = {name: p.detach() for name, p in pipe.named_parameters()}
-    if pipelines == 1 and method not in OVER_COPIES:  # buffers are each copy's own
+    if pipelines == 1 and method not in OVER_COPIES:  # each copy has its own buffers
         state |= {pipe.pieces.names[id(b)]: b for stage in pipe.own.values() for b in stage.buffers()}
     apart = max(float((t.double() - names[n].double()).norm() / names[n].double().norm().clamp_min(1e-3))
                 for n, t in state.items())

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Arguments of a step (losses with parameters, scalers, arrays, lists) are taken as plain PyTorch takes them, or refused.
+"""Arguments of a step are accepted as in plain PyTorch, or refused: losses with parameters, scalers, arrays and lists.
 
-Skipped where PyTorch is not there (`./run torch`)."""
+Skipped where PyTorch is not installed (`./run torch`)."""
 
 import unittest
 from collections import UserDict
@@ -23,18 +23,18 @@ if THERE:
             self.scale = nn.Parameter(torch.ones(4))
 
         def forward(self, out, y):
-            """Its mean."""
+            """Returns the mean loss."""
             return ((out * self.scale - y) ** 2).mean()
 
     class GivesLoss(nn.Module):
-        """The same as the last piece of a model, whose target is an input."""
+        """A model whose last piece computes the same loss. The target is an input."""
 
         def __init__(self):
             super().__init__()
             self.of = WithScale()
 
         def forward(self, value):
-            """A scalar."""
+            """Returns a scalar."""
             return self.of(*value)
 
     class OfInputs(nn.Module):
@@ -45,13 +45,13 @@ if THERE:
             self.linear = nn.Linear(4, 4)
 
         def forward(self, value):
-            """(output, target)"""
+            """Returns (output, target)."""
             return self.linear(value["x"]), value["y"]
 
 
 @unittest.skipUnless(THERE, "PyTorch is not there: ./run torch installs it")
 class Inputs(unittest.TestCase):
-    """In one process, with two stages."""
+    """Arguments in one process, with two stages."""
 
     def made(self, loss=None, micros=2):
         torch.manual_seed(1)
@@ -98,7 +98,7 @@ class Inputs(unittest.TestCase):
 
 
     def test_arrays_and_mappings_are_cut(self):
-        """As the tensors of the same values, also where an array can't be written."""
+        """Arrays and mappings give the results of tensors with the same values. Read-only arrays work, too."""
         draw = torch.Generator().manual_seed(1)
         x, y = torch.randn(6, 4, generator=draw), torch.randn(6, 4, generator=draw)
         want = self.made().step(x, y)
@@ -140,8 +140,8 @@ class Inputs(unittest.TestCase):
 
 
     def test_lengths_may_change_from_step_to_step(self):
-        """Two looks for the first length, one for the second with lengths left open, and none for those that follow. No
-        more than 64 forms are remembered."""
+        """Shapes are inferred twice for the first length, once for the second, with open lengths, and never for later ones.
+        At most 64 forms are remembered."""
         torch.manual_seed(1)
         model, whole = (nn.Sequential(nn.Embedding(9, 4), nn.Linear(4, 9)) for _ in range(2))
         whole.load_state_dict(model.state_dict())
@@ -150,10 +150,10 @@ class Inputs(unittest.TestCase):
             x = torch.randint(0, 9, (4, length))
             plain = hetu.torch.causal_lm_loss()(whole(x), x).item()
             self.assertAlmostEqual(pipe.step(x, x), plain, places=5)
-            self.assertEqual(pipe.forms.looks, min(length, 3))  # the first length takes a second look, at one sample more
+            self.assertEqual(pipe.forms.looks, min(length, 3))  # the first length is inferred again with one sample more
             self.assertLessEqual(len(pipe.forms.known), 64)
         pipe.step(x, x)
-        pipe.step(x[:, :2], x[:, :2])  # long forgotten
+        pipe.step(x[:, :2], x[:, :2])  # no longer remembered
         self.assertEqual(pipe.forms.looks, 3)
 
 

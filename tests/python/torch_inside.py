@@ -1,4 +1,4 @@
-"""Cases of torch_modes_test.py, in a job of two workers: what modules, hooks and custom functions do inside of a step."""
+"""Cases of torch_modes_test.py, in a job of two workers: actions of modules, hooks and custom functions inside a step."""
 
 import random
 
@@ -22,7 +22,7 @@ class Custom(nn.Module):
 
 
 class Checkpointed(nn.Module):
-    """Computes its middle again in backward."""
+    """Computes its middle part again in the backward pass."""
 
     def __init__(self, reentrant):
         super().__init__()
@@ -37,14 +37,14 @@ class Checkpointed(nn.Module):
 
 
 def compiled():
-    """pieces of torch.compile, whose backward is one custom function"""
+    """Compares pieces of torch.compile, whose backward is one custom function."""
     for schedule in ("1f1b", "zb-h1", "zb-v"):
         compare(f"compiled {schedule}", lambda: [torch.compile(nn.Sequential(*linears(2)), backend="aot_eager")
                                                  for _ in range(4)], schedule, steps=2)
 
 
 class InPlace(nn.Module):
-    """Changes what it is given, and uses it again."""
+    """Changes its input in place, and uses it again."""
 
     def __init__(self):
         super().__init__()
@@ -55,7 +55,7 @@ class InPlace(nn.Module):
 
 
 class View(nn.Module):
-    """Returns a view of what a layer computes."""
+    """Returns a view of a layer's output."""
 
     def __init__(self):
         super().__init__()
@@ -66,7 +66,7 @@ class View(nn.Module):
 
 
 class Both(nn.Module):
-    """Changes the second of two values in place, and gives both on."""
+    """Changes the second of two values in place, and returns both."""
 
     def __init__(self):
         super().__init__()
@@ -78,7 +78,7 @@ class Both(nn.Module):
 
 
 class Twice(nn.Module):
-    """Two values from one."""
+    """Returns two values from one."""
 
     def __init__(self):
         super().__init__()
@@ -89,7 +89,7 @@ class Twice(nn.Module):
 
 
 class Sum(nn.Module):
-    """One value from two."""
+    """Returns one value from two."""
 
     def __init__(self):
         super().__init__()
@@ -103,7 +103,7 @@ SPLIT = ("1f1b", "zb-h1", "zb-v")
 
 
 def functions():
-    """custom autograd.Functions, used twice: called as often as in one process"""
+    """Checks that custom autograd.Functions, each used twice, are called as often as in one process."""
     for schedule in SPLIT:
         Scaled.calls = 0
         pipe, _ = compare(f"functions {schedule}", lambda: [Custom() for _ in range(4)], schedule, steps=3)
@@ -112,7 +112,7 @@ def functions():
 
 
 def checkpoints():
-    """torch.utils.checkpoint of both kinds, with dropout"""
+    """Compares torch.utils.checkpoint of both kinds, with dropout."""
     for schedule in SPLIT:
         for reentrant in (True, False):
             compare(f"checkpoint {schedule} {reentrant}",
@@ -121,7 +121,7 @@ def checkpoints():
 
 
 def in_place():
-    """modules that change what they are given, at the start of a stage or as the only ones there"""
+    """Compares modules that change their input in place, at the start of a stage or as its only module."""
     makers = {
         "alone": lambda: [nn.Linear(WIDTH, WIDTH), nn.ReLU(inplace=True), nn.Linear(WIDTH, WIDTH), InPlace()],
         "of the batch": lambda: [InPlace(), nn.Linear(WIDTH, WIDTH), InPlace(), InPlace()],
@@ -136,7 +136,7 @@ def in_place():
 
 
 class Counted(nn.Module):
-    """Counts its calls in every way that a user may think of."""
+    """Counts its calls by all means that a user may choose."""
 
     total = {"calls": 0}
 
@@ -160,7 +160,7 @@ SEEN = []
 
 
 def calls():
-    """forwards, hooks and losses are called as often as in one process, and see tensors with values"""
+    """Checks that forwards, hooks and losses are called as often as in one process, and only get tensors with values."""
     for schedule in SPLIT:
         before = COUNT
         torch.manual_seed(1)
@@ -193,7 +193,7 @@ def calls():
 
 
 def hooked(pieces, counts):
-    """Hooks of every kind that change gradients, or count."""
+    """Registers hooks of every kind, which change gradients or count."""
     def halve(gradient):
         counts["parameter"] = counts.get("parameter", 0) + 1
         return gradient * 0.5
@@ -223,10 +223,10 @@ def hooked(pieces, counts):
 
 
 def hooks():
-    """gradient hooks of parameters, values and modules run once, and before and after a step that registers more"""
+    """Checks that gradient hooks of parameters, values and modules run once, also when a step registers more."""
     for schedule, options in (("1f1b", {}), ("zb-h1", {}), ("zb-v", {}), ("chimera", {}), ("1f1b", {"pipelines": 2})):
         exact = schedule != "chimera" and not options
-        counts = [{}, {}]  # of this worker, and of one process
+        counts = [{}, {}]  # counts of this worker, and of one process
 
         def change(step, pieces, counts=counts):
             if step == 1:
@@ -254,7 +254,7 @@ class Gain(nn.Module):
 
 
 def scalars():
-    """parameters and buffers without dimensions or elements"""
+    """Compares parameters and buffers without dimensions or elements."""
     def make():
         return [*linears(2), Gain(), Gain(), *linears(1)]
 
@@ -264,7 +264,7 @@ def scalars():
 
 
 def old_hooks():
-    """hooks of register_backward_hook run in whole backwards, and are refused where I and W are apart"""
+    """Checks that hooks of register_backward_hook run in whole backwards, and are refused where I and W are separate."""
     def double(module, gradients, outputs):
         return tuple(None if g is None else 2 * g for g in gradients)
 
@@ -294,7 +294,8 @@ def old_hooks():
 
 
 def accumulated():
-    """hooks behind the accumulation see each micro-batch's sum so far; over copies of a stage they are refused"""
+    """Checks that post-accumulation hooks get the sum so far after each micro-batch. Over copies of a stage they are
+    refused."""
     norms = [[], []]
 
     def change(step, pieces):
@@ -319,7 +320,7 @@ def accumulated():
             pipe.step(torch.ones(8, WIDTH), torch.zeros(8, WIDTH))
         except ValueError as error:
             assert text in str(error), str(error)
-        except _hetu.CommError:  # of the worker that has the other of the two stages
+        except _hetu.CommError:  # raised by the worker that has the other of the two stages
             assert name == "tied" and pipe.row == 1
         else:
             raise AssertionError(f"{name}: nothing was said")

@@ -1,4 +1,4 @@
-"""Sequences of many lengths: shapes are found once for all of them, where a model's forward allows it, and losses are those
+"""Sequences of many lengths. Shapes are inferred once for all of them, where a model's forward allows it. Losses equal those
 of the model in one process."""
 import copy
 import importlib.util
@@ -34,7 +34,7 @@ class Block(nn.Module):
 
 
 class Decoder(nn.Module):
-    """A forward with lengths in many places: positions, a mask, a slice, a view, and a number that scales."""
+    """A forward that uses lengths in many places: positions, a mask, a slice, a view, and a number that scales."""
 
     def __init__(self):
         super().__init__()
@@ -54,7 +54,7 @@ class Decoder(nn.Module):
 
 
 class Branching(nn.Module):
-    """Another function for long sequences."""
+    """Computes another function for long sequences."""
 
     def forward(self, x):
         return x.tanh() if x.shape[1] > 6 else x + x.mean(1, keepdim=True)
@@ -69,7 +69,7 @@ class Counting(nn.Module):
 
 
 class Two(nn.Module):
-    """Two inputs whose lengths change each for itself; the second is returned beside the result."""
+    """Two inputs whose lengths change independently. The second is returned together with the result."""
 
     def forward(self, value):
         one, two = value["one"], value["two"]
@@ -78,7 +78,8 @@ class Two(nn.Module):
 
 class Lengths(unittest.TestCase):
     def compare(self, model, make, loss, batches):
-        """Trains with each batch in one process and by a pipeline; returns the looks at shapes after each."""
+        """Trains with each batch in one process and by a pipeline. Returns the number of shape inferences after each batch.
+        """
         torch.manual_seed(SEED)
         whole = copy.deepcopy(model)
         pipe = hetu.torch.Pipeline(make(model), loss, "1f1b", 2, devices="threads:2")
@@ -96,7 +97,7 @@ class Lengths(unittest.TestCase):
         return looks
 
     def test_recorded_forwards(self):
-        """The recording of a forward is kept for all lengths too."""
+        """The recording of a forward is also kept for all lengths."""
         draw = torch.Generator().manual_seed(SEED)
         batches = []
         for length in (5, 9, 3, 4, 17, 30, 2, 9, 60):
@@ -114,20 +115,20 @@ class Lengths(unittest.TestCase):
         loss = hetu.torch.masked_lm_loss()
         looks = self.compare(Decoder(), make, loss, batches)
         self.assertEqual(looks, [2, 3, 3, 3, 3, 3, 3, 3, 3])
-        self.assertLess(len(recordings), 8)  # those of the first length, and one with open lengths, by member
+        self.assertLess(len(recordings), 8)  # recordings of the first length, and one with open lengths, by member
 
     def test_forwards_with_a_branch(self):
-        """A length on the other side of a branch is looked at again. Both sides are right afterwards."""
+        """A length on the other side of a branch gives a new shape inference. Both sides are right afterwards."""
         model = nn.Sequential(nn.Linear(3, 3), Branching(), nn.Linear(3, 3))
         draw = torch.Generator().manual_seed(SEED)
         batches = [(torch.randn(4, n, 3, generator=draw), torch.randn(4, n, 3, generator=draw))
                    for n in (3, 5, 4, 9, 12, 7, 20, 2, 6, 11)]
         looks = self.compare(model, lambda model: model, nn.MSELoss(), batches)
         self.assertEqual(looks[1], looks[2])
-        self.assertEqual(looks[-1], looks[5], looks)  # 7 has come with both sides known
+        self.assertEqual(looks[-1], looks[5], looks)  # both sides were known when length 7 came
 
     def test_forwards_that_need_a_number(self):
-        """Each new length is looked at."""
+        """Each new length gives a new shape inference."""
         model = nn.Sequential(nn.Linear(3, 3), Counting(), nn.Linear(3, 3))
         draw = torch.Generator().manual_seed(SEED)
         batches = [(torch.randn(4, n, 3, generator=draw), torch.randn(4, n, 3, generator=draw)) for n in (3, 5, 4, 9, 4, 12)]
@@ -136,7 +137,7 @@ class Lengths(unittest.TestCase):
         self.assertGreater(looks[5], looks[4])
 
     def test_a_single_element(self):
-        """PyTorch's open lengths are 2 at least."""
+        """PyTorch's open lengths are at least 2."""
         model = nn.Sequential(nn.Linear(3, 3), nn.Tanh(), nn.Linear(3, 3))
         batches = [(torch.randn(4, n, 3), torch.randn(4, n, 3)) for n in (3, 5, 1, 8, 1)]
         looks = self.compare(model, lambda model: model, nn.MSELoss(), batches)

@@ -1,7 +1,7 @@
-"""The loops of torch_loops_test.py: each with the model whole in one process, and in stages by the glue of docs/examples.
+"""The loops of torch_loops_test.py, each with the whole model in one process, and in stages by the adapters of
+docs/examples.
 
-Workers are started as `torch_loops.py FOLDER CASE...`. The test itself runs the loops with the whole model.
-"""
+Workers are started as `torch_loops.py FOLDER CASE...`. The test itself runs the loops with the whole model."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ MICROS = 4
 
 
 class Collator:
-    """A collator of the user's: rows with their labels, of which the first few count."""
+    """A user's collator: rows with their labels, of which the first few count."""
 
     def __call__(self, rows):
         ids = torch.stack([row["input_ids"] for row in rows])
@@ -31,7 +31,7 @@ class Collator:
 
 
 def gpt2(tied):
-    """Returns a small model without dropout, which draws otherwise in stages, and a data set."""
+    """Returns a small model and a data set. The model has no dropout, because stages draw other random numbers."""
     from transformers import GPT2Config, GPT2LMHeadModel
 
     torch.manual_seed(1)
@@ -42,12 +42,12 @@ def gpt2(tied):
 
 
 def accuracy(prediction):
-    """A metric of the user's."""
+    """A user's metric."""
     return {"accuracy": float((prediction.predictions.argmax(-1) == prediction.label_ids).mean())}
 
 
 def trainer(folder, stages, name="trainer"):
-    """Six updates of two batches each, then a second Trainer that continues after the third one."""
+    """Runs six updates of two batches each, then a second Trainer that continues after the third update."""
     from transformers import Trainer, TrainerCallback, TrainingArguments
 
     class Notes(TrainerCallback):
@@ -87,7 +87,8 @@ def trainer(folder, stages, name="trainer"):
 
 
 def accelerate(folder, stages):
-    """The loop of docs/examples/torch_accelerate.py; the same without stages; and one that continues from a saved state."""
+    """Runs the loop of docs/examples/torch_accelerate.py, the same loop without stages, and one that continues from a saved
+    state."""
     if stages:
         example = importlib.import_module("torch_accelerate")
         found = example.train(str(folder / "accelerate")).state_dict()
@@ -119,7 +120,8 @@ def accelerate(folder, stages):
 
 
 def lightning(folder, stages):
-    """Two epochs with accumulation, clipping, a schedule of rates, validation, checkpoints; then one that continues."""
+    """Runs two epochs with accumulation, clipping, a schedule of rates, validation and checkpoints, then a loop that
+    continues."""
     import lightning as library
     from lightning.pytorch.callbacks import LearningRateMonitor, ModelCheckpoint
     from lightning.pytorch.loggers import CSVLogger
@@ -211,7 +213,7 @@ def run(folder, kind, worker, cases):
 
 
 def main():
-    """Runs the cases that the command line names, in stages."""
+    """Runs the cases on the command line, in stages."""
     import hetu.torch
 
     with hetu.torch.single_process() as worker:

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Loops of other libraries with a model in stages: the Trainer of transformers, Accelerate and Lightning, by the glue of
+"""Loops of other libraries with a model in stages: the Trainer of transformers, Accelerate and Lightning, by the adapters of
 docs/examples.
 
-Each loop ends at the bits of the same loop with the whole model in one process, whose batches are the micro-batches.
-Skipped where PyTorch or the library is not there (`./run torch`)."""
+Each loop ends with the bits of the same loop with the whole model in one process, whose batches are the micro-batches.
+Skipped where PyTorch or the library is not installed (`./run torch`)."""
 
 import json
 import os
@@ -34,7 +34,7 @@ def pages():
 
 
 def needed(library):
-    """Skips a test with a printed reason where a library is not there."""
+    """Skips a test with a printed reason where a library is not installed."""
     return unittest.skipUnless(find_spec(library), f"{library} is not there: pip install {library}")
 
 
@@ -54,7 +54,7 @@ class Loops(unittest.TestCase):
                 scripts.append(f"page {number}")
                 (cls.folder / f"page {number}.py").write_text(text)
         started = [cls.start(["heturun", "-w", "2", sys.executable], [*(n for n in cases if n != "accelerate"), *scripts])]
-        if "accelerate" in cases:  # by torchrun, whose variables make Accelerate start a process group
+        if "accelerate" in cases:  # torchrun's variables make Accelerate start a process group
             torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
             started.append(cls.start(torchrun, ["accelerate"]))
         torch_loops.run(cls.folder, "whole", 0, cases)
@@ -73,7 +73,7 @@ class Loops(unittest.TestCase):
         return said
 
     def results(self, name):
-        """Yields what both workers have, and what the one process has that doesn't know of Hetu."""
+        """Yields the results of both workers, and those of the one process without Hetu."""
         plain = torch.load(self.folder / f"{name}-whole-0.pt", weights_only=False)
         for worker in range(2):
             staged = torch.load(self.folder / f"{name}-stages-{worker}.pt", weights_only=False)
@@ -87,14 +87,15 @@ class Loops(unittest.TestCase):
                 self.assertTrue(torch.equal(found["weights"][key], tensor), f"{case}: {key}")
 
     def same_numbers(self, found, want, case):
-        """Logged numbers are float32 sums of another order."""
+        """Compares logged numbers, which are float32 sums in another order."""
         self.assertEqual(list(found), list(want), case)
         for key, value in want.items():
             self.assertAlmostEqual(found[key], value, delta=1e-5 * max(1, abs(value)), msg=f"{case}: {key}")
 
     @needed("transformers")
     def test_trainer(self):
-        """A collator, callbacks, a schedule of rates, accumulation, clipping, metrics, the best model, and resuming."""
+        """Covers a collator, callbacks, a schedule of rates, accumulation, clipping, metrics, the best model, and resuming.
+        """
         self.same_bits("trainer")
         for name in ("trainer", "tied"):
             for case, found, want in self.results(name):
@@ -102,13 +103,13 @@ class Loops(unittest.TestCase):
                 self.assertEqual(len(found["history"]), len(want["history"]), case)
                 for mine, theirs in zip(found["history"], want["history"], strict=True):
                     self.same_numbers(dict(sorted(mine.items())), dict(sorted(theirs.items())), case)
-        for case, found, want in self.results("tied"):  # whose head's gradient is a sum over two stages
+        for case, found, want in self.results("tied"):  # the gradient of its head is a sum over two stages
             for key, tensor in want["weights"].items():
                 self.assertLess(float((found["weights"][key] - tensor).abs().max()), 1e-5, f"{case}: {key}")
 
     @needed("transformers")
     def test_trainer_saves_a_whole_model(self):
-        """from_pretrained() reads it, with a tied head, too; and one worker alone has written and printed."""
+        """from_pretrained() reads the model, also with a tied head. Only one worker writes and prints."""
         from transformers import GPT2LMHeadModel
 
         for name in ("trainer", "tied"):
@@ -126,7 +127,8 @@ class Loops(unittest.TestCase):
 
     @needed("accelerate")
     def test_accelerate(self):
-        """The example as it stands, under torchrun; and what continues from its saved state ends at the same bits."""
+        """The unchanged example works under torchrun. Training that continues from its saved state ends with the same bits.
+        """
         self.same_bits("accelerate")
         printed = re.findall(r"^update (\d+): loss", self.said[-1], flags=re.M)
         self.assertEqual(printed, [str(n) for n in [*range(1, 9), *range(5, 9)]], self.said[-1])
@@ -135,7 +137,7 @@ class Loops(unittest.TestCase):
 
     @needed("lightning")
     def test_lightning(self):
-        """Accumulation, clipping, a schedule of rates, validation, metrics, top checkpoints, and resuming."""
+        """Covers accumulation, clipping, a schedule of rates, validation, metrics, top checkpoints, and resuming."""
         self.same_bits("lightning")
         for case, found, want in self.results("lightning"):
             self.same_numbers(found["metrics"], want["metrics"], case)
@@ -161,7 +163,7 @@ class Loops(unittest.TestCase):
 
 @unittest.skipUnless(HAS_TORCH, "PyTorch is not there: ./run torch installs it")
 class SingleProcess(unittest.TestCase):
-    """hetu.torch.single_process(), and what goes wrong without it."""
+    """hetu.torch.single_process(), and errors without it."""
 
     def test_hides_and_restores_the_variables(self):
         import hetu.torch
@@ -182,7 +184,7 @@ class SingleProcess(unittest.TestCase):
 
     @needed("accelerate")
     def test_accelerate_that_is_set_up_already(self):
-        """For several processes: refused, instead of numbering what wraps and shards."""
+        """An Accelerate that is set up for several processes is refused. Otherwise it would wrap and shard."""
         script = ("import accelerate.state, hetu.torch\n"
                   "accelerate.state.PartialState()\n"
                   "accelerate.state.PartialState._shared_state['num_processes'] = 2\n"

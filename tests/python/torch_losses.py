@@ -1,4 +1,4 @@
-"""Workers of torch_losses_test.py: losses that aren't means over samples, beside plain PyTorch on the whole batch.
+"""Workers of torch_losses_test.py: losses that aren't means over samples, compared with plain PyTorch on the whole batch.
 
 Every worker checks its own parameters and prints one line per case."""
 
@@ -11,18 +11,18 @@ import hetu.torch
 from hetu.varuna import CutPoint, Varuna
 
 WORDS, WIDTH, LENGTH, MICROS = 50, 16, 12, 4
-LENGTHS = [12, 12, 11, 10, 3, 2, 1, 1]  # of rows with labels in front and padding behind
+LENGTHS = [12, 12, 11, 10, 3, 2, 1, 1]  # labels per row, followed by padding
 EMPTY = [12, 12, 0, 0, 3, 2, 1, 1]  # the second micro-batch has no label
 
 
 def made():
-    """Four pieces."""
+    """Returns a model of four pieces."""
     torch.manual_seed(1)
     return nn.Sequential(nn.Embedding(WORDS, WIDTH), nn.Linear(WIDTH, WIDTH), nn.GELU(), nn.Linear(WIDTH, WORDS))
 
 
 def batch(lengths, seed):
-    """Words and labels, one row for each length."""
+    """Returns words and labels, one row for each length."""
     draw = torch.Generator().manual_seed(seed)
     x, y = (torch.randint(0, WORDS, (len(lengths), LENGTH), generator=draw) for _ in range(2))
     for row, length in enumerate(lengths):
@@ -31,25 +31,25 @@ def batch(lengths, seed):
 
 
 def tokens(out, y):
-    """A mean over labels."""
+    """Returns a mean over labels."""
     return nn.functional.cross_entropy(out.flatten(0, 1), y.flatten(), ignore_index=-100)
 
 
 def summed(out, y):
-    """A sum over labels."""
+    """Returns a sum over labels."""
     return nn.functional.cross_entropy(out.flatten(0, 1), y.flatten(), ignore_index=-100, reduction="sum")
 
 
 class Classes(nn.Module):
-    """Puts classes where nn.CrossEntropyLoss expects them."""
+    """Moves classes to the dimension where nn.CrossEntropyLoss expects them."""
 
     def forward(self, x):
-        """[batch, words, length]"""
+        """Returns [batch, words, length]."""
         return x.transpose(1, 2)
 
 
 def weight_of_output(out, y):
-    """A weight that could depend on outputs."""
+    """Returns a weight that could depend on outputs."""
     return y.ne(-100).sum()
 
 
@@ -72,7 +72,7 @@ PLANS = {"1f1b": {}, "zb-h1": {}, "chimera": {}, "gpipe": {"pipelines": 2}, "1f1
 
 
 def check(plan, name):
-    """Three steps and an evaluation; plain PyTorch takes the batches of both pipelines as one."""
+    """Compares three steps and an evaluation. Plain PyTorch takes the batches of both pipelines as one."""
     loss, options, lengths, ends = LOSSES[name]
     model, whole = (nn.Sequential(*made(), *([Classes()] if ends else [])) for _ in range(2))
     options = {**options, **PLANS[plan]}
@@ -99,7 +99,7 @@ def check(plan, name):
 
 
 def bits(plan, name):
-    """The loop that a script without pipelines has, over the same micro-batches: the same bits."""
+    """Checks that a loop without pipelines over the same micro-batches gives the same bits."""
     loss, options, lengths, _ = LOSSES[name]
     model, whole = made(), made()
     pipe = hetu.torch.Pipeline(model, loss, plan, MICROS, **options)
@@ -120,8 +120,8 @@ def bits(plan, name):
 
 
 def rows(plan):
-    """Batches that don't divide by four micro-batches, and batches that leave some of them empty; pipelines with other
-    rows."""
+    """Trains batches that don't divide by four micro-batches, batches that leave some micro-batches empty, and pipelines
+    with different numbers of rows."""
     for count in (9, 5, 3, 1):
         torch.manual_seed(1)
         model, whole = (nn.Sequential(*[nn.Sequential(nn.Linear(4, 4), nn.Tanh()) for _ in range(4)]) for _ in range(2))
@@ -151,7 +151,7 @@ def rows(plan):
 
 
 def unused():
-    """A micro-batch of weight 0 leaves a value alone that the loss doesn't read."""
+    """Checks that a micro-batch of weight 0 works with a value that the loss doesn't read."""
 
     class Two(nn.Module):
         def __init__(self):
@@ -175,7 +175,7 @@ def unused():
 
 
 def refused(name, text, loss=tokens, lengths=LENGTHS, **options):
-    """All workers stop at the first step with one line; the next step goes well with the check off."""
+    """Checks that all workers stop at the first step with one line, and that the next step works with the check off."""
     pipe = hetu.torch.Pipeline(made(), loss, "1f1b", options.pop("micros", MICROS), **options)
     try:
         pipe.step(*batch(lengths, 1 + pipe.pipeline))
@@ -187,7 +187,8 @@ def refused(name, text, loss=tokens, lengths=LENGTHS, **options):
 
 
 def quiet():
-    """The check leaves random states and the loss's buffers alone, and changes no bit of the training."""
+    """Checks that the loss check leaves random states and the loss's buffers unchanged, and changes no bit of the training.
+    """
 
     class Counts(nn.Module):
         def __init__(self):
@@ -212,7 +213,7 @@ def quiet():
 
 
 def drawing():
-    """A loss that draws random numbers is trained unchecked, after a line that says so."""
+    """Trains a loss that draws random numbers. It is not checked, and one line reports this."""
     pipe = hetu.torch.Pipeline(made(), lambda out, y: tokens(nn.functional.dropout(out, 0.5), y), "1f1b", MICROS)
     pipe.step(*batch(LENGTHS, 1))
     other = torch.Generator().manual_seed(1)
@@ -222,7 +223,8 @@ def drawing():
 
 
 def not_finite():
-    """Names the worker and the micro-batch, in every mode: training, evaluation, a scaler, two pipelines, chimera."""
+    """Checks that warnings name the worker and the micro-batch, in every mode: training, evaluation, a scaler, two
+    pipelines, chimera."""
     for plan, options in (("1f1b", {}), ("1f1b", {"loss_weight": lambda out, y: len(y)}), ("gpipe", {"pipelines": 2}),
                           ("chimera", {}), ("zb-v", {})):
         torch.manual_seed(1)
@@ -253,7 +255,7 @@ def not_finite():
 
 
 class Varunas(nn.Module):
-    """Gives its own loss, a mean over labels."""
+    """Returns its own loss, a mean over labels."""
 
     def __init__(self):
         super().__init__()
@@ -261,12 +263,12 @@ class Varunas(nn.Module):
         self.words, self.cut, self.head = nn.Embedding(WORDS, WIDTH), CutPoint(), nn.Linear(WIDTH, WORDS)
 
     def forward(self, ids, labels):
-        """The loss."""
+        """Returns the loss."""
         return tokens(self.head(self.cut(self.words(ids))), labels)
 
 
 def varuna(places):
-    """hetu.varuna with loss_weight=, of one replica and of two."""
+    """Trains hetu.varuna with loss_weight=, with one replica and with two."""
     x, y = batch(EMPTY, 1)
     replicas = places.count(",") + 1
     model = Varuna(Varunas(), places, lambda size, device: {"ids": x[:size], "labels": y[:size]}, len(x), 1,
@@ -284,7 +286,7 @@ def varuna(places):
 
 
 def main():
-    """Runs everything that fits two workers."""
+    """Runs all cases for two workers."""
     torch.set_num_threads(1)
     for plan in PLANS:
         for name in LOSSES:

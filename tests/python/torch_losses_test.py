@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Losses that aren't means over samples: token means, sums, micro-batches without labels, and the check of the rule.
 
-Skipped where PyTorch is not there (`./run torch`)."""
+Skipped where PyTorch is not installed (`./run torch`)."""
 
 import subprocess
 import sys
@@ -14,10 +14,10 @@ HERE = Path(__file__).resolve().parent
 
 @unittest.skipUnless(find_spec("torch"), "PyTorch is not there: ./run torch installs it")
 class Losses(unittest.TestCase):
-    """Two workers beside one process, and single calls."""
+    """Two workers compared with one process, and single calls."""
 
     def test_equal_the_whole_batch(self):
-        """Every loss of torch_losses.py under every plan there, and what is refused."""
+        """Every loss of torch_losses.py works under every plan there, and wrong losses are refused."""
         import torch_losses
 
         run = subprocess.run(["heturun", "-w", "2", sys.executable, HERE / "torch_losses.py"], capture_output=True,
@@ -32,7 +32,8 @@ class Losses(unittest.TestCase):
 
     @unittest.skipUnless(find_spec("transformers"), "transformers is not there: ./run torch installs it")
     def test_models_of_transformers_bring_their_loss(self):
-        """Without a loss: that of the model itself on padded labels, in one micro-batch to the bit."""
+        """Without a loss argument, the model's own loss is used on padded labels. With one micro-batch it is equal to the
+        bit."""
         import torch
 
         import hetu.torch

@@ -1,5 +1,5 @@
-"""Cases of torch_worker.py in mixed precision: torch.autocast, a GradScaler, a schedule of rates, clipping; beside plain
-PyTorch over the same micro-batches."""
+"""Cases of torch_worker.py in mixed precision: torch.autocast, a GradScaler, a schedule of rates and clipping, compared with
+plain PyTorch over the same micro-batches."""
 
 import torch
 from torch import nn
@@ -19,27 +19,27 @@ CASES = {
 
 
 class Block(nn.Module):
-    """Uses a weight twice, draws, and has a product of its own type inside, whose gradients are of that type, too."""
+    """Uses a weight twice, has dropout, and contains a product outside autocast, whose gradients have its type."""
 
     def __init__(self):
         super().__init__()
         self.twice, self.norm, self.exact = nn.Linear(WIDTH, WIDTH), nn.LayerNorm(WIDTH), nn.Linear(WIDTH, WIDTH)
 
     def forward(self, x):
-        """The same shape."""
+        """Returns a tensor of the same shape."""
         x = x + nn.functional.dropout(self.twice(torch.tanh(self.twice(self.norm(x)))), 0.2, self.training)
         with torch.autocast("cpu", enabled=False):
             return x + self.exact(x.float())
 
 
 def made(seed):
-    """Four blocks."""
+    """Returns a model of four blocks."""
     torch.manual_seed(seed)
     return nn.Sequential(*[Block() for _ in range(4)])
 
 
 class Side:
-    """A model's optimizer, rates and scale."""
+    """A model's optimizer, schedule of rates and gradient scaler."""
 
     def __init__(self, parameters, scaler):
         self.optimizer = torch.optim.SGD(parameters, lr=0.1, momentum=0.9)
@@ -47,7 +47,7 @@ class Side:
         self.scaler = scaler
 
     def update(self, clip):
-        """As a script of mixed precision does; the norm."""
+        """Updates the weights like a script with mixed precision. Returns the gradient norm."""
         self.scaler.unscale_(self.optimizer)
         norm = float(clip())
         self.scaler.step(self.optimizer)
@@ -57,7 +57,7 @@ class Side:
 
 
 def plain_step(whole, batches, dtype, step, scaler):
-    """Each micro-batch's forward in a region of its own, its backward outside; the loss."""
+    """Runs each micro-batch's forward in a separate autocast region, and its backward outside. Returns the loss."""
     rows, total = sum(len(x) for x, _ in batches), 0.0
     for micro, (x, y) in enumerate(batches):
         with torch.autocast("cpu", dtype):
@@ -71,13 +71,13 @@ def plain_step(whole, batches, dtype, step, scaler):
 
 
 def spoil(parameters):
-    """An infinite gradient in one place of one parameter."""
+    """Sets one gradient element to infinity."""
     next(iter(parameters)).grad.view(-1)[3] = float("inf")
 
 
 def in_one_region(pipe, dtype, x, y):
-    """Weights that change between two calls in one region are those that the second computes with: no cast of the old ones
-    is kept."""
+    """Checks that weights that change between two calls in one autocast region take effect in the second call: no cast of
+    the old weights is kept."""
     own = [p.detach() for p in pipe.parameters()]
     before = [p.clone() for p in own]
     with torch.autocast("cpu", dtype):
@@ -92,7 +92,7 @@ def in_one_region(pipe, dtype, x, y):
 
 
 def run(name, micros, seed):
-    """Trains both; one step has an infinite gradient on one worker of one pipeline."""
+    """Trains both. One step has an infinite gradient on one worker of one pipeline."""
     dtype, options = CASES[name]
     scaled = dtype == torch.float16
     pipe = hetu.torch.Pipeline(made(seed), nn.functional.mse_loss, micro_batches=micros, **options)

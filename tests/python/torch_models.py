@@ -1,5 +1,5 @@
-"""Cases of torch_worker.py with models of transformers and torchvision, untouched, beside the pieces that
-blocks.split makes."""
+"""Cases of torch_worker.py with unmodified models of transformers and torchvision, compared with the pieces of blocks.split.
+"""
 
 import torch
 from torch import nn
@@ -11,7 +11,8 @@ ROWS, EACH, STEPS, WORDS = 11, 3, 3, 64  # the last micro-batch has 2
 SEQUENCE = {"vocab_size": WORDS, "hidden_size": 32, "num_attention_heads": 2}
 
 
-# Each of so many blocks. By default nothing is dropped: the whole draws in an order of its own.
+# Each function makes a model with a number of blocks. Dropout is off by default, because the unsplit model draws random
+# numbers in another order.
 def _bert(layers=3, drop=0.0):
     from transformers import BertConfig, BertForMaskedLM
 
@@ -49,7 +50,7 @@ def _vit(layers=3, drop=0.0):
 
 
 def _resnet(layers=8, drop=0.0):
-    """Whose blocks are eight, and drop nothing."""
+    """Returns a ResNet, which has eight blocks and no dropout."""
     from torchvision.models import resnet18
 
     return resnet18(num_classes=WORDS)
@@ -60,12 +61,12 @@ def _ids(draw, rows, length=12):
 
 
 def _masked(draw, rows):
-    """Rows of words, the last ones padded."""
+    """Returns rows of words with padding at the end."""
     lengths = torch.randint(6, 13, (rows, 1), generator=draw)
     return {"input_ids": _ids(draw, rows), "attention_mask": (torch.arange(12) < lengths).long()}
 
 
-# name: the model, pairs of tied parameters, the inputs of a batch of so many rows, the shape of a row's labels
+# name: the model, pairs of tied parameters, the inputs of a batch with a number of rows, the shape of a row's labels
 MODELS = {
     "bert": (_bert, [("bert.embeddings.word_embeddings.weight", "cls.predictions.decoder.weight")],
              lambda draw, rows: {"input_ids": _ids(draw, rows)}, (12,)),
@@ -85,12 +86,12 @@ MODELS = {
 
 
 def loss_of(logits, labels):
-    """Of words."""
+    """Returns the cross entropy of words."""
     return nn.functional.cross_entropy(logits.flatten(0, -2), labels.flatten())
 
 
 def _plain(whole, inputs, labels):
-    """A step of the model itself, over the same micro-batches."""
+    """Computes a step of the model itself, over the same micro-batches. Returns the loss."""
     total = 0.0
     for at in range(0, ROWS, EACH):
         y = labels[at:at + EACH]
@@ -105,7 +106,7 @@ def _plain(whole, inputs, labels):
 
 
 def run(name, micros, seed):
-    """Trains both, and prints by how much they are apart."""
+    """Trains both, and prints their differences."""
     make, ties, inputs_of, shape = MODELS[name]
     torch.manual_seed(seed)
     model = make()

@@ -1,4 +1,4 @@
-"""Cases of torch_modes_test.py, in a job of two workers: what users change on a model, and settings of PyTorch."""
+"""Cases of torch_modes_test.py, in a job of two workers: users' changes to a model, and settings of PyTorch."""
 
 import contextlib
 
@@ -11,7 +11,7 @@ from torch_plain import WIDTH, check_numbers, compare, linears, main, tied
 
 
 class Unused(nn.Module):
-    """A layer beside a head that nothing reads."""
+    """A layer with an unused head."""
 
     def __init__(self):
         super().__init__()
@@ -34,7 +34,7 @@ class Lora(nn.Module):
 
 
 class Aside(nn.Module):
-    """Gives a second value beside the first."""
+    """Returns a second value together with the first."""
 
     def __init__(self):
         super().__init__()
@@ -45,7 +45,7 @@ class Aside(nn.Module):
 
 
 class Drop(nn.Module):
-    """Ignores the second value, or gives it on."""
+    """Ignores the second value, or passes it on."""
 
     def __init__(self, both=False):
         super().__init__()
@@ -57,40 +57,40 @@ class Drop(nn.Module):
 
 
 def crossed():
-    """Two weights that the stages share, and have in different orders."""
+    """Returns pieces with two shared weights, which the stages have in different orders."""
     pieces = [nn.Linear(WIDTH, WIDTH) for _ in range(4)]
     pieces[3].weight, pieces[2].weight = pieces[0].weight, pieces[1].weight
     return pieces
 
 
 def unfreezing(step, pieces):
-    """Freezes the lower half, and thaws it from the top, a piece per step; at last the top is frozen."""
+    """Freezes the lower half, and unfreezes it from the top, a piece per step. Finally the top is frozen."""
     for number, piece in enumerate(pieces):
         piece.requires_grad_(number + step >= 2 and not (step == 3 and number == 3))
 
 
 def freeze_tied(step, pieces):
-    """Freezes the shared weight by its second module in the middle."""
+    """Freezes the shared weight through its second module for some steps."""
     if step in (1, 3):
         pieces[3].weight.requires_grad_(step == 3)
 
 
 def frozen():
-    """gradual unfreezing, LoRA, frozen stages and unused parameters"""
+    """Compares gradual unfreezing, LoRA, frozen stages and unused parameters."""
     for schedule, options in (("1f1b", {}), ("zb-h1", {}), ("1f1b", {"pipelines": 2}), ("chimera", {}), ("zb-v", {})):
         exact = "pipelines" not in options and schedule != "chimera"
         rest = {"exact": exact, **options}
         compare(f"unfreezing {schedule} {options}", linears, schedule, change=unfreezing, **rest)
         compare(f"LoRA {schedule} {options}", lambda: [Lora() for _ in range(4)], schedule, **rest)
         compare(f"unused {schedule} {options}", lambda: [Unused() for _ in range(4)], schedule, **rest)
-    for schedule in ("1f1b", "chimera", "zb-v", "interleaved-1f1b"):  # the last: both ties join stages of both workers
+    for schedule in ("1f1b", "chimera", "zb-v", "interleaved-1f1b"):  # the last one: both ties join stages of both workers
         compare(f"crossed {schedule}", crossed, schedule, exact=False)
     for schedule in ("1f1b", "chimera"):
         compare(f"tied {schedule}", tied, schedule, exact=False, change=freeze_tied, tied=[("0.weight", "3.weight")])
 
 
 def by_owner():
-    """a flag set through pipe.parameters(), which each worker has of its own stages alone"""
+    """Sets a flag through pipe.parameters(), which holds each worker's own stages only."""
     for schedule in ("zb-h1", "1f1b"):
         torch.manual_seed(1)
         pipe = hetu.torch.Pipeline(linears(), nn.MSELoss(), schedule, 2)
@@ -102,7 +102,7 @@ def by_owner():
 
 
 def no_gradient():
-    """values between stages that nothing reads, or the loss does not: their parameters have no gradient"""
+    """Compares values between stages that no module or loss reads. Their parameters have no gradient."""
     def first_only(out, y):
         return nn.functional.mse_loss(out[0] if isinstance(out, tuple) else out, y)
 
@@ -116,7 +116,7 @@ def no_gradient():
 
 
 def differing():
-    """copies of a stage whose flags differ are refused"""
+    """Checks that copies of a stage with different flags are refused."""
     torch.manual_seed(1)
     model = linears(2)
     pipe = hetu.torch.Pipeline(model, nn.MSELoss(), "1f1b", 2, pipelines=2)
@@ -131,7 +131,7 @@ def differing():
 
 
 class Norms(nn.Module):
-    """Batch norm, dropout and a buffer that forward puts another tensor in place of."""
+    """Batch norm, dropout and a buffer that forward replaces by another tensor."""
 
     def __init__(self):
         super().__init__()
@@ -146,7 +146,7 @@ class Norms(nn.Module):
 
 
 def freeze_norms(step, pieces):
-    """The user's eval() of some modules: undone by train() of the model in the last step."""
+    """Calls eval() on some modules, as a user might. In the last step, train() of the model undoes this."""
     if step == 0:
         pieces[1].norm.eval()
         pieces[3].norm.eval()
@@ -158,7 +158,7 @@ def freeze_norms(step, pieces):
 
 
 def modes():
-    """eval() of modules stays as the user has set it, also through evaluate()"""
+    """Checks that eval() of modules stays as the user has set it, also across evaluate()."""
     for schedule, options in (("1f1b", {}), ("zb-v", {}), ("zb-h1", {"with_recompute": True})):
         pipe, _ = compare(f"eval() {schedule}", lambda: [Norms() for _ in range(4)], schedule, change=freeze_norms,
                           **options)
@@ -171,7 +171,7 @@ def modes():
 
 
 def copies():
-    """what evaluate() sees is what state_dict() saves, where each copy of a stage has buffers"""
+    """Checks that evaluate() uses the buffers that state_dict() saves, where each copy of a stage has buffers."""
     for schedule, options in (("chimera", {}), ("1f1b", {"pipelines": 2}), ("dualpipe", {"micro_batches": 8})):
         torch.manual_seed(1)
         pipe = hetu.torch.Pipeline([Norms() for _ in range(4)], nn.MSELoss(), schedule, **{"micro_batches": 4, **options})
@@ -196,7 +196,8 @@ def copies():
 
 
 def settings():
-    """autocast of any type, without a cache, other default types and deterministic algorithms; no gradients are refused"""
+    """Compares autocast of any type, autocast without a cache, other default types and deterministic algorithms. Disabled
+    gradients are refused."""
     @contextlib.contextmanager
     def default_dtype():
         torch.set_default_dtype(torch.float64)
@@ -210,7 +211,7 @@ def settings():
         torch.use_deterministic_algorithms(False)
 
     class Ones(nn.Module):
-        """Makes a tensor of the default type, and notes what it is called under."""
+        """Creates a tensor of the default type, and records the settings of its call."""
 
         def __init__(self):
             super().__init__()
@@ -250,7 +251,8 @@ def settings():
 
 
 def averaging():
-    """pipelines that average weights: a frozen or unused parameter stays, and is trained once it is thawed"""
+    """Checks that, in pipelines that average weights, a frozen or unused parameter stays, and is trained once it is
+    unfrozen."""
     from hetu.averaging import Averaging
 
     torch.manual_seed(1)
@@ -274,7 +276,8 @@ def averaging():
 
 
 def varuna():
-    """hetu.varuna: eval() of a module stays, train() and eval() are those of all modules, freezing holds on all replicas"""
+    """Checks in hetu.varuna that eval() of a module stays, that train() and eval() apply to all modules, and that freezing
+    applies to all replicas."""
     from hetu.varuna import CutPoint, Varuna
 
     class Model(nn.Module):

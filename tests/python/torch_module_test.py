@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""A Pipeline as a script uses a module: several optimizers, averages of weights, modes, clipping, copies.
+"""A Pipeline used like a module: several optimizers, averages of weights, modes, clipping, copies.
 
-Skipped where PyTorch is not there (`./run torch`)."""
+Skipped where PyTorch is not installed (`./run torch`)."""
 
 import copy
 import math
@@ -31,7 +31,7 @@ class Optimizers(CheckpointCase):
                        check=True, capture_output=True, text=True, timeout=200)
 
     def test_two_workers_save_and_one_continues(self):
-        """Muon and AdamW, a schedule of rates and an exponential moving average, to the same bits."""
+        """Muon and AdamW, a schedule of rates and an exponential moving average continue with the same bits."""
         self.saved()
         want = torch.load(self.folder / "after.pt", weights_only=True)
         pipe, rules, rates, ema = made = worker.several("zb-v")
@@ -69,7 +69,7 @@ class Optimizers(CheckpointCase):
                      lambda: pipe.save(self.folder, {"ema": optimizer}, ema=hetu.torch.AveragedModel(pipe)), ValueError)
 
     def test_averages_are_pytorchs(self):
-        """Means and moving averages beside torch.optim.swa_utils on the whole model."""
+        """Means and moving averages equal those of torch.optim.swa_utils on the whole model."""
         for how in ({}, {"multi_avg_fn": torch.optim.swa_utils.get_ema_multi_avg_fn(0.8)}, {"use_buffers": True}):
             torch.manual_seed(1)
             model = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4), nn.Linear(4, 4), nn.Linear(4, 4))
@@ -93,7 +93,7 @@ class Optimizers(CheckpointCase):
 
 
 class Versions(CheckpointCase):
-    """The PyTorch that is found."""
+    """The version of PyTorch."""
 
     def test_check(self):
         from hetu.torch import versions
@@ -111,7 +111,7 @@ class Versions(CheckpointCase):
             versions.check("9.0.0", 0)
 
     def test_import(self):
-        """Refused before anything that the version lacks is imported."""
+        """An old version is refused before anything that it lacks is imported."""
         script = "import torch; torch.__version__ = '2.5.1'; import torch.optim.swa_utils as s; del s.AveragedModel; " \
                  "import hetu.torch"
         run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
@@ -153,10 +153,10 @@ class Buffers(CheckpointCase):
 
 
 class LooksLikeAModule(CheckpointCase):
-    """Names of torch.nn.Module."""
+    """Methods that torch.nn.Module has, too."""
 
     def pair(self, dtype=None):
-        """A Pipeline and the plain model after the same step."""
+        """Returns a Pipeline and the plain model after the same step."""
         torch.manual_seed(1)
         model = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4), nn.Linear(4, 4), nn.Linear(4, 4)).to(dtype)
         whole = copy.deepcopy(model)
@@ -167,7 +167,7 @@ class LooksLikeAModule(CheckpointCase):
         return pipe, whole
 
     def test_norms(self):
-        """Norms of every order are those of clip_grad_norm_ of the whole model, to the bit."""
+        """Norms of every order equal those of clip_grad_norm_ on the whole model, to the bit."""
         for dtype in (torch.float32, torch.float64):
             for norm_type in (1, 2, 3.5, math.inf):
                 pipe, whole = self.pair(dtype)
@@ -217,11 +217,11 @@ class LooksLikeAModule(CheckpointCase):
 
 
 def sorted_state(value):
-    """With the keys of dicts in order."""
+    """Returns the state with the keys of dicts in order."""
     if isinstance(value, dict):
         return [(key, sorted_state(value[key])) for key in sorted(value, key=str)]
     return [sorted_state(item) for item in value] if isinstance(value, (list, tuple)) else value
 
 
 if __name__ == "__main__":
-    unittest.main(verbosity=2)  # which prints why a test is skipped
+    unittest.main(verbosity=2)  # prints the reason for a skip

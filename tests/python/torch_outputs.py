@@ -1,4 +1,4 @@
-"""Workers of torch_outputs_test.py: gradients of several step() calls, outputs and metrics, beside plain PyTorch."""
+"""Workers of torch_outputs_test.py: gradients of several step() calls, outputs and metrics, compared with plain PyTorch."""
 
 import copy
 
@@ -12,26 +12,26 @@ PLANS = {"1f1b": {}, "zb-h1": {}, "zb-v": {}, "chimera": {}, "gpipe": {"pipeline
 
 
 class Head(nn.Module):
-    """Gives an output of every kind: rows, a tensor without rows, an input and a number."""
+    """Returns an output of every kind: rows, a tensor without rows, and text."""
 
     def __init__(self):
         super().__init__()
         self.linear = nn.Linear(WIDTH, WIDTH)
 
     def forward(self, x):
-        """A dict."""
+        """Returns a dict."""
         return {"logits": self.linear(x), "mean": x.mean(), "name": "head"}
 
 
 def made():
-    """Four pieces, with buffers."""
+    """Returns a model of four pieces with buffers."""
     torch.manual_seed(1)
     return nn.Sequential(*[nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.Tanh(), nn.BatchNorm1d(WIDTH)) for _ in range(3)],
                          Head())
 
 
 def loss_of(out, y):
-    """A mean over samples."""
+    """Returns a mean over samples."""
     return nn.functional.mse_loss(out["logits"], y)
 
 
@@ -44,7 +44,7 @@ def apart(pipe, whole):
 
 
 def accumulated(plan, **options):
-    """Three calls whose gradients add up, and a fourth that replaces them."""
+    """Compares three calls whose gradients add up, and a fourth that replaces them."""
     torch.manual_seed(1)
     model = nn.Sequential(*[nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.Tanh()) for _ in range(4)])
     if "tied" in plan:
@@ -71,7 +71,7 @@ def accumulated(plan, **options):
 
 
 def outputs(plan):
-    """predict(), evaluate() with metrics, and step() with outputs."""
+    """Compares predict(), evaluate() with metrics, and step() with outputs."""
     model, whole = made(), made()
     pipe = hetu.torch.Pipeline(model, loss_of, plan.split()[0], MICROS, **PLANS[plan])
     draw = torch.Generator().manual_seed(2)
@@ -108,7 +108,7 @@ def outputs(plan):
 
 
 def main():
-    """Runs everything, on two workers."""
+    """Runs all cases on two workers."""
     torch.set_num_threads(1)
     for plan in PLANS:
         accumulated(plan)

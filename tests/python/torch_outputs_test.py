@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Gradients that accumulate over step() calls, and outputs and metrics of hetu.torch, beside plain PyTorch.
+"""Gradients that accumulate over step() calls, and outputs and metrics of hetu.torch, compared with plain PyTorch.
 
-Skipped where PyTorch is not there (`./run torch`)."""
+Skipped where PyTorch is not installed (`./run torch`)."""
 
 import subprocess
 import sys
@@ -14,7 +14,7 @@ HERE = Path(__file__).resolve().parent
 
 @unittest.skipUnless(find_spec("torch"), "PyTorch is not there: ./run torch installs it")
 class Outputs(unittest.TestCase):
-    """Two workers beside one process."""
+    """Two workers compared with one process."""
 
     def test_equal_plain_pytorch(self):
         import torch_outputs

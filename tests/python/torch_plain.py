@@ -1,4 +1,4 @@
-"""Trains a model by hetu.torch and by plain PyTorch over the same micro-batches, and compares everything after each step.
+"""Trains a model by hetu.torch and by plain PyTorch over the same micro-batches, and compares all results after each step.
 
 Used by torch_modes.py, torch_inside.py and torch_random.py, which heturun starts. exact=True: bit for bit. exact=False:
 within 1e-6 and with models in float64, for gradients that are summed over copies of a stage, in another order."""
@@ -17,19 +17,19 @@ ROWS = 11  # in four micro-batches of 3, the last one smaller
 
 
 def linears(count=4):
-    """Layers with nothing that draws or keeps statistics."""
+    """Returns layers without random numbers or statistics."""
     return [nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.Tanh()) for _ in range(count)]
 
 
 def tied():
-    """A weight of the first and the last piece."""
+    """Returns pieces whose first and last one share a weight."""
     pieces = [nn.Linear(WIDTH, WIDTH, bias=False), nn.Tanh(), nn.Linear(WIDTH, WIDTH), nn.Linear(WIDTH, WIDTH, bias=False)]
     pieces[3].weight = pieces[0].weight
     return pieces
 
 
 def refuses(kind, call, text):
-    """Raises AssertionError unless a call throws this kind of error, whose one line has the text."""
+    """Raises AssertionError unless a call raises an error of this type, whose single line contains the text."""
     try:
         call()
     except kind as error:
@@ -56,7 +56,7 @@ class Scaled(torch.autograd.Function):
 
 
 class Plain:
-    """A training in one process: the pieces one after the other, seeded as Hetu seeds them."""
+    """A training in one process: the pieces one after the other, with Hetu's seeds."""
 
     def __init__(self, pieces, loss, rule, weigh=len):
         self.pieces, self.loss, self.weigh, self.steps = pieces, loss, weigh, 0
@@ -69,7 +69,7 @@ class Plain:
         return x
 
     def step(self, micro_batches):
-        """Computes the gradients of a step, and returns its loss. Each micro-batch: (x, y)."""
+        """Computes the gradients of a step, and returns its loss. Each micro-batch is (x, y)."""
         self.optimizer.zero_grad()
         rows = sum(self.weigh(y) for _, y in micro_batches)
         total = 0.0
@@ -85,7 +85,7 @@ class Plain:
         return total
 
     def evaluate(self, micro_batches):
-        """Returns the loss with all modules in eval(), and puts their modes back."""
+        """Returns the loss with all modules in eval(), and restores their modes."""
         modes = [module.training for module in self.whole.modules()]
         self.whole.eval()
         rows = sum(self.weigh(y) for _, y in micro_batches)
@@ -97,26 +97,28 @@ class Plain:
 
 
 def cut(x, micro_batches):
-    """A pipeline's samples as micro-batches."""
+    """Splits a pipeline's samples into micro-batches."""
     return list(x.split(-(-len(x) // micro_batches)))
 
 
 def adamw(parameters):
-    """A rule that moves a parameter with a zero gradient, and leaves one alone that has none."""
+    """Returns an optimizer that moves a parameter with a zero gradient, and leaves a parameter without a gradient alone."""
     return torch.optim.AdamW(parameters or [torch.zeros(())], lr=0.01, weight_decay=0.1)  # a worker may have no parameter
 
 
 def sgd(parameters):
-    """As adamw, without its division: by roots of gradients that are zero but for rounding."""
+    """Returns an optimizer like adamw, but without its division by the roots of gradients that are zero except for rounding.
+    """
     return torch.optim.SGD(parameters or [torch.zeros(())], lr=0.05, momentum=0.9, weight_decay=0.1)
 
 
 def compare(name, make, schedule, *, steps=4, micro_batches=4, pipelines=1, exact=True, change=None, loss=None, rule=None,
             seed=1, copied_buffers=False, batches=None, rows=ROWS, settings=contextlib.nullcontext, weigh=len, **options):
-    """Trains both and raises AssertionError where they differ. make(): the pieces, a list of modules. change(step, pieces):
-    called before each step on both. weigh(y): how much a micro-batch counts. batches(generator, pipelines): inputs and
-    targets of a step, by pipeline. settings(): a context that is entered around each step of both. Returns the Pipeline
-    and the plain training."""
+    """Trains both and raises AssertionError where they differ. Returns the Pipeline and the plain training.
+
+    make(): returns the pieces, a list of modules. change(step, pieces): is called before each step on both. weigh(y):
+    returns the weight of a micro-batch. batches(generator, pipelines): returns inputs and targets of a step, by pipeline.
+    settings(): returns a context that is entered around each step of both."""
     dtype = torch.float32 if exact else torch.float64
     rule = rule or (adamw if exact else sgd)
     trainings = []
@@ -155,13 +157,13 @@ def compare(name, make, schedule, *, steps=4, micro_batches=4, pipelines=1, exac
 
 
 def check_numbers(where, found, expected, exact):
-    """Raises AssertionError where two numbers are apart."""
+    """Raises AssertionError where two numbers differ."""
     close = found == expected or (not exact and abs(found - expected) <= 1e-6 * max(1e-6, abs(expected)))
     assert close, f"{where}: {found!r}, plain PyTorch {expected!r}"
 
 
 def check_tensors(where, found, expected, exact):
-    """Raises AssertionError where two tensors are apart."""
+    """Raises AssertionError where two tensors differ."""
     if torch.equal(found, expected):
         return
     apart = float((found - expected).double().norm() / expected.double().norm().clamp_min(1e-6))
@@ -169,7 +171,7 @@ def check_tensors(where, found, expected, exact):
 
 
 def _named(pipe, plain):
-    """Pairs of this worker's parameters and the plain ones."""
+    """Returns the plain training's parameters and buffers by their names in the Pipeline."""
     known = {}
     for number, piece in enumerate(plain.pieces):
         for name, tensor in [*piece.named_parameters(remove_duplicate=False), *piece.named_buffers(remove_duplicate=False)]:
@@ -178,7 +180,7 @@ def _named(pipe, plain):
 
 
 def check_gradients(where, pipe, plain, exact):
-    """Gradients, and which parameters have none."""
+    """Compares gradients, and checks that the same parameters have none."""
     known = _named(pipe, plain)
     for name, parameter in pipe.named_parameters():
         other = known[name].grad
@@ -190,7 +192,7 @@ def check_gradients(where, pipe, plain, exact):
 
 
 def check_weights(where, pipe, plain, exact, copied_buffers):
-    """Parameters, and buffers unless copies of a stage have buffers of their own."""
+    """Compares parameters, and buffers unless copies of a stage have separate buffers."""
     known = _named(pipe, plain)
     for name, parameter in pipe.named_parameters():
         check_tensors(f"'{name}', {where}", parameter.detach(), known[name].detach(), exact)
@@ -202,7 +204,7 @@ def check_weights(where, pipe, plain, exact, copied_buffers):
 
 
 def main(cases):
-    """Runs those of the functions in `cases` that the command line names."""
+    """Runs the functions in `cases` that the command line names."""
     torch.set_num_threads(1)
     for name in sys.argv[1:]:
         try:

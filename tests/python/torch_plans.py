@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""Gives Hetu's plans to torch.distributed.pipelining: its reader, its checks and its dry run must take every plan that
-uses only its kinds. And the other way: plans that cannot run, which its reader takes, must be refused by Hetu."""
+"""Passes Hetu's plans to torch.distributed.pipelining. Its reader, its checks and its dry run must accept every plan that
+uses only its kinds of instructions. In the reverse direction, Hetu must refuse plans that can't run, although PyTorch's
+reader accepts them."""
 
 from __future__ import annotations
 
@@ -22,13 +23,13 @@ def hetu(*words: str) -> subprocess.CompletedProcess[str]:
 
 
 def methods() -> list[str]:
-    """The names that `hetu schedule` knows, from what it answers to one that it does not know."""
+    """Returns the names that `hetu schedule` knows, from its error for an unknown name."""
     answer = hetu("schedule", "no-such-method", "--stages", "1", "--micro-batches", "1").stderr
     return re.split(r",\s*", answer.split("known here:")[1].strip())
 
 
 def runtime(workers: int, stages: int, micros: int) -> object:
-    """torch's runtime for a plan from a file; it asks only the sizes of its stages."""
+    """Returns PyTorch's runtime for a plan from a file. The runtime only uses the sizes of its stages."""
     from types import SimpleNamespace
 
     import torch
@@ -55,7 +56,8 @@ def load(path: Path, workers: int, stages: int, micros: int, form: str = "comput
 
 
 def dry_run(loaded: object) -> None:
-    """Its simulator knows neither sharding nor sums nor pairs: the first two are left out, a pair is its two."""
+    """Runs PyTorch's simulator. It knows neither sharding nor sums nor pairs. Sharding and sums are left out, and a pair is
+    replaced by its two parts."""
     from torch.distributed.pipelining import schedules
 
     rows = {}
@@ -66,7 +68,7 @@ def dry_run(loaded: object) -> None:
 
 
 def try_method(name: str, workers: int, micros: int, folder: Path) -> bool:
-    """True if torch was given the plan; raises what torch raises."""
+    """Returns True if PyTorch got the plan, and False if it can't express the plan. Raises PyTorch's errors."""
     sizes = ["--stages", str(workers), "--micro-batches", str(micros)]
     plan = hetu("schedule", name, *sizes, "--format", "json")
     if plan.returncode != 0:
@@ -97,7 +99,7 @@ def main() -> int:
             for workers, micros in SIZES:
                 try:
                     given += try_method(name, workers, micros, Path(folder))
-                except Exception as error:  # whatever its checks raise
+                except Exception as error:  # its checks raise errors of any type
                     failed = True
                     print(f"{name} {workers} x {micros}: torch refuses: {str(error).splitlines()[0]}")
             print(f"{name:18} {given} plan(s) loaded and run dry" if given else f"{name:18} has kinds that torch has not")
