@@ -18,7 +18,7 @@ CASES = {
     "modes": ("modes", "copies", "settings"),
     "others": ("averaging", "varuna"),
     "inside": ("functions", "compiled", "checkpoints", "in_place", "calls", "hooks", "old_hooks", "scalars",
-               "accumulated"),  # which ends the links, so that it is the last one
+               "accumulated"),  # the last one, because it ends the links
 }
 
 

@@ -1,7 +1,7 @@
-"""Draws small models and trains each by a schedule beside plain PyTorch: torch_random_test.py starts it by heturun.
+"""Generates random small models and trains each by a schedule, compared with plain PyTorch. heturun starts it.
 
-Arguments: the seed of the first model, how many models, the number of pipelines, and schedules. A model has 5 to 12 pieces
-of the kinds below; parts are frozen and thawed, modules put into eval() and back, batches are uneven."""
+Arguments: the seed of the first model, the number of models, the number of pipelines, and schedules. A model has 5 to 12
+pieces of the kinds below. Parts are frozen and unfrozen, modules are put into eval() and back, and batches are uneven."""
 
 import random
 import sys
@@ -20,7 +20,7 @@ OPTIONS = {"interleaved-1f1b": {"chunks": 2}}
 
 
 class First(nn.Module):
-    """Works on the first of several values, and hands the others on."""
+    """Works on the first of several values, and passes the others on."""
 
     def forward(self, value):
         if isinstance(value, torch.Tensor):
@@ -29,7 +29,7 @@ class First(nn.Module):
 
 
 class Layer(First):
-    """A layer, maybe with dropout behind it."""
+    """A layer, optionally followed by dropout."""
 
     def __init__(self, drop=0.0, bias=True):
         super().__init__()
@@ -73,7 +73,7 @@ class Norm(First):
 
 
 class Mean(First):
-    """Keeps a running mean in a buffer that it puts another tensor in place of, and reads it."""
+    """Keeps a running mean in a buffer, and reads it. Each update replaces the buffer by another tensor."""
 
     def __init__(self):
         super().__init__()
@@ -88,7 +88,7 @@ class Mean(First):
 
 
 class Custom(First):
-    """A custom function, twice with the same parameter."""
+    """A custom function, used twice with the same parameter."""
 
     def __init__(self):
         super().__init__()
@@ -99,7 +99,7 @@ class Custom(First):
 
 
 class Again(First):
-    """Computes its middle again in backward."""
+    """Computes its middle part again in the backward pass."""
 
     def __init__(self, reentrant):
         super().__init__()
@@ -110,7 +110,7 @@ class Again(First):
 
 
 class Lora(First):
-    """A frozen layer with a trained addition, and a part that nothing reads."""
+    """A frozen layer with a trained addition, and an unused part."""
 
     def __init__(self):
         super().__init__()
@@ -123,7 +123,7 @@ class Lora(First):
 
 
 class Fork(nn.Module):
-    """Keeps its input for later, a skip connection."""
+    """Keeps its input for later, as a skip connection."""
 
     def __init__(self, aside):
         super().__init__()
@@ -135,7 +135,7 @@ class Fork(nn.Module):
 
 
 class Join(nn.Module):
-    """Adds what a Fork has kept, or leaves it."""
+    """Adds the value that a Fork has kept, or leaves it out."""
 
     def __init__(self, leave):
         super().__init__()
@@ -148,7 +148,7 @@ class Join(nn.Module):
 
 
 class Words(nn.Module):
-    """A table, for models of words."""
+    """An embedding table, for models of words."""
 
     def __init__(self):
         super().__init__()
@@ -159,7 +159,7 @@ class Words(nn.Module):
 
 
 class Head(nn.Module):
-    """Scores of words, maybe by the table's weight."""
+    """Computes scores of words, optionally by the table's weight."""
 
     def __init__(self):
         super().__init__()
@@ -170,12 +170,12 @@ class Head(nn.Module):
 
 
 def draw(seed, copies):
-    """Returns a function that makes a model, and what is changed before each step. copies: no piece keeps statistics that
-    the next micro-batch reads, since each copy of a stage has some of the micro-batches."""
+    """Returns a function that makes a model, and a function that changes it before each step. With `copies`, no piece keeps
+    statistics that the next micro-batch reads, because each copy of a stage processes some of the micro-batches."""
     dice = random.Random(seed)
     words = dice.random() < 0.4
-    # Batch norm of words would transpose: a gradient crosses a boundary in the memory order of its value, and kernels for
-    # another order add in another order.
+    # Batch norm of words would transpose. A gradient crosses a boundary in the memory order of its value, and kernels for
+    # another memory order add in another order.
     kinds = [Layer, partial(Layer, 0.2, bias=False), partial(Norm, not words), partial(Norm, False), Custom, Lora,
              partial(Again, True), partial(Again, False)]
     kinds += [] if copies else [Mean]
@@ -205,7 +205,7 @@ def draw(seed, copies):
     change_seed = dice.random()
 
     def change(step, pieces):
-        """Freezes and thaws, and turns modules to eval() and back; the last piece is trained throughout."""
+        """Freezes and unfreezes parameters, and switches modules to eval() and back. The last piece is always trained."""
         turns = random.Random(f"{change_seed} {step}")
         for piece in pieces[:-1]:
             for parameter in piece.parameters():
@@ -219,7 +219,7 @@ def draw(seed, copies):
 
 
 def batches_of(words, rows):
-    """Returns a function that draws a step's inputs and targets; words at the end of a row are ignored."""
+    """Returns a function that generates a step's inputs and targets. Words at the end of a row are ignored."""
     def batches(generator, pipelines):
         ids = torch.randint(0, WORDS, (pipelines, rows, LENGTH), generator=generator)
         targets = torch.randint(0, WORDS, (pipelines, rows, LENGTH), generator=generator)
@@ -231,12 +231,12 @@ def batches_of(words, rows):
 
 
 def word_loss(out, target):
-    """A mean over words that are not ignored."""
+    """Returns a mean over words that are not ignored."""
     return nn.functional.cross_entropy(out.flatten(0, 1), target.flatten(), ignore_index=IGNORED)
 
 
 def mean_of_rows(out, target):
-    """A mean over rows of the means over their words."""
+    """Returns a mean over rows of the means over their words."""
     each = nn.functional.cross_entropy(out.flatten(0, 1), target.flatten(), ignore_index=IGNORED, reduction="none")
     counts = (target != IGNORED).sum(1)
     return (each.view(target.shape).sum(1) / counts).mean()
@@ -261,7 +261,7 @@ def run(seed, schedule, pipelines):
 
 
 def main():
-    """Runs models and schedules that the command line names."""
+    """Runs the models and schedules on the command line."""
     torch.set_num_threads(1)
     first, count, pipelines, *schedules = sys.argv[1:]
     if not hasattr(hetu.torch, "token_count"):

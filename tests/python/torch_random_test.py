@@ -1,7 +1,9 @@
 #!/usr/bin/env python3
-"""Random small models by six schedules, in one and in two pipelines, beside plain PyTorch: bits, or 1e-6 over copies.
+"""Random small models by six schedules, in one and in two pipelines, compared with plain PyTorch: bit for bit, or within
+1e-6 over copies.
 
-A sample by default; --whole tries 30 models. --seed N draws others. Skipped where PyTorch is not there (`./run torch`)."""
+A sample by default; --whole tries 30 models. --seed N selects other models. Skipped where PyTorch is not installed
+(`./run torch`)."""
 
 import subprocess
 import sys
@@ -28,14 +30,14 @@ def job(pipelines, models, schedules):
 
 @unittest.skipUnless(find_spec("torch"), "PyTorch is not there: ./run torch installs it")
 class Random(unittest.TestCase):
-    """Compares the models that torch_random.py draws."""
+    """Compares the models that torch_random.py generates."""
 
     def test_one_pipeline(self):
-        """Two workers."""
+        """One pipeline of two workers."""
         job(1, 30 if WHOLE else 3, SCHEDULES)
 
     def test_two_pipelines(self):
-        """Four workers."""
+        """Two pipelines of four workers."""
         job(2, 30 if WHOLE else 1, SCHEDULES)
 
 
@@ -46,4 +48,4 @@ if __name__ == "__main__":
         del sys.argv[at:at + 2]
     if WHOLE:
         sys.argv.remove("--whole")
-    unittest.main(verbosity=2)  # which prints why a test is skipped
+    unittest.main(verbosity=2)  # prints the reason for a skip

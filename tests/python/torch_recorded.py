@@ -17,7 +17,7 @@ PLACED = {"ScheduleZBVZeroBubble": ([0, 3], [1, 2]), "ScheduleInterleavedZeroBub
 
 
 def main():
-    """Three steps, of which two are recorded."""
+    """Runs three steps, of which two are recorded."""
     path, name = sys.argv[1:]
     torch.set_num_threads(1)
     dist.init_process_group("gloo")
@@ -49,7 +49,7 @@ def main():
 
 
 def trains(rank):
-    """What torchrun has started can be a job of hetu.torch, too."""
+    """Checks that processes started by torchrun can also be a job of hetu.torch."""
     torch.manual_seed(3)
     model = nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.Linear(WIDTH, WIDTH))
     x = torch.randn(4, WIDTH)

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
-"""Gradients of embeddings by rows (hetu.torch.rows) are those of PyTorch, bit for bit, or left to it where they must be.
+"""Gradients of embeddings by rows (hetu.torch.rows) equal those of PyTorch, bit for bit, or are left to PyTorch where
+necessary.
 
-Skipped where PyTorch is not there (`./run torch`)."""
+Skipped where PyTorch is not installed (`./run torch`)."""
 import copy
 import io
 import itertools
@@ -18,7 +19,7 @@ if find_spec("torch"):
     from hetu.torch import rows
 
     class Model(nn.Module):
-        """One that reads its table once, or twice, or as its output's weights, too."""
+        """A model that reads its table once or twice, or also uses it as its output's weights."""
 
         def __init__(self, twice=False, tied=False, **table):
             super().__init__()
@@ -46,7 +47,8 @@ class Rows(unittest.TestCase):
         return made
 
     def train(self, one, other, width=60):
-        """The same backwards of both, which add to what was there; how often rows were noted."""
+        """Runs the same backwards of both models, which add to existing gradients. Returns the number of recorded row
+        gradients."""
         noted = 0
         torch.manual_seed(6)
         for _ in range(STEPS):
@@ -69,7 +71,7 @@ class Rows(unittest.TestCase):
             with self.subTest(dtype=dtype, twice=twice, tied=tied, padding=padding):
                 one, other = self.pair(dtype, twice=twice, tied=tied, padding_idx=padding)
                 noted = self.train(one, other)
-                self.assertEqual(noted, 0 if tied else STEPS)  # where it is tied its hook takes them
+                self.assertEqual(noted, 0 if tied else STEPS)  # for a tied table, its hook takes the gradients
                 self.expect_same(one, other)
 
     def test_what_is_left_to_pytorch(self):

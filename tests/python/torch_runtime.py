@@ -16,13 +16,13 @@ MICROS, ROWS, WIDTH = 8, 2, 16
 
 
 def stages_of(text):
-    """By rank, the stages that its row names; how many there are in all."""
+    """Returns the number of stages, and the stages in the row of each rank."""
     placed = [sorted({int(stage) for stage in re.findall(r"(\d+)F0\b", row)}) for row in text.splitlines()]
     return 1 + max(map(max, placed)), placed
 
 
 def difference(path, form, rank):
-    """Between the gradients of this rank's stages and those of one process."""
+    """Returns the difference between the gradients of this rank's stages and those of one process."""
     count, placed = stages_of(path.read_text())
     torch.manual_seed(3)
     whole = [nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.Tanh()) for _ in range(count)]
@@ -44,7 +44,7 @@ def difference(path, form, rank):
 
 
 def main():
-    """Every method of the folder, each file in turn."""
+    """Runs every method of the folder, each file in turn."""
     torch.set_num_threads(1)
     dist.init_process_group("gloo")
     rank = dist.get_rank()

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Plans go both ways between Hetu and torch.distributed.pipelining: PyTorch's runtime executes what Hetu writes, and
-hetu.torch and training take what PyTorch's runtime writes.
+"""Plans are exchanged between Hetu and torch.distributed.pipelining. PyTorch's runtime executes plans that Hetu writes, and
+hetu.torch and training accept plans that PyTorch's runtime writes.
 
-Skipped where PyTorch is not there (`./run torch`)."""
+Skipped where PyTorch is not installed (`./run torch`)."""
 
 import os
 import subprocess
@@ -16,12 +16,12 @@ from hetu import schedule
 
 HERE = Path(__file__).resolve().parent
 METHODS = ("gpipe", "1f1b", "interleaved-1f1b", "looped-bfs", "zb-h1", "zb-v", "interleaved-zb", "dualpipev")
-EXACT = 1e-6  # sums over micro-batches are made in another order
+EXACT = 1e-6  # sums over micro-batches are in another order
 
 
 @unittest.skipUnless(find_spec("torch"), "PyTorch is not there: ./run torch installs it")
 class Runtime(unittest.TestCase):
-    """With four ranks, or two workers."""
+    """Plans with four ranks, or two workers."""
 
     def setUp(self):
         folder = tempfile.TemporaryDirectory(prefix="hetu-torch-runtime-")
@@ -48,7 +48,7 @@ class Runtime(unittest.TestCase):
                 self.assertLess(difference, EXACT, f"{name} {form}")
 
     def test_hetu_takes_lowered_plans(self):
-        """Messages and reductions that a plan holds already are replaced by the job's own."""
+        """Messages and reductions in a plan are replaced by the job's own."""
         names = ("1f1b", "zb-v")
         self.write(2, 4, names)
         script = self.folder / "train.py"

@@ -1,4 +1,5 @@
-"""Shared parts of the tests of hetu.torch's checkpoints: a folder, small trainings in one process, what a load changes."""
+"""Shared parts of the tests of hetu.torch's checkpoints: a folder, small trainings in one process, and the state that a load
+changes."""
 
 import tempfile
 import unittest
@@ -14,7 +15,7 @@ if HAS_TORCH:
 
 
 def values(pipe, optimizer):
-    """Everything that a load changes."""
+    """Returns all values that a load changes."""
     out = {name: tensor.clone() for name, tensor in pipe.state_dict().items()}
     for name, parameter in pipe.named_parameters():
         out |= {f"{name}/{key}": value.clone() for key, value in optimizer.state.get(parameter, {}).items()}
@@ -28,7 +29,7 @@ def equal(one, other):
 
 @unittest.skipUnless(HAS_TORCH, "PyTorch is not there: ./run torch installs it")
 class CheckpointCase(unittest.TestCase):
-    """A folder, and small trainings in one process."""
+    """A test with a folder and small trainings in one process."""
 
     def setUp(self):
         folder = tempfile.TemporaryDirectory()

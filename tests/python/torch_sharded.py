@@ -1,5 +1,5 @@
-"""Models and trainings of torch_zero.py: a training whose optimizer states are divided among workers, beside the same one
-with all states on each."""
+"""Models and trainings of torch_zero.py: a training whose optimizer states are sharded over the workers, compared with the
+same training with all states on each worker."""
 
 import io
 
@@ -12,7 +12,7 @@ WIDTH, ROWS, MICROS = 6, 10, 4
 
 
 class Sometimes(nn.Module):
-    """A layer of which one part is not used in some steps, and another part never."""
+    """A layer with one part that some steps don't use, and one part that no step uses."""
 
     def __init__(self):
         super().__init__()
@@ -25,13 +25,13 @@ class Sometimes(nn.Module):
 
 
 def plain():
-    """Layers of several sizes, with dropout, which no worker can own evenly."""
+    """Returns layers of several sizes, with dropout. Workers can't own them evenly."""
     return [nn.Sequential(nn.Linear(WIDTH, WIDTH * k), nn.Tanh(), nn.Linear(WIDTH * k, WIDTH), nn.Dropout(0.1))
             for k in (1, 3, 2, 4)]
 
 
 class Odd(nn.Module):
-    """A parameter in another memory order, a scalar, one without elements."""
+    """A parameter in another memory order, a scalar, and a parameter without elements."""
 
     def __init__(self):
         super().__init__()
@@ -47,21 +47,21 @@ def odd():
 
 
 def partly():
-    """Layers with parameters that have no gradient in some steps, and a frozen one."""
+    """Returns layers with parameters that have no gradient in some steps, and a frozen layer."""
     made = [nn.Linear(WIDTH, WIDTH), Sometimes(), nn.Linear(WIDTH, WIDTH), nn.Linear(WIDTH, WIDTH)]
     made[2].requires_grad_(False)
     return made
 
 
 def change(step, pieces):
-    """Changes of the script between steps: a part that is unused, layers that are thawed and frozen."""
+    """Applies the script's changes between steps: an unused part, and layers that are frozen and unfrozen."""
     pieces[1].uses_some = step % 2 == 0
     pieces[2].requires_grad_(step > 1)
     pieces[3].requires_grad_(step != 2)
 
 
 def tied():
-    """A weight of the first and the last piece, and one of the middle two."""
+    """Returns layers with a weight shared by the first and the last piece, and one shared by the middle two."""
     made = [nn.Linear(WIDTH, WIDTH) for _ in range(4)]
     made[3].weight, made[2].weight = made[0].weight, made[1].weight
     return made
@@ -76,17 +76,17 @@ def sgd(parameters):
 
 
 def adagrad(parameters):
-    """Makes its states in the constructor."""
+    """Returns an optimizer that creates its states in the constructor."""
     return {"rule": torch.optim.Adagrad(parameters, lr=0.05)}
 
 
 def adafactor(parameters):
-    """Keeps the rows and columns of matrices."""
+    """Returns an optimizer that keeps statistics of rows and columns of matrices."""
     return {"rule": torch.optim.Adafactor(parameters, lr=0.05)}
 
 
 def several(parameters):
-    """Matrices by an optimizer that needs whole ones, the rest in two groups of another one."""
+    """Returns an optimizer for matrices that needs whole ones, and another optimizer with two groups for the rest."""
     parameters = list(parameters)
     matrices = [p for p in parameters if p.dim() == 2]
     rest = [p for p in parameters if p.dim() != 2]
@@ -111,7 +111,7 @@ class Training:
         return x[self.pipe.pipeline], y[self.pipe.pipeline]
 
     def step(self, step, clip=None):
-        """One step; the numbers that the script sees."""
+        """Runs one step. Returns the numbers that the script gets."""
         out = [self.pipe.step(*self.batch(step))]
         if clip:
             out.append(float(self.pipe.clip_grad_norm_(0.1, clip)))
@@ -120,7 +120,7 @@ class Training:
         return out
 
     def states(self):
-        """The states of all workers by parameter name, optimizer and key; of copies, those of whoever keeps one."""
+        """Returns the states of all workers by parameter name, optimizer and key. For copies, any worker's state is used."""
         names = {id(p): self.first_name(n) for n, p in self.pipe.named_parameters()}
         mine = {(names[id(p)], name, key): value.cpu() if isinstance(value, torch.Tensor) else value
                 for name, rule in self.rules.items() for p, state in rule.state.items() for key, value in state.items()}
@@ -132,24 +132,24 @@ class Training:
         return found
 
     def first_name(self, name):
-        """The name of a tied parameter's first copy."""
+        """Returns the name of a tied parameter's first copy."""
         return {tie.names[1]: tie.names[0] for tie in self.pipe.ties}.get(name, name)
 
     def elements(self):
-        """The elements of this worker's states, without counts of steps."""
+        """Returns the number of elements of this worker's states, without step counts."""
         return sum(value.numel() for rule in self.rules.values() for state in rule.state.values()
                    for value in state.values() if isinstance(value, torch.Tensor) and value.dim())
 
 
 def same(one, other):
-    """Returns whether two values have the same bits."""
+    """Returns true if two values have the same bits."""
     if isinstance(one, torch.Tensor):
         return one.dtype == other.dtype and torch.equal(one, other)
     return one == other
 
 
 def expect_same(where, one, other):
-    """Weights and states of two trainings."""
+    """Compares weights and states of two trainings."""
     for (name, a), (_, b) in zip(one.pipe.named_parameters(), other.pipe.named_parameters(), strict=True):
         assert torch.equal(a, b), f"{where}: '{name}' differs"
     states, expected = one.states(), other.states()
@@ -159,7 +159,7 @@ def expect_same(where, one, other):
 
 
 def compare(name, make, rule, schedule, steps=3, change=None, clip=None, **options):
-    """Trains with and without shards; both must have the same bits after each step."""
+    """Trains with and without shards. Both must have the same bits after each step."""
     sharded, whole = (Training(make, rule, schedule, shard, **options) for shard in (True, False))
     for step in range(steps):
         if change:

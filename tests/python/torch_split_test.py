@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
-"""I and W of random graphs beside one backward of PyTorch: gradients of inputs and parameters, whatever hangs off where.
+"""The backward steps I and W of random graphs, compared with one backward of PyTorch: gradients of inputs and parameters of
+any structure.
 
-Between the two the test makes and drops nodes of other graphs, as other micro-batches do: what W goes by must be its own.
-Skipped where PyTorch is not there (`./run torch`). --seed N draws other graphs."""
+Between I and W, the test creates and frees nodes of other graphs, as other micro-batches do. W must still use its own nodes.
+Skipped where PyTorch is not installed (`./run torch`). --seed N selects other graphs."""
 
 import os
 import subprocess
@@ -15,7 +16,7 @@ GRAPHS, WIDTH = 80, 3
 
 
 class Drawn:
-    """A graph of operations with one and two results, drawn from a seed: the same one each time that it is made."""
+    """A random graph of operations with one and two results. The same seed gives the same graph."""
 
     def __init__(self, seed):
         import torch
@@ -52,15 +53,15 @@ class Drawn:
         if kind == 2:
             return [a * b]
         if kind == 3:
-            return [torch.nn.functional.linear(a, b, b[0])]  # a bias, which is broadcast
+            return [torch.nn.functional.linear(a, b, b[0])]  # a broadcast bias
         if kind == 4:
             spread, middle = torch.var_mean(a, dim=0)  # one node, two results
             return [spread + b, middle - b]
-        return list(torch.stack([a, b]).unbind())  # another
+        return list(torch.stack([a, b]).unbind())  # another node with two results
 
 
 def other_graphs(count):
-    """Nodes with the identities that freed ones had, if any were freed."""
+    """Returns nodes with the addresses of freed nodes, if there are any."""
     import torch
 
     leaf = torch.ones(2, requires_grad=True)
@@ -78,7 +79,7 @@ class SplitBackward(unittest.TestCase):
     """DeferredGradients alone, in this process."""
 
     def test_random_graphs(self):
-        """What I gives and W adds is what one backward does; parameters that nothing leads to have no gradient."""
+        """I and W together give the gradients of one backward. Parameters that don't reach a root have no gradient."""
         import torch
 
         from hetu.torch.split_backward import DeferredGradients
@@ -103,7 +104,7 @@ class SplitBackward(unittest.TestCase):
         self.assertGreater(reached, 2 * GRAPHS)
 
     def test_lets_go_of_the_graph(self):
-        """What W has run holds no node and no tensor, so that memory goes with the micro-batch."""
+        """After W, no node and no tensor is referenced, so that memory is freed with the micro-batch."""
         from hetu.torch.split_backward import DeferredGradients
 
         drawn = Drawn(SEED)
@@ -114,8 +115,8 @@ class SplitBackward(unittest.TestCase):
         self.assertEqual(held, [])
 
     def test_memory_stays(self):
-        """A block that was freed comes again without a page from the kernel, once there is a Pipeline; not where the
-        environment says how memory is kept."""
+        """Once there is a Pipeline, malloc reuses a freed block without new pages from the kernel. The environment can
+        override this."""
         script = (
             "import resource, torch, hetu.torch\n"
             "def faults():\n"
@@ -125,8 +126,8 @@ class SplitBackward(unittest.TestCase):
             "first = faults(), faults()\n"
             "hetu.torch.Pipeline([torch.nn.Linear(2, 2)] + [torch.nn.Linear(2, 2)], torch.nn.MSELoss(), 'zb-v', 2)\n"
             "print(first[1], max([faults() for _ in range(30)][-5:]))\n")
-        # Each of the first may be new: a freed block can lack the few bytes that the next one's alignment takes, while the
-        # piece beside it that has them lies in malloc's cache of small pieces, which takes seven of a size.
+        # The first allocations may be new. A freed block can lack the few bytes for the next block's alignment, while the
+        # adjacent chunk with these bytes is in malloc's cache of small chunks, which holds seven of a size.
         for told, kept in (({}, True), ({"MALLOC_TRIM_THRESHOLD_": "131072"}, False)):
             environment = {name: value for name, value in os.environ.items()
                            if not name.startswith("MALLOC_") and name != "GLIBC_TUNABLES"}
@@ -145,4 +146,4 @@ if __name__ == "__main__":
         at = sys.argv.index("--seed")
         del sys.argv[at:at + 2]
     print(f"seed {SEED}", flush=True)
-    unittest.main(verbosity=2)  # which prints why a test is skipped
+    unittest.main(verbosity=2)  # prints the reason for a skip

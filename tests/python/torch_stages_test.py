@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Stages of hetu.torch: default cuts, dataclasses between stages, parameters that two stages share.
 
-Skipped where PyTorch is not there (`./run torch`)."""
+Skipped where PyTorch is not installed (`./run torch`)."""
 
 import dataclasses
 import unittest
@@ -12,7 +12,7 @@ from typing import Any
 
 @dataclasses.dataclass(frozen=True)
 class Inner:
-    """Tensors inside of another dataclass."""
+    """Tensors inside another dataclass."""
 
     skip: Any
     scale: float
@@ -28,7 +28,7 @@ class State:
 
 
 class Opaque:
-    """Holds tensors, and is no dataclass."""
+    """An object with tensors that isn't a dataclass."""
 
     def __init__(self, hidden):
         self.hidden = {"x": hidden}
@@ -36,10 +36,10 @@ class Opaque:
 
 @unittest.skipUnless(find_spec("torch"), "PyTorch is not there: ./run torch installs it")
 class Stages(unittest.TestCase):
-    """In one process, whose plan has two or more stages."""
+    """Stages in one process, whose plan has two or more of them."""
 
     def test_default_cuts(self):
-        """Every stage has parameters where that is possible; cuts that have them already stay even."""
+        """Every stage has parameters where that is possible. Cuts for which this already holds stay even."""
         from hetu.torch.cuts import even_cut
 
         for pieces, stages, first in (("PPPPP", 2, [0, 2]), ("P.P.P", 2, [0, 2]), ("P.PP.P", 3, [0, 2, 4]),
@@ -53,7 +53,7 @@ class Stages(unittest.TestCase):
                     self.assertTrue(all(any(has[a:b]) for a, b in zip(first, [*first[1:], len(has)], strict=True)))
 
     def test_says_which_stage_is_empty(self):
-        """Five pieces, three of them with parameters, over four stages."""
+        """A warning names the empty stage: five pieces, three of them with parameters, over four stages."""
         from torch import nn
 
         import hetu.torch
@@ -63,7 +63,7 @@ class Stages(unittest.TestCase):
             hetu.torch.Pipeline(model, nn.MSELoss(), "interleaved-1f1b", 4, chunks=4)
 
     def test_dataclasses_between_stages(self):
-        """Frozen and nested ones go over a boundary, with their gradients; other objects are refused by name."""
+        """Frozen and nested dataclasses cross a boundary, with their gradients. Other objects are refused by name."""
         import torch
         from torch import nn
 
@@ -141,4 +141,4 @@ class Stages(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    unittest.main(verbosity=2)  # which prints why a test is skipped
+    unittest.main(verbosity=2)  # prints the reason for a skip

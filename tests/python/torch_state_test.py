@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""What hetu.torch's checkpoints keep beside weights: the optimizer with the options of its groups, scalers, schedulers.
+"""Checkpoints of hetu.torch hold more than weights: the optimizer with the options of its groups, scalers, schedulers.
 
-Skipped where PyTorch is not there (`./run torch`)."""
+Skipped where PyTorch is not installed (`./run torch`)."""
 
 import tempfile
 import unittest
@@ -10,7 +10,7 @@ from importlib.util import find_spec
 
 @unittest.skipUnless(find_spec("torch"), "PyTorch is not there: ./run torch installs it")
 class State(unittest.TestCase):
-    """In one process, with two stages."""
+    """Checkpoints in one process, with two stages."""
 
     def setUp(self):
         folder = tempfile.TemporaryDirectory()
@@ -42,7 +42,8 @@ class State(unittest.TestCase):
         return {name: value.clone() for name, value in pipe.state_dict().items()}
 
     def test_goes_on_as_if_it_had_not_stopped(self):
-        """With another rate, other moments' rates and another scale than it is made with again."""
+        """A resumed training equals an uninterrupted one, although it was rebuilt with another learning rate, other betas
+        and another scale."""
         import torch
 
         want = self.steps(5, *self.made())
@@ -78,4 +79,4 @@ class State(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    unittest.main(verbosity=2)  # which prints why a test is skipped
+    unittest.main(verbosity=2)  # prints the reason for a skip

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Checkpoints of hetu.torch: what doesn't fit is not loaded, and what is kept comes back as it was.
+"""Checkpoints of hetu.torch: a checkpoint that doesn't match isn't loaded, and saved values are restored exactly.
 
-Skipped where PyTorch is not there (`./run torch`)."""
+Skipped where PyTorch is not installed (`./run torch`)."""
 
 import json
 import math
@@ -20,7 +20,7 @@ if HAS_TORCH:
 
 
 class Strict(CheckpointCase):
-    """What doesn't fit."""
+    """Checkpoints that don't match."""
 
     def test_each_case(self):
         def sgd(p):
@@ -69,7 +69,8 @@ class Strict(CheckpointCase):
         self.assertEqual(len(pipe.load(self.folder, optimizer, strict=False)), 1)
 
     def test_another_seed(self):
-        """Refused where a training goes on, since it would draw other numbers; not where weights alone are read."""
+        """Another seed is refused when a training resumes, because it would draw other numbers. It is accepted when only
+        weights are read."""
         pipe, optimizer = self.made(norms=False)
         pipe.save(self.folder, optimizer)
         other = hetu.torch.Pipeline([nn.Linear(8, 8) for _ in range(4)], nn.MSELoss(), "zb-v", 2, seed=5)
@@ -173,7 +174,7 @@ class OtherFormats(CheckpointCase):
 
 
 class Contents(CheckpointCase):
-    """What is kept, and for whom."""
+    """The contents of checkpoints."""
 
     def test_values_that_json_does_not_have(self):
         pipe, optimizer = self.made()
@@ -230,7 +231,7 @@ class Contents(CheckpointCase):
         self.assertTrue(torch.equal(back.state, torch.arange(100)))
 
     def test_both_copies_of_a_tied_parameter(self):
-        """On one worker: each has a state of its own afterwards."""
+        """On one worker, each copy of a tied parameter has a separate optimizer state after a load."""
         def made():
             torch.manual_seed(1)
             model = nn.Sequential(*[nn.Linear(4, 4, bias=False) for _ in range(4)])
@@ -308,9 +309,9 @@ class Contents(CheckpointCase):
 
 
 def checkpoint_bytes(tensor):
-    """A tensor's bytes."""
+    """Returns a tensor's bytes."""
     return hetu.torch.checkpoint.bytes_of(tensor).tobytes()
 
 
 if __name__ == "__main__":
-    unittest.main(verbosity=2)  # which prints why a test is skipped
+    unittest.main(verbosity=2)  # prints the reason for a skip

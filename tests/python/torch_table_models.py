@@ -1,4 +1,4 @@
-"""Rows of the table of models in docs/pytorch.md. Each says how a model is made, its inputs, and the lines that cut it."""
+"""Rows of the table of models in docs/pytorch.md: how to make each model, its inputs, and the lines that cut it."""
 
 import torch
 from torch import nn
@@ -9,7 +9,7 @@ import torch_example_models as examples
 ROWS = 8
 ALWAYS = 3  # lines of any port: the Pipeline, its parameters() for the optimizer, its step() for forward and backward
 BLOCKS = "pieces = hetu.torch.blocks.split(model)"
-# Classes of transformers, and ResNet, as the page calls them.
+# Names on the page for classes of transformers, and ResNet.
 NAMES = {"BertForMaskedLM": "BERT", "RobertaForMaskedLM": "RoBERTa", "DistilBertForMaskedLM": "DistilBERT",
          "GPT2LMHeadModel": "GPT-2", "LlamaForCausalLM": "Llama", "MistralForCausalLM": "Mistral",
          "MixtralForCausalLM": "Mixtral", "Qwen2ForCausalLM": "Qwen 2", "Qwen3ForCausalLM": "Qwen 3",

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""The table of models and schedules in docs/pytorch.md: is it what these models come to?
+"""The table of models and schedules in docs/pytorch.md equals the results of these models.
 
 torch_table_test.py             a sample of its cells
 torch_table_test.py --whole     all of them
 torch_table_test.py --write     writes the table
-Skipped where PyTorch is not there (`./run torch`)."""
+Skipped where PyTorch is not installed (`./run torch`)."""
 
 import json
 import subprocess
@@ -24,7 +24,7 @@ THERE = all(find_spec(name) for name in ("torch", "transformers", "torchvision")
 
 
 def cells(models, schedules):
-    """Returns {(model, schedule): what it comes to}, of a job of two workers for each model."""
+    """Returns {(model, schedule): result}, from a job of two workers for each model."""
     found = {}
     for model in models:
         run = subprocess.run(["heturun", "-w", "2", sys.executable, HERE / "torch_table_worker.py", ",".join(schedules),
@@ -39,7 +39,7 @@ def cells(models, schedules):
 
 
 def text_of(found, rows):
-    """Returns the table and, below it, why cases are refused."""
+    """Returns the table and, below it, the reasons of refused cases."""
     reasons = list(dict.fromkeys(word for word in found.values() if word.startswith("refused")))
     lines = ["| model | lines to port | " + " | ".join(SCHEDULES) + " |", "|---" * (2 + len(SCHEDULES)) + "|"]
     for name, row in rows.items():
@@ -51,7 +51,7 @@ def text_of(found, rows):
 
 
 def in_page():
-    """Returns the table as the page has it, and the page before and after."""
+    """Returns the page's table, and the page before and after it."""
     text = PAGE.read_text()
     before, rest = text.split(BEGIN)
     table, after = rest.split(END)
@@ -64,7 +64,7 @@ class Table(unittest.TestCase):
     """Each cell is tried on two workers."""
 
     def test_table(self):
-        """Every cell of the page that is tried comes to what the page says. No cell is wrong, and none crashes."""
+        """Every cell that is tried gives the result on the page. No cell is wrong, and no job crashes."""
         import torch_table_models as table
 
         rows = table.ROWS_OF_TABLE
@@ -95,4 +95,4 @@ if __name__ == "__main__":
         PAGE.write_text(head + BEGIN + text_of(cells(chosen, SCHEDULES), chosen) + END + tail)
     else:
         sys.argv = [word for word in sys.argv if word != "--whole"]
-        unittest.main(verbosity=2)  # which prints why a test is skipped
+        unittest.main(verbosity=2)  # prints the reason for a skip

@@ -1,4 +1,4 @@
-"""Trains models of the table in docs/pytorch.md on the workers of a job. Prints what each comes to beside plain PyTorch.
+"""Trains models of the table in docs/pytorch.md on the workers of a job. Prints each comparison with plain PyTorch.
 
 torch_table_worker.py SCHEDULE,SCHEDULE... MODEL...: worker 0 prints one line of JSON per case."""
 
@@ -17,8 +17,8 @@ import hetu.torch.blocks
 import torch_table_models as table
 
 STEPS, MICRO_BATCHES = 2, 4
-# In float64 a sum in another order is at most this far, relative. In float32 the distance says little: batch norms over few
-# values make much of a rounded bit.
+# Limit of the relative error of sums in another order, in float64. In float32 the error is not informative: batch norms over
+# few values amplify rounding errors.
 WRONG = 1e-9
 _plain = {}
 
@@ -29,7 +29,7 @@ def loss_of(out, labels):
 
 
 def cast(value, dtype):
-    """Returns inputs whose floating-point tensors have a type."""
+    """Returns the inputs with floating-point tensors converted to a type."""
     return tree_map(lambda t: t.to(dtype) if isinstance(t, torch.Tensor) and t.is_floating_point() else t, value)
 
 
@@ -69,8 +69,8 @@ def reference(name, dtype):
 
 
 def apart(name, schedule, dtype):
-    """Returns by how much a Pipeline is apart from the unsplit model, relative, 0 where all bits are the same; and whether
-    it has buffers that two copies of a stage change, which are then those of the first copy and aren't compared."""
+    """Returns the relative difference of a Pipeline from the unsplit model, 0 where all bits are the same. Also returns true
+    if two copies of a stage change buffers. The buffers are then those of the first copy and aren't compared."""
     row = table.ROWS_OF_TABLE[name]
     model, inputs, labels = made(name, dtype)
     scope = {"model": model, "inputs": inputs, "hetu": hetu, "torch": torch}
@@ -108,7 +108,7 @@ def verdict(name, schedule):
         far, _ = apart(name, schedule, torch.float32)
         if far == 0:
             return "bitwise"
-        exactly, own_buffers = apart(name, schedule, torch.float64)  # where rounding can't hide a missing term
+        exactly, own_buffers = apart(name, schedule, torch.float64)  # here, rounding can't hide a missing term
     except (ValueError, NotImplementedError) as error:
         return f"refused: {' '.join(str(error).split())}"
     return f"wrong: {far:.1e} in float32, {exactly:.1e} in float64" if exactly > WRONG else \

@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
-"""hetu.torch beside plain PyTorch: losses, weights and norms after five steps, checkpoints, traces, and what is refused.
+"""hetu.torch compared with plain PyTorch: losses, weights and norms after five steps, checkpoints, traces, and refused
+settings.
 
-Skipped where PyTorch is not there (`./run torch`). A sample by default; --whole tries every case, four workers and the
-models of transformers, and of the grid of methods and models a part; --every the whole grid (hours), and nothing else.
---seed N draws other weights and samples."""
+Skipped where PyTorch is not installed (`./run torch`). A sample by default. --whole tries every case, four workers, the
+models of transformers, and a part of the grid of methods and models. --every tries the whole grid (hours), and nothing else.
+--seed N selects other weights and samples."""
 
 import json
 import re
@@ -25,7 +26,7 @@ LINE = re.compile(r"CASE (.+): worker (\d+) bits (\w+) weights (\S+) numbers (\S
 
 
 def job(workers, folder, cases, most_s=600):
-    """What torch_worker.py prints; its error where it fails."""
+    """Returns the output of torch_worker.py. Raises an error with it if the job fails."""
     run = subprocess.run(["heturun", "-w", str(workers), sys.executable, HERE / "torch_worker.py", folder, SEED, *cases],
                          capture_output=True, text=True, timeout=most_s)
     if run.returncode or "leaked" in run.stderr:
@@ -35,10 +36,10 @@ def job(workers, folder, cases, most_s=600):
 
 @unittest.skipUnless(find_spec("torch"), "PyTorch is not there: ./run torch installs it")
 class Torch(unittest.TestCase):
-    """The whole path, in processes."""
+    """Complete trainings in processes."""
 
     def expect(self, printed, workers, cases):
-        """Bits where nothing is summed over copies, else within 1e-6 of the norm."""
+        """Checks for equal bits, or for errors within 1e-6 of the norm where sums go over copies."""
         found = LINE.findall(printed)
         self.assertEqual({(name, int(w)) for name, w, *_ in found},
                          {(name, w) for name in cases for w in range(workers)}, printed)
@@ -51,7 +52,7 @@ class Torch(unittest.TestCase):
                     self.assertEqual(bits, "True", printed)
 
     def same_after(self, folder, one, other):
-        """One more step of the trainings that saved and loaded ends at the same bits."""
+        """Checks that one more step of the trainings that saved and loaded ends with the same bits."""
         import torch
 
         first, second = (torch.load(Path(folder, f"after_{name}.pt"), weights_only=True) for name in (one, other))
@@ -60,8 +61,8 @@ class Torch(unittest.TestCase):
 
     @unittest.skipIf(WHOLE, "a sample of --whole")
     def test_sample(self):
-        """One job: methods, a tie, a checkpoint that goes on in four stages instead of two, and the page's snippets as they
-        stand."""
+        """One job covers methods, a tie, a checkpoint that continues in four stages instead of two, and the page's unchanged
+        code blocks."""
         with tempfile.TemporaryDirectory() as folder:
             pages = [f"page {number}" for number in range(len(snippets()))]
             for name, text in zip(pages, snippets(), strict=True):
@@ -78,7 +79,8 @@ class Torch(unittest.TestCase):
 
     @unittest.skipUnless(WHOLE, "--whole")
     def test_equals_plain_torch(self):
-        """Also: a checkpoint of two workers goes on with four by another schedule, to the same bits."""
+        """All cases equal plain PyTorch. A checkpoint of two workers continues with four by another schedule, to the same
+        bits."""
         with tempfile.TemporaryDirectory() as folder:
             self.expect(job(2, folder, TWO), 2, TWO[:-3])
             self.same_after(folder, "save_2", "load_2")
@@ -94,7 +96,8 @@ class Torch(unittest.TestCase):
     @unittest.skipUnless(WHOLE, "--whole")
     @unittest.skipUnless(find_spec("transformers"), "transformers is not there: ./run torch installs it")
     def test_models_of_transformers(self):
-        """And of torchvision, as they are, tied heads and masks included, beside their own forward; on 4 workers, too."""
+        """Unmodified models of transformers and torchvision, including tied heads and masks, equal their own forward. Also
+        on 4 workers."""
         import torch_models
 
         for workers in (2, 4):
@@ -104,7 +107,8 @@ class Torch(unittest.TestCase):
     @unittest.skipUnless(WHOLE or EVERY, "--whole tries a part, --every all")
     @unittest.skipUnless(find_spec("transformers"), "transformers is not there: ./run torch installs it")
     def test_grid(self):
-        """Every method that flushes, on these models: 2 and 4 stages, with and without recompute, 1 and 2 pipelines."""
+        """Every method that flushes trains these models: 2 and 4 stages, with and without recomputation, 1 and 2 pipelines.
+        """
         import torch_grid
 
         for stages, pipelines in ((2, 1), (4, 1), (2, 2), (4, 2)):
@@ -122,17 +126,17 @@ class Torch(unittest.TestCase):
                         self.assertLess(float(numbers), 1e-6)
 
     def models(self, printed, lines):
-        """What torch_models.py has printed."""
+        """Checks the output of torch_models.py."""
         found = LINE.findall(printed)
         self.assertEqual(len(found), lines, printed)
         for name, _, bits, weights, numbers in found:
-            self.assertTrue(bits == "True" or name.startswith(("bert", "gpt2", "t5")), printed)  # whose heads are tied
+            self.assertTrue(bits == "True" or name.startswith(("bert", "gpt2", "t5")), printed)  # these have tied heads
             self.assertLess(float(weights), 1e-5, name)
             self.assertLess(float(numbers), 1e-6, name)
         self.assertEqual(printed.count("names True"), lines, printed)
 
     def test_refuses_in_one_line(self):
-        """In one process, whose plan has stages enough."""
+        """Wrong uses are refused in one process, whose plan has enough stages."""
         import torch
         from torch import nn
 
@@ -195,7 +199,8 @@ class Torch(unittest.TestCase):
             self.assertNotIn("\n", str(caught.exception).strip())
 
     def test_varuna_readme(self):
-        """The form of its README: CutPoints in a plain list, local_rank as the device, a bool in the batch, two values."""
+        """The form of Varuna's README works: CutPoints in a plain list, local_rank as the device, a bool in the batch, two
+        values."""
         import torch
         from torch import nn
 
@@ -236,7 +241,7 @@ class Torch(unittest.TestCase):
         self.assertLess(losses[-1], losses[0])
 
     def test_varuna_profiles(self):
-        """By both ways to call it; sizes that a file has stay where they are asked to."""
+        """Profiles are written by both calling conventions. Sizes that are already in a file can be kept."""
         import torch_varuna
         from varuna import Profiler
 
@@ -260,7 +265,7 @@ class Torch(unittest.TestCase):
                 self.assertGreaterEqual(found["acts_size"], int(size) * 7 * 16 * 4)
 
     def test_varuna_refuses_in_one_line(self):
-        """On one worker."""
+        """Wrong uses are refused on one worker."""
         import torch
         from torch import nn
 
@@ -298,7 +303,8 @@ class Torch(unittest.TestCase):
 
     @unittest.skipUnless(WHOLE, "--whole")
     def test_varuna_beside_one_process(self):
-        """Loss and every gradient over stages, replicas, sizes of micro-batches; an overflow in one stage of one replica."""
+        """Loss and every gradient equal one process, over stages, replicas and sizes of micro-batches. An overflow occurs in
+        one stage of one replica."""
         for workers in (2, 4):
             sizes = [(p, workers // p) for p in (1, 2, 4) if p <= workers]
             printed = job(workers, tempfile.gettempdir(),
@@ -310,8 +316,8 @@ class Torch(unittest.TestCase):
 
     @unittest.skipUnless(WHOLE, "--whole")
     def test_varuna_goes_on_elsewhere(self):
-        """Saved at 4 stages and 2 replicas, on at others: 20 steps, the same bits on as many. A job that is killed in the
-        middle of a save leaves the checkpoint before it."""
+        """A job saves at 4 stages and 2 replicas, and continues for 20 steps at other sizes. The same size gives the same
+        bits. A job that is killed in the middle of a save leaves the previous checkpoint."""
         from hetu.varuna import checkpoint
 
         with tempfile.TemporaryDirectory() as folder:
@@ -328,7 +334,7 @@ class Torch(unittest.TestCase):
     @unittest.skipIf(find_spec("torch") and version("torch").startswith(("2.6.", "2.11.")),
                      "ScheduleZBVZeroBubble of this PyTorch fails by itself on two ranks over gloo")
     def test_records_pipelining(self):
-        """A trace of torch's own run, which torchrun starts: drawn, compared and simulated; all of its schedules with
+        """A trace of PyTorch's own run, which torchrun starts, is drawn, compared and simulated. All of its schedules with
         --whole."""
         names = ["ScheduleZBVZeroBubble"]
         if WHOLE:
@@ -353,7 +359,7 @@ class Torch(unittest.TestCase):
 
     @unittest.skipUnless(WHOLE, "--whole")
     def test_page(self):
-        """Every snippet of docs/pytorch.md runs as a script of its own, on two workers."""
+        """Every code block of docs/pytorch.md runs as a separate script, on two workers."""
         for number, snippet in enumerate(snippets()):
             with tempfile.TemporaryDirectory() as folder:
                 script = Path(folder, "script.py")
@@ -371,4 +377,4 @@ if __name__ == "__main__":
         del sys.argv[at:at + 2]
     sys.argv = [word for word in sys.argv if word not in ("--whole", "--every")]
     print(f"seed {SEED}", flush=True)
-    unittest.main(verbosity=2)  # which prints why a test is skipped
+    unittest.main(verbosity=2)  # prints the reason for a skip

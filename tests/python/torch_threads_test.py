@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
-"""hetu.torch.Pipeline(devices="threads:N"): the bits of plain PyTorch in one process, as in a notebook; what is refused.
+"""hetu.torch.Pipeline(devices="threads:N") in one process, as in a notebook: same bits as plain PyTorch, and refused
+settings.
 
-Skipped where PyTorch is not there (`./run torch`)."""
+Skipped where PyTorch is not installed (`./run torch`)."""
 
 import contextlib
 import os
@@ -17,7 +18,7 @@ WIDTH, ROWS, MICROS = 4, 11, 4
 
 
 def pieces():
-    """Layers with dropout, statistics, and a frozen part."""
+    """Returns layers with dropout, statistics, and a frozen part."""
     from torch import nn
 
     made = [nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.BatchNorm1d(WIDTH), nn.Tanh(), nn.Dropout(0.2)) for _ in range(4)]
@@ -27,7 +28,7 @@ def pieces():
 
 @unittest.skipUnless(find_spec("torch"), "PyTorch is not there: ./run torch installs it")
 class Threads(unittest.TestCase):
-    """In this process."""
+    """Pipelines of threads in this process."""
 
     def train(self, schedule, workers, **options):
         """Trains by threads and in plain PyTorch, and returns both."""
@@ -67,7 +68,7 @@ class Threads(unittest.TestCase):
         return model, pipe, optimizer, plain, (x, y, micros)
 
     def test_bits_of_plain_torch(self):
-        """Losses, weights, evaluation and a checkpoint; the script's model holds all weights."""
+        """Losses, weights, evaluation and a checkpoint are equal, and the script's model holds all weights."""
         import torch
         from torch import nn
 
@@ -94,7 +95,7 @@ class Threads(unittest.TestCase):
             self.assertEqual(other.evaluate(x, y), pipe.evaluate(x, y))
 
     def test_copies(self):
-        """Two pipelines and a bidirectional schedule: copies stay alike, and follow what is set on the model."""
+        """With two pipelines and a bidirectional schedule, copies stay equal, and follow the settings on the model."""
         import torch
 
         for schedule, workers, options in (("1f1b", 4, {"pipelines": 2}), ("chimera", 2, {})):
@@ -105,7 +106,7 @@ class Threads(unittest.TestCase):
                     self.assertTrue(torch.equal(parameter, state[name]))
 
     def train_close(self, schedule, workers, **options):
-        """Trains by threads alone, where sums are in another order."""
+        """Trains by threads only, where sums are in another order."""
         import torch
         from torch import nn
 
@@ -128,7 +129,7 @@ class Threads(unittest.TestCase):
         return model, pipe
 
     def test_drawn_models(self):
-        """Models of torch_random.py: words, custom functions, parameters that are frozen and thawed."""
+        """Models of torch_random.py train: words, custom functions, parameters that are frozen and unfrozen."""
         import torch
         from torch import nn
 
@@ -162,7 +163,7 @@ class Threads(unittest.TestCase):
                     self.assertTrue(torch.equal(value, nn.Sequential(*made[0]).state_dict()[name]))
 
     def test_settings(self):
-        """autocast of the script holds in all threads; generators are as they were."""
+        """The script's autocast applies in all threads. Generators are unchanged afterwards."""
         import torch
         from torch import nn
 
@@ -171,7 +172,7 @@ class Threads(unittest.TestCase):
         seen = []
 
         class Seen(nn.Module):
-            """Notes the type that it is given, by stage."""
+            """Records the type of its input."""
 
             def forward(self, x):
                 seen.append(x.dtype)
@@ -188,7 +189,7 @@ class Threads(unittest.TestCase):
             pipe.step(torch.ones(4, WIDTH), torch.ones(4, WIDTH))
 
     def test_page(self):
-        """The snippet of docs/pytorch.md, which is not for heturun."""
+        """The code block of docs/pytorch.md for notebooks runs without heturun."""
         page = Path(__file__).resolve().parents[2] / "docs" / "pytorch.md"
         section = page.read_text().split("\n## In a notebook\n")[1].split("\n## ")[0]
         snippet, = re.findall(r"```py\n(.*?)```", section, flags=re.S)
@@ -213,14 +214,14 @@ class Threads(unittest.TestCase):
                 hetu.torch.Pipeline(model, nn.MSELoss(), "gems", 4, devices="threads:3")
 
     def test_errors(self):
-        """Names that are wrong, and the error of one worker is that of the call."""
+        """Wrong names are refused, and the error of one worker is raised by the call."""
         import torch
         from torch import nn
 
         import hetu.torch
 
         class Fails(nn.Module):
-            """Fails on values."""
+            """Fails on real values."""
 
             def forward(self, x):
                 if not isinstance(x, torch._subclasses.FakeTensor):
@@ -239,4 +240,4 @@ class Threads(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    unittest.main(verbosity=2)  # which prints why a test is skipped
+    unittest.main(verbosity=2)  # prints the reason for a skip

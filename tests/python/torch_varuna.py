@@ -1,5 +1,5 @@
-"""Cases of torch_worker.py by Varuna's names: a model with CutPoints deep inside, called by keywords, beside its own
-forward."""
+"""Cases of torch_worker.py with Varuna's names: a model with deeply nested CutPoints, called with keywords, compared with
+its own forward."""
 
 import copy
 import json
@@ -20,14 +20,14 @@ ROWS, CHUNK, STEPS, WORDS, WIDTH = 10, 3, 3, 32, 16  # the last micro-batch has 
 
 
 class Block(nn.Module):
-    """Adds to what it is given, where the mask lets it; it has branches that no tracer follows."""
+    """Adds to its input where the mask allows it. It has branches that no tracer can follow."""
 
     def __init__(self, drop=0.0):
         super().__init__()
         self.linear, self.drop = nn.Linear(WIDTH, WIDTH), nn.Dropout(drop)
 
     def forward(self, x, mask):
-        """The same shape."""
+        """Returns a tensor of the same shape."""
         x = self.drop(x)
         if float(self.linear.in_features) > x.dim() and self.training:
             return x + torch.tanh(self.linear(x)) * mask[..., None]
@@ -43,14 +43,15 @@ class Encoder(nn.Module):
         self.cuts = nn.ModuleList(CutPoint() for _ in reversed(range(blocks)))
 
     def forward(self, x, mask):
-        """The same shape."""
+        """Returns a tensor of the same shape."""
         for block, cut in zip(self.blocks, reversed(self.cuts), strict=True):
             x = block(cut(x), mask)
         return x
 
 
 class Model(nn.Module):
-    """A place table of its own, a skip over all cuts, a head with the weights of the embedding; gives (loss, logits)."""
+    """A model with its own table of positions, a skip over all cuts, and a head with the weights of the embedding. It
+    returns (loss, logits)."""
 
     def __init__(self, tied, blocks=3, drop=0.0):
         super().__init__()
@@ -62,7 +63,7 @@ class Model(nn.Module):
             self.head.weight.data.copy_(self.words.weight.data)
 
     def forward(self, ids, labels, mask=None, doubled=False):
-        """Of ids and labels [rows, 7]."""
+        """Computes the result of ids and labels [rows, 7]."""
         x = (self.words(ids) + self.places).transpose(0, 1)  # samples are the second dimension over the cuts
         x = self.encoder(x, mask.transpose(0, 1)) + (x * 2 if doubled else x)
         logits = self.head(x.transpose(0, 1))
@@ -70,13 +71,13 @@ class Model(nn.Module):
 
 
 def batch_of(size, device, draw=None):
-    """What get_batch_fn gives."""
+    """Returns a batch, as get_batch_fn does."""
     ids, labels = (torch.randint(0, WORDS, (size, 7), generator=draw, device=device) for _ in range(2))
     return {"ids": ids, "labels": labels, "mask": (ids > 3).float(), "doubled": True}
 
 
 def made(seed, tied, stages, replicas, name=""):
-    """(the wrapped model, the same alone)"""
+    """Returns (the wrapped model, the same model without a wrapper)."""
     torch.manual_seed(seed)
     model = Model(tied)
     torch.manual_seed(seed)
@@ -93,8 +94,9 @@ def made(seed, tied, stages, replicas, name=""):
 
 
 def run(name, folder, seed):
-    """"varuna [tied] P D": trains, evaluates, and goes on from a checkpoint as many pipelines of one stage; "varuna grid
-    P D", "varuna overflow P D", "varuna killed", "varuna on P,D …" (which saves at the first) and "varuna from P,D …"."""
+    """Runs a case. "varuna [tied] P D" trains, evaluates, and continues from a checkpoint as P·D pipelines of one stage.
+    Others: "varuna grid P D", "varuna overflow P D", "varuna killed", "varuna on P,D …" (which saves at the first size) and
+    "varuna from P,D …"."""
     words = name.split()
     kind = words[1]
     if kind in ("on", "from"):
@@ -136,7 +138,7 @@ def run(name, folder, seed):
 
 
 def whole_loss(alone, shares, learn):
-    """Of one process, over the same micro-batches."""
+    """Returns the loss of one process, over the same micro-batches."""
     total = 0.0
     for share in shares:
         for at in range(0, ROWS, CHUNK):
@@ -150,7 +152,7 @@ def whole_loss(alone, shares, learn):
 
 
 def tell(name, wrapped, alone, apart):
-    """The line that the test reads."""
+    """Prints the line that the test reads."""
     names = dict(alone.named_parameters(remove_duplicate=False))
     state = {n: p.detach() for n, p in wrapped.named_parameters()}
     bits = all(torch.equal(p, names[n]) for n, p in state.items()) and all(a == b for a, b in apart)
@@ -160,7 +162,8 @@ def tell(name, wrapped, alone, apart):
 
 
 def refuse(wrapped, batch):
-    """An infinite weight on one worker is an overflow on all; and lines for what is not carried."""
+    """Checks that an infinite weight on one worker is an overflow on all, and that unsupported calls give one-line errors.
+    """
     wrapped.train()
     if wrapped.get_status()["stage"] == 0 and wrapped.get_status()["replica"] == 0:
         next(wrapped.parameters()).data.fill_(float("inf"))
@@ -182,7 +185,7 @@ def refuse(wrapped, batch):
 
 
 def refused(call, text):
-    """Every worker says the same one line."""
+    """Checks that every worker reports the same single line."""
     try:
         call()
     except OSError as error:
@@ -192,8 +195,8 @@ def refused(call, text):
 
 
 def incomplete(wrapped, again, store):
-    """Saves that are under way, lack a file, hold other bytes: refused on all workers, and the one before is the last that
-    is complete. One in the background, by replicas that share the work, is complete once its futures are done."""
+    """Checks that incomplete saves, missing files and changed bytes are refused on all workers. The previous checkpoint is
+    then the last complete one. A background save, by replicas that share the work, is complete once its futures are done."""
     worker, say = wrapped.pipe.transport.worker, wrapped.pipe.agreed
     first = wrapped.get_status()["step"]
     done = wrapped.checkpoint(store, step=first + 1, tempdir=f"{store}-here", shard=True)
@@ -219,8 +222,8 @@ def incomplete(wrapped, again, store):
 
 
 def overflows(stages, replicas, seed):
-    """An infinite gradient in one stage of one replica, of float16: all report it, skip, and halve the scale, 4 at least;
-    it doubles after clean steps."""
+    """Makes an infinite float16 gradient in one stage of one replica. All workers report it, skip the step, and halve the
+    scale, down to at least 4. The scale doubles after steps without overflow."""
     torch.manual_seed(seed)
     text = default_map(stages, replicas)
     wrapped = Varuna(Model(tied=True), text, batch_of, ROWS * replicas, CHUNK, fp16=True,
@@ -250,7 +253,7 @@ def overflows(stages, replicas, seed):
 
 
 def seeded(pieces, value, micro, step):
-    """The loss of a micro-batch of the model alone, piece by piece, drawing as Varuna's pieces do."""
+    """Returns the loss of a micro-batch of the unsplit model, piece by piece, with the seeds of Varuna's pieces."""
     for number, piece in enumerate(pieces):
         torch.manual_seed(seed_of(0, step, micro, number))
         value = piece(value)
@@ -258,8 +261,8 @@ def seeded(pieces, value, micro, step):
 
 
 def grid(stages, replicas, seed):
-    """Loss and every gradient of three steps beside one process: sizes of micro-batches, tied or not, dropout, clipping; and
-    evaluate()."""
+    """Compares loss and every gradient of three steps, and evaluate(), with one process. Covers sizes of micro-batches, tied
+    weights, dropout and clipping."""
     for chunk, tied in ((1, False), (3, True), (10, False), (4, True)):
         torch.manual_seed(seed)
         model = Model(tied, drop=0.2)
@@ -301,8 +304,8 @@ def grid(stages, replicas, seed):
 
 
 def on_from(sizes, folder, seed, save):
-    """20 steps after a checkpoint, of each of `sizes` (stages, replicas); with `save` it is made at the first of them. One
-    process's losses, which the checkpoint's job has noted, are those of all."""
+    """Runs 20 steps after a checkpoint, for each of `sizes` (stages, replicas). With `save`, the checkpoint is made at the
+    first of them. All losses must equal those that the job of the checkpoint has written."""
     store = os.path.join(folder, "store")
     notes = os.path.join(folder, "losses.json")
     for turn, (stages, replicas) in enumerate(sizes):
@@ -330,7 +333,7 @@ def on_from(sizes, folder, seed, save):
 
 
 def one_step(wrapped, rule, seed, step):
-    """Of a batch of eight, of which each replica has its share."""
+    """Trains on a batch of eight, of which each replica has its share. Returns the loss."""
     whole = batch_of(8, "cpu", torch.Generator().manual_seed(seed * 1000 + step))
     rows = wrapped.rows
     at = wrapped.get_status()["replica"] * rows
@@ -341,7 +344,7 @@ def one_step(wrapped, rule, seed, step):
 
 
 def killed(folder, seed):
-    """Worker 1 ends in the middle of its second checkpoint."""
+    """Ends worker 1 in the middle of its second checkpoint."""
     wrapped, _ = made(seed, False, 2, 1)
     wrapped.set_optimizer(torch.optim.AdamW(wrapped.parameters(), lr=0.01))
     store = os.path.join(folder, "killed")

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""A script for Varuna as its README has it, on two stages, beside the same on one; SIGUSR1 in the middle of a step on one
-rank is a checkpoint of all, from which it goes on.
+"""A script for Varuna in the form of its README, on two stages, compared with one stage. SIGUSR1 in the middle of a step on
+one rank makes all ranks save a checkpoint, from which training continues.
 
-Skipped where PyTorch is not there (`./run torch`)."""
+Skipped where PyTorch is not installed (`./run torch`)."""
 
 import re
 import subprocess
@@ -18,11 +18,11 @@ STOP, END = 3, 7
 
 @unittest.skipUnless(find_spec("torch"), "PyTorch is not there: ./run torch installs it")
 class Readme(unittest.TestCase):
-    """Of varuna_megatron.py."""
+    """The script varuna_megatron.py."""
 
     def test_saves_when_it_is_told_to(self):
-        """The handler runs on all ranks after the same step, also where one alone has had the signal, and exits; one rank
-        goes on from there."""
+        """The handler runs on all ranks after the same step, even if only one rank got the signal, and exits. One rank
+        continues from there."""
         import varuna_megatron
 
         def alone(*words):
@@ -42,8 +42,8 @@ class Readme(unittest.TestCase):
             on = alone("--save", folder, "--resume_step", str(STOP))
             self.assertEqual(list(on), list(range(STOP + 1, END + 1)))
             for at, loss in [*found, *on.items()]:
-                self.assertAlmostEqual(float(loss), one[int(at)], delta=2e-6 * one[int(at)])  # the tied sum is of two parts
+                self.assertAlmostEqual(float(loss), one[int(at)], delta=2e-6 * one[int(at)])  # the tied sum has two parts
 
 
 if __name__ == "__main__":
-    unittest.main(verbosity=2)  # which prints why a test is skipped
+    unittest.main(verbosity=2)  # prints the reason for a skip

@@ -1,7 +1,8 @@
-"""Workers of torch_test.py: Pipelines beside plain PyTorch in one process, on the same micro-batches with the same seeds.
+"""Workers of torch_test.py: Pipelines compared with plain PyTorch in one process, on the same micro-batches with the same
+seeds.
 
-torch_worker.py FOLDER CASE...: each case is a line of CASES that fits the number of workers; every worker checks its own
-parameters, and prints one line per case. The seed is printed by the test."""
+torch_worker.py FOLDER SEED CASE...: each case is a line of CASES that fits the number of workers. Every worker checks its
+own parameters, and prints one line per case. The test prints the seed."""
 
 import copy
 import os
@@ -27,7 +28,7 @@ ROWS, MICROS, STEPS, WIDTH = 22, 4, 5, 12  # 22 rows: the last micro-batch has 4
 
 
 class Deep(nn.Module):
-    """A piece that draws, with a residual branch inside and a parameter that it uses twice."""
+    """A piece with dropout, a residual branch inside and a parameter that it uses twice."""
 
     def __init__(self):
         super().__init__()
@@ -35,19 +36,20 @@ class Deep(nn.Module):
         self.norm = nn.LayerNorm(WIDTH)
 
     def forward(self, x):
-        """The same shape."""
+        """Returns a tensor of the same shape."""
         return x + nn.functional.dropout(self.twice(torch.tanh(self.twice(self.norm(x)))), 0.2, self.training)
 
 
 class Fork(nn.Module):
-    """Hands on what came, beside what it makes of it: a mask, a value that is no tensor, a skip over all that follows."""
+    """Passes its input on together with its results: a mask, a value that isn't a tensor, and a skip over all later pieces.
+    """
 
     def __init__(self):
         super().__init__()
         self.linear = nn.Linear(WIDTH, WIDTH)
 
     def forward(self, x):
-        """(made, skipped, mask, scale)"""
+        """Returns a dict with the result, the skipped value, a mask, a number and None."""
         return {"x": self.linear(x), "skip": x * 2, "mask": x[:, :1] > 0, "scale": 0.5, "none": None}
 
 
@@ -59,49 +61,49 @@ class Middle(nn.Module):
         self.linear = nn.Linear(WIDTH, WIDTH)
 
     def forward(self, v):
-        """The same names."""
+        """Returns values of the same names."""
         return {**v, "x": self.linear(v["x"]).masked_fill(v["mask"], 0.0) * v["scale"]}
 
 
 class Join(nn.Module):
-    """Where the skip ends."""
+    """The end of the skip."""
 
     def forward(self, v):
-        """One tensor."""
+        """Returns one tensor."""
         assert v["none"] is None
         return v["x"] + v["skip"]
 
 
 def deep():
-    """Eight pieces that draw."""
+    """Returns a model of eight pieces with dropout."""
     return nn.Sequential(*[Deep() for _ in range(8)])
 
 
 def normed():
-    """With buffers."""
+    """Returns a model with buffers."""
     return nn.Sequential(*[nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.BatchNorm1d(WIDTH), nn.ReLU()) for _ in range(4)])
 
 
 def skipping():
-    """Several values over each boundary."""
+    """Returns a model with several values over each boundary."""
     return nn.Sequential(nn.Linear(WIDTH, WIDTH), Fork(), Middle(), Middle(), Middle(), Join())
 
 
 def tied():
-    """A table whose other use is the head, on the last stage."""
+    """Returns a model whose first weight is also the head, on the last stage."""
     model = nn.Sequential(nn.Linear(WIDTH, WIDTH, bias=False), Deep(), Deep(), nn.Linear(WIDTH, WIDTH, bias=False))
     model[3].weight = model[0].weight
     return model
 
 
 def cut():
-    """CutPoints, unevenly."""
+    """Returns a model with CutPoints at uneven distances."""
     return nn.Sequential(Deep(), hetu.torch.CutPoint(), Deep(), Deep(), hetu.torch.CutPoint(), Deep(), hetu.torch.CutPoint(),
                          Deep())
 
 
 TIE = {"tied": [("0.weight", "3.weight")]}
-# name: model, schedule, options; bits where nothing is summed over copies.
+# name: model, schedule, options. Bits are equal where no sum goes over copies.
 CASES = {
     "gpipe": (deep, "gpipe", {}), "1f1b": (deep, "1f1b", {}), "zb-h1": (deep, "zb-h1", {}), "zb-v": (deep, "zb-v", {}),
     "interleaved": (deep, "interleaved-1f1b", {"chunks": 2}),
@@ -113,11 +115,11 @@ CASES = {
     "tied": (tied, "1f1b", TIE), "tied zb-v": (tied, "zb-v", TIE), "tied chimera": (tied, "chimera", TIE),
     "pipelines": (deep, "1f1b", {"pipelines": 2}), "tied pipelines": (tied, "zb-h1", {"pipelines": 2, **TIE}),
 }
-SUMMED = ("chimera", "tied", "pipelines")  # over copies of a parameter, and so in another order
+SUMMED = ("chimera", "tied", "pipelines")  # sums over copies of a parameter, and therefore in another order
 
 
 def plain_step(model, loss, batches, step):
-    """The gradients of one step in one process, and its loss."""
+    """Computes the gradients of one step in one process. Returns its loss."""
     rows = sum(len(x) for x, _ in batches)
     total = 0.0
     for micro, (x, y) in enumerate(batches):
@@ -132,7 +134,7 @@ def plain_step(model, loss, batches, step):
 
 
 def check(name, seed):
-    """One case; says by how much this worker's parameters are apart, and how many are other bits."""
+    """Trains one case. Prints the differences of this worker's parameters, and whether all bits are equal."""
     make, schedule, options = CASES[name]
     torch.manual_seed(seed)
     model = make()
@@ -140,7 +142,7 @@ def check(name, seed):
     whole = make()
     pipe = hetu.torch.Pipeline(model, nn.MSELoss(), schedule, MICROS, **options)
     pipelines = pipe.pipelines
-    if any(word in name for word in SUMMED):  # whose rule divides by roots of small numbers makes much of little
+    if any(word in name for word in SUMMED):  # a rule that divides by roots of small numbers would amplify small differences
         rules = [torch.optim.SGD(p, lr=0.05, momentum=0.9) for p in (pipe.parameters(), whole.parameters())]
     else:
         rules = [torch.optim.AdamW(p, lr=0.01) for p in (pipe.parameters(), whole.parameters())]
@@ -176,8 +178,8 @@ def check(name, seed):
 
 
 def loaded(seed):
-    """DistributedSamplers that are told the pipelines: two have each sample of an epoch once between them, and evaluate()
-    is what one process has that is given the shares of both."""
+    """Checks DistributedSamplers for the number of pipelines. Two pipelines together get each sample of an epoch once, and
+    evaluate() equals that of one process with both shares."""
     draw = torch.Generator().manual_seed(seed)
     data = TensorDataset(torch.randn(4 * ROWS, WIDTH, generator=draw), torch.randn(4 * ROWS, WIDTH, generator=draw))
     torch.manual_seed(seed)
@@ -207,14 +209,14 @@ def _forward(model, x):
 
 
 def save(folder, seed):
-    """A checkpoint after five steps, and what one more step comes to."""
+    """Saves a checkpoint after five steps, and the result of one more step."""
     pipe, rule = check("zb-h1", seed)
     pipe.save(folder, rule)
     _one_more(pipe, rule, seed, os.path.join(folder, f"after_save_{pipe.transport.workers}.pt"))
 
 
 def load(folder, seed):
-    """The same step, from the checkpoint, on other workers by another schedule."""
+    """Runs the same step, from the checkpoint, on other workers by another schedule."""
     torch.manual_seed(seed + 1)
     pipe = hetu.torch.Pipeline(deep(), nn.MSELoss(), "zb-v", MICROS)
     rule = torch.optim.AdamW(pipe.parameters(), lr=0.01)
@@ -223,8 +225,8 @@ def load(folder, seed):
 
 
 def dcp(folder, seed):
-    """torch.distributed.checkpoint: saved by stages, read by others and by a script that has the whole model alone; what
-    that script saves is read by stages."""
+    """Saves by torch.distributed.checkpoint in stages. Other stages and a script with the whole model read it, and stages
+    read the files of that script."""
     place = os.path.join(folder, "dcp")
     pipe, rule = check("zb-h1", seed)
     worker, workers = pipe.transport.worker, pipe.transport.workers
@@ -252,7 +254,7 @@ def dcp(folder, seed):
 
 
 def plain_dcp(place, known):
-    """A script that knows nothing of stages."""
+    """Loads and saves in a script that doesn't use stages."""
     from torch.distributed import checkpoint as files
     from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
 
@@ -285,7 +287,7 @@ def _one_more(pipe, rule, seed, path):
 
 
 def main():
-    """Runs the cases that the command line names."""
+    """Runs the cases on the command line."""
     torch.set_num_threads(1)
     folder, seed, *cases = sys.argv[1:]
     for name in cases:

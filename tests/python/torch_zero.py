@@ -1,5 +1,5 @@
-"""Workers of torch_zero_test.py: trainings whose optimizer states are divided among workers, beside the same trainings with
-all states on each.
+"""Workers of torch_zero_test.py: trainings whose optimizer states are sharded over the workers, compared with the same
+trainings with all states on each worker.
 
 torch_zero.py FOLDER CASE...: prints "PASSED <case>!" for each case on each worker."""
 
@@ -41,24 +41,24 @@ FOLDER = sys.argv[1] if len(sys.argv) > 1 else ""
 
 
 def rules():
-    """Optimizers that differ in what they keep, clipped by several norms."""
+    """Compares optimizers with different states, clipped by several norms."""
     for rule, clip in ((adamw, 2.0), (sgd, math.inf), (adagrad, None), (adafactor, 1.0), (several, 2.0)):
         compare(rule.__name__, plain, rule, "1f1b", clip=clip, pipelines=PIPELINES)
     compare("float64", plain, adamw, "1f1b", clip=2.0, pipelines=PIPELINES, dtype=torch.float64)
-    owner_messages.MESSAGE_BYTES = 600  # some parameters travel alone, and others in several messages
+    owner_messages.MESSAGE_BYTES = 600  # some parameters have their own message, and others need several messages
     for make, rule in ((plain, several), (odd, sgd), (odd, adamw)):
         compare("messages", make, rule, "1f1b", clip=2.0, pipelines=PIPELINES)
     owner_messages.MESSAGE_BYTES = 8 << 20
 
 
 def gradients():
-    """Parameters that are frozen, thawed, and without a gradient."""
+    """Compares parameters that are frozen, unfrozen, and without a gradient."""
     for rule in (adamw, sgd):
         compare("gradients", partly, rule, "zb-h1", steps=6, change=change, clip=2.0, pipelines=PIPELINES)
 
 
 def drawn():
-    """Random models: skips, statistics, words, tied tables, custom functions, parameters that are frozen and thawed."""
+    """Compares random models: skips, statistics, words, tied tables, custom functions, frozen and unfrozen parameters."""
     for seed in range(1, 1 + int(os.environ.get("SEEDS", "4"))):
         make, change, words, is_tied, rows = torch_random.draw(seed, True)
         tie = {"tied": [("0.table.weight", f"{len(make()) - 1}.head.weight")]} if is_tied else {}
@@ -90,7 +90,7 @@ def drawn():
 
 
 def schedules():
-    """Copies within a pipeline, two copies on one worker, tied parameters."""
+    """Compares copies within a pipeline, two copies on one worker, and tied parameters."""
     workers = _hetu.env()["workers"]
     if workers == 1:
         compare("twice", plain, adamw, "gems", clip=2.0)
@@ -110,7 +110,7 @@ def schedules():
 
 
 def memory():
-    """Each worker keeps about its share of the states, and no copy has more than one parameter above it."""
+    """Checks that each worker keeps about its share of the states: no copy exceeds it by more than one parameter."""
     sharded, whole = compare("memory", plain, adamw, "1f1b", pipelines=PIPELINES)
     largest = 2 * max(p.numel() for p in whole.pipe.parameters())
     share = whole.elements() / PIPELINES
@@ -123,7 +123,7 @@ def memory():
 
 
 def balance():
-    """Equal layers are owned evenly, and so are the few that are trained where most are frozen."""
+    """Checks that equal layers are owned evenly, and that the few trained layers are, where most are frozen."""
     def layers():
         made = [nn.Linear(WIDTH, WIDTH, bias=False) for _ in range(8)]
         for piece in made[:4]:
@@ -139,7 +139,7 @@ def balance():
 
 
 def loops():
-    """Accumulated gradients, a closure, a schedule of rates, averages of weights, values that are clipped."""
+    """Compares accumulated gradients, a closure, a schedule of rates, averages of weights, and clipped values."""
     sharded, whole = (Training(plain, adamw, "1f1b", shard, pipelines=PIPELINES) for shard in (True, False))
     seen = []
     for one in (sharded, whole):
@@ -164,7 +164,7 @@ def loops():
 
 
 def scaled():
-    """float16 with a scale: an infinite gradient in one shard is one for all, and all skip the update."""
+    """Compares float16 with a scale. An infinite gradient in one shard counts for all, and all skip the update."""
     sharded, whole = (Training(plain, sgd, "1f1b", shard, pipelines=PIPELINES) for shard in (True, False))
     seen = []
     for one in (sharded, whole):
@@ -190,8 +190,8 @@ def scaled():
 
 
 def states():
-    """state_dict() of an optimizer is that of a training without shards, before and after a checkpoint; a training goes on
-    from one as from the other."""
+    """Checks that state_dict() of an optimizer equals that of a training without shards, before and after a checkpoint. A
+    training can continue from either."""
     for rule in (adamw, several):
         sharded, whole = compare("states", plain, rule, "1f1b", pipelines=PIPELINES)
         for name in sharded.rules:
@@ -201,7 +201,7 @@ def states():
             for number, state in expected["state"].items():
                 assert all(same(found["state"][number][key], value) for key, value in state.items()), (name, number)
             held = {key: copy.deepcopy(one.rules[name].state_dict()) for key, one in (("s", sharded), ("w", whole))}
-            sharded.rules[name].load_state_dict(held["w"])  # crosswise
+            sharded.rules[name].load_state_dict(held["w"])  # each loads the other's state
             whole.rules[name].load_state_dict(held["s"])
         assert sharded.step(7) == whole.step(7)
         expect_same("states", sharded, whole)
@@ -209,7 +209,7 @@ def states():
 
 
 def checkpoints():
-    """A checkpoint that is saved with shards loads without them, and the other way round; file by file the same tensors."""
+    """Checks that a checkpoint saved with shards loads without them, and the reverse. Each file has the same tensors."""
     for at, rule in enumerate((adamw, adagrad, several)):
         sharded, whole = compare("checkpoints", tied if rule is adamw else plain, rule, "1f1b", pipelines=PIPELINES)
         places = [Path(FOLDER, f"{kind}{at}") for kind in ("sharded", "whole")]
@@ -240,7 +240,7 @@ def checkpoints():
 
 
 def dcp():
-    """The same by torch.distributed.checkpoint."""
+    """Checks the same with torch.distributed.checkpoint."""
     sharded, whole = compare("dcp", plain, adamw, "1f1b", pipelines=PIPELINES)
     worker, workers = whole.pipe.transport.worker, whole.pipe.transport.workers
     torch.distributed.init_process_group("gloo", init_method=f"file://{FOLDER}/group", rank=worker, world_size=workers)
@@ -288,7 +288,7 @@ def bad():
     refuses(ValueError, rule.step, "the optimizer of worker 1 has other parameters or groups than that of worker 0")
 
     def by_hand(before):
-        """A script that changes weights itself."""
+        """Runs a script that changes weights itself."""
         one = Training(plain, adamw, "1f1b", True, pipelines=2)
         one.step(0)
         one.pipe.step(*one.batch(1))
@@ -302,11 +302,11 @@ def bad():
     refuses(ValueError, lambda: by_hand(lambda one: one.pipe.save(FOLDER + "/no")), "weights are sent to the other copies")
     refuses(ValueError, lambda: by_hand(lambda one: one.pipe.state_dict()), "by one, or on all workers alike")
     one = Training(plain, adamw, "1f1b", True, pipelines=2)
-    for step in range(3):  # gradients that nobody uses are no mistake
+    for step in range(3):  # unused gradients are allowed
         one.pipe.step(*one.batch(step))
     assert one.pipe.state_dict()
     one.rules["rule"].step()
-    # Lambdas, since an error names the line that makes the call.
+    # Lambdas are used because an error names the line of the call.
     call = (lambda: one.rules["rule"].step()) if worker else lambda: one.pipe.step(*one.batch(0))
     refuses(RuntimeError, call, "worker 0 called Pipeline.step() in torch_zero.py")
     refuses(RuntimeError, call, "and worker 1 called AdamW.step() in torch_zero.py")

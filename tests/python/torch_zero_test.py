@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Optimizer states that copies of a stage divide among themselves, Pipeline(shard_optimizer=True): the bits of a training
+"""Optimizer states that copies of a stage shard among themselves, Pipeline(shard_optimizer=True): same bits as a training
 with all states on each worker.
 
-The cases are in torch_zero.py. --whole trains more random models. Skipped where PyTorch is not there (`./run torch`)."""
+The cases are in torch_zero.py. --whole trains more random models. Skipped where PyTorch is not installed (`./run torch`)."""
 
 import os
 import re
@@ -18,7 +18,7 @@ WHOLE = "--whole" in sys.argv
 
 
 def job(workers, *cases, **environment):
-    """Runs cases of torch_zero.py and returns what it prints."""
+    """Runs cases of torch_zero.py and returns its output."""
     with tempfile.TemporaryDirectory() as folder:
         run = subprocess.run(["heturun", "-w", str(workers), sys.executable, HERE / "torch_zero.py", folder, *cases],
                              capture_output=True, text=True, timeout=600, env={**os.environ, **environment})
@@ -31,11 +31,11 @@ def job(workers, *cases, **environment):
 
 @unittest.skipUnless(find_spec("torch"), "PyTorch is not there: ./run torch installs it")
 class Shards(unittest.TestCase):
-    """Each in one job."""
+    """Sharded states, each test in one job."""
 
     def test_two_workers(self):
-        """Optimizers, clipping, gradients that are None, loops, scales, copies within a pipeline, tied parameters, how much
-        each worker keeps, checkpoints that are saved with shards and loaded without them, and what is refused."""
+        """Covers optimizers, clipping, gradients that are None, loops, scales, copies within a pipeline, tied parameters,
+        the states of each worker, checkpoints that are saved with shards and loaded without them, and refused settings."""
         printed = job(2, "rules", "gradients", "loops", "scaled", "balance", "memory", "schedules", "states", "checkpoints",
                       "dcp", "drawn", "bad")
         kept = [(int(a), int(b)) for a, b in re.findall(r"MEMORY worker \d: (\d+) of (\d+) elements", printed)]
@@ -46,18 +46,18 @@ class Shards(unittest.TestCase):
         job(4, "schedules", "memory", "memory/4", "balance", "checkpoints/4")
 
     def test_drawn_models(self):
-        """More random models; --whole."""
+        """More random models with --whole."""
         if not WHOLE:
             self.skipTest("--whole")
         job(2, "drawn", SEEDS="30")
         job(4, "drawn", "drawn/4", SEEDS="30")
 
     def test_two_copies_on_one_worker(self):
-        """One worker, which keeps the states of one of its two copies."""
+        """One worker keeps the states of one of its two copies."""
         job(1, "schedules")
 
     def test_threads(self):
-        """Workers that are threads, whose script has one optimizer."""
+        """Workers are threads, and their script has one optimizer."""
         import torch
         from torch import nn
 
@@ -103,4 +103,4 @@ class Shards(unittest.TestCase):
 
 if __name__ == "__main__":
     sys.argv = [word for word in sys.argv if word != "--whole"]
-    unittest.main(verbosity=2)  # which prints why a test is skipped
+    unittest.main(verbosity=2)  # prints the reason for a skip

@@ -1,4 +1,5 @@
-"""Small training jobs for tests: shards of a few kilobytes, a model of 4 layers x 32, and ways to run train_bert.py."""
+"""Small training jobs for tests: shards of a few kilobytes, a model of 4 layers x 32, and functions that run train_bert.py.
+"""
 import importlib.util
 import json
 import os
@@ -17,9 +18,9 @@ from processes import process_of, processes_with, wait_until, without_block
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 HETURUN = [sys.executable, str(ROOT / "python" / "heturun")]
 TRAIN = [sys.executable, str(ROOT / "python" / "train_bert.py")]
-END_S = 10.0  # after a death or a signal everything must have ended by then
-MANY_S = 180.0  # a job on a busy machine
-KILLED_STEPS = 150  # a job still trains when the third server is killed, even at 200 steps per second
+END_S = 10.0  # seconds after a death or a signal until everything must have ended
+MANY_S = 180.0  # seconds that a job may take on a busy machine
+KILLED_STEPS = 150  # steps of a job whose servers are killed: it still trains at the third kill, even at 200 steps per second
 TOKENS, MASKED, VOCABULARY, ROWS, SHARDS = 16, 3, 90, 48, 2
 
 MODEL = {
@@ -30,7 +31,8 @@ MODEL = {
 
 
 def columns(rows, tokens, seed):
-    """One shard's datasets, as published: random ids, a padded tail, 1 to MASKED masked positions per row."""
+    """Returns one shard's datasets in the published form: random ids, padding at the end, 1 to MASKED masked positions per
+    row."""
     import numpy as np
 
     random = np.random.default_rng(seed)
@@ -64,7 +66,7 @@ def write_shard(path, data):
 
 
 def write_shards(folder, seed=1):
-    """SHARDS training shards of ROWS rows, and a vocabulary."""
+    """Writes SHARDS training shards of ROWS rows, and a vocabulary."""
     folder.mkdir(parents=True)
     for number in range(SHARDS):
         write_shard(folder / f"small_training_{number}.hdf5", columns(ROWS, TOKENS, (seed, number)))
@@ -72,18 +74,19 @@ def write_shards(folder, seed=1):
 
 
 def manifest_of(folder):
-    """(path of the newest step's folder, its manifest)."""
+    """Returns (path of the newest step's folder, its manifest)."""
     newest = sorted(p for p in pathlib.Path(folder).glob("step-*") if (p / "manifest.json").exists())[-1]
     return newest, json.loads((newest / "manifest.json").read_text())["checkpoint"]
 
 
 def checksums(folder):
-    """{(parameter, state): checksum} of the newest checkpoint: equal only if all tensors are, bit for bit."""
+    """Returns {(parameter, state): checksum} of the newest checkpoint. Checksums are equal only if all tensors are, bit for
+    bit."""
     return {(t["name"], t["state"]): t["crc32c"] for t in manifest_of(folder)[1]["tensors"]}
 
 
 def tensors(folder):
-    """{(parameter, state): array} of the newest checkpoint."""
+    """Returns {(parameter, state): array} of the newest checkpoint."""
     import numpy as np
 
     newest, manifest = manifest_of(folder)
@@ -104,7 +107,7 @@ def tensors(folder):
 
 
 class Done:
-    """What a job left: exit status, output, error output, and the losses of --log."""
+    """The result of a job: exit status, output, error output, and the losses of --log."""
 
     def __init__(self, command, code, out, err, log):
         self.command, self.code, self.out, self.err = command, code, out, err
@@ -113,8 +116,9 @@ class Done:
         self.losses = [record["loss"] for record in self.records]
 
     def words(self):
-        """The job's own complaints on standard error: no prefix, no progress, not what heturun says, nor the device."""
-        text = without_block(self.err) if "Cluster: {" in self.err else self.err  # alone, or refused before the start
+        """Returns the job's own errors on standard error, without prefixes, progress, heturun's messages and the device."""
+        # a single process, or refused before the start
+        text = without_block(self.err) if "Cluster: {" in self.err else self.err
         lines = [re.sub(r"^\[\d+\] ", "", line) for line in text.splitlines()]
         return [line for line in lines if not re.match(r"heturun: |hetu: computing on |step \d+/", line)]
 
@@ -123,9 +127,9 @@ class Done:
 
 
 class TrainCase(unittest.TestCase):
-    """Gives every test a folder with shards and a model; at its end no process of the test may be left."""
+    """A test with a folder that has shards and a model. At its end, no process of the test may be left."""
 
-    shared = None  # the folder with what all tests read
+    shared = None  # the folder with files that all tests read
 
     @classmethod
     def setUpClass(cls):
@@ -159,7 +163,8 @@ class TrainCase(unittest.TestCase):
         self.assertTrue(gone, f"processes left: {left}")
 
     def command(self, grid, *options, before=()):
-        """(words, log file) of a job on a grid of (pipelines, stages); options come after the defaults, so they win."""
+        """Returns (arguments, log file) of a job on a grid of (pipelines, stages). Options come after the defaults and
+        override them."""
         self.jobs += 1
         log = self.folder / f"log{self.jobs}.jsonl"
         pipelines, stages = grid
@@ -185,7 +190,7 @@ class TrainCase(unittest.TestCase):
         return done
 
     def start(self, grid, *options, heturun=()):
-        """Starts a job; returns (process, log file). `heturun`: more flags for that."""
+        """Starts a job. Returns (process, log file). `heturun` holds additional flags for heturun."""
         words, log = self.command(grid, *options)
         at = words.index("-w") if heturun else 0
         words[at:at] = heturun
@@ -197,7 +202,8 @@ class TrainCase(unittest.TestCase):
         return process, log
 
     def kill_servers_of(self, process, log, draw):
-        """Kills a server of a job of KILLED_STEPS steps three times: when its log has so many lines, and a moment more."""
+        """Kills a server of a job of KILLED_STEPS steps three times: each time shortly after the log has more than 4, 12 or
+        20 lines."""
         def reached(lines):
             return process.poll() is not None or (log.exists() and log.read_text().count("\n") > lines)
 
@@ -209,7 +215,8 @@ class TrainCase(unittest.TestCase):
             os.kill(process_of(self.mark, "hetu.launch.server"), signal.SIGKILL)
 
     def refused_in_plan(self, grid, *options, says=""):
-        """Like refused, of what is wrong before a worker computes: asked in one process, as heturun asks before a start."""
+        """Checks like refused() for errors that occur before a worker computes. Runs in one process, as heturun's check
+        before a start does."""
         words, _ = self.command(grid, *options)
         words = words[words.index(TRAIN[1]) - 1:]
         env = {**self.env, "HETU_CHECK": str(grid[0] * grid[1])}
@@ -218,7 +225,7 @@ class TrainCase(unittest.TestCase):
         self.assertRegex(done.stderr, says)
 
     def refused(self, grid, *options, status=2, says="", before=()):
-        """Runs a job that must end with `status` and one line that matches `says`; returns what it left."""
+        """Runs a job that must end with `status` and one line that matches `says`. Returns its result."""
         done = self.run_job(grid, *options, before=before)
         self.assertEqual(done.code, status, str(done))
         words = done.words()

@@ -1,5 +1,5 @@
-"""train_ctr.py on drawn click logs: lines, AUC between chance and the true model's, the same bits whatever the cut, what one
-process and four see of each sample, going on after a stop, and options and data that do not fit."""
+"""train_ctr.py on generated click logs: output lines, AUC between chance and the true model's, the same bits under every
+cut, equal samples for one process and four, resuming after a stop, and wrong options and data."""
 import pathlib
 import re
 import subprocess
@@ -67,7 +67,8 @@ class Cut(CtrCase):
         self.assertEqual(checksums(one), checksums(other))
 
     def test_the_same_bits(self):
-        """One pipeline with any plan; two pipelines with one micro-batch each, which one process adds in the same order."""
+        """Any plan of one pipeline gives the bits of one process. So do two pipelines with one micro-batch each, which one
+        process adds in the same order."""
         small = [("wide-deep", 1, 4, "gpipe"), ("dlrm", 1, 4, "1f1b"), ("wide-deep", 2, 2, "gpipe"), ("dlrm", 4, 1, "dp")]
         whole = [(model, *grid) for model in ("wide-deep", "dlrm")
                  for grid in ((1, 2, "gpipe"), (1, 4, "1f1b"), (1, 2, "zb-h1"), (2, 2, "gpipe"), (2, 2, "1f1b"),
@@ -90,14 +91,15 @@ class Cut(CtrCase):
                 if pipelines <= 2:
                     self.compare(folder, same)
                     self.assertEqual(EVALUATED.findall(done.out), seen)
-                else:  # four sums of pipelines are added in another order than four micro-batches
+                else:  # the order of adding four sums of pipelines differs from that of four micro-batches
                     (_, loss, area), (_, other_loss, other_area) = EVALUATED.findall(done.out)[0], seen[0]
                     self.assertAlmostEqual(float(loss), float(other_loss), delta=1e-3)
                     self.assertAlmostEqual(float(area), float(other_area), delta=2e-3)
 
 
 class Tables(CtrCase):
-    """Gradients by rows: the bits of dense ones; lazy rows are another rule, the same under every cut."""
+    """Gradients by rows give the bits of dense gradients. Lazy rows follow another rule, which is the same under every cut.
+    """
 
     def test_the_bits_of_dense_gradients(self):
         cases = [("wide-deep", "sgd", (1, 1)), ("dlrm", "adam", (1, 2)), ("wide-deep", "adagrad", (2, 1))]

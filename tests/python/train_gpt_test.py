@@ -1,5 +1,5 @@
-"""train_gpt.py on a small text: it learns, stages train what one process does, a resumed run ends as one that was not
-stopped, it starts from weights, and what is wrong is said in one line."""
+"""train_gpt.py on a small text: it learns, stages equal one process, a resumed run equals an uninterrupted one, it can start
+from weights, and each error is one line."""
 
 import json
 import os
@@ -70,7 +70,7 @@ class TrainGpt(unittest.TestCase):
         self.assertEqual(stages, losses[:4])
 
     def test_the_family_is_that_of_the_file(self):
-        """A folder with a config.json of Gemma 3: windows, a norm of each head's queries, tied tables."""
+        """A folder with a config.json of Gemma 3 works: windows, a norm of each head's queries, tied tables."""
         (self.folder / "config.json").write_text(json.dumps({
             **LLAMA, "model_type": "gemma3_text", "vocab_size": 256, "head_dim": 8, "sliding_window": 6,
             "sliding_window_pattern": 2}))

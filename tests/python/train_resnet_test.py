@@ -1,5 +1,5 @@
-"""train_resnet.py on drawn images: SD-PIPE's lines and counts, TensorBoard, the same bits whatever the cut, going on after
-a stop, weights out and in under torchvision's names, and options that do not fit."""
+"""train_resnet.py on generated images: SD-PIPE's lines and counts, TensorBoard, the same bits under every cut, resuming
+after a stop, weights read and written under torchvision's names, and wrong options."""
 import pathlib
 import re
 import shutil
@@ -76,7 +76,7 @@ class Alone(ResNetCase):
         self.assertNotEqual(plain, usual)
 
     def test_a_plateau_follows_the_evaluation(self):
-        """The rates printed are those that the evaluated losses printed give; a high rate makes them differ widely."""
+        """The printed rates follow from the printed losses of evaluations. A high rate makes these differ widely."""
         done = self.train((1, 1), "--epochs", 16, "--schedule", "plateau", "--learning-rate", 3, "--batch-size", 8,
                           "--warmup-epochs", 0)
         plateau, expected = ht.lr.ReduceOnPlateau(3.0), []
@@ -98,7 +98,7 @@ class Alone(ResNetCase):
         self.assertIn("Going on to step 5; an epoch is 4 steps\n", again.out)
         self.assertNotIn("warning", again.out)
         self.assertEqual(checksums(parts), checksums(whole))
-        # As if it had been killed after step 5 and step 2 were the newest that is saved: nothing stands there twice.
+        # As after a kill at step 5, where the checkpoint of step 2 is the newest: no point is in the files twice.
         shutil.rmtree(parts)
         shutil.copytree(self.folder / "two", parts)
         self.train((1, 1), "--steps", 5, "--checkpoint", parts, "--resume", "--name", "parts", "--points-every", 1)
@@ -133,11 +133,11 @@ class Cut(ResNetCase):
         done = self.train((2, 1), "--epochs", 1)
         self.assertIn(f"each epoch runs {ITERATIONS // 2} iteration\n", done.out)
         self.assertEqual(len(EVALUATED.findall(done.out)), 1)
-        self.assertIn(", top-5 1.0000\n", done.out)  # of four classes, over the samples of both pipelines
+        self.assertIn(", top-5 1.0000\n", done.out)  # one of four classes, over the samples of both pipelines
 
 
 class WithoutAFlush(ResNetCase):
-    """pipedream, the scripts' default: a batch is one micro-batch, drained where an epoch ends."""
+    """pipedream, the scripts' default: a batch is one micro-batch, and the pipeline is drained at the end of an epoch."""
 
     def test_evaluates_where_it_drains(self):
         for options, evaluations in ((), ["0", "1"]), (("--no-drain",), ["1"]):
@@ -197,7 +197,7 @@ class Options(ResNetCase):
             self.assertEqual("is one file: each epoch is evaluated on the rows that it trains on" in done.stderr, is_said)
 
     def test_other_classes_to_evaluate_on_are_refused(self):
-        """Labels are the numbers of sorted class folders: under other names they mean other classes."""
+        """Labels are the numbers of sorted class folders. Folders with other names mean other classes."""
         classes = sorted(folder.name for folder in (self.images / "train").iterdir())
         for change, says in ((lambda val: (val / classes[0]).rename(val / "zebra"),
                               f"the classes differ: number 0 is '{classes[0]}' in the training data and '{classes[1]}' in"),
@@ -213,7 +213,7 @@ class Options(ResNetCase):
 
     def test_a_full_disk_is_named(self):
         self.refused((1, 1), "--steps", 1, "--log", "/dev/full", status=4, says="train_resnet.py: /dev/full: No space left")
-        # A limit on the size of files, where the log is not written: the first point of TensorBoard's file passes it.
+        # A limit on the size of files, without a log: the first point of TensorBoard's file exceeds it.
         self.refused((1, 1), "--steps", 1, "--log", "", status=4, before=("prlimit", "--fsize=100"),
                      says=r"train_resnet.py: runs/test/events.out.tfevents\.\S+: File too large")
 

@@ -1,8 +1,9 @@
-"""heturun --on-failure shrink with trainings: kill -9 of a worker, and those pipelines that live finish, with a checkpoint
-that says what was lost; of the coordinator, and everything ends.
+"""heturun --on-failure shrink with trainings.
 
-`train_shrink_test.py --whole` draws 50 moments instead of 3. They come from a seed that is printed.
-"""
+After kill -9 of a worker, the live pipelines finish, and the checkpoint states the loss. After kill -9 of the coordinator,
+everything ends.
+
+`train_shrink_test.py --whole` draws 50 moments instead of 3. They come from a seed that is printed."""
 import json
 import os
 import random
@@ -22,13 +23,13 @@ SEED = int(os.environ.get("TRAIN_TEST_SEED", time.time_ns() % 100000))
 METHODS = (("--preduce",), ("--adpsgd",), ("--preduce", "--sync-period", "1"), ("--adpsgd", "lockstep"))
 FOREVER = 1000000
 SOON = 100  # steps that may pass until the end after SIGUSR1
-LAST = 180  # steps of a training that shall be under way when a worker dies
+LAST = 180  # steps of a training that must be running when a worker dies
 SHRINK = ("--on-failure", "shrink")
 WORDS = ("--pipeline", "pipedream", "--micro-batches", "1", "--optimizer", "sgd", "--learning-rate", "5e-2")
 
 
 def lines_of(log):
-    """How many lines a log has so far."""
+    """Returns the number of lines in a log."""
     return log.read_text().count("\n") if log.exists() else 0
 
 
@@ -46,7 +47,7 @@ class Shrink(TrainCase):
         return [*words[:at + 1], *SHRINK, *words[at + 1:]], log
 
     def check_whole(self, folder):
-        """Every tensor of every checkpoint has the checksum that its manifest states."""
+        """Checks that every tensor of every checkpoint has the checksum in its manifest."""
         hetu = os.path.join(os.environ["HETU_BUILD_DIR"], "bin", "hetu")
         for step in sorted(folder.glob("step-*")):
             done = subprocess.run([hetu, "checkpoint", "diff", str(step), str(step)], capture_output=True, text=True,
@@ -98,7 +99,7 @@ class Shrink(TrainCase):
         self.assertLess(sum(losses[-20:]) / 20, sum(losses[:8]) / 8)
 
     def check_nobody_hangs(self, process, log, dead):
-        """Within END_S of a death the workers of its pipeline are gone and the others train on, or are through."""
+        """Checks that, within END_S of a death, the workers of its pipeline end, and the others continue or finish."""
         since, before = time.monotonic(), lines_of(log)
         self.assertTrue(wait_until(lambda: lines_of(log) > before + 2 or process.poll() is not None, END_S),
                         f"the losses stand still at step {before}")
@@ -107,7 +108,8 @@ class Shrink(TrainCase):
         self.assertTrue(gone, f"of workers {dead} some still run")
 
     def test_goes_on_without_a_killed_mpirun(self):
-        """At the start, and in the middle; the manifest has the cause, not what the workers then die of."""
+        """An mpirun is killed at the start, and in the middle. The manifest has the cause, not the later error of the
+        workers."""
         died = "mpirun was killed by SIGKILL before worker 1 ended"
         for steps in (0, 8):
             with self.subTest(steps=steps):

@@ -1,7 +1,6 @@
-"""Training through pipelines computes what one process computes; stops, resumes and signals make no difference.
+"""Training through pipelines computes the results of one process. Stops, resumes and signals make no difference.
 
-`train_test.py --whole` runs every grid; without it a sample of each. Random choices print their seed.
-"""
+`train_test.py --whole` runs every grid; without it a sample of each. Random choices print their seed."""
 import itertools
 import json
 import os
@@ -53,7 +52,7 @@ class Bitwise(TrainCase):
 
 
 class TwoPipelines(TrainCase):
-    """(2, 2) with batch b and M micro-batches is one process with 2b and 2M, up to the order of sums."""
+    """(2, 2) with batch b and M micro-batches equals one process with 2b and 2M, except for the order of sums."""
 
     STEPS = 20
 
@@ -80,7 +79,7 @@ class TwoPipelines(TrainCase):
 
 
 class Resume(TrainCase):
-    """A training that stopped goes on as if it had not."""
+    """A resumed training equals an uninterrupted one."""
 
     def test_under_other_stage_counts(self):
         draw = random.Random(SEED)
@@ -98,11 +97,11 @@ class Resume(TrainCase):
                 self.assertEqual(checksums(folder), checksums(self.folder / "whole"))
 
     def test_the_log_has_every_step_once(self):
-        """What the run before did after its last save is done again, and its records with it."""
+        """A resumed run repeats the steps after the last save, and replaces their records."""
         folder, log = self.folder / "saved", self.folder / "log.jsonl"
         options = ("--save-every", 3, "--checkpoint", folder, "--log", log)
         self.train((1, 1), "--steps", 8, *options)
-        shutil.rmtree(manifest_of(folder)[0])  # that of step 8: the newest is of step 6
+        shutil.rmtree(manifest_of(folder)[0])  # this checkpoint is of step 8; the newest is then of step 6
         done = self.train((1, 1), "--steps", 9, *options, "--resume")
         self.assertIn("at step 6\n", done.out)
         self.assertEqual([json.loads(line)["step"] for line in log.read_text().splitlines()], list(range(9)))
@@ -184,7 +183,7 @@ class Asked(TrainCase):
                 self.assertNotIn("Traceback", err)
 
     def test_usr1_before_the_script_takes_it(self):
-        """Alone, while it imports; the first step is done, and saved."""
+        """In a single process that is still importing, the signal is held. The first step is done and saved."""
         stop = StopsBefore(pathlib.Path(tempfile.mkdtemp(dir=self.folder)), "hetu._hetu", self.env)
         self.env = stop.environment
         process, _ = self.start((1, 1), "--steps", 1000000, "--checkpoint", self.folder / "saved")
@@ -208,7 +207,7 @@ class Asked(TrainCase):
               "ht.close()\n")
 
     def test_a_script_of_ones_own(self):
-        """No option, no ht.one_line_errors."""
+        """A user's script without options and without ht.one_line_errors handles both signals."""
         script = self.folder / "own.py"
         script.write_text(self.SCRIPT)
         for workers, number in ((1, signal.SIGINT), (2, signal.SIGINT), (1, signal.SIGUSR1), (2, signal.SIGUSR1)):
@@ -235,7 +234,7 @@ class Asked(TrainCase):
 
 
 class Evaluation(TrainCase):
-    """--eval-data: a line after each epoch, which changes nothing of the training."""
+    """--eval-data prints a line after each epoch, and doesn't change the training."""
 
     def test_after_each_epoch(self):
         plain, evaluated = self.folder / "plain", self.folder / "evaluated"
@@ -268,7 +267,7 @@ class Sample(TrainCase):
 
 @unittest.skipUnless(shutil.which("hetu"), "the hetu tool was not built")
 class Tool(TrainCase):
-    """hetu checkpoint: diff tells apart, and exported weights come back."""
+    """hetu checkpoint: diff reports differences, and exported weights can be imported."""
 
     def hetu(self, *words, code=0):
         done = subprocess.run(["hetu", "checkpoint", *map(str, words)], capture_output=True, text=True, timeout=MANY_S)

@@ -1,5 +1,5 @@
-"""What new users fall over is one line that names the place in their script and what would be right. Values: value_test.py;
-rows of one's own: rows_test.py; here what is asked of data, models and jobs."""
+"""Common mistakes of new users give one line that names the place in their script and the right use. This test covers data,
+models and jobs. Values are in value_test.py, and the user's own rows in rows_test.py."""
 
 import contextlib
 import io
@@ -15,7 +15,7 @@ import hetu as ht
 
 
 class Setting:
-    """A model of one layer, as a script would have it."""
+    """A model of one layer, as in a user's script."""
 
     def __init__(self):
         self.told = {}
@@ -42,7 +42,7 @@ class Setting:
         return ht.step_mean(ht.nn.Linear(2, 1)(ht.placeholder("x", "float32", [ht.BATCH, 2])))
 
     def labelled(self, label):
-        """A run whose second row has this label, of two classes."""
+        """Runs a training whose second row has this label; there are two classes."""
         ht.new_graph()
         data = ht.data.Arrays(x=np.ones((4, 2)), y=np.array([0, label, 1, 1]), batch_size=4, shuffle=False)
         loss = ht.models.mean_cross_entropy(ht.nn.Linear(2, 2)(data.x), data.y, "entropy")
@@ -65,7 +65,7 @@ def other_graph():
 
 
 TRAPS = (
-    # A number that is no Value, an array where a shape is meant.
+    # A number in place of a Value, or an array in place of a shape.
     (ValueError, "minimize: the Value of a loss is wanted, got a float", lambda s: ht.optim.SGD(0.1).minimize(0.5)),
     (ValueError, "linear: input 1 must be a Value, got an array (numpy.ndarray), of which hetu.constant makes a Value",
      lambda s: ht.ops.linear(s.data.x, np.ones((1, 2)))),
@@ -111,7 +111,7 @@ TRAPS = (
     (ValueError, "constant: setting an array element with a sequence", lambda s: ht.constant([[1.0], [1.0, 2.0]])),
     (ValueError, "Arrays: field 'x': setting an array element with a sequence; rows of one shape are wanted",
      lambda s: ht.data.Arrays(x=[[1.0], [1.0, 2.0]], batch_size=1)),
-    # Asking for what is not there.
+    # Names that don't exist.
     (AttributeError, "a Value has no 'view'; here it is .reshape", lambda s: s.data.x.view(4)),
     (AttributeError, "a Value has no 'sigmoid'; hetu.ops.sigmoid is a function of values", lambda s: s.data.x.sigmoid()),
     (AttributeError, "a Value has no 'unsqeeze'; did you mean .unsqueeze or .squeeze?", lambda s: s.data.x.unsqeeze(1)),
@@ -142,7 +142,7 @@ TRAPS = (
     (OSError, "none: holds no checkpoint", lambda s: ht.load("none")),
     (ValueError, "Executor: lists of values by name are wanted, such as {'train': [loss, train]}, got [",
      lambda s: ht.Executor([s.loss])),
-    # Options, in the words of Python.
+    # Options by their Python names.
     (ValueError, "unknown method '1f1'; known here: gpipe, 1f1b", lambda s: s.with_options(pipeline="1f1").job()),
     (ValueError, "batch_size 4 is not divided by micro_batches 3; choose a multiple of 3",
      lambda s: s.with_options(micro_batches=3).job()),
@@ -151,7 +151,7 @@ TRAPS = (
     (TypeError, "hetu.Executor takes no keyword 'batch_size'; the data object has it",
      lambda s: s.with_options(batch_size=2).job()),
     (TypeError, "hetu.Executor takes no keyword 'epochs'; job.run takes steps", lambda s: s.with_options(epochs=2).job()),
-    # Sizes and numbers that nothing can hold.
+    # Sizes and numbers that are too large.
     (ValueError, "placeholder 'x2': [B, 2305843009213693952] has more than 2^44 elements",
      lambda s: ht.placeholder("x2", "float32", [ht.BATCH, 2**61])),
     (ValueError, "parameter 'left.weight': [2305843009213693952, 2] has more than 2^44 elements",
@@ -166,7 +166,7 @@ TRAPS = (
      lambda s: ht.Executor({"train": [ht.optim.SGD(ht.lr.cosine(0.1, 2**63)).minimize(s.loss)]})),
     (ValueError, "forward must be <= 1000000000000000, got 1e+308",
      lambda s: ht.schedule.generate("auto", stages=2, micro_batches=2, forward=1e308)),
-    # Keywords, also as other libraries spell them.
+    # Keywords, also in the spelling of other libraries.
     (TypeError, "hetu.optim.Adam takes no keyword 'lr'; here it is learning_rate", lambda s: ht.optim.Adam(lr=0.1)),
     (TypeError, "hetu.optim.AdamW takes no keyword 'eps'; here it is epsilon", lambda s: ht.optim.AdamW(0.1, eps=1e-8)),
     (TypeError, "hetu.optim.Adam takes no keyword 'weight_decay'; here it is l2",
@@ -257,16 +257,16 @@ TRAPS = (
     (AttributeError, "hetu.metrics has no 'AUC'; did you mean auc?", lambda s: ht.metrics.AUC),
     (AttributeError, "hetu.job.hooks has no 'log'; did you mean Log?", lambda s: ht.hooks.log),
     (ValueError, "plateau: factor must be between 0 and 1, got 2", lambda s: ht.lr.ReduceOnPlateau(0.1, factor=2)),
-    # What a run meets.
+    # Errors during a run.
     (ValueError, "'entropy.cross_entropy': index 2 at position 1 is outside [0, 2)", lambda s: s.labelled(2)),
     (FileNotFoundError, "none/log.csv", lambda s: list(s.job().run(hooks=[ht.hooks.Log("none/log.csv")]))),
     (ValueError, "weights: the model has no 'v'; it has: w", lambda s: s.job().weights(["v"])),
-    # A name twice.
+    # A name that is used twice.
     (ValueError, "parameter 'w': the name is taken", lambda s: ht.parameter("w", [2], ht.graph.constant(0.0))),
     (ValueError, "fetch 'loss': the name is taken by 'loss'",
      lambda s: [ht.graph.current().fetch("loss", value) for value in (s.loss, s.scores.sum())]),
     (ValueError, "differentiate: ", lambda s: [s.minimized(), s.minimized()]),
-    # A dataset whose length does not fit.
+    # A dataset of the wrong length.
     (ValueError, "Arrays: fields of one length are wanted, got x of 3 rows, y of 2 rows",
      lambda s: ht.data.Arrays(x=np.ones(3), y=np.ones(2), batch_size=1)),
     (ValueError, "a global batch of 9 rows is not so many for each of 2 pipelines",
@@ -284,7 +284,7 @@ class Traps(unittest.TestCase):
             with self.subTest(says):
                 self.assertIn(says, text)
                 self.assertNotIn("\n", text)
-                if kind is not FileNotFoundError:  # Python's own, which names the file
+                if kind is not FileNotFoundError:  # an error of Python, which names the file
                     self.assertRegex(text, r"^traps_test\.py:\d+: ")
 
     def test_rows_that_are_too_few_for_a_batch(self):
@@ -323,7 +323,7 @@ class Traps(unittest.TestCase):
                          r"^traps_test\.py:\d+: job\.run\('train', steps=3\) was asked for no step[^\n]*\n$")
 
     def script(self, *lines):
-        """Its exit status, and what it says."""
+        """Runs a script. Returns its exit status and its error output."""
         with tempfile.TemporaryDirectory() as folder:
             path = f"{folder}/mine.py"
             with open(path, "w") as file:
@@ -338,7 +338,8 @@ class Traps(unittest.TestCase):
                                     "rows\n"))
 
     def test_a_traceback_ends_in_the_script(self):
-        """Of what is refused, of a name that is not there, of what C++ refuses; not of what the script itself raises."""
+        """The traceback ends in the script for refused calls, unknown names and errors of C++, but not for the script's own
+        errors."""
         for lines, says in (
             (["ht.step_mean(1.0)"], "ValueError: mine.py:3: step_mean: x must be a Value, got a float"),
             (["ht.nn.Linear(2, 1).eval()"], "AttributeError: mine.py:3: Linear has no 'eval'"),

@@ -1,4 +1,4 @@
-"""docs/tutorial.md, typed as a newcomer types it: its files written, its commands run, its claims looked at."""
+"""docs/tutorial.md as a new user follows it: the test writes its files, runs its commands, and checks its claims."""
 import os
 import pathlib
 import re
@@ -8,7 +8,7 @@ import unittest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "tutorial.md").read_text()
-OF_THE_TREE = ("./run ", "source ")  # what comes before: this tree is built
+OF_THE_TREE = ("./run ", "source ")  # commands that build the tree; the test skips them
 
 
 class Tutorial(unittest.TestCase):

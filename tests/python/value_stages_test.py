@@ -1,6 +1,6 @@
-"""Language models on several stages: one of what values do by themselves (masks of comparisons, slices, splits, means), one
-of operators that do it at once (causal attention over fewer heads of keys, rotary positions, learned distances, an LSTM,
-rows by number, a smoothed loss). Every step equals one process bit for bit, though bools and constants cross the cuts."""
+"""Language models on several stages. One uses expressions of values: masks from comparisons, slices, splits, means. The
+other uses operators: causal attention with fewer key heads, rotary positions, learned distances, an LSTM, gathered rows, a
+smoothed loss. Every step equals one process bit for bit, although bools and constants cross the cuts."""
 
 import os
 import pathlib
@@ -35,7 +35,7 @@ def attention(x, mask, name):
 
 
 def model():
-    """The loss of the next word, a mask of what is padded included."""
+    """Returns the loss of the next word, with a mask of the padding."""
     random = np.random.default_rng(SEED)
     rows = [{"ids": random.integers(0, WORDS, (ROWS, TOKENS + 1), np.int32)} for _ in range(2)]
     ht.new_graph()
@@ -44,7 +44,7 @@ def model():
     table = ht.parameter("words", [WORDS, WIDTH], ht.graph.normal(0.3))
     places = ht.ops.positions(ids)
     x = ht.ops.embedding(table, ids) + ht.parameter("places", [TOKENS, WIDTH], ht.graph.normal(0.3))
-    mask = (places[:, None, :, None] >= places[:, None, None]) & (ids[:, None, None] != 0)  # made in the first block
+    mask = (places[:, None, :, None] >= places[:, None, None]) & (ids[:, None, None] != 0)  # computed in the first block
     steep = ht.constant(np.linspace(0.9, 1.1, WIDTH), "steep")
     for i in range(3):
         ht.cut()
@@ -58,7 +58,7 @@ def model():
 
 
 def short_attention(x, name, bias=None):
-    """A window of a causal mask; all heads read one head of keys and values."""
+    """Returns attention with a window of a causal mask. All heads use one head of keys and values."""
     query, key, value = linear(x, WIDTH + 2 * WIDTH // HEADS, name).split([WIDTH, WIDTH // HEADS, WIDTH // HEADS])
     query, key = ht.ops.rotary(query, heads=HEADS, base=100.0), ht.ops.rotary(key, heads=1, base=100.0)
     masks = [] if bias is None else [bias]
@@ -67,7 +67,7 @@ def short_attention(x, name, bias=None):
 
 
 def operators():
-    """Weights count labels of some words more than once; rows are short in the last step."""
+    """Returns the loss of the second model. Class weights between 0.5 and 2 multiply the losses of words."""
     random = np.random.default_rng(SEED)
     rows = [{"ids": random.integers(0, WORDS, (ROWS, TOKENS + 1)), "order": random.integers(0, TOKENS, (ROWS, TOKENS))}
             for _ in range(2)]

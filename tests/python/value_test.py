@@ -1,5 +1,5 @@
-"""What a Value does by itself: every operator with numbers and values, means over a step, and what new users fall over: one
-line that names the place in their script."""
+"""Expressions of Values: every operator with numbers and values, and means over a step. Common mistakes give one line that
+names the place in the script."""
 
 import pathlib
 import re
@@ -26,7 +26,7 @@ def gradients(loss, given, batch):
 
 
 class Batches(unittest.TestCase):
-    """The batch, whose size is not known while the graph is built."""
+    """The batch, whose size is unknown while the graph is built."""
 
     def test_a_bias_sums_over_the_batch(self):
         random = np.random.default_rng(SEED)
@@ -87,7 +87,7 @@ class Batches(unittest.TestCase):
 
 
     def test_weights_of_classes_count_over_the_whole_step(self):
-        """Micro-batches have other labels, some none that count, and the mean is that of all."""
+        """The mean is over all labels, although the micro-batches have different labels, and some have none that count."""
         random = np.random.default_rng(SEED)
         x, labels = random.standard_normal((12, 4)).astype(np.float32), np.array([0, 3, -1, -1, 2, 2, 1, 3, -1, 0, 2, 1])
         by_class, smoothing = np.array([0.5, 2.0, 1.0, 4.0]), 0.2
@@ -107,7 +107,7 @@ class Batches(unittest.TestCase):
 
 
     def test_a_label_outside_the_classes_is_an_error(self):
-        """Nothing is ignored unless asked: labels of -1 and 1 would train on one class."""
+        """No label is ignored by default. Otherwise labels of -1 and 1 would train on one class."""
         def entropy(scores, y):
             return ht.models.mean_cross_entropy(scores, y, "seen")
 
@@ -133,10 +133,10 @@ class Batches(unittest.TestCase):
 
 
 class LikeNumPy(unittest.TestCase):
-    """What a value does beside numbers, arrays of which it is made, and vectors, as NumPy does it."""
+    """Values in expressions with numbers, with arrays that become constants, and with vectors behave like NumPy."""
 
     def found(self, made, **given):
-        """Each value that `made` makes of placeholders by name, and what NumPy makes of the same."""
+        """Returns each value that `made` makes of placeholders by name, and NumPy's result of the same function."""
         ht.new_graph()
         data = ht.data.Batches([given], len(next(iter(given.values()))))
         values = made(**{name: getattr(data, name) for name in given})
@@ -182,7 +182,7 @@ class LikeNumPy(unittest.TestCase):
 
 class Integers(unittest.TestCase):
     def test_they_stay_integers(self):
-        """Of a job's kernels, beside NumPy, overflow included."""
+        """A job's kernels give NumPy's integers, including overflow."""
         random = np.random.default_rng(SEED)
         a = random.integers(-2**31, 2**31, (8, 1, 3), np.int32)
         b = random.integers(-9, 9, (8, 4, 1), np.int32)

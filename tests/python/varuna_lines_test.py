@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Varuna's two programs as commands of `hetu`: the golden orders, times that add up, and one line for what is wrong."""
+"""Varuna's two programs as commands of `hetu`: the golden orders, consistent times, and one-line errors."""
 
 import os
 import subprocess
@@ -13,22 +13,22 @@ GOLDEN = ["F0 F1 F2 F3 F4 R0 B0 R1 B1 R2 B2 R3 B3 R4 B4"] * 2 + [
 
 
 def hetu(*words, folder=None, **environment):
-    """The command's result."""
+    """Returns the command's result."""
     return subprocess.run(["hetu", *map(str, words)], capture_output=True, text=True, cwd=folder,
                           env={**os.environ, **environment})
 
 
 class Lines(unittest.TestCase):
-    """As a script of Varuna's calls them."""
+    """The commands in the form of Varuna's scripts."""
 
     def refused(self, run, text):
-        """One line."""
+        """Checks that a command fails with one line."""
         self.assertNotEqual(run.returncode, 0)
         self.assertEqual(len(run.stderr.strip().splitlines()), 1, run.stderr)
         self.assertIn(text, run.stderr)
 
     def test_genschedule(self):
-        """The golden orders."""
+        """The orders equal the golden ones."""
         for stage, golden in enumerate(GOLDEN):
             run = hetu("genschedule", 4, 5, stage)
             wanted = "".join(f"{'FRB'.index(task[0])},{task[1:]};" for task in golden.split())
@@ -36,7 +36,8 @@ class Lines(unittest.TestCase):
         self.refused(hetu("genschedule", 4, 5, 4), "stages are 0 to 3")
 
     def test_simulate(self):
-        """27 units without the rule and without messages; longer ones between machines; sums are added."""
+        """The time is 27 units without the rule and without messages. Messages between machines take longer, and sums are
+        added."""
         with tempfile.TemporaryDirectory() as folder:
             self.refused(hetu("simulate-varuna", 4, 5, 0, 0, folder=folder), "compute.txt is not in")
             Path(folder, "compute.txt").write_text("1000 2000\n" * 4)

@@ -1,8 +1,10 @@
-"""A script for Varuna as its README tells people to write one, around a small GPT with Megatron's names: CutPoints in a
-plain list, a head whose weight is the embedding's, a mask with one row for all samples, a dict of five inputs and a flag,
-`loss, overflow = model.step(...)`, and a handler of SIGUSR1 that saves and exits. Run by torch_varuna_test.py.
+"""A script for Varuna in the form of its README, with a small GPT that uses Megatron's names.
 
-Arguments are those that Varuna's launcher passes, and the script's own."""
+It has CutPoints in a plain list, a head whose weight is the embedding's, a mask with one row for all samples, a dict of five
+inputs and a flag, `loss, overflow = model.step(...)`, and a handler of SIGUSR1 that saves and exits. torch_varuna_test.py
+runs it.
+
+It takes the arguments that Varuna's launcher passes, and its own."""
 
 import argparse
 import math
@@ -19,7 +21,7 @@ TIED = [("language_model.embedding.word_embeddings.weight", "lm_head_weight")]
 
 
 class Embedding(nn.Module):
-    """Of words and places."""
+    """The embeddings of words and positions."""
 
     def __init__(self):
         super().__init__()
@@ -27,7 +29,7 @@ class Embedding(nn.Module):
         self.position_embeddings = nn.Embedding(LENGTH, WIDTH)
 
     def forward(self, input_ids, position_ids):
-        """[batch, length, width]"""
+        """Returns [batch, length, width]."""
         return self.word_embeddings(input_ids) + self.position_embeddings(position_ids)
 
 
@@ -40,7 +42,7 @@ class Layer(nn.Module):
         self.second, self.wide, self.narrow = nn.LayerNorm(WIDTH), nn.Linear(WIDTH, 4 * WIDTH), nn.Linear(4 * WIDTH, WIDTH)
 
     def forward(self, x, mask):
-        """mask [1, 1, length, length]: true where nothing may be read, as Megatron has it."""
+        """Returns the layer's output. mask [1, 1, length, length] is true where nothing may be read, as in Megatron."""
         q, k, v = self.qkv(self.norm(x)).chunk(3, -1)
         scores = (q @ k.transpose(1, 2)) / math.sqrt(WIDTH)
         x = x + self.out(scores.masked_fill(mask[:, 0], -1e4).softmax(-1) @ v)
@@ -48,7 +50,7 @@ class Layer(nn.Module):
 
 
 class Transformer(nn.Module):
-    """Layers with a CutPoint before each but the first."""
+    """Layers with a CutPoint before each except the first."""
 
     def __init__(self):
         super().__init__()
@@ -56,7 +58,7 @@ class Transformer(nn.Module):
         self.cutpoints = [CutPoint() for _ in range(LAYERS - 1)]
 
     def forward(self, x, mask):
-        """The same shape."""
+        """Returns a tensor of the same shape."""
         for number, layer in enumerate(self.layers):
             if number > 0:
                 x = self.cutpoints[number - 1](x)
@@ -65,19 +67,19 @@ class Transformer(nn.Module):
 
 
 class LanguageModel(nn.Module):
-    """Embedding and transformer."""
+    """An embedding and a transformer."""
 
     def __init__(self):
         super().__init__()
         self.embedding, self.transformer = Embedding(), Transformer()
 
     def forward(self, input_ids, position_ids, mask):
-        """Hidden states."""
+        """Returns the hidden states."""
         return self.transformer(self.embedding(input_ids, position_ids), mask)
 
 
 class GPT2Model(nn.Module):
-    """Gives the loss."""
+    """A model that returns the loss."""
 
     def __init__(self):
         super().__init__()
@@ -85,7 +87,7 @@ class GPT2Model(nn.Module):
         self.lm_head_weight = nn.Parameter(self.language_model.embedding.word_embeddings.weight.detach().clone())
 
     def forward(self, input_ids, position_ids, attention_mask, loss_mask, labels, extra_norm=False):
-        """Of tensors [batch, length]; attention_mask [1, 1, length, length]."""
+        """Returns the loss of tensors [batch, length]. attention_mask has the shape [1, 1, length, length]."""
         hidden = self.language_model(input_ids, position_ids, attention_mask)
         logits = nn.functional.linear(hidden, self.lm_head_weight)
         losses = nn.functional.cross_entropy(logits.flatten(0, 1), labels.flatten(), reduction="none")
@@ -93,7 +95,7 @@ class GPT2Model(nn.Module):
 
 
 def batch_of(iteration, size, device=None):
-    """The same on all ranks."""
+    """Returns a batch that is the same on all ranks."""
     draw = torch.Generator().manual_seed(iteration)
     tokens = torch.randint(0, WORDS, (size, LENGTH + 1), generator=draw)
     mask = torch.ones(LENGTH, LENGTH).triu(1).bool()[None, None]
@@ -108,7 +110,7 @@ def batch_of(iteration, size, device=None):
 
 
 def arguments(words=None):
-    """What the launcher gives, and what the script has itself."""
+    """Returns the launcher's arguments and the script's own."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--rank", type=int, default=0)
     parser.add_argument("--local_rank", type=int, default=0)
@@ -124,7 +126,7 @@ def arguments(words=None):
 
 
 def main(args):
-    """Trains; the losses by iteration."""
+    """Trains, and returns the losses by iteration."""
     torch.manual_seed(3)
     model = GPT2Model()
 
@@ -156,7 +158,7 @@ def main(args):
     losses = {}
     while iteration < args.iterations:
         inputs = batch_of(iteration + 1, args.batch_size)
-        if args.signal == iteration and model.get_status()["stage"] == 1:  # comes while a stage computes
+        if args.signal == iteration and model.get_status()["stage"] == 1:  # arrives while a stage computes
             next(model.parameters()).register_hook(lambda gradient: os.kill(os.getpid(), signal.SIGUSR1))
         loss, overflow = model.step(inputs)
         loss = torch.Tensor([loss])

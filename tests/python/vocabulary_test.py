@@ -1,6 +1,6 @@
-"""tokenizer.json as the vocabulary of text: every token of a text counts, whatever truncation, padding and random merges the
-file stores; numbers with holes, encodings. Where Hugging Face's tokenizers is not installed, a stand-in with its interface
-reads the files, and says so."""
+"""tokenizer.json as the vocabulary of text. Every token of a text counts, although the file stores truncation, padding and
+random merges. Covers ids with gaps and encodings. Where Hugging Face's tokenizers is not installed, a stand-in with its
+interface reads the files, and the test reports this."""
 
 import contextlib
 import io
@@ -82,7 +82,7 @@ class Vocabularies(unittest.TestCase):
             self.addCleanup(module.stop)
 
     def read(self, given, place=None, encoding="utf-8"):
-        """(the vocabulary of a file, what is printed)."""
+        """Returns (the vocabulary of a file, the printed text)."""
         self.file.write_text(json.dumps(given), encoding=encoding)
         said = io.StringIO()
         with contextlib.redirect_stdout(said):
@@ -133,7 +133,7 @@ class Vocabularies(unittest.TestCase):
         np.testing.assert_array_equal(ht.text.Vocabulary().encode(b"\xe9"), [0xe9])
 
     def test_the_case_of_a_word_piece_vocabulary(self):
-        """A cased one for lower-cased text, and the other way round, are told in a line."""
+        """A cased vocabulary for lower-cased text, and the reverse, give a warning of one line."""
         special, file = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"], self.folder / "vocab.txt"
         text = self.folder / "text.txt"
         text.write_text("w1 w2\nw3\n\nw4 w1\nw2\n")

@@ -1,5 +1,5 @@
-"""Weights from files: what is taken, what may be missing or too much, and what is refused in one line; a BertModel's file
-under new heads, running statistics, and a file that a checkpoint was exported to."""
+"""Weights from files: loaded, missing and extra tensors, and refused files with one-line errors. Includes a BertModel's file
+under new heads, running statistics, and a file exported from a checkpoint."""
 
 import contextlib
 import io
@@ -20,7 +20,7 @@ HETU = pathlib.Path(os.environ["HETU_BUILD_DIR"]) / "bin" / "hetu"
 
 
 def write(path, tensors):
-    """A safetensors file of float32 arrays, or of (array, dtype in the file)."""
+    """Writes a safetensors file of float32 arrays, or of (array, dtype in the file)."""
     header, data = {}, b""
     for name, given in tensors.items():
         array, dtype = given if isinstance(given, tuple) else (np.asarray(given, np.float32), "F32")
@@ -61,13 +61,13 @@ class Weights(unittest.TestCase):
         self.file = pathlib.Path(folder.name) / "w.safetensors"
 
     def loss(self, make=Net, **more):
-        """Of a new graph."""
+        """Returns the loss in a new graph."""
         ht.new_graph()
         self.data = ht.data.Batches([{"ids": np.array([0, 2], np.int32)}], 2)
         return make(**more)(self.data.ids).sum()
 
     def load(self, *given, **more):
-        """(what load_weights says, what it prints)."""
+        """Returns the result of load_weights. Checks that the call prints it."""
         said = io.StringIO()
         with contextlib.redirect_stdout(said):
             loaded = ht.load_weights(*given, **more)
@@ -136,7 +136,7 @@ class Weights(unittest.TestCase):
         self.check(loss, {"body.emb.weight": table})
 
     def test_only_names_that_the_model_knows_are_tied(self):
-        """An extra tensor is extra, whatever its values; a tied one with other values is refused."""
+        """An extra tensor stays extra, whatever its values. A tied tensor with other values is refused."""
         weights = drawn(WHOLE)
         self.loss()
         self.refused("holds what the model has not: adapter.weight",
@@ -147,7 +147,7 @@ class Weights(unittest.TestCase):
         self.refused("holds what the model has not: other.weight", {**weights, "other.weight": weights["body.emb.weight"]})
 
     def test_known_models_know_their_ties(self):
-        """The heads of GPT-2 and Llama, and BERT's decoder, under their names in Hugging Face's files."""
+        """The heads of GPT-2 and Llama, and BERT's decoder, are tied under their names in Hugging Face's files."""
         def gpt():
             ids = ht.data.Batches([{"ids": np.ones((2, 9), np.int32)}], 2)
             return ht.models.Gpt.from_config("tiny", n_layer=1).loss(ids)
@@ -183,7 +183,7 @@ class Weights(unittest.TestCase):
         self.check(loss, {name: np.asarray(w, np.float32) for name, w in weights.items()})
 
     def test_a_bert_under_another_vocabulary_of_heads(self):
-        """The file of a BertModel, which has neither prefix nor heads, and LayerNorm's old names."""
+        """The file of a BertModel has neither prefix nor heads, and may use old names of LayerNorm."""
         config = ht.models.BertConfig(vocab_size=20, hidden_size=8, num_hidden_layers=1, num_attention_heads=2,
                                       intermediate_size=12, max_position_embeddings=6)
         ht.new_graph()
@@ -202,7 +202,8 @@ class Weights(unittest.TestCase):
         self.check(loss, {f"bert.{name}": w for name, w in body.items()})
 
     def test_a_class_per_row_is_learnt_under_a_bert(self):
-        """From a body's file, with a new head, on rows whose class is whether most tokens are below 10; held-out rows."""
+        """A model with a body from a file and a new head learns whether most tokens of a row are below 10. It is checked on
+        held-out rows."""
         random = np.random.default_rng(SEED)
 
         def rows(count):
@@ -230,7 +231,7 @@ class Weights(unittest.TestCase):
         self.assertGreater(right, majority + 0.15)
 
     def test_sharded_files(self):
-        """An index or its folder, as transformers writes them."""
+        """Sharded files are read through an index or its folder, as transformers writes them."""
         weights = drawn(WHOLE)
         folder, names = self.file.parent, list(weights)
         parts = {"model-00001-of-00002.safetensors": names[:2], "model-00002-of-00002.safetensors": names[2:]}
@@ -249,7 +250,8 @@ class Weights(unittest.TestCase):
             ht.load_weights(str(folder))
 
     def test_unused_tensors_may_have_any_dtype(self):
-        """Masks of GPT-2 in bools and bytes; a wanted one of another dtype is refused by name."""
+        """Unused tensors are ignored, such as masks of GPT-2 in bools and bytes. A needed tensor of another dtype is refused
+        by name."""
         weights = drawn(WHOLE)
         write(self.file, {**weights, "h.0.attn.bias": (np.ones((1, 1, 3, 4), np.uint8), "U8"),
                           "h.0.attn.masked_bias": (np.ones((3, 4), np.bool_), "BOOL"),
@@ -257,7 +259,7 @@ class Weights(unittest.TestCase):
         loss = self.loss()
         self.assertEqual(len(self.load(str(self.file)).extra), 3)
         self.check(loss, weights)
-        write(self.file, {**weights, "h.0.attn.bias": np.ones(4)})  # that of a layer
+        write(self.file, {**weights, "h.0.attn.bias": np.ones(4)})  # a layer's bias
         self.loss()
         self.refused("holds what the model has not: h.0.attn.bias", str(self.file))
         write(self.file, {**weights, "more": (np.ones((3, 4), np.uint8), "U8")})
@@ -284,7 +286,7 @@ class Weights(unittest.TestCase):
         self.assertEqual(self.load(str(self.file)).missing, [])
         self.check(loss, trained)
 
-    # -- refused -----------------------------------------------------------------------------------------------------
+    # Refused files.
 
     def refused(self, says, source, **more):
         with self.subTest(says), self.assertRaises(ValueError) as caught:

@@ -1,5 +1,5 @@
-"""WordPiece beside Hugging Face's tokenizers on a million lines of this machine's own files, and what each costs. For
-parity.py; alone: python3 tests/python/word_piece_parity.py VOCAB [LINES]."""
+"""WordPiece compared with Hugging Face's tokenizers on a million lines of this machine's own files, with the time of each.
+For parity.py; alone: python3 tests/python/word_piece_parity.py VOCAB [LINES]."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from pathlib import Path
 import hetu as ht
 
 ROOTS = ("/usr/share", sys.prefix + "/lib", sys.base_prefix + "/lib", "/usr/include")
-LARGEST = 3_000_000  # bytes of a file that is read
+LARGEST = 3_000_000  # limit in bytes of a file that is read
 
 
 def lines_of_files(count: int) -> Iterator[str]:
-    """Lines of text files in UTF-8, folder by folder."""
+    """Yields the lines of text files in UTF-8, folder by folder."""
     for root in ROOTS:
         for folder, _, files in os.walk(root):
             for name in sorted(files):
@@ -36,7 +36,8 @@ def lines_of_files(count: int) -> Iterator[str]:
 
 
 def reader_seconds(lines: list[str], vocabulary: str) -> tuple[float, int]:
-    """Processor time of an epoch of BERT's rows of these lines, ten to a document, and the tokens in them."""
+    """Returns the CPU time of an epoch of BERT's rows of these lines, ten to a document, and the number of tokens in them.
+    """
     with tempfile.TemporaryDirectory() as folder:
         text = Path(folder) / "lines.txt"
         text.write_text("".join(line + ("\n\n" if i % 10 == 9 else "\n") for i, line in enumerate(lines)))
@@ -49,7 +50,7 @@ def reader_seconds(lines: list[str], vocabulary: str) -> tuple[float, int]:
 
 
 def check(vocabulary: str, count: int = 1_000_000) -> bool:
-    """Whether every line has the same ids, small letters and cased."""
+    """Returns true if every line has the same ids, both lower-cased and cased."""
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
     import tokenizers
 
@@ -66,7 +67,7 @@ def check(vocabulary: str, count: int = 1_000_000) -> bool:
         middle = time.process_time()
         found = [ours.encode(line) for line in lines]
         seconds = middle - start, time.process_time() - middle
-        # "[MASK]" in a text is one token there, and three words here.
+        # For the library, "[MASK]" in a text is one token. For Hetu it is three words.
         differ = [i for i, line in enumerate(lines) if found[i] != expected[i] and "[" not in line]
         tokens = sum(map(len, expected))
         kind, where = "small letters" if lower_case else "cased", f", the first {lines[differ[0]]!a}" if differ else ""
