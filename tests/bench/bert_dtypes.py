@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
-"""Times a BERT-base training step, 8 rows x 128 tokens, in bf16 beside the same in float32: same process, same threads, one
-step of each in turn. Prints medians, spread, the ratio, and the memory that each plans for.
+"""Times a BERT-base training step, 8 rows x 128 tokens, in bf16 and in float32.
 
-usage: bert_dtypes.py [--steps N] [--threads N] [--rows 8] [--length 128]
-"""
+Both run in one process with the same threads, one step of each in turn. Prints medians, spread, the ratio, and the planned
+memory of each.
+
+usage: bert_dtypes.py [--steps N] [--threads N] [--rows 8] [--length 128]"""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Times a BERT-base training step, 8 rows x 128 tokens, float32: Hetu beside Hugging Face's BERT on PyTorch, same process,
-same threads, one step of each in turn. Prints medians, spread and the ratio ours / theirs: with PyTorch's head computing all
-positions, as people run it, and given the masked ones alone.
+"""Times a BERT-base training step, 8 rows x 128 tokens, float32: Hetu and Hugging Face's BERT on PyTorch.
 
-usage: bert_step.py [--steps N] [--threads N] [--rows 8] [--length 128]
-"""
+Both run in one process with the same threads, one step of each in turn. Prints medians, spread and the ratio Hetu / PyTorch.
+PyTorch's head computes all positions, as users run it, or the masked ones only.
+
+usage: bert_step.py [--steps N] [--threads N] [--rows 8] [--length 128]"""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ LARGE = {**BASE, "hidden_act": "gelu", "hidden_size": 1024, "num_hidden_layers":
 
 
 def drawn_batch(rows: int, length: int) -> dict[str, numpy.ndarray]:
-    """Full rows, 15 % masked."""
+    """Returns a batch of full rows, 15 % masked."""
     random = numpy.random.default_rng(0)
     ids = random.integers(5, VOCABULARY, (rows, length), dtype=numpy.int32)
     masked = random.random((rows, length)) < 0.15
@@ -63,9 +63,9 @@ def hetu_step(batch: dict[str, numpy.ndarray], threads: int, dtype: str = "float
 
 def torch_step(batch: dict[str, numpy.ndarray], threads: int, masked_only: bool, narrow: bool = False,
                compiled: str | None = None, model_sizes: dict[str, Any] = BASE, device: str = "cpu") -> Callable[[], None]:
-    """masked_only: the head is given the masked positions alone, as Hetu's; else all, as transformers' model does. narrow:
-    autocast to bfloat16. compiled: by torch.compile in that mode. On a device the batch lies
-    there."""
+    """Returns a function that trains one step on PyTorch. With masked_only, the head gets the masked positions only, like
+    Hetu's; otherwise all, like transformers' model. narrow: autocast to bfloat16. compiled: torch.compile in that mode. The
+    batch is copied to `device`."""
     import torch
     import transformers
 

@@ -1,14 +1,13 @@
 #!/usr/bin/env python3
-"""Counts the instructions of a small training step of each model, by callgrind, and compares them with those in the tree.
+"""Counts the instructions of a small training step of each model by callgrind, and compares them with step_counts.json.
 
 usage: check_counts.py [--only MODEL,…] [--write]
 
-Exit status 1: a model takes more than 5 % above its count. Instructions do not depend on what else a machine does, but on
-the compiler, on libraries and on the instructions that they choose: counts of others than step_counts.json names are not
-compared (status 77, a skip). Kernels are compiled for any x86-64, in a build of their own (preset count), since callgrind
-knows no AVX-512; oneDNN is held to AVX2, and sees the caches of valgrind's processor, not of the machine's. --write puts
-what was counted into step_counts.json.
-"""
+Exit status 1: a model takes more than 5 % above its count. Instructions don't depend on the load of a machine. They do
+depend on the compiler, on libraries and on the instructions that these choose. If these differ from the ones in
+step_counts.json, counts are not compared (status 77, a skip). Kernels are compiled for any x86-64, in a separate build
+(preset count), because callgrind doesn't know AVX-512. oneDNN is limited to AVX2, and uses the cache sizes of valgrind's
+processor, not of the machine's. --write stores the counts in step_counts.json."""
 
 from __future__ import annotations
 
@@ -66,7 +65,8 @@ MODELS: dict[str, Callable[[], Any]] = {
 
 
 def tools() -> str:
-    """What the counts are of: the compiler that CMake found, libraries, valgrind, and whether oneDNN has its AVX2."""
+    """Returns the tools that counts depend on: the compiler that CMake found, libraries, valgrind, and whether oneDNN has
+    AVX2."""
     cache = (BUILD / "CMakeCache.txt").read_text()
     found = re.search(r"^CMAKE_CXX_COMPILER:\w+=(.+)$", cache, re.MULTILINE)
     assert found, "a configured build names its compiler"
@@ -91,7 +91,7 @@ def build() -> None:
 
 
 def counted(name: str, folder: Path) -> int:
-    """Instructions of its three steps."""
+    """Returns the number of instructions of the model's three steps."""
     ht.new_graph()
     ht.optim.AdamW(1e-4).minimize(MODELS[name]())
     graph = folder / f"{name}.txt"

@@ -1,10 +1,9 @@
 #!/usr/bin/env python3
-"""Step time of train_ctr.py with a table of a million rows: gradients by rows beside dense ones, in turns.
+"""Times steps of train_ctr.py with a table of a million rows: gradients by rows and dense gradients, in turn.
 
 usage: tests/bench/ctr_step.py CLICKS [--steps N] [--turns N] [options of train_ctr.py]
 
-CLICKS is what `hetu data sample --kind criteo` has made.
-"""
+CLICKS is a folder written by `hetu data sample --kind criteo`."""
 
 from __future__ import annotations
 
@@ -21,7 +20,7 @@ ROWS = 1_000_000  # of 26 columns together
 
 
 def seconds(clicks: str, steps: int, options: list[str]) -> list[float]:
-    """Of the steps of one run, but for the first three."""
+    """Returns the seconds of each step of one run, except the first three."""
     with tempfile.TemporaryDirectory() as folder:
         log = Path(folder) / "log.jsonl"
         words = [sys.executable, str(ROOT / "python" / "train_ctr.py"), "--data", str(Path(clicks).resolve() / "train"),

@@ -1,19 +1,19 @@
 #!/usr/bin/env python3
-"""Tokens of a GPT with keys and values kept, beside each row computed anew for every token: measured on one thread, and the
-factor that operations, bytes and the cost of a call let one expect.
+"""Times tokens of a GPT with cached keys and values, and with each row computed again for every token.
+
+The test measures on one thread, and compares with the factor that operations, bytes and the cost of a call predict.
 
 usage: tests/bench/generate.py [--length N] [--tokens N] [--rounds N] [--only TEXT]
 
-A call costs a fixed time, and its operations at this machine's rate of matrix products, or the reading of what it needs
-(weights, and the keys and values that are kept) at its rate of products of a matrix and a vector, whichever takes longer:
+A call costs a fixed time, plus the larger of two times: its operations at this machine's rate of matrix products, and the
+bytes that it reads (weights, and cached keys and values) at the machine's rate of matrix-vector products:
 
   expected = (fixed + work of a row) / (fixed + work of a token)
 
-Both rates are NumPy's, the second one over as many bytes as the model has, which may lie in a cache or not. The fixed time
-is that of a token of a model of as many layers, heads and places whose heads are one number wide and which knows four
-words: the same operators, with next to nothing to compute. All is measured in turn, round by round, in seconds of
-the processor, of which one thread computes, so that other programs disturb less; figures are medians.
-"""
+Both rates are NumPy's, the second one over as many bytes as the model has, which may or may not fit in a cache. The fixed
+time is that of a token of a model with equally many layers, heads and positions, whose heads have width one and whose
+vocabulary has four words: the same operators, with almost nothing to compute. All measurements run in turn, round by round.
+They count CPU seconds of one thread, so that other programs disturb less. Figures are medians."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ PROMPT = 5
 
 
 def median_s(work: Callable[[], object], times: int) -> float:
-    """Of the processor, of `times` runs after one to warm up."""
+    """Returns the median CPU time of `times` runs, after one warm-up run."""
     found = []
     for _ in range(times + 1):
         began = time.process_time()
@@ -58,7 +58,8 @@ def median_s(work: Callable[[], object], times: int) -> float:
 
 
 def rates(weights: int) -> tuple[Callable[[], object], Callable[[], object], float, float]:
-    """(a matrix product, products with a vector over so many weights, operations of the first, bytes of the second)."""
+    """Returns (a matrix product, products with a vector over `weights` weights, operations of the first, bytes of the
+    second)."""
     random = np.random.default_rng(0)
     a, b = (random.standard_normal((768, 768), np.float32) for _ in range(2))
     rows = random.standard_normal((max(1, weights // 768), 768), np.float32)
@@ -67,7 +68,7 @@ def rates(weights: int) -> tuple[Callable[[], object], Callable[[], object], flo
 
 
 def saved(folder: Path, config: dict[str, Any], length: int) -> int:
-    """Saves a model both ways with drawn weights; how many these are."""
+    """Saves a model with seeded weights in both forms. Returns the number of weights."""
     model = ht.models.Gpt(ht.models.GptConfig(**config, n_positions=length, resid_pdrop=0, embd_pdrop=0, attn_pdrop=0))
     random = np.random.default_rng(0)
     weights = {n: 0.05 * random.standard_normal(tuple(p.shape)) for n, p in model.named_parameters()}
@@ -82,14 +83,14 @@ def saved(folder: Path, config: dict[str, Any], length: int) -> int:
 
 
 def tokens_of(folder: str, config: dict[str, Any], tokens: int) -> Callable[[], object]:
-    """A run of so many tokens, the given ones included."""
+    """Returns a function that generates up to `tokens` tokens, including the prompt."""
     generator = ht.models.Generator(folder, threads=1)
     ids = np.random.default_rng(1).integers(0, config["vocab_size"], (1, PROMPT), np.int32)
     return lambda: generator(ids, tokens - PROMPT + 1)
 
 
 def work_s(config: dict[str, Any], length: int, flops: float, stream: float) -> tuple[float, float]:
-    """Seconds of a whole row, and of one token, by operations and bytes at these rates per second."""
+    """Returns the seconds of a whole row and of one token, by operations and bytes at these rates per second."""
     layers, width, words = config["n_layer"], config["n_embd"], config["vocab_size"]
     kept = 2 * layers * length * width  # keys and values
     per_token = 2 * (12 * layers * width**2 + words * width) + 2 * kept
@@ -98,7 +99,7 @@ def work_s(config: dict[str, Any], length: int, flops: float, stream: float) -> 
 
 
 def compare(name: str, config: dict[str, Any], length: int, tokens: int, rounds: int) -> None:
-    """Measures one model, and prints it beside what is expected."""
+    """Measures one model, and prints the result next to the expected factor."""
     bare = {**config, "n_embd": config["n_head"], "vocab_size": 4}
     with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryDirectory() as nearly:
         weights = saved(Path(folder), config, length)

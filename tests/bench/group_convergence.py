@@ -1,30 +1,30 @@
 #!/usr/bin/env python3
-"""Do pipelines that share weights in other ways than an all-reduce learn as well, and sooner where one of them is slow?
+"""Measures whether pipelines that share weights by other means than an all-reduce learn as well, and sooner if one is slow.
 
 usage: group_convergence.py [--models resnet18,bert-tiny] [--methods "HetPipe, D = 1;…"] [--seeds 3] [--factor 2]
                             [--least SECONDS] [--keep FILE.json] [-o FILE.svg]
 
-2 pipelines x 2 stages, pipeline 1 slower by --factor (`--slow`): ResNet-18 on drawn images and BERT-tiny on sample shards,
-all methods on as many samples and with mini-batches of one size, by train_resnet.py and train_bert.py through heturun. An
-all-reduce, partial reduce and AD-PSGD by pipedream, hetpipe by waves of two mini-batches, and 1f1b, in two micro-batches,
-by an all-reduce and over servers. Where pipelines add their updates to shared weights instead of averaging (hetpipe, SSP),
-each has the learning rate divided by the number of pipelines, so that what all of them do to the weights is as much; by
-hetpipe ResNet-18, which momentum drives beyond the optimum when gradients are several updates old, has less of it. Rates
-are the best of three or four by seed 0, of the all-reduce, too.
+2 pipelines x 2 stages, pipeline 1 slower by --factor (`--slow`): ResNet-18 on generated images and BERT-tiny on sample
+shards. All methods use the same number of samples and the same size of mini-batches, by train_resnet.py and train_bert.py
+through heturun. An all-reduce, partial reduce and AD-PSGD use pipedream. hetpipe uses waves of two mini-batches. 1f1b, in
+two micro-batches, uses an all-reduce and servers. Some methods add updates to shared weights instead of averaging (hetpipe,
+SSP). For these, the learning rate is divided by the number of pipelines, so that the total update is as large. ResNet-18
+under hetpipe has less momentum, because momentum overshoots when gradients are several updates old. Rates are the best of
+three or four by seed 0, also for the all-reduce.
 
-*Final loss* is that of the trained model, the mean over all pipelines, on training samples, without augmentation and
-dropout. *Time to the same loss*: seconds of training until it is as low as that of the worst method at its end, on a line
-between the evaluations after each epoch (ResNet-18); BERT-tiny, which is evaluated once, goes by the mean training loss of
-the last steps, and so does the picture. Each is in parts of an all-reduce in the same order of forwards and backwards.
-Prints both beside their bounds and draws the losses over time. Exit status 1: a mean over the seeds is beyond its bound.
+*Final loss* is that of the trained model on training samples, without augmentation and dropout, as the mean over all
+pipelines. *Time to the same loss* is the training time until the loss is as low as the final loss of the worst method. For
+ResNet-18 it is interpolated between the evaluations after each epoch. BERT-tiny is evaluated once, so the mean training loss
+of the last steps is used, also in the figure. Both are relative to an all-reduce with the same order of forwards and
+backwards. Prints both next to their bounds and draws the losses over time. Exit status 1: a mean over the seeds is beyond
+its bound.
 
---least: a forward or a backward takes so many seconds at least, --factor times as many in pipeline 1. With more than one
-takes on this machine a worker waits most of its time, and runs take as long as where each worker has a processor of that
-speed of its own: what a machine with fewer cores than workers, or with other work, cannot say otherwise.
+--least: the minimum duration of a forward or a backward in seconds, multiplied by --factor in pipeline 1. If it exceeds the
+real duration on this machine, workers wait most of the time. Runs then take as long as if each worker had its own processor
+of that speed. Machines with fewer cores than workers, or with other load, can't measure this otherwise.
 
---keep: every run is written there at once, and what is there already is not run again, so that a session that is cut off
-goes on. Runs of one seed go one after the other, so that the machine's mood is about the same for all.
-"""
+--keep: every run is written to this file at once, and runs in the file are not repeated, so that an interrupted session can
+continue. Runs of one seed follow each other, so that the state of the machine is about the same for all methods."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ SMOOTHED = 30  # mini-batches of one pipeline
 
 @dataclass(frozen=True)
 class Method:
-    """How it is typed; a step of it is `wave` mini-batches, and it has its model's `rate` of that name."""
+    """A method's arguments. A step has `wave` mini-batches, and `rate` names its learning rate in the model."""
 
     words: tuple[str, ...]
     wave: int = 1
@@ -74,21 +74,21 @@ METHODS = {
 
 @dataclass(frozen=True)
 class Model:
-    """What is trained, and on what; `data` and `options` are completed by `prepare`."""
+    """A training: script, data and options. `prepare` completes `data` and `options`."""
 
     script: str
     sample: tuple[str, ...]
     options: tuple[str, ...]
     batch_size: int  # of a pipeline's mini-batch
     rates: dict[str, float]
-    momenta: dict[str, float]  # of the optimizer, where a method does better with another one
+    momenta: dict[str, float]  # of the optimizer, where a method needs another one
     steps: dict[str, int]  # options that count mini-batches
 
     def prepare(self, folder: Path) -> list[str]:
-        """Makes the data in an empty folder; the options that lead there."""
+        """Writes the data into an empty folder. Returns the options that select it."""
         data = folder / "data"
         subprocess.run(["hetu", "data", "sample", *self.sample, str(data)], check=True, stdout=subprocess.DEVNULL)
-        seen = folder / "seen"  # what the trained model is evaluated on: training samples
+        seen = folder / "seen"  # data on which the trained model is evaluated: training samples
         seen.mkdir()
         if self.script == "train_resnet.py":
             for name in ("train", "val"):
@@ -99,7 +99,7 @@ class Model:
         return ["--data", str(data), "--eval-data", str(seen), *self.options]
 
     def sizes(self, method: Method) -> list[str]:
-        """As many samples, and as far in all, whatever the method is."""
+        """Returns options that give every method the same number of samples and the same total progress."""
         counts = [word for name, count in self.steps.items() for word in (name, f"{count // method.wave}")]
         momentum = self.momenta.get(method.rate)
         return ["--batch-size", f"{self.batch_size * method.wave}", "--learning-rate", f"{self.rates[method.rate]:g}",
@@ -119,12 +119,12 @@ MODELS = {
 
 
 def smoothed(losses: list[float], steps: int) -> list[float]:
-    """Mean of the last steps at each step from the first whole window on."""
+    """Returns the mean of the last steps at each step, from the first whole window on."""
     return [sum(losses[i - steps:i]) / steps for i in range(steps, len(losses) + 1)]
 
 
 def slowness(factor: float, least: float) -> list[str]:
-    """The options that make pipeline 1 slower."""
+    """Returns the options that make pipeline 1 slower."""
     if not least:
         return ["--slow", f"pipeline=1,factor={factor:g}"]
     return [word for d in range(PIPELINES) for word in ("--slow", f"pipeline={d},least={least * (factor if d else 1):g}")]
@@ -150,7 +150,7 @@ def train(model: Model, options: list[str], method: Method, seed: int, slow: lis
 
 
 def show(name: str, runs: Runs) -> bool:
-    """Prints one model's table; whether its bounds hold."""
+    """Prints one model's table. Returns true if its bounds hold."""
     print(f"\n{name}: {'method':<18}{'final loss by seed':<28}{'mean':>8}{'ratio':>8}{'bound':>7}{'same loss after':>17}"
           f"{'ratio':>8}")
     rows = summary(runs)

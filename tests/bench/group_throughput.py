@@ -1,19 +1,18 @@
 #!/usr/bin/env python3
-"""Throughput beside slow pipelines, measured: real processes, coordinator and averages, devices that wait.
+"""Measures throughput with slow pipelines: real processes, coordinator and averages, and devices that wait.
 
 usage: group_throughput.py [--window 20] [--cases WORD,…] [--attempts 3] [--csv FILE] [--json FILE] [-o FILE.svg]
                            [--logs FOLDER] [--sample]
 
-Forward 30 ms, backward 60 ms, averaging 5 ms; the cases of docs/figures/heterogeneity.py, each rehearsed (`hetu rehearse`)
-for so long that its steady part is --window seconds. The all-reduce sums gradients of all pipelines after every backward of
-pipedream's order, and each stage waits for it: so that equal pipelines lose its 5 ms. Figures are in parts of as many equal
-pipelines that never wait; beside each what `hetu simulate` says of the same run, and the ideal. *To all-reduce* is the same
-in parts of the all-reduce of equal pipelines that was measured in this run (with pauses: of the one with pauses). A bound
-holds in both ways. Every figure is the median of --attempts runs, with the least and the most beside it, whatever the
-simulator says of them. Exit status 1: a median is more than 5 % from the simulated figure, or beyond its bound.
+Forward 30 ms, backward 60 ms, averaging 5 ms. Each case of docs/figures/heterogeneity.py is rehearsed (`hetu rehearse`)
+until its steady part takes --window seconds. The all-reduce sums gradients of all pipelines after every backward of
+pipedream's order, and each stage waits for it, so that equal pipelines lose its 5 ms. Figures are relative to as many equal
+pipelines that never wait. The result of `hetu simulate` for the same run and the ideal are printed next to them. *To
+all-reduce* is relative to the all-reduce of equal pipelines that was measured in this run (with pauses: the one with
+pauses). A bound must hold for both. Every figure is the median of --attempts runs, with the minimum and the maximum,
+whatever the simulator predicts. Exit status 1: a median is more than 5 % from the simulated figure, or beyond its bound.
 
---sample: two small cases, to see that all of this works; nothing is bounded.
-"""
+--sample: two small cases, to check that the benchmark works; no bounds apply."""
 
 from __future__ import annotations
 
@@ -34,8 +33,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "docs"))
 from figures import bars, heterogeneity  # noqa: E402
 from figures.heterogeneity import AVERAGING, BACKWARD, CASES, FORWARD, METHODS, PAUSES, Case  # noqa: E402
 
-NEAR = 0.05  # measured against simulated
-# At most for the all-reduce, at least for the others; in parts of equal pipelines, whichever way is harder (see `parts`).
+NEAR = 0.05  # limit of the difference between measured and simulated figures
+# Upper bounds for the all-reduce, lower bounds for the others, relative to equal pipelines by the stricter measure (see
+# `parts`).
 BOUNDS = {
     (4, 4, 1.0): {"partial reduce": 0.97, "AD-PSGD": 0.96},
     (4, 4, 2.0): {"all-reduce": 0.55, "partial reduce": 0.86, "AD-PSGD": 0.85},
@@ -44,14 +44,14 @@ BOUNDS = {
     (4, 16, 2.0): {"partial reduce": 0.955},
     (4, 64, 2.0): {"partial reduce": 0.98},
 }
-PAUSED = 1.22  # partial reduce with pauses, in parts of a blocking all-reduce with pauses
+PAUSED = 1.22  # partial reduce with pauses, relative to a blocking all-reduce with pauses
 OVERLAPPED = "overlapped all-reduce"
 SAMPLE = [Case(2, 2, "equal"), Case(2, 2, "one pipeline 2x slower", slower=2)]
 
 
 @dataclass
 class Figure:
-    """One run: throughput in parts of equal pipelines that never wait."""
+    """One run, with its throughput relative to equal pipelines that never wait."""
 
     case: Case
     method: str
@@ -63,9 +63,9 @@ class Figure:
     attempts: int = 0
     least: float | None = None  # of the attempts; `measured` is their median
     most: float | None = None
-    others: float = 0.0  # processors that other work took
+    others: float = 0.0  # processors that other load used
     wanted: int = 0  # updates of each pipeline
-    updates: list[int] = field(default_factory=list)  # what each did, where they need not do as many
+    updates: list[int] = field(default_factory=list)  # actual updates of each, where numbers may differ
     mean_drift: float = 0.0
 
     @property
@@ -78,15 +78,15 @@ def sync_words(method: str) -> list[str]:
 
 
 def updates_for(case: Case, method: str, window: float) -> int:
-    """Updates per pipeline whose steady part is so long: from when all are filled to the first end, or, where all go at one
-    pace, the middle half."""
+    """Returns the updates per pipeline whose steady part takes `window` seconds. The steady part is from the time when all
+    pipelines are full to the first end, or the middle half where all have one pace."""
     rate = heterogeneity.throughput(case, *sync_words(method)) / case.pipelines  # per ms and pipeline
     seconds = 2 * window + 2 if method == "all-reduce" else window + 3
     return max(2 * case.stages + 4, math.ceil(1000 * seconds * rate))
 
 
 def rehearse(case: Case, method: str, steps: int, args: argparse.Namespace) -> dict[str, Any]:
-    """The report of one run."""
+    """Returns the report of one run."""
     with tempfile.TemporaryDirectory(prefix="hetu-groups-") as folder:
         report = Path(folder) / "report.json"
         words = ["heturun", "-w", str(case.stages * case.pipelines), "hetu", "rehearse", "pipedream",
@@ -106,12 +106,13 @@ def rehearse(case: Case, method: str, steps: int, args: argparse.Namespace) -> d
 
 
 def parts(case: Case, per_ms: float) -> float:
-    """In parts of as many equal pipelines that never wait."""
+    """Returns a throughput relative to as many equal pipelines that never wait."""
     return per_ms * (FORWARD + BACKWARD) / case.pipelines
 
 
 def judge(figure: Figure, base: float) -> bool:
-    """Sets bound and to_all_reduce; whether the figure holds. `base`: the equal pipelines' all-reduce."""
+    """Sets the figure's bound and to_all_reduce. Returns true if the bound holds. `base` is the equal pipelines' all-reduce.
+    """
     value = figure.simulated if figure.measured is None else figure.measured
     figure.to_all_reduce = value / base
     case = figure.case
@@ -132,15 +133,15 @@ def judge(figure: Figure, base: float) -> bool:
 
 
 def median_of(figures: list[Figure]) -> Figure:
-    """The one whose measured figure is the median, of an even number the lower of the middle two; it says how many there
-    were and how far apart."""
+    """Returns the figure with the median measured value; for an even number, the lower of the middle two. It includes the
+    number of attempts, their minimum and their maximum."""
     ranked = sorted(figures, key=lambda figure: figure.measured or 0.0)
     middle = ranked[(len(ranked) - 1) // 2]
     return replace(middle, attempts=len(figures), least=ranked[0].measured, most=ranked[-1].measured)
 
 
 def measure(case: Case, method: str, args: argparse.Namespace, base: float | None) -> Figure:
-    """The median of all attempts."""
+    """Returns the median of all attempts."""
     figures = []
     steps = updates_for(case, method, args.window)
     for _ in range(1 if args.sample else args.attempts):
@@ -163,7 +164,7 @@ def simulated_only(case: Case, method: str, base: float) -> Figure:
 
 
 def line(figure: Figure) -> str:
-    """A row of the table."""
+    """Returns a row of the table."""
     def number(value: float | None) -> str:
         return "-" if value is None else f"{value:.3f}"
 
@@ -181,12 +182,12 @@ HEAD = (f"{'grid':<8}{'case':<36}{'method':<23}{'measured':>9}{'simulated':>10}{
 
 
 def is_simulated(case: Case) -> bool:
-    """Too many processes for one machine."""
+    """Returns true if the case has too many processes for one machine."""
     return case.pipelines > 8
 
 
 def run_case(case: Case, args: argparse.Namespace, base: float | None, done: list[Figure]) -> list[Figure]:
-    """Every method of one case but those done, printed as it is known."""
+    """Runs every method of one case except those that are done. Prints each figure as soon as it is known."""
     figures = []
     for method in [*METHODS, OVERLAPPED] if case.hetero else list(METHODS):
         if any(f.case == case and f.method == method for f in done):
@@ -196,7 +197,7 @@ def run_case(case: Case, args: argparse.Namespace, base: float | None, done: lis
         else:
             figure = measure(case, method, args, base)
         figures.append(figure)
-        if base is None:  # the all-reduce of this case comes first, and is what the others are compared with
+        if base is None:  # the all-reduce of this case comes first, and the others are compared with it
             base = figure.measured
         print(line(figure), flush=True)
     return figures
@@ -242,7 +243,7 @@ def main() -> int:
     cases = [c for c in (SAMPLE if args.sample else [*CASES, PAUSES])
              if any(word in f"{c.stages}x{c.pipelines} {c.words}" for word in wanted)]
     figures: list[Figure] = []
-    bases: dict[tuple[int, int], float] = {}  # of equal pipelines by all-reduce
+    bases: dict[tuple[int, int], float] = {}  # equal pipelines by all-reduce
     print(HEAD)
     for case in cases:
         grid = (case.stages, case.pipelines)

@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
-"""Times reading images for training (decode, random resized crop to 224, mirror, normalise) on one thread, in processor
-time: Hetu's loader beside torchvision's DataLoader and a plain OpenCV loop. All run in turn; prints medians, spread and
-the ratios ours / theirs. Then, by the clock, batches of 128 that all threads read ahead, as in training.
+"""Times reading images for training (decode, random resized crop to 224, mirror, normalise).
+
+First in CPU time on one thread: Hetu's loader, torchvision's DataLoader and a plain OpenCV loop. All run in turn; prints
+medians, spread and the ratios Hetu / other. Then in wall-clock time: batches of 128 that all threads read ahead, as in
+training.
 
 usage: images.py [--rounds N] [--images N] [--size 400] [--threads N] [--clock-only] [--torch PYTHON] [--opencv PYTHON]
 
---torch and --opencv name Pythons that have torchvision, and cv2 and numpy (default: this one).
-"""
+--torch and --opencv name Pythons that have torchvision, and cv2 and numpy (default: this one)."""
 
 from __future__ import annotations
 
@@ -29,7 +30,7 @@ BATCH = 64
 
 
 def rival(python: str, name: str, folder: str, rounds: int) -> list[float]:
-    """Milliseconds per image in each round; none if it is not installed."""
+    """Returns the milliseconds per image in each round, or an empty list if the library isn't installed."""
     command = [python, str(HERE / "images_rivals.py"), name, folder, str(BATCH), str(rounds)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode == 3:
@@ -41,7 +42,8 @@ def rival(python: str, name: str, folder: str, rounds: int) -> list[float]:
 
 
 def read_in_processor_time(data: Any) -> float:
-    """Milliseconds per image of one thread, once over the folder; the first batch, which sets all up, is not counted."""
+    """Returns the milliseconds per image of one thread, once over the folder. The first batch, which initializes the loader,
+    isn't counted."""
     loader = _hetu.image_folder_loader(data.list, 224, True, 0, 1, _hetu.LoaderOptions(1, 0, BATCH, [], 0))
     loader.next()
     start = time.process_time()
@@ -51,10 +53,11 @@ def read_in_processor_time(data: Any) -> float:
 
 
 def read_ahead(files: Any, images: int, rounds: int, threads: int) -> list[float]:
-    """Images a second by the clock in each round, of a loader that reads batches ahead on all threads."""
+    """Returns the images per second of wall-clock time in each round, for a loader that reads batches ahead on all threads.
+    """
     batch = min(128, images)
     loader = _hetu.image_folder_loader(files, 224, True, 0, threads, _hetu.LoaderOptions(1, 0, batch, [], 4))
-    for _ in range(6):  # those that are read ahead at the start are no sign of the rate
+    for _ in range(6):  # batches that were read ahead at the start don't show the rate
         loader.next()
     steps = max(images // batch, 8)
     rates = []

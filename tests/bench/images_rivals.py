@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""What images.py times Hetu against, in whichever Python has it: images_rivals.py NAME FOLDER BATCH ROUNDS prints the
-milliseconds of processor time per image of each round, after one to warm up. Exits 3 where NAME is not installed.
-"""
+"""The libraries that images.py compares Hetu with, in a Python that has them: images_rivals.py NAME FOLDER BATCH ROUNDS.
+
+Prints the CPU milliseconds per image of each round, after a warm-up. Exits with status 3 where NAME is not installed."""
 
 from __future__ import annotations
 

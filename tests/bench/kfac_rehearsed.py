@@ -1,12 +1,11 @@
-"""K-FAC in pipeline bubbles, on a clock: steps of BERT blocks at their published P100 times, predicted and rehearsed.
+"""K-FAC in pipeline bubbles: steps of BERT blocks at their published P100 times, predicted and rehearsed.
 
-    python3 tests/bench/kfac_rehearsed.py [--repeat N]     # prints the table of docs/kfac.md; processes: stages
+  python3 tests/bench/kfac_rehearsed.py [--repeat N]   # prints the table of docs/kfac.md; processes: stages
 
-Per model and method: the step alone; with K-FAC's work behind its compute, a refresh as rarely as the filled plan has one;
-in its bubbles; and the bound, the step alone and preconditioning. Median of N rehearsed cycles after one that warms up. The
-last columns hold the rehearsed step against the bound as predicted, and against that of the rehearsed step alone, which has
-messages and timers of a real machine, too.
-"""
+Per model and method it prints four steps: without K-FAC; with K-FAC's work after the compute, refreshed as rarely as in the
+filled plan; with K-FAC's work in the bubbles; and the bound, which is the step without K-FAC plus preconditioning. Figures
+are medians of N rehearsed cycles after a warm-up. The last columns compare the rehearsed step with two bounds: the predicted
+one, and the one from the rehearsed step without K-FAC, which includes messages and timers of a real machine."""
 import argparse
 import json
 import pathlib
@@ -38,7 +37,7 @@ def rehearsed(words, workers, repeat):
 
 
 def steps_of(words):
-    """Steps of the cycle that a filled plan has."""
+    """Returns the number of steps in a filled plan's cycle."""
     done = subprocess.run([str(w) for w in ["hetu", "schedule", *words, "--lowered", "--format", "json"]],
                           capture_output=True, text=True, check=True)
     return json.loads(done.stdout)["steps"]
@@ -74,7 +73,7 @@ def preconditioning(model, blocks):
 
 
 def stages_per_worker(method):
-    """Copies of a stage that a worker multiplies for: chimera's are two."""
+    """Returns the number of copies of stages for which a worker multiplies: two for chimera."""
     return 2 if method == "chimera" else 1
 
 

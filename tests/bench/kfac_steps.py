@@ -1,16 +1,17 @@
 #!/usr/bin/env python3
-"""Does K-FAC need fewer steps than LAMB? BERT-tiny on the text of `hetu data sample`, one process; each optimizer is tuned
-over as many trials as the other: LAMB over eight learning rates, K-FAC before LAMB over four rates by two dampings.
+"""Measures whether K-FAC needs fewer steps than LAMB: BERT-tiny on the text of `hetu data sample`, in one process.
+
+Each optimizer is tuned over the same number of trials: LAMB over eight learning rates, K-FAC before LAMB over four rates by
+two dampings.
 
 usage: kfac_steps.py --keep FILE.json [--steps 150] [--batch-size 16] [--every 5] [--threads 1] [-o FILE.svg]
 
-*Steps to the goal*: until the mean masked-LM loss of the last 20 steps is as low as the best trial of LAMB has it at its
-end; a trial that does not come there has a dash. *Processor*: user and system time of the trial, its start included, by its
-steps; of one thread on a machine with nothing else to do it is the wall-clock time.
-Prints all trials, and the best of each beside the other; draws the best curves.
-Trials run one after the other, in turns of LAMB and K-FAC, so that the machine's mood is about the same for both; each is
-written to --keep at once, and what is there is not run again, so that a session that is cut off goes on.
-"""
+*Steps to the goal*: steps until the mean masked-LM loss of the last 20 steps is as low as at the end of LAMB's best trial. A
+trial that doesn't reach it has a dash. *Processor*: user and system time of the trial per step, including its start. For one
+thread on an idle machine it equals the wall-clock time. Prints all trials, and the best of each optimizer together; draws
+the best curves. Trials run one after the other, alternating between LAMB and K-FAC, so that the state of the machine is
+about the same for both. Each is written to --keep at once, and trials in the file are not repeated, so that an interrupted
+session can continue."""
 
 from __future__ import annotations
 
@@ -36,7 +37,7 @@ KFAC_RATES, DAMPINGS = (5e-3, 1e-2, 2e-2, 4e-2), (1e-3, 1e-2)
 @dataclass(frozen=True)
 class Trial:
     rate: float
-    damping: float | None = None  # None: LAMB alone
+    damping: float | None = None  # None: LAMB only
 
     @property
     def name(self) -> str:
@@ -60,7 +61,7 @@ def smoothed(losses: list[float]) -> list[float]:
 
 
 def processor_s() -> float:
-    """Of all processes that have ended: what another load on the machine makes no longer."""
+    """Returns the CPU time of all child processes that have ended. Other load on the machine doesn't lengthen it."""
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     return used.ru_utime + used.ru_stime
 
@@ -89,7 +90,7 @@ def final(run: dict[str, Any]) -> float:
 
 
 def steps_to(run: dict[str, Any], goal: float) -> int | None:
-    """Counted from whole windows on."""
+    """Returns the number of steps to the goal, counted from the first whole window on."""
     return next((i + 1 for i, loss in enumerate(smoothed(run["losses"])) if i + 1 >= SMOOTHED and loss <= goal), None)
 
 

@@ -1,9 +1,9 @@
-"""Hetu's side of pipeline_step.py: BERT-base in two workers; run by heturun. In turn a traced step of the serial plan, if
-one is given, and a traced one of the method, ending with the serial plan. Logits are of the masked positions. Prints
-{"steps": […], "first_block": […]}: seconds of the method's steps, the block that each stage begins with; the traces are
-serial-N.json and run-N.json. With --cut-only no step is made, of a model whose logits are of all positions: where that is
-cut.
-"""
+"""Hetu's side of pipeline_step.py: BERT-base in two workers; run by heturun.
+
+Runs in turn a traced step of the serial plan, if there is one, and a traced step of the method, ending with the serial plan.
+Logits are of the masked positions. Prints {"steps": […], "first_block": […]}: seconds of the method's steps, and the first
+block of each stage. The traces are serial-N.json and run-N.json. With --cut-only it runs no step, and prints the cut of a
+model whose logits are of all positions."""
 
 import argparse
 import json
@@ -26,7 +26,7 @@ def job_of(pipeline: str, rows: int, micro_batches: int, all_positions: bool = F
 
 
 def step(job: ht.Executor, trace: str | None = None) -> float:
-    """Seconds of one more step."""
+    """Returns the seconds of one more step."""
     (seconds,) = [done.seconds for done in job.run("train", steps=1, trace=trace)]
     return seconds
 

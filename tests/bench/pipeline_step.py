@@ -1,23 +1,23 @@
 #!/usr/bin/env python3
-"""Times a training step of BERT-base on two workers of one thread, float32, by every method that
-torch.distributed.pipelining has: Hetu under heturun beside torch over gloo, each cut where Hetu cuts such a model. Both
-sides run in turn. Hetu's logits are of the masked positions, torch's of all, as people run it, or of the masked ones.
+"""Times a training step of BERT-base on two workers of one thread, float32, by every method of torch.distributed.pipelining.
+
+Hetu runs under heturun, and torch over gloo, with the same cuts as Hetu. Both sides run in turn. Hetu's logits are of the
+masked positions. torch's are of all positions, as users run it, or of the masked ones.
 
 usage: pipeline_step.py [--rounds N] [--steps N] [--rows 8] [--micro-batches 8] [--methods LIST] [--torch PYTHON]
                         [--torch-positions all|masked] [--no-serial]
 
-Prints per method and side the median step, and its efficiency twice: the step that `hetu simulate` makes of the side's own
-stage times (without messages), divided by the measured one.
-  run    stage times of that very step: what the pipeline loses by waiting, messages and whatever is no kernel
+Prints per method and side the median step, and its efficiency in two forms. An efficiency is the step that `hetu simulate`
+predicts from the side's own stage times (without messages), divided by the measured step.
+  run    stage times of that very step: includes losses by waiting, messages and all work outside kernels
   alone  stage times that the same two processes measure between those steps, each side by the same plan from a file in which
-         one worker computes at a time: what the workers take from each other's kernels counts as lost too; with
+         one worker computes at a time: also includes the slowdown of a worker's kernels by the other worker; with
          --no-serial those steps are left out, which halves the time
-The last line has the quickest method of each side.
-All are medians over the steps of a run, and over the runs (--rounds). The gradient norm that only Hetu computes counts as
-part of its update: what it took the worker that came to it last.
-Exit status 1: a method by which ours is not the higher by `run`.
---torch names a Python that has torch and transformers (default: this one).
-"""
+The last line has the fastest method of each side.
+All figures are medians over the steps of a run, and over the runs (--rounds). The gradient norm, which only Hetu computes,
+counts as part of its update, with the time of the worker that started it last.
+Exit status 1: a method for which Hetu's `run` efficiency is not the higher one.
+--torch names a Python that has torch and transformers (default: this one)."""
 
 from __future__ import annotations
 
@@ -35,14 +35,15 @@ from typing import Any
 HERE = Path(__file__).resolve().parent
 WORKERS = 2
 SERIAL_MICRO_BATCHES = 4
-SPLIT, V_SHAPED = ("interleaved-zb", "zb-v", "dualpipev"), ("zb-v", "dualpipev")  # I and W apart; where the stages lie
+# methods with separate I and W; methods with V-shaped placement of stages
+SPLIT, V_SHAPED = ("interleaved-zb", "zb-v", "dualpipev"), ("zb-v", "dualpipev")
 METHODS = ["gpipe", "1f1b", "interleaved-1f1b", "looped-bfs", "interleaved-zb", "zb-v", "dualpipev"]
 
-Stages = list[dict[str, float]]  # of each stage what a file of costs says, ms
+Stages = list[dict[str, float]]  # costs of each stage, as in a file of costs, ms
 
 
 def report_of(command: list[str]) -> dict[str, Any]:
-    """What a worker printed, as the line {"steps": […], …}."""
+    """Returns the line {"steps": […], …} that a worker printed."""
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     for line in done.stdout.splitlines():
         at = line.find('{"steps"')
@@ -53,19 +54,19 @@ def report_of(command: list[str]) -> dict[str, Any]:
 
 
 def serial_plan(method: str, micro_batches: int) -> str:
-    """A plan's file in the form that both sides read: the stages of `method` on its workers, one instruction at a time."""
+    """Returns the text of a plan for both sides: the stages of `method` on its workers, with one instruction at a time."""
     stages = WORKERS if method in ("gpipe", "1f1b") else 2 * WORKERS
 
     def worker_of(stage: int) -> int:
         return stage if stage < WORKERS else 2 * WORKERS - 1 - stage if method in V_SHAPED else stage - WORKERS
 
     backward = "I" if method in SPLIT else "B"
-    order: list[tuple[int, str]] = []  # worker, instruction: one after another
-    waiting: list[list[str]] = [[] for _ in range(WORKERS)]  # weight gradients for the next time the others wait
+    order: list[tuple[int, str]] = []  # (worker, instruction), one after another
+    waiting: list[list[str]] = [[] for _ in range(WORKERS)]  # weight gradients for the next time that the others wait
 
     def after(stage: int, cell: str) -> None:
         worker = worker_of(stage)
-        if order and order[-1][0] == worker:  # the others wait for this one anyway
+        if order and order[-1][0] == worker:  # the others wait for this worker anyway
             order.extend((worker, one) for one in waiting[worker])
             waiting[worker].clear()
         order.append((worker, cell))
@@ -82,7 +83,7 @@ def serial_plan(method: str, micro_batches: int) -> str:
 
 
 def stage_times(trace: Path) -> Stages:
-    """Mean milliseconds of each stage in a traced step, as in a file of costs."""
+    """Returns the mean milliseconds of each stage in a traced step, as in a file of costs."""
     found: dict[tuple[int, str], list[float]] = {}
     for event in json.loads(trace.read_text())["traceEvents"]:
         if event.get("ph") == "X" and event["pid"] == 1:
@@ -98,7 +99,7 @@ def stage_times(trace: Path) -> Stages:
 
 
 def ideal(method: str, micro_batches: int, stages: Stages) -> float:
-    """Seconds of a step by these stages, if nothing but the schedule made them wait."""
+    """Returns the seconds of a step with these stages, if workers wait because of the schedule only."""
     with tempfile.TemporaryDirectory() as folder:
         costs = Path(folder) / "costs.json"
         costs.write_text(json.dumps({"unit": "ms", "stages": stages}))
@@ -115,11 +116,11 @@ class Side:
 
     def __init__(self) -> None:
         self.steps: list[float] = []
-        self.run: list[float] = []  # of each step
-        self.alone: list[float] = []  # of each run
+        self.run: list[float] = []  # one value per step
+        self.alone: list[float] = []  # one value per run
 
     def add(self, method: str, micro_batches: int, steps: list[float], run: list[Stages], serial: list[Stages]) -> None:
-        """The steps of one run; the stage times of each, and of the serial steps between them."""
+        """Adds the steps of one run, the stage times of each, and those of the serial steps between them."""
         self.steps += steps
         self.run += [ideal(method, micro_batches, of_step) / seconds for of_step, seconds in zip(run, steps, strict=True)]
         if serial:
@@ -138,11 +139,11 @@ class Side:
         return f"{step:7.3f} ({min(self.steps):.3f} to {max(self.steps):.3f}) run {run:.3f}{alone}"
 
 
-Sides = tuple[Side, Side]  # ours, theirs
+Sides = tuple[Side, Side]  # Hetu's, torch's
 
 
 def line_of(method: str, sides: Sides) -> tuple[str, bool]:
-    """A line of the table; whether ours is the more efficient, if there is another side."""
+    """Returns a line of the table, and true if Hetu is the more efficient side or the only one."""
     ours, theirs = sides
     line = f"{method:<17}Hetu {ours.text()}"
     if not theirs.steps:
@@ -153,7 +154,7 @@ def line_of(method: str, sides: Sides) -> tuple[str, bool]:
 
 
 def best_line(table: dict[str, Sides]) -> str:
-    """The quickest method of each side, by its median step."""
+    """Returns a line with the fastest method of each side, by its median step."""
     found = []
     for name, side in (("Hetu", 0), ("torch", 1)):
         steps = {method: statistics.median(sides[side].steps) for method, sides in table.items() if sides[side].steps}
@@ -166,7 +167,7 @@ def best_line(table: dict[str, Sides]) -> str:
 
 @functools.cache
 def cuts_of_all(stages: int, rows: int, micro_batches: int) -> list[int]:
-    """The block that each stage begins with where logits are of all positions."""
+    """Returns the first block of each stage where logits are of all positions."""
     method = "gpipe" if stages == WORKERS else "interleaved-1f1b"
     found: list[int] = report_of(["heturun", "-w", str(WORKERS), sys.executable, str(HERE / "pipeline_hetu.py"), method,
                                   "--rows", str(rows), "--micro-batches", str(micro_batches), "--cut-only"])["first_block"]
@@ -174,7 +175,7 @@ def cuts_of_all(stages: int, rows: int, micro_batches: int) -> list[int]:
 
 
 def measure(method: str, args: argparse.Namespace, have_torch: bool) -> Sides:
-    """One run of each side."""
+    """Measures one run of each side."""
     ours, theirs = Side(), Side()
     with tempfile.TemporaryDirectory() as folder:
         serial = Path(folder) / "serial.csv"

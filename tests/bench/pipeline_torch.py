@@ -1,8 +1,9 @@
-"""PyTorch's side of pipeline_step.py: torch.distributed.pipelining over gloo, two processes of one thread, cut where Hetu
-cuts. Arguments: method, steps, rows, micro-batches, the serial plan's file or -, its micro-batches, the block each stage
-begins with (embeddings, 12 layers, heads are blocks 0 to 13), which positions' logits are computed: all or masked. In turn a
-step of the serial plan, if there is one, and one of the method, ending with the serial plan. Prints {"steps": seconds of the
-method's, "run": milliseconds of each stage in each of them, "serial": the same of the serial steps}.
+"""PyTorch's side of pipeline_step.py: torch.distributed.pipelining over gloo, two processes of one thread, with Hetu's cuts.
+
+Arguments: method, steps, rows, micro-batches, the serial plan's file or -, its micro-batches, the first block of each stage
+(embeddings, 12 layers, heads are blocks 0 to 13), positions of the computed logits: all or masked. Runs in turn a step of
+the serial plan, if there is one, and one of the method, ending with the serial plan. Prints {"steps": seconds of the
+method's steps, "run": milliseconds of each stage in each of them, "serial": milliseconds of each stage in the serial steps}.
 """
 
 import json
@@ -41,7 +42,7 @@ class Part(torch.nn.Module):
         self.pooler, self.heads = (model.bert.pooler, model.cls) if end == LAYERS + 2 else (None, None)
 
     def forward(self, x, positions=None):
-        """positions [rows, P]: those that the heads are given, where not all."""
+        """Computes the blocks. positions [rows, P] selects the positions for the heads; None selects all."""
         if self.embeddings is not None:
             x = self.embeddings(input_ids=x)
         for layer in self.layers:
@@ -54,7 +55,7 @@ class Part(torch.nn.Module):
 
 
 class Times:
-    """Milliseconds of what a stage does within a step."""
+    """Milliseconds of a stage's computations within a step."""
 
     def __init__(self):
         self.of = {}
@@ -78,7 +79,7 @@ class Times:
         return statistics.mean(self.of[kind]) if self.of.get(kind) else 0.0
 
     def end_step(self, update):
-        """Means of the step, as in a file of costs; the next step begins."""
+        """Returns the means of the step, as in a file of costs, and resets them for the next step."""
         half = self.mean("B") / 2
         stage = {"forward": self.mean("F") + self.mean("loss"), "input_grad": self.mean("I") or half,
                  "weight_grad": self.mean("W") or half, "update": update}
@@ -87,7 +88,7 @@ class Times:
 
 
 class Worker:
-    """Its stages, and what trains them by one schedule or another."""
+    """The stages of one process, and their training by several schedules."""
 
     def __init__(self, rank, method, first):
         torch.manual_seed(0)
@@ -108,7 +109,7 @@ class Worker:
         return [PipelineStage(part, s, self.count, cpu) for part, s in zip(self.parts, self.mine, strict=True)]
 
     def train(self, schedule, ids, target, positions):
-        """One step; milliseconds of what the optimizer did."""
+        """Trains one step. Returns the milliseconds of the optimizer."""
         start = time.perf_counter()
         self.optimizer.zero_grad()
         cleared = time.perf_counter()
@@ -124,7 +125,7 @@ class Worker:
 
 
 class Job:
-    """A schedule of the worker's stages, whose steps tell what each stage takes."""
+    """A schedule of the worker's stages that measures the times of each stage."""
 
     def __init__(self, worker, rows, masked, schedule_of):
         self.worker, self.batch = worker, batch(rows, masked)
@@ -136,7 +137,7 @@ class Job:
         self.schedule = schedule_of(stages, last.measured(lambda _: "loss", loss_fn) if last else loss_fn)
 
     def step(self):
-        """Means of each stage of this worker, as in a file of costs."""
+        """Returns the means of each stage of this worker, as in a file of costs."""
         update = self.worker.train(self.schedule, *self.batch) / len(self.worker.mine)
         return {s: each.end_step(update) for s, each in self.times.items()}
 
@@ -148,7 +149,8 @@ def serial_schedule(stages, micros, loss, file):
 
 
 def batch(rows, masked):
-    """Ids; labels, that of the sentences' order behind; where logits are of the masked positions, those, as many per row."""
+    """Returns ids, labels and positions. The last label of a row is that of the sentences' order. With `masked`, positions
+    are those of masked tokens, equally many per row, and labels are those of these positions."""
     random = numpy.random.default_rng(0)
     ids = torch.from_numpy(random.integers(5, VOCABULARY, (rows, 128)))
     labels = torch.where(torch.from_numpy(random.random((rows, 128)) < 0.15), ids, -100)

@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
-"""The matrix-product peak of the machine: GFLOP/s of 2048 x 2048 matrices in PyTorch and in Hetu, the better of the two in
-each dtype. Hetu's are the two products of a training step of one linear layer, with all that belongs to such a step.
-Prints a line, {"gflops": {dtype: …}, "sides": {side: {dtype: …}}}; speed.py reads it.
-"""
+"""Measures the matrix-product peak of the machine: GFLOP/s of 2048 x 2048 matrices, the better of PyTorch and Hetu per
+dtype.
+
+Hetu's products are the two of a training step of one linear layer, including all other work of such a step. Prints a line,
+{"gflops": {dtype: …}, "sides": {side: {dtype: …}}}; speed.py reads it."""
 
 from __future__ import annotations
 
@@ -50,7 +51,7 @@ def main() -> None:
     try:
         sides["PyTorch"] = {dtype: torch_rate(dtype) for dtype in dtypes}
     except ImportError:
-        pass  # speed.py's page says that there is none
+        pass  # speed.py's page then states that PyTorch is missing
     print(json.dumps({"gflops": {dtype: max(of[dtype] for of in sides.values()) for dtype in dtypes}, "sides": sides}))
 
 

@@ -1,15 +1,15 @@
 #!/usr/bin/env python3
-"""Predicted = measured with real kernels: BERT-base in two stages on two workers of one core each. One traced run of 1f1b
-gives the costs; every other method is predicted from them alone, then run.
+"""Compares predicted and measured steps with real kernels: BERT-base in two stages on two workers of one core each.
+
+One traced run of 1f1b gives the costs. Every other method is predicted from them only, then run.
 
 usage: real_methods.py [--rounds N] [--steps N] [--rows 8] [--micro-batches 8] [--methods LIST] [--limit 0.1] [--traces DIR]
 
-The same two processes hold a job of each method. A round is a traced run of 1f1b and an untraced one of each method right
-after it, in another order each time: a machine that is slower for a minute slows a round as a whole, so what counts is the
-median over the rounds of measured / predicted. `hetu choose` ranks the methods by each round's costs: the fastest by the
-medians must be among its first two in most rounds.
-Exit status 1: a method further than the limit from its prediction, or a bad choice.
-"""
+The same two processes hold a job of each method. A round is a traced run of 1f1b and, right after it, an untraced run of
+each method, in a different order each time. A machine that is slower for a minute slows a whole round, so the result is the
+median over the rounds of measured / predicted. `hetu choose` ranks the methods by each round's costs. The fastest method by
+the medians must be among its first two in most rounds. Exit status 1: a method further than the limit from its prediction,
+or a bad choice."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ Round = dict[str, tuple[float, float]]  # predicted and measured seconds of each
 
 
 def hetu(*words: str) -> Any:
-    """The JSON that a command of hetu prints."""
+    """Returns the JSON that a command of hetu prints."""
     done = subprocess.run(["hetu", *words, "--format", "json"], capture_output=True, text=True, check=False)
     if done.returncode != 0:
         raise SystemExit(f"hetu {' '.join(words)}: exit status {done.returncode}\n{done.stderr}")
@@ -46,13 +46,13 @@ def sizes(args: argparse.Namespace, trace: str) -> list[str]:
 
 
 def first_two(args: argparse.Namespace, trace: str) -> list[str]:
-    """The two methods that `hetu choose` puts first by these costs."""
+    """Returns the two best methods of `hetu choose` by these costs."""
     ranked = hetu("choose", *sizes(args, trace), "--methods", args.methods)["ranked"]
     return list(dict.fromkeys(one["method"] for one in ranked))[:2]
 
 
 def rounds_of(args: argparse.Namespace, traces: str) -> Iterator[dict[str, Any]]:
-    """What the workers print, round after round."""
+    """Yields the workers' output, round after round."""
     command = ["heturun", "-w", "2", sys.executable, str(HERE / "real_turns.py"), args.methods, "--traces", traces,
                "--rounds", str(args.rounds), "--steps", str(args.steps), "--rows", str(args.rows),
                "--micro-batches", str(args.micro_batches)]
@@ -76,7 +76,7 @@ def predicted_and_measured(args: argparse.Namespace, told: dict[str, Any]) -> Ro
 
 
 def summary(rounds: list[Round], limit: float) -> bool:
-    """Prints the medians over the rounds; whether all but the traced run are within the limit."""
+    """Prints the medians over the rounds. Returns true if all except the traced run are within the limit."""
     print(f"\n{'method':<18}{'predicted s':>12}{'measured s':>12}{'ratio':>8}{'from':>8}{'to':>8}")
     held = True
     for method in rounds[0]:

@@ -1,7 +1,7 @@
-"""A worker of real_methods.py, run by heturun: BERT-base in two workers of one core, one job per method, in turn. Before the
-steps that count a job makes one that does not: its memory lay idle while the others ran, and the system may have taken it.
-Prints a line per round, {"round": N, "trace": file, "seconds": {method: […]}}; the traced run comes first.
-"""
+"""A worker of real_methods.py, run by heturun: BERT-base in two workers of one core, one job per method, in turn.
+
+Before the measured steps, a job runs one that doesn't count: its memory was unused while the others ran, and the system may
+have taken it. Prints a line per round, {"round": N, "trace": file, "seconds": {method: […]}}; the traced run comes first."""
 
 import argparse
 import json

@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""Predicted = measured, one property of a plan at a time: small plans in threads, the cases of
-tests/executor/rehearse_test.cpp, and two of 8 processes with 5 ms forwards. The median ratio of --attempts rehearsals of
-each is at most 1.05.
+"""Compares predicted and measured steps, one property of a plan at a time.
+
+The cases are small plans in threads, as in tests/executor/rehearse_test.cpp, and two with 8 processes and 5 ms forwards. The
+median ratio of --attempts rehearsals of each is at most 1.05.
 
 usage: rehearsed_cases.py [--attempts 5]
 
-Kernels wait, so a machine needs few cores; one that is busy with other work lengthens steps, and where a figure is beyond
-the limit then, the line says so. Exit status 1: a figure beyond its limit; 77: those that are, are of a busy machine.
-"""
+Kernels wait, so a machine needs few cores. Other load lengthens steps. If a figure is beyond the limit under such load, its
+line says so. Exit status 1: a figure beyond its limit; 77: all figures beyond their limits are from a busy machine."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ CASES: dict[str, tuple[int, str]] = {  # processes, 0 for threads
 
 
 def write_scalars(folder: Path) -> None:
-    """What no method asks for by itself: a sum of scalars before the updates, which takes as long as four forwards."""
+    """Writes a plan that no method has: a sum of scalars before the updates, which takes as long as four forwards."""
     words = "hetu schedule 1f1b --stages 2 --micro-batches 3 --pipelines 2 --lowered --format csv".split()
     plan = subprocess.run(words, capture_output=True, text=True, check=True).stdout
     (folder / "scalars.csv").write_text(re.sub(r"(?=\dUPDATE)", "REDUCE_SCALARS,", plan))
@@ -53,7 +53,7 @@ def write_scalars(folder: Path) -> None:
 
 
 def verdict(result: dict[str, Any]) -> str:
-    """"" within the limit, else what is to be said."""
+    """Returns "" within the limit, and otherwise the text to print."""
     if result["ratio"] <= LIMIT:
         return ""
     busy = result["others"] > OTHERS or result["stolen"] > STOLEN

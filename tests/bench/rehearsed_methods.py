@@ -1,14 +1,13 @@
 #!/usr/bin/env python3
-"""Predicted = measured: every method rehearsed with a process per worker, measured step beside predicted step.
+"""Compares predicted and measured steps of every method, rehearsed with a process per worker.
 
 usage: rehearsed_methods.py [--workers 16] [--micro-batches 32] [--attempts 3] [--methods LIST] [--case NAME] [--json FILE]
 
 10 ms forwards, 4 KiB messages, median of 5 steps after a warm-up. Three cases: as planned (within 3 %), one worker at half
 speed and seeded jitter (within 5 %). The order of methods by measured time must be that by prediction wherever predictions
-differ by more than 5 %. Each figure is the median of --attempts rehearsals, with the least and the most of their ratios.
-Kernels wait, so two cores carry 16 workers; a machine busy with other work lengthens steps: the last columns say what else
-ran meanwhile. Exit status 1: a figure beyond its limit.
-"""
+differ by more than 5 %. Each figure is the median of --attempts rehearsals, with the minimum and the maximum of their
+ratios. Kernels wait, so two cores are enough for 16 workers. Other load lengthens steps, and the last columns show this
+load. Exit status 1: a figure beyond its limit."""
 
 from __future__ import annotations
 
@@ -31,8 +30,8 @@ CASES: dict[str, tuple[float, list[str]]] = {
 
 
 def rehearse(workers: int, words: list[str]) -> dict[str, Any]:
-    """The report of `hetu rehearse WORDS` in so many processes, of 0 in threads, with `others` and `stolen`: processors that
-    other work and the host took meanwhile."""
+    """Returns the report of `hetu rehearse WORDS` in `workers` processes, or in threads for 0. `others` and `stolen` are the
+    processors that other load and the host used during the run."""
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder) / "report.json"
         start = ["heturun", "-w", str(workers)] if workers else []
@@ -47,21 +46,22 @@ def rehearse(workers: int, words: list[str]) -> dict[str, Any]:
 
 
 def median_of(method: str, args: argparse.Namespace, options: list[str]) -> dict[str, Any]:
-    """Of all attempts the one with the median ratio, of an even number the upper of the middle two; `least` and `most` of
-    their ratios."""
+    """Returns the attempt with the median ratio; for an even number, the upper of the middle two. `least` and `most` are the
+    smallest and the largest ratio."""
     words = [method, "--stages", str(args.workers), "--micro-batches", str(args.micro_batches), "--time-unit", "10ms",
              "--payload", "4096", "--repeat", "5", *options]
     return median(args.workers, words, args.attempts)
 
 
 def median(workers: int, words: list[str], attempts: int) -> dict[str, Any]:
-    """Of so many rehearsals the one with the median ratio, as above."""
+    """Returns the rehearsal with the median ratio of `attempts` rehearsals, as above."""
     results = sorted((rehearse(workers, words) for _ in range(attempts)), key=lambda r: float(r["ratio"]))
     return {**results[len(results) // 2], "least": results[0]["ratio"], "most": results[-1]["ratio"]}
 
 
 def misplaced(rows: list[tuple[str, dict[str, Any]]]) -> list[str]:
-    """Pairs of methods that the measurement puts in another order than the prediction, which tells them 5 % apart."""
+    """Returns the pairs of methods whose measured order differs from the predicted one, where predictions differ by more
+    than 5 %."""
     wrong = []
     for a, first in rows:
         for b, second in rows:
@@ -72,7 +72,7 @@ def misplaced(rows: list[tuple[str, dict[str, Any]]]) -> list[str]:
 
 
 def show_case(name: str, args: argparse.Namespace) -> tuple[bool, list[dict[str, Any]]]:
-    """Measures and prints one case; whether it held, and its rows."""
+    """Measures and prints one case. Returns true if it held, and its rows."""
     limit, options = CASES[name]
     print(f"\n{name}: {args.workers} workers, {args.micro_batches} micro-batches, limit {limit:.0%}")
     print(f"{'method':<18}{'predicted ms':>13}{'measured ms':>13}{'ratio':>8}"

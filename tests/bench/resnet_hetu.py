@@ -1,6 +1,7 @@
-"""One worker of resnet_pipeline.py and resnet_methods.py; alone or run by heturun. Arguments: method, stages, steps, rows,
-micro-batches, size. Prints seconds per step of `rows` images; pipedream, whose step is one micro-batch, runs through as
-many of those, with one fill and one drain."""
+"""One worker of resnet_pipeline.py and resnet_methods.py, as a single process or run by heturun.
+
+Arguments: method, stages, steps, rows, micro-batches, size. Prints seconds per step of `rows` images. For pipedream, a step
+is one micro-batch, so it runs an equal number of images with one fill and one drain."""
 
 import json
 import sys

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Times pipedream against gpipe on the same two stages of ResNet-50, images of 224 x 224, float32, one thread per worker,
-micro-batches of one size. Both run in turn; prints medians, spread and how many times as fast pipedream is.
+"""Times pipedream and gpipe on the same two stages of ResNet-50, images of 224 x 224, float32, one thread per worker.
 
-usage: resnet_methods.py [--rounds N] [--steps N] [--rows 16] [--micro-batches 4] [--size 224]
-"""
+Micro-batches have the same size. Both run in turn; prints medians, spread and the speedup of pipedream.
+
+usage: resnet_methods.py [--rounds N] [--steps N] [--rows 16] [--micro-batches 4] [--size 224]"""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Times training of ResNet-50 on images of 224 x 224 in two stages on two cores against one process on one core, one
-thread per worker, float32, the same batch. Both run in turn; prints medians, spread and how many times as fast.
+"""Times training of ResNet-50 on images of 224 x 224 in two stages on two cores, and in one process on one core.
 
-usage: resnet_pipeline.py [--rounds N] [--steps N] [--rows 32] [--micro-batches 16] [--size 224] [--method 1f1b]
-"""
+One thread per worker, float32, the same batch. Both run in turn; prints medians, spread and the speedup.
+
+usage: resnet_pipeline.py [--rounds N] [--steps N] [--rows 32] [--micro-batches 16] [--size 224] [--method 1f1b]"""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def main() -> int:
     def times(stages: int) -> list[float]:
         sizes = (stages, args.steps, args.rows, args.micro_batches, args.size)
         worker = [sys.executable, str(HERE / "resnet_hetu.py"), args.method, *map(str, sizes)]
-        # One process on one core: the other one would help with nothing but the system's own work.
+        # One process on one core: a second core would only run the system's own work.
         return step_times(["heturun", "-w", "2", *worker] if stages == 2 else ["taskset", "-c", "0", *worker])
 
     both: dict[int, list[float]] = {2: [], 1: []}

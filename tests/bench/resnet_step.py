@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Times a ResNet-50 training step, 16 images of 224 x 224, float32: Hetu beside torchvision's on PyTorch, same process,
-same threads, one step of each in turn. Prints medians, spread and the ratio ours / theirs.
+"""Times a ResNet-50 training step, 16 images of 224 x 224, float32: Hetu and torchvision's on PyTorch.
 
-usage: resnet_step.py [--steps N] [--threads N] [--rows 16] [--size 224] [--model resnet50]
-"""
+Both run in one process with the same threads, one step of each in turn. Prints medians, spread and the ratio Hetu / PyTorch.
+
+usage: resnet_step.py [--steps N] [--threads N] [--rows 16] [--size 224] [--model resnet50]"""
 
 from __future__ import annotations
 
@@ -41,7 +41,8 @@ def hetu_step(model: str, batch: dict[str, numpy.ndarray], threads: int, dtype: 
 
 def torch_step(model: str, batch: dict[str, numpy.ndarray], threads: int, narrow: bool = False,
                compiled: str | None = None, device: str = "cpu") -> Callable[[], None]:
-    """narrow: autocast to bfloat16. compiled: by torch.compile in that mode. On a device the batch lies there."""
+    """Returns a function that trains one step on PyTorch. narrow: autocast to bfloat16. compiled: torch.compile in that
+    mode. The batch is copied to `device`."""
     import torch
     import torchvision
 

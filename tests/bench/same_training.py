@@ -1,13 +1,12 @@
 #!/usr/bin/env python3
-"""Whether a change of the training runtime changed a bit of what it trains, or slowed it down: two built trees side by side.
+"""Checks if a change of the training runtime changed a bit of its results, or slowed it down: compares two built trees.
 
-    python3 tests/bench/same_training.py BEFORE AFTER [--only TEXT] [--times] [--rounds N]
+  python3 tests/bench/same_training.py BEFORE AFTER [--only TEXT] [--times] [--rounds N]
 
 BEFORE and AFTER are folders of two clones, each built by its own `./run install`. Both train every configuration below with
-the same options: all tensors of their checkpoints (weights, optimizer states, buffers) must have the same bits, and every
-worker's row of measured instructions the same order. With --times the two are timed in turn instead, and the medians of
-AFTER / BEFORE are printed. Exit status: 0, or 1 if a configuration differs or a ratio is over 1.02.
-"""
+the same options. All tensors of their checkpoints (weights, optimizer states, buffers) must have the same bits, and every
+worker's measured instructions must have the same order. With --times the two are timed in turn instead, and the medians of
+AFTER / BEFORE are printed. Exit status: 0, or 1 if a configuration differs or a ratio is over 1.02."""
 
 from __future__ import annotations
 
@@ -29,14 +28,15 @@ LIMIT_S = 600
 
 @dataclass(frozen=True)
 class Case:
-    """A training of `script` over `devices` (pipelines, stages); `stop`: saved there, and resumed to the end."""
+    """A training of `script` over `devices` (pipelines, stages). With `stop`, it is saved at that step, and resumed to the
+    end."""
 
     name: str
     script: str
     devices: tuple[int, int]
     options: str
     stop: int = 0
-    ordered: bool = True  # no run-time rule and no group decides what comes first
+    ordered: bool = True  # no run-time rule and no group decides the order
 
     @property
     def workers(self) -> int:
@@ -78,7 +78,7 @@ CASES = [
     Case("ResNet-18, zb-h1, momentum", "resnet", (1, 2), "--pipeline zb-h1 --micro-batches 4 --optimizer momentum"),
 ]
 STEPS = 6
-TIMED = {  # what is timed: a command of each tree, and the pattern of its figure in seconds; none: the whole command
+TIMED = {  # timed commands of each tree, and the pattern of their figure in seconds; without a pattern: the whole command
     "step of BERT-tiny 2 x 2": ("train", Case("", "bert", (2, 2), "--pipeline 1f1b --micro-batches 4 --batch-size 32")),
     "step of BERT-base": ("train", Case("", "bert", (1, 1),
                                         "--pipeline gpipe --micro-batches 1 --batch-size 2 --model base")),
@@ -90,7 +90,7 @@ TIMED = {  # what is timed: a command of each tree, and the pattern of its figur
 
 
 class Tree:
-    """A built clone, and what its commands see."""
+    """A built clone, and the environment of its commands."""
 
     def __init__(self, folder: str) -> None:
         self.folder = Path(folder).resolve()
@@ -118,7 +118,7 @@ class Tree:
 
 
 def rows_of(trace: Path) -> dict[int, list[tuple[object, ...]]]:
-    """Each worker's measured computes and updates in their order."""
+    """Returns each worker's measured computes and updates in order."""
     events = [e for e in json.loads(trace.read_text())["traceEvents"] if e.get("ph") == "X" and e["pid"] == 1]
     rows: dict[int, list[tuple[object, ...]]] = {}
     for e in sorted(events, key=lambda e: (e["tid"], e["ts"])):
@@ -129,7 +129,7 @@ def rows_of(trace: Path) -> dict[int, list[tuple[object, ...]]]:
 
 
 def trained(tree: Tree, case: Case, data: Path, out: Path) -> dict[int, list[tuple[object, ...]]]:
-    """Trains `case` into `out`; what each worker did, in order."""
+    """Trains `case` into `out`. Returns the instructions of each worker, in order."""
     state: tuple[object, ...] = ("--threads", 1, "--checkpoint", out / "ckpt")
     if case.stop:
         tree.train(case, data, *state, "--steps", case.stop)
@@ -139,7 +139,7 @@ def trained(tree: Tree, case: Case, data: Path, out: Path) -> dict[int, list[tup
 
 
 def differences(trees: list[Tree], cases: list[Case], data: Path, folder: Path) -> Iterator[str]:
-    """Trains every case in both trees and says which differ."""
+    """Trains every case in both trees and yields the differences."""
     for number, case in enumerate(cases):
         outs = [folder / str(number) / side for side in ("before", "after")]
         for out in outs:
@@ -156,7 +156,7 @@ def differences(trees: list[Tree], cases: list[Case], data: Path, folder: Path) 
 
 
 def seconds_of(tree: Tree, kind: str, case: Case | None, data: Path) -> float:
-    """One figure of one tree."""
+    """Returns one figure of one tree."""
     if case is None:
         text = tree.run("heturun", "-w", 16, "hetu", "rehearse", "1f1b", "--stages", 16, "--micro-batches", 32,
                         "--forward", 4, "--backward", 8, "--repeat", 3, "--format", "json")
@@ -173,7 +173,7 @@ def seconds_of(tree: Tree, kind: str, case: Case | None, data: Path) -> float:
 
 
 def timed(trees: list[Tree], only: str, rounds: int, data: Path) -> Iterator[str]:
-    """Times both trees in turn; says which figure is over the bound."""
+    """Times both trees in turn. Yields the figures that are over the bound."""
     for name, (kind, case) in TIMED.items():
         if only not in name:
             continue

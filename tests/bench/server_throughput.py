@@ -1,14 +1,13 @@
 #!/usr/bin/env python3
-"""Throughput over parameter servers beside slow pipelines, measured: 16 processes and servers, devices that wait.
+"""Measures throughput over parameter servers with slow pipelines: 16 processes and servers, and devices that wait.
 
 usage: server_throughput.py [--window 10] [--cases WORD,…] [--attempts 3] [--csv FILE] [--sample]
 
-The cases of docs/figures/served.py: forward 30 ms, backward 60 ms, 5 ms to the servers and back;
-hetpipe by waves of 8, and 1f1b with as many micro-batches per step, whose gradients the servers apply. Each is rehearsed
-(`hetu rehearse`) for about --window seconds. Figures are in parts of as many equal pipelines that never wait; beside each
-what `hetu simulate` says of the same run. Every figure is the median of --attempts runs. Exit status 1: a median is more
-than 5 % from the simulated one.
-"""
+The cases of docs/figures/served.py: forward 30 ms, backward 60 ms, 5 ms to the servers and back. hetpipe runs by waves of 8.
+1f1b has as many micro-batches per step, and the servers apply its gradients. Each is rehearsed (`hetu rehearse`) for about
+--window seconds. Figures are relative to as many equal pipelines that never wait. The result of `hetu simulate` for the same
+run is printed next to them. Every figure is the median of --attempts runs. Exit status 1: a median is more than 5 % from the
+simulated one."""
 
 from __future__ import annotations
 
@@ -32,7 +31,7 @@ SAMPLE = [Case(2, 2, "one pipeline 2x slower", slower=2)]
 
 
 def steps_for(case: Case, window: float) -> int:
-    """So many that the slowest pipeline works for about the window."""
+    """Returns the number of steps for which the slowest pipeline works for about the window."""
     return max(4, math.ceil(1000 * window / (MICRO_BATCHES * (FORWARD + BACKWARD) * case.slower)))
 
 

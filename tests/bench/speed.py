@@ -1,13 +1,12 @@
 #!/usr/bin/env python3
-"""Measures what docs/speed.md says, part by part, and writes that page.
+"""Measures the figures of docs/speed.md, part by part, and writes that page.
 
 usage: speed.py [--only PART,…] [--again] [--steps N] [--no-compile] [--opencv PYTHON] [--page docs/speed.md]
                 [--results build/bench]
 
-What a part gave stays in --results, so that a measurement that was stopped goes on: a part that is there is not measured
-again unless --again. The page has every part that is there. PyTorch is that of the Python that runs this; without it Hetu is
-timed alone. Parts take 1 to 15 minutes each, most with torch.compile.
-"""
+The result of a part stays in --results, so that an interrupted measurement can continue: a part with a result is not
+measured again unless --again is given. The page has every part that has a result. PyTorch is that of the Python that runs
+this script; without it only Hetu is timed. Parts take 1 to 15 minutes each, most with torch.compile."""
 
 from __future__ import annotations
 
@@ -33,7 +32,7 @@ LIMIT_S = 3600
 
 @dataclass(frozen=True)
 class Part:
-    """`command` prints a line of JSON last, or, where it `is_text`, what the page shows as it is."""
+    """A part of the page. `command` prints a line of JSON last, or, with `is_text`, text that the page shows unchanged."""
 
     doc: str
     command: list[str]
@@ -73,12 +72,12 @@ def machine() -> str:
 
 
 def measure(name: str, part: Part, results: Path) -> bool:
-    """Runs a part and keeps what it gave; whether it gave anything."""
+    """Runs a part and stores its result. Returns true if there is one."""
     print(f"{name}: {part.doc}", flush=True)
     began, others = time.monotonic(), OtherWork()
     done = subprocess.run(part.command, capture_output=True, text=True, timeout=LIMIT_S, cwd=ROOT)
     busy, stolen = others.seen()
-    # pipeline_step.py says by its status that a method was less efficient: a result, too.
+    # pipeline_step.py reports by its status that a method was less efficient. This is a result, too.
     if (done.returncode != 0 and not part.is_text) or not done.stdout.strip():
         said = done.stderr.strip().splitlines()[-1:] or ["nothing said"]
         print(f"  failed with status {done.returncode}: {said[0]}", file=sys.stderr)
@@ -95,7 +94,7 @@ def spread(times: list[float]) -> str:
 
 
 def rows_of(gave: dict[str, Any], peak: float | None) -> list[str]:
-    """Of a workload: a row beside each kind of PyTorch's sides, of which the quickest counts."""
+    """Returns the rows of a workload, one for each kind of PyTorch's sides. The fastest side of a kind counts."""
     sides: dict[str, list[float]] = gave["sides"]
     mine = sides.pop("hetu")
     rate = gave["flops"] / statistics.median(mine) * 1e-9
@@ -134,7 +133,7 @@ def memory_rows(known: dict[str, dict[str, Any]]) -> list[str]:
 
 
 def page(known: dict[str, dict[str, Any]], asked: dict[str, Part]) -> str:
-    """Of what was measured; it says what was not."""
+    """Returns the page with all measured parts. It also states the parts that weren't measured."""
     first = next(iter(known.values()))
     torch = next((record["gave"]["torch"] for record in known.values()
                   if isinstance(record["gave"], dict) and "torch" in record["gave"]), "none installed")

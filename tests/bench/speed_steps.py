@@ -1,15 +1,17 @@
 #!/usr/bin/env python3
-"""Times the training steps of one workload of docs/speed.md: Hetu beside PyTorch's modes, same process, same threads, one
-step of each in turn. Prints one line, {"sides": {name: [seconds, …]}, "flops": of a step, …}; speed.py reads it.
+"""Times the training steps of one workload of docs/speed.md: Hetu and PyTorch's modes.
+
+All run in one process with the same threads, one step of each in turn. Prints one line,
+{"sides": {name: [seconds, …]}, "flops": of a step, …}; speed.py reads it.
 
 usage: speed_steps.py WORKLOAD [--steps N] [--threads N] [--no-compile] [--sides A,B] [--lock FILE] [--memory SIDE]
                       [--kernels]
 
---memory SIDE makes three steps of that side alone, and the line has its peak resident memory. Workloads that begin with gpu-
-run on the first card: Hetu reads its batch from host memory at each step, PyTorch's lies on the card. --kernels also prints,
-before the line, what the kernels of a step of each side took on the card, by PyTorch's profiler. --lock: several are made
-ready and warmed up at once, compiled ones too, and then timed one after the other, each while it holds the file's lock.
-"""
+--memory SIDE runs three steps of that side only, and the line has its peak resident memory. Workloads that begin with gpu-
+run on the first GPU: Hetu reads its batch from host memory at each step, and PyTorch's batch is on the GPU. --kernels also
+prints, before the line, the GPU time of the kernels in a step of each side, by PyTorch's profiler. --lock: several processes
+are prepared and warmed up at once, including compilation, and then timed one after the other while each holds the file's
+lock."""
 
 from __future__ import annotations
 
@@ -67,12 +69,12 @@ ON_CPU = [name for name, of in WORKLOADS.items() if of.device == "cpu"]
 
 
 def step_flops() -> int:
-    """Of products and all else of the graph that was built last, forward and backward, with one sample."""
+    """Returns the operations of the graph that was built last, forward and backward, with one sample."""
     return sum(node["flops"] for node in _hetu.graph_nodes(current().builder.finish()))
 
 
 def rivals(of: Workload, batch: dict[str, Any], threads: int, compiles: bool) -> dict[str, Callable[[], Step]]:
-    """PyTorch's sides by name, made when they are called."""
+    """Returns functions that build PyTorch's sides, by name."""
     narrow = of.dtype == "bf16"
     modes: dict[str, str | None] = {"eager": None}
     if compiles:
@@ -102,17 +104,17 @@ def sides_of_hetu(of: Workload, batch: dict[str, Any], threads: int) -> dict[str
 
 
 def chosen(makers: dict[str, Callable[[], Step]], words: str) -> dict[str, Callable[[], Step]]:
-    """Of all sides those whose names, up to a comma, are among the words."""
+    """Returns the sides whose names, up to a comma, are among the words."""
     names = words.split(",")
     found = {name: make for name, make in makers.items() if name.partition(",")[0] in names}
     unknown = set(names) - {name.partition(",")[0] for name in makers}
-    if unknown and "torch" in sys.modules:  # without PyTorch there are none of its sides
+    if unknown and "torch" in sys.modules:  # without PyTorch, its sides don't exist
         raise SystemExit(f"speed_steps: --sides: there is no {', '.join(sorted(unknown))}; there are: {', '.join(makers)}")
     return found
 
 
 def print_kernels(name: str, step: Step, most: int = 40) -> None:
-    """Of one step: the time that the card spent in kernels of each name."""
+    """Prints the GPU time of kernels by name, in one step."""
     from torch.profiler import ProfilerActivity, profile
 
     with profile(activities=[ProfilerActivity.CUDA]) as seen:

@@ -1,12 +1,12 @@
-"""What optimizer sweeps in pipeline bubbles could save at most: a step with sweeps, less one without, less one sweep, which
-nothing hides. By simulation, over the published times of blocks in config/costs.
+"""Simulates the largest possible savings by optimizer sweeps in pipeline bubbles, over the published times of blocks.
 
-    python3 tests/bench/sweeps.py                          # half a minute; the table of docs/kfac.md
+The saving is a step with sweeps, less a step without, less one sweep that nothing hides. Times are in config/costs.
+
+  python3 tests/bench/sweeps.py              # half a minute; the table of docs/kfac.md
 
 A sweep reads and writes 28 bytes per parameter (Adam: the weight, the gradient and two moments read, all but the gradient
-written) at 80 % of the card's published bandwidth. One block per stage, as many micro-batches as stages (twice as many for
-dualpipe and dualpipev).
-"""
+written) at 80 % of the GPU's published bandwidth. One block per stage, as many micro-batches as stages (twice as many for
+dualpipe and dualpipev)."""
 import csv
 import json
 import pathlib
@@ -19,7 +19,7 @@ METHODS = ("gpipe", "1f1b", "zb-h1", "varuna", "chimera", "gems", "hanayo", "int
 
 
 def share(method, stages, file, samples, sweep_ms):
-    """Of a step, in percent."""
+    """Returns the possible saving in percent of a step."""
     micros = 2 * stages if method.startswith("dualpipe") else stages
     words = ["hetu", "simulate", method, "--stages", stages, "--micro-batches", micros, "--costs", file,
              "--micro-batch-size", samples, "--blocks-per-stage", 1, "--update", sweep_ms, "--format", "json"]
