@@ -1,15 +1,15 @@
-"""hetu.torch beside torch.distributed.pipelining over gloo: the same model, cuts, kernels, micro-batches and optimizer. Each
-side is a job of its own, two processes of one thread, as its user would have it; a step of one while the other waits, in
-turns of changing order.
+"""Times hetu.torch and torch.distributed.pipelining over gloo: the same model, cuts, kernels, micro-batches and optimizer.
 
-    python3 tests/bench/torch_pipelines.py                               # all: about 12 minutes on two quiet cores
-    python3 tests/bench/torch_pipelines.py --only bert:zb-v,gpt2:1f1b --steps 5
-    python3 tests/bench/torch_pipelines.py --overhead                    # per instruction, of empty modules: a minute
+Each side is a separate job of two processes of one thread, in its usual form. One side takes a step while the other waits,
+in alternating order.
 
-Prints per schedule the medians of both, the median of the ratios of neighbouring steps, and the same of the processor
-seconds of both workers together (which other work on the machine changes least); then the best of each side. A schedule
-that one side cannot run is said to be so. Goal of issue 21: each ratio 0.95 at most, best to best 0.90.
-"""
+  python3 tests/bench/torch_pipelines.py                                 # all: about 12 minutes on two quiet cores
+  python3 tests/bench/torch_pipelines.py --only bert:zb-v,gpt2:1f1b --steps 5
+  python3 tests/bench/torch_pipelines.py --overhead                      # per instruction, of empty modules: a minute
+
+Prints per schedule the medians of both, the median of the ratios of adjacent steps, and the same ratio for the CPU seconds
+of both workers together, which other load on the machine changes least. Then prints the best schedule of each side.
+Schedules that one side can't run are marked. Goal: each ratio at most 0.95, best to best at most 0.90."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from typing import Any, NamedTuple
 from turns import OtherWork
 
 ROWS, LENGTH = 8, 128
-OURS = ("zb-h1",)  # beside those of both, of which the best counts, too
+OURS = ("zb-h1",)  # schedules of Hetu in addition to the common ones; they count for the best, too
 THEIRS = {"gpipe": "ScheduleGPipe", "1f1b": "Schedule1F1B", "interleaved-1f1b": "ScheduleInterleaved1F1B",
           "looped-bfs": "ScheduleLoopedBFS", "interleaved-zb": "ScheduleInterleavedZeroBubble",
           "zb-v": "ScheduleZBVZeroBubble", "dualpipev": "ScheduleDualPipeV"}
@@ -39,11 +39,11 @@ MICROS = 8
 SMALL = "--small" in sys.argv
 
 
-# ---- workers ----
+# Workers.
 
 
 def model_of(name: str) -> tuple[Any, Any, int]:
-    """Of transformers, without dropout and ties; its pieces; its words."""
+    """Returns a model of transformers without dropout and ties, its pieces, and its number of words."""
     import transformers
 
     import hetu.torch.blocks
@@ -62,7 +62,7 @@ def model_of(name: str) -> tuple[Any, Any, int]:
 
 
 def loss_of(logits: Any, labels: Any) -> Any:
-    """Of all words."""
+    """Returns the cross entropy of all words."""
     import torch
 
     return torch.nn.functional.cross_entropy(logits.flatten(0, -2), labels.flatten())
@@ -84,13 +84,13 @@ class Ours:
         self.ids = ids
 
     def step(self) -> None:
-        """One."""
+        """Trains one step."""
         self.pipe.step({"input_ids": self.ids}, self.ids)
         self.optimizer.step()
 
 
 class Theirs:
-    """The same by torch.distributed.pipelining."""
+    """The same training by torch.distributed.pipelining."""
 
     def __init__(self, name: str, method: str, first: list[int], ids: Any) -> None:
         import torch
@@ -111,7 +111,7 @@ class Theirs:
         self.ids = ids
 
     def step(self) -> None:
-        """One; outputs are not gathered."""
+        """Trains one step. Outputs are not gathered."""
         self.optimizer.zero_grad()
         last = {"target": self.ids, "losses": []} if self.count - 1 in self.mine else {}
         self.schedule.step(*([self.ids] if 0 in self.mine else []), return_outputs=False, **last)
@@ -119,7 +119,7 @@ class Theirs:
 
 
 def boundaries_of(pieces: Any, ids: Any) -> list[Any]:
-    """Returns the value that each piece is given, for one micro-batch."""
+    """Returns the input of each piece, for one micro-batch."""
     import torch
 
     values: list[Any] = [{"input_ids": ids[:ROWS // MICROS]}]
@@ -139,14 +139,14 @@ def _Part(pieces: Any, given: Any) -> Any:  # noqa: N802 a class, once PyTorch i
     assert len(tensors) == 1, "PyTorch's stage is given one tensor here"
 
     class Part(torch.nn.Module):
-        """Pieces, as one module that takes a tensor and returns one."""
+        """Pieces as one module that takes a tensor and returns one."""
 
         def __init__(self) -> None:
             super().__init__()
             self.pieces = torch.nn.ModuleList(pieces)
 
         def forward(self, x: Any) -> Any:
-            """Returns the one tensor that crosses, or the logits."""
+            """Returns the one tensor that crosses the boundary, or the logits."""
             value = unflatten([x if n in tensors else leaf for n, leaf in enumerate(leaves)], tree)
             for piece in self.pieces:
                 value = piece(value)
@@ -157,7 +157,7 @@ def _Part(pieces: Any, given: Any) -> Any:  # noqa: N802 a class, once PyTorch i
 
 
 def cuts_of(name: str) -> dict[int, list[int]]:
-    """Into 2 and 4 stages, by what pieces take in this process."""
+    """Returns the cuts into 2 and 4 stages, by the times of pieces in this process."""
     import hetu.torch
 
     _, pieces, words = model_of(name)
@@ -166,14 +166,14 @@ def cuts_of(name: str) -> dict[int, list[int]]:
 
 
 def batch(words: int) -> Any:
-    """Rows of words."""
+    """Returns rows of words."""
     import torch
 
     return torch.randint(0, words, (ROWS, LENGTH), generator=torch.Generator().manual_seed(1))
 
 
 def work(side: str, name: str) -> None:
-    """What each process of a side does: worker 0 is told by the driver, and tells worker 1."""
+    """Runs a process of a side. Worker 0 gets orders from the driver, and passes them to worker 1."""
     import torch
     import torch.distributed as dist
 
@@ -208,7 +208,7 @@ def work(side: str, name: str) -> None:
 
 
 class Took(NamedTuple):
-    """A step: seconds, processor seconds of both workers, of these in the kernel."""
+    """A step: seconds, CPU seconds of both workers, and their part in the kernel."""
 
     seconds: float
     processor: float
@@ -216,7 +216,7 @@ class Took(NamedTuple):
 
 
 def one_step(trained: Any) -> Took:
-    """From when both begin until both are done."""
+    """Measures a step from the common start until both workers are done."""
     import torch
     import torch.distributed as dist
 
@@ -231,11 +231,11 @@ def one_step(trained: Any) -> Took:
     return Took(seconds, *used.tolist())
 
 
-# ---- what tells them ----
+# The driver.
 
 
 def compare(name: str, methods: list[str], steps: int, sides: dict[str, Connection]) -> None:
-    """All methods of a model, by two jobs."""
+    """Compares all methods of a model in two jobs."""
 
     def ask(side: str, order: Any) -> Any:
         sides[side].send(order)
@@ -264,7 +264,7 @@ def compare(name: str, methods: list[str], steps: int, sides: dict[str, Connecti
 
 
 def tell(method: str, took: dict[str, list[Took]], best: dict[str, tuple[float, str]]) -> None:
-    """One line."""
+    """Prints one line."""
     middle = {side: statistics.median(one.seconds for one in steps) for side, steps in took.items()}
     for side, seconds in middle.items():
         best[side] = min(best.get(side, (1e9, "")), (seconds, method))
@@ -302,12 +302,12 @@ def drive(name: str, methods: list[str], args: argparse.Namespace) -> int:
             return max(abs(job.wait()) for job in jobs)
 
 
-# ---- overhead ----
+# The overhead.
 
 
 def overhead(steps: int) -> None:
-    """One process, whose plans have all kinds of instructions: what an instruction takes beyond what PyTorch's own calls do,
-    one after the other, of modules that only hand on."""
+    """Measures the time per instruction beyond PyTorch's own calls, in one process whose plans have all kinds of
+    instructions. Modules pass their input on, and PyTorch's calls are timed one after the other."""
     import torch
     from torch import nn
 
@@ -357,7 +357,7 @@ def overhead(steps: int) -> None:
                   flush=True)
 
 
-# ---- the job ----
+# The command line.
 
 
 def main() -> int:

@@ -1,14 +1,13 @@
-"""Whether hetu.torch's split backward is real: a model of 8 equal blocks on 2 workers of one thread, by 1f1b, zb-h1, zb-v.
+"""Checks hetu.torch's split backward: a model of 8 equal blocks on 2 workers of one thread, by 1f1b, zb-h1 and zb-v.
 
-    heturun -w 2 python3 tests/bench/torch_split.py              # half a minute on two quiet cores
-    heturun -w 2 python3 tests/bench/torch_split.py --size 64 --steps 3    # to see that it runs
+  heturun -w 2 python3 tests/bench/torch_split.py                      # half a minute on two quiet cores
+  heturun -w 2 python3 tests/bench/torch_split.py --size 64 --steps 3  # to check that it runs
 
-Per method: what W is of the time of I and W; whether each worker did F, B, I and W in the plan's order; the most that
-autograd kept for backwards at one time, in micro-batches of a worker's part, beside those that the plan has between F and
-the end of W (and beside its own count, for which a micro-batch between I and W counts half); the bubble of the trace beside
-the simulated one, which is given the medians of that trace, and the same of the step. Exits with 1 if the order is another,
-or more is kept. Goal of issue 21: the bubble of zb-v within 5 % of the step.
-"""
+Prints per method: the share of W in the time of I and W; whether each worker ran F, B, I and W in the plan's order; the
+largest memory that autograd kept for backwards, in micro-batches of a worker's part, next to the plan's largest number of
+micro-batches between F and the end of W (and next to the plan's own count, in which a micro-batch between I and W counts
+half); the bubble of the trace next to the bubble simulated with the medians of that trace, and both steps. Exits with 1 if
+the order differs, or if more memory is kept. Goal: the bubble of zb-v within 5 % of the step."""
 
 from __future__ import annotations
 
@@ -32,7 +31,7 @@ MICROS, ROWS, BLOCKS = 8, 8 * 64, 8
 
 
 class Kept:
-    """Bytes of what autograd keeps for backwards, without parameters; what is kept twice counts once."""
+    """Bytes that autograd keeps for backwards, without parameters. A tensor that is kept twice counts once."""
 
     def __init__(self, parameters: Any) -> None:
         self.skipped = {p.untyped_storage().data_ptr() for p in parameters}
@@ -40,13 +39,14 @@ class Kept:
         self.now = self.most = 0
 
     def hooks(self) -> Any:
-        """Inside, what is saved counts."""
+        """Returns a context in which saved tensors count."""
         return torch.autograd.graph.saved_tensors_hooks(lambda tensor: _Box(self, tensor), lambda box: box.tensor)
 
 
 class _Box:
     def __init__(self, kept: Kept, tensor: torch.Tensor) -> None:
-        self.kept, self.tensor, self.at = kept, tensor.detach(), tensor.data_ptr()  # not its own graph: a circle
+        # detached, because its graph would form a reference cycle
+        self.kept, self.tensor, self.at = kept, tensor.detach(), tensor.data_ptr()
         self.bytes = 0 if tensor.untyped_storage().data_ptr() in kept.skipped else tensor.nbytes
         if self.bytes:
             kept.uses[self.at] += 1
@@ -60,18 +60,19 @@ class _Box:
 
 
 def blocks(size: int) -> list[nn.Module]:
-    """Equal ones, whose products are nearly all of their time."""
+    """Returns equal blocks, whose products take nearly all of their time."""
     torch.manual_seed(0)
     return [nn.Sequential(nn.Linear(size, size), nn.Tanh()) for _ in range(BLOCKS)]
 
 
 def loss_of(out: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
-    """Keeps nothing of the size of a block's values."""
+    """Returns a loss that keeps no tensor of the size of a block's values."""
     return out.mean() - target[0, 0]
 
 
 def alive(row: list[str], chunks: int) -> float:
-    """The most micro-batches of a worker's whole part of the model that are between F and the end of W, in a row."""
+    """Returns the largest number of micro-batches of a worker's whole part of the model that are between F and the end of W,
+    in a row."""
     now = most = 0
     for word in row:
         kind = word.lstrip("0123456789")[0]
@@ -81,14 +82,15 @@ def alive(row: list[str], chunks: int) -> float:
 
 
 def bubble_of(events: list[dict[str, Any]]) -> tuple[float, float]:
-    """Of one step: the share of the time that workers do not compute, and milliseconds from first to last instruction."""
+    """Returns for one step the share of time in which workers don't compute, and the milliseconds from the first to the last
+    instruction."""
     start, end = min(e["ts"] for e in events), max(e["ts"] + e["dur"] for e in events)
     workers = len({e["tid"] for e in events})
     return 1 - sum(e["dur"] for e in events) / (workers * (end - start)), (end - start) / 1e3
 
 
 def check(method: str, size: int, steps: int, path: str) -> bool:
-    """One method; worker 0 prints its line. Whether order and memory are as planned."""
+    """Checks one method. Worker 0 prints its line. Returns true if order and memory are as planned."""
     pipe = hetu.torch.Pipeline(blocks(size), loss_of, method, MICROS)
     x, target = torch.randn(ROWS, size), torch.randn(ROWS, size)
     pipe.step(x, target)
@@ -96,7 +98,7 @@ def check(method: str, size: int, steps: int, path: str) -> bool:
     with kept.hooks():
         pipe.step(x, target)
     chunks = (1 + max(p["model_stage"] for p in pipe.schedule.placements)) // 2
-    unit = (BLOCKS // 2 + chunks) * (ROWS // MICROS) * size * 4.0  # what each block gives, and what each stage is given
+    unit = (BLOCKS // 2 + chunks) * (ROWS // MICROS) * size * 4.0  # outputs of the blocks, and inputs of the stages
     most = pipe.sum([kept.most / unit if worker == pipe.row else 0.0 for worker in range(2)])
     left = pipe.sum([float(kept.now)])[0]
     pipe.record()
@@ -110,9 +112,9 @@ def check(method: str, size: int, steps: int, path: str) -> bool:
 
 
 def tell(method: str, pipe: Any, path: str, most: list[float], chunks: int, left: float) -> bool:
-    """The line of a method."""
+    """Prints the line of a method. Returns true if order and memory are as planned."""
     measured = [e for e in json.loads(Path(path).read_text())["traceEvents"]
-                if e.get("ph") == "X" and e["cat"] in ("F", "B", "I", "W") and e["pid"] == 1]  # 0: what was predicted
+                if e.get("ph") == "X" and e["cat"] in ("F", "B", "I", "W") and e["pid"] == 1]  # 0 holds the predictions
     by_step: dict[int, list[dict[str, Any]]] = {}
     for event in measured:
         by_step.setdefault(event["args"]["step"], []).append(event)
@@ -135,7 +137,7 @@ def tell(method: str, pipe: Any, path: str, most: list[float], chunks: int, left
 
 
 def told(numbers: Any) -> str:
-    """Of each worker."""
+    """Returns the numbers of the workers as text."""
     return " and ".join(f"{number:.2f}" for number in numbers)
 
 

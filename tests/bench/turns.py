@@ -1,6 +1,5 @@
-"""What the benchmarks share: timing in turn (medians, spread and ratios of one run, because machines drift), and how busy
-the machine was.
-"""
+"""Shared parts of the benchmarks: timing in turn (medians, spread and ratios of one run, because machines drift), and the
+other load on the machine."""
 
 from __future__ import annotations
 
@@ -19,7 +18,8 @@ def timed(step: Callable[[], object]) -> float:
 
 
 def in_turn(ours: Callable[[], object], theirs: Callable[[], object] | None, steps: int) -> tuple[list[float], list[float]]:
-    """Seconds of `steps` steps of each, one of each in turn, after two to warm up; nan where there is no other side."""
+    """Returns the seconds of `steps` steps of each side, one of each in turn, after two to warm up. The seconds are nan
+    where there is no other side."""
     a, b = [], []
     for _ in range(steps + 2):
         a.append(timed(ours))
@@ -29,7 +29,7 @@ def in_turn(ours: Callable[[], object], theirs: Callable[[], object] | None, ste
 
 def compare(title: str, ours: Callable[[], object], make_theirs: Callable[[], Callable[[], object]], steps: int,
             names: tuple[str, str] = ("Hetu", "PyTorch")) -> None:
-    """Times both sides in turn and prints them; only ours where the other side's packages are not installed."""
+    """Times both sides in turn and prints them. Times only Hetu where the other side's packages are not installed."""
     theirs = None
     try:
         theirs = make_theirs()
@@ -40,7 +40,7 @@ def compare(title: str, ours: Callable[[], object], make_theirs: Callable[[], Ca
 
 
 def report(ours: list[float], theirs: list[float], names: tuple[str, str] = ("Hetu", "PyTorch")) -> None:
-    """Three lines: each side's median and spread, then the ratio."""
+    """Prints three lines: each side's median and spread, then the ratio."""
     for name, times in zip(names, (ours, theirs), strict=True):
         middle, low, high = 1e3 * statistics.median(times), 1e3 * min(times), 1e3 * max(times)
         print(f"  {name:8} median {middle:8.1f} ms, {low:.1f} to {high:.1f}")
@@ -49,14 +49,15 @@ def report(ours: list[float], theirs: list[float], names: tuple[str, str] = ("He
 
 
 def processor_seconds() -> tuple[float, float]:
-    """Of the whole machine so far: used, and kept from it by its host."""
+    """Returns the CPU seconds of the whole machine so far: used ones, and ones that the host took."""
     ticks = os.sysconf("SC_CLK_TCK")
     user, nice, system, _, _, irq, soft, stolen = (int(x) for x in Path("/proc/stat").read_text().split()[1:9])
     return (user + nice + system + irq + soft) / ticks, stolen / ticks
 
 
 class OtherWork:
-    """Processors that other work and the host take, from here on; commands run meanwhile are ours."""
+    """Measures the processors that other load and the host use from its construction on. Commands that this process runs
+    don't count."""
 
     def __init__(self) -> None:
         self.before, self.started, self.own = processor_seconds(), time.monotonic(), os.times()

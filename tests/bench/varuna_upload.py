@@ -1,10 +1,10 @@
-"""By how much Varuna's checkpoint in the background delays the steps that go on meanwhile. Two workers, a stage each.
+"""Measures the delay of steps by Varuna's background checkpoint. Two workers, with one stage each.
 
-    heturun -w 2 python3 tests/bench/varuna_upload.py [MIB] [TURNS]     # 60 MiB a worker with Adam's states, 12 turns
+  heturun -w 2 python3 tests/bench/varuna_upload.py [MIB] [TURNS]   # 60 MiB per worker with Adam's states, 12 turns
 
-A turn is some steps while an upload is under way, and as many while none is, in changing order. Prints the medians of
-both, the median of the ratios of neighbours, and how many steps an upload was seen to last. Goal (spec of Varuna, 12.8):
-5 % at most."""
+A turn has some steps during an upload, and as many without one, in alternating order. Prints the medians of both, the median
+of the ratios of adjacent measurements, and the number of steps that an upload lasted. Goal (spec of Varuna, 12.8): at most 5
+%."""
 
 import statistics
 import sys
@@ -29,12 +29,12 @@ class Model(nn.Module):
         self.last = nn.Sequential(*[nn.Linear(WIDTH, WIDTH) for _ in range(products)])
 
     def forward(self, x, y):
-        """The loss."""
+        """Returns the loss."""
         return nn.functional.mse_loss(self.last(self.cut(self.first(x))), y)
 
 
 def batch_of(rows, device):
-    """Ones."""
+    """Returns a batch of ones."""
     return {"x": torch.ones(rows, WIDTH, device=device), "y": torch.zeros(rows, WIDTH, device=device)}
 
 

@@ -1,4 +1,4 @@
-"""What nvcc compiles for where nobody said, by stand-ins for nvidia-smi and nvcc."""
+"""GPU architectures that nvcc compiles for by default, tested with stand-ins for nvidia-smi and nvcc."""
 import os
 import subprocess
 import tempfile
@@ -17,7 +17,8 @@ def written(path: Path, lines: list[str], status: int = 0) -> None:
 
 class Cards(unittest.TestCase):
     def chosen(self, cards: list[str] | None, known: tuple[str, ...], status: int = 0) -> tuple[str, str]:
-        """(what is compiled for, what was said beside); `cards` as nvidia-smi says them, None without it."""
+        """Returns (chosen architectures, other messages). `cards` is the output of nvidia-smi, or None without nvidia-smi.
+        """
         with tempfile.TemporaryDirectory(prefix="hetu-cards-") as name:
             folder = Path(name)
             if cards is not None:

@@ -1,4 +1,4 @@
-"""cmake/config.example.cmake, copied, and `source hetu.exp`: what SD-PIPE's README does by hand."""
+"""A copy of cmake/config.example.cmake, and `source hetu.exp`: the manual steps of SD-PIPE's README."""
 
 import os
 import pathlib
@@ -20,8 +20,8 @@ class Case(unittest.TestCase):
 
 
 class ConfigFile(Case):
-    """It is read where HETU_CONFIG says; by default that is cmake/config.cmake. All configure one folder, in which the
-    compiler is looked for once."""
+    """The file is read from HETU_CONFIG, or by default from cmake/config.cmake. All tests configure one folder, so that
+    CMake searches for the compiler once."""
 
     @classmethod
     def setUpClass(cls) -> None:
@@ -70,12 +70,12 @@ class ConfigFile(Case):
 
 
 class Exports(Case):
-    """hetu.exp, in the shells that there are."""
+    """hetu.exp, in all installed shells."""
 
     def test_commands_and_import(self) -> None:
         script = self.folder / "hetu.exp"
         script.write_text((ROOT / "hetu.exp").read_text())
-        for name in ("python", "build"):  # the tree as it stands here, wherever it was built
+        for name in ("python", "build"):  # the tree as it is here, wherever it was built
             (self.folder / name).symlink_to({"python": ROOT / "python", "build": BUILD}[name])
         bare = {"PATH": "/usr/bin:/bin", "HOME": str(self.folder)}
         for shell in ("bash", "zsh"):

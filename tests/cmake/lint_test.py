@@ -1,4 +1,4 @@
-"""The lint finds what it is for: for each rule a small tree that breaks it, and one that does not."""
+"""The lint finds violations: for each rule, a small tree that breaks it and one that doesn't."""
 
 import graphlib
 import sys
@@ -181,7 +181,7 @@ class Classes(unittest.TestCase):
         return GOOD_HEADER + "class A final : public B {\n" + " public:\n" * (lines - 2) + "};\n"
 
     def test_a_class_is_its_definition_and_its_members_in_all_files_of_a_folder(self):
-        member = "std::vector<int> A::f(int x,\n                 int y) {\n" + "  g();\n" * 196 + "}\n\n"  # 199
+        member = "std::vector<int> A::f(int x,\n                 int y) {\n" + "  g();\n" * 196 + "}\n\n"  # 199 lines
         files = {"ops/a.h": self.header(102), "ops/a.cpp": member, "ops/b.cpp": member}
         self.assertEqual(self.of(files), [])
         files["ops/b.cpp"] += "A::A() : x_(1) {}\n"

@@ -1,5 +1,5 @@
-"""Hetu installed is Hetu: C++ programs and Python outside the tree make, prove and predict plans; programs train. Without
-options, what `cmake --install` of this build lays down; with --pip, what `pip install .` does in a new environment."""
+"""An installed Hetu works: C++ programs and Python outside the tree make, verify and simulate plans, and programs train.
+Without options, the test uses `cmake --install` of this build. With --pip, it uses `pip install .` in a new environment."""
 
 import os
 import pathlib
@@ -28,7 +28,7 @@ print(schedule.__file__)
 
 
 def outside() -> dict[str, str]:
-    """The environment without what leads back into the tree."""
+    """Returns the environment without variables that lead back into the tree."""
     return {k: v for k, v in os.environ.items() if not k.startswith(("PYTHON", "HETU_", "VIRTUAL_ENV"))}
 
 
@@ -39,14 +39,14 @@ class Installed(unittest.TestCase):
         self.folder = pathlib.Path(folder.name)
 
     def words(self, *words: object, env: dict[str, str] | None = None) -> str:
-        """What a command prints; it must succeed."""
+        """Returns the output of a command, which must succeed."""
         done = subprocess.run([str(w) for w in words], cwd=self.folder, env={**outside(), **(env or {})}, text=True,
                               capture_output=True, check=False)
         self.assertEqual(done.returncode, 0, f"{words}\n{done.stdout}{done.stderr}")
         return done.stdout
 
     def refused(self, *words: object, status: int) -> str:
-        """The one line with which a command fails."""
+        """Returns the one line with which a command fails."""
         done = subprocess.run([str(w) for w in words], cwd=self.folder, env=outside(), text=True, capture_output=True,
                               check=False)
         self.assertEqual((done.returncode, done.stderr.count("\n")), (status, 1), done.stdout + done.stderr)
@@ -63,7 +63,7 @@ class Installed(unittest.TestCase):
         self.assertIn("plan.csv", self.refused(tool, "verify", plan, status=2))
 
     def python_works(self, *python: object, env: dict[str, str] | None = None) -> None:
-        """`python` imports the package of this folder, without NumPy, MPI or HDF5."""
+        """Checks that `python` imports the package of this folder, without NumPy, MPI or HDF5."""
         self.assertTrue(self.words(*python, "-c", PLAN, env=env).startswith(str(self.folder)))
 
 
@@ -73,10 +73,10 @@ class Prefix(Installed):
     def test_cpp_python_and_tool_work_from_a_prefix(self) -> None:
         prefix = self.folder / "prefix"
         self.words("cmake", "--install", BUILD, "--prefix", prefix)
-        for kind in ("*.cmake", "*.py"):  # what is read later must not lead back
+        for kind in ("*.cmake", "*.py"):  # files that are read later must not refer to the tree
             for file in prefix.rglob(kind):
                 self.assertNotIn(str(ROOT), file.read_text(), file)
-        for linked in (prefix / "bin" / "hetu", *prefix.rglob("*.so*")):  # nor what the loader follows
+        for linked in (prefix / "bin" / "hetu", *prefix.rglob("*.so*")):  # nor may paths of the loader
             self.assertNotIn(str(ROOT / ".venv").encode(), linked.read_bytes(), linked)
         for module in prefix.rglob("_hetu.*.so"):
             self.assertTrue((module.parent / "mpirun_ports.so").exists(), module)
@@ -93,7 +93,7 @@ class Prefix(Installed):
         self.finds_what_it_opens(prefix)
 
     def finds_what_it_opens(self, prefix: pathlib.Path) -> None:
-        """The module of OpenCV lies where the tool and the Python module seek it, wherever the prefix was moved to."""
+        """Checks that the tool and the Python module find the module of OpenCV, also after the prefix was moved."""
         if not (BUILD / "lib" / "libhetu_opencv.so").exists():
             return
         moved = prefix.rename(self.folder / "moved")
@@ -107,8 +107,8 @@ class Prefix(Installed):
             self.words(sys.executable, "-c", reads, images.parent, env={"PYTHONPATH": str(site)})
 
     def build(self, prefix: pathlib.Path, examples: dict[str, str]) -> pathlib.Path:
-        """Where the examples' programs are built, each as the docs have it with its own target; in one project, so that the
-        compiler is looked for once."""
+        """Builds the examples' programs, each with its own target as in the docs, and returns the build folder. They are in
+        one project, so that CMake searches for the compiler once."""
         text = (EXAMPLES / "CMakeLists.txt").read_text()
         self.assertIn("PRIVATE hetu::pipeline", text)
         for name, target in examples.items():
@@ -122,13 +122,13 @@ class Prefix(Installed):
         return self.folder / "programs"
 
     def a_program_trains(self, program: pathlib.Path) -> None:
-        """The README's program: its loss falls."""
+        """Checks that the loss of the README's program falls."""
         losses = [float(x) for x in re.findall(r"^step \d+ loss ([\d.]+)$", self.words(program), re.M)]
         self.assertGreaterEqual(len(losses), 2)
         self.assertLess(losses[-1], losses[0] / 2)
 
     def a_client_stands_alone(self, prefix: pathlib.Path, program: pathlib.Path) -> None:
-        """A program that links the client of parameter servers and nothing else of Hetu."""
+        """Checks a program that links only the parameter-server client of Hetu."""
         keys = self.folder / "job.keys"
         words = [prefix / "bin" / "hetu", "ps", "serve", "--listen", f"ipc://{self.folder}/server", "--keys", keys]
         with subprocess.Popen([str(w) for w in words], env=outside(), stdout=subprocess.PIPE, text=True) as server:
@@ -142,7 +142,8 @@ class Prefix(Installed):
                 server.terminate()
 
     def heturun_starts(self, prefix: pathlib.Path) -> None:
-        """The installed one, by a shipped cluster file: its workers import the installed package, and C++ trains in two."""
+        """Checks the installed heturun with a shipped cluster file: its workers import the installed package, and a C++
+        program trains in two."""
         heturun = prefix / "bin" / "heturun"
         if not heturun.exists():  # the build has no Python
             return
@@ -152,7 +153,7 @@ class Prefix(Installed):
                          {str(next(prefix.glob("lib*/python*/site-packages")) / "hetu" / "__init__.py")})
         trains = self.folder / "programs" / "train" / "train"
         said = self.words(heturun, "-w", 2, trains, 2, self.folder / "model", env=paths)
-        self.assertEqual(said.count("of the first of [3, 10]\n"), 1, said)  # and predicts
+        self.assertEqual(said.count("of the first of [3, 10]\n"), 1, said)  # it also predicts
         losses = [float(x) for x in re.findall(r"step \d+ loss ([\d.]+)$", said, re.M)]
         self.assertLess(losses[-1], losses[0] / 2)
 
@@ -177,7 +178,7 @@ class Prefix(Installed):
 
 
 class Pip(Installed):
-    """`pip install .`; compiles, in build-pip, all that the module needs."""
+    """`pip install .`, which compiles in build-pip all that the module needs."""
 
     def test_schedule_and_tool_work_in_a_new_environment(self) -> None:
         python = self.folder / "venv" / "bin" / "python3"

@@ -1,9 +1,10 @@
-"""Pages say what is: every link and every file that a page, or a folder's README, names is in the tree; the table of layers
-is the one that lint checks; the commands of pages have options that the tools know.
+"""Pages agree with the tree.
 
-A word in backticks or in a block of commands is a path if it begins with a folder of the tree, or ends as sources and pages
-do. What a page names on purpose and is not there stands in ELSEWHERE, with its reason.
-"""
+Every link and every file that a page or a folder's README names exists. The table of layers is the one that lint checks. The
+commands of pages have options that the tools know.
+
+A word in backticks or in a block of commands is a path if it begins with a folder of the tree, or ends like sources and
+pages. Names of files that intentionally don't exist are in ELSEWHERE, with the reason."""
 
 from __future__ import annotations
 
@@ -17,7 +18,7 @@ sys.path.insert(0, str(ROOT / "cmake"))
 from lint_layers import LAYERS  # noqa: E402
 
 KINDS = r"\.(?:py|h|cpp|cpp\.in|cu|md|yml|cmake|txt|css|js|sh|in|toml|supp|example)"
-MADE = ("build", "runs", "build-")  # what builds and runs make
+MADE = ("build", "runs", "build-")  # written by builds and runs
 ELSEWHERE = {
     "a file that the reader makes": {"cmake/config.cmake", "config.cmake", "pipeline/generate/two_by_two.cpp", "mine.py",
                                    "plan.py", "use.py"},
@@ -33,7 +34,7 @@ ELSEWHERE = {
 
 
 def files() -> list[pathlib.Path]:
-    """The tree, less what is made and what is hidden."""
+    """Returns the files of the tree, without generated and hidden ones."""
     out: list[pathlib.Path] = []
     for top in sorted(ROOT.iterdir()):
         if top.name.startswith((".", "build")) or top.name in ("runs", "shared"):
@@ -49,7 +50,7 @@ FOLDERS = {p.name for p in ROOT.iterdir() if p.is_dir() and not p.name.startswit
 
 
 def slugs(page: pathlib.Path) -> set[str]:
-    """The anchors of a page's headings."""
+    """Returns the anchors of a page's headings."""
     heads = re.findall(r"^#+ (.*)$", re.sub(r"```.*?```", "", page.read_text(), flags=re.S), re.M)
     return {re.sub(r"[^\w\- ]", "", head.lower()).replace(" ", "-") for head in heads}
 
@@ -61,7 +62,8 @@ def is_path(word: str) -> bool:
 
 
 def is_there(word: str, page: pathlib.Path) -> bool:
-    """A path from the root, from the page, from python/ or docs/; of a bare name, anywhere; `*` stands for any text."""
+    """Returns true if a path exists relative to the root, the page, python/ or docs/. A bare name may be anywhere; `*`
+    stands for any text."""
     if any(word in names for names in ELSEWHERE.values()) or word.startswith(MADE):
         return True
     for folder in (ROOT, page.parent, *(ROOT / name for name in ("python", "python/src", "python/hetu", "docs"))):
@@ -71,7 +73,7 @@ def is_there(word: str, page: pathlib.Path) -> bool:
 
 
 def named(page: pathlib.Path) -> set[str]:
-    """The paths that a page names."""
+    """Returns the paths that a page names."""
     text = page.read_text()
     blocks = re.findall(r"```.*?\n(.*?)```", text, re.S)
     spans = re.findall(r"`([^`\n]+)`", re.sub(r"```.*?```", "", text, flags=re.S))
@@ -97,7 +99,8 @@ class Pages(unittest.TestCase):
         self.assertGreater(seen, 60)
 
     def test_commands_that_train_say_how_long(self) -> None:
-        """By default the scripts train for hours, as the systems that they come from."""
+        """Commands that train limit their length: by default the scripts train for hours, like the systems that they come
+        from."""
         seen = 0
         for page in (page for page in PAGES if page.name != "reference.md"):
             for block in re.findall(r"^```\w*\n(.*?)^```", page.read_text(), re.M | re.S):

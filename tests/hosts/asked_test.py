@@ -1,4 +1,4 @@
-"""Jobs on two hosts: what is asked of the other hosts before anything starts there, each refusal in one line."""
+"""Jobs on two hosts: checks of the other hosts before anything starts there. Each failed check gives one line."""
 import contextlib
 import importlib.util
 import os
@@ -19,7 +19,7 @@ from train_cases import MANY_S
 
 
 class Asked(HostsCase):
-    """What is asked of the other hosts before anything starts there."""
+    """Checks of the other hosts before anything starts there."""
 
     def cluster(self, *hosts):
         path = self.folder / "cluster.yml"
@@ -43,7 +43,7 @@ class Asked(HostsCase):
 
     @contextlib.contextmanager
     def hidden(self, place, by):
-        """Makes w1 alone see `by` in the place of a file or folder."""
+        """Replaces a file or folder by `by`, on w1 only."""
         self.check(self.hosts.run("w1", "mount", "--bind", by, place))
         try:
             yield
@@ -74,7 +74,7 @@ class Asked(HostsCase):
                          *self.cluster("w0", "w1"))
 
     def test_another_build_is_told(self):
-        """Hosts with other processors have other builds of one version."""
+        """Another build of the same version gives a warning: hosts with other processors have other builds."""
         module = importlib.util.find_spec("hetu._hetu").origin
         other = self.folder / "other.so"
         other.write_bytes(pathlib.Path(module).read_bytes() + b"\0")
@@ -132,14 +132,14 @@ class Asked(HostsCase):
 
 
 class Killed(unittest.TestCase):
-    """The test's own process is killed: nothing of the hosts may stay."""
+    """The test's own process is killed, and nothing of the hosts remains."""
 
     def test_nothing_is_left(self):
         if reason := two_hosts.problem():
             self.skipTest(reason)
         mark = "HOSTS_TEST_MARK=" + uuid.uuid4().hex
         name, value = mark.split("=")
-        seconds = f"1000.{uuid.uuid4().int % 10**9}"  # known by its own argument: ssh hands on no environment
+        seconds = f"1000.{uuid.uuid4().int % 10**9}"  # identified by its own argument, because ssh passes no environment on
 
         def asleep():
             return subprocess.run(["pgrep", "-f", f"^sleep {seconds}"], capture_output=True, text=True).stdout.split()

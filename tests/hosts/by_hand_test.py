@@ -1,5 +1,5 @@
-"""Jobs of 2 x 2 workers on two hosts whose processes are started one by one, without heturun: the bits of one host, ranks
-that are not host by host, ends, secrets, strangers."""
+"""Jobs of 2 x 2 workers on two hosts whose processes are started one by one, without heturun. Results equal those of one
+host. Covers ranks in another order than hosts, ends, secrets and strangers."""
 import os
 import pathlib
 import random
@@ -18,7 +18,7 @@ from train_cases import END_S, MANY_S, ROOT, checksums
 SEED = int(os.environ.get("BY_HAND_TEST_SEED", time.time_ns() % 100000))
 SECRET = "a secret that nobody guesses"
 PORT = 29517
-BLOCKED = (2, 3)  # ranks of w1, where ranks are host by host
+BLOCKED = (2, 3)  # ranks of w1, where ranks are ordered by host
 draw = random.Random(SEED)
 
 
@@ -28,7 +28,7 @@ class ByHand(HostsCase):
         self.env = {k: v for k, v in self.env.items() if not k.startswith("SLURM_")}
 
     def shells(self, words, of_w1=BLOCKED, **more):
-        """[process of each rank]: those of `of_w1` on w1, the others on w0."""
+        """Returns the processes of all ranks. Ranks in `of_w1` run on w1, the others on w0."""
         started = []
         for rank in range(4):
             env = {**self.env, "RANK": str(rank), "WORLD_SIZE": "4", "MASTER_ADDR": "w0", "MASTER_PORT": str(PORT),
@@ -50,7 +50,8 @@ class ByHand(HostsCase):
         return [err for _, err in said]
 
     def test_ranks_by_host_and_across_train_to_the_bits_of_one_host(self):
-        """MASTER_ADDR is a name that w0 itself knows by a loopback address."""
+        """Both orders of ranks give the bits of one host. MASTER_ADDR is a name that w0 itself resolves to a loopback
+        address."""
         alone = self.folder / "alone"
         self.check(self.alone("heturun -c config/w0_w1.yml python3 train_bert.py --pipeline 1f1b",
                               *self.bert("--steps", 4, "--checkpoint", alone)))
@@ -119,7 +120,7 @@ class ByHand(HostsCase):
         self.assertIn("10.77.0.2 was turned away: it is no process of Hetu", words[0])
 
     def test_a_flood_of_strangers_keeps_no_rank_out(self):
-        """Strangers of both hosts hold and drop connections by the hundred, before, while and after ranks come."""
+        """Strangers on both hosts open and drop hundreds of connections, before, while and after ranks connect."""
         flood = ("import collections, socket, sys\n"
                  "held = collections.deque(maxlen=500)\n"
                  "print('floods', flush=True)\n"
@@ -149,7 +150,7 @@ class ByHand(HostsCase):
         self.ends(ranks, [0, 0, 0, 0])
 
     def open_ports(self, host):
-        """Ports of TCP at which processes of a job listen on a host."""
+        """Returns the TCP ports at which processes of a job listen on a host."""
         table = self.hosts.run(host, "cat", "/proc/net/tcp").stdout
         inodes = set()
         for pid in self.hosts.left(host):

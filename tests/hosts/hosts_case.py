@@ -1,7 +1,6 @@
-"""What tests of two hosts share: the hosts, data, and SD-PIPE's two command lines from `python/`, cut to fit.
+"""Shared parts of tests with two hosts: the hosts, data, and SD-PIPE's two command lines from `python/`, reduced in size.
 
-Without the right to make namespaces a test is skipped with the reason.
-"""
+Without the right to make namespaces a test is skipped with the reason."""
 import os
 import pathlib
 import shlex
@@ -23,7 +22,7 @@ WHOLE = "--whole" in sys.argv
 WORKERS = 2  # of each host; the README has 8
 ROWS = 160
 FOREVER = 1000000
-END_S = 30.0  # a lost host is reported within 10 s; then there are 6 s to end by force, also there
+END_S = 30.0  # a lost host is reported within 10 s; then 6 s remain to end by force, also there
 # Columns inside a host, as in the README; and pipelines over both hosts.
 LISTS = {
     "pipe_2_2": '[[rgpu("w0", 0), rgpu("w1", 0)], [rgpu("w0", 1), rgpu("w1", 1)]]',
@@ -32,7 +31,7 @@ LISTS = {
 
 
 def line_of(script):
-    """The command line of SD-PIPE's README for a script, as docs/coming-from.md has it."""
+    """Returns the command line of SD-PIPE's README for a script, as in docs/coming-from.md."""
     blocks = (ROOT / "docs" / "coming-from.md").read_text().split("```")[1::2]
     return next(block.replace("\\\n", " ") for block in blocks if script in block).strip()
 
@@ -44,7 +43,7 @@ slow = unittest.skipUnless(WHOLE, "takes long; --whole runs it")
 
 
 def cut_to_fit(folder):
-    """A copy of `python/` as SD-PIPE's user has it, with fewer workers and devices; returns its path."""
+    """Returns the path of a copy of `python/` in the form of SD-PIPE's, with fewer workers and devices."""
     place = folder / "python"
     (place / "config").mkdir(parents=True)
     for name in ("train_bert.py", "train_resnet.py"):
@@ -59,9 +58,9 @@ def cut_to_fit(folder):
 
 
 class HostsCase(TrainCase):
-    """Gives all tests the same two hosts; at the end of each nothing may run on them."""
+    """A test class whose tests share two hosts. At the end of each test, no process may run on them."""
 
-    called = None  # other names of the hosts, as TwoHosts has them
+    called = None  # other names of the hosts, as TwoHosts takes them
 
     @classmethod
     def setUpClass(cls):
@@ -96,7 +95,7 @@ class HostsCase(TrainCase):
         self.assertTrue(gone, f"processes left: {left}")
 
     def words(self, line, *more):
-        """A command line of the README with the key, and `more` at its end."""
+        """Returns the arguments of a README's command line, with the ssh key, and with `more` at the end."""
         words = shlex.split(line)
         return [words[0], "-i", str(self.hosts.key), *words[1:], *map(str, more)]
 
@@ -104,7 +103,7 @@ class HostsCase(TrainCase):
         return ["--data", self.data, "--model", self.model, "--threads", "1", "--warmup-steps", "3", "--seed", "5", *more]
 
     def resnet(self, images, *more):
-        """Options for so many images of each of 4 classes; where they are goes into the environment."""
+        """Returns options for `images` images of each of 4 classes. Their folders are passed in the environment."""
         if not _hetu.reads_images():
             self.skipTest("this build reads no images")
         folder = self.folder / "images"

@@ -1,7 +1,6 @@
-"""Jobs on two hosts over ssh and TCP: SD-PIPE's two command lines from `python/`, a link that goes down, ends.
+"""Jobs on two hosts over ssh and TCP: SD-PIPE's two command lines from `python/`, a link that goes down, and ends.
 
-`hosts_test.py --whole` adds what takes minutes.
-"""
+`hosts_test.py --whole` adds tests that take minutes."""
 import json
 import os
 import pathlib
@@ -19,14 +18,14 @@ from hetu.launch import guard
 from processes import wait_until
 from train_cases import MANY_S, checksums, manifest_of
 
-LATE_S = 20.0  # twice what docs/hosts.md promises for a report: a loaded machine may be late
+LATE_S = 20.0  # twice the bound that docs/hosts.md promises for a report: a loaded machine may be late
 
 
 class Readme(HostsCase):
-    """The command lines as they stand in SD-PIPE's README."""
+    """The unchanged command lines of SD-PIPE's README."""
 
     def same_weights(self, line, options, devices="pipe_2_2"):
-        """Trains on both hosts and on one; returns what the first left."""
+        """Trains on both hosts and on one, and compares the weights. Returns the result of the first."""
         one, two = self.folder / "one", self.folder / "two"
         done = self.check(self.on_w0(self.words(line, *options, "--checkpoint", two, "--devices", devices)))
         self.assertIn(f"  Workers({2 * WORKERS}): {{'w0': {WORKERS}, 'w1': {WORKERS}}},\n", done.stderr)
@@ -41,7 +40,7 @@ class Readme(HostsCase):
         self.assertIn("pipedream, pipe_2_2: 2 pipelines x 2 stages", done.stdout)
 
     def averages(self, script, *options):
-        """Trains on both hosts by the line as it stands; both stages of both pipelines meet."""
+        """Trains on both hosts by the unchanged line. Both stages of both pipelines average."""
         line, log = AVERAGED[script], self.folder / "groups.jsonl"
         self.assertEqual(shlex.split(line)[-3:], ["--pipeline", "pipedream", "--preduce"])
         self.check(self.on_w0(self.words(line, *options, "--group-log", log, "--devices", "pipe_2_2")))
@@ -51,13 +50,13 @@ class Readme(HostsCase):
         self.assertTrue(any(len(group["members"]) == 2 for group in groups))
 
     def test_bert_that_averages_weights(self):
-        """The coordinator stands on w0; w1 reaches it, and no key stands on any command line."""
+        """The coordinator runs on w0, and w1 connects to it. No key is on any command line."""
         model = self.folder / "untied.json"
         model.write_text(json.dumps({**json.loads(self.model.read_text()), "tie_word_embeddings": False}))
         self.averages("train_bert.py", *self.bert("--model", model, "--steps", 8))
 
     def test_bert_by_waves(self):
-        """The parameter server of the YAML stands on w0; pipelines on both hosts reach it."""
+        """The parameter server of the YAML runs on w0, and pipelines on both hosts connect to it."""
         model = self.folder / "untied.json"
         model.write_text(json.dumps({**json.loads(self.model.read_text()), "tie_word_embeddings": False}))
         line = README_BERT.replace("--pipeline pipedream", "--pipeline hetpipe")
@@ -71,7 +70,7 @@ class Readme(HostsCase):
         self.averages("train_resnet.py", *self.resnet(16, "--model", "resnet18", "--batch-size", 8, "--steps", 3))
 
     def test_resnet(self):
-        """Cut down to resnet18 and 32 pixels; the folders come from SD-PIPE's names, through the environment."""
+        """Trains resnet18 on 32 pixels. The folders come from SD-PIPE's environment variables."""
         done = self.same_weights(README_RESNET, self.resnet(16, "--model", "resnet18", "--batch-size", 8, "--steps", 3))
         self.assertIn("pipedream, pipe_2_2: 2 pipelines x 2 stages", done.stdout)
         self.assertRegex(done.stdout, r"\[0@w0\] 0 EVAL  loss \d+\.\d{4} acc [01]\.\d{4}")
@@ -112,7 +111,7 @@ class Readme(HostsCase):
 
 
 class Named(HostsCase):
-    """Open MPI's usual way to write lists of hosts knows neither "_" nor names of 55 letters."""
+    """Host names with "_" or with 55 letters work, although Open MPI's usual compression of host lists supports neither."""
 
     called = {"w0": "gpu_node_0", "w1": "gpu-" + "very-" * 11 + "long"}
 
@@ -128,10 +127,10 @@ class Named(HostsCase):
 
 
 class Ends(HostsCase):
-    """How jobs on two hosts end before their time."""
+    """Early ends of jobs on two hosts."""
 
     def start(self, *more, line=BERT):
-        """Starts a training over both hosts; returns (process, its log) when some steps are done."""
+        """Starts a training over both hosts. Returns (process, its log) after some steps."""
         log = self.folder / "log.jsonl"
         words = self.words(line, *self.bert("--devices", "pipe_across", "--log", log, *more))
         process = subprocess.Popen(self.hosts.inside("w0", *words, cwd=self.place), env=self.env, stdin=subprocess.DEVNULL,
@@ -145,13 +144,13 @@ class Ends(HostsCase):
 
     @staticmethod
     def losses(log):
-        """{step: loss} of the whole lines of a log."""
+        """Returns {step: loss} of the complete lines of a log."""
         lines = log.read_text().rpartition("\n")[0].splitlines() if log.exists() else []
         return {record["step"]: record["loss"] for record in map(json.loads, lines)}
 
     def check_resumed(self, log, saved, *more, line=BERT):
-        """Resumes on both hosts for 3 steps: all losses must be those of a run on one host that nothing disturbed. `more`
-        goes to both, as how often is saved: pipedream drains there."""
+        """Resumes on both hosts for 3 steps. All losses must equal those of an undisturbed run on one host. `more` is passed
+        to both, for example the interval of saves, at which pipedream drains."""
         steps = manifest_of(saved)[1]["step"] + 3
         options = self.bert("--devices", "pipe_across", "--checkpoint", saved, "--resume", "--log", log, "--steps", steps)
         self.check(self.on_w0(self.words(line, *options, *more)))
@@ -176,7 +175,7 @@ class Ends(HostsCase):
         self.check_resumed(log, saved, *often, line=line)
 
     def check_reported(self, process, since, pattern):
-        """The pattern must stand on standard error in time."""
+        """Checks that the pattern appears on standard error in time."""
         said = []
         for line in process.stderr:
             said.append(line)
@@ -256,7 +255,7 @@ class Ends(HostsCase):
         self.assertEqual(manifest_of(saved)[1]["step"], steps)
 
     def test_shrinks_by_the_pipeline_across_both_hosts(self):
-        """Every host has daemons of two mpiruns, and the lost pipeline workers on both."""
+        """Every host has daemons of two mpiruns, and the lost pipeline has workers on both."""
         saved, steps = self.folder / "saved", 200
         process, _ = self.start_of_three(saved, steps)
         victim = next(pid for pid, words in self.hosts.left("w1").items() if words.startswith("python3 train_bert.py")

@@ -1,8 +1,7 @@
-"""Parameter servers on the hosts that the cluster file names: training over them, kills, ends, strangers, and what does not
-fit.
+"""Parameter servers on the hosts that the cluster file names: training over them, kills, ends, strangers, and unsupported
+combinations.
 
-`servers_test.py --whole` adds what takes long. Moments of kills come from a seed that is printed.
-"""
+`servers_test.py --whole` adds tests that take long. Moments of kills come from a seed that is printed."""
 import contextlib
 import json
 import os
@@ -27,9 +26,9 @@ SEED = int(os.environ.get("HOSTS_TEST_SEED", time.time_ns() % 100000))
 SUM = pathlib.Path(__file__).with_name("sum_worker.py")
 PS = ("--pipeline", "1f1b", "--sync-method", "ps", "--optimizer", "adamw", "--learning-rate", "3e-3")
 HETPIPE = ("--pipeline", "hetpipe", "--wave", 4, "--optimizer", "momentum", "--learning-rate", "3e-3")
-OWN = "/dev/shm"  # of the hosts' folders one that they do not share
+OWN = "/dev/shm"  # one of the hosts' folders that they don't share
 
-# Of somebody who knows the port alone. ZeroMQ greets everyone, by 64 bytes that are the same for all.
+# Sends noise, as a process does that knows only the port. ZeroMQ greets every connection with the same 64 bytes.
 NOISE = """
 import random, socket, sys
 draw = random.Random(int(sys.argv[3]))
@@ -55,7 +54,7 @@ class ServersCase(HostsCase):
                                          "attention_probs_dropout_prob": 0}))
 
     def cluster(self, *nodes):
-        """Flags for a cluster of (host, workers, servers); the first host is chief."""
+        """Returns flags for a cluster of (host, workers, servers). The first host is chief."""
         self.jobs += 1
         path = self.folder / f"cluster{self.jobs}.yml"
         path.write_text("nodes:\n" + "".join(
@@ -67,7 +66,7 @@ class ServersCase(HostsCase):
         return ["heturun", "-i", self.hosts.key, *flags, *self.cluster(*nodes), *words]
 
     def launch(self, words):
-        """Starts heturun on w0, as a terminal does: in a group of its own."""
+        """Starts heturun on w0 in a separate process group, as a terminal does."""
         process = subprocess.Popen(self.hosts.inside("w0", "setsid", *words, cwd=self.place), env=self.env, text=True,
                                    stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         self.addCleanup(process.stdout.close)
@@ -76,7 +75,8 @@ class ServersCase(HostsCase):
         return process
 
     def start_training(self, nodes, *options):
-        """Of two pipelines of one stage: (process, folder of the checkpoint), once servers run where they are to."""
+        """Starts a training of two pipelines of one stage. Returns (process, folder of the checkpoint) once the servers run
+        where they should."""
         saved = self.folder / f"saved{self.jobs}"
         process = self.launch(self.words_of(nodes, "python3", "train_bert.py", *self.bert(
             "--devices", "pipe_2_1", "--batch-size", 8, "--micro-batches", 4, "--checkpoint", saved, *options)))
@@ -86,14 +86,14 @@ class ServersCase(HostsCase):
         return process, saved
 
     def train(self, nodes, *options):
-        """The folder of the checkpoint."""
+        """Runs a training and returns the folder of the checkpoint."""
         process, saved = self.start_training(nodes, *options)
         out, error = process.communicate(timeout=MANY_S)
         self.assertEqual(process.returncode, 0, out + error)
         return saved
 
     def start(self, nodes, *flags, steps=FOREVER):
-        """Starts workers that add; returns the process once all are under way, and the job's name."""
+        """Starts workers that add. Returns the process once all workers run, and the job's name."""
         process = self.launch(self.words_of(nodes, "python3", SUM, steps, flags=flags))
         for _ in range(sum(workers for _, workers, _ in nodes)):
             line = process.stdout.readline()
@@ -102,27 +102,27 @@ class ServersCase(HostsCase):
         return process, up[1]
 
     def process_of(self, host, word):
-        """Id of a process on a host whose command has this word; None if there is none."""
+        """Returns the id of a process on a host whose command has this word, or None if there is none."""
         return next((pid for pid, words in self.hosts.left(host).items()
                      if f" {word} " in f" {words} " and not words.startswith("ssh ")), None)
 
     def server(self, host, unlike=None):
-        """Id of the process of a server on a host, once there is one."""
+        """Returns the id of the process of a server on a host, once there is one."""
         self.assertTrue(wait_until(lambda: self.process_of(host, "hetu.launch.server") not in (None, unlike), 60), host)
         return self.process_of(host, "hetu.launch.server")
 
     def keeper(self, host):
-        """Id of the process that has the servers of a host."""
+        """Returns the id of the process that keeps the servers of a host."""
         return next(pid for pid, words in self.hosts.left(host).items()
                     if re.match(r"\S*python\S* -I -S \S*/launch/keeper\.py", words))
 
     def own_files(self, host):
-        """Folders of jobs in what is a host's own, and in what the hosts share."""
+        """Returns the folders of jobs in a host's own folder, which hosts don't share."""
         listed = self.hosts.run(host, "ls", OWN).stdout.split()
         return [name for name in listed if name.startswith("hetu-")]
 
     def ends(self, process, code, line, since, seconds=SOON_S):
-        """The job ends in time, with this status and one such line of heturun."""
+        """Checks that the job ends in time, with this status and one such line of heturun."""
         _, error = process.communicate(timeout=MANY_S)
         self.assertLess(time.monotonic() - since, seconds, error)
         self.assertEqual(process.returncode, code, error)
@@ -131,7 +131,7 @@ class ServersCase(HostsCase):
 
 class Training(ServersCase):
     def rounds_are_the_same(self, *others):
-        """Bit for bit: as with two servers beside the workers of one host."""
+        """Checks that checksums equal those of two servers on the host of the workers."""
         options = (*PS, "--steps", 4)
         want = checksums(self.train([("w0", 2, 2)], *options))
         for nodes in others:
@@ -146,7 +146,7 @@ class Training(ServersCase):
 
     @slow
     def test_waves_do_not_depend_on_where_the_servers_are(self):
-        """But for the order in which servers add, which is that of arrival."""
+        """Weights are equal except for the order in which servers add, which is the order of arrival."""
         import numpy as np
 
         saved = [self.train(nodes, *HETPIPE, "--steps", 6) for nodes in (
@@ -159,13 +159,14 @@ class Training(ServersCase):
 
 
 class Kills(ServersCase):
-    """Of what runs on a host without workers, or on both."""
+    """Kills of processes on a host without workers, or on both hosts."""
 
     APART = (("w0", 2, 0), ("w1", 0, 1))
     BOTH = (("w0", 1, 1), ("w1", 1, 1))
 
     def test_a_killed_server_goes_on_there(self):
-        """Every push counts once. Its log is on its own host, and gone when the job has ended."""
+        """A killed server restarts on its host, and every push counts once. Its log is on its own host, and is removed when
+        the job has ended."""
         steps, draw = 3000, random.Random(SEED)
         process, job = self.start(self.APART, "--server-log", OWN, steps=steps)
         dead = None
@@ -199,7 +200,7 @@ class Kills(ServersCase):
                   r"server 0 \(w1\) is gone without a word: its keeper was killed or its host is lost; ending the other 2 "
                   r"workers", since)
         self.assertTrue(wait_until(lambda: not self.left(), END_S), self.left())
-        left, = self.own_files("w1")  # as after any kill of all that belongs to a job on a host
+        left, = self.own_files("w1")  # as after any kill of all of a job's processes on a host
         self.assertIn(job, left)
         done = self.on_w0(self.words_of(self.APART, "true", flags=("--server-log", OWN)))
         self.assertIn(f"heturun: host w1: removed {OWN}/{left}: left by a job that was killed, and no living process's\n",
@@ -219,7 +220,7 @@ class Kills(ServersCase):
 
     @slow
     def test_a_stopped_server(self):
-        """Its keeper kills it, and it goes on as any that was killed."""
+        """A stopped server is killed by its keeper, and restarts like any killed server."""
         process, _ = self.start(self.APART, steps=3000)
         os.kill(self.server("w1"), signal.SIGSTOP)
         _, error = process.communicate(timeout=MANY_S)
@@ -229,7 +230,7 @@ class Kills(ServersCase):
 
     @slow
     def test_a_lost_host_of_servers_alone(self):
-        """Its silence is its end, as that of any host."""
+        """A silent host of servers is treated as lost, like any host."""
         process, _ = self.start(self.APART)
         since = time.monotonic()
         self.hosts.link("w1", "down")
@@ -237,11 +238,11 @@ class Kills(ServersCase):
         self.ends(process, 128 + signal.SIGKILL,
                   rf"server 0 \(w1\) is silent for {guard.DEAD_S:g} s: its host or the network is lost, or its keeper is "
                   "stopped; ending the other 2 workers", since, guard.DEAD_S + SOON_S)
-        self.assertTrue(wait_until(lambda: not self.left(), END_S), self.left())  # there, too, while the link is down
+        self.assertTrue(wait_until(lambda: not self.left(), END_S), self.left())  # also there, while the link is down
 
     @slow
     def test_a_signal_to_all_of_a_terminal(self):
-        """SIGTERM ends everything on all hosts; Ctrl-C lets workers save, for which servers stay."""
+        """SIGTERM ends everything on all hosts. Ctrl-C lets workers save, and servers stay for that."""
         process, _ = self.start(self.BOTH)
         since = time.monotonic()
         os.killpg(self.hosts.inner(process), signal.SIGTERM)
@@ -254,7 +255,7 @@ class Kills(ServersCase):
 
     @slow
     def test_a_killed_heturun_leaves_nothing(self):
-        """No process on either host, and no folder in what is theirs or in what they share."""
+        """No process remains on either host, and no folder in their own or in their shared folders."""
         process, job = self.start(self.BOTH, "--server-log", OWN)
         self.assertEqual([len(self.own_files(host)) for host in ("w0", "w1")], [1, 1])
         os.kill(self.hosts.inner(process), signal.SIGKILL)
@@ -265,7 +266,7 @@ class Kills(ServersCase):
 
 
 class Reached(ServersCase):
-    """Who finds servers of other hosts, and who does not."""
+    """Processes that can connect to servers of other hosts, and processes that can't."""
 
     NODES = (("w0", 1, 1), ("w1", 1, 1))
 
@@ -278,10 +279,10 @@ class Reached(ServersCase):
 
     @staticmethod
     def listening(pid):
-        """Addresses on which a process awaits TCP connections, in hexadecimal."""
+        """Returns the addresses on which a process accepts TCP connections, in hexadecimal."""
         inodes = set()
         for entry in pathlib.Path(f"/proc/{pid}/fd").iterdir():
-            with contextlib.suppress(FileNotFoundError):  # it has been closed
+            with contextlib.suppress(FileNotFoundError):  # the socket has been closed
                 inodes.add(os.readlink(entry))
         rows = [line.split() for line in pathlib.Path(f"/proc/{pid}/net/tcp").read_text().splitlines()[1:]]
         return {row[1].split(":")[0] for row in rows if row[3] == "0A" and f"socket:[{row[9]}]" in inodes}
@@ -293,7 +294,7 @@ class Reached(ServersCase):
 
     @slow
     def test_status(self):
-        """From every host that has workers, and from heturun's own."""
+        """The status is available on every host that has workers, and on heturun's own."""
         for nodes in (self.NODES, (("w1", 2, 1),)):
             process, job = self.start(nodes)
             for host in ("w0", "w1"):
@@ -305,8 +306,8 @@ class Reached(ServersCase):
 
     @slow
     def test_a_stranger_gets_nothing(self):
-        """Secret keys stand on no command line, and in the environment of workers alone; without them nobody is let in, and
-        noise stops nobody."""
+        """Secret keys are on no command line, and only in the environment of workers. A process without them gets no access,
+        and noise stops no server."""
         process, _ = self.start(self.NODES)
         worker = next(pid for pid, words in self.hosts.left("w1").items() if re.match(rf"python3 {SUM} ", words))
         endpoint, keys = self.variable(worker, "HETU_SERVERS").split(";")[1].rsplit("@", 1)
@@ -327,7 +328,7 @@ class Reached(ServersCase):
         self.check(self.hosts.run("w0", sys.executable, "-c", NOISE, host, port, str(SEED)))
         self.assertEqual(self.server("w1"), server)
         self.assertIsNone(process.poll())
-        for name, address in (("w0", "01004D0A"), ("w1", "02004D0A")):  # Hetu's own ports are on the job's network alone
+        for name, address in (("w0", "01004D0A"), ("w1", "02004D0A")):  # Hetu's own ports are on the job's network only
             ours = [pid for pid, words in self.hosts.left(name).items()
                     if re.search(r"/heturun |/keeper\.py|hetu\.launch\.server", words) and "nsenter" not in words]
             self.assertEqual({place for pid in ours for place in self.listening(pid)}, {address}, ours)
@@ -343,7 +344,7 @@ class Reached(ServersCase):
 
     @slow
     def test_a_slurm_allocation(self):
-        """-s is spread over its hosts."""
+        """The servers of -s are distributed over the allocation's hosts."""
         self.env.update(SLURM_JOB_ID="7", SLURM_JOBID="7", SLURM_JOB_NODELIST="w[0-1]", SLURM_NODELIST="w[0-1]",
                         SLURM_JOB_NUM_NODES="2", SLURM_NNODES="2", SLURM_TASKS_PER_NODE="1,1")
         done = self.check(self.on_w0(["heturun", "-i", self.hosts.key, "-s", 3, "python3", SUM, 30]))
@@ -352,7 +353,7 @@ class Reached(ServersCase):
 
 
 class Refused(ServersCase):
-    """Before any worker starts, in one line."""
+    """Jobs that are refused in one line before any worker starts."""
 
     def refused(self, says, *nodes, flags=()):
         since = time.monotonic()
@@ -387,7 +388,8 @@ class Refused(ServersCase):
 
     @slow
     def test_servers_that_nobody_asks_for(self):
-        """Those of a cluster file stand there for all jobs on it; those of -s are for this one."""
+        """heturun reports servers of -s that no worker uses. Servers of a cluster file serve all jobs on it, so they aren't
+        reported."""
         done = self.on_w0(["heturun", "-w", 1, "-s", 2, "true"])
         self.assertIn("heturun: no worker has asked for the 2 parameter servers: hetpipe on several pipelines, "
                       "--sync-method ps and tables on servers do\n", self.check(done).stderr)

@@ -1,5 +1,5 @@
-"""A worker that adds its number to a table on the job's parameter servers, so many times together with all others, and
-prints what the table holds then: `sum_worker.py STEPS`. It says `up` once it is under way."""
+"""A worker that adds its number to a table on the job's parameter servers: `sum_worker.py STEPS`. It adds STEPS times
+together with all other workers, and then prints the table's values. It prints `up` when it has started."""
 import os
 import sys
 

@@ -1,5 +1,5 @@
-"""hetu.torch between two hosts, started by torchrun on each: equal to one process, models without memory, and what is
-refused in one line on both (another PyTorch, other weights, a part of the checkpoint that one host lacks).
+"""hetu.torch between two hosts, started by torchrun on each. Results equal one process. Covers models without memory, and
+errors of one line on both hosts (another PyTorch, other weights, a part of the checkpoint that one host lacks).
 
 Skipped, with the reason, without the right to make namespaces and without PyTorch."""
 import contextlib
@@ -31,7 +31,7 @@ class Torchrun(unittest.TestCase):
             raise unittest.SkipTest(reason)
 
     def test_trains_and_refuses(self):
-        """torchrun's agent on w0 holds MASTER_PORT, its workers meet at another."""
+        """torchrun's agent on w0 holds MASTER_PORT, so its workers meet at another port."""
         stack = contextlib.ExitStack()
         self.addCleanup(stack.close)
         folder = stack.enter_context(tempfile.TemporaryDirectory())
@@ -48,9 +48,9 @@ class Torchrun(unittest.TestCase):
         said = [agent.communicate(timeout=MOST_S) for agent in agents]
         self.assertEqual([agent.returncode for agent in agents], [0, 0], said)
         for out, err in said:
-            for text, count in zip(CASES.values(), (1, 13, 3), strict=True):  # as many as torch_bad.py has
+            for text, count in zip(CASES.values(), (1, 13, 3), strict=True):  # the counts of torch_bad.py
                 self.assertEqual(out.count(text), count, out + err)
 
 
 if __name__ == "__main__":
-    unittest.main(verbosity=2)  # which prints why a test is skipped
+    unittest.main(verbosity=2)  # prints the reason for a skip

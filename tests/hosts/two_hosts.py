@@ -1,10 +1,9 @@
-"""Two hosts, w0 and w1, on one machine: network, mount, process and host-name namespaces joined by a veth pair, each
-with an sshd of its own.
+"""Two hosts, w0 and w1, on one machine: network, mount, process and host-name namespaces joined by a veth pair, each with
+its own sshd.
 
-Every file is in the folder given; nothing of the machine's ssh is read or written, and no namespace has a name. All
-of a host's processes live in its process namespace, whose first process dies with the one that made it: so nothing
-stays behind, also after a kill.
-"""
+Every file is in the given folder. The machine's ssh configuration is neither read nor written, and no namespace has a name.
+All processes of a host are in its process namespace. The first process of this namespace dies with the process that made it,
+so nothing remains, even after a kill."""
 import os
 import pathlib
 import pwd
@@ -18,13 +17,13 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "python"))
 from processes import wait_until  # noqa: E402
 
 ADDRESS = {"w0": "10.77.0.1", "w1": "10.77.0.2"}
-PORT = {"w0": 2240, "w1": 2241}  # neither is ssh's own: only the ssh configuration knows them
+PORT = {"w0": 2240, "w1": 2241}  # neither is ssh's own port: only the ssh configuration has them
 DEVICE = "hetu0"
 TOOLS = ("unshare", "nsenter", "ip", "mount", "hostname", "ssh", "ssh-keygen")
 SPACES = ["--net", "--uts", "--ipc", "--mount", "--pid"]
 START_S = 30.0
 
-# The first process of a host. It waits for a line before it uses the network, which is put in from outside.
+# The first process of a host. It waits for a line before it uses the network, which is added from outside.
 INIT = """\
 set -e
 echo "$CALLED" > /proc/sys/kernel/hostname  # hostname(1) refuses "_"
@@ -59,7 +58,7 @@ ClientAliveInterval 2
 ClientAliveCountMax 3
 """
 
-# What ssh reads in both hosts. The alias shows that port and user come from here.
+# The ssh configuration of both hosts. The alias shows that port and user come from here.
 SSH_CONFIG = """\
 UserKnownHostsFile {folder}/known
 GlobalKnownHostsFile none
@@ -82,12 +81,12 @@ def _die_with_parent():
 
 
 def sshd():
-    """Path of sshd, None if there is none; it stands where no user's PATH leads."""
+    """Returns the path of sshd, or None if there is none. It is in a folder that isn't in a user's PATH."""
     return shutil.which("sshd", path=os.environ.get("PATH", "") + ":/usr/sbin:/usr/local/sbin")
 
 
 def problem():
-    """Why two hosts cannot be made here, "" if they can."""
+    """Returns the reason why two hosts can't be made here, or "" if they can."""
     path = os.environ.get("PATH", "") + ":/usr/sbin:/sbin"
     missing = [name for name in TOOLS if not shutil.which(name, path=path)] + ([] if sshd() else ["sshd"])
     if missing:
@@ -101,8 +100,8 @@ def problem():
 
 
 class TwoHosts:
-    """w0 and w1. `key` is the ssh key that both accept, `wrong_key` one that neither does. `called` has other names by which
-    they call themselves and are known, too."""
+    """The hosts w0 and w1. Both accept the ssh key `key`, and neither accepts `wrong_key`. `called` holds other names that
+    the hosts have and are known by."""
 
     def __init__(self, folder, called=None):
         self.called = {name: (called or {}).get(name, name) for name in ADDRESS}
@@ -151,7 +150,7 @@ class TwoHosts:
         known = [f"[{place}]:{PORT[name]} " + (self.folder / f"host.{name}.pub").read_text()
                  for name in ADDRESS for place in (name, ADDRESS[name])]
         (self.folder / "known").write_text("".join(known))
-        for own in ADDRESS:  # its own name is 127.0.1.1 to a host, as Debian's installer has it
+        for own in ADDRESS:  # a host's own name is 127.0.1.1, as in Debian's installer
             places = {name: "127.0.1.1" if name == own else address for name, address in ADDRESS.items()}
             text = "".join(f"{place} {name} {self.called[name]}\n" for name, place in places.items())
             text = "127.0.0.1 localhost\n" + text
@@ -187,7 +186,7 @@ class TwoHosts:
         self._own[name] = set(self.left(name))
 
     def inside(self, name, *words, cwd=None):
-        """The words that run a command on a host."""
+        """Returns the arguments that run a command on a host."""
         there = ["sh", "-c", 'cd "$0" && exec "$@"', str(cwd)] if cwd else []
         return ["nsenter", "-t", str(self._pids[name]), "--net", "--uts", "--ipc", "--mount", "--pid", *there,
                 *map(str, words)]
@@ -199,11 +198,11 @@ class TwoHosts:
 
     @staticmethod
     def inner(process):
-        """Process id, here, of the command that inside() started."""
+        """Returns the process id, outside the namespace, of the command that inside() started."""
         return int(pathlib.Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()[0])
 
     def left(self, name):
-        """{process id: command} of what runs on a host beside what was there at the start."""
+        """Returns {process id: command} of a host's processes, without those that ran at the start."""
         space = os.readlink(f"/proc/{self._pids[name]}/ns/pid")
         found = {}
         for entry in os.listdir("/proc"):
@@ -216,12 +215,12 @@ class TwoHosts:
         return {pid: words for pid, words in found.items() if words and pid not in self._own[name]}
 
     def link(self, name, state):
-        """Takes a host's link `up` or `down`."""
+        """Sets a host's link `up` or `down`."""
         self.run(name, "ip", "link", "set", DEVICE, state, check=True)
 
 
 def main():
-    """Runs a command on w0, e.g. `two_hosts.py sh -c 'ssh -i $KEY w1 hostname'`; for looking around by hand."""
+    """Runs a command on w0, for example `two_hosts.py sh -c 'ssh -i $KEY w1 hostname'`, for manual inspection."""
     import tempfile
     if said := problem():
         print(f"two_hosts.py: {said}", file=sys.stderr)
