@@ -1,6 +1,6 @@
-# oneDNN as the target OneDNN::dnnl. Its own package file aborts on Debian unless the OpenCL loader is installed.
-# OneDNN_ROOT and CMAKE_PREFIX_PATH come first, then OneDNN_HINT (a folder with include and lib), then the system. Nothing is
-# cached: an environment that is made after the first configuring counts in the next.
+# Defines oneDNN as the target OneDNN::dnnl. Its own package file aborts on Debian unless the OpenCL loader is installed. The
+# search order is OneDNN_ROOT and CMAKE_PREFIX_PATH, OneDNN_HINT (a folder with include and lib), the system. Results are not
+# cached, so that an environment that is made after the first configure step is found in the next.
 find_library(OneDNN_FILE NAMES dnnl HINTS ${OneDNN_HINT}/lib NO_CACHE)
 cmake_path(GET OneDNN_FILE PARENT_PATH OneDNN_FOLDER)
 find_path(OneDNN_INCLUDE oneapi/dnnl/dnnl.hpp HINTS ${OneDNN_FOLDER}/../include NO_CACHE)

@@ -1,6 +1,6 @@
-# hetu_cards(OUT): what nvcc compiles for where nobody said: the cards of this machine, as nvidia-smi has them; 90 where there
-# is none. In place of a card that this nvcc is too old for stands the newest it knows, whose PTX that card's driver compiles.
-# Cards before 80 are left out: kernels want bfloat16 and asynchronous copies.
+# hetu_cards(OUT): sets the architectures that nvcc compiles for by default: those of this machine's GPUs, by nvidia-smi, or
+# 90 without a GPU. If a GPU is too new for this nvcc, the newest known architecture replaces it, and the GPU's driver
+# compiles its PTX. GPUs before 80 are left out: kernels need bfloat16 and asynchronous copies.
 function(hetu_cards out)
   set(chosen "")
   find_program(HETU_NVIDIA_SMI nvidia-smi)

@@ -1,12 +1,12 @@
-# What `cmake --install` and `pip install .` lay down, and where. Components: tool (the hetu command), python (the package
-# hetu), cpp (libraries, headers and the CMake package). pip takes the first two (pyproject.toml).
+# Install rules of `cmake --install` and `pip install .`. Components: tool (the hetu command), python (the package hetu), cpp
+# (libraries, headers and the CMake package). pip takes the first two (pyproject.toml).
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 
 set(HETU_INCLUDE_DIR ${CMAKE_INSTALL_INCLUDEDIR}/hetu)  # includes are written from the tree's root, so it is one folder
 set(HETU_PACKAGE_DIR ${CMAKE_INSTALL_LIBDIR}/cmake/hetu)
 set(CMAKE_INSTALL_RPATH_USE_LINK_PATH ON)  # libraries outside the system's folders, as conda's, are found again
-# oneDNN from the tree's environment goes with what is installed; one of the system's or of conda's stays where it is.
+# oneDNN from the tree's environment is installed, too. One from the system or from conda stays where it is.
 set(HETU_LIBRARY_DIR ${CMAKE_INSTALL_LIBDIR}/hetu)
 if(SKBUILD)  # scikit-build-core: the prefix is the wheel
   set(HETU_BIN_DIR ${SKBUILD_SCRIPTS_DIR})
@@ -14,7 +14,8 @@ else()
   set(HETU_BIN_DIR ${CMAKE_INSTALL_BINDIR})
 endif()
 
-# hetu_install_library(name header..): the library as hetu::NAME of the package, its headers where they stand in the tree.
+# hetu_install_library(name header..): installs the library as hetu::NAME of the package, and its headers at their paths in
+# the tree.
 function(hetu_install_library name)
   install(TARGETS hetu_${name} EXPORT hetu ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT cpp)
   foreach(header ${ARGN})
@@ -24,7 +25,7 @@ function(hetu_install_library name)
   endforeach()
 endfunction()
 
-# Where `cmake --install` or pip lays down the Python package.
+# Sets `site` to the folder in which `cmake --install` or pip installs the Python package.
 macro(hetu_site_folder)
   if(SKBUILD)
     set(site .)
@@ -33,8 +34,8 @@ macro(hetu_site_folder)
   endif()
 endmacro()
 
-# hetu_install_opened(target): a module that is opened at run time, where datasets/opencv_image.h seeks it: in the
-# folder of libraries for programs, and beside the Python module.
+# hetu_install_opened(target): installs a module that is opened at run time where datasets/opencv_image.h searches for it: in
+# the folder of libraries for programs, and next to the Python module.
 function(hetu_install_opened target)
   if(NOT SKBUILD)
     foreach(component tool cpp)
@@ -47,8 +48,8 @@ function(hetu_install_opened target)
   endif()
 endfunction()
 
-# hetu_links_onednn(target folder component): the target, installed in this folder of the prefix, finds the oneDNN that was
-# built with, wherever the prefix is moved to.
+# hetu_links_onednn(target folder component): makes the target, installed in this folder of the prefix, find the oneDNN of
+# the build, also after the prefix is moved.
 function(hetu_links_onednn target folder component)
   if(HETU_BRINGS_ONEDNN)
     file(RELATIVE_PATH from_there /${folder} /${HETU_LIBRARY_DIR})
@@ -57,13 +58,13 @@ function(hetu_links_onednn target folder component)
   endif()
 endfunction()
 
-# hetu_install_onednn(component): the library under the name that programs are linked with, which it has in itself.
+# hetu_install_onednn(component): installs the library under the name that it contains and that programs are linked with.
 function(hetu_install_onednn component)
   install(FILES ${HETU_BRINGS_ONEDNN} DESTINATION ${HETU_LIBRARY_DIR} COMPONENT ${component})
 endfunction()
 
-# hetu_install_module(target ...): the Python package with its compiled module and its stubs, what stands beside it, and
-# heturun with the cluster files that it ships. What pip builds has no MPI, so no heturun.
+# hetu_install_module(target ...): installs the Python package with its compiled module, its stubs and its other files, and
+# heturun with the cluster files that it ships. pip's build has no MPI, and therefore no heturun.
 function(hetu_install_module target)
   hetu_site_folder()
   install(DIRECTORY ${PROJECT_SOURCE_DIR}/python/hetu DESTINATION ${site} COMPONENT python
@@ -77,7 +78,7 @@ function(hetu_install_module target)
   endif()
 endfunction()
 
-# hetu_install_package(): find_package(hetu), after all libraries.
+# hetu_install_package(): installs the files for find_package(hetu). Call it after all libraries.
 function(hetu_install_package)
   if(HETU_BRINGS_ONEDNN)
     cmake_path(GET HETU_BRINGS_ONEDNN FILENAME onednn)

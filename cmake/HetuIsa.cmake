@@ -1,6 +1,6 @@
-# The instruction set that the CPU's kernels are compiled for. HETU_ISA names it: an environment variable of the same name is the
-# default, so that one variable serves ./run, CMake and the programs. `native` is what this machine's processor has; the others are
-# for trying a weaker processor's kernels on this machine, and for builds that travel.
+# The instruction set that the CPU's kernels are compiled for. HETU_ISA names it. An environment variable of the same name is
+# the default, so that one variable serves ./run, CMake and the programs. `native` is this machine's processor. The others
+# are for testing a weaker processor's kernels on this machine, and for builds that run elsewhere.
 set(HETU_ISAS native x86-64 avx2 avx512 avx512-bf16)
 set(HETU_ISA_OPTIONS_native -march=native -mprefer-vector-width=512)
 set(HETU_ISA_OPTIONS_x86-64 "")
@@ -20,8 +20,8 @@ if(NOT HETU_ISA IN_LIST HETU_ISAS)
 endif()
 set(HETU_ISA_OPTIONS ${HETU_ISA_OPTIONS_${HETU_ISA}})
 
-# What the compiler may use under these options: it defines a macro for each feature. HETU_ISA_FEATURES holds the names that
-# /proc/cpuinfo gives them, in C++'s form of a list of strings; a program compares them with the processor it runs on.
+# Features that the compiler may use with these options. It defines a macro for each. HETU_ISA_FEATURES holds their names in
+# /proc/cpuinfo, as a C++ list of strings. A program compares them with the processor it runs on.
 execute_process(COMMAND ${CMAKE_CXX_COMPILER} ${HETU_ISA_OPTIONS} -dM -E -x c++ /dev/null
                 OUTPUT_VARIABLE macros RESULT_VARIABLE failed ERROR_VARIABLE said)
 if(failed)

@@ -26,7 +26,7 @@ endif()
 if(missing)
   list(REMOVE_DUPLICATES missing)
   list(JOIN missing " " missing)
-  # The space in front keeps CMake from breaking the line.
+  # The leading space keeps CMake from breaking the line.
   message(FATAL_ERROR " hetu: these packages are missing (Debian's names; conda's are in environment.yml): ${missing}")
 endif()
 message(STATUS "hetu: oneDNN ${OneDNN_VERSION}, ${OneDNN_FILE}")
@@ -41,7 +41,8 @@ if(NOT TARGET yaml-cpp::yaml-cpp)  # yaml-cpp before 0.8 exports the plain name
   add_library(yaml-cpp::yaml-cpp ALIAS yaml-cpp)
 endif()
 
-# hetu_part(NAME found package..): decides HETU_WITH_NAME from the option and what was found of these packages.
+# hetu_part(NAME found package..): sets HETU_WITH_NAME from the option and from `found`, which is true if these packages were
+# found.
 function(hetu_part name found)
   if(HETU_${name} STREQUAL OFF)
     set(with OFF)
@@ -116,7 +117,7 @@ if(CUDAToolkit_NVCC_EXECUTABLE AND TARGET CUDA::cudart_static AND TARGET CUDA::c
   endif()
 endif()
 hetu_part(CUDA ${found} "nvcc, libcudart_static and libcublasLt of the CUDA Toolkit 12 or 13")
-# cuDNN: its headers, since the library is loaded when a convolution wants it.
+# cuDNN: only its headers are needed, because the library is loaded at the first convolution.
 if(HETU_WITH_CUDA)
   find_path(CUDNN_INCLUDE_DIR cudnn_graph.h HINTS ${CUDAToolkit_INCLUDE_DIRS})
   hetu_part(CUDNN "${CUDNN_INCLUDE_DIR}" "cudnn_graph.h of cuDNN 9")
@@ -132,7 +133,7 @@ if(HETU_WITH_CUDA)
   message(STATUS "hetu: CUDA for ${HETU_CUDA_FOR}")
   set(CMAKE_CUDA_ARCHITECTURES ${HETU_CUDA_FOR})
   enable_language(CUDA)
-  # The C++ compiler links; where nvcc takes an older one, that one's libstdc++ must not come before its own.
+  # The C++ compiler links. If nvcc uses an older one, the older libstdc++ must not come before the compiler's own.
   list(FILTER CMAKE_CUDA_IMPLICIT_LINK_DIRECTORIES EXCLUDE REGEX "/gcc/")
 endif()
 if(HETU_PYTHON STREQUAL OFF)

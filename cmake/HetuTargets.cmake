@@ -1,16 +1,16 @@
-# The only ways a target is made here. A library names its headers, sources and what it may see; a test names its
-# sources, labels and libraries. No globs, no global flags.
+# The only functions that make targets. A library names its headers, its sources and the libraries it may use. A test names
+# its sources, labels and libraries. There are no globs and no global flags.
 
-# Designated initializers leave to its default what they do not name.
+# Designated initializers may omit members, which then have their defaults.
 set(HETU_WARNINGS -Wall -Wextra -Wpedantic -Wshadow -Wnon-virtual-dtor -Wno-missing-field-initializers)
 
-# What arithmetic is compiled with. No -ffast-math, and no contraction: a compiler that fuses a vector body and its tail in
-# different ways would make an element's bits depend on where it stands. Nobody reads errno or the floating-point flags,
-# which else keep a conditional product out of vector code.
+# Options for arithmetic. There is no -ffast-math, and no contraction: a compiler that fuses a vector body and its tail
+# differently would make an element's bits depend on its position. No code reads errno or the floating-point flags, which
+# would keep a conditional product out of vector code.
 set(HETU_KERNEL_OPTIONS -O3 -ffp-contract=off -fno-trapping-math -fno-math-errno -Wno-psabi)
 list(APPEND HETU_KERNEL_OPTIONS ${HETU_ISA_OPTIONS})
 
-# What every Hetu target is compiled with.
+# Options of every Hetu target.
 add_library(hetu_flags INTERFACE)
 add_library(hetu::flags ALIAS hetu_flags)
 set_target_properties(hetu_flags PROPERTIES EXPORT_NAME flags)
@@ -25,14 +25,14 @@ if(HETU_SANITIZE)
   target_link_options(hetu_flags INTERFACE $<BUILD_INTERFACE:-fsanitize=${HETU_SANITIZE}>)
 endif()
 
-# Headers that most sources read, parsed once per set of flags; a third of a build from nothing. HETU_PRECOMPILE=OFF
-# shows a source that leans on them instead of including what it needs (the test preset_core builds so).
+# Headers that most sources include, parsed once per set of flags. This saves a third of a full build. HETU_PRECOMPILE=OFF
+# shows sources that use them without including them (the test preset_core builds so).
 set(HETU_PARSED_ONCE <algorithm> <array> <chrono> <cmath> <cstdint> <cstring> <deque> <filesystem> <fstream> <functional> <limits>
                      <map> <memory> <mutex> <numeric> <optional> <set> <sstream> <string> <string_view> <thread>
                      <unordered_map> <utility> <vector> <fmt/format.h>)
 
-# hetu_precompile(target kind [HEADERS <h>..] [PRIVATE lib..] [OPTIONS flag..]): the first target of a kind makes the kind's
-# holder with these headers, libraries and options; all of a kind must be compiled alike.
+# hetu_precompile(target kind [HEADERS <h>..] [PRIVATE lib..] [OPTIONS flag..]): the first target of a kind creates the
+# kind's precompiled headers with these headers, libraries and options. All targets of a kind must have the same options.
 function(hetu_precompile target kind)
   if(NOT HETU_PRECOMPILE)
     return()
@@ -57,9 +57,9 @@ function(hetu_precompile target kind)
 endfunction()
 
 # hetu_library(name DIR dir HEADERS a.h.. SOURCES a.cpp.. DEPS hetu::x.. [PRIVATE lib..] [OPTIONS flag..] [APART])
-# DEPS are Hetu libraries (the layer check reads them); PRIVATE are outside libraries that only the sources see. Most time
-# of a small source goes into what its headers make of templates, so HETU_UNITY compiles eight at a time; APART are those
-# whose sources have names of their own in common, or take long by themselves.
+# DEPS are Hetu libraries (the layer check reads them). PRIVATE are outside libraries that only the sources use. Most of a
+# small source's compile time goes into templates of its headers, so HETU_UNITY compiles eight sources at a time. APART
+# excludes libraries whose sources define the same names, or take long by themselves.
 function(hetu_library name)
   cmake_parse_arguments(arg "APART" "DIR" "HEADERS;SOURCES;DEPS;PRIVATE;OPTIONS" ${ARGN})
   list(TRANSFORM arg_HEADERS PREPEND ${PROJECT_SOURCE_DIR}/${arg_DIR}/)
@@ -71,7 +71,7 @@ function(hetu_library name)
     set_target_properties(hetu_${name} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 8)
   endif()
   target_link_libraries(hetu_${name} PUBLIC hetu::flags ${arg_DEPS} PRIVATE ${arg_PRIVATE})
-  # -O2 compiles a fifth faster than Release's -O3 and suits all but kernels, which ask for theirs by OPTIONS.
+  # -O2 compiles a fifth faster than Release's -O3 and suits all code except kernels, which set their own OPTIONS.
   target_compile_options(hetu_${name} PRIVATE $<$<AND:$<CONFIG:Release>,$<COMPILE_LANGUAGE:CXX>>:-O2> ${arg_OPTIONS})
   if("-O3" IN_LIST arg_OPTIONS)
     hetu_precompile(hetu_${name} kernels PRIVATE OpenMP::OpenMP_CXX OPTIONS $<$<CONFIG:Release>:-O2> ${HETU_KERNEL_OPTIONS})
@@ -85,7 +85,7 @@ function(hetu_library name)
   endif()
 endfunction()
 
-# hetu_bundle(name hetu::x..): libraries under one name, for those who link all of them.
+# hetu_bundle(name hetu::x..): groups libraries under one name, for programs that link all of them.
 function(hetu_bundle name)
   add_library(hetu_${name} INTERFACE)
   add_library(hetu::${name} ALIAS hetu_${name})
@@ -94,7 +94,7 @@ function(hetu_bundle name)
   install(TARGETS hetu_${name} EXPORT hetu COMPONENT cpp)
 endfunction()
 
-# Each header of a library compiled alone: what it needs, it includes. Part of the target check_headers only.
+# Compiles each header of a library alone, to check that it includes what it needs. Part of the target check_headers only.
 add_custom_target(check_headers)
 function(hetu_check_headers name)
   if(NOT ARGN)
@@ -113,8 +113,8 @@ function(hetu_check_headers name)
 endfunction()
 
 # hetu_test(name SOURCES dir/x_test.cpp.. DEPS hetu::x.. [LABELS unit] [TIMEOUT s] [ENV A=b..])
-# One executable per folder of tests/, one ctest case per executable (a grid of thousands of cases would
-# otherwise start thousands of processes); `build/bin/NAME --gtest_filter=..` runs a part.
+# Makes one executable per folder of tests/ and one ctest case per executable. A grid of thousands of cases would otherwise
+# start thousands of processes. `build/bin/NAME --gtest_filter=..` runs a part.
 function(hetu_test name)
   cmake_parse_arguments(arg "" "TIMEOUT" "SOURCES;DEPS;LABELS;ENV" ${ARGN})
   if(NOT HETU_TESTS)
@@ -152,8 +152,8 @@ function(hetu_test name)
 endfunction()
 
 # hetu_python_test(name SCRIPT dir/x_test.py [ARGS word..] [LABELS python] [TIMEOUT s] [ENV A=b..])
-# A script of tests/ that Python runs (unittest, its own main). It sees the package, the module and the commands; ctest
-# lists it where the interpreter is.
+# Adds a script of tests/ that Python runs (unittest, or its own main). The package, the module and the commands are in its
+# path. ctest lists it if there is an interpreter.
 function(hetu_python_test name)
   cmake_parse_arguments(arg "" "SCRIPT;TIMEOUT" "ARGS;LABELS;ENV" ${ARGN})
   if(NOT HETU_TESTS OR NOT Python_Interpreter_FOUND)

@@ -2,8 +2,8 @@
 #
 #   cp cmake/config.example.cmake cmake/config.cmake
 #
-# cmake/config.cmake belongs to your machine and is not in git. After a change configure afresh: cmake --fresh ..
-# A folder that does not exist is refused. What you give to cmake with -D wins.
+# cmake/config.cmake belongs to your machine and is not in git. After a change, configure again: cmake --fresh ..
+# A folder that does not exist is refused. Values that you pass to cmake with -D take precedence.
 
 # Open MPI: the folder with bin/mpicxx.
 # hetu_path(MPI_HOME /opt/openmpi)
@@ -11,12 +11,12 @@
 # HDF5: the folder with bin/h5cc.
 # hetu_path(HDF5_ROOT /opt/hdf5)
 
-# oneDNN: the folder with include/oneapi and lib. Without it, the one in .venv is taken (PyPI's onednn-devel-cpu-gomp, which ./run
-# puts there), else the system's. With 3.2 in place of Debian 12's 2.6 a step of ResNet-50 took .83 of the time, in bfloat16
-# .89, when 3 x 3 convolutions were oneDNN's, too; BERT's is as quick as before.
+# oneDNN: the folder with include/oneapi and lib. By default CMake uses the one in .venv (PyPI's onednn-devel-cpu-gomp, which
+# ./run installs there), or the system's. With 3.2 in place of Debian 12's 2.6, a step of ResNet-50 took .83 of the time, and
+# .89 in bfloat16. This was measured when oneDNN also computed 3 x 3 convolutions. BERT's time is the same.
 # hetu_path(OneDNN_ROOT /opt/onednn)
 
-# ZeroMQ's C++ face.
+# ZeroMQ's C++ interface.
 # hetu_path(cppzmq_ROOT /opt/zeromq)
 
 # Python that imports nanobind and numpy: the interpreter.

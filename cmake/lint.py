@@ -1,5 +1,5 @@
-"""Lint. Without options: the cheap part, which needs Python alone (layers, house rules, formatting where the pinned
-clang-format is there). `--all` adds the self-containment of headers, clang-tidy on changed files, ruff and mypy.
+"""Lint. Without options: the fast part, which only needs Python (layers, house rules, and formatting where the pinned
+clang-format is installed). `--all` adds the self-containment of headers, clang-tidy on changed files, ruff and mypy.
 `--format` formats in place. Run by `./run lint`, `./run format` and, without options, as a test."""
 
 from __future__ import annotations
@@ -19,11 +19,12 @@ import lint_layers
 import lint_rules
 
 ROOT = Path(__file__).resolve().parent.parent
-PINNED = 14  # clang-format and clang-tidy: what Debian 12 has; other majors format and find otherwise
+PINNED = 14  # the major version of clang-format and clang-tidy in Debian 12; other versions format and report differently
 
 
 def tracked() -> list[str]:
-    """The tree's files: what git knows or would add; in an unpacked archive, all outside build folders."""
+    """Returns the tree's files: those that git tracks or would add. In an unpacked archive, all files outside build folders.
+    """
     command = ["git", "-C", str(ROOT), "ls-files", "--cached", "--others", "--exclude-standard"]
     if (ROOT / ".git").exists() and shutil.which("git"):
         names = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -35,13 +36,13 @@ def tracked() -> list[str]:
 
 
 def tool(name: str) -> str | None:
-    """A tool of the environment this runs in, else of the path."""
+    """Returns the path of a tool in this environment, or in PATH."""
     beside = Path(sys.executable).parent / name
     return str(beside) if beside.exists() else shutil.which(name)
 
 
 def pinned(name: str) -> str | None:
-    """The tool, if its major version is the pinned one; says why not."""
+    """Returns the path of a tool if its major version is the pinned one. Otherwise prints the reason and returns None."""
     path = tool(name)
     if path is None:
         print(f"lint: {name} skipped: not installed (./run lint installs it)")
@@ -55,7 +56,7 @@ def pinned(name: str) -> str | None:
 
 
 def run(title: str, command: list[str]) -> bool:
-    """Runs a check; its output is shown if it fails."""
+    """Runs a check. Shows its output if it fails."""
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     print(f"lint: {title}: {'ok' if done.returncode == 0 else 'FAILED'}", flush=True)
     if done.returncode != 0:
@@ -70,7 +71,8 @@ def clang_format(files: list[str], in_place: bool) -> bool:
 
 
 def changed(base: str | None) -> set[str]:
-    """Files that differ from where this branch left `base` (default: the clone's origin, else the last commit)."""
+    """Returns the files that differ from the point where this branch left `base` (default: the clone's origin, or the last
+    commit)."""
     def git(*words: str) -> str:
         return subprocess.run(["git", "-C", str(ROOT), *words], capture_output=True, text=True, check=False).stdout
     for candidate in [base] if base else ["origin/HEAD", "HEAD~1"]:
@@ -81,8 +83,8 @@ def changed(base: str | None) -> set[str]:
 
 
 def each_alone(build: Path) -> Path:
-    """A folder with the build's commands as clang reads them: it takes no header that gcc has precompiled, and one source
-    at a time."""
+    """Returns a folder with the build's commands in a form for clang: without headers that gcc has precompiled, and with one
+    source at a time."""
     folder = build / "lint"
     folder.mkdir(exist_ok=True)
     text = re.sub(r" -Winvalid-pch| -fpch-preprocess| -include \S*/cmake_pch\.hxx", "",
@@ -105,7 +107,7 @@ def clang_tidy(build: Path, files: list[str]) -> bool:
             print("lint: clang-tidy: no C++ file changed")
         return True
     build = each_alone(build)
-    # xargs, so that all processors work and the failure of any one is seen.
+    # xargs uses all processors and reports the failure of any command.
     command = ["xargs", "-n", "1", "-P", str(os.cpu_count() or 1), path, "--quiet", "-p", str(build)]
     done = subprocess.run(command, input="\n".join(files), cwd=ROOT, text=True, capture_output=True, check=False)
     print(f"lint: clang-tidy on {len(files)} changed files: {'ok' if done.returncode == 0 else 'FAILED'}")
@@ -141,7 +143,7 @@ def house(files: list[str]) -> bool:
 
 
 def runs_python(name: str) -> bool:
-    """Whether a file without a suffix is a script of Python's."""
+    """Returns true if a file without a suffix is a Python script."""
     if "." in Path(name).name:
         return False
     with (ROOT / name).open("rb") as file:

@@ -1,4 +1,5 @@
-"""How long classes are: definition and members together, as clang-format lays them out, over all files of a folder."""
+"""Checks the length of classes: definition and members together, as clang-format lays them out, over all files of a folder.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +16,7 @@ MEMBER = re.compile(r"(?:^|[\s*&])(?:\w+::)*(\w+)::(?:~?\w+|operator\S+)\(")
 
 
 def check(root: Path, files: list[str]) -> list[str]:
-    """All findings, as `folder or file: message`."""
+    """Returns all findings, as `folder or file: message`."""
     sources = {f: (root / f).read_text(errors="replace").splitlines() for f in files
                if f.endswith(CODE) and f.startswith(LIBRARIES)}
     return [f"{place}: class {name} has {lines} lines with its members; cut it along an idea (at most {MOST_LINES})"
@@ -23,7 +24,7 @@ def check(root: Path, files: list[str]) -> list[str]:
 
 
 def sizes(sources: dict[str, list[str]]) -> Counter[tuple[str, str]]:
-    """Lines by class. Its place is its folder, or its file where a .cpp has it for itself."""
+    """Returns the lines of each class. A class is identified by its folder, or by its file if it is defined in a .cpp."""
     defined: Counter[tuple[str, str]] = Counter()
     for file, lines in sources.items():
         for name, count in definitions(lines):
@@ -46,7 +47,7 @@ def home(file: str) -> str:
 
 
 def definitions(lines: list[str]) -> Iterator[tuple[str, int]]:
-    """Classes that are not inside another one, whose lines count as its own."""
+    """Yields classes that aren't inside another class. The lines of inner classes count for the outer one."""
     for begin, line in enumerate(lines):
         if (found := DEFINED.match(line)) and not line.endswith(";"):
             end = next((i for i in range(begin, len(lines)) if lines[i].startswith("};")), begin)
@@ -54,7 +55,7 @@ def definitions(lines: list[str]) -> Iterator[tuple[str, int]]:
 
 
 def members(lines: list[str]) -> Iterator[tuple[str, int]]:
-    """Functions outside of their class, with the class that they are of."""
+    """Yields functions outside of their class, with the name of their class."""
     begin = 0
     while begin < len(lines):
         if not re.match(r"[A-Za-z]", lines[begin]):

@@ -1,7 +1,7 @@
-"""Who may import whom among the Python packages, by the table of lint_layers; and no modules import each other in a circle.
+"""Checks the imports of Python packages against the table of lint_layers, and that no modules import each other in a cycle.
 
-An import counts wherever it stands, in a function too: one that waits for a call is still known there. What is imported for
-type checkers alone does not."""
+An import counts at any place, also inside a function: a late import is still a dependency. Imports for type checkers only
+don't count."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from pathlib import Path
 from lint_layers import LAYERS, circles, layer_of
 
 SOURCES = "python/"  # where `hetu` is found
-FREE = ("hetu._hetu", "device_list")  # the compiled module; the user's own list, of which ours is an example
+FREE = ("hetu._hetu", "device_list")  # the compiled module; the user's own list, for which the tree has an example
 
 
 def check(root: Path, files: list[str]) -> list[str]:
-    """All findings over the scripts and packages in python/."""
+    """Returns all findings over the scripts and packages in python/."""
     found = []
     sees: dict[str, set[str]] = {}
     known = set(files)
@@ -36,7 +36,7 @@ def check(root: Path, files: list[str]) -> list[str]:
 
 
 def imports(tree: ast.AST, known: set[str]) -> Iterator[tuple[int, str]]:
-    """(line, file) of every import of a file in python/; of a name that a module has, the module's file."""
+    """Yields (line, file) of every import of a file in python/. For a name in a module, the file is the module's."""
     for node in statements(tree):
         if isinstance(node, ast.Import):
             names = [alias.name for alias in node.names]
@@ -56,7 +56,7 @@ def imports(tree: ast.AST, known: set[str]) -> Iterator[tuple[int, str]]:
 
 
 def statements(tree: ast.AST) -> Iterator[ast.AST]:
-    """Every node but what stands under `if TYPE_CHECKING`."""
+    """Yields every node except those under `if TYPE_CHECKING`."""
     for node in ast.iter_child_nodes(tree):
         if not (isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"):
             yield node
@@ -64,6 +64,6 @@ def statements(tree: ast.AST) -> Iterator[ast.AST]:
 
 
 def file_of(module: str, known: set[str]) -> str | None:
-    """The file of a module's full name, None if it is none of python/."""
+    """Returns the file of a module's full name, or None if the module isn't in python/."""
     path = SOURCES + module.replace(".", "/")
     return next((name for name in (f"{path}.py", f"{path}/__init__.py") if name in known), None)

@@ -1,12 +1,12 @@
-"""Who may include whom, as a table, and the check of it over includes and link lists (DESIGN, "Folders")."""
+"""The table of allowed includes, and its check over includes and link lists (DESIGN, "Folders")."""
 
 from __future__ import annotations
 
 import re
 from pathlib import Path
 
-# A folder and what it may see besides itself; a folder's folders inherit nothing. The longest matching prefix of a path
-# decides its layer.
+# Maps a folder to the folders that it may include besides itself. Subfolders inherit nothing. The longest matching prefix of
+# a path decides its layer.
 _TABLE = {
     "base": "",
     "config": "base",
@@ -57,7 +57,7 @@ _TABLE = {
 }
 LAYERS: dict[str, list[str]] = {folder: seen.split() for folder, seen in _TABLE.items()}
 LAYERS["cli"] = [*_TABLE]
-# Python packages import each other; the compiled module hetu._hetu, which is none of them, is free to all.
+# Python packages import each other. The compiled module hetu._hetu isn't one of them, and all may import it.
 _PACKAGES = {
     "python/hetu": "",
     "python/hetu/process": "python/hetu",
@@ -73,20 +73,20 @@ _PACKAGES = {
 LAYERS.update({folder: seen.split() for folder, seen in _PACKAGES.items()})
 LAYERS["python"] = [*_TABLE, *_PACKAGES]
 LAYERS["tests"] = [*_TABLE, "cli", *_PACKAGES, "python"]
-SPLIT = ("net", "pipeline", "executor", "ps")  # folders whose sources all stand in folders of theirs
+SPLIT = ("net", "pipeline", "executor", "ps")  # folders whose sources are all in subfolders
 INCLUDE = re.compile(r'^\s*#\s*include\s+"([^"]+)"')
 LIBRARY = re.compile(r"hetu_(?:library|command)\(\s*(\w+)([^)]*)\)")
 LINK = re.compile(r"target_link_libraries\(\s*hetu_(\w+)([^)]*)\)")
 
 
 def layer_of(path: str) -> str | None:
-    """The layer that a path belongs to; None outside the table."""
+    """Returns the layer that a path belongs to, or None outside the table."""
     return max((name for name in LAYERS if path == name or path.startswith((name + "/", name + "."))),
                key=len, default=None)
 
 
 def check_includes(root: Path, files: list[str]) -> list[str]:
-    """Every quoted include names a file from the root, in a layer that the including one may see."""
+    """Checks that every quoted include names a file from the root, in a layer that the including file may use."""
     found = []
     for file in files:
         if not file.endswith((".h", ".cpp", ".cu")):
@@ -104,12 +104,13 @@ def check_includes(root: Path, files: list[str]) -> list[str]:
 
 
 def unit_of(path: str) -> str:
-    """A header, its source, and the inside that only they share (`x_impl.h`) are one unit."""
+    """Returns the unit of a file. A header, its source, and the internal header that only they share (`x_impl.h`) are one
+    unit."""
     return re.sub(r"(_impl)?\.(h|cpp|cu)$", "", path)
 
 
 def check_cycles(root: Path, files: list[str]) -> list[str]:
-    """No unit includes, over whatever units, one that includes it."""
+    """Checks that no unit includes itself through other units."""
     sees: dict[str, set[str]] = {}
     for file in files:
         if layer_of(file) is not None and file.endswith((".h", ".cpp", ".cu")):
@@ -119,7 +120,7 @@ def check_cycles(root: Path, files: list[str]) -> list[str]:
 
 
 def circles(sees: dict[str, set[str]], wrong: str) -> list[str]:
-    """The ways by which a unit sees itself over others, each once."""
+    """Returns the cycles in which a unit includes itself through others, each once."""
     done: set[str] = set()
     found = []
 
@@ -137,7 +138,7 @@ def circles(sees: dict[str, set[str]], wrong: str) -> list[str]:
 
 
 def judge(root: Path, layer: str, target: str) -> list[str]:
-    """What is wrong with `target` being included from `layer`."""
+    """Returns the errors of including `target` from `layer`."""
     if not (root / target).is_file():
         return [f'"{target}" is not in the tree; includes are written from the root, outside headers in <>']
     other = layer_of(target)
@@ -147,7 +148,7 @@ def judge(root: Path, layer: str, target: str) -> list[str]:
 
 
 def check_links(root: Path, files: list[str]) -> list[str]:
-    """The link lists in CMake obey the same table."""
+    """Checks that the link lists in CMake obey the same table."""
     texts = {f: strip_comments((root / f).read_text()) for f in files if f.endswith("CMakeLists.txt")}
     layers: dict[str, str] = {}
     for text in texts.values():
@@ -165,7 +166,7 @@ def check_links(root: Path, files: list[str]) -> list[str]:
 
 
 def library_layer(arguments: str) -> str:
-    """The layer of a library from its DIR and its sources: pipeline/groups is a file or a folder of pipeline."""
+    """Returns the layer of a library from its DIR and its sources: pipeline/groups is a file or a folder of pipeline."""
     directory = re.search(r"\bDIR\s+(\S+)", arguments)
     source = re.search(r"\bSOURCES\s+(\S+)", arguments)
     path = (directory[1] if directory else "") + "/" + (source[1] if source else "")

@@ -1,4 +1,4 @@
-"""The house rules that a pattern or a count can check. One record per rule; `check` runs them all."""
+"""The house rules that a pattern or a count can check, one record per rule. `check` runs them all."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ SOFT_LINES, HARD_LINES, README_LINES = 400, 600, 40
 
 @dataclass(frozen=True)
 class Rule:
-    """A line that matches `pattern`, in files that end in `suffixes` and lie under `folders`, is wrong."""
+    """A rule that forbids lines matching `pattern`, in files that end in `suffixes` and are under `folders`."""
 
     pattern: str
     message: str
     suffixes: tuple[str, ...] = CODE
     folders: tuple[str, ...] = ("",)
-    exempt: str = "$^"  # files that may, as a pattern over the path
+    exempt: str = "$^"  # allowed files, as a pattern over the path
 
 
 RULES = [
@@ -64,7 +64,7 @@ SELF = r"cmake/lint.*|tests/cmake/lint_test\.py"
 
 
 def check(root: Path, files: list[str]) -> list[str]:
-    """All findings, as `file:line: message`."""
+    """Returns all findings, as `file:line: message`."""
     texts = {f: (root / f).read_text(errors="replace") for f in files if f.endswith(TEXT)}
     return [*by_pattern(texts), *headers(texts), *readmes(texts), *lengths(texts), *orphans(texts), *packages(texts),
             *unchecked(texts),
@@ -84,7 +84,7 @@ def by_pattern(texts: dict[str, str]) -> list[str]:
 
 
 def headers(texts: dict[str, str]) -> list[str]:
-    """A header opens with what it owns, and has `#pragma once`."""
+    """Checks that a header begins with its purpose, and has `#pragma once`."""
     found = []
     for file, text in texts.items():
         if file.endswith(".h"):
@@ -96,8 +96,8 @@ def headers(texts: dict[str, str]) -> list[str]:
 
 
 def readmes(texts: dict[str, str]) -> list[str]:
-    """Every top folder with sources, each of their folders where they are cut so, and every package inside python/hetu says
-    in at most 40 lines what it owns."""
+    """Checks that READMEs exist and have at most 40 lines: in every top folder with sources, in each of its subfolders where
+    it is split, and in every package inside python/hetu."""
     folders = {f.split("/")[0] for f in texts if "/" in f and f.endswith((*CODE, ".py"))} - {"docs"}
     folders |= {"/".join(f.split("/")[:2]) for f in texts if re.match(r"(net|pipeline|executor)/\w+/", f) and f.endswith(CODE)}
     folders |= {f.removesuffix("/__init__.py") for f in texts if re.fullmatch(r"python/hetu/.+/__init__\.py", f)}
@@ -120,7 +120,8 @@ def sizes(texts: dict[str, str]) -> list[tuple[str, int]]:
 
 
 def orphans(texts: dict[str, str]) -> list[str]:
-    """Every source, and every library's header, is named in a CMakeLists.txt: its top folder's, else by its full path."""
+    """Checks that every source, and every library's header, is named in a CMakeLists.txt: that of its top folder, or another
+    by its full path."""
     named: dict[str, set[str]] = {}
     for file, text in texts.items():
         if file.endswith("CMakeLists.txt"):
@@ -136,7 +137,7 @@ def orphans(texts: dict[str, str]) -> list[str]:
             and not is_named(file)]
 
 
-# Calls of CUDA's libraries that return a status, not those that give its words; and launches.
+# Calls of CUDA's libraries that return a status, except those that return its text; and launches.
 CUDA_CALL = re.compile(r"\b(?:cuda(?!GetError)[A-Z]\w*|cublas(?!LtGetStatus)\w*[A-Z]\w*|cudnn[A-Z]\w*|"
                        r"nccl(?!GetError)[A-Z]\w*)\s*\(")
 LAUNCH = re.compile(r">>>\s*\(")
@@ -145,7 +146,8 @@ CHECKED = re.compile(r"[^;]*;\s*check\(cudaGetLastError\(\)")
 
 
 def unchecked(texts: dict[str, str]) -> list[str]:
-    """No call of CUDA's libraries goes unchecked, and behind every launch stands a look at the last error."""
+    """Checks that every call of CUDA's libraries is checked, and that every launch is followed by a check of the last error.
+    """
     found = []
     for file, text in texts.items():
         if not file.endswith(CODE) or "cuda" not in file:
@@ -159,7 +161,7 @@ def unchecked(texts: dict[str, str]) -> list[str]:
 
 
 def packages(texts: dict[str, str]) -> list[str]:
-    """cmake/packages.txt is the list; INSTALL.md, environment.yml, pyproject.toml and CMake name what it names, no more."""
+    """Checks that README.md, environment.yml, pyproject.toml and CMake name exactly the packages in cmake/packages.txt."""
     rows = [line.split(None, 4) for line in texts.get("cmake/packages.txt", "").splitlines()
             if line and not line.startswith("#")]
     found = [f"cmake/packages.txt: '{' '.join(r)}' needs group, name, conda, proof, reason" for r in rows if len(r) < 5]
@@ -181,7 +183,8 @@ def packages(texts: dict[str, str]) -> list[str]:
 
 
 def requirements(rows: list[list[str]], project: str) -> list[str]:
-    """What pyproject.toml has pip fetch stands in cmake/packages.txt, range and all, and what pip fetches by it is asked."""
+    """Checks that cmake/packages.txt has every requirement of pyproject.toml with its version range, and that pyproject.toml
+    asks for every package that pip needs."""
     listed = {row[1] for row in rows if row[0].startswith("pypi")}
     tables = project.split("[tool.", 1)[0]
     lists = re.findall(r"^(?!dynamic)[\w-]+ = \[([^\]]*)\]", tables, re.M)
@@ -192,7 +195,7 @@ def requirements(rows: list[list[str]], project: str) -> list[str]:
 
 
 def links(root: Path, texts: dict[str, str]) -> list[str]:
-    """A link to a file of the tree leads somewhere."""
+    """Checks that links to files of the tree have a target."""
     return [f"{file}: the link to {target} leads nowhere" for file, text in texts.items() if file.endswith(".md")
             for target in re.findall(r"\]\(([^)#:\s]+)(?:#[^)]*)?\)", text)
             if not (root / file).parent.joinpath(target).exists()]

@@ -1,5 +1,5 @@
-"""Training on several workers that are threads of one process, laid beside one worker alone: what docs/make_equality.py and
-tests compare."""
+"""Training on several workers that are threads of one process, and on a single worker, for comparison by
+docs/make_equality.py and tests."""
 
 from __future__ import annotations
 
@@ -19,14 +19,15 @@ SEED = 5
 
 @dataclasses.dataclass
 class Outcome:
-    """Weights after the last step, losses of all, and whether the activations kept at once were the plan's."""
+    """The weights after the last step, the losses of all steps, and whether the largest number of kept activations equals
+    the plan's."""
     weights: dict[str, np.ndarray]
     losses: list[float]
     peaks_agree: bool
 
 
 def batches(rows: int) -> list[dict[str, np.ndarray]]:
-    """One global batch per step: random tokens, a padded tail, about a third of the labels set."""
+    """Returns one global batch per step: random tokens, padding at the end, about a third of the labels set."""
     random = np.random.default_rng(SEED)
     out = []
     for _ in range(STEPS):
@@ -45,7 +46,7 @@ def batches(rows: int) -> list[dict[str, np.ndarray]]:
 
 
 def train(optimizer: Any, workers: int = 1, pipelines: int = 1, micro_batches: int = 8, **plan: Any) -> Outcome:
-    """Trains BERT `deep` with dropout for STEPS steps; `plan`: method and options of a Job."""
+    """Trains BERT `deep` with dropout for STEPS steps. `plan` holds the method and options of a Job."""
     rows = micro_batches * SAMPLES
     data = ht.data.Batches(batches(rows * pipelines), rows)
     model = ht.models.Bert.from_config("deep", vocab_size=VOCABULARY, max_position_embeddings=TOKENS)
@@ -71,7 +72,7 @@ def train(optimizer: Any, workers: int = 1, pipelines: int = 1, micro_batches: i
                 for name, state, array, _ in job.state():
                     if not state:
                         outcome.weights[name] = array.copy()
-        except BaseException as error:  # the others wait for this worker
+        except BaseException as error:  # the other workers wait for this one
             errors.append(error)
             links.abort(1, str(error))
 
@@ -86,8 +87,8 @@ def train(optimizer: Any, workers: int = 1, pipelines: int = 1, micro_batches: i
 
 
 def difference(a: Outcome, b: Outcome) -> tuple[float, float]:
-    """(largest distance of a weight tensor over max(its norm, 1), largest distance of a loss over it); (0, 0) only if all
-    bits are equal."""
+    """Returns (largest distance of a weight tensor over max(its norm, 1), largest relative distance of a loss). The result
+    is (0, 0) only if all bits are equal."""
     if a.weights.keys() != b.weights.keys():
         raise ValueError("not the same parameters")
     weights = 0.0

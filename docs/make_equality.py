@@ -1,9 +1,8 @@
 #!/usr/bin/env python3
-"""Writes docs/equality.md: what every synchronous method trains to, beside one process, over sizes.
+"""Writes docs/equality.md: the results of every synchronous method compared with one process, for several sizes.
 
-usage: docs/make_equality.py [--check [--whole]]     --check: exit 1 if the page is stale or wrong, by a random sample of its
-                                                     cells, or by all (a test calls this)
-"""
+usage: docs/make_equality.py [--check [--whole]]   --check: exit 1 if the page is stale or wrong, by a random sample of its
+                                                   cells, or by all (a test calls this)"""
 
 from __future__ import annotations
 
@@ -23,7 +22,7 @@ from hetu import schedule
 
 PAGE = Path(__file__).resolve().parent / "equality.md"
 ASYNCHRONOUS = ("pipedream", "pipedream-2bw", "hetpipe")
-ELSEWHERE = ("dp",)  # one stage: pipelines alone
+ELSEWHERE = ("dp",)  # one stage: pipelines only
 VARIANTS: dict[str, list[dict[str, Any]]] = {
     "chimera": [{}, {"concat": "doubling"}, {"concat": "halving"}, {"pairs": 2}],
     "interleaved-1f1b": [{}, {"chunks": 4}], "hanayo": [{}, {"chunks": 4}], "auto": [{}, {"chunks": 2}],
@@ -68,12 +67,12 @@ class Cell(NamedTuple):
 
     @property
     def row(self) -> str:
-        """What the first column says."""
+        """Returns the text of the first column."""
         return " ".join([self.method, *(value if name == "concat" else f"{name} {value}" for name, value in self.options)])
 
 
 def rows() -> list[tuple[str, dict[str, Any]]]:
-    """Methods of this build with the options that the page shows."""
+    """Returns the methods of this build with the options that the page shows."""
     names = [m["name"] for m in schedule.methods() if m["name"] not in (*ASYNCHRONOUS, *ELSEWHERE)]
     return [(name, options) for name in names for options in VARIANTS.get(name, [{}])]
 
@@ -83,7 +82,7 @@ def micros(workers: int) -> int:
 
 
 def fits(cell: Cell) -> bool:
-    """Whether there is such a plan, with stages that the model has."""
+    """Returns true if there is such a plan, with stages that the model has."""
     try:
         plan = schedule.generate(cell.method, stages=cell.workers, micro_batches=micros(cell.workers), **dict(cell.options))
     except ValueError:
@@ -97,7 +96,7 @@ def alone(optimizer: str, micro_batches: int) -> equality.Outcome:
 
 
 def measured(cell: Cell) -> str:
-    """The cell's text. Throws ValueError where it is not what the page promises."""
+    """Returns the cell's text. Throws ValueError where the result differs from the page's promise."""
     worst = 0.0
     for optimizer, settings in OPTIMIZERS.items():
         one = alone(optimizer, micros(cell.workers) * cell.pipelines)
@@ -107,7 +106,8 @@ def measured(cell: Cell) -> str:
             if not many.peaks_agree:
                 raise ValueError(f"{cell}: a worker keeps other activations than its plan says")
             weights, losses = equality.difference(one, many)
-            # Adam divides by what it sums: of a gradient that is rounding alone it makes whole steps. Its losses count.
+            # Adam divides by a sum of squares, so that a gradient that is only a rounding error gives a full step. Its
+            # losses count, and its weights only as equal or not.
             worst = max(worst, losses, weights if optimizer == "sgd" else weights and LEAST)
             if weights == 0 and losses > 0:
                 raise ValueError(f"{cell}: equal weights, other losses")
@@ -117,7 +117,7 @@ def measured(cell: Cell) -> str:
 
 
 def cells() -> dict[Cell, bool]:
-    """All, and whether there is such a plan."""
+    """Returns all cells, and for each whether there is such a plan."""
     every = [Cell(name, tuple(options.items()), workers, pipelines)
              for name, options in rows() for pipelines in PIPELINES for workers in WORKERS]
     return {cell: fits(cell) for cell in every}
@@ -134,13 +134,13 @@ def page() -> str:
 
 
 def stated() -> dict[str, list[str]]:
-    """Cells of the page by row."""
+    """Returns the cells of the page by row."""
     table = [re.split(r" ?\| ?", line.strip("| \n")) for line in PAGE.read_text().splitlines() if line.startswith("| ")]
     return {row[0]: (row[1:] + [""] * 6)[:6] for row in table[1:]}
 
 
 def check(whole: bool) -> list[str]:
-    """What is wrong with the page."""
+    """Returns the errors of the page."""
     page_rows, known = stated(), cells()
     wrong = [f"row '{row}' is missing" for row in {cell.row for cell in known} - page_rows.keys()]
     wrong += [f"row '{row}' is of no method" for row in page_rows.keys() - {cell.row for cell in known}]

@@ -1,9 +1,8 @@
 #!/usr/bin/env python3
-"""Writes docs/partial-reduce.md and its pictures: the methods, the policy, and what the simulator says of them.
+"""Writes docs/partial-reduce.md and its figures: the methods, the policy, and results of the simulator.
 
-usage: docs/make_partial_reduce.py [--check]   with hetu in reach; --check: exit 1 if the page or a picture is stale
-                                               (a test calls this)
-"""
+usage: docs/make_partial_reduce.py [--check]   with hetu in PATH; --check: exit 1 if the page or a figure is stale
+                                               (a test calls this)"""
 
 from __future__ import annotations
 
@@ -259,7 +258,8 @@ ABOUT = [
 
 
 def measured() -> tuple[list[list[str]], list[list[str]], float]:
-    """Rows and marks of the figures that a run of tests/bench/group_throughput.py left, and how far one is from another."""
+    """Returns rows and marks from a run of tests/bench/group_throughput.py, and the largest difference between measured and
+    simulated figures."""
     with (DOCS / "figures" / "measured_throughput.csv").open() as file:
         found = {(int(r["stages"]), int(r["pipelines"]), r["case"], r["method"]): r for r in csv.DictReader(file)}
     rows, marks = [], []
@@ -276,7 +276,8 @@ def measured() -> tuple[list[list[str]], list[list[str]], float]:
 
 
 def served_table() -> tuple[str, float]:
-    """The figures that a run of tests/bench/server_throughput.py left, and how far one is from the simulated."""
+    """Returns the figures of a run of tests/bench/server_throughput.py, and their largest difference from the simulated
+    ones."""
     with (DOCS / "figures" / "measured_served.csv").open() as file:
         found = list(csv.DictReader(file))
     ways = list(dict.fromkeys(row["way"] for row in found))
@@ -303,7 +304,7 @@ def hetu(*arguments: str) -> str:
 
 
 def drawn(case: Case, method: str, window: tuple[int, int], stages: str = "") -> str:
-    """Who met whom in a simulated run, as SVG; of all stages or of one."""
+    """Returns the groups of a simulated run as SVG, of all stages or of one."""
     with tempfile.TemporaryDirectory() as folder:
         log, picture = Path(folder) / "log", Path(folder) / "log.svg"
         hetu(*case.arguments(), "--sync-method", method, "--group-log", str(log), "--format", "json")
@@ -335,7 +336,7 @@ def sizes_table() -> str:
 
 
 def default_of(constant: str) -> str:
-    """As the policy has it."""
+    """Returns the default of a constant in the policy's options."""
     text = (DOCS.parent / "pipeline" / "groups" / "options.h").read_text()
     found = re.search(rf"double {constant} = ([\d.]+);", text)
     if found is None:
@@ -344,7 +345,7 @@ def default_of(constant: str) -> str:
 
 
 def made() -> dict[Path, str]:
-    """Every file of the page."""
+    """Returns every file of the page."""
     slow = Case(4, 4, "one pipeline 2x slower", slower=2, updates=200)
     pairs = Case(4, 16, "one pipeline 2x slower", slower=2, updates=200, more=("--jitter", "0.03"))
     rows = heterogeneity.table()

@@ -1,9 +1,8 @@
 #!/usr/bin/env python3
-"""Writes docs/reference.md: every command as its own --help says it, the environment, ids, units and files.
+"""Writes docs/reference.md: every command with its --help text, the environment, ids, units and files.
 
-usage: docs/make_reference.py [--check]     with hetu, heturun and the built package in reach; --check: exit 1 if the page is
-                                            stale (a test calls this)
-"""
+usage: docs/make_reference.py [--check]   with hetu, heturun and the built package in PATH; --check: exit 1 if the page is
+                                          stale (a test calls this)"""
 
 from __future__ import annotations
 
@@ -149,7 +148,8 @@ def environment() -> str:
 
 
 def commands() -> str:
-    """The methods and options that several commands share stand with the first of them only."""
+    """Returns the section of commands. Methods and options that several commands share are listed with the first one only.
+    """
     shared = set(help_of("hetu schedule").splitlines()) - {""}
     parts = []
     for command in COMMANDS:
@@ -162,7 +162,7 @@ def commands() -> str:
 
 
 def tables() -> str:
-    """What each option may be told, and from which version on."""
+    """Returns the tables of options: their values, and the version that introduced them."""
     parts = []
     for table in options.tables():
         rows = ["| keyword | flag | type | default | range | since | meaning |", "|---|---|---|---|---|---|---|"]
@@ -182,7 +182,7 @@ def page() -> str:
 
 
 def in_any_version(text: str) -> str:
-    """Returns the page without what differs between versions of Python. From 3.13 on, --help wraps a usage elsewhere, and
+    """Returns the page without differences between versions of Python. From 3.13 on, --help wraps a usage differently, and
     writes '-o, --output FILE' for '-o FILE, --output FILE'."""
     return " ".join(re.sub(r"(-\w) \S+, (--[\w-]+ \S+)", r"\1, \2", text).split())
 

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Writes docs/reproduction.md: published figures beside what this build computes. `./run reproduce` calls it.
+"""Writes docs/reproduction.md: published figures next to those that this build computes. `./run reproduce` calls it.
 
-usage: docs/make_reproduction.py [--check]     --check: exit 1 if the page or its picture is stale (a test calls this)
+usage: docs/make_reproduction.py [--check]   --check: exit 1 if the page or its figure is stale (a test calls this)
 
-Either way it exits 1 if a figure differs that DIFFERENT does not explain, or if one of those no longer differs.
-"""
+With or without --check, it exits 1 if a figure differs that DIFFERENT does not explain, or if an explained one no longer
+differs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from hetu import schedule
 
 DOCS = Path(__file__).resolve().parent
 
-# Figures that come out otherwise, by the name that the page gives them, and why.
+# Figures that differ, by their names on the page, and the reasons.
 DIFFERENT = {
     "interleaved-zb, P = 8, M = 16: send slots": (
         "Torch's order begins with further rounds of warm-up forwards; with two chunks the ring then holds P/2 messages "
@@ -139,7 +139,8 @@ def v_shapes(page: Page) -> None:
         command("v-half", stages=8, micro_batches=32, backward=2) + ".",
     )
     rows = []
-    over: dict[str, list[tuple[float, bool]]] = {"v-half": [], "v-min": []}  # where the bubble's bound fails: said, found
+    # where the bound of the bubble fails: published, found
+    over: dict[str, list[tuple[float, bool]]] = {"v-half": [], "v-min": []}
     for p in range(2, 17):
         half = 0.5 if p == 2 else (3 * p - 7) / 2 if p % 2 == 0 else (3 * p - 4) / 2
         least = max(0.0, 2 * p - 3.5 if p % 3 == 0 else 2 * p - 2.5)
@@ -159,7 +160,7 @@ def v_shapes(page: Page) -> None:
 
 
 def over_its_bound(method: str, p: int, m: int) -> bool:
-    """Whether these sizes are outside the range in which the published bound of the bubble holds."""
+    """Returns true if these sizes are outside the range in which the published bound of the bubble holds."""
     if method == "v-half":
         return m < (p / 2 if p % 2 else p / 4 + 1.5)
     return p % 3 == 0 and (m == 1 or (p, m) == (15, 9))

@@ -1,10 +1,9 @@
 #!/usr/bin/env python3
-"""Writes docs/schedules.md and its pictures: every method of the build, drawn and measured by the code that runs it.
+"""Writes docs/schedules.md and its figures: every method of the build, drawn and measured by the code that runs it.
 
-usage: docs/make_schedules.py [--check]     --check: exit 1 if the page or a picture is stale (a test calls this)
+usage: docs/make_schedules.py [--check]   --check: exit 1 if the page or a figure is stale (a test calls this)
 
-A method needs a paragraph in ABOUT; everything else comes from the tables, the verifier and the simulator.
-"""
+A method needs a paragraph in ABOUT. All other text comes from the tables, the verifier and the simulator."""
 
 from __future__ import annotations
 
@@ -127,7 +126,7 @@ ABOUT = {
         "Plain data parallelism for comparison: one stage; copies are `--pipelines`. Drawn on one worker."
     ),
 }
-# Forms of bubble and peak that are bounds, or of one family, and so not among the laws.
+# Forms of bubble and peak that are bounds, or apply to one family only. They are therefore not among the laws.
 FORMS = {
     "chimera": ("P F + (2P-2)(B+W) - M T (M = P)", "P/2 + 1 to P (M = P)"),
     "v-half": ("at most (3P-7)/2, odd P (3P-4)/2 (F = B = W = 1, M > P/2)", "at most (P+2) div 2"),
@@ -139,7 +138,7 @@ FORMS = {
 
 
 def form_of(method: str, *figures: str) -> str:
-    """The first law of one of these figures for the method as it is drawn, and where it holds."""
+    """Returns the first law for one of these figures of the method in its drawn form, and the range in which it holds."""
     for law in closed_forms.LAWS:
         if law.method == method and law.figure in figures and law.options.get("pair_semantics") != "atomic":
             return f"{'at most ' if law.most else ''}{law.text} ({law.where})"
@@ -154,7 +153,7 @@ def plan_of(method: dict[str, Any]) -> schedule.Schedule:
 
 
 def part(method: dict[str, Any], picture: str) -> tuple[str, str]:
-    """The row of the table, and the section."""
+    """Returns the row of the table, and the section."""
     plan = plan_of(method)
     figures, report = schedule.simulate(plan), schedule.verify(plan)
     sends = sum("SEND" in cell for row in schedule.lower(plan).rows for cell in row)
@@ -172,7 +171,7 @@ def part(method: dict[str, Any], picture: str) -> tuple[str, str]:
 
 
 def made() -> dict[Path, str]:
-    """Every file of the gallery."""
+    """Returns every file of the gallery."""
     rows, sections, files = [], [], {}
     for method in schedule.methods():
         picture = f"{method['name']}.svg"

@@ -1,4 +1,4 @@
-"""Bars of how methods do in several cases beside the ideal, as SVG."""
+"""Bars of methods in several cases with the ideal, as SVG."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ COLOURS = ["#8fa3b5", "#1d3557", "#3a7ca5"]
 
 
 def chart(methods: Sequence[str], rows: Sequence[Sequence[str]], marks: Sequence[Sequence[str]] | None = None) -> str:
-    """A bar per case and method, with a line at the ideal. Rows: sizes, case, a number per method, the ideal; at most three
-    methods, a number may be "". `marks`: per row a number per method, drawn as a short line across its bar."""
+    """Returns a bar per case and method, with a line at the ideal. Rows hold sizes, case, a number per method, and the
+    ideal. There are at most three methods, and a number may be "". `marks` holds per row a number per method, drawn as a
+    short line across its bar."""
     left, wide, high = 330, 520, 64
     parts = []
     for k, row in enumerate(rows):

@@ -139,7 +139,7 @@ def figures(page: Page) -> None:
 
 
 def block_row(name: str) -> dict[str, float]:
-    """The row of 32 samples of a table in config/costs."""
+    """Returns the row of 32 samples of a table in config/costs."""
     with (COSTS / f"{name}.csv").open() as file:
         return next({k: float(v) for k, v in row.items()} for row in csv.DictReader(file) if row["bs"] == "32")
 
@@ -188,8 +188,8 @@ def blocks(page: Page) -> None:
 
 
 def bert_graph(config: models.BertConfig, masked: int = 0) -> Any:
-    """Returns the graph that trains a BERT on rows of 128 tokens. `masked`: the heads read at most that many positions of a
-    row, as train_bert.py has it; 0: all positions."""
+    """Returns the graph that trains a BERT on rows of 128 tokens. With `masked`, the heads read at most that many positions
+    of a row, as in train_bert.py; 0: all positions."""
     building = graph.new_graph()
     batch = SimpleNamespace(next_sentence_labels=graph.placeholder("next_sentence_labels", "int32", [graph.BATCH]))
     lengths = dict.fromkeys(("input_ids", "input_mask", "segment_ids"), 128)
@@ -202,7 +202,7 @@ def bert_graph(config: models.BertConfig, masked: int = 0) -> Any:
 
 
 def wide_bert(layers: int) -> Any:
-    """BERT with width 1024, decoder untied."""
+    """Returns the graph of a BERT with width 1024 and an untied decoder."""
     config = models.BertConfig(
         hidden_size=1024,
         num_hidden_layers=layers,
@@ -214,13 +214,13 @@ def wide_bert(layers: int) -> Any:
 
 
 def gpt_counts() -> dict[str, int]:
-    """Parameters of GPT-2 with 64 layers of width 1280 and a head of its own, by name."""
+    """Returns the parameters of GPT-2 with 64 layers of width 1280 and an untied head, by name."""
     gpt = models.Gpt.from_config("gpt2", n_embd=1280, n_layer=64, n_head=20, tie_word_embeddings=False)
     return {name: math.prod(parameter.shape) for name, parameter in gpt.named_parameters()}
 
 
 def gpt_sizes(page: Page) -> list[list[str]]:
-    """Rows of the table of sizes."""
+    """Returns the rows of the table of sizes."""
     counts = gpt_counts()
 
     def total(*starts: str) -> int:
@@ -239,7 +239,7 @@ def gpt_sizes(page: Page) -> list[list[str]]:
 
 
 def blocks_of_stages(model: Any, stages: int) -> list[int]:
-    """How many blocks each stage has where a model is cut by operations."""
+    """Returns the number of blocks of each stage for a model that is cut by operations."""
     starts = [*_hetu.balance_stages(model, stages), model.blocks]
     return [end - start for start, end in pairwise(starts)]
 
@@ -281,7 +281,7 @@ def sizes(page: Page) -> None:
 
 
 def profile(page: Page) -> str:
-    """The README step of Chimera's code; returns its picture."""
+    """Adds the README step of Chimera's code. Returns its figure."""
     page.section(
         "Profiling Chimera with 8 stages for BERT-Large on 8 GPUs, without a GPU",
         "The step of that name in the README of Chimera's code,",

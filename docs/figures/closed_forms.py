@@ -28,7 +28,7 @@ class Point(NamedTuple):
 
     @property
     def round(self) -> int:
-        """Micro-batches per round of the interleaved methods."""
+        """Returns the micro-batches per round of the interleaved methods."""
         return self.m // max(1, self.m // self.p)
 
     @property
@@ -40,7 +40,7 @@ Form = Callable[[Point], float | None]
 
 
 class Law(NamedTuple):
-    """A published form; `form` gives None where it is not valid. `most`: an upper bound, not a value."""
+    """A published form. `form` returns None where it isn't valid. `most`: an upper bound, not a value."""
 
     method: str
     options: dict[str, Any]
@@ -135,7 +135,7 @@ LAWS = list(_laws())
 
 
 def figures(x: Point, method: str, options: dict[str, Any]) -> dict[str, float] | None:
-    """The four figures of a plan, as the simulator gives them; None for sizes that the method refuses."""
+    """Returns the four figures of a plan from the simulator, or None for sizes that the method refuses."""
     try:
         plan = schedule.generate(method, stages=x.p, micro_batches=x.m, **options)
     except ValueError:
@@ -150,7 +150,8 @@ def figures(x: Point, method: str, options: dict[str, Any]) -> dict[str, float] 
 
 
 def compared(law: Law, known: dict[tuple[Any, ...], dict[str, float] | None]) -> tuple[int, float]:
-    """Plans tried, and the largest difference (above, for an upper bound); `known` keeps figures between laws."""
+    """Returns the number of plans tried, and the largest difference (above, for an upper bound). `known` caches figures for
+    other laws."""
     tried, worst = 0, 0.0
     for p, m in SIZES:
         for f, b, w in TIMES:

@@ -1,4 +1,5 @@
-"""What trainings beside a slow pipeline come to, by method: tests/bench/group_convergence.py measures, the page shows."""
+"""Results of trainings with a slow pipeline, by method: tests/bench/group_convergence.py measures them, and the page shows
+them."""
 
 from __future__ import annotations
 
@@ -8,10 +9,10 @@ from pathlib import Path
 
 from figures.curves import Curve, Panel
 
-# The final loss, in parts of that of the method which it stands beside, that a method may have.
+# Upper bounds of a method's final loss, relative to that of its reference method.
 BOUNDS = {"all-reduce": 1.0, "partial reduce": 1.02, "AD-PSGD": 1.05, "HetPipe, D = 0": 1.05, "HetPipe, D = 1": 1.05,
           "HetPipe, D = 4": 1.05, "1f1b, all-reduce": 1.0, "1f1b, SSP, s = 4": 1.05}
-# An all-reduce of the same order of forwards and backwards: pipedream's, but for methods with a flush.
+# The reference is an all-reduce with the same order of forwards and backwards: pipedream's, except for methods with a flush.
 BESIDE = {"1f1b, all-reduce": "1f1b, all-reduce", "1f1b, SSP, s = 4": "1f1b, all-reduce"}
 
 
@@ -21,8 +22,8 @@ def beside(method: str) -> str:
 
 @dataclass
 class Run:
-    """One training: the loss of the trained model, pipeline 0's smoothed loss over time, and (seconds, loss) of what all
-    pipelines have trained where it is evaluated on the way, too."""
+    """One training: the loss of the trained model, pipeline 0's smoothed loss over time, and, where the model is evaluated
+    during training, (seconds, loss) of the model that all pipelines have trained."""
 
     final: float
     seconds: list[float]
@@ -31,11 +32,12 @@ class Run:
 
     @property
     def last(self) -> float:
-        """The loss at its end, of the kind that `seconds_to` goes by."""
+        """Returns the final loss, of the kind that `seconds_to` uses."""
         return self.evaluated[-1][1] if self.evaluated else self.losses[-1]
 
     def seconds_to(self, loss: float) -> float:
-        """When the evaluated loss, on a line between evaluations, was first as low; without them the smoothed one."""
+        """Returns the time at which the evaluated loss, interpolated between evaluations, first reached `loss`. Without
+        evaluations, the smoothed loss is used."""
         for (before_s, high), (after_s, low) in zip(self.evaluated, self.evaluated[1:], strict=False):
             if low <= loss < high:
                 return before_s + (after_s - before_s) * (high - loss) / (high - low)
@@ -44,7 +46,7 @@ class Run:
         return next((s for s, value in zip(self.seconds, self.losses, strict=True) if value <= loss), self.seconds[-1])
 
     def thinned(self, points: int) -> Run:
-        """The same with about so many points; the last one stays."""
+        """Returns the run with about `points` points. The last point stays."""
         keep = sorted({len(self.seconds) - 1, *range(0, len(self.seconds), max(1, len(self.seconds) // points))})
         return Run(self.final, [round(self.seconds[i], 2) for i in keep], [round(self.losses[i], 4) for i in keep],
                    self.evaluated)
@@ -52,13 +54,13 @@ class Run:
 
 @dataclass
 class Row:
-    """A method over all seeds; ratios are in parts of what the method stands beside."""
+    """A method over all seeds. Ratios are relative to its reference method."""
 
     method: str
     finals: list[float]
     mean: float
     ratio: float
-    seconds: float  # until the loss is that of the worst method at its end
+    seconds: float  # until the loss equals the final loss of the worst method
     seconds_ratio: float
 
     @property
@@ -75,7 +77,8 @@ def mean(values: list[float]) -> float:
 
 
 def summary(runs: Runs) -> list[Row]:
-    """Of the seeds that every method has; methods without a run, or without what they stand beside, are left out."""
+    """Returns the rows for the seeds that every method has. Methods without a run, or without a run of their reference, are
+    left out."""
     shown = {method: found for method, found in runs.items() if found and runs.get(beside(method))}
     seeds = sorted(set.intersection(*(set(found) for found in shown.values()))) if shown else []
     if not seeds:
@@ -97,14 +100,14 @@ def panel(model: str, runs: Runs) -> Panel:
 
 
 def write(path: Path, models: dict[str, Runs]) -> None:
-    """One run a line, so that two files are merged by hand, too."""
+    """Writes one run per line, so that two files can be merged manually."""
     lines = [json.dumps({"model": model, "method": method, "seed": seed, **vars(run.thinned(60))})
              for model, runs in models.items() for method, found in runs.items() for seed, run in sorted(found.items())]
     path.write_text("[\n" + ",\n".join(lines) + "\n]\n")
 
 
 def read(path: Path) -> dict[str, Runs]:
-    """By model; methods in the order of BOUNDS."""
+    """Returns the runs by model, with methods in the order of BOUNDS."""
     models: dict[str, Runs] = {}
     found = json.loads(path.read_text())
     for one in sorted(found, key=lambda one: list(BOUNDS).index(one["method"])):

@@ -1,4 +1,4 @@
-"""Lines over a common axis as SVG: what the benchmarks that have curves draw."""
+"""Lines over a common axis as SVG, for benchmarks with curves."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ COLOURS = ["#8fa3b5", "#1d3557", "#c1440e", "#3a7ca5", "#6a994e", "#b56576", "#e
 
 @dataclass
 class Curve:
-    """Curves of one name share a colour."""
+    """A curve. Curves of the same name share a colour."""
 
     name: str
     x: list[float]
@@ -27,7 +27,7 @@ class Panel:
 
 
 def ticks(low: float, high: float) -> list[float]:
-    """About five round numbers from low to high."""
+    """Returns about five round numbers from low to high."""
     span = max(high - low, 1e-12)
     step = 10.0 ** (len(f"{int(span)}") - 1 if span >= 1 else -1)
     while span / step > 6:
@@ -73,7 +73,7 @@ def panel(shown: Panel, left: float) -> list[str]:
 
 
 def draw(panels: list[Panel]) -> str:
-    """The panels side by side; a panel has a curve, and at most eight names."""
+    """Returns the panels next to each other. A panel has at least one curve, and at most eight names."""
     width, height = len(panels) * (LEFT + WIDE + 30), ABOVE + HIGH + BELOW
     parts = [part for k, shown in enumerate(panels) for part in panel(shown, k * (LEFT + WIDE + 30))]
     head = f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" viewBox="0 0 {width} {height}"'

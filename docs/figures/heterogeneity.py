@@ -1,7 +1,6 @@
-"""The cases of training beside slow pipelines, what `hetu simulate` says of each, and the ideal.
+"""The cases of training with slow pipelines, the results of `hetu simulate` for each, and the ideal.
 
-usage: docs/figures/heterogeneity.py     prints the table; whoever measures real runs lays them beside `simulated`
-"""
+usage: docs/figures/heterogeneity.py   prints the table; benchmarks compare measured runs with `simulated`"""
 
 from __future__ import annotations
 
@@ -16,7 +15,7 @@ METHODS = {"all-reduce": "allreduce", "partial reduce": "preduce", "AD-PSGD": "a
 
 @dataclass(frozen=True)
 class Case:
-    """Pipelines side by side, one of them `slower` times as slow or all with pauses of `hetero` ms."""
+    """Pipelines in parallel, one of them `slower` times as slow, or all with pauses of `hetero` ms."""
 
     stages: int
     pipelines: int
@@ -27,8 +26,8 @@ class Case:
     more: tuple[str, ...] = field(default=())
 
     def ideal(self) -> float:
-        """What pipelines reach that never wait for each other, in parts of equal ones without pauses."""
-        if self.hetero:  # one pipeline alone, mean of as many seeds
+        """Returns the throughput of pipelines that never wait for each other, relative to equal ones without pauses."""
+        if self.hetero:  # a single pipeline, as the mean over as many seeds
             alone = Case(self.stages, 1, "alone", hetero=self.hetero, updates=self.updates)
             sum_of_all = sum(throughput(alone, "--seed", f"{seed}") for seed in range(self.pipelines))
             return sum_of_all * (FORWARD + BACKWARD) / self.pipelines
@@ -58,30 +57,30 @@ PAUSES = Case(4, 4, "a pause of 100 ms before one forward or backward in ten", h
 
 @cache
 def figures(arguments: tuple[str, ...]) -> dict[str, object]:
-    """The JSON of one `hetu simulate`."""
+    """Returns the JSON of one `hetu simulate`."""
     done = subprocess.run(["hetu", *arguments, "--format", "json"], capture_output=True, text=True, check=True)
     answer: dict[str, object] = json.loads(done.stdout)
     return answer
 
 
 def throughput(case: Case, *how: str) -> float:
-    """Micro-batches per ms over all pipelines, in the steady part."""
+    """Returns the micro-batches per ms over all pipelines, in the steady part."""
     return float(str(figures((*case.arguments(), *how))["throughput"]))
 
 
 def simulated(case: Case, method: str) -> float:
-    """Throughput in parts of as many equal pipelines that never wait for each other."""
+    """Returns the throughput relative to as many equal pipelines that never wait for each other."""
     return throughput(case, "--sync-method", METHODS[method]) * (FORWARD + BACKWARD) / case.pipelines
 
 
 def to_all_reduce(case: Case, method: str) -> float:
-    """Throughput in parts of a blocking all-reduce over as many equal pipelines."""
+    """Returns the throughput relative to a blocking all-reduce over as many equal pipelines."""
     equal = Case(case.stages, case.pipelines, "equal", updates=case.updates)
     return throughput(case, "--sync-method", METHODS[method]) / throughput(equal, "--sync-method", "allreduce")
 
 
 def table() -> list[list[str]]:
-    """A row per case: sizes, case, the simulated part of the ideal machine per method, the ideal."""
+    """Returns a row per case: sizes, case, the simulated fraction of the ideal machine per method, and the ideal."""
     rows = []
     for case in [*CASES, PAUSES]:
         cells = [f"{simulated(case, method):.3f}" for method in METHODS]

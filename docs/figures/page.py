@@ -1,4 +1,4 @@
-"""The page of published figures: its text, what agrees and what differs, and the simulations behind it."""
+"""The page of published figures: its text, the figures that agree and differ, and their simulations."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ class Page:
             self.prose(*words)
 
     def prose(self, *words: str) -> None:
-        """A paragraph, in lines of at most 125."""
+        """Adds a paragraph, in lines of at most 125 columns."""
         self.add(*textwrap.wrap(" ".join(words), 125, break_long_words=False, break_on_hyphens=False))
 
     def item(self, words: str) -> None:
-        """An item of a list."""
+        """Adds an item of a list."""
         self.text = self.text.removesuffix("\n") if self.text.rsplit("\n\n", 2)[-2].startswith("- ") else self.text
         self.add(*textwrap.wrap("- " + words, 125, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False))
 
@@ -41,7 +41,7 @@ class Page:
         self.add(*("| " + " | ".join(line) + " |" for line in lines))
 
     def cell(self, name: str, known: Any, found: Any, digits: int | None = None) -> str:
-        """`known / found`; numbers agree to the printed digits, or exactly where none are given."""
+        """Returns `known / found`. Numbers agree to the printed digits, or exactly where no digits are given."""
         self.figures += 1
         if isinstance(found, str):
             equal, text = known == found, f"`{known}` / `{found}`"
@@ -56,7 +56,7 @@ class Page:
         return text
 
     def bound(self, name: str, known: float, found: float) -> str:
-        """`at most known / found`."""
+        """Returns the text `at most known / found`."""
         self.figures += 1
         if found > known + 1e-9:
             self.different.append(name)
@@ -65,7 +65,7 @@ class Page:
 
 
 def simulated(method: str, **options: Any) -> dict[str, Any]:
-    """The figures of `hetu simulate`, with the events."""
+    """Returns the figures of `hetu simulate`, with the events."""
     sizes = {name: value for name, value in options.items() if name in SIZES}
     costs = {name: value for name, value in options.items() if name not in SIZES}
     chooses = method in ("zb-1p", "zb-2p", "auto") or "runtime_rule" in sizes
@@ -83,7 +83,7 @@ def peak(run: dict[str, Any]) -> float:
 
 
 def worst_of(page: Page, title: str, pairs: Sequence[tuple[float, Any]]) -> list[str]:
-    """Row of a closed form: plans, and the largest difference of (published, found)."""
+    """Returns the row of a closed form: the number of plans, and the largest difference of (published, found)."""
     page.figures += len(pairs)
     worst = max(abs(known - found) for known, found in pairs)
     if worst > 1e-9:

@@ -1,4 +1,4 @@
-"""PipeFisher's utilisations: its own rule of filling, fed with the published times of blocks."""
+"""PipeFisher's utilizations: its own filling rule, applied to the published times of blocks."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from figures.page import Page
 
 from hetu import schedule
 
-LAYERS = 6  # with factors, of a block
-# Figures that come out otherwise, as make_reproduction.py has them, and why.
+LAYERS = 6  # layers of a block that have factors
+# Figures that differ, by their names in make_reproduction.py, and the reasons.
 DIFFERENT = {
     "gpipe, bert-base on 4 P100: busy without K-FAC": (
         "Measured beside computed: 4 of 7 slots by the blocks' times alone, which have no "
@@ -39,14 +39,14 @@ DIFFERENT = {
 
 
 class Filled(NamedTuple):
-    """What `hetu fill` reports: busy share of each node in percent, and iterations of its cycle."""
+    """The output of `hetu fill`: busy share of each node in percent, and iterations of its cycle."""
 
     usage: list[float]
     iterations: list[int]
 
 
 def predicted(case: published.Filled, latency: float, **how: Any) -> tuple[schedule.Schedule, dict[str, Any]]:
-    """The plan of a method as wide as its micro-batches, and its simulation."""
+    """Returns the plan of a method with as many micro-batches as stages, and its simulation."""
     plan = schedule.generate(case.method, stages=case.stages, micro_batches=case.stages)
     return plan, schedule.simulate(plan, events=True, costs=COSTS / f"{case.table}.csv", micro_batch_size=32,
                                    blocks_per_stage=case.blocks, latency=latency, **how)
@@ -57,7 +57,7 @@ def busy(case: published.Filled, latency: float, **how: Any) -> float:
 
 
 def in_bubbles(case: published.Filled, fill: str, inverses: str) -> list[str]:
-    """Busy share and steps of the plan that would run."""
+    """Returns busy share and steps of the plan that would run."""
     how = {"fill": fill, "factor_layers": case.blocks * LAYERS, "inverses": inverses}
     run = predicted(case, 0, **how)[1]
     steps = 1 + max(e["step"] for e in run["events"])
@@ -65,7 +65,7 @@ def in_bubbles(case: published.Filled, fill: str, inverses: str) -> list[str]:
 
 
 def latency_of(case: published.Filled) -> float:
-    """Ms per hop with which a step is idle for as long as the measured one: by bisection."""
+    """Returns the milliseconds per hop for which a step is idle as long as the measured one, by bisection."""
     low, high = 0.0, 100.0
     for _ in range(40):
         middle = (low + high) / 2
@@ -74,7 +74,7 @@ def latency_of(case: published.Filled) -> float:
 
 
 def timeline(case: published.Filled, plan: schedule.Schedule, events: list[dict[str, Any]], worker: int) -> dict[str, Any]:
-    """What a node would record: its passes, and K-FAC's work behind them, layer by layer, in equal shares."""
+    """Returns the record of a node: its passes, and K-FAC's work after them, layer by layer, in equal shares."""
     found: dict[str, list[list[int]]] = {"start_end": [[0, 1]]}
     for e in events:
         if e["worker"] == worker and e["kind"] in ("F", "B"):
@@ -94,7 +94,7 @@ def timeline(case: published.Filled, plan: schedule.Schedule, events: list[dict[
 
 
 def filled(case: published.Filled, latency: float) -> Filled:
-    """By `hetu fill`."""
+    """Returns the result of `hetu fill`."""
     plan, run = predicted(case, latency)
     with tempfile.TemporaryDirectory() as folder:
         paths = [Path(folder) / f"node{w}.json" for w in range(case.stages)]

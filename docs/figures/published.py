@@ -1,4 +1,4 @@
-"""Figures that papers print, as facts with their sources; docs/make_reproduction.py recomputes them."""
+"""Figures from papers, with their sources. docs/make_reproduction.py recomputes them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ ZERO_BUBBLE = (
 
 
 class ZeroBubbleRow(NamedTuple):
-    """One setting: times in ms, layers of the model, and the printed span bubble rates (None: not at hand)."""
+    """One setting: times in ms, layers of the model, and the printed span bubble rates (None: not available)."""
 
     model: str
     stages: int
@@ -53,7 +53,7 @@ ZERO_BUBBLE_ROWS = [
 """.strip().splitlines()
 ]
 
-# What the authors' script computes for the interleaved column (run once, not printed by them): rows 7 to 12.
+# Results of the authors' script for the interleaved column (run once, not printed by the authors): rows 7 to 12.
 INTERLEAVED_BY_SCRIPT = [0.1104, 0.0852, 0.0445, 0.1493, 0.1164, 0.0624]
 
 # F = B = W = 1, no latency, 4 workers, any M >= 8: method, its options, makespan bubble and peak (None: M).
@@ -95,12 +95,12 @@ RATIOS = [
     ("1f1b", 4, 4, 2, 42.9), ("1f1b", 8, 8, 2, 46.7), ("1f1b", 4, 8, 2, 27.3), ("1f1b", 8, 16, 2, 30.4),
 ]  # fmt: skip
 # BERT-base on P100, 32 samples, one block per stage, D = N = 4: ms, busy %, samples/s; with PipeFisher's work: samples/s and
-# steps of bubbles per refresh of the curvature.
+# number of steps with bubbles per refresh of the curvature.
 BERT_BASE = {"gpipe": (183.4, 57.1, 698.0, 673.0, 2.21), "chimera": (137.7, 76.1, 929.6, 885.8, 5.28)}
 
 
 class Filled(NamedTuple):
-    """PipeFisher's tables: as many micro-batches as stages; busy % without and with K-FAC in the bubbles; steps per
+    """A row of PipeFisher's tables: as many micro-batches as stages; busy % without and with K-FAC in the bubbles; steps per
     refresh."""
 
     method: str
@@ -130,7 +130,7 @@ VARUNA_MAKESPANS = [
     (8, False, (39, 49, 59, 89)), (8, True, (39, 45, 46, 63)),
 ]  # fmt: skip
 
-# Least send slots of a plan lowered by the rule of docs/reference.md: method, P, M, slots.
+# Smallest number of send slots of a plan lowered by the rule of docs/reference.md: method, P, M, slots.
 SEND_SLOTS = [
     ("gpipe", 4, 8, 0), ("gems", 4, 8, 0), ("1f1b", 4, 8, 1), ("zb-h1", 4, 8, 1), ("zb-h2", 4, 8, 1),
     ("looped-bfs", 4, 8, 2), ("looped-bfs", 4, 16, 2), ("chimera --concat doubling", 4, 16, 2), ("zb-v", 4, 8, 2),
@@ -144,15 +144,15 @@ BLOCKS = {
     "bert-base_rtx3090": (3.02, 5.09, 6.95, 38.51, 1.69), "bert-large_p100": (16.10, 26.95, 43.50, 126.70, 14.73),
     "bert-large_v100": (10.39, 16.28, 27.45, 80.85, 8.90), "bert-large_rtx3090": (4.85, 7.78, 10.99, 61.99, 3.86),
 }  # fmt: skip
-# BERT of width 1024, sequence 128, the decoder untied: floats of a boundary tensor with the mask, by samples; parameters;
-# those of a first stage of 24, 12, 6 and 3 layers, by D.
+# BERT of width 1024, sequence 128, untied decoder: floats of a boundary tensor with the mask, by samples; parameters;
+# parameters of a first stage of 24, 12, 6 and 3 layers, by D.
 BOUNDARY_FLOATS = {16: 2099200, 8: 1049600, 4: 524800}
 PARAMETERS = {
     "a layer": 12596224, "the embeddings": 31782912, "the pooler": 1049600, "transform and norm of the MLM head": 1051648,
     "its decoder": 31254528, "its bias": 30522, "the NSP head": 2050, "BERT with 48 layers": 669790012,
 }  # fmt: skip
 FIRST_STAGES = {2: 334092288, 4: 182937600, 8: 107360256, 16: 69571584}
-# GPT-2 with 64 layers, width 1280, head untied; 632 tokens between stages.
+# GPT-2 with 64 layers, width 1280, untied head; 632 tokens between stages.
 GPT_PARAMETERS = {"a layer of GPT-2, width 1280": 19677440, "GPT-2 with 64 layers": 1389327360}
 GPT_FIRST_STAGES = {8: 223059200, 16: 144349440, 32: 104994560, 64: 85317120}
 GPT_BOUNDARY_FLOATS = 808960

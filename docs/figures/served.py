@@ -1,7 +1,6 @@
-"""The cases of training over parameter servers beside slow pipelines, and what `hetu simulate` says of each.
+"""The cases of training over parameter servers with slow pipelines, and the results of `hetu simulate` for each.
 
-Whoever measures real runs lays them beside it (tests/bench/server_throughput.py).
-"""
+Benchmarks compare measured runs with them (tests/bench/server_throughput.py)."""
 
 from __future__ import annotations
 
@@ -17,7 +16,7 @@ SLOWED = [case for case in [*CASES, PAUSES] if (case.stages, case.pipelines) == 
 
 @dataclass(frozen=True)
 class Way:
-    """Waves of local updates, or steps whose gradients the servers apply."""
+    """A training over servers: waves of local updates, or steps whose gradients the servers apply."""
 
     name: str
     method: str
@@ -25,7 +24,7 @@ class Way:
     staleness: int
 
     def words(self, case: Case, steps: int) -> tuple[str, ...]:
-        """What follows the command."""
+        """Returns the arguments after the command."""
         return (self.method, "--stages", f"{case.stages}", "--micro-batches", f"{MICRO_BATCHES}", "--steps", f"{steps}",
                 "--pipelines", f"{case.pipelines}", "--forward", f"{FORWARD}", "--backward", f"{BACKWARD}", "--allreduce",
                 f"{AVERAGING}", "--sync-method", self.sync, "--staleness", f"{self.staleness}", "--servers", f"{SERVERS}",
@@ -37,7 +36,8 @@ WAYS = [*(Way(f"HetPipe, D = {d}", "hetpipe", "hetpipe", d) for d in (0, 1, 4)),
 
 
 def parts(case: Case, per_ms: float) -> float:
-    """In parts of as many equal pipelines that never wait, nor for a fill or a drain."""
+    """Returns a throughput relative to as many equal pipelines that wait neither for each other nor for a fill or a drain.
+    """
     return per_ms * (FORWARD + BACKWARD) / case.pipelines
 
 

@@ -1,9 +1,11 @@
 #!/usr/bin/env bash
-# Configures a preset in its own folder, builds it and runs its unit tests: preset_test.sh PRESET
-# Of tsan, what has threads: workers in one process and loaders. OpenMP's own threads are not seen by that sanitizer, so
-# there is one per worker; nor are oneDNN's, so kernels are the reference ones. The grids of methods take half an hour there
-# and have the same threads as the rest; a test that forks beside threads may begin no new ones there. What ZeroMQ's threads, which
-# are not instrumented, put into a message would be a race at every element that is read: their accesses do not count.
+# Configures a preset in a separate folder, builds it and runs its unit tests: preset_test.sh PRESET
+#
+# For tsan, only tests with threads run: workers in one process and loaders. That sanitizer doesn't see OpenMP's own threads,
+# so there is one per worker. It doesn't see oneDNN's either, so kernels are the reference ones. The grids of methods take
+# half an hour under it and have the same threads as the rest, so they are left out. A test that forks while threads run may
+# start no new threads there. ZeroMQ's threads aren't instrumented: every element that they write into a message would be a
+# race when it is read, so their accesses don't count.
 set -euo pipefail
 cd "$(dirname "$(readlink -f "$0")")/../.."
 options=() build=() tests=(-L unit -LE slow)

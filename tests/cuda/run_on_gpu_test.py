@@ -1,4 +1,4 @@
-"""run_on_gpu over stand-ins for a card and for what pack makes: how parts end, what is timed alone, what it writes."""
+"""run_on_gpu with stand-ins for a GPU and for the files of pack: ends of parts, exclusive timing, and output files."""
 import json
 import os
 import subprocess
@@ -13,7 +13,7 @@ SMI = "#!/bin/sh\necho 'A card, 580.1, 51200 MiB, 9.0'\n"
 SANITIZER = "#!/bin/sh\nshift 4\nexec \"$@\"\n"
 PASSES = "#!/bin/sh\necho \"$@\"\necho '[-----] 40 tests from GpuRows'\necho '[  PASSED  ] 40 tests.'\n"
 BENCH = "#!/bin/sh\necho '{\"op\": \"linear\", \"us\": 17.5}'\n"
-# Ready after a moment, timed while it holds the lock; says when that was.
+# A workload that is ready after a moment, and is timed while it holds the lock. It prints the times of both.
 STEPS = """
 WORKLOADS = {"gpu-one": 1, "gpu-a": 2, "gpu-b": 3, "gpu-resnet50-128x224-bf16": 4, "gpu-bert-32x128-tf32": 5}
 import fcntl, json, sys, time
@@ -46,10 +46,10 @@ class RunOnGpu(unittest.TestCase):
                        "python/hetu/__init__.py": "", "python/hetu/_hetu.py": "", "python/numpy.py": "",
                        "python/h5py.py": ""}
         self.tools = {"nvidia-smi": SMI, "compute-sanitizer": SANITIZER}
-        self.lacks = ""  # of what pack and the machine have
+        self.lacks = ""  # a file of pack or a program of the machine to remove
 
     def run_it(self, *words):
-        """(exit status, what it wrote to standard error, its record)."""
+        """Returns (exit status, standard error, record of the run)."""
         tree, tools = self.folder / "tree", self.folder / "tools"
         for root, files in ((tree, self.packed), (tools, self.tools)):
             root.mkdir()
@@ -83,7 +83,8 @@ class RunOnGpu(unittest.TestCase):
         self.assertIn("fused_attention_grad", (self.out / "gpu.log").read_text())
 
     def test_workloads_are_timed_alone(self):
-        """Of 30 and 20 GiB on a card of 50, of which ten are for tests: in turn; small ones beside the second."""
+        """Workloads of 30 and 20 GiB on a GPU of 50, of which ten are reserved for tests, run in turn. Small ones run with
+        the second."""
         big = ("gpu-resnet50-128x224-bf16", "gpu-bert-32x128-tf32")
         status, error, _ = self.run_it("--only", "speed,images", "--speed", ",".join((*big, "gpu-a", "gpu-b")))
         self.assertEqual(status, 0, error)
@@ -91,11 +92,11 @@ class RunOnGpu(unittest.TestCase):
         lines = [json.loads(line) for line in log if line.startswith('{"title"')]
         self.assertEqual(sorted(line["title"] for line in lines), sorted((*big, "gpu-a", "gpu-b")))
         when = {line["title"]: line["when"] for line in lines}
-        self.assertLess(when[big[0]][2], when[big[1]][0])  # that does not fit before it has ended
+        self.assertLess(when[big[0]][2], when[big[1]][0])  # the second doesn't fit before the first has ended
         spans = sorted(when.values(), key=lambda times: times[1])
         for before, after in zip(spans, spans[1:], strict=False):
             self.assertLessEqual(before[2], after[1] + 0.05)
-        for name in ("gpu-a", "gpu-b"):  # made ready with the second, and none timed before all were
+        for name in ("gpu-a", "gpu-b"):  # prepared with the second, and none is timed before all are ready
             self.assertLess(when[name][0], min(when[n][1] for n in (big[1], "gpu-a", "gpu-b")))
 
     def test_what_fails_and_what_hangs(self):

@@ -44,15 +44,16 @@ class Size(NamedTuple):
 
 
 SIZES = {"full": Size(12, 768, 12, 50257, 4, 512), "tiny": Size(6, 32, 2, 61, 2, 8)}
-# Losses may differ by this part after the first step. Copies are summed in another order, which AdamW makes more of.
+# Losses may differ by this relative amount after the first step. Copies are summed in another order, and AdamW amplifies the
+# effect.
 LIMITS = {"gpt": 1e-4, "llama": 2e-2}
 
 
-# ---- models ----
+# Models.
 
 
 def pieces_of(name: str, size: Size) -> list[Any]:
-    """Returns the modules of a model, each of which takes what the one before gives."""
+    """Returns the modules of a model. Each takes the output of the previous one."""
     import torch
     from torch import nn
     from torch.nn import functional
@@ -67,7 +68,7 @@ def pieces_of(name: str, size: Size) -> list[Any]:
             self.out = nn.Linear(size.width, size.width, bias=not rotary)
 
         def forward(self, x: Any) -> Any:
-            """Returns the same shape."""
+            """Returns a tensor of the same shape."""
             rows, length, width = x.shape
             q, k, v = (one.view(rows, length, size.heads, -1).transpose(1, 2) for one in self.into(x).chunk(3, -1))
             if self.rotary:
@@ -85,7 +86,7 @@ def pieces_of(name: str, size: Size) -> list[Any]:
         return torch.cat([a * cos - b * sin, a * sin + b * cos], -1)
 
     class GatedLayer(nn.Module):
-        """SwiGLU."""
+        """A SwiGLU layer."""
 
         def __init__(self) -> None:
             super().__init__()
@@ -94,7 +95,7 @@ def pieces_of(name: str, size: Size) -> list[Any]:
             self.down = nn.Linear(inner, size.width, bias=False)
 
         def forward(self, x: Any) -> Any:
-            """Returns the same shape."""
+            """Returns a tensor of the same shape."""
             return self.down(functional.silu(self.gate(x)) * self.up(x))
 
     class Block(nn.Module):
@@ -110,12 +111,12 @@ def pieces_of(name: str, size: Size) -> list[Any]:
                                                                   nn.Linear(4 * size.width, size.width))
 
         def forward(self, x: Any) -> Any:
-            """Returns the same shape."""
+            """Returns a tensor of the same shape."""
             x = x + self.attention(self.norms[0](x))
             return x + self.layer(self.norms[1](x))
 
     class Embedding(nn.Module):
-        """Words, and positions of GPT-2."""
+        """Embeddings of words, and of positions for GPT-2."""
 
         def __init__(self) -> None:
             super().__init__()
@@ -140,11 +141,11 @@ def loss_of(logits: Any, ids: Any) -> Any:
     return torch.nn.functional.cross_entropy(logits[:, :-1].flatten(0, 1), ids[:, 1:].flatten())
 
 
-# ---- sides ----
+# Sides.
 
 
 class Run(NamedTuple):
-    """What a side is given."""
+    """The parameters of a side."""
 
     model: str
     schedule: str
@@ -191,7 +192,8 @@ def plain(run: Run) -> list[tuple[float, float]]:
 
 
 def pipelining(run: Run) -> list[tuple[float, float]]:
-    """Returns the same of torch.distributed.pipelining's interleaved 1F1B, all of whose stages are in this process."""
+    """Returns loss and seconds of each step of torch.distributed.pipelining's interleaved 1F1B, with all stages in this
+    process."""
     import torch
     import torch.distributed as dist
     from torch import nn
@@ -222,7 +224,7 @@ def pipelining(run: Run) -> list[tuple[float, float]]:
 
 
 def hetu(run: Run) -> list[tuple[float, float]]:
-    """Returns the same of a worker of hetu.torch."""
+    """Returns loss and seconds of each step of a worker of hetu.torch."""
     import torch
 
     import hetu.torch
@@ -245,7 +247,7 @@ def place_of(name: str) -> Any:
     import torch
 
     torch.use_deterministic_algorithms(True, warn_only=True)
-    if name == "far":  # the pretend accelerator of the tests
+    if name == "far":  # the simulated accelerator of the tests
         sys.path.insert(0, str(HERE.parents[1] / "torch_device"))
         import far
 
@@ -274,11 +276,12 @@ def timed(run: Run, device: Any, step: Any) -> list[tuple[float, float]]:
 SIDES = {"plain": plain, "pipelining": pipelining, "hetu": hetu}
 
 
-# ---- the table ----
+# The table.
 
 
 def start(side: str, run: Run, words: argparse.Namespace) -> dict[str, Any]:
-    """Runs a side in processes of its own. Returns its losses and the median of its steps, or why there are none."""
+    """Runs a side in separate processes. Returns its losses and the median of its steps, or the reason why there are none.
+    """
     launcher = ["heturun", "-w", str(words.workers)] if side == "hetu" else []
     command = [*launcher, sys.executable, str(HERE), "--side", side, "--models", run.model,
                "--schedules", run.schedule or "-", "--size", words.size, "--device", words.device,
@@ -297,7 +300,7 @@ def start(side: str, run: Run, words: argparse.Namespace) -> dict[str, Any]:
 
 
 def judge(figures: dict[str, Any], expected: dict[str, Any], limit: float) -> str:
-    """Returns how losses compare with plain PyTorch's, and notes in `figures` whether that is well."""
+    """Compares losses with plain PyTorch's, and returns the result as text. Sets figures["well"] to true if they agree."""
     if "losses" not in figures or "losses" not in expected:
         figures["well"] = False
         return figures.get("problem", "plain PyTorch has no losses")
@@ -330,7 +333,7 @@ def table(words: argparse.Namespace) -> int:
             told[f"{model} {side} {schedule}".strip()] = figures
     if words.json:
         Path(words.json).write_text(json.dumps(told, indent=1) + "\n")
-    # torch's own pipelining is there for its time: what it can't run isn't a fault of ours.
+    # torch's own pipelining is included for its time: a model that it can't run isn't a failure.
     return 0 if all(one["well"] for name, one in told.items() if "pipelining" not in name) else 1
 
 

@@ -1,11 +1,12 @@
-"""The scripts that train BERT and ResNet, under heturun: on emulated cards, one for each worker, or on those that there are.
+"""The scripts that train BERT and ResNet, under heturun: on emulated GPUs, one for each worker, or on the GPUs of the
+machine.
 
-Losses are the CPU's, by methods, by partial reduce, and from checkpoints that the other device has written; ResNet's by
-cuDNN. Where each worker has a card of its own, messages, gradient sums and means go straight from card to card by NCCL, to
-the bits of host memory.
+Losses equal the CPU's, for several methods, for partial reduce, and from checkpoints that the other device has written.
+ResNet uses cuDNN. Where each worker has its own GPU, messages, gradient sums and means go directly between GPUs by NCCL,
+with the bits of host memory.
 
-training_test.py FOLDER [unittest's words]: the module lies in FOLDER/hetu. GPU_TEST_CARDS is the number of real cards, on
-which more steps are made; without it the module's cards are emulated."""
+training_test.py FOLDER [unittest's arguments]: the module is in FOLDER/hetu. GPU_TEST_CARDS is the number of real GPUs, on
+which tests run more steps; without it the module's GPUs are emulated."""
 
 import itertools
 import json
@@ -26,12 +27,13 @@ from hetu import _hetu  # noqa: E402
 from processes import process_of, processes_with, wait_until  # noqa: E402
 
 PART = 1e-4  # of a loss
-CARDS = int(os.environ.get("GPU_TEST_CARDS", "0"))  # 0: emulated ones, as many as are wanted
-# By a hundred steps at 1e-3 the CPU's own two kernels of each operator part by 4e-4 of the loss; at 1e-4 not in five digits.
+CARDS = int(os.environ.get("GPU_TEST_CARDS", "0"))  # 0: emulated GPUs, as many as needed
+# After a hundred steps at 1e-3, the CPU's own two kernels of each operator differ by 4e-4 of the loss. At 1e-4 they agree in
+# five digits.
 RATE = "1e-4" if CARDS else "1e-3"
 SMALL = ["--model", "tiny", "--batch-size", "4", "--sequence-length", "16", "--warmup-steps", "1", "--learning-rate", RATE]
 BY_NCCL = "messages and gradient sums between GPUs go by NCCL"
-# train_resnet.py, which knows two blocks of ResNet-50 as a model, and whose cuDNN there was.
+# Runs train_resnet.py with two blocks of ResNet-50 as a model, and checks that cuDNN was used.
 RESNET = """
 import sys
 sys.path.insert(0, "python")
@@ -47,12 +49,12 @@ FOLDER = sys.argv.pop(1)
 
 
 def steps_of(few):
-    """Of a run on this kind of card."""
+    """Returns the number of steps for this kind of GPU."""
     return 100 if CARDS else few
 
 
 class Training(unittest.TestCase):
-    """heturun, the scripts, and workers on cards."""
+    """heturun, the scripts, and workers on GPUs."""
 
     def setUp(self):
         held = tempfile.TemporaryDirectory(prefix="hetu-cards-")
@@ -63,22 +65,22 @@ class Training(unittest.TestCase):
         self.run_one([sys.executable, "-m", "hetu.sample", "--rows", "64", "--shards", "1", str(self.data)])
 
     def run_one(self, command):
-        """Its output; it must end well."""
+        """Returns the output of a command, which must succeed."""
         done = subprocess.run(command, env=self.env, capture_output=True, text=True, cwd=ROOT, timeout=600, check=False)
         self.assertEqual(done.returncode, 0, done.stdout[-2000:] + done.stderr[-2000:])
         return done.stdout + done.stderr
 
     def bert(self, device, workers, steps, *options):
-        """The command that trains it, of two layers unless options say otherwise."""
+        """Returns the command that trains BERT, with two layers by default."""
         return ["heturun", "-w", str(workers), sys.executable, str(ROOT / "python" / "train_bert.py"), *SMALL,
                 "--data", str(self.data), "--device", device, "--steps", str(steps), *options]
 
     def loss(self, device, workers, steps, *options, says=""):
-        """Of the last step of a run of BERT that must say something."""
+        """Returns the loss of the last step of a BERT training, whose output must contain `says`."""
         return self.loss_of(self.bert(device, workers, steps, *options), device, workers, steps, says)
 
     def loss_of(self, command, device, workers, steps, says):
-        """The same of any command."""
+        """Returns the loss of the last step of any command."""
         told = self.run_one(command)
         self.assertEqual("device cuda: card" in told, device == "cuda", told[-2000:])
         self.assertEqual("emulated card" in told, device == "cuda" and not CARDS, told[-2000:])
@@ -90,16 +92,16 @@ class Training(unittest.TestCase):
 
     @staticmethod
     def goes_by_nccl(command, device, workers):
-        """Whether each worker has a card of its own, and host memory was not asked for."""
+        """Returns true if each worker has its own GPU, and the options don't select host memory."""
         return device == "cuda" and "host" not in command and (CARDS == 0 or CARDS >= workers)
 
     def same(self, workers, steps, *options, says=""):
-        """On both devices."""
+        """Checks that both devices give the same loss."""
         want = self.loss("cpu", workers, steps, *options, says=says)
         self.assertAlmostEqual(self.loss("cuda", workers, steps, *options, says=says), want, delta=PART * want)
 
     def test_four_stages(self):
-        """Without a bubble of its own kind, and in two directions; the trace has what each card computed, in turn."""
+        """1f1b and chimera on four stages give the CPU's loss, and the trace has each GPU's computations in order."""
         for method, way in (("1f1b", "host"), ("chimera", "auto")):
             with self.subTest(method):
                 trace = self.folder / f"{method}.json"
@@ -117,8 +119,8 @@ class Training(unittest.TestCase):
                         self.assertLessEqual(one["ts"] + one["dur"], following["ts"] + 0.01)
 
     def test_a_v_of_stages(self):
-        """Two stages a worker, whose gradients come in halves."""
-        if CARDS:  # sixteen layers, since four workers have eight stages
+        """Each worker has two stages, whose gradients come in halves."""
+        if CARDS:  # sixteen layers, because four workers have eight stages
             workers, size = 4, "deep"
         else:
             workers, size = 2, "tiny"
@@ -126,13 +128,13 @@ class Training(unittest.TestCase):
                   "--micro-batches", "4")
 
     def test_partial_reduce(self):
-        """Both pipelines meet at each update, so that who is averaged is no matter of time."""
+        """Both pipelines average at each update, so that the groups don't depend on timing."""
         steps = steps_of(4)
         self.same(4, steps, "--pipeline", "pipedream", "--devices", "pipe_2_2", "--micro-batches", "1", "--preduce",
                   "--sync-period", "1", says=f"groups by size 2: {steps}")
 
     def test_nccl_has_the_bits_of_host_memory(self):
-        """Messages of two stages and gradient sums of two pipelines."""
+        """Messages of two stages and gradient sums of two pipelines by NCCL have the bits of host memory."""
         if CARDS and CARDS < 4:
             self.skipTest(f"NCCL wants a card for each of four workers, and this machine has {CARDS}")
         told = []
@@ -145,7 +147,7 @@ class Training(unittest.TestCase):
         self.assertEqual(told[0], told[1])
 
     def test_checkpoints_of_either_device(self):
-        """Two steps on one, two on the other: the losses of four."""
+        """Two steps on one device and two on the other give the loss of four steps."""
         how = ("--pipeline", "1f1b", "--devices", "pipe_1_2", "--micro-batches", "2")
         want = self.loss("cpu", 2, 4, *how)
         for first, second in (("cpu", "cuda"), ("cuda", "cpu")):
@@ -156,13 +158,13 @@ class Training(unittest.TestCase):
                 self.assertAlmostEqual(resumed, want, delta=PART * want)
 
     def test_resnet_by_cudnn(self):
-        """Blocks of ResNet-50 on two stages, as CUDA graphs."""
+        """Blocks of ResNet-50 on two stages run as CUDA graphs."""
         if os.environ.get("GPU_TEST_CUDNN", "0") == "0":
             self.skipTest("a build without cuDNN's header, or no cuDNN here")
         if not _hetu.reads_images():
             self.skipTest("a build without libjpeg")
-        # Whole ones on a card: two steps, after which the CPU's own two kernels of each operator part, too: in bfloat16 by
-        # 6e-2 of the second loss at a rate of 0.01, by 1.3e-3 at 0.001.
+        # On a GPU, the whole model trains for two steps. After these, the CPU's own two kernels of each operator also
+        # differ: in bfloat16 by 6e-2 of the second loss at a rate of 0.01, and by 1.3e-3 at 0.001.
         model, rows, rate, of_bf16 = ("resnet18", 32, "0.001", 1e-2) if CARDS else ("small", 4, "0.01", 2e-3)
         images = str(self.folder / "images")
         self.run_one([sys.executable, "-m", "hetu.sample", "--kind", "images", images, "--classes", "4",
@@ -184,7 +186,7 @@ class Training(unittest.TestCase):
                 self.assertAlmostEqual(got, want, delta=part * want)
 
     def test_a_killed_worker(self):
-        """The others end, with its name; none waits for its card, which is in the middle of something."""
+        """The other workers end and name the killed one. None waits for its GPU, which is in the middle of a computation."""
         mark = f"cards-{os.getpid()}"
         steps = self.folder / "killed.jsonl"
         command = self.bert("cuda", 2, 100000, "--pipeline", "1f1b", "--devices", "pipe_1_2", "--micro-batches", "2",

@@ -1,6 +1,6 @@
-"""The device "far" for tests: builds the back end beside this file once, and registers it with PyTorch as `torch.far`.
+"""The device "far" for tests: builds the back end in this folder once, and registers it with PyTorch as `torch.far`.
 
-Call load() before the first use. `python3 far.py` only builds it and prints how long that took."""
+Call load() before the first use. `python3 far.py` only builds it and prints the time that the build took."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ FLAGS = ["-std=c++20", "-O1", "-fPIC", "-Wall"]
 
 
 def build() -> Path:
-    """Returns the shared library. Compiles it unless the build folder has one of this source and this PyTorch."""
+    """Returns the shared library. Compiles it unless the build folder has a library of this source and this PyTorch."""
     import torch
 
     sources = sorted(HERE.glob("far_*.cpp"))
@@ -77,14 +77,14 @@ def load() -> types.ModuleType:
     module = _module()
     torch._register_device_module("far", module)
     torch.utils.generate_methods_for_privateuse1_backend(for_packed_sequence=False)
-    # The fallback calls out= variants with outputs that it has made without a size.
+    # The fallback calls out= variants with outputs that it has created without a size.
     warnings.filterwarnings("ignore", "An output with one or more elements was resized")
     atexit.register(lambda: [module.synchronize(n) for n in range(module.device_count())])
     return module
 
 
 def _module() -> types.ModuleType:
-    """The functions that PyTorch expects of a device's module, as torch.cuda has them."""
+    """Returns a module with the functions that PyTorch expects of a device's module, such as torch.cuda."""
     import torch
 
     own = torch.ops.far
@@ -134,7 +134,7 @@ def _module() -> types.ModuleType:
 
 
 def main() -> None:
-    """Builds the back end; where PyTorch isn't installed, says so."""
+    """Builds the back end. Prints a message where PyTorch isn't installed."""
     if find_spec("torch") is None:
         print("skipped 'PyTorch is not there: ./run torch installs it'")
         return
