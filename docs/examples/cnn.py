@@ -1,4 +1,5 @@
-"""A CNN with skips on drawn images. Alone: python3 docs/examples/cnn.py [METHOD [STEPS]]; in stages: heturun -w 2 before."""
+"""A CNN with skips on generated images. Alone: python3 docs/examples/cnn.py [METHOD [STEPS]]; stages: heturun -w 2 before
+it."""
 import sys
 
 import numpy as np

@@ -1,6 +1,5 @@
-"""A BERT, pre-trained, learns which package of Python's library a sentence of documentation is about, and is tried on
-held-out ones: python3 docs/examples/finetune.py BERT.safetensors CONFIG.json VOCAB.txt STEPS
-"""
+"""Trains a pre-trained BERT to name the package of Python's library that a sentence of documentation is about, and tests it
+on held-out sentences: python3 docs/examples/finetune.py BERT.safetensors CONFIG.json VOCAB.txt STEPS"""
 
 import random
 import sys
@@ -25,7 +24,7 @@ random.Random(0).shuffle(sentences)
 
 
 def batch(part):
-    """Rows of LENGTH word pieces, [CLS] first and [SEP] last, filled with [PAD]."""
+    """Returns rows of LENGTH word pieces: [CLS] first, [SEP] last, padded with [PAD]."""
     rows = np.full((len(part), LENGTH), prose.PAD, np.int32)
     for row, (_, sentence) in zip(rows, part, strict=True):
         pieces = [piece for word in prose.words(sentence) for piece in prose.pieces_of(word, ids)][:LENGTH - 2]
@@ -38,7 +37,7 @@ batches = [batch(sentences[i:i + BATCH]) for i in range(0, len(sentences) - BATC
 held_out, learnt = batches[::5], [item for i, item in enumerate(batches) if i % 5]
 data = ht.data.Batches(learnt, BATCH)
 loss = ht.models.Bert.from_config(config, vocab_size=len(ids)).classification_loss(data, classes=len(KINDS))
-ht.load_weights(weights, missing="classifier.*", extra="cls.*")  # prints what was taken
+ht.load_weights(weights, missing="classifier.*", extra="cls.*")  # prints the loaded weights
 train = ht.optim.AdamW(ht.lr.warmup(5e-4, 20), weight_decay=0.01).minimize(loss)
 job = ht.Executor({"train": [loss, train], "evaluate": [loss]}, micro_batches=2)
 for step in job.run("train", steps=int(steps)):

@@ -1,4 +1,4 @@
-"""A GPT on the bytes of a file. Alone: python3 docs/examples/gpt.py [METHOD [STEPS [FILE]]]; in stages: heturun -w 2 …."""
+"""A GPT on the bytes of a file. Alone: python3 docs/examples/gpt.py [METHOD [STEPS [FILE]]]; stages: heturun -w 2 …."""
 import sys
 
 import numpy as np

@@ -1,4 +1,4 @@
-"""An MLP on drawn vectors. Alone: python3 docs/examples/mlp.py [METHOD [STEPS]]; with stages: heturun -w 2 before it."""
+"""An MLP on generated vectors. Alone: python3 docs/examples/mlp.py [METHOD [STEPS]]; stages: heturun -w 2 before it."""
 import sys
 
 import numpy as np

@@ -1,4 +1,4 @@
-"""A schedule of one's own: `python3 docs/examples/own_schedule.py 4 8 > mine.csv`, then any command on mine.csv."""
+"""A user-defined schedule: `python3 docs/examples/own_schedule.py 4 8 > mine.csv`, then any command on mine.csv."""
 
 import sys
 
@@ -23,6 +23,6 @@ if __name__ == "__main__":
     if len(sys.argv) != 3:
         sys.exit("usage: own_schedule.py STAGES MICRO_BATCHES, for example 4 8")
     plan = hetu.schedule.generate(two_by_two, stages=int(sys.argv[1]), micro_batches=int(sys.argv[2]))
-    hetu.schedule.verify(plan)  # or one line per worker of what is wrong
+    hetu.schedule.verify(plan)  # raises an error with one line per worker if the plan is wrong
     print(plan.csv(), end="")
     print(hetu.schedule.render(plan), file=sys.stderr)

@@ -1,5 +1,5 @@
-// Plans in a program of one's own, on an installed Hetu (docs/examples/CMakeLists.txt): 1F1B made,
-// proved and predicted.
+// Plans in your own program, with an installed Hetu (docs/examples/CMakeLists.txt): 1F1B is
+// generated, verified and simulated.
 #include <cstdio>
 
 #include "pipeline/generate/generate.h"

@@ -1,6 +1,6 @@
-// A saved model in a C++ program: job.save("model") in Python, then
+// Runs a saved model in a C++ program: job.save("model") in Python, then
 //   build/bin/example_predict model 100 in out
-// reads 100 rows of each field from in/FIELD.bin, elements as they lie in memory (NumPy:
+// reads 100 rows of each field from in/FIELD.bin, with elements in their memory layout (NumPy:
 // array.tofile), and writes out/OUTPUT.bin for each output.
 #include <cstdio>
 #include <cstdlib>

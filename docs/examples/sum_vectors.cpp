@@ -1,8 +1,8 @@
-// Two or more processes add up vectors over a parameter server, without heturun; members may as
-// well be those of sum_vectors.py:
+// Two or more processes add up vectors over a parameter server, without heturun. Members may also
+// be processes of sum_vectors.py:
 //   hetu ps serve --listen tcp://127.0.0.1:* --keys job.keys &
 //   build/bin/example_sum_vectors job.keys 0 2 & build/bin/example_sum_vectors job.keys 1 2
-// Needs hetu::parameter_client alone.
+// Needs only hetu::parameter_client.
 #include <cstdio>
 #include <cstdlib>
 

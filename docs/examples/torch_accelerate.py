@@ -20,7 +20,7 @@ def train(folder, save_at=(4, 8), resume=None):
     pipe = hetu.torch.Pipeline(model, nn.CrossEntropyLoss(), "zb-h1", 4)
     optimizer = torch.optim.AdamW(pipe.parameters(), lr=0.01)
     rates = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, 8)
-    loader = accelerator.prepare(DataLoader(data, batch_size=16, shuffle=True))  # not the model, and not the optimizer
+    loader = accelerator.prepare(DataLoader(data, batch_size=16, shuffle=True))  # neither the model nor the optimizer
     accelerator.register_save_state_pre_hook(lambda _, __, to: pipe.save(f"{to}/pipeline", optimizer, rates=rates))
     accelerator.register_load_state_pre_hook(lambda _, at: pipe.load(f"{at}/pipeline", optimizer, rates=rates))
     if resume:
@@ -29,7 +29,7 @@ def train(folder, save_at=(4, 8), resume=None):
         with accelerator.accumulate():
             loss = pipe.step(x, y, accumulate=True, factor=1 / accelerator.gradient_accumulation_steps)
         if accelerator.sync_gradients:
-            norm = pipe.clip_grad_norm_(1.0)  # accelerator.clip_grad_norm_() would see the gradients of one worker
+            norm = pipe.clip_grad_norm_(1.0)  # accelerator.clip_grad_norm_() would use the gradients of one worker
             optimizer.step()
             rates.step()
             pipe.zero_grad()

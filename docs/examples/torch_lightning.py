@@ -25,7 +25,7 @@ class PipelineModule(lightning.LightningModule):
         self.log("validated", self.pipe.evaluate(*batch), batch_size=len(batch[0]))
 
     def backward(self, *_):
-        """Does nothing, since step() has computed the gradients. They replace those of the update before."""
+        """Does nothing, because step() has computed the gradients. They replace those of the previous update."""
 
     optimizer_zero_grad = backward
 
@@ -41,7 +41,7 @@ class PipelineStrategy(lightning.pytorch.strategies.SingleDeviceStrategy):
     def broadcast(self, obj, src=0):
         return pickle.loads(self.lightning_module.pipe.exchange(pickle.dumps(obj))[src])
 
-    def reduce_boolean_decision(self, decision, all=True):  # do all workers, or does any, say True?
+    def reduce_boolean_decision(self, decision, all=True):  # do all workers, or does any worker, say True?
         return bool(self.lightning_module.pipe.sum([decision != all])[0]) != all
 
     def save_checkpoint(self, checkpoint, filepath, storage_options=None):

@@ -13,7 +13,7 @@ class PipelineTrainer(Trainer):
         super().__init__(model, args, *given, **named)
         how = {"loss_reduction": "sum", "device": device}
         self.pipe = hetu.torch.Pipeline(split(model), self.loss_of, schedule, micro_batches, **how)
-        self._wrap_model = lambda *_, **__: self.pipe  # what the loop calls its model
+        self._wrap_model = lambda *_, **__: self.pipe  # the object that the loop calls as its model
         self._load_best_model = lambda: self.pipe.load(Path(self.state.best_model_checkpoint, "pipeline"))
         self._load_from_checkpoint = lambda *_: None  # _load_optimizer_and_scheduler() loads the weights, too
         self._save_rng_state = super()._save_rng_state if args.should_save else lambda _: None
@@ -21,7 +21,7 @@ class PipelineTrainer(Trainer):
         self.get_decay_parameter_names = lambda _: Trainer.get_decay_parameter_names(self, model)
 
     def create_optimizer(self, model=None):
-        return super().create_optimizer(self.pipe)  # of the parameters of this worker's stages
+        return super().create_optimizer(self.pipe)  # for the parameters of this worker's stages
 
     def loss_of(self, logits, labels):  # the sum over a micro-batch's labels, divided by the number in the whole update
         def head(labels=None, **items):

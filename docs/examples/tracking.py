@@ -1,8 +1,7 @@
-"""Weights & Biases or MLflow beside a training: a hook of a dozen lines each. Neither is needed by Hetu, and neither is
-imported unless its hook is used.
+"""Weights & Biases or MLflow in a training, each by a hook of a dozen lines. Hetu needs neither, and each is imported only
+if its hook is used.
 
-    heturun -w 2 python3 docs/examples/tracking.py wandb        # or mlflow
-"""
+  heturun -w 2 python3 docs/examples/tracking.py wandb    # or mlflow"""
 import importlib
 import sys
 
@@ -12,10 +11,10 @@ import hetu as ht
 
 
 class Wandb:
-    """Loss, rate and gradient norm of each step. https://docs.wandb.ai"""
+    """Logs loss, rate and gradient norm of each step. https://docs.wandb.ai"""
 
     def __init__(self, **settings):
-        self.settings = settings  # of wandb.init: project, name, config, …
+        self.settings = settings  # arguments of wandb.init: project, name, config, …
 
     def on_start(self, job):
         self.run = importlib.import_module("wandb").init(**self.settings) if job.is_chief else None
@@ -30,10 +29,10 @@ class Wandb:
 
 
 class Mlflow:
-    """The same for MLflow, every `every` steps. https://mlflow.org"""
+    """Logs the same to MLflow, every `every` steps. https://mlflow.org"""
 
     def __init__(self, every=10, **settings):
-        self.every, self.settings = every, settings  # of mlflow.start_run
+        self.every, self.settings = every, settings  # arguments of mlflow.start_run
 
     def on_start(self, job):
         self.mlflow = importlib.import_module("mlflow") if job.is_chief else None
@@ -50,7 +49,7 @@ class Mlflow:
 
 
 def job_of(devices=None):
-    """A line through drawn points."""
+    """Returns a job that fits a linear function to generated points."""
     ht.new_graph()
     x = np.random.default_rng(0).standard_normal((64, 3))
     data = ht.data.Arrays(x=x, y=x @ [1.0, -2.0, 0.5], batch_size=16)

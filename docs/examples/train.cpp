@@ -1,6 +1,6 @@
 // A model, its cut-point, its training and its prediction in C++. Alone: one process. Under
-// heturun: a pipeline of two stages, which saves the model in a folder, if one is named; one of its
-// processes then predicts,
+// heturun: a pipeline of two stages. If a folder is named, it saves the model there, and one of its
+// processes then predicts:
 //   heturun -w 2 build/bin/example_train 2 model
 #include <cstdio>
 #include <cstdlib>

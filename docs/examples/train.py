@@ -1,4 +1,5 @@
-"""A BERT trained on shards, by hand. Alone: one process; `heturun -w 4 python3 docs/examples/train.py SHARDS`: a grid."""
+"""A BERT trained on shards in a few lines. Alone: one process; `heturun -w 4 python3 docs/examples/train.py SHARDS`: a grid.
+"""
 
 import sys
 

@@ -1,5 +1,5 @@
-// How soon the coordinator answers 64 workers of which each asks every 50 ms: the median of each of
-// five runs, and of these the median, in milliseconds; below 1 is right.
+// Times the coordinator's answers to 64 workers, each of which asks every 50 ms. The result is the
+// median of five runs' medians, in milliseconds. It must be below 1.
 #include <gtest/gtest.h>
 
 #include <algorithm>

@@ -1,7 +1,8 @@
 // Times of the CPU kernels at the shapes of BERT-base, batch 8 x 128, and of the convolutions of
-// ResNet-50, batch 16, channels-last. Run with the threads to compare, e.g. OMP_NUM_THREADS=2
-// build/bin/ops_bench --benchmark_filter=linear. The counter GFLOP/s or GB/s (what must be read and
-// written at least) says how far from the machine a kernel is.
+// ResNet-50, batch 16, channels-last. Run it with the number of threads to compare, for example
+// OMP_NUM_THREADS=2 build/bin/ops_bench --benchmark_filter=linear. The counter GFLOP/s or GB/s (of
+// the bytes that must at least be read and written) shows how far a kernel is from the machine's
+// limit.
 #include <benchmark/benchmark.h>
 #include <fmt/format.h>
 
@@ -34,7 +35,7 @@ struct Bench {
   std::vector<TensorType> inputs;
   Attrs attrs;
   double flops = 0;                 ///< 0: report bytes instead
-  std::int64_t integers_below = 2;  ///< for integer inputs
+  std::int64_t integers_below = 2;  ///< exclusive upper bound of integer inputs
   int labelled = 100;               ///< percent of labels that are not -1
   Layout images = Layout::Plain;
 };
@@ -103,7 +104,7 @@ struct Convolved {
   const char* name;
   std::int64_t side, in, out, window, stride;
 };
-/// A convolution of 16 images of side x side pixels, and its gradients.
+/// Adds a convolution of 16 images of side x side pixels, and its gradients.
 void add_convolution(std::vector<Bench>& all, DType floats, const Convolved& c) {
   const std::int64_t side = c.side, in = c.in, out = c.out, window = c.window, stride = c.stride;
   const std::int64_t made = side / stride, padding = window / 2;

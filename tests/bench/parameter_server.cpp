@@ -1,6 +1,6 @@
-// What a dense push and pull costs over a parameter server, beside a bare ping-pong of the same
-// bytes over ZeroMQ with the same encryption, and what a log adds: ratios of medians in one run.
-// Two servers beside one. Row updates of one core of a server.
+// Times a dense push and pull over a parameter server. Compares with a plain ping-pong of the same
+// bytes over ZeroMQ with the same encryption, and measures the cost of a log, as ratios of medians
+// in one run. Also compares two servers with one, and counts row updates of one core of a server.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -25,8 +25,8 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-/// What each of several things takes, one after the other in every round, so that whatever else the
-/// machine does is shared.
+/// Returns the median time of each thing. All run one after the other in every round, so that other
+/// load on the machine affects all of them.
 std::vector<double> medians_us(int rounds, const std::vector<std::function<void()>>& things) {
   std::vector<std::vector<double>> times_us(things.size());
   for (int i = -1; i < rounds; ++i) {
@@ -156,7 +156,7 @@ TEST(ParameterServerBench, PushAndPullBesideAPingPong) {
   }
 }
 
-/// Processor time of a process so far, all its threads.
+/// Returns the CPU time of a process so far, over all its threads.
 double cpu_s(pid_t pid) {
   std::ifstream file("/proc/" + std::to_string(pid) + "/stat");
   std::string field;
@@ -166,8 +166,8 @@ double cpu_s(pid_t pid) {
   return (user + system) / static_cast<double>(sysconf(_SC_CLK_TCK));
 }
 
-/// Pushes and pulls over some servers: the processor time of all who take part, and of it how much
-/// while the wall clock goes on.
+/// Measures pushes and pulls over some servers: the CPU time of all participants, and its part
+/// during the measured wall-clock interval.
 class Timed {
  public:
   Timed(int servers, const std::function<std::function<void()>(const ServedParameters&)>& work)
@@ -224,7 +224,7 @@ constexpr int kWidth = 64;
 constexpr std::int64_t kBatch = 8192;  // rows of a push
 constexpr int kBatches = 50;
 
-/// Ascending rows by chance, as a merged batch has them.
+/// Returns random rows in ascending order, as in a merged batch.
 std::vector<std::int64_t> some_rows(std::mt19937& draw) {
   std::vector<std::int64_t> ids(kBatch);
   for (std::int64_t& id : ids) id = static_cast<std::int64_t>(draw() % kRows);
@@ -240,8 +240,8 @@ std::vector<std::vector<std::int64_t>> some_batches() {
   return batches;
 }
 
-/// Millions of rows a second of this thread's processor time: the median of five goes through all
-/// batches. What else runs on the machine takes time, but not this thread's.
+/// Returns millions of rows per second of this thread's CPU time: the median of five passes through
+/// all batches. Other load on the machine takes wall-clock time, but not this thread's CPU time.
 double millions_per_s(const std::function<void(const std::vector<std::int64_t>& ids)>& update) {
   const std::vector<std::vector<std::int64_t>> batches = some_batches();
   const auto now_s = [] {
@@ -263,7 +263,7 @@ double millions_per_s(const std::function<void(const std::vector<std::int64_t>& 
   return found[2];
 }
 
-/// One server's rules, fed with messages by its own thread; no socket.
+/// Measures the rules of one server, which get messages from the same thread without a socket.
 double store_rows(const std::optional<ServerOptimizer>& optimizer) {
   using namespace server;
   Store store({.dead_after_s = 0});
@@ -280,7 +280,7 @@ double store_rows(const std::optional<ServerOptimizer>& optimizer) {
     std::memcpy(bytes.data(), ids.data(), ids.size() * 8);
     say(PushRows{0, ++number, 0.01, false, true}, {bytes.data(), bytes.size()});
   };
-  for (std::int64_t first = 0; first < kRows; first += kBatch) {  // makes all rows
+  for (std::int64_t first = 0; first < kRows; first += kBatch) {  // creates all rows
     std::vector<std::int64_t> ids(static_cast<std::size_t>(std::min(kBatch, kRows - first)));
     std::iota(ids.begin(), ids.end(), first);
     push(ids);
@@ -290,11 +290,11 @@ double store_rows(const std::optional<ServerOptimizer>& optimizer) {
   return rate;
 }
 
-/// What memory allows: records of so many vectors, of the same rows, read and written, and a vector
-/// read for each; nothing else is done.
+/// Measures the limit of memory: reads and writes records of `vectors` vectors for the same rows,
+/// and reads a vector for each. Nothing else is done.
 double memory_rows(int vectors) {
   constexpr std::int64_t kAhead = 8;
-  const std::int64_t stride = vectors * kWidth + 2;  // a version, as servers have it
+  const std::int64_t stride = vectors * kWidth + 2;  // includes a version, as in servers
   std::vector<float> table(static_cast<std::size_t>(kRows * stride), 1.0F);
   std::vector<float> sent(static_cast<std::size_t>(kBatch * kWidth), 1.0F);
   return millions_per_s([&](const std::vector<std::int64_t>& ids) {

@@ -1,6 +1,6 @@
-// Times and memory of plans: generate, prove, predict. Limits stand in the label; the column CPU is
-// what counts on a machine with other work. peak MB: the most that the process held resident during
-// one benchmark.
+// Times and memory of plans: generation, verification, simulation. Limits are in the label. The
+// column CPU counts on a machine with other load. peak MB is the largest resident size of the
+// process during one benchmark.
 #include <benchmark/benchmark.h>
 
 #include <fstream>
@@ -14,7 +14,7 @@
 namespace hetu {
 namespace {
 
-// Linux: writing 5 sets the largest resident size back to the present one.
+// Linux: writing 5 resets the largest resident size to the current one.
 void forget_peak() { std::ofstream("/proc/self/clear_refs") << "5"; }
 
 double peak_mb() {
@@ -45,7 +45,7 @@ struct Size {
   Sizes sizes;
 };
 
-// Two stages per worker where a method lets one choose.
+// Returns the sizes of a plan, with two stages per worker where the method allows a choice.
 Size size_of(const Method& m, int stages, int micro_batches) {
   return {m.name, resolved(m, {.stages = stages, .micro_batches = micro_batches})};
 }
@@ -65,7 +65,7 @@ void predict(benchmark::State& state, const Schedule& plan) {
   measure(state, plan, [&] { benchmark::DoNotOptimize(simulate(plan, Costs{})); });
 }
 
-// One pass is enough where it takes long; the limit goes into the label.
+// Adds a benchmark. A slow one runs one pass only. The limit goes into the label.
 template <class Run>
 void add(const std::string& name, const char* limit, bool once, Run&& run) {
   auto* b = benchmark::RegisterBenchmark(name.c_str(), [=](benchmark::State& state) {

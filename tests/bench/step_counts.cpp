@@ -1,5 +1,5 @@
-// Three training steps of a graph in text form, on drawn rows and one thread: what check_counts.py
-// counts the instructions of.
+// Runs three training steps of a graph in text form, on random rows and one thread. check_counts.py
+// counts their instructions.
 //   step_counts GRAPH.txt
 #include <cstdio>
 #include <fstream>
@@ -24,7 +24,8 @@ hetu::Graph read_graph(const char* path) {
   return hetu::parse_graph(text.str());
 }
 
-// Integers are 0 and 1: indices and labels of any model.
+// Returns the fields of random rows. Integers are 0 and 1, which are valid indices and labels of
+// any model.
 std::vector<hetu::DrawnField> drawn_fields(const hetu::Graph& graph) {
   std::vector<hetu::DrawnField> fields;
   for (const hetu::ValueId v : graph.placeholders) {

@@ -1,5 +1,6 @@
-// What single kernels take on a card, at the sizes of BERT-large and ResNet-50: every row that
-// takes the node, so that libraries stand beside own kernels; and the end of BERT-large's step.
+// Times of single kernels on a GPU, at the sizes of BERT-large and ResNet-50. Every row that
+// supports the node is timed, so that libraries can be compared with own kernels. Also times the
+// end of BERT-large's step.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -41,7 +42,7 @@ Attrs attention_attrs(std::int64_t heads, bool gradient) {
   return attrs;
 }
 
-/// Of BERT-large, `batch` rows of `length` tokens.
+/// Adds the kernels of BERT-large, for `batch` rows of `length` tokens.
 void add_bert(std::vector<Timed>& all, std::int64_t batch, std::int64_t length) {
   const std::int64_t rows = batch * length, hidden = 1024, inner = 4096, heads = 16;
   const Shape x = {rows, hidden}, wide = {rows, inner}, three = {batch, length, hidden};
@@ -69,7 +70,7 @@ void add_bert(std::vector<Timed>& all, std::int64_t batch, std::int64_t length) 
   all.push_back({"layer_norm_gamma_grad", {.shapes = {x, {rows}, {rows}, x}}});
 }
 
-/// Normalisations of ResNet-50, what is fused with them and their gradients.
+/// Adds normalizations of ResNet-50, operators fused with them, and their gradients.
 void add_norms(std::vector<Timed>& all, std::int64_t batch) {
   for (const auto& [channels, side] : {std::pair<std::int64_t, std::int64_t>{64, 112}, {256, 56}}) {
     const Shape x = {batch, channels, side, side}, one = {channels};
@@ -88,7 +89,7 @@ void add_norms(std::vector<Timed>& all, std::int64_t batch) {
   }
 }
 
-/// Three convolutions of ResNet-50 and their gradients, and the first layer's.
+/// Adds three convolutions of ResNet-50 with their gradients, and those of the first layer.
 void add_resnet(std::vector<Timed>& all, std::int64_t batch, DType dtype, Layout images) {
   struct Layer {
     std::int64_t inputs, outputs, side, window, stride;
@@ -126,7 +127,7 @@ std::vector<Timed> all_timed(std::int64_t divided) {
   return all;
 }
 
-/// Elements of BERT-large's parameters.
+/// Returns the numbers of elements of BERT-large's parameters.
 std::vector<std::int64_t> parameters(std::int64_t layers) {
   constexpr std::int64_t kHidden = 1024, kInner = 4096, kWords = 30522;
   std::vector<std::int64_t> all = {kWords * kHidden, 512 * kHidden, 2 * kHidden, kHidden, kHidden};
@@ -144,7 +145,7 @@ Case case_of(const Timed& timed) {
   return c;
 }
 
-/// Some random numbers, again and again.
+/// Returns a tensor filled with repetitions of some random numbers.
 Tensor filled(const TensorType& type, std::uint64_t seed) {
   constexpr std::int64_t kSome = 1 << 16;
   std::mt19937_64 random(seed);
@@ -182,7 +183,8 @@ class Bench {
     for (const KernelRow* row : rows_of(c)) tell(c, *row, flops, in, out);
   }
 
-  /// ResNet's max pooling and its gradient, of places as the first has them.
+  /// Times ResNet's max pooling and its gradient. The gradient uses the positions that the pooling
+  /// returned.
   void run_pool(std::int64_t images) {
     const Shape x = {images, 64, 112, 112}, y = {images, 64, 56, 56};
     Attrs attrs = {
@@ -205,7 +207,7 @@ class Bench {
     tell(grad, *rows_of(grad).front(), 0, {of_y.get(), places.get()}, {of_x.get()});
   }
 
-  /// The gradients' norm; and AdamW with copies in bfloat16.
+  /// Times the gradients' norm, and AdamW with copies in bfloat16.
   void run_update(std::int64_t layers) {
     std::vector<Device::Memory> held;
     std::vector<SweepCall> calls;
@@ -240,9 +242,9 @@ class Bench {
          median_of([&] { kernels.sweep_all(calls, kernels.sweep("adamw")); }), 30);
   }
 
-  /// A function of a stage as the executor gives it: counters, then its kernels, here some of a
-  /// kilobyte each, recorded as one and one by one. What giving it takes the host, and what it
-  /// takes in all where nothing else is waited for; both of one function.
+  /// Times a function of a stage as the executor submits it: counters, then its kernels, which are
+  /// small here, of a kilobyte each. Kernels are submitted as a recorded unit and one by one.
+  /// Prints the host's time of the submission, and the total time if the device has no other work.
   void run_stage_function(int kernels) {
     const Case c = make_case(op_set().find("relu"), {.shapes = {{256}}}, DType::Float32);
     const Device::Memory in = device_->alloc(1024), out = device_->alloc(1024);
@@ -334,7 +336,7 @@ class Bench {
     std::fflush(stdout);
   }
 
-  /// Of seven groups of runs that take 20 ms each, or one run.
+  /// Returns the median time of seven groups of runs. Each group takes 20 ms, or has one run.
   template <class Work>
   double median_of(const Work& work) {
     const auto timed = [&](int times) {
@@ -343,7 +345,7 @@ class Bench {
       for (int i = 0; i < times; ++i) queue.run([&](Reach) { work(); });
       return double(queue.record().wait() - began) * 1e-9 / times;
     };
-    timed(1);  // plans are made at the first
+    timed(1);  // the first run makes plans
     const double once = std::max(timed(1), 1e-9);
     const int times = std::clamp(static_cast<int>(0.02 / once), 1, 2000);
     std::vector<double> groups;
@@ -378,7 +380,7 @@ int main(int count, char** words) {
     }
   }
   try {
-    std::vector<hetu::test::Case> cases;  // whatever the device is, all are right
+    std::vector<hetu::test::Case> cases;  // the same cases are valid for all devices
     for (const auto& timed : hetu::test::all_timed(divided))
       cases.push_back(hetu::test::case_of(timed));
     hetu::test::Bench bench(device, only);

@@ -1,5 +1,5 @@
-// Updates and sums of squares of many tensors at once on a GPU: the CPU's, and the same bits
-// together as alone. HETU_GPU_TEST_DEVICE as in gpu_test.cpp.
+// Updates and sums of squares of many tensors at once on a GPU. They equal the CPU's, and have the
+// same bits as separate calls. HETU_GPU_TEST_DEVICE as in gpu_test.cpp.
 #include <gtest/gtest.h>
 
 #include <bit>
@@ -25,11 +25,12 @@ constexpr std::int64_t kElements[] = {0, 1, 3, 2047, 2048, 2049, 129, 20001, 400
 constexpr int kParameters = 90;  // more than one launch takes
 
 std::int64_t elements_of(int i) { return kElements[i % std::size(kElements)]; }
-/// Floats from one tensor of a parameter to the next: of some no quad begins there.
+/// Returns the distance in floats between the tensors of a parameter. For some parameters, a tensor
+/// doesn't begin at a multiple of four.
 std::int64_t step_of(int i) { return (elements_of(i) + 7) / 4 * 4 + (i % 4 == 3 ? 1 : 0); }
 DType copy_dtype(int i) { return i % 2 == 0 ? DType::BFloat16 : DType::Float16; }
 
-/// All tensors of a parameter, one behind the other.
+/// Returns all tensors of a parameter, one after the other.
 std::vector<float> start_of(int i, bool narrow) {
   std::mt19937 draw(kSeed + static_cast<unsigned>(i));
   std::normal_distribution<float> normal(0, 1);
@@ -70,7 +71,7 @@ SweepCall call_of(const Optimizer& optimizer, int i, bool narrow, float* at) {
 
 using Blocks = std::vector<std::vector<float>>;
 
-/// What an update leaves of all parameters, all at once or one after the other.
+/// Returns all parameters after an update, which is done in one call or one parameter at a time.
 Blocks updated(Device& device, const Optimizer& optimizer, bool narrow, bool at_once) {
   Blocks blocks;
   std::vector<Device::Memory> held;
@@ -103,7 +104,7 @@ bool same_bits(const Blocks& a, const Blocks& b) {
   return a.size() == b.size();
 }
 
-/// Tensor t of parameter i, as numbers.
+/// Returns tensor t of parameter i, as numbers.
 std::vector<float> numbers(const std::vector<float>& block, int i, int t, bool narrow) {
   const float* const at = block.data() + t * step_of(i);
   std::vector<float> out(at, at + elements_of(i));
@@ -138,7 +139,7 @@ class GpuTensors : public testing::Test {
   std::unique_ptr<Device> device_, cpu_ = open_device("cpu");
 };
 
-// Where a last digit of float32 differs, some are rounded to the other side.
+// Where the last digit of a float32 differs, some values are rounded in the other direction.
 TEST_F(GpuTensors, UpdatesOfManyAreTheCpus) {
   for (int kind = 0; kind < kOptimizerKinds; ++kind)
     for (const bool narrow : {false, true}) {
@@ -160,7 +161,7 @@ TEST_F(GpuTensors, UpdatesOfManyAreTheCpus) {
     }
 }
 
-/// Squares of tensors that lie one behind the other.
+/// Returns the sums of squares of tensors that follow each other in memory.
 std::vector<double> squares(Device& device, const std::vector<float>& x, bool at_once) {
   const auto bytes = static_cast<std::int64_t>(x.size() * sizeof(float));
   const Device::Memory values = device.alloc(bytes), room = device.alloc(kParameters * 8 * 3);

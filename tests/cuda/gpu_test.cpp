@@ -1,6 +1,6 @@
-// What only a GPU can show: every CUDA row against float64, the same bits twice, a bad index told
-// at an event. Skipped, with the reason printed, where there is no GPU; tests/cuda/run_on_gpu runs
-// it where there is one.
+// Properties that only a GPU can show: every CUDA row against float64, the same bits twice, a bad
+// index reported at an event. Skipped, with the reason printed, where there is no GPU;
+// tests/cuda/run_on_gpu runs it where there is one.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -28,13 +28,15 @@ namespace {
 
 constexpr std::uint64_t kSeed = 20251125;
 
-/// Of float32, of which some functions of a card differ from the host's, and of two bytes.
+/// Returns the tolerance for float32, in which some functions of a GPU differ from the host's, or
+/// for types of two bytes.
 double tolerance(DType output) {
   return output == DType::BFloat16 ? 2e-2 : output == DType::Float16 ? 2e-3 : 2e-6;
 }
 
-/// Whether a dtype holds such values: gradients of attention under drawn statistics, as the grid
-/// has them, are too large for float16. Those under statistics of a softmax go through tiles below.
+/// Returns true if a dtype can hold the values. Gradients of attention with random statistics, as
+/// in the grid, are too large for float16. Gradients with statistics of a softmax are tested with
+/// tiles below.
 bool is_held(const Case& c, const Tensor& values, DType dtype) {
   if (c.op != "fused_attention_grad") return true;
   const double most = dtype == DType::Float16 ? 65504.0 / 4 : std::numeric_limits<float>::max();
@@ -58,7 +60,7 @@ class OnGpu : public testing::Test {
     return memory;
   }
 
-  /// Runs the row on the card, on outputs and scratch filled with `fill`.
+  /// Runs the row on the GPU, on outputs and scratch filled with `fill`.
   std::vector<Tensor> run(const KernelRow& row, const Case& c, const std::vector<Tensor>& inputs,
                           const RunContext& context, unsigned char fill) {
     const PreparedKernel kernel = row.prepare(c.desc());
@@ -135,7 +137,7 @@ TEST_P(GpuRows, AgreeOnChannelsLastImages) {
     }
 }
 
-// As tests/ops/cuda_flash_test.cpp has it on the host.
+// The same test as in tests/ops/cuda_flash_test.cpp on the host.
 TEST_F(OnGpu, FlashAttentionGoesThroughTiles) {
   const RunContext context{kSeed, 7, 40, true, 4};
   for (const FlashSample& f : flash_samples())
@@ -165,15 +167,16 @@ std::vector<std::string> with_rows() {
 INSTANTIATE_TEST_SUITE_P(Ops, GpuRows, testing::ValuesIn(with_rows()),
                          [](const auto& one) { return one.param; });
 
-// Without it, or a plan of its own, own kernels run everything, and no other test tells. Whoever
-// sets GPU_TEST_CUDNN knows whether it is on this machine: 1 or 0.
+// Without cuDNN, or without a plan, own kernels run everything, and no other test notices.
+// GPU_TEST_CUDNN states whether cuDNN is on this machine: 1 or 0.
 TEST_F(OnGpu, CudnnHasPlansWhereItIsWanted) {
   const char* const wanted = std::getenv("GPU_TEST_CUDNN");
   if (wanted == nullptr) GTEST_SKIP() << "GPU_TEST_CUDNN is not set";
   ASSERT_EQ(cuda::has_cudnn(), std::string_view(wanted) == "1");
   if (!cuda::has_cudnn()) return;
   const cpu::ConvShape shapes[] = {
-      // of ResNet-50, the third as it is and padded, and what it has not: dilation, groups
+      // of ResNet-50, the third unpadded and padded; also dilation and groups, which ResNet-50
+      // lacks
       {{2, 8, 9, 9}, {2, 8, 9, 9}, {3, 3, 1, 1}},    {{2, 8, 9, 9}, {2, 16, 5, 5}, {1, 1, 2}},
       {{2, 3, 16, 16}, {2, 8, 8, 8}, {7, 7, 2, 3}},  {{2, 8, 16, 16}, {2, 8, 8, 8}, {7, 7, 2, 3}},
       {{2, 8, 9, 9}, {2, 8, 9, 9}, {3, 3, 1, 2, 2}}, {{2, 8, 9, 9}, {2, 8, 9, 9}, {3, 3, 1, 1}, 2}};
@@ -189,8 +192,8 @@ TEST_F(OnGpu, CudnnHasPlansWhereItIsWanted) {
           });
 }
 
-// Where the library has no such product, the kernel of sum_rows runs behind it, in scratch, and no
-// other test tells.
+// If the library has no such product, the kernel of sum_rows runs after it, in scratch, and no
+// other test notices.
 TEST_F(OnGpu, ProductsMakeGradientsOfBiases) {
   const OpDef& def = op_set().find("linear_weight_bias_grad");
   const RunContext context;
@@ -224,7 +227,8 @@ TEST_F(OnGpu, ProductsMakeGradientsOfBiases) {
     }
 }
 
-// Rows that are no multiple of 16 bytes, and enough work for a copy of them: the grid's are small.
+// Rows that are no multiple of 16 bytes, with enough work for a copy of them. The grid's cases are
+// too small.
 TEST_F(OnGpu, ProductsOfUnevenRowsGoThroughCopies) {
   const std::int64_t rows = 64, inner = 1024;
   for (const std::int64_t wide : {2050, 2051}) {
@@ -283,7 +287,8 @@ TEST_F(OnGpu, Tf32RoundsNoGradientOfABias) {
 }
 
 TEST_F(OnGpu, ABadIndexIsToldAtTheEvent) {
-  auto device = open_device("cuda");  // of its own: all its later events tell it too
+  // a separate device, because all its later events report the error, too
+  auto device = open_device("cuda");
   std::swap(device_, device);
   const OpDef& def = op_set().find("embedding");
   const Sample s{.shapes = {{3, 4}, {5}}, .dtypes = {DType::Float32, DType::Int32}};
@@ -314,7 +319,7 @@ TEST_F(OnGpu, WhatIsUploadedComesBack) {
   }
 }
 
-// Few bytes and many, more together than pinned memory has room for, twice.
+// Few bytes and many, twice. Together they exceed the pinned memory.
 TEST_F(OnGpu, WhatIsDownloadedIsThereAtTheEvent) {
   constexpr std::int64_t kMost = 100000;
   std::vector<unsigned char> there(static_cast<std::size_t>(kMost) + 64);
@@ -335,7 +340,7 @@ TEST_F(OnGpu, WhatIsDownloadedIsThereAtTheEvent) {
   }
 }
 
-/// What the card makes of a layer's factors, and of a gradient of ones.
+/// Returns the GPU's preconditioning results for a layer's factors and a gradient of ones.
 std::vector<std::vector<float>> preconditioned(Device& device, KroneckerCall call) {
   const auto n = call.inputs, m = call.outputs;
   const TensorKernels& kernels = device.kernels();

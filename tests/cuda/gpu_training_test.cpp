@@ -1,6 +1,6 @@
-// Training on a GPU: as on the CPU, and pipelines with the bits of one stage. Skipped, with the
-// reason printed, where there is no GPU. With HETU_GPU_TEST_DEVICE=far it trains on that device, to
-// test the tests.
+// Training on a GPU equals that on the CPU, and pipelines have the bits of one stage. Skipped, with
+// the reason printed, where there is no GPU. With HETU_GPU_TEST_DEVICE=far it trains on that
+// device, to test the tests.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -56,7 +56,7 @@ TEST_F(GpuTraining, LossesOf100StepsAreTheCpus) {
   }
 }
 
-/// Of one stage with AdamW, and something told.
+/// Returns settings of one stage with AdamW, changed by `tell`.
 Setting on_the_card(const std::function<void(TrainerOptions&)>& tell) {
   Setting s;
   s.method = "gpipe";
@@ -75,7 +75,7 @@ TEST_F(GpuTraining, GraphsOfStageFunctionsHaveTheSameBits) {
                "graphs");
 }
 
-// A state that is rounded the other way is one part of 256 away.
+// A state that is rounded in the other direction differs by one part in 256.
 TEST_F(GpuTraining, StatesOfTwoBytesAreTheCpus) {
   Setting s = on_the_card([](TrainerOptions& o) { o.state_dtype = "bf16"; });
   const Outcome gpu = train(s);
@@ -91,7 +91,7 @@ TEST_F(GpuTraining, Tf32LosesNearFloat32) {
   EXPECT_NE(tf32.losses, wide.losses) << "products are not rounded";
 }
 
-/// Losses of a small residual network, whose last stage tells them.
+/// Returns the losses of a small residual network. Its last stage reports them.
 std::vector<double> residual_losses(const std::string& device, int stages, int steps,
                                     const std::string& dtype = "float32", double rate = 0.05) {
   TrainerOptions options = test_options();
@@ -122,8 +122,8 @@ std::vector<double> residual_losses(const std::string& device, int stages, int s
   return told.front();
 }
 
-// At this rate the CPU's own kernels and its reference kernels agree to 1e-7 over 100 steps; at
-// 0.05 they part at step 24, where something falls on the other side of a ReLU, by up to 2e-4.
+// At this rate, the CPU's own kernels and its reference kernels agree to 1e-7 over 100 steps. At
+// 0.05 they differ from step 24 on, where a value falls on the other side of a ReLU, by up to 2e-4.
 TEST_F(GpuTraining, ResidualNetworksLoseAsOnTheCpu) {
   constexpr double kRate = 0.03;
   expect_near(residual_losses(training_device(), 1, 100, "float32", kRate),
@@ -142,7 +142,7 @@ TEST_F(GpuTraining, ConvolutionsOfTf32LoseNearFloat32) {
   EXPECT_NE(tf32, wide) << "they are not rounded";
 }
 
-// Mixed precision by the card's own types; by emulation where the test itself is tried.
+// Mixed precision by the GPU's own types, or by emulation on the device that tests the test.
 TEST_F(GpuTraining, TwoByteFloatsLoseAsFloat32) {
   const std::string by = training_device() == "cuda" ? "" : "-emulated";
   const std::vector<double> wide = residual_losses(training_device(), 2, 1);
@@ -151,7 +151,7 @@ TEST_F(GpuTraining, TwoByteFloatsLoseAsFloat32) {
     std::vector<double> narrow = residual_losses(training_device(), 2, 30, dtype + by);
     EXPECT_TRUE(
         std::all_of(narrow.begin(), narrow.end(), [](double x) { return std::isfinite(x); }));
-    // A dynamic scale leaves out updates at first, so that only the first losses are alike.
+    // A dynamic scale skips updates at first, so only the first losses are alike.
     EXPECT_NEAR(narrow.front(), wide.front(), 0.02 * wide.front());
     EXPECT_LT(narrow.back(), 0.9 * narrow.front());
   }
@@ -160,14 +160,14 @@ TEST_F(GpuTraining, TwoByteFloatsLoseAsFloat32) {
 struct Way {
   const char* method;
   int stages;
-  int chunks = 0;       // 0: the method's own
+  int chunks = 0;       // 0: the method's default
   bool bitwise = true;  // gradients of one replica, added in ascending order
   bool recompute = false;
 };
 
 class GpuMethods : public GpuTraining, public testing::WithParamInterface<Way> {};
 
-// Workers are threads, each with a queue of its own on the same card.
+// Workers are threads, each with its own queue on the same GPU.
 TEST_P(GpuMethods, AreOneStage) {
   const Way& way = GetParam();
   Setting one;

@@ -1,5 +1,5 @@
-// What executor/direct/nccl_library.h declares of NCCL, against NCCL's own header: compiled, not
-// run. Only where CUDA is built and nccl.h is there.
+// Compares the NCCL declarations of executor/direct/nccl_library.h with NCCL's own header. It is
+// compiled, but not run, and only if CUDA is built and nccl.h is found.
 #include <nccl.h>
 
 #include <cstddef>
@@ -17,7 +17,7 @@ static_assert(alignof(NcclUniqueId) == alignof(ncclUniqueId));
 static_assert(std::is_trivially_copyable_v<NcclUniqueId>, "it is passed by value");
 static_assert(sizeof(NcclComm) == sizeof(ncclComm_t));
 
-// The beginning of NCCL's configuration, which it reads as far as `size` says.
+// The beginning of NCCL's configuration. NCCL reads the number of bytes in `size`.
 static_assert(offsetof(NcclConfig, size) == offsetof(ncclConfig_t, size));
 static_assert(offsetof(NcclConfig, magic) == offsetof(ncclConfig_t, magic));
 static_assert(offsetof(NcclConfig, version) == offsetof(ncclConfig_t, version));
@@ -31,7 +31,7 @@ static_assert(kNcclSuccess == ncclSuccess && kNcclInProgress == ncclInProgress);
 static_assert(kNcclBytes == ncclInt8);
 static_assert(sizeof(ncclResult_t) == sizeof(int) && sizeof(ncclDataType_t) == sizeof(int));
 
-// A function of theirs, each of whose types may stand in the place of ours.
+// Maps each type of one of NCCL's functions to Hetu's type that may replace it.
 template <class T>
 struct Ours {
   using Type = T;

@@ -1,5 +1,5 @@
-// torch.autocast for the pretend accelerator: which operators compute in the lower precision, and
-// which in float32. The lists are short: they cover the models of the tests.
+// torch.autocast for the simulated accelerator: the operators that compute in the lower precision,
+// and those in float32. The lists are short: they cover the models of the tests.
 #include <ATen/autocast_mode.h>
 
 TORCH_LIBRARY_IMPL(_, AutocastPrivateUse1, m) { m.fallback(torch::CppFunction::makeFallthrough()); }

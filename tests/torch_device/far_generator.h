@@ -1,4 +1,4 @@
-// Random generators of the pretend accelerator: the CPU's algorithm with a state of its own.
+// Random generators of the simulated accelerator: the CPU's algorithm with a separate state.
 #pragma once
 #include <ATen/CPUGeneratorImpl.h>
 

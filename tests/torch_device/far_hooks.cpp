@@ -1,5 +1,5 @@
-// The parts of the pretend accelerator that PyTorch finds by registration: current device, streams
-// and events (the guard), pinned memory and generators (the hooks).
+// The parts of the simulated accelerator that PyTorch finds by registration: current device,
+// streams and events (the guard), pinned memory and generators (the hooks).
 #include <ATen/detail/PrivateUse1HooksInterface.h>
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 

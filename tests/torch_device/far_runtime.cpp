@@ -37,13 +37,13 @@ char* reserve(int protection) {
   return static_cast<char*>(found);
 }
 
-// The memory of one device. Freed blocks are used again for requests of the same size only.
+// The memory of one device. Freed blocks are reused only for requests of the same size.
 struct Memory {
   char* const addresses = reserve(PROT_NONE);
   char* const view = reserve(PROT_READ | PROT_WRITE);
   std::mutex mutex;
   std::map<std::size_t, std::vector<std::size_t>> free;  // offsets, by size
-  std::size_t used = 0;                                  // offsets from here on are new
+  std::size_t used = 0;                                  // offsets from here on are unused
   std::size_t allocated = 0;
 
   bool contains(const void* address) const {

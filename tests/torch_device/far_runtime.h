@@ -1,14 +1,14 @@
-// A pretend accelerator for tests: memory that host code can't touch, streams that run late,
+// A simulated accelerator for tests: memory that host code can't touch, streams that run late,
 // events.
 //
-// Device memory consists of two mappings of the same size. Tensors hold addresses in the first one,
-// which has no access rights, so that every access by host code ends in a segmentation fault. The
-// device itself works in the second mapping, at the same offset (see view_of).
+// Device memory consists of two mappings of the same size. Tensors hold addresses in the first
+// one, which has no access rights, so that every access by host code ends in a segmentation
+// fault. The device itself works in the second mapping, at the same offset (see view_of).
 //
-// A stream is a queue with a thread of its own. The thread doesn't start a task before half a
-// second is over (FAR_DELAY_MS), unless somebody waits for the task or a later one. So code that
-// forgets to wait reads old data, also on a busy machine, and code that waits loses no time. Memory
-// is filled with 0xff bytes (NaN as a float) before its first use and when it is freed.
+// A stream is a queue with its own thread. The thread starts a task only after half a second
+// (FAR_DELAY_MS), unless a thread waits for the task or a later one. Code that forgets to wait
+// therefore reads old data, even on a busy machine, and code that waits loses no time. Memory is
+// filled with 0xff bytes (NaN as a float) before its first use and when it is freed.
 #pragma once
 #include <chrono>
 #include <condition_variable>
@@ -45,7 +45,7 @@ class Stream {
  private:
   struct Task {
     std::function<void()> work;
-    Clock::time_point earliest;  // when it may start if nobody waits for it
+    Clock::time_point earliest;  // the earliest start if nothing waits for it
   };
 
   void run();
@@ -101,7 +101,7 @@ Stream& next_stream(int device);
 /// Blocks until all streams of a device are idle.
 void synchronize(int device);
 
-/// A block of device memory. It belongs to the stream that was current when it was made.
+/// A block of device memory. It belongs to the stream that was current at its allocation.
 struct Block {
   int device = 0;
   std::size_t bytes = 0;  // rounded up
@@ -110,18 +110,18 @@ struct Block {
   std::vector<Stream*> users;  // other streams that use it (record_stream)
 };
 Block* allocate(std::size_t bytes);
-/// Gives a block back once its streams have done what is enqueued now.
+/// Frees a block once its streams have done the work that is enqueued at the call.
 void release(Block* block);
 /// Returns the bytes in blocks that aren't released.
 std::size_t allocated_bytes(int device);
 
-/// Returns where the device itself reads and writes the byte at a device address.
+/// Returns the address at which the device itself accesses the byte at a device address.
 /// Throws std::out_of_range if the address isn't a device address.
 void* view_of(const void* address);
 /// Returns the device that an address belongs to, or -1.
 int device_of(const void* address);
 
-/// Host memory that tasks may read and write while the host goes on.
+/// Host memory that tasks may access while the host continues.
 void* allocate_pinned(std::size_t bytes);
 void release_pinned(void* address);
 bool is_pinned(const void* address);

@@ -1,8 +1,9 @@
-// Tells PyTorch about the pretend accelerator of far_runtime.h, as its PrivateUse1 back end.
+// Registers the simulated accelerator of far_runtime.h in PyTorch, as its PrivateUse1 back end.
 //
-// Every operator that isn't written here goes to PyTorch's boxed CPU fallback: arguments are copied
-// to the host, the CPU's kernel computes, and what it has changed or made is copied back. The last
-// copy isn't waited for, so that the results of an operator arrive as late as a GPU's would.
+// Every operator that isn't defined here goes to PyTorch's boxed CPU fallback: arguments are
+// copied to the host, the CPU's kernel computes, and the changed or created tensors are copied
+// back. Nothing waits for the last copy, so that the results of an operator arrive as late as a
+// GPU's would.
 #include <ATen/EmptyTensor.h>
 #include <ATen/core/enum_tag.h>
 #include <ATen/native/CPUFallback.h>
@@ -27,7 +28,7 @@
 namespace far_device {
 namespace {
 
-// A block of memory as PyTorch's allocators hand it out.
+// Frees a block of memory, in the form of a deleter of PyTorch's allocators.
 void release_block(void* block) { release(static_cast<Block*>(block)); }
 
 struct FarAllocator final : at::Allocator {
@@ -138,13 +139,13 @@ at::Tensor& set_whole_storage(at::Tensor& self, at::Storage storage) {
   return at::native::set_(self, std::move(storage));
 }
 
-// PyTorch asks this before `parameter.data = tensor`. The list of back ends in its core for which
-// that works lacks PrivateUse1.
+// PyTorch calls this before `parameter.data = tensor`. Its core has a list of back ends for which
+// this works, and the list lacks PrivateUse1.
 bool may_take_data_of(const at::Tensor& /*self*/, const at::Tensor& /*from*/) { return true; }
 
 // ---- copies ----
 
-// The same elements for the device's own use, within tasks.
+// Returns a view of the elements for the device's own use, within tasks.
 at::Tensor in_view(const at::Tensor& tensor) {
   return at::from_blob(view_of(tensor.const_data_ptr()), tensor.sizes(), tensor.strides(),
                        tensor.options().device(at::kCPU));
@@ -160,8 +161,8 @@ void copy_in_task(const at::Tensor& from, at::Tensor to) {
 void copy_to_device(const at::Tensor& from, const at::Tensor& to, bool non_blocking) {
   Stream& stream = current_stream(index_of(to));
   const at::Tensor target = in_view(to);
-  // Pinned memory is read when the task runs, so that it must not change before. Other memory is
-  // read now, except for results of the fallback, which nobody else has.
+  // Pinned memory is read when the task runs, so it must not change before. Other memory is read at
+  // once, except results of the fallback, which no other code holds.
   const bool late = falling_back || (non_blocking && is_pinned(from.const_data_ptr()));
   const at::Tensor source = late ? from.alias() : from.clone();
   stream.enqueue([source, target] { copy_in_task(source, target); });
@@ -218,8 +219,8 @@ void record_stream(at::Tensor& self, at::Stream stream) {
 
 // ---- everything else ----
 
-// The schema of native_batch_norm doesn't say that it changes the running statistics, so that the
-// fallback wouldn't copy them back. That of this other operator does.
+// The schema of native_batch_norm doesn't say that it changes the running statistics, so the
+// fallback wouldn't copy them back. This other operator's schema does.
 std::tuple<at::Tensor, at::Tensor, at::Tensor> batch_norm(
     const at::Tensor& input, const std::optional<at::Tensor>& weight,
     const std::optional<at::Tensor>& bias, const std::optional<at::Tensor>& running_mean,
@@ -231,8 +232,8 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> batch_norm(
   return at::_native_batch_norm_legit(input, weight, bias, mean, var, training, momentum, eps);
 }
 
-// Random operators of the CPU draw from its generator. Inside, that one has the state of a
-// generator of this device.
+// Random operators of the CPU use its generator. While this object exists, that generator has the
+// state of a generator of this device.
 class DrawsFrom {
  public:
   explicit DrawsFrom(at::Generator own) : own_(std::move(own)) {
@@ -252,7 +253,8 @@ class DrawsFrom {
   at::Tensor before_;
 };
 
-// Takes a generator of this device out of the arguments; the default one if there is none.
+// Removes a generator of this device from the arguments and returns it, or the default one if there
+// is none.
 at::Generator taken_generator(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   const std::size_t count = op.schema().arguments().size();
   for (std::size_t i = stack->size() - count; i < stack->size(); ++i) {
@@ -288,8 +290,7 @@ void fallback(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   }
 }
 
-// PyTorch asks other back ends than its own for convolutions under these names, which the CPU
-// lacks.
+// PyTorch calls convolutions of other back ends by these names, which the CPU lacks.
 at::Tensor convolution(const at::Tensor& input, const at::Tensor& weight,
                        const std::optional<at::Tensor>& bias, at::IntArrayRef stride,
                        at::IntArrayRef padding, at::IntArrayRef dilation, bool transposed,
@@ -340,7 +341,7 @@ TORCH_LIBRARY_IMPL(_, PrivateUse1, m) {
   m.fallback(torch::CppFunction::makeFromBoxedFunction<&fallback>());
 }
 
-// What the Python module of the device calls (far.py).
+// The functions that the Python module of the device calls (far.py).
 TORCH_LIBRARY(far, m) {
   m.def("device_count", []() -> int64_t { return device_count(); });
   m.def("current_device", []() -> int64_t { return current_device(); });
