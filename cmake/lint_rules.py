@@ -161,7 +161,7 @@ def unchecked(texts: dict[str, str]) -> list[str]:
 
 
 def packages(texts: dict[str, str]) -> list[str]:
-    """Checks that README.md, environment.yml, pyproject.toml and CMake name exactly the packages in cmake/packages.txt."""
+    """Checks that INSTALL.md, environment.yml, pyproject.toml and CMake name exactly the packages in cmake/packages.txt."""
     rows = [line.split(None, 4) for line in texts.get("cmake/packages.txt", "").splitlines()
             if line and not line.startswith("#")]
     found = [f"cmake/packages.txt: '{' '.join(r)}' needs group, name, conda, proof, reason" for r in rows if len(r) < 5]

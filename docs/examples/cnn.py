@@ -1,5 +1,4 @@
-"""A CNN with skips on generated images. Alone: python3 docs/examples/cnn.py [METHOD [STEPS]]; stages: heturun -w 2 before
-it."""
+"""A CNN with skips on generated images. Alone: python3 docs/examples/cnn.py [METHOD [STEPS]]; stages: heturun -w 2 …."""
 import sys
 
 import numpy as np
