@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Writes docs/equality.md: the results of every synchronous method compared with one process, for several sizes.
 
-usage: docs/make_equality.py [--check [--whole]]   --check: exit 1 if the page is stale or wrong, by a random sample of its
+usage: docs/make_equality.py [--check [--whole]]     --check: exit 1 if the page is stale or wrong, by a random sample of its
                                                    cells, or by all (a test calls this)"""
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Weights & Biases or MLflow in a training, each by a hook of a dozen lines. Hetu needs neither, and each is imported only
 if its hook is used.
 
-  heturun -w 2 python3 docs/examples/tracking.py wandb    # or mlflow"""
+    heturun -w 2 python3 docs/examples/tracking.py wandb    # or mlflow"""
 import importlib
 import sys
 

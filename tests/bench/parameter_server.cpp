@@ -166,8 +166,8 @@ double cpu_s(pid_t pid) {
   return (user + system) / static_cast<double>(sysconf(_SC_CLK_TCK));
 }
 
-/// Measures pushes and pulls over some servers: the CPU time of all participants, and its part
-/// during the measured wall-clock interval.
+/// Measures pushes and pulls over some servers: the CPU time of all participating processes, and
+/// the number of cores that they keep busy.
 class Timed {
  public:
   Timed(int servers, const std::function<std::function<void()>(const ServedParameters&)>& work)

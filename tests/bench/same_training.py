@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Checks if a change of the training runtime changed a bit of its results, or slowed it down: compares two built trees.
 
-  python3 tests/bench/same_training.py BEFORE AFTER [--only TEXT] [--times] [--rounds N]
+    python3 tests/bench/same_training.py BEFORE AFTER [--only TEXT] [--times] [--rounds N]
 
 BEFORE and AFTER are folders of two clones, each built by its own `./run install`. Both train every configuration below with
 the same options. All tensors of their checkpoints (weights, optimizer states, buffers) must have the same bits, and every

@@ -2,7 +2,7 @@
 
 The saving is a step with sweeps, less a step without, less one sweep that nothing hides. Times are in config/costs.
 
-  python3 tests/bench/sweeps.py              # half a minute; the table of docs/kfac.md
+    python3 tests/bench/sweeps.py                          # half a minute; the table of docs/kfac.md
 
 A sweep reads and writes 28 bytes per parameter (Adam: the weight, the gradient and two moments read, all but the gradient
 written) at 80 % of the GPU's published bandwidth. One block per stage, as many micro-batches as stages (twice as many for

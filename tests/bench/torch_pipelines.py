@@ -3,9 +3,9 @@
 Each side is a separate job of two processes of one thread, in its usual form. One side takes a step while the other waits,
 in alternating order.
 
-  python3 tests/bench/torch_pipelines.py                                 # all: about 12 minutes on two quiet cores
-  python3 tests/bench/torch_pipelines.py --only bert:zb-v,gpt2:1f1b --steps 5
-  python3 tests/bench/torch_pipelines.py --overhead                      # per instruction, of empty modules: a minute
+    python3 tests/bench/torch_pipelines.py                               # all: about 12 minutes on two quiet cores
+    python3 tests/bench/torch_pipelines.py --only bert:zb-v,gpt2:1f1b --steps 5
+    python3 tests/bench/torch_pipelines.py --overhead                    # per instruction, of empty modules: a minute
 
 Prints per schedule the medians of both, the median of the ratios of adjacent steps, and the same ratio for the CPU seconds
 of both workers together, which other load on the machine changes least. Then prints the best schedule of each side.

@@ -1,8 +1,8 @@
 """Measures memory and time of Pipeline(shard_optimizer=True), compared with the same training with all states on each
 worker.
 
-  heturun -w 2 python3 tests/bench/torch_shards.py             # a minute on two quiet cores
-  heturun -w 2 python3 tests/bench/torch_shards.py --size 64   # to check that it runs
+    heturun -w 2 python3 tests/bench/torch_shards.py             # a minute on two quiet cores
+    heturun -w 2 python3 tests/bench/torch_shards.py --size 64   # to check that it runs
 
 Every worker is a pipeline of one stage. Both trainings run in one process and take their steps in turn. Prints per step the
 time of step(), the time of the optimizer including the sending of weights, and the median of the ratios of the whole step.

@@ -1,13 +1,17 @@
 """Checks hetu.torch's split backward: a model of 8 equal blocks on 2 workers of one thread, by 1f1b, zb-h1 and zb-v.
 
-  heturun -w 2 python3 tests/bench/torch_split.py                      # half a minute on two quiet cores
-  heturun -w 2 python3 tests/bench/torch_split.py --size 64 --steps 3  # to check that it runs
+    heturun -w 2 python3 tests/bench/torch_split.py                      # half a minute on two quiet cores
+    heturun -w 2 python3 tests/bench/torch_split.py --size 64 --steps 3  # to check that it runs
 
-Prints per method: the share of W in the time of I and W; whether each worker ran F, B, I and W in the plan's order; the
-largest memory that autograd kept for backwards, in micro-batches of a worker's part, next to the plan's largest number of
-micro-batches between F and the end of W (and next to the plan's own count, in which a micro-batch between I and W counts
-half); the bubble of the trace next to the bubble simulated with the medians of that trace, and both steps. Exits with 1 if
-the order differs, or if more memory is kept. Goal: the bubble of zb-v within 5 % of the step."""
+Prints per method:
+- the share of W in the time of I and W
+- whether each worker ran F, B, I and W in the plan's order
+- the largest memory that autograd kept for backwards, in micro-batches of a worker's part
+- the plan's largest number of micro-batches between F and the end of W
+- the plan's own count, in which a micro-batch between I and W counts half
+- the bubble of the trace, and the bubble simulated with the medians of that trace
+- the measured and the simulated step
+Exits with 1 if the order differs, or if more memory is kept. Goal: the bubble of zb-v within 5 % of the step."""
 
 from __future__ import annotations
 

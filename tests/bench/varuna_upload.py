@@ -1,6 +1,6 @@
 """Measures the delay of steps by Varuna's background checkpoint. Two workers, with one stage each.
 
-  heturun -w 2 python3 tests/bench/varuna_upload.py [MIB] [TURNS]   # 60 MiB per worker with Adam's states, 12 turns
+    heturun -w 2 python3 tests/bench/varuna_upload.py [MIB] [TURNS]   # 60 MiB per worker with Adam's states, 12 turns
 
 A turn has some steps during an upload, and as many without one, in alternating order. Prints the medians of both, the median
 of the ratios of adjacent measurements, and the number of steps that an upload lasted. Goal (spec of Varuna, 12.8): at most 5

@@ -1,13 +1,14 @@
-"""hetu.torch on one GPU: four workers that share it, beside one process of plain PyTorch and torch.distributed.pipelining.
+"""Times hetu.torch on one GPU that four workers share, compared with plain PyTorch and torch.distributed.pipelining.
 
     python3 tests/cuda/torch_table.py                          # on a GPU: about three minutes
-    python3 tests/cuda/torch_table.py --size tiny --device cpu # only whether everything runs
+    python3 tests/cuda/torch_table.py --size tiny --device cpu # to check that everything runs
 
-Two models of the size of GPT-2 small, both trained by AdamW with 8 micro-batches: one like GPT-2 in float32, and one like
-Llama (RMSNorm, rotary positions, SwiGLU) with torch.autocast in bfloat16. Each step's loss is compared with that of plain
-PyTorch on the same device, and step times are medians. torch's pipelining has all of its stages in one process, because its
-messages can't go between processes that share a GPU. Prints a table, and with --json FILE all figures. Exit status: 0 all
-losses are equal, 1 some are not or a side failed, 3 PyTorch isn't installed."""
+Plain PyTorch runs in one process. Two models of the size of GPT-2 small are trained by AdamW with 8 micro-batches: one
+like GPT-2 in float32, and one like Llama (RMSNorm, rotary positions, SwiGLU) with torch.autocast in bfloat16. Each
+step's loss is compared with that of plain PyTorch on the same device, and step times are medians. torch's pipelining has
+all of its stages in one process, because its messages can't go between processes that share a GPU. Prints a table, and
+with --json FILE all figures. Exit status: 0 if all losses are equal, 1 if some are not or a side failed, 3 if PyTorch
+isn't installed."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Writes tests/fixtures/images.json: small images, and the results of OpenCV, Pillow and torchvision for them.
 
-  python3 tests/python/make_images_fixture.py    # needs opencv-python-headless, pillow, torchvision
+    python3 tests/python/make_images_fixture.py        # needs opencv-python-headless, pillow, torchvision
 
 The file holds each image as base64, with three kinds of digests (FNV-1a, 64 bits): of its pixels by cv2.imread, red first;
 of the float32 result of torchvision's Resize(256), CenterCrop(224), ToTensor, Normalize; of parts resized by Pillow. It also

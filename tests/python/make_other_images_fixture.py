@@ -1,6 +1,6 @@
 """Writes tests/fixtures/other_images.json: small BMP, TIFF, WebP and PNM images, and PNG and JPEG with rare features.
 
-  python3 tests/python/make_other_images_fixture.py    # needs opencv-python-headless, pillow
+    python3 tests/python/make_other_images_fixture.py        # needs opencv-python-headless, pillow
 
 The file holds each image as base64, with the digest (FNV-1a, 64 bits) of its right pixels, red first, and their source.
 "pillow" (upright, convert("RGB")) is the source wherever Pillow converts. "opencv" is the source where only cv2.imread

@@ -1,7 +1,9 @@
 #!/usr/bin/env python3
-"""Compares Hetu with an installed PyTorch: BERT with Hugging Face's (loss, every gradient, 20 training steps), ResNets with
-torchvision's (loss, running statistics, logits, weight files, gradients), operators, layers, the models of docs/examples and
-of transformers, optimizers and learning rates over 50 steps, WordPiece. The exit status is 1 if a bound is exceeded."""
+"""Compares Hetu with an installed PyTorch. The exit status is 1 if a bound is exceeded.
+
+BERT is compared with Hugging Face's (loss, every gradient, 20 training steps), and ResNets with torchvision's (loss, running
+statistics, logits, weight files, gradients). Also compares operators, layers, the models of docs/examples and of
+transformers, optimizers and learning rates over 50 steps, and WordPiece."""
 
 import subprocess
 import sys

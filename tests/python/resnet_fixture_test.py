@@ -44,7 +44,7 @@ class Partition(unittest.TestCase):
         for name, rows in (("resnet18", (2, 2, 2, 2)), ("resnet50", (4, 4, 4, 4)), ("resnet101", (8, 9, 8, 8)),
                            ("resnet152", (12, 13, 13, 12))):
             model = ht.models.ResNet(name)
-            ends = [*(model.first_blocks(4) or []), 1 + sum(rows)]  # the head is the last block of one more
+            ends = [*(model.first_blocks(4) or []), 1 + sum(rows)]  # block 0 is the stem; the head isn't counted
             held = [b - a for a, b in zip(ends, ends[1:], strict=False)]
             self.assertEqual((held[0] - 1, *held[1:]), rows)
             self.assertEqual(model.first_blocks(2), (model.first_blocks(4) or [])[::2])

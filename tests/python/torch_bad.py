@@ -97,7 +97,7 @@ def types(worker, _):
 
 
 def part(worker, folder):
-    """Loads a folder without worker 1's file. Worker 0 doesn't need this file."""
+    """Loads from a separate folder per worker. Worker 1's folder lacks its file, and worker 0's folder is complete."""
     place = Path(folder, f"part-{worker}")
     (step_folder,) = Path(folder, "whole").glob("step-*")
     (place / step_folder.name).mkdir(parents=True)
