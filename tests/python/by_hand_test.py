@@ -51,8 +51,8 @@ class ByHand(TrainCase):
         return [self.shell(words, rank, size, **more) for rank in range(size)]
 
     def ends(self, process, status, says=None, seconds=MANY_S):
-        """Checks that the process ends with `status`, and returns its output. With `says`, standard error must have exactly one
-        line of the process's own, which matches `says`."""
+        """Checks that the process ends with `status`, and returns its output. With `says`, standard error must have exactly
+        one line of the process's own, which matches `says`."""
         out, err = process.communicate(timeout=seconds)
         self.assertEqual(process.returncode, status, f"{out}\n{err}")
         if says is not None:

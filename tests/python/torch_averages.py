@@ -236,7 +236,7 @@ class Sum(nn.Module):
 
 
 def straggler(method, seed):
-    """Pipeline 1 takes 60 ms more per step. Other pipelines continue, and no update is lost."""
+    """Checks that other pipelines continue, and that no update is lost, if pipeline 1 takes 60 ms more per step."""
     count = hetu.torch.Pipeline([Sum() for _ in range(4)], lambda out, y: out[1].mean(), "1f1b", MICROS, pipelines=2,
                                 averaging=Averaging(method, seed=seed))
     rule = torch.optim.SGD(count.parameters(), lr=0.5)

@@ -18,7 +18,7 @@ def made(**options):
 
 
 def expect(first, second, ones, twos, worker, is_first):
-    """Half of the workers call one function, and the other half call another. Checks that each gets the error."""
+    """Calls one function on half of the workers and another on the rest. Checks that each worker gets the error."""
     try:
         first() if is_first else second()
     except RuntimeError as error:
@@ -70,7 +70,7 @@ def averaging():
 
 
 def skips():
-    """Worker 3 omits a call that concerns only itself and worker 1, because they have copies of one stage."""
+    """Omits a call on worker 3. The call concerns only workers 1 and 3, because they have copies of one stage."""
     pipe, rule, _ = made(pipelines=2, shard_optimizer=True)
     x = torch.ones(4, 4)
     for step in range(2):

@@ -64,7 +64,7 @@ def cuts(seed):
 
 
 def pretrained(folder, seed):
-    """Each worker reads its own stages from the files of save_pretrained(). Compares a step with the whole model."""
+    """Reads each worker's stages from the files of save_pretrained(), and compares a step with the whole model."""
     place = Path(folder, "gpt")
     torch.manual_seed(seed)
     whole = gpt().train()

@@ -42,7 +42,7 @@ def gpt2(tied):
 
 
 def accuracy(prediction):
-    """A user's metric."""
+    """Returns a user's metric."""
     return {"accuracy": float((prediction.predictions.argmax(-1) == prediction.label_ids).mean())}
 
 

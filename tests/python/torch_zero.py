@@ -257,7 +257,7 @@ def dcp():
 
 
 def bad():
-    """Wrong uses give one error each, on all workers."""
+    """Checks that wrong uses give one error each, on all workers."""
     def made(**options):
         return lambda: hetu.torch.Pipeline(plain(), nn.MSELoss(), "1f1b", MICROS, shard_optimizer=True, **options)
 
