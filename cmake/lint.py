@@ -16,6 +16,7 @@ from pathlib import Path
 import lint_classes
 import lint_imports
 import lint_layers
+import lint_prose
 import lint_rules
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -131,7 +132,8 @@ def python(files: list[str], in_place: bool) -> bool:
 def house(files: list[str]) -> bool:
     found = [*lint_layers.check_includes(ROOT, files), *lint_layers.check_links(ROOT, files),
              *lint_layers.check_cycles(ROOT, files), *lint_imports.check(ROOT, files),
-             *lint_rules.check(ROOT, files), *lint_classes.check(ROOT, files)]
+             *lint_rules.check(ROOT, files), *lint_classes.check(ROOT, files),
+             *lint_prose.check(ROOT, files)]
     for line in found:
         print(line)
     for name, lines in lint_rules.sizes({f: (ROOT / f).read_text(errors="replace") for f in files

@@ -1,5 +1,6 @@
 """Checks the length of classes: definition and members together, as clang-format lays them out, over all files of a folder.
-"""
+
+Lines that hold only a comment don't count, so that nobody saves on explanations."""
 
 from __future__ import annotations
 
@@ -17,7 +18,7 @@ MEMBER = re.compile(r"(?:^|[\s*&])(?:\w+::)*(\w+)::(?:~?\w+|operator\S+)\(")
 
 def check(root: Path, files: list[str]) -> list[str]:
     """Returns all findings, as `folder or file: message`."""
-    sources = {f: (root / f).read_text(errors="replace").splitlines() for f in files
+    sources = {f: code_lines((root / f).read_text(errors="replace")) for f in files
                if f.endswith(CODE) and f.startswith(LIBRARIES)}
     return [f"{place}: class {name} has {lines} lines with its members; cut it along an idea (at most {MOST_LINES})"
             for (place, name), lines in sorted(sizes(sources).items()) if lines > MOST_LINES]
@@ -36,6 +37,11 @@ def sizes(sources: dict[str, list[str]]) -> Counter[tuple[str, str]]:
             if own in defined:
                 total[own] += count
     return total
+
+
+def code_lines(text: str) -> list[str]:
+    """Returns the lines of a file without those that hold only a comment."""
+    return [line for line in text.splitlines() if not line.lstrip().startswith("//")]
 
 
 def folder(file: str) -> str:

@@ -1,7 +1,7 @@
 """Checks of the prose in comments, docstrings and Markdown pages (WRITING, rules 1 and 8). Used by lint.py.
 
-The rules are those that a program can decide: the first word of a comment or docstring, and the length of table cells. Everything else is
-for reviewers."""
+The rules are those that a program can decide: the first word of a comment or docstring, and the length of table cells.
+Everything else is for reviewers."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from pathlib import Path
 # A comment that begins so has no subject, and a reader has to guess it.
 STARTS = re.compile(r"(?:Of|What|Whether|Whose|That|Those|How|Who|Whom|Whoever|The same of|For whom)\b")
 CELL_WORDS = 40
-GENERATED = ("docs/reference.md", "docs/operators.md", "docs/equality.md", "docs/reproduction.md", "docs/schedules.md", "docs/speed.md")
+GENERATED = tuple(f"docs/{name}.md" for name in ("reference", "operators", "equality", "reproduction", "schedules", "speed"))
 CPP = (".h", ".cpp", ".cu", ".cuh")
 
 
 def cpp_comments(text: str) -> Iterator[tuple[int, str]]:
-    """Yields the first line number and the text of each comment. Lines of comments that follow each other are one comment."""
+    """Yields the first line number and the text of each comment. Consecutive comment lines are one comment."""
     first, block, is_trailing = 0, list[str](), False
     for number, line in enumerate(text.split("\n"), 1):
         whole = re.match(r"\s*//(/?<?)\s?(.*)", line)
@@ -79,6 +79,6 @@ def check(root: Path, names: list[str]) -> list[str]:
                       for number, words in comments if STARTS.match(words.strip())]
         elif name.endswith(".md") and name not in GENERATED:
             text = (root / name).read_text(errors="replace")
-            found += [f"{name}:{number}: a table cell has {len(cell.split())} words, at most {CELL_WORDS}: move text below the table"
+            found += [f"{name}:{number}: a table cell has {len(cell.split())} words, at most {CELL_WORDS}: move text below it"
                       for number, cell in cells(text) if len(cell.split()) > CELL_WORDS]
     return found

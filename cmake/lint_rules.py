@@ -99,7 +99,8 @@ def readmes(texts: dict[str, str]) -> list[str]:
     """Checks that READMEs exist and have at most 40 lines: in every top folder with sources, in each of its subfolders where
     it is split, and in every package inside python/hetu."""
     folders = {f.split("/")[0] for f in texts if "/" in f and f.endswith((*CODE, ".py"))} - {"docs"}
-    folders |= {"/".join(f.split("/")[:2]) for f in texts if re.match(r"(net|pipeline|executor)/\w+/", f) and f.endswith(CODE)}
+    parted = [f for f in texts if re.match(r"(net|pipeline|executor)/\w+/", f) and f.endswith(CODE)]
+    folders |= {"/".join(f.split("/")[:2]) for f in parted}
     folders |= {f.removesuffix("/__init__.py") for f in texts if re.fullmatch(r"python/hetu/.+/__init__\.py", f)}
     found = [f"{d}/: no README.md (what it owns, what it may include, how to add one more)"
              for d in sorted(folders) if f"{d}/README.md" not in texts]

@@ -12,9 +12,10 @@ sys.path.insert(0, str(ROOT / "cmake"))
 import lint_classes  # noqa: E402
 import lint_imports  # noqa: E402
 import lint_layers  # noqa: E402
+import lint_prose  # noqa: E402
 import lint_rules  # noqa: E402
 
-GOOD_HEADER = "// What it owns.\n#pragma once\n"
+GOOD_HEADER = "// Contents.\n#pragma once\n"
 
 
 def findings(files: dict[str, str]) -> list[str]:
@@ -26,7 +27,8 @@ def findings(files: dict[str, str]) -> list[str]:
         names = sorted(files)
         return [*lint_layers.check_includes(root, names), *lint_layers.check_links(root, names),
                 *lint_layers.check_cycles(root, names), *lint_imports.check(root, names),
-                *lint_rules.check(root, names), *lint_classes.check(root, names)]
+                *lint_rules.check(root, names), *lint_classes.check(root, names),
+                *lint_prose.check(root, names)]
 
 
 class Layers(unittest.TestCase):
@@ -122,7 +124,7 @@ class Rules(unittest.TestCase):
         "waits for a FIFO": ("config/a.cpp", "std::ifstream file(path);"),
         "opens a FIFO": ("datasets/a.cpp", "const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);"),
         "no comment": ("ops/a.h", "#pragma once\n"),
-        "no guard": ("ops/a.h", "// What it owns.\n"),
+        "no guard": ("ops/a.h", "// Contents.\n"),
         "long": ("ops/a.cpp", "\n" * 601),
         "orphan": ("ops/lost.cpp", "int x;"),
         "unchecked CUDA": ("ops/cuda/a.cpp", "cudaFree(x);"),
@@ -184,6 +186,8 @@ class Classes(unittest.TestCase):
         member = "std::vector<int> A::f(int x,\n                 int y) {\n" + "  g();\n" * 196 + "}\n\n"  # 199 lines
         files = {"ops/a.h": self.header(102), "ops/a.cpp": member, "ops/b.cpp": member}
         self.assertEqual(self.of(files), [])
+        files["ops/b.cpp"] += "// A reason.\n"  # comments don't count
+        self.assertEqual(self.of(files), [])
         files["ops/b.cpp"] += "A::A() : x_(1) {}\n"
         self.assertEqual(self.of(files), ["ops: class A has 501 lines with its members; cut it along an idea (at most 500)"])
 
@@ -196,6 +200,30 @@ class Classes(unittest.TestCase):
         files["ops/b.cpp"] += "void A::f()" + body
         self.assertEqual(len(self.of(files)), 1)
         self.assertTrue(self.of(files)[0].startswith("ops/b.cpp: class A has 704 lines"))
+
+
+class Prose(unittest.TestCase):
+    def starts(self, name: str, text: str) -> list[str]:
+        return [f for f in findings({name: text}) if "a comment begins with" in f]
+
+    def test_a_comment_without_a_subject_is_found(self):
+        self.assertEqual(self.starts("ops/a.h", "// Contents.\n#pragma once\n/// Whether it is kept.\nbool is_kept();\n"),
+                         ["ops/a.h:3: a comment begins with 'Whether it is kept.': begin with a verb or a noun"])
+        self.assertTrue(self.starts("ops/a.cpp", "int a = 0;  // of all\nint b = 0;  // What is left.\n"))
+        self.assertTrue(self.starts("ops/a.cpp", "int a = 0;  // rows\n// How many.\nint b = 0;\n"))
+        self.assertTrue(self.starts("python/a.py", 'def f():\n    """What is left."""\n'))
+        self.assertTrue(self.starts("python/a.py", "x = 1\n# Of all pipelines.\ny = 2\n"))
+
+    def test_other_comments_are_not(self):
+        for name, text in (("ops/a.cpp", "// Returns the rows.\n// What follows is the same comment.\nint a();\n"),
+                           ("ops/a.cpp", 'const char* a = "// What a string";\n'),
+                           ("python/a.py", '"""Rows.\n\nWhat is a row? The text below says it."""\n')):
+            self.assertEqual(self.starts(name, text), [], text)
+
+    def test_a_long_cell_is_found_outside_code(self):
+        long = "| a | " + "word " * 41 + "|\n"
+        self.assertTrue([f for f in findings({"docs/a.md": long}) if "41 words" in f])
+        self.assertFalse([f for f in findings({"docs/a.md": f"```\n{long}```\n"}) if "words" in f])
 
 
 class Packages(unittest.TestCase):

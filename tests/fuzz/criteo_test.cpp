@@ -1,5 +1,5 @@
-// Random and damaged click logs: each line is read, or refused in one short line; what is read
-// depends on the line alone; files of any bytes within bounded memory.
+// Random and damaged click logs. Each line is read, or refused in one short line. The result
+// depends on the line alone. Files of any bytes need bounded memory.
 #include "datasets/criteo.h"
 
 #include <gmock/gmock.h>
@@ -95,8 +95,8 @@ void fuzz_lines(int count, std::uint64_t seed) {
   EXPECT_LT(read, count * 3 / 4);
 }
 
-// Of each file the check finds as many rows as it counted, and training reads it or names the
-// first bad line of the check.
+// Checks random files. check_criteo() finds as many rows as it counts. Reading a file for training
+// works, or names the first bad line that the check found.
 void fuzz_files(int count, std::uint64_t seed) {
   SCOPED_TRACE("seed " + std::to_string(seed));
   Lines source(seed);

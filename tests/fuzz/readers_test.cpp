@@ -24,7 +24,7 @@
 namespace hetu {
 namespace {
 
-// What texts are made of beside noise.
+// Pieces of which texts are made, in addition to noise.
 constexpr const char* kWords[] = {"0",
                                   "1",
                                   "-1",

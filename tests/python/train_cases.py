@@ -20,7 +20,7 @@ HETURUN = [sys.executable, str(ROOT / "python" / "heturun")]
 TRAIN = [sys.executable, str(ROOT / "python" / "train_bert.py")]
 END_S = 10.0  # seconds after a death or a signal until everything must have ended
 MANY_S = 180.0  # seconds that a job may take on a busy machine
-KILLED_STEPS = 150  # steps of a job whose servers are killed: it still trains at the third kill, even at 200 steps per second
+KILLED_STEPS = 150  # steps of a job whose servers are killed; even a fast job then trains at the third kill
 TOKENS, MASKED, VOCABULARY, ROWS, SHARDS = 16, 3, 90, 48, 2
 
 MODEL = {
