@@ -354,13 +354,13 @@ int micro_ids_of(const TrainPlan& job, const VerifyReport& report) {
 }  // namespace
 
 TrainPlan make_plan(const Graph& graph, const OptimizerConfig& optimizer,
-                    const TrainerOptions& options, const Seat& seat) {
+                    const TrainerOptions& options, const WorkerIndex& index) {
   check_optimizer(optimizer);
   require(
       !optimizer.lazy_rows || !options.dense_tables,
       "lazy_rows goes by the rows of a table's gradient, and dense_tables wants it whole; leave "
       "one of them out");
-  check_sizes(options, seat.workers);
+  check_sizes(options, index.workers);
   require(!graph.gradients.empty(),
           "the graph has no gradients: differentiate a loss before training");
   const Threads counted(options.threads);
@@ -378,13 +378,13 @@ TrainPlan make_plan(const Graph& graph, const OptimizerConfig& optimizer,
   if (fuses) job.graph = fuse_bias_grad(job.graph);
   job.optimizer = optimizer;
   job.options = partitioned(job.graph, options, [&](const TrainerOptions& cut, int worker) {
-    const TrainPlan plan = make_plan(graph, optimizer, cut, {worker, seat.workers});
+    const TrainPlan plan = make_plan(graph, optimizer, cut, {worker, index.workers});
     return PlannedNeed{plan.stage(), plan.memory.peak()};
   });
-  job.worker = seat.worker;
+  job.worker = index.worker;
   job.linked = linked_of(options);
-  job.pipeline = apart ? options.averaging->apart->pipeline : seat.worker / width;
-  job.row = seat.worker % width;
+  job.pipeline = apart ? options.averaging->apart->pipeline : index.worker / width;
+  job.row = index.worker % width;
   const VerifyReport report = plan_schedule(job);
   compile_stages(job, report);
   add_ahead(job);

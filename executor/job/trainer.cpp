@@ -84,26 +84,26 @@ void Trainer::build() {
   const comm::Group all = comm::everyone(transport_);
   forwards_ = plan_.of_validation();
   validation_ = std::make_unique<Run>(*stages_, links, fetches, all);
-  SyncSeat seat{transport_, *stages_, reducer_};
+  SyncContext context{transport_, *stages_, reducer_};
   const Ablation ablation = ablation_of(job.payload);
-  seat.sums.one_element = ablation.sums;
-  if (plan_.options.wire == "bf16") seat.sums.wire = DType::BFloat16;
-  seat.sums.direct = direct_.get();
+  context.sums.one_element = ablation.sums;
+  if (plan_.options.wire == "bf16") context.sums.wire = DType::BFloat16;
+  context.sums.direct = direct_.get();
   if (ablation.sums) transport_.carry_one_byte(static_cast<int>(Kind::ReduceGrad));
   if (ablation.messages)
     for (const Kind kind : {Kind::SendForward, Kind::SendBackward})
       transport_.carry_one_byte(static_cast<int>(kind));
   if (groups_) {
-    seat.placement = plan_.stages.front().placement;
-    seat.averager = averager();
+    context.placement = plan_.stages.front().placement;
+    context.averager = averager();
   }
   if (plan_.how.servers) {
-    seat.placement = plan_.stages.front().placement;
-    seat.servers = servers_.get();
-    seat.waves = waves_of(plan_, *stages_);
+    context.placement = plan_.stages.front().placement;
+    context.servers = servers_.get();
+    context.waves = waves_of(plan_, *stages_);
   }
   tables_ = open_tables(plan_, *stages_, transport_, servers_.get());
-  syncs_ = ways_of(plan_.lowered, seat);
+  syncs_ = ways_of(plan_.lowered, context);
   for (const auto& sync : syncs_) links.syncs.push_back(sync.get());
   run_ = std::make_unique<Run>(*stages_, links, fetches, groups_ ? plan_.own_pipeline() : all,
                                averager());

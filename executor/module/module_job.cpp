@@ -77,7 +77,7 @@ ModuleJob::ModuleJob(const Schedule& plan, const Lowering& how, comm::Transport&
           needed, transport.workers());
   const VerifyReport report = verify(lowered_);
   peak_activations_ = static_cast<int>(report.peak_activations.at(row()));
-  syncs_ = ways_of(lowered_, SyncSeat{transport, stages_, reducer_});
+  syncs_ = ways_of(lowered_, SyncContext{transport, stages_, reducer_});
   origin_ns_ = comm::now_ns();
 }
 

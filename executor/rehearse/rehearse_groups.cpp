@@ -30,8 +30,8 @@ Schedule by_updates(const Schedule& lowered) {
   return plan;
 }
 
-GroupSeat::GroupSeat(const Schedule& lowered, const Costs& costs, const Pace& pace,
-                     const RehearsedGroups& how, comm::Transport& transport) {
+GroupMember::GroupMember(const Schedule& lowered, const Costs& costs, const Pace& pace,
+                         const RehearsedGroups& how, comm::Transport& transport) {
   const int width = static_cast<int>(lowered.workers.size());
   ps::ClientOptions client;
   client.policy = how.policy;

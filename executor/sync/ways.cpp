@@ -9,25 +9,26 @@ namespace {
 
 struct Way {
   Kind kind;
-  std::unique_ptr<WeightSync> (*make)(const Schedule& plan, const SyncSeat& seat);
+  std::unique_ptr<WeightSync> (*make)(const Schedule& plan, const SyncContext& context);
 };
 
-std::unique_ptr<WeightSync> all_reduce(const Schedule& /*plan*/, const SyncSeat& seat) {
-  return std::make_unique<AllReduce>(seat.stages, seat.transport, seat.reducer, seat.sums);
+std::unique_ptr<WeightSync> all_reduce(const Schedule& /*plan*/, const SyncContext& context) {
+  return std::make_unique<AllReduce>(context.stages, context.transport, context.reducer,
+                                     context.sums);
 }
 
-std::unique_ptr<WeightSync> group_average(const Schedule& /*plan*/, const SyncSeat& seat) {
-  HETU_ASSERT(seat.averager != nullptr);
-  return std::make_unique<GroupAverage>(seat.stages, seat.placement, *seat.averager);
+std::unique_ptr<WeightSync> group_average(const Schedule& /*plan*/, const SyncContext& context) {
+  HETU_ASSERT(context.averager != nullptr);
+  return std::make_unique<GroupAverage>(context.stages, context.placement, *context.averager);
 }
 
-std::unique_ptr<WeightSync> server_weights(const Schedule& plan, const SyncSeat& seat) {
-  HETU_ASSERT(seat.servers != nullptr);
-  if (updates_at_servers(plan) && seat.waves.optimizer)
-    return std::make_unique<PushedGradients>(seat.stages, seat.placement, seat.transport,
-                                             *seat.servers, seat.waves);
-  return std::make_unique<PushedWaves>(seat.stages, seat.placement, seat.transport, *seat.servers,
-                                       seat.waves);
+std::unique_ptr<WeightSync> server_weights(const Schedule& plan, const SyncContext& context) {
+  HETU_ASSERT(context.servers != nullptr);
+  if (updates_at_servers(plan) && context.waves.optimizer)
+    return std::make_unique<PushedGradients>(context.stages, context.placement, context.transport,
+                                             *context.servers, context.waves);
+  return std::make_unique<PushedWaves>(context.stages, context.placement, context.transport,
+                                       *context.servers, context.waves);
 }
 
 constexpr Way kWays[] = {
@@ -38,10 +39,10 @@ constexpr Way kWays[] = {
 
 }  // namespace
 
-std::vector<std::unique_ptr<WeightSync>> ways_of(const Schedule& plan, const SyncSeat& seat) {
+std::vector<std::unique_ptr<WeightSync>> ways_of(const Schedule& plan, const SyncContext& context) {
   std::vector<std::unique_ptr<WeightSync>> ways;
   for (const Way& way : kWays)
-    if (holds(plan, way.kind)) ways.push_back(way.make(plan, seat));
+    if (holds(plan, way.kind)) ways.push_back(way.make(plan, context));
   return ways;
 }
 

@@ -186,24 +186,24 @@ std::vector<Socket> LinkUp::all() {
 
 }  // namespace
 
-std::vector<Socket> link_up(Rendezvous& met, int number, double timeout_s, Seats& seats) {
+std::vector<Socket> link_up(Rendezvous& met, int number, double timeout_s, WorkerRanks& ranks) {
   LinkUp links(met, timeout_s);
   const int mine = number < 0 ? met.rank() : number;
   const std::vector<std::string> numbers = links.tell(mine);
   const int workers = met.workers();
-  seats.rank_of.assign(workers, -1);
+  ranks.rank_of.assign(workers, -1);
   for (int rank = 0; rank < workers; ++rank) {
     const int worker = number_in(numbers[rank]);
-    require(worker >= 0 && worker < workers && seats.rank_of[worker] < 0,
+    require(worker >= 0 && worker < workers && ranks.rank_of[worker] < 0,
             "workers must be numbered 0 to {}, each once; rank {} is number {}{}", workers - 1,
             rank, numbers[rank],
-            worker >= 0 && worker < workers ? fmt::format(", as is rank {}", seats.rank_of[worker])
+            worker >= 0 && worker < workers ? fmt::format(", as is rank {}", ranks.rank_of[worker])
                                             : "");
-    seats.rank_of[worker] = rank;
+    ranks.rank_of[worker] = rank;
   }
-  seats.worker = mine;
+  ranks.worker = mine;
   std::vector<Socket> by_rank = links.all(), by_worker(workers);
-  for (int w = 0; w < workers; ++w) by_worker[w] = std::move(by_rank[seats.rank_of[w]]);
+  for (int w = 0; w < workers; ++w) by_worker[w] = std::move(by_rank[ranks.rank_of[w]]);
   return by_worker;
 }
 

@@ -1,5 +1,5 @@
-// The status of a store. A client that asks for it takes no part: it gets no Seat and no clock, and
-// finished() ignores it.
+// The status of a store. A client that asks for it takes no part: it gets no ClientSlot and no
+// clock, and finished() ignores it.
 #include <algorithm>
 
 #include "ps/server/status.h"
@@ -22,13 +22,13 @@ ServerStatus Store::status(std::int64_t now_us) const {
                       .tables_in_all = static_cast<std::int64_t>(state_->tables.size()),
                       .tables = {}};
   for (const Presence told : {Presence::Connected, Presence::Dead, Presence::Left}) {
-    for (const auto& [session, seat] : state_->seats) {
-      if (seat->presence() != told) continue;
+    for (const auto& [session, client] : state_->clients) {
+      if (client->presence() != told) continue;
       ++status.count[static_cast<std::size_t>(told)];
       if (status.clients.size() == kMostClients) continue;
-      status.clients.push_back({seat->worker, told,
-                                std::max<std::int64_t>(0, now_us - seat->heard_us), seat->pushes,
-                                seat->death.substr(0, 256)});
+      status.clients.push_back({client->worker, told,
+                                std::max<std::int64_t>(0, now_us - client->heard_us),
+                                client->pushes, client->death.substr(0, 256)});
     }
   }
   return status;

@@ -23,7 +23,7 @@ struct Place {
 };
 
 /// The state of one client.
-struct Seat {
+struct ClientSlot {
   std::uint64_t session = 0;
   int worker = 0;
   Peer peer = 0;              ///< 0: has not reconnected since the store was rebuilt from its log
