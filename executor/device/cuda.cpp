@@ -188,18 +188,19 @@ class CudaQueue final : public Queue {
   // A CUDA copy to host memory that isn't pinned returns only when the bytes have arrived. Small
   // downloads therefore pass through pinned memory, except within repeat(): a replayed graph would
   // write that memory again.
-  void move(void* to, const void* from, std::int64_t bytes, Way way) override {
+  void move(void* to, const void* from, std::int64_t bytes, CopyDirection direction) override {
     const std::lock_guard lock(mutex_);
     use_card();
     const auto size = static_cast<std::size_t>(bytes);
-    HETU_ASSERT(way != Way::ToDevice || staging_);
-    if (way == Way::ToDevice)
+    HETU_ASSERT(direction != CopyDirection::ToDevice || staging_);
+    if (direction == CopyDirection::ToDevice)
       staging_->upload(static_cast<std::byte*>(to), static_cast<const std::byte*>(from), bytes,
                        cuda_stream());
-    else if (way == Way::Within || repeats_ ||
+    else if (direction == CopyDirection::Within || repeats_ ||
              !downloads_->take(static_cast<std::byte*>(to), from, size, cuda_stream()))
       check(cudaMemcpyAsync(to, from, size,
-                            way == Way::Within ? cudaMemcpyDeviceToDevice : cudaMemcpyDeviceToHost,
+                            direction == CopyDirection::Within ? cudaMemcpyDeviceToDevice
+                                                               : cudaMemcpyDeviceToHost,
                             cuda_stream()),
             "copy");
   }

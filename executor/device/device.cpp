@@ -83,21 +83,22 @@ void Event::then(std::function<void()> call) const {
 }
 
 void Queue::copy(void* to, const void* from, std::int64_t bytes) {
-  if (to != from && bytes > 0) move(to, from, bytes, Way::Within);
+  if (to != from && bytes > 0) move(to, from, bytes, CopyDirection::Within);
 }
 
 void Queue::upload(void* to, const void* from_host, std::int64_t bytes) {
-  if (bytes > 0) move(to, from_host, bytes, Way::ToDevice);
+  if (bytes > 0) move(to, from_host, bytes, CopyDirection::ToDevice);
 }
 
 void Queue::download(void* to_host, const void* from, std::int64_t bytes) {
-  if (bytes > 0) move(to_host, from, bytes, Way::ToHost);
+  if (bytes > 0) move(to_host, from, bytes, CopyDirection::ToHost);
 }
 
-void Queue::move(void* to, const void* from, std::int64_t bytes, Way way) {
+void Queue::move(void* to, const void* from, std::int64_t bytes, CopyDirection direction) {
   run([=](Reach at) {
-    void* const there = way == Way::ToHost ? to : at(to);
-    std::memcpy(there, way == Way::ToDevice ? from : at(from), static_cast<std::size_t>(bytes));
+    void* const there = direction == CopyDirection::ToHost ? to : at(to);
+    std::memcpy(there, direction == CopyDirection::ToDevice ? from : at(from),
+                static_cast<std::size_t>(bytes));
   });
 }
 

@@ -96,10 +96,10 @@ class Queue {
   explicit Queue(bool at_once) : at_once_(at_once) {}
   virtual void push(std::function<void(Reach)> work) = 0;
   /// Direction of a copy.
-  enum class Way { Within, ToDevice, ToHost };
+  enum class CopyDirection { Within, ToDevice, ToHost };
   /// Copies bytes > 0. The default implementation copies with host code on addresses that the
   /// queue's work can use.
-  virtual void move(void* to, const void* from, std::int64_t bytes, Way way);
+  virtual void move(void* to, const void* from, std::int64_t bytes, CopyDirection direction);
 
  private:
   const bool at_once_;

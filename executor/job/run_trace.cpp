@@ -55,10 +55,10 @@ std::vector<TraceEvent> beside(const Trace& measured, const std::vector<PlannedR
 // receiver waited, or if messages arrived before their senders, for lack of a core, recorded the
 // send.
 double link_latency(const Trace& both, const Schedule& plan) {
-  std::vector<double> ways;
+  std::vector<double> transits;
   for (const ComparedEdge& e : compare(both, plan, {.all = true}).edges)
-    if (e.awaited > 0) ways.push_back(e.way.measured * 1e-3);
-  return std::max(0.0, median(ways));
+    if (e.awaited > 0) transits.push_back(e.transit.measured * 1e-3);
+  return std::max(0.0, median(transits));
 }
 
 StageCost sum_of(const std::vector<BlockCost>& blocks, std::size_t first, std::size_t end) {

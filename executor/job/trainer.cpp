@@ -103,7 +103,7 @@ void Trainer::build() {
     context.waves = waves_of(plan_, *stages_);
   }
   tables_ = open_tables(plan_, *stages_, transport_, servers_.get());
-  syncs_ = ways_of(plan_.lowered, context);
+  syncs_ = make_strategies(plan_.lowered, context);
   for (const auto& sync : syncs_) links.syncs.push_back(sync.get());
   run_ = std::make_unique<Run>(*stages_, links, fetches, groups_ ? plan_.own_pipeline() : all,
                                averager());

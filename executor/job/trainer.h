@@ -22,7 +22,7 @@
 #include "executor/stage/optimizer.h"
 #include "executor/stage/train_stages.h"
 #include "executor/state/checkpoint.h"
-#include "executor/sync/ways.h"
+#include "executor/sync/strategies.h"
 #include "net/transport/transport.h"
 #include "pipeline/ir/schedule.h"
 

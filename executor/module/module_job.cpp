@@ -8,7 +8,7 @@
 #include "executor/compile/row.h"
 #include "executor/job/run_trace.h"
 #include "executor/job/train_plan.h"
-#include "executor/sync/ways.h"
+#include "executor/sync/strategies.h"
 #include "net/transport/gather.h"
 #include "net/transport/tag_kinds.h"
 #include "pipeline/ir/run_length.h"
@@ -77,7 +77,7 @@ ModuleJob::ModuleJob(const Schedule& plan, const Lowering& how, comm::Transport&
           needed, transport.workers());
   const VerifyReport report = verify(lowered_);
   peak_activations_ = static_cast<int>(report.peak_activations.at(row()));
-  syncs_ = ways_of(lowered_, SyncContext{transport, stages_, reducer_});
+  syncs_ = make_strategies(lowered_, SyncContext{transport, stages_, reducer_});
   origin_ns_ = comm::now_ns();
 }
 

@@ -12,7 +12,7 @@
 #include "base/error.h"
 #include "executor/compile/segments.h"
 #include "executor/rehearse/precedence.h"
-#include "executor/sync/ways.h"
+#include "executor/sync/strategies.h"
 #include "net/transport/collective.h"
 #include "net/transport/inproc.h"
 #include "net/transport/tag_kinds.h"
@@ -69,7 +69,7 @@ class Rehearser {
       context.waves = {transport.worker() / width, stage, parts_of(costs, stage),
                        plan.lowering.staleness};
     }
-    syncs_ = ways_of(plan, context);
+    syncs_ = make_strategies(plan, context);
     Interpreter::Links links{transport, {}};
     for (const auto& sync : syncs_) links.syncs.push_back(sync.get());
     if (averager != nullptr) {

@@ -102,14 +102,14 @@ class Comparer {
         edge.waiting.predicted += planned_wait(run, position, cell, planned) / n;
         if (!left.there() || !planned.there() || left.start_us < taken.start_us) continue;
         ++edge.awaited;
-        edge.way.predicted += planned.duration_us();
-        edge.way.measured += taken.end_us - left.start_us;
+        edge.transit.predicted += planned.duration_us();
+        edge.transit.measured += taken.end_us - left.start_us;
       }
     });
     std::vector<ComparedEdge> edges;
     for (auto& [pair, edge] : sums) {
-      edge.way.predicted /= std::max(1, edge.awaited);
-      edge.way.measured /= std::max(1, edge.awaited);
+      edge.transit.predicted /= std::max(1, edge.awaited);
+      edge.transit.measured /= std::max(1, edge.awaited);
       edges.push_back(edge);
     }
     return edges;

@@ -51,7 +51,7 @@ struct ComparedEdge {
   int to = 0;
   int messages = 0;  ///< over all runs
   int awaited = 0;   ///< messages whose transit time is measured
-  Beside way;        ///< transit time of an awaited message
+  Beside transit;    ///< transit time of an awaited message
   Beside waiting;    ///< time per run that the receiver waits for these messages
 };
 

@@ -160,7 +160,7 @@ std::string to_text(const Comparison& c) {
   }
   for (const ComparedEdge& e : c.edges) {
     const std::string edge = fmt::format("{} -> {}", e.from, e.to);
-    if (e.awaited > 0) text += row(fmt::format("{} way (mean of {})", edge, e.awaited), e.way);
+    if (e.awaited > 0) text += row(fmt::format("{} way (mean of {})", edge, e.awaited), e.transit);
     text += row(edge + " waiting", e.waiting);
   }
   if (c.unplanned > 0)
@@ -202,7 +202,7 @@ std::string to_json(const Comparison& c) {
                             {"to", e.to},
                             {"messages", e.messages},
                             {"awaited", e.awaited},
-                            {"way", beside(e.way)},
+                            {"way", beside(e.transit)},
                             {"waiting", beside(e.waiting)}});
   }
   return out.dump(1) + "\n";

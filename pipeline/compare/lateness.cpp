@@ -159,7 +159,8 @@ Late RunGraph::explain(const Node& n) const {
          kind_name(instr.kind), (run.end_us - begun) - plan.duration_us());
     lose(LossCause::Idle, worker(now), -1, -1, "", begun - bound.ready_us);
     if (bound.from >= 0)
-      lose(LossCause::Message, worker(now), bound.from, -1, "", bound.way_us - bound.planned_us);
+      lose(LossCause::Message, worker(now), bound.from, -1, "",
+           bound.transit_us - bound.planned_us);
     const double there = first ? 0 : at(kPlan, bound.node).end_us + bound.planned_us;
     lose(LossCause::Slack, -1, -1, -1, "", there - plan.start_us);
     now = bound.node;

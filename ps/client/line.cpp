@@ -99,7 +99,7 @@ int Line::settle(const std::function<bool(const server::FromClient&)>& is_settle
     }
     if (i < next_) {
       --next_;
-      bytes_on_way_ -= static_cast<std::int64_t>(items_[i].payload.bytes);
+      bytes_in_flight_ -= static_cast<std::int64_t>(items_[i].payload.bytes);
     }
     items_.erase(items_.begin() + static_cast<std::ptrdiff_t>(i));
     ++settled;
@@ -122,8 +122,8 @@ void Line::take(std::vector<Outgoing>& to) {
     const Item& item = items_[next_];
     const auto bytes = static_cast<std::int64_t>(item.payload.bytes);
     // A single message above the limit is sent if nothing else is in flight.
-    if (bytes_on_way_ > 0 && bytes_on_way_ + bytes > kWindowBytes) break;
-    bytes_on_way_ += bytes;
+    if (bytes_in_flight_ > 0 && bytes_in_flight_ + bytes > kWindowBytes) break;
+    bytes_in_flight_ += bytes;
     send(item.message, item.payload, ++sent_);
   }
   if (beat_due_) {
@@ -158,7 +158,7 @@ void Line::begin_anew() {
   sent_ = 0;
   received_ = {};
   next_ = 0;
-  bytes_on_way_ = 0;
+  bytes_in_flight_ = 0;
 }
 
 }  // namespace hetu::ps::client

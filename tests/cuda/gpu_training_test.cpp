@@ -157,7 +157,7 @@ TEST_F(GpuTraining, TwoByteFloatsLoseAsFloat32) {
   }
 }
 
-struct Way {
+struct MethodCase {
   const char* method;
   int stages;
   int chunks = 0;       // 0: the method's own
@@ -165,11 +165,11 @@ struct Way {
   bool recompute = false;
 };
 
-class GpuMethods : public GpuTraining, public testing::WithParamInterface<Way> {};
+class GpuMethods : public GpuTraining, public testing::WithParamInterface<MethodCase> {};
 
 // Workers are threads, each with a queue of its own on the same card.
 TEST_P(GpuMethods, AreOneStage) {
-  const Way& way = GetParam();
+  const MethodCase& method_case = GetParam();
   Setting one;
   one.method = "gpipe";  // 1f1b of one stage would be the CPU's
   one.model.blocks = 8;
@@ -179,21 +179,23 @@ TEST_P(GpuMethods, AreOneStage) {
   one.micro_batches = 8;
   one.batch_size = 16;
   Setting many = one;
-  many.method = way.method;
-  many.stages = way.stages;
-  many.chunks = way.chunks;
-  many.recompute = way.recompute;
-  expect_equal(train(one), train(many), way.bitwise, /*adam=*/true, way.method);
+  many.method = method_case.method;
+  many.stages = method_case.stages;
+  many.chunks = method_case.chunks;
+  many.recompute = method_case.recompute;
+  expect_equal(train(one), train(many), method_case.bitwise, /*adam=*/true, method_case.method);
 }
 
 INSTANTIATE_TEST_SUITE_P(
     Methods, GpuMethods,
-    testing::Values(Way{"gpipe", 4}, Way{"1f1b", 4}, Way{"1f1b", 2, 0, true, true},
-                    Way{"interleaved-1f1b", 2, 4}, Way{"interleaved-zb", 4, 2}, Way{"hanayo", 4, 2},
-                    Way{"zb-1p", 4}, Way{"zb-2p", 4}, Way{"zb-v", 4}, Way{"v-half", 4},
-                    Way{"v-min", 4}, Way{"dualpipev", 4}, Way{"auto", 2, 2},
-                    Way{"looped-bfs", 4, 2, false}, Way{"varuna", 4}, Way{"chimera", 4, 0, false},
-                    Way{"dualpipe", 4, 0, false}, Way{"gems", 2, 0, false}),
+    testing::Values(MethodCase{"gpipe", 4}, MethodCase{"1f1b", 4},
+                    MethodCase{"1f1b", 2, 0, true, true}, MethodCase{"interleaved-1f1b", 2, 4},
+                    MethodCase{"interleaved-zb", 4, 2}, MethodCase{"hanayo", 4, 2},
+                    MethodCase{"zb-1p", 4}, MethodCase{"zb-2p", 4}, MethodCase{"zb-v", 4},
+                    MethodCase{"v-half", 4}, MethodCase{"v-min", 4}, MethodCase{"dualpipev", 4},
+                    MethodCase{"auto", 2, 2}, MethodCase{"looped-bfs", 4, 2, false},
+                    MethodCase{"varuna", 4}, MethodCase{"chimera", 4, 0, false},
+                    MethodCase{"dualpipe", 4, 0, false}, MethodCase{"gems", 2, 0, false}),
     [](const auto& one) {
       std::string name = fmt::format("{}_{}", one.param.method, one.index);
       std::replace(name.begin(), name.end(), '-', '_');

@@ -218,8 +218,8 @@ TEST(Compare, NamesTheSlowLink) {
   EXPECT_NEAR(c.first_behind.losses[0].us, 800, 1e-6);
   for (const ComparedEdge& e : c.edges) {
     if (e.awaited == 0) continue;
-    EXPECT_NEAR(e.way.predicted, 100, 1e-6);
-    EXPECT_NEAR(e.way.measured, e.from == 5 && e.to == 6 ? 900 : 100, 1e-6);
+    EXPECT_NEAR(e.transit.predicted, 100, 1e-6);
+    EXPECT_NEAR(e.transit.measured, e.from == 5 && e.to == 6 ? 900 : 100, 1e-6);
   }
 }
 

@@ -1,5 +1,5 @@
 // The table of weight synchronisation strategies.
-#include "executor/sync/ways.h"
+#include "executor/sync/strategies.h"
 
 #include "base/error.h"
 #include "executor/sync/group_average.h"
@@ -7,7 +7,7 @@
 namespace hetu {
 namespace {
 
-struct Way {
+struct Strategy {
   Kind kind;
   std::unique_ptr<WeightSync> (*make)(const Schedule& plan, const SyncContext& context);
 };
@@ -31,7 +31,7 @@ std::unique_ptr<WeightSync> server_weights(const Schedule& plan, const SyncConte
                                        *context.servers, context.waves);
 }
 
-constexpr Way kWays[] = {
+constexpr Strategy kStrategies[] = {
     {Kind::ReduceGrad, &all_reduce},
     {Kind::PartialReduce, &group_average},
     {Kind::Push, &server_weights},
@@ -39,11 +39,12 @@ constexpr Way kWays[] = {
 
 }  // namespace
 
-std::vector<std::unique_ptr<WeightSync>> ways_of(const Schedule& plan, const SyncContext& context) {
-  std::vector<std::unique_ptr<WeightSync>> ways;
-  for (const Way& way : kWays)
-    if (holds(plan, way.kind)) ways.push_back(way.make(plan, context));
-  return ways;
+std::vector<std::unique_ptr<WeightSync>> make_strategies(const Schedule& plan,
+                                                         const SyncContext& context) {
+  std::vector<std::unique_ptr<WeightSync>> strategies;
+  for (const Strategy& strategy : kStrategies)
+    if (holds(plan, strategy.kind)) strategies.push_back(strategy.make(plan, context));
+  return strategies;
 }
 
 }  // namespace hetu

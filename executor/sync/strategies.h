@@ -27,6 +27,7 @@ struct SyncContext {
 };
 
 /// Creates the strategies whose instructions a lowered plan has.
-std::vector<std::unique_ptr<WeightSync>> ways_of(const Schedule& plan, const SyncContext& context);
+std::vector<std::unique_ptr<WeightSync>> make_strategies(const Schedule& plan,
+                                                         const SyncContext& context);
 
 }  // namespace hetu
