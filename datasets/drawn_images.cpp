@@ -82,12 +82,12 @@ void paint(Image& image, int x, int y, const Colour& colour, double grain) {
 // Paints a shape at a random position, 30 % to 60 % of the image's side across.
 void paint_shape(Image& image, const Look& look, Draws& draws) {
   const double side = image.width;
-  const double reach = side * draws.uniform(0.15, 0.3);
+  const double radius = side * draws.uniform(0.15, 0.3);
   const double x0 = draws.uniform(0.1, 0.9) * side, y0 = draws.uniform(0.1, 0.9) * side;
   const double turn = draws.uniform(-kPi / 6, kPi / 6);
   const Colour colour =
       from_hue(hue_of(look.colour, draws), draws.uniform(0.75, 1), draws.uniform(0.7, 1));
-  const double cosine = std::cos(turn) / reach, sine = std::sin(turn) / reach;
+  const double cosine = std::cos(turn) / radius, sine = std::sin(turn) / radius;
   for (int y = 0; y < image.height; ++y) {
     for (int x = 0; x < image.width; ++x) {
       const double dx = x + 0.5 - x0, dy = y + 0.5 - y0;

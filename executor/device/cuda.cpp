@@ -172,12 +172,12 @@ class CudaQueue final : public Queue {
 
   // Launches the work immediately, on the calling thread. Kernels find stream and workspace in the
   // bench.
-  void push(std::function<void(Reach)> work) override {
+  void push(std::function<void(AddressMap)> work) override {
     const std::lock_guard lock(mutex_);
     use_card();
     const cuda::Bench* const before = cuda::set_bench(&bench_);
     try {
-      work(Reach(nullptr));
+      work(AddressMap(nullptr));
     } catch (...) {
       cuda::set_bench(before);
       throw;
@@ -235,7 +235,7 @@ class CudaQueue final : public Queue {
         if (!error) error = std::current_exception();
       }
       downloads_->land(next.downloads, !error);
-      next.coming->happen(std::chrono::steady_clock::now().time_since_epoch().count(), error);
+      next.coming->complete(std::chrono::steady_clock::now().time_since_epoch().count(), error);
       lock.lock();
       spare_.push_back(std::move(next.event));
     }

@@ -40,7 +40,7 @@ std::vector<const char*> device_names() {
   return names;
 }
 
-void Event::Coming::happen(std::int64_t done_ns, std::exception_ptr error) {
+void Event::Coming::complete(std::int64_t done_ns, std::exception_ptr error) {
   std::vector<std::function<void()>> then;
   {
     const std::lock_guard lock(mutex_);
@@ -95,7 +95,7 @@ void Queue::download(void* to_host, const void* from, std::int64_t bytes) {
 }
 
 void Queue::move(void* to, const void* from, std::int64_t bytes, CopyDirection direction) {
-  run([=](Reach at) {
+  run([=](AddressMap at) {
     void* const there = direction == CopyDirection::ToHost ? to : at(to);
     std::memcpy(there, direction == CopyDirection::ToDevice ? from : at(from),
                 static_cast<std::size_t>(bytes));
@@ -147,7 +147,7 @@ void DeviceSpan::add(const float* from) const {
     device->queue().upload(room.get(), from, bytes());
     there = reinterpret_cast<const float*>(room.get());
   }
-  device->queue().run([to = data, there, n = elements, add = device->kernels().add](Reach at) {
+  device->queue().run([to = data, there, n = elements, add = device->kernels().add](AddressMap at) {
     add(at(to), at(there), n);
   });
   device->queue().record().wait();

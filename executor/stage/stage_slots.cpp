@@ -109,11 +109,13 @@ void Stage::replace_buffers(int micro) {
     calls.push_back({memory_.floats(b.value), static_cast<const float*>(memory_.at(b.next, micro)),
                      b.elements});
   if (calls.empty()) return;
-  device_.queue().run([calls = std::move(calls), copy_all = device_.kernels().copy_all](Reach at) {
-    std::vector<CopyCall> there;
-    for (const CopyCall& call : calls) there.push_back({at(call.to), at(call.from), call.elements});
-    copy_all(there);
-  });
+  device_.queue().run(
+      [calls = std::move(calls), copy_all = device_.kernels().copy_all](AddressMap at) {
+        std::vector<CopyCall> there;
+        for (const CopyCall& call : calls)
+          there.push_back({at(call.to), at(call.from), call.elements});
+        copy_all(there);
+      });
 }
 
 // The first half of a recomputed micro-batch takes the slot of saved values for both halves.

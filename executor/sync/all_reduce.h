@@ -44,7 +44,7 @@ class AllReduce final : public WeightSync {
   void forget(const Row& row) override;
   void begin(const Row& row, int step, Note note) override;
   void after_backward(const Action& at, int stage, int bucket) override;
-  void reach(const Action& action, int step, std::int64_t now_ns) override;
+  void run_instruction(const Action& action, int step, std::int64_t now_ns) override;
   void wait(int stage) override;
   void wait_for_factors() override;
   void end_of_run() override { wait(kAllStages); }

@@ -158,7 +158,7 @@ void ServerWeights::open_table(Part& part, std::int64_t step) {
   part.clock = 0;
 }
 
-void ServerWeights::reach(const Action& action, int step, std::int64_t now_ns) {
+void ServerWeights::run_instruction(const Action& action, int step, std::int64_t now_ns) {
   const auto is_open = [](const Part& part) { return part.table >= 0; };
   if (std::none_of(parts_.begin(), parts_.end(), is_open)) return;
   if (action.instr.kind == Kind::Push) {

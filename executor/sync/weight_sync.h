@@ -32,7 +32,7 @@ class WeightSync {
   /// Notes, from within the gradient `at` of the row, that the bucket of that stage is final.
   virtual void after_backward(const Action& /*at*/, int /*stage*/, int /*bucket*/) {}
   /// Runs the row's instruction; `step` is that of the stage's last update.
-  virtual void reach(const Action& action, int step, std::int64_t now_ns) = 0;
+  virtual void run_instruction(const Action& action, int step, std::int64_t now_ns) = 0;
   /// Waits until the results of all begun operations of the stage, or of all stages, are in its
   /// memory. The loop calls it before the stage's next update and before norms are computed.
   virtual void wait(int stage) = 0;

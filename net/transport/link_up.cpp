@@ -25,7 +25,7 @@ namespace hetu::comm {
 namespace {
 
 constexpr std::size_t kLongestProof = 256;
-constexpr double kReach_s = 10;
+constexpr double kConnectTimeout_s = 10;
 constexpr double kProof_s = 10;  // seconds that a caller may stay silent
 
 int number_in(const std::string& text) {
@@ -105,7 +105,7 @@ void LinkUp::call(int rank) {
     address = host.empty() ? met_.far_end() : resolve(host, 0, "MASTER_ADDR").front();
     address = address.with_port(ports_[rank]);
   }
-  const auto try_once = [&] { return connect_to(address, kReach_s); };
+  const auto try_once = [&] { return connect_to(address, kConnectTimeout_s); };
   Socket socket = try_once();
   // The other end's queue of connections is full.
   while (!socket && errno == EAGAIN && now_ns() < until_) {

@@ -36,8 +36,8 @@ struct SquareChunks : RowWork {
 
   HETU_HD static void load(const SquareParts::Part& of, std::int64_t begin, bool in_quads,
                            float (&x)[kAtOnce][kQuad]) {
-    constexpr std::int64_t kReach = (kAtOnce - 1) * kColumns * kQuad + kQuad;
-    if (in_quads && begin + kReach <= of.elements) {
+    constexpr std::int64_t kSpan = (kAtOnce - 1) * kColumns * kQuad + kQuad;
+    if (in_quads && begin + kSpan <= of.elements) {
       for (int q = 0; q < kAtOnce; ++q) load_quad(of.of.x + begin + q * kColumns * kQuad, x[q]);
       return;
     }

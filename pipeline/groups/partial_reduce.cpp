@@ -150,10 +150,11 @@ class PartialReduce : public Rule {
     if (here.size() == board_.expected(stage) && may_be_one(stage, here))
       return close_all(stage, here);
     if (o_.sync_period == 1 || here.running.empty()) return false;
-    const auto reach = static_cast<double>(age(stage)) + static_cast<double>(here.running.size());
+    const auto age_if_closed =
+        static_cast<double>(age(stage)) + static_cast<double>(here.running.size());
     const bool hard =
-        reach >= hard_ || !leaves_time(stage, narrowed(stage, here.running, o_.max_group));
-    if (hard || reach > soft_) return seek(stage, here, hard);
+        age_if_closed >= hard_ || !leaves_time(stage, narrowed(stage, here.running, o_.max_group));
+    if (hard || age_if_closed > soft_) return seek(stage, here, hard);
     return close_if_nobody_is_near(stage, here);
   }
 

@@ -257,13 +257,13 @@ class Bench {
     const RunContext context;
     const auto launches = [&] {
       for (int i = 0; i < kernels; ++i)
-        queue.run([&](Reach) { kernel.run({ins, outs, nullptr, context}); });
+        queue.run([&](AddressMap) { kernel.run({ins, outs, nullptr, context}); });
     };
     for (const bool recorded : {true, false}) {
       if (recorded && !queue.records()) continue;
       const auto function = [&] {
         auto* const at = reinterpret_cast<RunCounters*>(counters.get());
-        queue.run([&](Reach) { device_->kernels().set_counters(at, {}); });
+        queue.run([&](AddressMap) { device_->kernels().set_counters(at, {}); });
         if (recorded)
           queue.repeat(fmt::format("{} kernels", kernels), launches);
         else
@@ -340,7 +340,7 @@ class Bench {
     const auto timed = [&](int times) {
       Queue& queue = device_->queue();
       const std::int64_t began = queue.record().wait();
-      for (int i = 0; i < times; ++i) queue.run([&](Reach) { work(); });
+      for (int i = 0; i < times; ++i) queue.run([&](AddressMap) { work(); });
       return double(queue.record().wait() - began) * 1e-9 / times;
     };
     timed(1);  // plans are made at the first

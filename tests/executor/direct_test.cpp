@@ -99,7 +99,7 @@ TEST(DirectLinks, AMessageWaitsForItsBytesAndForItsRoom) {
     EXPECT_FALSE(end.done());
     const float value = sends ? 7.0F : 3.0F;
     here.span.write(&value);
-    coming->happen(comm::now_ns(), nullptr);
+    coming->complete(comm::now_ns(), nullptr);
     here.links.wait(end, "a message");
     EXPECT_EQ(here.span.values()[0], 7);
   });
@@ -129,7 +129,7 @@ TEST(DirectLinks, AMessageWithoutRoomHoldsUpNoOther) {
             here.links.receive(0, tag_of(1, 0), here.part(0, 1).data, 4, Event(room));
         here.links.wait(here.links.receive(0, tag_of(1, 1), here.part(1, 1).data, 4, here.now()),
                         "the second");
-        room->happen(comm::now_ns(), nullptr);
+        room->complete(comm::now_ns(), nullptr);
         here.links.wait(first, "the first");
         EXPECT_EQ(here.span.values(), values);
       },
@@ -228,7 +228,7 @@ TEST(DirectMeans, WaitForWhatIsGiven) {
         const auto means = here.links.means();
         const auto mine = static_cast<float>(1 + 2 * t.worker());
         here.device->queue().run(
-            [data = here.span.data, mine, fill = here.device->kernels().fill](Reach at) {
+            [data = here.span.data, mine, fill = here.device->kernels().fill](AddressMap at) {
               std::this_thread::sleep_for(std::chrono::milliseconds(50));
               fill(at(data), mine, 6);
             });

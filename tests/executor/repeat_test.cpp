@@ -20,7 +20,7 @@ TEST(Repeat, RunsWhatIsRecorded) {
   const auto add = [&](const char* key, float by) {
     return queue.repeat(key, [&] {
       ++given;
-      queue.run([x = span.data, by](Reach at) { *at(x) += by; });
+      queue.run([x = span.data, by](AddressMap at) { *at(x) += by; });
     });
   };
   EXPECT_FALSE(add("a", 1));
