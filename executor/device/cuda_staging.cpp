@@ -39,7 +39,7 @@ void Staging::upload(std::byte* to, const std::byte* from, std::int64_t bytes,
     const std::int64_t some = std::min(bytes, kBytes);
     const auto size = static_cast<std::size_t>(some);
     check(cudaEventSynchronize(piece.free.get()), "wait for pinned memory");
-    copy_by_threads(piece.memory, from, some);
+    copy_in_parallel(piece.memory, from, some);
     check(cudaMemcpyAsync(to, piece.memory, size, cudaMemcpyHostToDevice, stream), "upload");
     check(cudaEventRecord(piece.free.get(), stream), "event");
     to += some;

@@ -26,8 +26,8 @@ constexpr std::int64_t kPage = 4096;
 class FarQueue final : public Queue {
  public:
   explicit FarQueue(const FarMemory& memory)
-      : Queue(/*at_once=*/false), memory_(memory), thread_([this, n = threads()] {
-          set_threads(n);
+      : Queue(/*at_once=*/false), memory_(memory), thread_([this, n = thread_count()] {
+          set_thread_count(n);
           serve();
         }) {}
   ~FarQueue() override {

@@ -34,7 +34,7 @@ TrainerOptions alone(const TrainerOptions& run) {
   one.micro_batches = run.micro_batches * run.pipelines;
   one.batch_size = run.batch_size * run.pipelines;
   one.seed = run.seed;
-  one.threads = threads() == 1 ? 2 : 1;
+  one.threads = thread_count() == 1 ? 2 : 1;
   one.kernels = run.kernels;
   one.dtype = run.dtype;
   one.state_dtype = run.state_dtype;
@@ -100,7 +100,7 @@ CompareSingle::CompareSingle(const Graph& graph, Trainer& run, comm::Transport& 
   if (transport.worker() == 0) {
     links_ = comm::make_inproc(1);
     const TrainerOptions one = alone(run.options());
-    const Threads other(one.threads);
+    const ScopedThreadCount other(one.threads);
     single_ = std::make_unique<Trainer>(graph, run.optimizer(), one, *links_[0]);
     single_log_ = std::make_unique<TensorLog>(single_->graph());
     single_->log_tensors(single_log_.get());
@@ -125,7 +125,7 @@ void CompareSingle::check(const StepResult& step, const FieldLookup& whole) {
   if (!bitwise_) bring_sums(all, step.step);
   StepResult wanted;
   if (single_) {
-    const Threads other(single_->options().threads);
+    const ScopedThreadCount other(single_->options().threads);
     wanted = single_->train(whole);
     single_->log_state(*single_log_, What::Weight);
   }

@@ -363,7 +363,7 @@ TrainPlan make_plan(const Graph& graph, const OptimizerConfig& optimizer,
   check_sizes(options, index.workers);
   require(!graph.gradients.empty(),
           "the graph has no gradients: differentiate a loss before training");
-  const Threads counted(options.threads);
+  const ScopedThreadCount counted(options.threads);
   const bool apart = options.averaging && options.averaging->apart;
   const int width = width_of(options);
   TrainPlan job;

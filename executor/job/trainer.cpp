@@ -28,7 +28,7 @@ Trainer::Trainer(const Graph& graph, const OptimizerConfig& optimizer,
       transport_(transport),
       reducer_(transport) {
   watch_forks();
-  if (options.threads > 0) set_threads(options.threads);
+  if (options.threads > 0) set_thread_count(options.threads);
   if (options.averaging) groups_ = std::make_unique<TrainGroups>(plan_, transport_);
   if (plan_.how.servers || plan_.reads_tables)
     servers_ = options.servers->connect({plan_.number(), transport_.options().timeout_s});

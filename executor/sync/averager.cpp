@@ -275,7 +275,7 @@ void Averager::meet_direct(const ps::Answer& group, std::optional<double> weight
 // The thread of the averager. Its arithmetic uses one thread only, because compute needs the
 // others.
 void Averager::serve() {
-  set_threads(1);
+  set_thread_count(1);
   try {
     std::unique_lock lock(mutex_);
     while (!stop_) {

@@ -100,7 +100,7 @@ struct DnnlProduct::State {
       own.emplace(s, to);
       return;
     }
-    const OneThread alone;
+    const SingleThreadScope alone;
     const Cut cut(s);
     for (std::int64_t i = 0; i < s.batch; i += cut.matrices)
       for (std::int64_t j = 0; j < s.n; j += cut.columns)

@@ -51,9 +51,9 @@ void copy_field(const nb::dict& item, FieldData& to, std::int64_t first_row, std
   const auto array =
       nb::cast<nb::ndarray<nb::ro, nb::c_contig, nb::device::cpu>>(item[to.name.c_str()]);
   const std::size_t row_bytes = array.nbytes() / std::max<std::size_t>(1, array.shape(0));
-  copy_by_threads(to.bytes.data(),
-                  static_cast<const std::byte*>(array.data()) + first_row * row_bytes,
-                  static_cast<std::int64_t>(rows * row_bytes));
+  copy_in_parallel(to.bytes.data(),
+                   static_cast<const std::byte*>(array.data()) + first_row * row_bytes,
+                   static_cast<std::int64_t>(rows * row_bytes));
 }
 
 // Makes a stream of global batches from a Python function (epoch, item) -> dict of arrays or None.
