@@ -19,7 +19,7 @@
 #include "executor/device/cuda_staging.h"
 #include "executor/device/device.h"
 #include "executor/device/threads.h"
-#include "ops/cuda/cards.h"
+#include "ops/cuda/compute_capability.h"
 #include "ops/cuda/gpu/check.h"
 #include "ops/cuda/registry.h"
 #include "ops/cuda/work.h"
@@ -34,21 +34,21 @@ using cuda::OwnedEvent;
 
 /// Returns the number of this worker's GPU among those that CUDA_VISIBLE_DEVICES shows. Workers of
 /// a host take them in turn.
-int card_number() {
+int gpu_number() {
   static const int chosen = [] {
-    int cards = 0;
-    check(cudaGetDeviceCount(&cards), "count of the cards");
-    const int one = env().local_worker % std::max(cards, 1);
+    int gpus = 0;
+    check(cudaGetDeviceCount(&gpus), "count of the cards");
+    const int one = env().local_worker % std::max(gpus, 1);
     cudaDeviceProp about;
     check(cudaGetDeviceProperties(&about, one), "properties of the card");
-    log(Level::Info, "device cuda: card {} of {}, {}, {} MiB", one, cards, about.name,
+    log(Level::Info, "device cuda: card {} of {}, {}, {} MiB", one, gpus, about.name,
         about.totalGlobalMem >> 20);
     return one;
   }();
   return chosen;
 }
 
-void use_card() { check(cudaSetDevice(card_number()), "use of the card"); }
+void use_gpu() { check(cudaSetDevice(gpu_number()), "use of the card"); }
 
 class CudaQueue final : public Queue {
  public:
@@ -57,7 +57,7 @@ class CudaQueue final : public Queue {
   enum class Use { Compute, Uploads, Messages };
 
   explicit CudaQueue(Use use) : Queue(/*at_once=*/false) {
-    use_card();
+    use_gpu();
     int least = 0, most = 0;
     check(cudaDeviceGetStreamPriorityRange(&least, &most), "priorities of streams");
     cudaStream_t stream = nullptr;
@@ -97,7 +97,7 @@ class CudaQueue final : public Queue {
   }
 
   void* stream() override { return bench_.stream; }
-  void take_thread() override { use_card(); }
+  void take_thread() override { use_gpu(); }
 
   Event record() override { return record(/*recovers=*/false); }
 
@@ -105,7 +105,7 @@ class CudaQueue final : public Queue {
 
   Mark mark() override {
     const std::lock_guard lock(mutex_);
-    use_card();
+    use_gpu();
     std::shared_ptr<std::remove_pointer_t<cudaEvent_t>> event = make_event();
     check(cudaEventRecord(event.get(), cuda_stream()), "event");
     return event;
@@ -113,14 +113,14 @@ class CudaQueue final : public Queue {
   void after(const Mark& mark) override {
     if (!mark) return;
     const std::lock_guard lock(mutex_);
-    use_card();
+    use_gpu();
     check(cudaStreamWaitEvent(cuda_stream(), static_cast<cudaEvent_t>(mark.get()), 0),
           "wait for a stream");
   }
 
   bool repeat(const std::string& key, const std::function<void()>& give) override {
     const std::lock_guard lock(mutex_);
-    use_card();
+    use_gpu();
     repeats_ = true;
     const bool repeated = graphs_.repeat(key, give, cuda_stream());
     repeats_ = false;
@@ -149,7 +149,7 @@ class CudaQueue final : public Queue {
   Event record(bool recovers) {
     auto coming = std::make_shared<Event::Coming>();
     const std::lock_guard lock(mutex_);
-    use_card();
+    use_gpu();
     OwnedEvent event = spare_event();
     check(cudaEventRecord(event.get(), cuda_stream()), "event");
     {
@@ -174,7 +174,7 @@ class CudaQueue final : public Queue {
   // bench.
   void push(std::function<void(AddressMap)> work) override {
     const std::lock_guard lock(mutex_);
-    use_card();
+    use_gpu();
     const cuda::Bench* const before = cuda::set_bench(&bench_);
     try {
       work(AddressMap(nullptr));
@@ -190,7 +190,7 @@ class CudaQueue final : public Queue {
   // write that memory again.
   void move(void* to, const void* from, std::int64_t bytes, CopyDirection direction) override {
     const std::lock_guard lock(mutex_);
-    use_card();
+    use_gpu();
     const auto size = static_cast<std::size_t>(bytes);
     HETU_ASSERT(direction != CopyDirection::ToDevice || staging_);
     if (direction == CopyDirection::ToDevice)
@@ -224,7 +224,7 @@ class CudaQueue final : public Queue {
       waiting_.pop_front();
       lock.unlock();
       try {
-        use_card();
+        use_gpu();
         check(cudaEventSynchronize(next.event.get()), "a kernel");
         if (next.recovers) {
           error = nullptr;
@@ -278,10 +278,10 @@ class Cuda final : public Device {
   std::unique_ptr<Queue> open_messages() override {
     return std::make_unique<CudaQueue>(CudaQueue::Use::Messages);
   }
-  std::string card() const override {
-    use_card();
+  std::string gpu_id() const override {
+    use_gpu();
     cudaDeviceProp about;
-    check(cudaGetDeviceProperties(&about, card_number()), "properties of the card");
+    check(cudaGetDeviceProperties(&about, gpu_number()), "properties of the card");
     std::string name = "GPU-";
     for (const char byte : about.uuid.bytes)
       name += fmt::format("{:02x}", static_cast<unsigned char>(byte));
@@ -290,7 +290,7 @@ class Cuda final : public Device {
 
  private:
   std::byte* take(std::int64_t bytes) override {
-    use_card();
+    use_gpu();
     const auto size = static_cast<std::size_t>(std::max<std::int64_t>(bytes, 1));
     void* memory = nullptr;
     const cudaError_t status = cudaMalloc(&memory, size);
@@ -315,8 +315,8 @@ std::string in_words(int version) {  // CUDA's version numbers: 13000 is 13.0
 
 /// Returns the reason why this worker's GPU can't be used; "" if it can.
 std::string ask_driver() {
-  int cards = 0, driver = 0;
-  const cudaError_t status = cudaGetDeviceCount(&cards);
+  int gpus = 0, driver = 0;
+  const cudaError_t status = cudaGetDeviceCount(&gpus);
   if (status == cudaErrorInsufficientDriver) {
     check(cudaDriverGetVersion(&driver), "version of the driver");
     if (driver == 0) return "no GPU was found: this machine has no NVIDIA driver";
@@ -325,9 +325,9 @@ std::string ask_driver() {
   }
   if (status != cudaSuccess)
     return fmt::format("no GPU that CUDA can use was found: {}", cudaGetErrorString(status));
-  if (cards == 0) return "no GPU was found";
+  if (gpus == 0) return "no GPU was found";
   cudaDeviceProp about;
-  check(cudaGetDeviceProperties(&about, env().local_worker % cards), "properties of the card");
+  check(cudaGetDeviceProperties(&about, env().local_worker % gpus), "properties of the card");
   const int capability = about.major * 10 + about.minor;
   if (cuda::has_code_for(capability, cuda::compiled_for())) return "";
   if (capability < cuda::kLeastCapability)

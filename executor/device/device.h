@@ -130,7 +130,7 @@ class Device {
   virtual std::unique_ptr<Queue> open_messages() { return nullptr; }
   /// Returns an identifier of the physical device that is the same in all processes, so that two
   /// that share a GPU notice. Empty if the device can't be shared by mistake.
-  virtual std::string card() const { return {}; }
+  virtual std::string gpu_id() const { return {}; }
   /// Allows products of float32 to round their operands to TF32 (11 bits), which a GPU's matrix
   /// units multiply. No effect on other devices.
   virtual void use_tf32() {}

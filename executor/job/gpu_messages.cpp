@@ -18,7 +18,7 @@ const comm::NcclLibrary& nccl() {
 }
 
 NcclStatus nccl_status(const TrainerOptions& options, Device& device) {
-  NcclStatus status{device.card(), why_by_host(options)};
+  NcclStatus status{device.gpu_id(), why_by_host(options)};
   if (!status.problem.empty()) return status;
   if (device.in_host_memory()) {
     status.problem = fmt::format("device {} has no memory but the host's", device.name());
@@ -36,7 +36,7 @@ NcclStatus nccl_status(const TrainerOptions& options, Device& device) {
 std::vector<NcclStatus> gather_statuses(const NcclStatus& mine, comm::Transport& transport) {
   std::vector<NcclStatus> all;
   for (const std::string& text :
-       gather_texts(mine.card + "\n" + mine.problem, transport,
+       gather_texts(mine.gpu_id + "\n" + mine.problem, transport,
                     {comm::make_tag(kStartTag, 0, 0, 2, 0), "how messages of GPUs go"})) {
     const std::size_t end = text.find('\n');
     all.push_back({text.substr(0, end), text.substr(end + 1)});
@@ -50,10 +50,11 @@ std::string why_not_nccl(const std::vector<NcclStatus>& workers) {
   std::map<std::string, std::size_t> first;  // the first worker of each GPU
   for (std::size_t w = 0; w < workers.size(); ++w) {
     if (!workers[w].problem.empty()) return fmt::format("worker {}: {}", w, workers[w].problem);
-    if (workers[w].card.empty()) continue;
-    const auto [other, fresh] = first.emplace(workers[w].card, w);
+    if (workers[w].gpu_id.empty()) continue;
+    const auto [other, fresh] = first.emplace(workers[w].gpu_id, w);
     if (!fresh)
-      return fmt::format("workers {} and {} share one GPU, {}", other->second, w, workers[w].card);
+      return fmt::format("workers {} and {} share one GPU, {}", other->second, w,
+                         workers[w].gpu_id);
   }
   return {};
 }

@@ -15,7 +15,7 @@ namespace hetu {
 
 /// A worker's ability to use NCCL.
 struct NcclStatus {
-  std::string card;     ///< Device::card(); "" if the device is not shared with other workers
+  std::string gpu_id;   ///< Device::gpu_id(); "" if the device is not shared with other workers
   std::string problem;  ///< why the worker can't use NCCL; "" if it can
 };
 

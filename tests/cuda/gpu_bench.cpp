@@ -162,7 +162,7 @@ Tensor filled(const TensorType& type, std::uint64_t seed) {
 class Bench {
  public:
   Bench(const std::string& name, std::string only)
-      : device_(open_device(name)), on_card_(name == "cuda"), only_(std::move(only)) {}
+      : device_(open_device(name)), on_gpu_(name == "cuda"), only_(std::move(only)) {}
 
   void run(const Case& c) {
     if (fmt::format("{} {}", c.op, shapes_of(c)).find(only_) == std::string::npos) return;
@@ -249,7 +249,7 @@ class Bench {
     const Device::Memory counters = device_->alloc(sizeof(RunCounters));
     device_->queue().upload(in.get(), std::vector<std::byte>(1024).data(), 1024);
     device_->queue().record().wait();
-    const auto& rows = on_card_ ? cuda_kernels(c.op) : cpu_kernels(c.op);
+    const auto& rows = on_gpu_ ? cuda_kernels(c.op) : cpu_kernels(c.op);
     const PreparedKernel kernel = rows.front()->prepare(c.desc());
     const void* const ins[] = {in.get()};
     void* const outs[] = {out.get()};
@@ -294,7 +294,7 @@ class Bench {
  private:
   std::vector<const KernelRow*> rows_of(const Case& c) const {
     std::vector<const KernelRow*> taken;
-    for (const KernelRow* row : on_card_ ? cuda_kernels(c.op) : cpu_kernels(c.op))
+    for (const KernelRow* row : on_gpu_ ? cuda_kernels(c.op) : cpu_kernels(c.op))
       if (row->takes(c.desc())) taken.push_back(row);
     return taken;
   }
@@ -352,7 +352,7 @@ class Bench {
   }
 
   std::unique_ptr<Device> device_;
-  bool on_card_;
+  bool on_gpu_;
   std::string only_;
 };
 

@@ -57,7 +57,7 @@ TEST_F(GpuTraining, LossesOf100StepsAreTheCpus) {
 }
 
 /// Of one stage with AdamW, and something told.
-Setting on_the_card(const std::function<void(TrainerOptions&)>& tell) {
+Setting on_gpu(const std::function<void(TrainerOptions&)>& tell) {
   Setting s;
   s.method = "gpipe";
   s.optimizer = adamw();
@@ -69,7 +69,7 @@ Setting on_the_card(const std::function<void(TrainerOptions&)>& tell) {
 
 TEST_F(GpuTraining, GraphsOfStageFunctionsHaveTheSameBits) {
   const auto graphs = [](const char* how) {
-    return on_the_card([=](TrainerOptions& o) { o.cuda_graphs = how; });
+    return on_gpu([=](TrainerOptions& o) { o.cuda_graphs = how; });
   };
   expect_equal(train(graphs("off")), train(graphs("on")), /*bitwise=*/true, /*adam=*/true,
                "graphs");
@@ -77,7 +77,7 @@ TEST_F(GpuTraining, GraphsOfStageFunctionsHaveTheSameBits) {
 
 // A state that is rounded the other way is one part of 256 away.
 TEST_F(GpuTraining, StatesOfTwoBytesAreTheCpus) {
-  Setting s = on_the_card([](TrainerOptions& o) { o.state_dtype = "bf16"; });
+  Setting s = on_gpu([](TrainerOptions& o) { o.state_dtype = "bf16"; });
   const Outcome gpu = train(s);
   s.device = "cpu";
   expect_near(gpu.losses, train(s).losses, 1e-3);
@@ -85,8 +85,8 @@ TEST_F(GpuTraining, StatesOfTwoBytesAreTheCpus) {
 
 TEST_F(GpuTraining, Tf32LosesNearFloat32) {
   if (training_device() != "cuda") GTEST_SKIP() << "TF32 is of device cuda alone";
-  const Outcome wide = train(on_the_card([](TrainerOptions&) {}));
-  const Outcome tf32 = train(on_the_card([](TrainerOptions& o) { o.dtype = "tf32"; }));
+  const Outcome wide = train(on_gpu([](TrainerOptions&) {}));
+  const Outcome tf32 = train(on_gpu([](TrainerOptions& o) { o.dtype = "tf32"; }));
   expect_near(tf32.losses, wide.losses, 2e-2);
   EXPECT_NE(tf32.losses, wide.losses) << "products are not rounded";
 }

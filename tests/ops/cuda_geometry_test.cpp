@@ -1,9 +1,9 @@
-// How work is cut into blocks: everything is covered once, within what a card launches.
+// How work is cut into blocks: everything is covered once, within what a GPU launches.
 #include <gtest/gtest.h>
 
 #include <algorithm>
 
-#include "ops/cuda/cards.h"
+#include "ops/cuda/compute_capability.h"
 #include "ops/cuda/geometry.h"
 #include "ops/cuda/work.h"
 
@@ -13,7 +13,7 @@ namespace {
 constexpr std::int64_t kCounts[] = {1,       2,        31,        32,       33,   255,
                                     256,     257,      4095,      4096,     4097, 65535,
                                     1 << 24, 16777217, 1LL << 31, 5LL << 32};
-// Limits of every card since compute capability 3.0 (CUDA C++ Programming Guide, "Technical
+// Limits of every GPU since compute capability 3.0 (CUDA C++ Programming Guide, "Technical
 // Specifications per Compute Capability").
 constexpr std::int64_t kCardBlocks = (1LL << 31) - 1;
 constexpr int kCardThreads = 1024;
@@ -28,7 +28,7 @@ void expect_launchable(const Grid& grid) {
 
 TEST(Cards, RunMachineCodeOfTheirGenerationAndAllPtxBefore) {
   struct Case {
-    int card;
+    int capability;
     const char* compiled;
     bool runs;
   };
@@ -57,7 +57,8 @@ TEST(Cards, RunMachineCodeOfTheirGenerationAndAllPtxBefore) {
       {120, "100f", false},
   };
   for (const Case& c : kCases)
-    EXPECT_EQ(has_code_for(c.card, c.compiled), c.runs) << c.card << " of " << c.compiled;
+    EXPECT_EQ(has_code_for(c.capability, c.compiled), c.runs)
+        << c.capability << " of " << c.compiled;
 }
 
 TEST(Geometry, ElementsHaveThreadsOrBlocksGoAround) {
