@@ -48,26 +48,26 @@ double to_duration_ns(const std::string& text) {
 }
 
 Fields fields(RehearseOptions& o) {
-  const WordPlace unit{[] { return std::string(); },
-                       [&o](const std::string& v) { o.unit_ns = to_duration_ns(v); }};
+  const TextAccess unit{[] { return std::string(); },
+                        [&o](const std::string& v) { o.unit_ns = to_duration_ns(v); }};
   return {
       {.name = "payload",
-       .place = &o.payload,
+       .value = &o.payload,
        .argument = "BYTES",
        .doc = "bytes of each message and all-reduce",
        .range = {0, 0x1p32}},
       {.name = "time_unit",
-       .place = unit,
+       .value = unit,
        .argument = "TIME",
        .doc = "real time of one time unit, as in 10ms",
        .otherwise = "10ms; with --costs: 1ms"},
       {.name = "repeat",
-       .place = &o.repeat,
+       .value = &o.repeat,
        .argument = "N",
        .doc = "steps after a warm-up step; the median counts",
        .range = {1, 100000}},
       {.name = "trace",
-       .place = &o.trace,
+       .value = &o.trace,
        .argument = "FILE",
        .doc = "writes predicted and measured events"},
       group_log_field(o.group_log),

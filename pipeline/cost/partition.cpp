@@ -62,7 +62,7 @@ Partition parse_partition(const std::string& text) {
   std::istringstream pipelines(text);
   for (std::string one; std::getline(pipelines, one, '/');) {
     std::vector<int>& blocks = told.blocks.emplace_back();
-    const OptionField list = {.name = "partition", .place = &blocks, .range = {.least = 1}};
+    const OptionField list = {.name = "partition", .value = &blocks, .range = {.least = 1}};
     if (!one.empty()) read_field(list, one);
   }
   const auto is_empty = [](const std::vector<int>& blocks) { return blocks.empty(); };
@@ -144,11 +144,11 @@ std::vector<std::vector<int>> cut_pipelines(const Partition& partition,
 }
 
 OptionField partition_field(Partition& partition) {
-  const WordPlace place{
+  const TextAccess text{
       [&partition] { return to_text(partition); },
       [&partition](const std::string& text) { partition = parse_partition(text); }};
   return {.name = "partition",
-          .place = place,
+          .value = text,
           .argument = "HOW",
           .doc =
               "where pipelines are cut, the slowest stage as quick as possible: by operations, by "
@@ -159,7 +159,7 @@ OptionField partition_field(Partition& partition) {
 
 OptionField speed_field(std::vector<double>& speed) {
   return {.name = "speed",
-          .place = &speed,
+          .value = &speed,
           .argument = "LIST",
           .doc = "per worker, as 1,1,0.5: 0.5 is half as fast",
           .range = {kLeastSpeed, kMostSpeed},

@@ -36,10 +36,10 @@ std::int64_t bytes_of(const Bytes& header, const Payload& payload) {
 
 void Answers::send(ClientSlot& client, const FromServer& message, const Payload& payload) {
   if (client.peer == 0) return;  // the client will ask again
-  const bool has_place = !std::holds_alternative<Welcome>(message) &&
-                         !std::holds_alternative<BeatBack>(message) &&
-                         !std::holds_alternative<Refusal>(message);
-  const std::int64_t serial = has_place ? ++client.sent : 0;
+  const bool has_serial = !std::holds_alternative<Welcome>(message) &&
+                          !std::holds_alternative<BeatBack>(message) &&
+                          !std::holds_alternative<Refusal>(message);
+  const std::int64_t serial = has_serial ? ++client.sent : 0;
   Bytes header = encode(client.attempt, message, serial);
   const std::int64_t bytes = bytes_of(header, payload);
   if (may_send(client, bytes)) put(client.peer, std::move(header), payload, bytes);
@@ -66,8 +66,8 @@ bool Answers::may_send(ClientSlot& client, std::int64_t bytes) {
   const std::int64_t all = unread(client) + bytes;
   if (all <= most_unread_) return true;
   std::int64_t right = most_unread_;
-  for (const auto& [number, place] : client.places) {
-    if (place.table->rows == nullptr) right += place.table->bytes_of_plane(server_);
+  for (const auto& [number, membership] : client.memberships) {
+    if (membership.table->rows == nullptr) right += membership.table->bytes_of_plane(server_);
   }
   if (all <= right) return true;
   if (client.gone()) return false;

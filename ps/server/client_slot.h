@@ -17,7 +17,7 @@ using Peer = std::uint64_t;
 struct TableState;
 
 /// A worker's membership in a table.
-struct Place {
+struct TableMembership {
   std::shared_ptr<TableState> table;
   int member = 0;
 };
@@ -33,8 +33,8 @@ struct ClientSlot {
   std::int64_t heard_us = 0;
   std::int64_t pushes = 0;  ///< pushes added to parts here, over all tables
   bool left = false;
-  std::string death;            ///< "is silent for 8 s"; "" while the client is alive
-  std::map<int, Place> places;  ///< by the client's own table numbers
+  std::string death;  ///< "is silent for 8 s"; "" while the client is alive
+  std::map<int, TableMembership> memberships;  ///< by the client's own table numbers
 
   /// Returns true if the client has left or died.
   bool gone() const { return left || !death.empty(); }

@@ -27,7 +27,8 @@ class DenseTables {
   void take(ClientSlot& client, const Got& got);
   /// Returns the client's membership in the table, or nullptr after dropping a message that no
   /// worker of this job sends. A non-null `payload` must have as many values as the part.
-  Place* place_of(ClientSlot& client, int table, int part, const Payload* payload = nullptr);
+  TableMembership* membership_of(ClientSlot& client, int table, int part,
+                                 const Payload* payload = nullptr);
 
   /// Applies the complete rounds of a part and answers the pulls whose clocks are reached.
   void answer(TableState& table, int part);

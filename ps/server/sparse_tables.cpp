@@ -16,9 +16,9 @@ constexpr std::size_t kLeastAsked = std::size_t{1} << 16;
 
 // Returns the client's membership in a sparse table, or nullptr after dropping a message that no
 // worker of this job sends.
-Place* SparseTables::place_of(ClientSlot& client, int table) {
-  const auto found = client.places.find(table);
-  if (found == client.places.end() || found->second.table->rows == nullptr) {
+TableMembership* SparseTables::membership_of(ClientSlot& client, int table) {
+  const auto found = client.memberships.find(table);
+  if (found == client.memberships.end() || found->second.table->rows == nullptr) {
     answers_.drop(fmt::format("worker {} has joined no sparse table {}", client.worker, table));
     return nullptr;
   }
@@ -34,11 +34,11 @@ std::string SparseTables::refusal(const ClientSlot& client, const TableState& ta
 }
 
 void SparseTables::take(ClientSlot& client, const PushRows& push, const Payload& payload) {
-  const Place* place = place_of(client, push.table);
-  if (place == nullptr) return;
-  TableState& table = *place->table;
+  const TableMembership* membership = membership_of(client, push.table);
+  if (membership == nullptr) return;
+  TableState& table = *membership->table;
   RowsState& rows = *table.rows;
-  const auto member = static_cast<std::size_t>(place->member);
+  const auto member = static_cast<std::size_t>(membership->member);
   const bool is_next = push.number == rows.taken[member] + 1;
   answers_.changes = is_next;
   if (is_next) {
@@ -46,12 +46,12 @@ void SparseTables::take(ClientSlot& client, const PushRows& push, const Payload&
     if (!view_rows(payload, table.width, push.counted, view) || !rows.state.fits(view)) {
       return answers_.drop(fmt::format("rows that table \"{}\" does not have", table.name));
     }
-    const std::string far = table.too_far(client, rows.state.kept(place->member));
+    const std::string far = table.too_far(client, rows.state.kept(membership->member));
     if (!far.empty()) return answers_.refuse(client, Code::InvalidArgument, far);
     const std::string full = refusal(client, table, view, payload.bytes);
     if (!full.empty()) return answers_.refuse(client, Code::Io, full);
     try {
-      rows.state.take(place->member, view, push.rate);
+      rows.state.take(membership->member, view, push.rate);
     } catch (const std::bad_alloc&) {
       return answers_.refuse(client, Code::Io,
                              fmt::format("parameter server {} has no memory left for the rows of "
@@ -62,9 +62,9 @@ void SparseTables::take(ClientSlot& client, const PushRows& push, const Payload&
     ++client.pushes;
     if (push.last) {
       const std::int64_t clock = ++rows.clocks[member];
-      rows.state.complete(place->member);
+      rows.state.complete(membership->member);
       if (options_.on_applied && table.rule.rule == Rule::Each) {
-        options_.on_applied({table.name, options_.server, place->member, clock});
+        options_.on_applied({table.name, options_.server, membership->member, clock});
       }
     }
   }
@@ -73,11 +73,11 @@ void SparseTables::take(ClientSlot& client, const PushRows& push, const Payload&
 }
 
 void SparseTables::take(ClientSlot& client, const SetRows& set, const Payload& payload) {
-  const Place* place = place_of(client, set.table);
-  if (place == nullptr) return;
-  TableState& table = *place->table;
+  const TableMembership* membership = membership_of(client, set.table);
+  if (membership == nullptr) return;
+  TableState& table = *membership->table;
   RowsState& rows = *table.rows;
-  std::int64_t& taken = rows.taken[static_cast<std::size_t>(place->member)];
+  std::int64_t& taken = rows.taken[static_cast<std::size_t>(membership->member)];
   const bool is_next = set.number == taken + 1;
   answers_.changes = is_next;
   if (is_next) {
@@ -102,9 +102,9 @@ void SparseTables::take(ClientSlot& client, const SetRows& set, const Payload& p
 // RowValues says which updates it holds.
 void SparseTables::take(ClientSlot& client, const PullRows& pull, const Payload& payload) {
   answers_.changes = false;
-  const Place* place = place_of(client, pull.table);
-  if (place == nullptr) return;
-  const TableState& table = *place->table;
+  const TableMembership* membership = membership_of(client, pull.table);
+  if (membership == nullptr) return;
+  const TableState& table = *membership->table;
   RowsState& rows = *table.rows;
   const std::size_t each = sizeof(std::int64_t) * (pull.bound >= 0 ? 2 : 1);
   const std::size_t count = payload.bytes / each;
@@ -124,7 +124,7 @@ void SparseTables::take(ClientSlot& client, const PullRows& pull, const Payload&
   std::size_t asked = std::max(payload.bytes, kLeastAsked);
   bool is_old = false;
   std::erase_if(rows.waiting, [&](const RowsState::Waiting& other) {
-    if (other.member != place->member) return false;
+    if (other.member != membership->member) return false;
     is_old = is_old || other.pull.number > pull.number;
     if (other.pull.number == pull.number) {
       asked += std::max(other.asked.size(), kLeastAsked);
@@ -141,8 +141,8 @@ void SparseTables::take(ClientSlot& client, const PullRows& pull, const Payload&
                     client.worker, table.name, options_.server, kMostAsked));
   }
   Bytes copy(payload.data, payload.data + payload.bytes);
-  rows.waiting.push_back({place->member, pull, std::move(copy)});
-  answer(*place->table);
+  rows.waiting.push_back({membership->member, pull, std::move(copy)});
+  answer(*membership->table);
 }
 
 void SparseTables::answer(TableState& table) {

@@ -24,7 +24,7 @@ class SparseTables {
   void answer(TableState& table);
 
  private:
-  Place* place_of(ClientSlot& client, int table);
+  TableMembership* membership_of(ClientSlot& client, int table);
   /// Returns why there is no memory for a message of `message` bytes from `client`, or "" if there
   /// is.
   std::string refusal(const ClientSlot& client, const TableState& table, const RowsView& rows,

@@ -175,7 +175,7 @@ void Store::take_join(ClientSlot& client, const Join& join, bool is_reserved) {
     answers_.changes = false;
     answers_.send(client, NotJoined{join.table, text});
   };
-  if (const auto placed = client.places.find(join.table); placed != client.places.end()) {
+  if (const auto placed = client.memberships.find(join.table); placed != client.memberships.end()) {
     answers_.changes = false;
     return answers_.send(client,
                          Joined{join.table, !placed->second.table->has_values(options_.server)});
@@ -210,7 +210,7 @@ void Store::take_join(ClientSlot& client, const Join& join, bool is_reserved) {
                     client.worker, join.name, join.member, holder->worker));
   }
   table->members[static_cast<std::size_t>(join.member)] = &client;
-  client.places[join.table] = {table, join.member};
+  client.memberships[join.table] = {table, join.member};
   answers_.send(client, Joined{join.table, !table->has_values(options_.server)});
 }
 
@@ -233,11 +233,13 @@ void Store::hold_early(ClientSlot& client, const Join& join) {
 }
 
 void Store::take_who(ClientSlot& client, const Who& who) {
-  const auto placed = client.places.find(who.table);
-  const bool is_sparse = placed != client.places.end() && placed->second.table->rows != nullptr;
-  const Place* place = is_sparse ? &placed->second : dense_->place_of(client, who.table, who.part);
-  if (place == nullptr) return;
-  const TableState& table = *place->table;
+  const auto placed = client.memberships.find(who.table);
+  const bool is_sparse =
+      placed != client.memberships.end() && placed->second.table->rows != nullptr;
+  const TableMembership* membership =
+      is_sparse ? &placed->second : dense_->membership_of(client, who.table, who.part);
+  if (membership == nullptr) return;
+  const TableState& table = *membership->table;
   const auto found = table.parts.find(who.part);
   if (table.rows == nullptr && found == table.parts.end()) return;
   const std::vector<std::int64_t>& clocks =

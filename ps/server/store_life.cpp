@@ -18,8 +18,8 @@ constexpr int kSilentNamed = 5;
 
 void Store::go_on() {
   for (ClientSlot* client : answers_.take_held_back()) {
-    for (const auto& [number, place] : client->places) {
-      if (place.table->rows != nullptr) sparse_->answer(*place.table);
+    for (const auto& [number, membership] : client->memberships) {
+      if (membership.table->rows != nullptr) sparse_->answer(*membership.table);
     }
   }
   end_overfull();
@@ -111,14 +111,14 @@ void Store::die(ClientSlot& client, const std::string& reason) {
 }
 
 void Store::answer_all(ClientSlot& client) {
-  for (const auto& [number, place] : client.places) {
-    for (auto& [part, state] : place.table->parts) {
-      std::erase_if(state.answered, [member = place.member](const Answered& one) {
+  for (const auto& [number, membership] : client.memberships) {
+    for (auto& [part, state] : membership.table->parts) {
+      std::erase_if(state.answered, [member = membership.member](const Answered& one) {
         return one.member == member;  // it asks no more
       });
-      dense_->answer(*place.table, part);
+      dense_->answer(*membership.table, part);
     }
-    if (place.table->rows != nullptr) sparse_->answer(*place.table);
+    if (membership.table->rows != nullptr) sparse_->answer(*membership.table);
   }
 }
 
@@ -129,7 +129,7 @@ void Store::forget_ended_clients() {
     ClientSlot* client = one.second.get();
     const bool waits = std::any_of(state_->early.begin(), state_->early.end(),
                                    [&](const EarlyJoin& early) { return early.client == client; });
-    if (!client->gone() || !client->places.empty() || waits) return false;
+    if (!client->gone() || !client->memberships.empty() || waits) return false;
     client_of_.erase(client->peer);
     answers_.forget(client);
     return true;
@@ -147,8 +147,9 @@ void Store::forget_tables_that_ended() {
       continue;
     }
     for (ClientSlot* member : members) {
-      std::erase_if(member->places,
-                    [&](const auto& place) { return place.second.table == table->second; });
+      std::erase_if(member->memberships, [&](const auto& membership) {
+        return membership.second.table == table->second;
+      });
     }
     table = state_->tables.erase(table);
     any = true;

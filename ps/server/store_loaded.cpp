@@ -43,8 +43,8 @@ void Saved::load_into(const Target& store) {
     case Of::KeptRows:
       load_kept_rows(store);
       break;
-    case Of::Place:
-      load_place(store);
+    case Of::Membership:
+      load_membership(store);
       break;
     case Of::Early:
       load_early(store);
@@ -196,23 +196,23 @@ void Saved::load_kept_rows(const Target& store) {
   if (!table.restore_kept(piece)) fail_of("rows that are kept");
 }
 
-void Saved::load_place(const Target& store) {
+void Saved::load_membership(const Target& store) {
   std::uint64_t session = 0;
   int index = 0;
-  Place place;
+  TableMembership membership;
   std::string name;
-  number(session).number(index).text(name).number(place.member);
+  number(session).number(index).text(name).number(membership.member);
   const auto client = store.state.clients.find(session);
   const auto table = store.state.tables.find(name);
   if (client == store.state.clients.end() || table == store.state.tables.end())
     fail_of("a worker or a table");
   std::vector<ClientSlot*>& members = table->second->members;
-  if (place.member < 0 || static_cast<std::size_t>(place.member) >= members.size()) {
+  if (membership.member < 0 || static_cast<std::size_t>(membership.member) >= members.size()) {
     fail_of("a member");
   }
-  members[static_cast<std::size_t>(place.member)] = client->second.get();
-  place.table = table->second;
-  client->second->places[index] = place;
+  members[static_cast<std::size_t>(membership.member)] = client->second.get();
+  membership.table = table->second;
+  client->second->memberships[index] = membership;
 }
 
 void Saved::load_early(const Target& store) {

@@ -99,10 +99,10 @@ std::vector<Piece> save(StoreState& store) {
   for (auto& [key, table] : store.tables) saving.table(*table);
   for (auto& [key, client] : store.clients) {
     std::uint64_t session = key;
-    for (auto& [index, place] : client->places) {
+    for (auto& [index, membership] : client->memberships) {
       int number = index;
-      saving.add(Of::Place, [&, &place = place](Saved& to) {
-        to.number(session).number(number).text(place.table->name).number(place.member);
+      saving.add(Of::Membership, [&, &membership = membership](Saved& to) {
+        to.number(session).number(number).text(membership.table->name).number(membership.member);
       });
     }
   }

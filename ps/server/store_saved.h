@@ -31,7 +31,7 @@ class Saved {
     Rows,
     Block,
     KeptRows,
-    Place,
+    Membership,
     Early,
     Died
   };
@@ -58,8 +58,8 @@ class Saved {
   // Pieces of a table or part begin with its name and number. Connection state is not saved,
   // because lines restart.
   Saved& client(ClientSlot& client) {
-    auto& [session, worker, peer, attempt, received, sent, heard_us, pushes, left, death, places] =
-        client;
+    auto& [session, worker, peer, attempt, received, sent, heard_us, pushes, left, death,
+           memberships] = client;
     return number(session).number(worker).number(pushes).flag(left).text(death);
   }
   // Returns a table as the message that opens it. Its content and its members are pieces of their
@@ -155,7 +155,7 @@ class Saved {
   void load_rows(const Target& store);
   void load_block(const Target& store);
   void load_kept_rows(const Target& store);
-  void load_place(const Target& store);
+  void load_membership(const Target& store);
   void load_early(const Target& store);
   void load_died(const Target& store);
   Join load_join() const;

@@ -60,7 +60,7 @@ FieldValue from_python(const std::string& name, nb::handle value) {
 
 // Sets records. Each record is a dict of its keys.
 void tell_records(const OptionField& field, nb::handle values) {
-  const auto& place = std::get<RecordPlace>(field.place);
+  const auto& records = std::get<RecordAccess>(field.value);
   for (const nb::handle one : nb::cast<nb::list>(values)) {
     const auto record = nb::cast<nb::dict>(one);
     std::string text;
@@ -68,7 +68,7 @@ void tell_records(const OptionField& field, nb::handle values) {
       text += fmt::format("{}{}={}", text.empty() ? "" : ",", text_of_python(key),
                           text_of_python(value));
     try {
-      place.add([&](const Fields& keys) {
+      records.add([&](const Fields& keys) {
         for (const auto& [key, value] : record)
           set_field(find_key(keys, text_of_python(key)), from_python(text_of_python(key), value));
       });
