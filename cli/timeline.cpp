@@ -14,9 +14,9 @@
 #include "cli/options.h"
 #include "cli/timeline_groups.h"
 #include "pipeline/ir/plan_file.h"
+#include "pipeline/options/figure.h"
 #include "pipeline/options/output_format.h"
-#include "pipeline/options/picture.h"
-#include "pipeline/render/groups_picture.h"
+#include "pipeline/render/groups_figure.h"
 #include "pipeline/render/render.h"
 
 namespace hetu::cli {
@@ -113,7 +113,7 @@ std::string plain_title(const Request& request, const std::vector<Run>& runs) {
     return run.plan && plan && run.plan->method == plan->method &&
            run.plan->stages == plan->stages && run.plan->micro_batches == plan->micro_batches;
   });
-  if (same) return picture_title(plan->method, plan->stages, plan->micro_batches);
+  if (same) return figure_title(plan->method, plan->stages, plan->micro_batches);
   return runs.size() == 1 ? runs.front().name : "";
 }
 

@@ -7,7 +7,7 @@
 #include "pipeline/ir/plan_file.h"
 #include "pipeline/ir/torch_csv.h"
 #include "pipeline/options/choose_options.h"
-#include "pipeline/options/picture.h"
+#include "pipeline/options/figure.h"
 #include "python/src/bindings.h"
 #include "python/src/tell.h"
 
@@ -96,7 +96,7 @@ nb::list events_of(const Simulation& simulation) {
 nb::object rendered(const Schedule& plan, const nb::dict& options) {
   const PlanOptions o = options_of(options);
   const Schedule lowered = proved(o, plan);
-  const std::string text = picture_of_run(o, simulated(o, lowered, true), lowered);
+  const std::string text = figure_of_run(o, simulated(o, lowered, true), lowered);
   if (o.format == "pdf") return nb::bytes(text.data(), text.size());
   return nb::str(text.data(), text.size());
 }
@@ -174,7 +174,7 @@ void bind_schedule(nb::module_& m) {
       .def("__repr__",
            [](const Schedule& s) {
              return fmt::format("<hetu plan {}, {} workers>",
-                                picture_title(s.method, s.stages, s.micro_batches),
+                                figure_title(s.method, s.stages, s.micro_batches),
                                 s.workers.size());
            })
       .def("_repr_svg_", &svg_of, "For notebooks.");

@@ -58,12 +58,12 @@ TEST(Cli, DrawsARefusedPlanWithThePlaceMarked) {
       const Outcome o = hetu(fmt::format("schedule {} --format {} -o r.{}", plan, format, format));
       EXPECT_EQ(o.status, 1) << plan;
       EXPECT_EQ(o.err, told.err) << plan;
-      const std::string picture = read_text(folder() / fmt::format("r.{}", format));
-      EXPECT_THAT(picture, HasSubstr(": refused"));
-      EXPECT_THAT(picture, HasSubstr("stands at step"));
+      const std::string figure = read_text(folder() / fmt::format("r.{}", format));
+      EXPECT_THAT(figure, HasSubstr(": refused"));
+      EXPECT_THAT(figure, HasSubstr("stands at step"));
     }
   }
-  // Without a picture nothing is written.
+  // Without a figure nothing is written.
   EXPECT_EQ(hetu("schedule cycle.csv --format csv -o none.csv").status, 1);
   EXPECT_FALSE(std::filesystem::exists(folder() / "none.csv"));
 }

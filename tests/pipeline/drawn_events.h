@@ -1,5 +1,5 @@
 // Events to draw: small plans, laid out in time by a list scheduler of the test's own, so that the
-// pictures' tests need neither generators nor simulator.
+// figures' tests need neither generators nor simulator.
 #pragma once
 #include <algorithm>
 #include <map>

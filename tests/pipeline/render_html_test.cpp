@@ -277,7 +277,7 @@ TEST(Profile, SaysTheUseOfTheFirstIterationAndMarksTheFlushes) {
         }
       }
       SvgOptions options;
-      options.style = PictureStyle::Profile;
+      options.style = FigureStyle::Profile;
       options.title = "plan";
       const std::string svg = render_svg({set}, options);
       EXPECT_NEAR(use_in_title(svg), 100.0 * micros / (micros + stages - 1), 0.051) << stages;
@@ -303,7 +303,7 @@ TEST(Profile, CountsTimeThatTwoEventsShareOnce) {
         {TraceSource::Measured, 0, "REDUCE_GRAD", 0, -1, 0, step, 9.0 + step * 10, 4});
   }
   SvgOptions options;
-  options.style = PictureStyle::Profile;
+  options.style = FigureStyle::Profile;
   const std::string svg = render_svg({set}, options);
   EXPECT_NEAR(use_in_title(svg), 60, 1e-9);
   EXPECT_THAT(svg, HasSubstr("from summed durations 80.0%"));
@@ -313,7 +313,7 @@ TEST(Profile, CountsTimeThatTwoEventsShareOnce) {
   EXPECT_THROW(render_svg({set}, options), Error);
 }
 
-// Source: Chimera's and PipeFisher's pictures: matplotlib's C2, C4, C8 and, hatched, C9.
+// Source: Chimera's and PipeFisher's figures: matplotlib's C2, C4, C8 and, hatched, C9.
 TEST(Profile, ColoursCurvature) {
   TimelineRowSet set;
   double at = 0;
@@ -322,7 +322,7 @@ TEST(Profile, ColoursCurvature) {
     set.events.push_back({TraceSource::Measured, 0, kind, 0, 0, 0, 0, at++ * 1000, 1000});
   EXPECT_EQ(iteration_times(set.events), std::vector<double>{9});
   SvgOptions options;
-  options.style = PictureStyle::Profile;
+  options.style = FigureStyle::Profile;
   const std::string svg = render_svg({set}, options);
   for (const char* look : {".CA{stroke:#2ca02c}", ".CB{stroke:#2ca02c}", ".IA{stroke:#9467bd}",
                            ".IB{stroke:#9467bd}", ".PC{stroke:#bcbd22}", "fill=\"#17becf\"/><rect"})

@@ -183,7 +183,7 @@ TEST(Grid, RefusesWhatIsNoTime) {
 
 // ---- SVG
 
-/// Kind and times of each block, read back off the picture.
+/// Kind and times of each block, read back off the figure.
 struct Drawn {
   std::string css;
   double x = 0, width = 0, row_y = 0;

@@ -1,4 +1,4 @@
-// A reader of XML just large enough to check pictures: every tag closed, every attribute quoted and
+// A reader of XML just large enough to check figures: every tag closed, every attribute quoted and
 // named once, every entity known. Throws std::runtime_error otherwise. No namespaces, CDATA or
 // DTDs.
 #pragma once
