@@ -51,7 +51,7 @@ void DenseTables::take(ClientSlot& client, const Init& init, const Payload& payl
     const auto members = static_cast<int>(table.members.size());
     const std::int64_t all = static_cast<std::int64_t>(payload.bytes) * table.rule.planes();
     const std::string full =
-        pool_->room()->refusal(client.worker, all + PartState::overhead(members), table.name);
+        pool_->budget()->refusal(client.worker, all + PartState::overhead(members), table.name);
     if (!full.empty()) return answers_.refuse(client, Code::Io, full);
   }
   answers_.changes = is_new && take_first(table, init, payload);
@@ -102,7 +102,7 @@ void DenseTables::take(ClientSlot& client, const Push& push, const Payload& payl
     const std::string far = table.too_far(client, part.state.kept(membership->member).size());
     if (!far.empty()) return answers_.refuse(client, Code::InvalidArgument, far);
     if (table.rule.rule != Rule::Each) {
-      const std::string full = pool_->room()->refusal(
+      const std::string full = pool_->budget()->refusal(
           client.worker, static_cast<std::int64_t>(payload.bytes), table.name);
       if (!full.empty()) return answers_.refuse(client, Code::Io, full);
     }

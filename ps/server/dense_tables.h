@@ -13,8 +13,10 @@ namespace hetu::ps::server {
 class DenseTables {
  public:
   /// Keeps references to all arguments, which must outlive this object.
-  DenseTables(Answers& answers, const StoreOptions& options, std::shared_ptr<Room> room)
-      : answers_(answers), options_(options), pool_(std::make_shared<BlockPool>(std::move(room))) {}
+  DenseTables(Answers& answers, const StoreOptions& options, std::shared_ptr<MemoryBudget> budget)
+      : answers_(answers),
+        options_(options),
+        pool_(std::make_shared<BlockPool>(std::move(budget))) {}
 
   /// Takes an initial plane of a part. Ignores it if the part has values or the plane already.
   /// Answers Initialised.

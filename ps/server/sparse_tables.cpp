@@ -29,8 +29,8 @@ std::string SparseTables::refusal(const ClientSlot& client, const TableState& ta
                                   const RowsView& rows, std::size_t message) const {
   const RowTable& state = table.rows->state;
   const auto bytes = static_cast<std::int64_t>(message);
-  if (room_->has(state.most_bytes(rows.count, bytes))) return "";
-  return room_->refusal(client.worker, state.bytes_of_update(rows), table.name);
+  if (budget_->has(state.most_bytes(rows.count, bytes))) return "";
+  return budget_->refusal(client.worker, state.bytes_of_update(rows), table.name);
 }
 
 void SparseTables::take(ClientSlot& client, const PushRows& push, const Payload& payload) {
@@ -183,9 +183,9 @@ void SparseTables::send_rows(ClientSlot& client, TableState& table, const PullRo
   const std::byte* versions = ids + count * static_cast<std::int64_t>(sizeof(std::int64_t));
   const RowValues values{pull.table, pull.number, pull.chunk, rows.state.counts().pushes,
                          rows.state.counts().updates};
-  if (!room_->has(rows.state.most_bytes(count, 0))) {
+  if (!budget_->has(rows.state.most_bytes(count, 0))) {
     const std::string full =
-        room_->refusal(client.worker, rows.state.bytes_of_read(ids, count), table.name);
+        budget_->refusal(client.worker, rows.state.bytes_of_read(ids, count), table.name);
     // A pull that waited may be answered while another client's message is processed. That message
     // has changed the store, so only the reader is refused.
     if (!full.empty()) return answers_.send(client, Refusal{Code::Io, full});

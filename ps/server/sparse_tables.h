@@ -10,8 +10,8 @@ namespace hetu::ps::server {
 class SparseTables {
  public:
   /// Keeps references to all arguments, which must outlive this object.
-  SparseTables(Answers& answers, const StoreOptions& options, std::shared_ptr<Room> room)
-      : answers_(answers), options_(options), room_(std::move(room)) {}
+  SparseTables(Answers& answers, const StoreOptions& options, std::shared_ptr<MemoryBudget> budget)
+      : answers_(answers), options_(options), budget_(std::move(budget)) {}
 
   /// Takes the next piece of a member's update and acknowledges the newest piece.
   void take(ClientSlot& client, const PushRows& push, const Payload& payload);
@@ -33,7 +33,7 @@ class SparseTables {
 
   Answers& answers_;
   const StoreOptions& options_;
-  const std::shared_ptr<Room> room_;
+  const std::shared_ptr<MemoryBudget> budget_;
 };
 
 }  // namespace hetu::ps::server

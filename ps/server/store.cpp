@@ -24,10 +24,10 @@ constexpr std::size_t kMostClientSlots = std::size_t{1} << 16;
 Store::Store(StoreOptions options)
     : options_(std::move(options)),
       answers_(options_.server, options_.most_unread),
-      room_(std::make_shared<Room>(options_.server, options_.memory)),
-      state_(std::make_unique<StoreState>(StoreState{.room = room_})),
-      dense_(std::make_unique<DenseTables>(answers_, options_, room_)),
-      sparse_(std::make_unique<SparseTables>(answers_, options_, room_)) {}
+      budget_(std::make_shared<MemoryBudget>(options_.server, options_.memory)),
+      state_(std::make_unique<StoreState>(StoreState{.budget = budget_})),
+      dense_(std::make_unique<DenseTables>(answers_, options_, budget_)),
+      sparse_(std::make_unique<SparseTables>(answers_, options_, budget_)) {}
 Store::~Store() = default;
 
 void Store::note(Change::Of of, std::uint64_t who, const Payload& words, const Payload& values) {
@@ -188,12 +188,12 @@ void Store::take_join(ClientSlot& client, const Join& join, bool is_reserved) {
   const auto known = state_->tables.find(join.name);
   if (known == state_->tables.end() && !is_reserved) {
     const std::int64_t bytes = table_bytes(join, options_.server, options_.servers);
-    const std::string full = room_->refusal(client.worker, bytes, join.name);
+    const std::string full = budget_->refusal(client.worker, bytes, join.name);
     if (!full.empty()) return refuse(full);
   }
   const std::shared_ptr<TableState> table =
       known != state_->tables.end() ? known->second
-                                    : make_table(join, options_.server, options_.servers, room_);
+                                    : make_table(join, options_.server, options_.servers, budget_);
   if (known == state_->tables.end()) state_->tables[join.name] = table;
   ClientSlot* holder = static_cast<std::size_t>(join.member) < table->members.size()
                            ? table->members[static_cast<std::size_t>(join.member)]
@@ -223,9 +223,9 @@ void Store::hold_early(ClientSlot& client, const Join& join) {
   answers_.changes = !is_held;
   if (is_held) return;
   const std::int64_t bytes = table_bytes(join, options_.server, options_.servers);
-  const std::string full = room_->refusal(client.worker, bytes, join.name);
+  const std::string full = budget_->refusal(client.worker, bytes, join.name);
   if (full.empty()) {
-    state_->early.push_back({&client, join, {room_, bytes}});
+    state_->early.push_back({&client, join, {budget_, bytes}});
   } else {
     answers_.changes = false;
     answers_.send(client, NotJoined{join.table, full});

@@ -22,7 +22,7 @@ std::optional<Bytes> while_it_recovers(const std::byte* header, std::size_t byte
 
 class DenseTables;
 class SparseTables;
-class Room;
+class MemoryBudget;
 struct StoreState;
 
 /// The parts of all tables that one server holds. Times are microseconds of one monotonic clock.
@@ -117,7 +117,7 @@ class Store {
 
   const StoreOptions options_;
   Answers answers_;
-  const std::shared_ptr<Room> room_;
+  const std::shared_ptr<MemoryBudget> budget_;
   std::unique_ptr<StoreState> state_;
   std::unique_ptr<DenseTables> dense_;
   std::unique_ptr<SparseTables> sparse_;

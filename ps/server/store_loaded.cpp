@@ -75,7 +75,7 @@ Join Saved::load_join() const {
 void Saved::load_table(const Target& store) const {
   const Join opening = load_join();
   store.state.tables[opening.name] =
-      make_table(opening, store.options.server, store.options.servers, store.state.room);
+      make_table(opening, store.options.server, store.options.servers, store.state.budget);
 }
 
 TableState& Saved::load_table_of(const Target& store) {
@@ -222,7 +222,7 @@ void Saved::load_early(const Target& store) {
   if (client == store.state.clients.end()) fail_of("a worker");
   const Join join = load_join();
   const std::int64_t bytes = table_bytes(join, store.options.server, store.options.servers);
-  store.state.early.push_back({client->second.get(), join, {store.state.room, bytes}});
+  store.state.early.push_back({client->second.get(), join, {store.state.budget, bytes}});
 }
 
 void Saved::load_died(const Target& store) {
@@ -239,9 +239,9 @@ void Store::load(const Bytes& words, const Payload& values) {
 // Memory that was granted when the log was written is granted again, even if the limit is lower
 // now.
 void Store::replay(const Change& change) {
-  room_->set_unlimited(true);
+  budget_->set_unlimited(true);
   replay_freely(change);
-  room_->set_unlimited(false);
+  budget_->set_unlimited(false);
 }
 
 void Store::replay_freely(const Change& change) {

@@ -147,7 +147,7 @@ std::int64_t table_bytes(const Join& join, int server, int servers) {
 }
 
 std::shared_ptr<TableState> make_table(const Join& join, int server, int servers,
-                                       const std::shared_ptr<Room>& room) {
+                                       const std::shared_ptr<MemoryBudget>& budget) {
   const auto members = static_cast<std::size_t>(join.members);
   auto table = std::make_shared<TableState>(TableState{.name = join.name,
                                                        .elements = join.elements,
@@ -159,9 +159,9 @@ std::shared_ptr<TableState> make_table(const Join& join, int server, int servers
                                                        .width = join.width,
                                                        .first = join.first,
                                                        .rows = nullptr,
-                                                       .share = {room, own_bytes(join)}});
+                                                       .share = {budget, own_bytes(join)}});
   if (join.width == 0) return table;
-  RowTable state(table->rule, about_rows(join, server, servers), join.members, room);
+  RowTable state(table->rule, about_rows(join, server, servers), join.members, budget);
   table->rows = std::make_unique<RowsState>(RowsState{.state = std::move(state),
                                                       .taken = std::vector<std::int64_t>(members),
                                                       .clocks = std::vector<std::int64_t>(members),

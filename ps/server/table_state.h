@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "ps/server/client_slot.h"
+#include "ps/server/memory_budget.h"
 #include "ps/server/part_state.h"
-#include "ps/server/room.h"
 #include "ps/server/row_table.h"
 #include "ps/server/split.h"
 #include "ps/server/status.h"
@@ -72,7 +72,7 @@ struct TableState {
   int width = 0;
   RowsInit first;
   std::unique_ptr<RowsState> rows;  ///< only of a sparse table
-  Room::Share share;                ///< memory besides parts and rows
+  MemoryBudget::Share share;        ///< memory besides parts and rows
 
   /// Returns true if the table needs no initial values on a server.
   bool has_values(int server) const {
@@ -103,18 +103,18 @@ struct TableState {
 std::int64_t table_bytes(const Join& join, int server, int servers);
 /// Creates a table as its first member describes it.
 std::shared_ptr<TableState> make_table(const Join& join, int server, int servers,
-                                       const std::shared_ptr<Room>& room);
+                                       const std::shared_ptr<MemoryBudget>& budget);
 
 /// A join that waits until an older table of the same name ends.
 struct EarlyJoin {
   ClientSlot* client = nullptr;
   Join join;
-  Room::Share share;  ///< memory reserved for the table
+  MemoryBudget::Share share;  ///< memory reserved for the table
 };
 
 /// The whole state of a store except its connections.
 struct StoreState {
-  std::shared_ptr<Room> room;
+  std::shared_ptr<MemoryBudget> budget;
   std::map<std::uint64_t, std::unique_ptr<ClientSlot>> clients;  ///< by session
   std::map<std::string, std::shared_ptr<TableState>> tables;
   std::vector<EarlyJoin> early;            ///< joins for the next training that uses a table's name
