@@ -30,8 +30,9 @@ namespace {
 constexpr const char* kMetadata = "a trace's metadata";  // in errors
 
 // Returns the measured events followed by the plan's simulated events, run after run.
-std::vector<TraceEvent> beside(const Trace& measured, const std::vector<PlannedRun>& runs,
-                               const Costs& costs, Simulation& simulated) {
+std::vector<TraceEvent> with_simulated_events(const Trace& measured,
+                                              const std::vector<PlannedRun>& runs,
+                                              const Costs& costs, Simulation& simulated) {
   std::vector<TraceEvent> events = measured.events;
   double start_us = events.front().start_us;
   for (const TraceEvent& e : measured.events) start_us = std::min(start_us, e.start_us);
@@ -138,9 +139,9 @@ Trace with_prediction(Trace measured, const std::vector<PlannedRun>& runs,
   share_out(costs, model, holds(plan, Kind::InputGrad));
   Simulation simulated;
   Trace both = measured;
-  both.events = beside(measured, runs, costs, simulated);
+  both.events = with_simulated_events(measured, runs, costs, simulated);
   costs.link.latency = is_lowered(plan) ? link_latency(both, plan) : 0;
-  if (costs.link.latency > 0) both.events = beside(measured, runs, costs, simulated);
+  if (costs.link.latency > 0) both.events = with_simulated_events(measured, runs, costs, simulated);
   // The plan in the order that the prediction assumes.
   const Schedule predicted = run_order(plan, costs);
   both.metadata_json = fmt::format(R"({{"plan":{},"costs":{},"simulated":{}}})", to_json(predicted),
@@ -174,7 +175,7 @@ void label(Trace& trace, const std::string& payload) {
 }
 
 void write_beside(const std::string& path, const std::string& text) {
-  replace_file(path, [&text](const std::string& beside) { write_synced(beside, text); });
+  replace_file(path, [&text](const std::string& temporary) { write_synced(temporary, text); });
 }
 
 }  // namespace hetu

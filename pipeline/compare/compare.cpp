@@ -61,7 +61,8 @@ class Comparer {
                                      progress_.pipelines());
     for (std::size_t w = 0; w < rows.size(); ++w) rows[w].worker = static_cast<int>(w);
     for (const TraceSource source : {kPlan, kRun}) {
-      const auto part = source == kPlan ? &Beside::predicted : &Beside::measured;
+      const auto part =
+          source == kPlan ? &PredictedAndMeasured::predicted : &PredictedAndMeasured::measured;
       for (const RunTimes& run : runs_) {
         std::vector<double> end(rows.size(), 0), busy(rows.size(), 0);
         each_of(run, [&](int row, int position, std::int64_t cell) {
