@@ -64,12 +64,12 @@ class CudaQueue final : public Queue {
     check(cudaStreamCreateWithPriority(&stream, cudaStreamNonBlocking,
                                        use == Use::Messages ? most : least),
           "stream");
-    bench_.stream = stream;
+    kernel_context_.stream = stream;
     check(cudaHostAlloc(reinterpret_cast<void**>(&fault_), sizeof(cuda::Fault),
                         cudaHostAllocMapped | cudaHostAllocPortable),
           "pinned memory");
     *fault_ = cuda::Fault();
-    check(cudaHostGetDevicePointer(reinterpret_cast<void**>(&bench_.fault), fault_, 0),
+    check(cudaHostGetDevicePointer(reinterpret_cast<void**>(&kernel_context_.fault), fault_, 0),
           "pinned memory");
     if (use == Use::Compute) prepare_products();
     if (use != Use::Messages) staging_ = std::make_unique<cuda::Staging>();
@@ -86,17 +86,17 @@ class CudaQueue final : public Queue {
     thread_.join();
     let_go(cudaStreamSynchronize(cuda_stream()));
     graphs_.clear();
-    if (bench_.multiplier != nullptr)
-      static_cast<void>(cublasLtDestroy(static_cast<cublasLtHandle_t>(bench_.multiplier)));
-    bench_.convolver.reset();
+    if (kernel_context_.multiplier != nullptr)
+      static_cast<void>(cublasLtDestroy(static_cast<cublasLtHandle_t>(kernel_context_.multiplier)));
+    kernel_context_.convolver.reset();
     staging_.reset();
     downloads_.reset();
-    let_go(cudaFree(bench_.workspace));
+    let_go(cudaFree(kernel_context_.workspace));
     let_go(cudaFreeHost(fault_));
     let_go(cudaStreamDestroy(cuda_stream()));
   }
 
-  void* stream() override { return bench_.stream; }
+  void* stream() override { return kernel_context_.stream; }
   void take_thread() override { use_gpu(); }
 
   Event record() override { return record(/*recovers=*/false); }
@@ -130,7 +130,7 @@ class CudaQueue final : public Queue {
   std::int64_t repeated() const override { return graphs_.repeated(); }
 
   /// Enables TF32. Call it before the first product.
-  void use_tf32() { bench_.tf32 = true; }
+  void use_tf32() { kernel_context_.tf32 = true; }
 
   /// Zeroes newly allocated memory, after earlier work.
   void clear(void* memory, std::size_t bytes) {
@@ -160,29 +160,29 @@ class CudaQueue final : public Queue {
     return Event(std::move(coming));
   }
 
-  cudaStream_t cuda_stream() const { return static_cast<cudaStream_t>(bench_.stream); }
+  cudaStream_t cuda_stream() const { return static_cast<cudaStream_t>(kernel_context_.stream); }
 
   void prepare_products() {
-    check(cudaMalloc(&bench_.workspace, static_cast<std::size_t>(cuda::kWorkspaceBytes)),
+    check(cudaMalloc(&kernel_context_.workspace, static_cast<std::size_t>(cuda::kWorkspaceBytes)),
           "workspace");
     cublasLtHandle_t multiplier = nullptr;
     check(cublasLtCreate(&multiplier), "start of cuBLASLt");
-    bench_.multiplier = multiplier;
+    kernel_context_.multiplier = multiplier;
   }
 
   // Launches the work immediately, on the calling thread. Kernels find stream and workspace in the
-  // bench.
+  // kernel_context.
   void push(std::function<void(AddressMap)> work) override {
     const std::lock_guard lock(mutex_);
     use_gpu();
-    const cuda::Bench* const before = cuda::set_bench(&bench_);
+    const cuda::KernelContext* const before = cuda::set_kernel_context(&kernel_context_);
     try {
       work(AddressMap(nullptr));
     } catch (...) {
-      cuda::set_bench(before);
+      cuda::set_kernel_context(before);
       throw;
     }
-    cuda::set_bench(before);
+    cuda::set_kernel_context(before);
   }
 
   // A CUDA copy to host memory that isn't pinned returns only when the bytes have arrived. Small
@@ -249,7 +249,7 @@ class CudaQueue final : public Queue {
          fault_->value, fault_->position, fault_->below);
   }
 
-  cuda::Bench bench_;
+  cuda::KernelContext kernel_context_;
   cuda::Fault* fault_ = nullptr;  // mapped host memory that kernels write to
   std::unique_ptr<cuda::Staging> staging_;
   std::unique_ptr<cuda::Downloads> downloads_;

@@ -264,7 +264,7 @@ class Products {
 };
 
 Products& products() {
-  std::shared_ptr<void>& kept = bench().products;
+  std::shared_ptr<void>& kept = kernel_context().products;
   if (!kept) kept = std::make_shared<Products>();
   return *static_cast<Products*>(kept.get());
 }
@@ -272,7 +272,7 @@ Products& products() {
 }  // namespace
 
 void invert_factors(const KroneckerCall& c) {
-  auto* const means = static_cast<double*>(bench().workspace);
+  auto* const means = static_cast<double*>(kernel_context().workspace);
   double* const parts = means + 2;
   sum_of(c.inputs, DiagonalOf{c.input_sum, c.inputs, c.input_scale / double(c.inputs)}, parts,
          means);

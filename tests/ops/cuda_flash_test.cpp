@@ -15,7 +15,7 @@
 #include "ops/cuda/tiles.h"
 #include "ops/cuda/warp_tile.h"
 #include "tests/ops/flash_samples.h"
-#include "tests/ops/on_host/bench.h"
+#include "tests/ops/on_host/kernel_context.h"
 #include "tests/ops/tensors.h"
 
 namespace hetu::test {
@@ -43,7 +43,7 @@ const char* expected(const FlashSample& f) {
 }
 
 TEST(CudaFlash, GoesThroughTilesOfQueriesAndKeys) {
-  const HostBench host;
+  const HostKernelContext host;
   const RunContext run{kSeed, 7, 40, true, 4};
   for (const FlashSample& f : flash_samples())
     for (const DType floats : {DType::Float32, DType::BFloat16, DType::Float16})
@@ -70,7 +70,7 @@ TEST(CudaFlash, GoesThroughTilesOfQueriesAndKeys) {
 
 // Queries of one sample are NaN: its rows are, but for those that see no key.
 TEST(CudaFlash, KeepsNaN) {
-  const HostBench host;
+  const HostKernelContext host;
   const RunContext run{kSeed, 7, 40, true, 4};
   for (std::size_t n = 0; n < 6; ++n) {
     const FlashSample f = flash_samples()[n];
@@ -93,7 +93,7 @@ TEST(CudaFlash, KeepsNaN) {
 
 // Rows that do not begin where 16 bytes do are moved element by element, to the same bits.
 TEST(CudaFlash, TakesTensorsAsTheyLie) {
-  const HostBench host;
+  const HostKernelContext host;
   const RunContext run{kSeed, 7, 40, true, 4};
   const FlashSample f = flash_samples().front();
   for (const int n : {0, 1, 2, 3}) {

@@ -8,7 +8,7 @@
 
 #include "ops/cuda/geometry.h"
 #include "ops/cuda/registry.h"
-#include "tests/ops/on_host/bench.h"
+#include "tests/ops/on_host/kernel_context.h"
 #include "tests/ops/on_host/near.h"
 #include "tests/ops/samples.h"
 
@@ -55,7 +55,7 @@ int tensors_of(const Case& c) { return static_cast<int>(c.inputs.size() + c.outp
 
 // The same bits as one by one, too.
 TEST(CudaPacks, SweepAsElementsDo) {
-  const HostBench host;
+  const HostKernelContext host;
   for (const std::string op : {"gelu", "gelu_grad"})
     for (const DType floats : kFloats)
       for (const std::int64_t n : {1, 7, 8, 19}) {
@@ -88,7 +88,7 @@ void expect_near_float64(Case c, const std::vector<Tensor>& inputs, Layout image
 // Rows of a pack and of less, of a warp's lanes in part, of several warps, and too long ones; of
 // dropout where a warp shares random numbers, and where rows begin between their groups.
 TEST(CudaPacks, NormaliseRowsInRegisters) {
-  const HostBench host;
+  const HostKernelContext host;
   ASSERT_EQ(cuda::threads_of_held_row(8200), 0);
   for (const std::int64_t columns : {8, 131, 264, 384, 640, 1024, 1152, 2176, 8192, 8200})
     for (const std::string op : {"layer_norm", "layer_norm_input_grad", "dropout_add_layer_norm",
@@ -108,7 +108,7 @@ TEST(CudaPacks, NormaliseRowsInRegisters) {
 // Columns that are a pack, a strip of packs, more than that, and others; rows of one piece and of
 // several.
 TEST(CudaPacks, SumColumns) {
-  const HostBench host;
+  const HostKernelContext host;
   for (const std::int64_t rows : {1, 7, 300})
     for (const std::int64_t columns : {8, 60, 131, 136})
       for (const std::string op : {"sum_rows", "layer_norm_gamma_grad"})
@@ -124,7 +124,7 @@ TEST(CudaPacks, SumColumns) {
 
 // Channels that are packs, a strip of them, more than a strip, and others; planes that are packs.
 TEST(CudaPacks, NormaliseChannels) {
-  const HostBench host;
+  const HostKernelContext host;
   constexpr std::pair<std::int64_t, std::int64_t> kSizes[] = {
       {5, 11}, {12, 12}, {8, 11}, {136, 12}};
   for (const auto& [count, side] : kSizes)
@@ -153,7 +153,7 @@ constexpr std::int64_t kWindows[][3] = {
 
 // Of equal elements the first, of whose place the gradient is; of numbers that are often equal.
 TEST(CudaPacks, PoolLargestOfChannels) {
-  const HostBench host;
+  const HostKernelContext host;
   for (const std::int64_t channels : {5, 8, 24})
     for (const auto& [kernel, stride, padding] : kWindows)
       for (const DType floats : kFloats)
@@ -185,7 +185,7 @@ TEST(CudaPacks, PoolLargestOfChannels) {
 // A row so long that a product in place of a division by it is one too many at its end: of a place
 // that is taken for one outside of its window, all windows would be looked through for each pixel.
 TEST(CudaPacks, PlacesInLongRowsAreWhereTheyAre) {
-  const HostBench host;
+  const HostKernelContext host;
   const std::int64_t width = 65537, windows = (width + 2 - 3) / 2 + 1;
   Sample s{.shapes = {{1, 8, 1, windows}, {1, 8, 1, windows}}};
   s.attrs = {{"kernel", std::int64_t{3}},
@@ -217,7 +217,7 @@ TEST(CudaPacks, PlacesInLongRowsAreWhereTheyAre) {
 // A bad place is noted once, and adds nothing.
 TEST(CudaPacks, ABadPlaceOfALargestIsNoted) {
   for (const std::int64_t channels : {5, 8}) {
-    const HostBench host;
+    const HostKernelContext host;
     const Shape y = {1, channels, 2, 2};
     Sample s{.shapes = {y, y}, .dtypes = {DType::Float32, DType::Int32}, .integers_below = 1};
     s.attrs = {{"kernel", std::int64_t{2}},

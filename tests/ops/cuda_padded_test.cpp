@@ -12,7 +12,7 @@
 #include "ops/cuda/padded_product.h"
 #include "ops/cuda/short_math.h"
 #include "tests/ops/floats.h"
-#include "tests/ops/on_host/bench.h"
+#include "tests/ops/on_host/kernel_context.h"
 #include "tests/ops/tensors.h"
 
 namespace hetu::test {
@@ -72,7 +72,7 @@ class Padded : public testing::TestWithParam<std::tuple<DType, std::int64_t, std
 
 // Pieces of all rows, of some and of one: what is copied is multiplied as if it had not been.
 TEST_P(Padded, MakesWhatAProductMakes) {
-  const HostBench host;
+  const HostKernelContext host;
   const auto [dtype, wide, rows] = GetParam();
   for (const auto& [shape, result] : products_of_layers(dtype, wide)) {
     SCOPED_TRACE(fmt::format("{} x {} x {}, {}, adds {}", shape.m, shape.n, shape.k,
@@ -107,7 +107,7 @@ INSTANTIATE_TEST_SUITE_P(Rows, Padded,
 
 // The gradient of a bias beside that of weights, where one product makes both.
 TEST(PaddedProduct, SumsBiasGradientsInOnePiece) {
-  const HostBench host;
+  const HostKernelContext host;
   const ProductShape shape{1, kWords, 16, 7, true};
   const DType dtype = DType::BFloat16, result = DType::Float32;
   EXPECT_FALSE(PaddedProduct(shape, dtype, result, Then::BiasGrad, {0, 4 * 48}).there());
@@ -151,7 +151,7 @@ TEST(PaddedProduct, CopiesWhatGainsByItAlone) {
 
 // Sizes of nothing: nothing to copy, and sums of nothing are zeros.
 TEST(PaddedProduct, TakesSizesOfNothing) {
-  const HostBench host;
+  const HostKernelContext host;
   for (const DType dtype : {DType::Float32, DType::BFloat16})
     for (const bool transposed : {false, true})
       for (const ProductShape& shape : {ProductShape{1, 2, 3, 0, transposed},

@@ -12,8 +12,8 @@
 #include "ops/cuda/geometry.h"
 #include "ops/cuda/registry.h"
 #include "ops/registry.h"
-#include "tests/ops/on_host/bench.h"
 #include "tests/ops/on_host/cudnn_conv.h"
+#include "tests/ops/on_host/kernel_context.h"
 #include "tests/ops/on_host/near.h"
 #include "tests/ops/on_host/product_bias_grad.h"
 #include "tests/ops/samples.h"
@@ -59,7 +59,7 @@ TEST(CudaTable, TheReferenceIsTheLastRow) {
 }
 
 TEST_P(CudaRows, AgreesWithFloat64) {
-  const HostBench host;
+  const HostKernelContext host;
   const RunContext run{kSeed, 7, 40, true, 4};
   for (const DType floats : floats_of(def()))
     for (const Sample& s : samples_in(floats, DType::BFloat16)) {
@@ -86,7 +86,7 @@ TEST_P(CudaRows, AgreesWithFloat64) {
 
 // A kernel that a CUDA graph keeps finds step and sample where they are when it runs.
 TEST_P(CudaRows, ReadTheMomentLate) {
-  const HostBench host;
+  const HostKernelContext host;
   const RunCounters counters{7, 40};
   const RunContext known{kSeed, 7, 40, true, 4};
   const RunContext late{kSeed, 1, 2, true, 4, &counters};
@@ -102,7 +102,7 @@ TEST_P(CudaRows, ReadTheMomentLate) {
 }
 
 TEST_P(CudaRows, AgreeOnChannelsLastImages) {
-  const HostBench host;
+  const HostKernelContext host;
   const RunContext run{kSeed, 7, 40, true, 4};
   for (const DType floats : floats_of(def()))
     for (const Sample& s : samples_in(floats, DType::Float32)) {
@@ -133,7 +133,7 @@ INSTANTIATE_TEST_SUITE_P(Ops, CudaRows, testing::ValuesIn(with_rows()),
 
 // Images whose windows fill more than a piece, the last piece of fewer than the others.
 TEST(CudaConv, GoesThroughImagesInPieces) {
-  const HostBench host;
+  const HostKernelContext host;
   const std::int64_t side = 600, outputs = 2, window = 3, padding = 1;
   const Shape x = {3, 1, side, side}, w = {outputs, 1, window, window};
   const Shape y = {3, outputs, side, side};
@@ -171,7 +171,7 @@ const KernelRow& cudnn_row(std::string_view op) {
 
 // Where the library has no plan for a convolution, the own kernel runs in its place.
 TEST(CudaConv, RunsByOwnKernelsWhereCudnnHasNoPlan) {
-  const HostBench host;
+  const HostKernelContext host;
   for (const char* op : {"conv2d", "conv2d_input_grad", "conv2d_weight_grad", "conv_transpose2d"}) {
     SCOPED_TRACE(op);
     const OpDef& def = op_set().find(op);
@@ -191,7 +191,7 @@ TEST(CudaConv, RunsByOwnKernelsWhereCudnnHasNoPlan) {
 // Of a first layer's channels-last images in two bytes the library sees eight channels; where it
 // has no such plan, the node's own, or for the gradient of its weights in float32 none.
 TEST(CudaConv, PadsInputsOfFirstLayers) {
-  const HostBench host;
+  const HostKernelContext host;
   const std::int64_t outputs = 4, window = 3;
   const Attrs forward = {{"stride", std::int64_t{2}}, {"padding", std::int64_t{1}}};
   Attrs backward = forward;
@@ -234,7 +234,7 @@ TEST(CudaConv, PadsInputsOfFirstLayers) {
 
 // What a step's later micro-batches add to the gradient of a weight, as one product.
 TEST(CudaProducts, AddToWhatIsThere) {
-  const HostBench host;
+  const HostKernelContext host;
   const OpDef& def = op_set().find("linear_weight_grad");
   const Sample s{.shapes = {{5, 3}, {5, 4}}};
   for (const DType floats : {DType::Float32, DType::BFloat16, DType::Float16}) {
@@ -259,7 +259,7 @@ TEST(CudaProducts, AddToWhatIsThere) {
 // The same beside the gradient of a bias, which is written each time: by the product, or where the
 // library has no such product by the kernel of sum_rows, to its bits.
 TEST(CudaProducts, WriteBiasGradientsBesideWhatTheyAdd) {
-  const HostBench host;
+  const HostKernelContext host;
   const OpDef& def = op_set().find("linear_weight_bias_grad");
   const Sample s{.shapes = {{5, 3}, {5, 4}}};
   for (const DType floats : {DType::Float32, DType::BFloat16, DType::Float16})
@@ -297,7 +297,7 @@ TEST(CudaProducts, WriteBiasGradientsBesideWhatTheyAdd) {
 
 // A bad index is told with what the CPU's message says, and reads nothing.
 TEST(CudaIndices, ABadOneIsNoted) {
-  const HostBench host;
+  const HostKernelContext host;
   const OpDef& def = op_set().find("embedding");
   const Sample s{.shapes = {{3, 4}, {5}}, .dtypes = {DType::Float32, DType::Int32}};
   const Case c = make_case(def, s);
@@ -313,7 +313,7 @@ TEST(CudaIndices, ABadOneIsNoted) {
 
 // Rows of one number among fewer and more than are searched at a time.
 TEST(CudaIndices, AddRowsOfOneNumberInOrder) {
-  const HostBench host;
+  const HostKernelContext host;
   const OpDef& def = op_set().find("embedding_grad");
   for (const std::int64_t ids : {1, 2, 7, 8, 9, 17, 40})
     for (const std::int64_t numbers : {1, 2, 5, 50}) {
