@@ -171,7 +171,7 @@ class CudaQueue final : public Queue {
   }
 
   // Launches the work immediately, on the calling thread. Kernels find stream and workspace in the
-  // kernel_context.
+  // kernel context.
   void push(std::function<void(AddressMap)> work) override {
     const std::lock_guard lock(mutex_);
     use_gpu();

@@ -42,11 +42,11 @@ int send_slots(const Schedule& lowered) {
 }
 
 // Returns all workers, or the `width` workers of this pipeline.
-comm::Group crew_of(const comm::Transport& transport, int width, bool apart) {
+comm::Group group_of(const comm::Transport& transport, int width, bool apart) {
   if (!apart) return comm::everyone(transport);
-  comm::Group crew(static_cast<std::size_t>(width));
-  std::iota(crew.begin(), crew.end(), transport.worker() / width * width);
-  return crew;
+  comm::Group group(static_cast<std::size_t>(width));
+  std::iota(group.begin(), group.end(), transport.worker() / width * width);
+  return group;
 }
 
 // Returns the row with all workers renumbered, for a pipeline whose first worker has the number
@@ -68,9 +68,9 @@ ModuleJob::ModuleJob(const Schedule& plan, const Lowering& how, comm::Transport&
     : lowered_(lower(checked(plan), how)),
       forwards_(forwards_of(without_lowering(plan), how)),
       transport_(transport),
-      crew_(crew_of(transport, width(), apart)),
+      group_(group_of(transport, width(), apart)),
       reducer_(transport),
-      stages_(std::move(compute), send_slots(lowered_), transport, crew_) {
+      stages_(std::move(compute), send_slots(lowered_), transport, group_) {
   const int needed = apart ? transport.workers() / width() * width() : width() * how.pipelines;
   require(transport.workers() == needed,
           "{} pipelines of {} workers need {} workers, but {} were started", how.pipelines, width(),
@@ -108,8 +108,8 @@ Interpreter& ModuleJob::loop(bool training) {
     Interpreter::Links links{transport_, {}};
     if (training)
       for (const auto& sync : syncs_) links.syncs.push_back(sync.get());
-    const bool apart = static_cast<int>(crew_.size()) < transport_.workers();
-    const int first = apart ? crew_.front() : 0;
+    const bool apart = static_cast<int>(group_.size()) < transport_.workers();
+    const int first = apart ? group_.front() : 0;
     const Row row = bind_row(training ? lowered_ : forwards_, transport_.worker() - first,
                              lowered_.lowering.pipelines);
     one = std::make_unique<Interpreter>(moved(row, first), stages_, links);
