@@ -149,7 +149,7 @@ class Steps {
  public:
   explicit Steps(const Facts& facts) : f(facts), s(facts.s) {
     for (std::size_t i = 0; i < s.placements.size(); ++i) {
-      copies_[s.placements[i].model_stage] += sharers();
+      copies_[s.placements[i].model_stage] += pipelines_sharing_gradients();
       updates_[int(i)] = 0;
     }
   }
@@ -190,7 +190,7 @@ class Steps {
 
  private:
   // Pipelines that sum together: those at servers do not.
-  int sharers() const { return s.lowering.servers ? 1 : s.lowering.pipelines; }
+  int pipelines_sharing_gradients() const { return s.lowering.servers ? 1 : s.lowering.pipelines; }
   int buckets(int model_stage) const {
     const auto& b = s.lowering.gradient_buckets;
     return b.empty() ? 1 : b[model_stage];
@@ -221,7 +221,7 @@ class Steps {
       if (!in_tie(int(t), own)) continue;
       Instr i{.kind = Kind::ReduceGrad, .stage = stage};
       i.part = std::int16_t(buckets(own) + int(t));
-      const bool several = members(i).size() > 1 || sharers() > 1;
+      const bool several = members(i).size() > 1 || pipelines_sharing_gradients() > 1;
       if (several && lowest_of_tie(int(t), stage)) parts.insert(i.part);
     }
     return parts;
