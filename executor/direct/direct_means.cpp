@@ -37,7 +37,7 @@ std::byte* DirectMeans::room(std::int64_t bytes) {
   return room_.get();
 }
 
-void DirectMeans::make(const Mean& mean, std::int64_t piece_bytes, comm::What what) {
+void DirectMeans::make(const Mean& mean, std::int64_t piece_bytes, comm::WaitPurpose what) {
   queue_->take_thread();
   comm::NcclGroup& nccl = groups_.get(mean.group, what);
   const TensorKernels& kernels = device_.kernels();

@@ -208,8 +208,8 @@ void Trainer::see_means(const std::function<void()>& look) {
   guard_->with_means(look);
 }
 
-void Trainer::log_state(TensorLog& log, TensorRecord::What what) const {
-  const bool weights = what == TensorRecord::What::Weight;
+void Trainer::log_state(TensorLog& log, TensorRecord::Content what) const {
+  const bool weights = what == TensorRecord::Content::Weight;
   std::vector<float> room;
   for (const StageHere& here : plan_.stages) {
     for (const StateTensor& t :

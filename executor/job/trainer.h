@@ -173,7 +173,7 @@ class Trainer {
   /// Logs the results of kernels in training steps; nullptr ends logging. See TensorLog.
   void log_tensors(TensorLog* log) { stages_->log_tensors(log); }
   /// Logs the current gradient sums or weights.
-  void log_state(TensorLog& log, TensorRecord::What what) const;
+  void log_state(TensorLog& log, TensorRecord::Content what) const;
   /// Sets a function that is called when gradient sums are complete. See TrainStages::on_gradients.
   void on_gradients(std::function<void()> whole) { stages_->on_gradients(std::move(whole)); }
   const Graph& graph() const { return plan_.graph; }

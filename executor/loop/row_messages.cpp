@@ -93,7 +93,7 @@ void RowMessages::await_receive(const Instr& instr) {
 }
 
 // Returns the time at which the message was complete.
-std::int64_t RowMessages::wait(Message& message, comm::What what) {
+std::int64_t RowMessages::wait(Message& message, comm::WaitPurpose what) {
   if (!message.request) return direct_->wait(message.end, what);
   transport_.wait(*message.request, what);
   return message.request->completed_ns();

@@ -100,7 +100,7 @@ class RowMessages {
   void await_sends_of(const void* address);
   void reap_sends();
   void await_send(Sending& sending);
-  std::int64_t wait(Message& message, comm::What what);
+  std::int64_t wait(Message& message, comm::WaitPurpose what);
 
   const Row& row_;
   Stages& stages_;

@@ -128,7 +128,8 @@ std::vector<double> ModuleJob::run(int step, std::vector<double> scalars, bool t
 }
 
 std::vector<std::string> exchange_texts(comm::Transport& transport, const comm::Group& group,
-                                        const std::string& mine, int number, comm::What what) {
+                                        const std::string& mine, int number,
+                                        comm::WaitPurpose what) {
   return gather_texts(mine, transport, group, {comm::make_tag(kLookTag, 0, 0, 0, number), what});
 }
 

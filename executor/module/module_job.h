@@ -83,7 +83,8 @@ class ModuleJob {
 /// Returns the texts of a group's workers, in their order. Every worker of the group calls it with
 /// the same `number`. `what` names the wait in errors.
 std::vector<std::string> exchange_texts(comm::Transport& transport, const comm::Group& group,
-                                        const std::string& mine, int number, comm::What what);
+                                        const std::string& mine, int number,
+                                        comm::WaitPurpose what);
 
 /// Writes one trace from the records of the workers of one plan, each as JSON, together with what
 /// the plan predicts from their typical times. Throws Io.

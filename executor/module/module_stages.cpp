@@ -38,7 +38,8 @@ void copy(const ModuleGradient& to, const ModuleGradient& from) {
 
 }  // namespace
 
-ModuleStages::ModuleStages(Compute compute, int slots, comm::Transport& transport, comm::Group group)
+ModuleStages::ModuleStages(Compute compute, int slots, comm::Transport& transport,
+                           comm::Group group)
     : compute_(std::move(compute)),
       slots_(static_cast<std::size_t>(std::max(1, slots))),
       transport_(transport),

@@ -107,7 +107,7 @@ void AllReduce::run_instruction(const Action& action, int /*step*/, std::int64_t
   ++r.times;
 }
 
-std::int64_t AllReduce::finish(const Sum& sum, comm::What what) {
+std::int64_t AllReduce::finish(const Sum& sum, comm::WaitPurpose what) {
   if (sum.direct) return how_.direct->wait(*sum.direct, what);
   if (sum.whole) return reducer_.wait(*sum.whole, what);
   sum.rows->finish(what);

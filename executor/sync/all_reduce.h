@@ -78,7 +78,7 @@ class AllReduce final : public WeightSync {
 
   static Reduction* find(Reductions& reductions, const Instr& instr);
   void start_sum(Reduction& reduction, std::size_t k);
-  std::int64_t finish(const Sum& sum, comm::What what);
+  std::int64_t finish(const Sum& sum, comm::WaitPurpose what);
   void finish(const Started& started);
 
   Stages& stages_;

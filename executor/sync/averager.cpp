@@ -193,7 +193,8 @@ GroupCounts Averager::take_counts() {
 // Replaces every element by the sum over the group divided by its size, bucket by bucket. If
 // members have weights, it is the weighted sum.
 void Averager::mean_over(const comm::Group& group, const std::vector<Span>& spans, int kind,
-                         std::int64_t number, comm::What what, std::optional<double> weight) {
+                         std::int64_t number, comm::WaitPurpose what,
+                         std::optional<double> weight) {
   struct Piece {
     Span span;
     std::shared_ptr<comm::Sum> sum;
@@ -259,7 +260,8 @@ void Averager::meet(const ps::Answer& group, bool invited) {
   moved_ = true;
 }
 
-void Averager::meet_direct(const ps::Answer& group, std::optional<double> weight, comm::What what) {
+void Averager::meet_direct(const ps::Answer& group, std::optional<double> weight,
+                           comm::WaitPurpose what) {
   auto* const mean = reinterpret_cast<float*>(mean_there_.get());
   if (options_.observe) given_ = weights_.values();
   direct_->make(

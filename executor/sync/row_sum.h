@@ -22,7 +22,7 @@ class RowSum {
   /// Waits for the rows of all members. Then the bucket holds the sum, and its touched rows are
   /// those of any member. Throws the errors of Transport::wait, and Comm if a member sends rows
   /// that the table doesn't have.
-  void finish(comm::What what);
+  void finish(comm::WaitPurpose what);
   /// Returns true if the other members have received this worker's rows. Until then the object must
   /// exist.
   bool is_sent() const;

@@ -45,7 +45,7 @@ class ServerRun : RowRun {
 
  private:
   // Kinds of events. The value of an event is the placement.
-  enum What { kPushArrives = 1, kPushIsServed, kPullArrives, kPullIsServed, kAnswerArrives };
+  enum EventKind { kPushArrives = 1, kPushIsServed, kPullArrives, kPullIsServed, kAnswerArrives };
 
   static constexpr int kNowhere = -1;
 
