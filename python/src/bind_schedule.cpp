@@ -9,7 +9,7 @@
 #include "pipeline/options/choose_options.h"
 #include "pipeline/options/figure.h"
 #include "python/src/bindings.h"
-#include "python/src/tell.h"
+#include "python/src/set_fields.h"
 
 namespace nb = nanobind;
 
@@ -17,10 +17,10 @@ namespace hetu {
 namespace {
 
 /// Returns the options of a command. `origin` takes the place of METHOD or FILE.
-PlanOptions told(const nb::dict& options, const std::string& origin) {
+PlanOptions plan_options(const nb::dict& options, const std::string& origin) {
   PlanOptions o;
   o.source = origin;
-  tell(fields(o), options);
+  set_fields(fields(o), options);
   check_plan_options(o);
   return o;
 }
@@ -28,7 +28,7 @@ PlanOptions told(const nb::dict& options, const std::string& origin) {
 /// Returns options for an existing plan. Throws if they contain options that only apply to making a
 /// plan.
 PlanOptions options_of(const nb::dict& options) {
-  PlanOptions o = told(options, "plan");
+  PlanOptions o = plan_options(options, "plan");
   refuse_sizes(o);
   return o;
 }
@@ -185,14 +185,14 @@ void bind_schedule(nb::module_& m) {
   m.def(
       "plan",
       [](const std::string& source, const nb::dict& options) {
-        return plan_of(told(options, source));
+        return plan_of(plan_options(options, source));
       },
       nb::arg("source"), nb::arg("options"),
       "The plan of `hetu schedule SOURCE` with these options, as given, not lowered.");
   m.def(
       "plan_from_text",
       [](const std::string& text, const std::string& origin, const nb::dict& options) {
-        return plan_from_text(told(options, origin), text);
+        return plan_from_text(plan_options(options, origin), text);
       },
       nb::arg("text"), nb::arg("origin"), nb::arg("options"),
       "The plan that a CSV or JSON text holds.");
@@ -217,7 +217,7 @@ void bind_schedule(nb::module_& m) {
       "choose",
       [](const nb::dict& options) {
         ChooseOptions o;
-        tell(fields(o), options);
+        set_fields(fields(o), options);
         o.format = "json";
         return choice_of(o);
       },
