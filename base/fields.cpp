@@ -244,12 +244,12 @@ void set_into(const OptionField& f, const FieldValue& value) {
       f.value);
 }
 
-// Calls `tell`, and prefixes its error with the place where the value was given. An error that
+// Calls `set`, and prefixes its error with the place where the value was given. An error that
 // begins with that place already stays as it is.
-template <class Tell>
-void at(const std::string& where, const Tell& tell) {
+template <class Set>
+void at(const std::string& where, const Set& set) {
   try {
-    tell();
+    set();
   } catch (const Error& e) {
     const std::string what = e.what();
     if (what.rfind(where + " must be", 0) == 0) throw;

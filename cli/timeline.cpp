@@ -97,8 +97,8 @@ Run read_run(const std::string& path) {
   const std::string text = read_text(path);
   run.trace = trace_from_json(text, path);
   run.plan = plan_of_trace(run.trace, path);
-  const std::string& told = run.trace.metadata_json;
-  const auto metadata = nlohmann::json::parse(bounded_json(told, path), nullptr, false);
+  const std::string& metadata_text = run.trace.metadata_json;
+  const auto metadata = nlohmann::json::parse(bounded_json(metadata_text, path), nullptr, false);
   if (metadata.is_object() && metadata.contains("meaningless") &&
       metadata["meaningless"].is_string())
     run.label = ", meaningless (--payload " +

@@ -207,9 +207,9 @@ NcclGroups::Answer NcclGroups::agree(const Group& group, bool lacks, WaitPurpose
   const Tag question = group_tag(group, 0), reply = group_tag(group, 1);
   if (transport_.worker() != first) {
     const auto asked = transport_.send(first, question, &word, 1);
-    const auto told = transport_.recv(first, reply, &answer, sizeof answer);
+    const auto replied = transport_.recv(first, reply, &answer, sizeof answer);
     wait(*asked, what);
-    wait(*told, what);
+    wait(*replied, what);
     return answer;
   }
   answer.anew = word;
@@ -225,8 +225,8 @@ NcclGroups::Answer NcclGroups::agree(const Group& group, bool lacks, WaitPurpose
          library_.error_string(result));
   for (const int peer : group) {
     if (peer == first) continue;
-    const auto told = transport_.send(peer, reply, &answer, sizeof answer);
-    wait(*told, what);
+    const auto replied = transport_.send(peer, reply, &answer, sizeof answer);
+    wait(*replied, what);
   }
   return answer;
 }

@@ -45,7 +45,7 @@ void check_counts(const Graph& graph, const std::vector<Cut>& cuts) {
 
 namespace {
 
-bool is_told(const TrainerOptions& o) {
+bool is_given(const TrainerOptions& o) {
   return o.given.count("partition") != 0 || o.partition.by != Partition::By::Operations ||
          !o.speed.empty();
 }
@@ -128,7 +128,7 @@ class LimitedCut {
 
 TrainerOptions partitioned(const Graph& graph, const TrainerOptions& options,
                            const NeedOf& need_of) {
-  if (!is_told(options)) return options;
+  if (!is_given(options)) return options;
   require(options.first_block.empty() && options.cuts.empty(),
           "--partition {}: first blocks of stages are told, too; leave one of the two out",
           to_text(options.partition));

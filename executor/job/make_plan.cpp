@@ -83,7 +83,7 @@ void check_wire(const TrainPlan& job) {
 }
 
 void check_states(const TrainPlan& job) {
-  if (state_dtype_of(job.options.state_dtype) == DType::Float32) return;
+  if (parse_state_dtype(job.options.state_dtype) == DType::Float32) return;
   const char* const asked = job.options.state_dtype.c_str();
   require(
       optimizer_states(job.optimizer.kind) > 0,
@@ -245,7 +245,7 @@ CompileOptions compile_options(const TrainPlan& job, const StageNeeds& needs,
   compile.weights_rest = !job.asynchronous && !o.averaging && !job.how.servers;
   compile.pack_weights = o.pack_weights == "once";
   compile.optimizer_states = optimizer_states(job.optimizer.kind);
-  compile.state_dtype = state_dtype_of(o.state_dtype);
+  compile.state_dtype = parse_state_dtype(o.state_dtype);
   compile.kernels = o.kernels;
   compile.dense_tables = o.dense_tables;
   compile.prepare = backend(o.device).prepare;

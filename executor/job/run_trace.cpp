@@ -78,7 +78,7 @@ StageCost sum_of(const std::vector<BlockCost>& blocks, std::size_t first, std::s
 
 // Completes the costs of a stage with those of its blocks. An undivided backward is split into the
 // parts for input and weight gradients. Byte counts are taken from the blocks.
-void tell_stage(StageCost& stage, const StageCost& sum, double bytes_out, bool split) {
+void fill_stage(StageCost& stage, const StageCost& sum, double bytes_out, bool split) {
   const double backward = sum.input_grad + sum.weight_grad;
   if (!split && backward > 0) {
     const double whole = stage.input_grad + stage.weight_grad;
@@ -94,7 +94,7 @@ void tell_stage(StageCost& stage, const StageCost& sum, double bytes_out, bool s
 
 // Scales the times of a block so that the blocks of a stage add up to the stage's time, including
 // its work between blocks.
-void tell_block(StageCost& c, const StageCost& stage, const StageCost& sum) {
+void fill_block(StageCost& c, const StageCost& stage, const StageCost& sum) {
   const auto share = [](double of, double in) { return in > 0 ? of / in : 0; };
   const double forward = share(stage.forward, sum.forward);
   const double again = stage.recompute > 0 ? share(stage.recompute, sum.forward) : forward;
@@ -118,9 +118,9 @@ void share_out(Costs& costs, const ModelBlocks& model, bool split) {
     const std::size_t end = i % stages + 1 < stages ? static_cast<std::size_t>(cut[i % stages + 1])
                                                     : model.blocks.size();
     const StageCost sum = sum_of(model.blocks, first, end);
-    tell_stage(costs.stages[i], sum, model.blocks[end - 1].cost.bytes_out, split);
+    fill_stage(costs.stages[i], sum, model.blocks[end - 1].cost.bytes_out, split);
     for (std::size_t b = first; b < end && i < stages; ++b)
-      tell_block(costs.blocks[b].cost, costs.stages[i], sum);
+      fill_block(costs.blocks[b].cost, costs.stages[i], sum);
   }
 }
 

@@ -315,11 +315,11 @@ void Trainer::end_run() {
 std::int64_t agree_on_rows(comm::Transport& links, std::int64_t step,
                            std::optional<std::int64_t> mine) {
   // Workers that know the number agree on it, so the sum divided by their count is the number.
-  double told[2] = {static_cast<double>(mine.value_or(0)), mine ? 1.0 : 0.0};
+  double counts[2] = {static_cast<double>(mine.value_or(0)), mine ? 1.0 : 0.0};
   const auto what = [&] { return fmt::format("how many rows the batch after step {} has", step); };
-  comm::sum_f64(links, comm::everyone(links), told, 2,
+  comm::sum_f64(links, comm::everyone(links), counts, 2,
                 {comm::make_tag(kShortTag, 0, 0, 0, 0), what});
-  return told[1] == 0 ? 0 : static_cast<std::int64_t>(std::llround(told[0] / told[1]));
+  return counts[1] == 0 ? 0 : static_cast<std::int64_t>(std::llround(counts[0] / counts[1]));
 }
 
 StepResult Trainer::validate(const FieldLookup& lookup, const ValidateOptions& how) {

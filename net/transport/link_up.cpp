@@ -43,7 +43,7 @@ class LinkUp {
         sockets_(met.workers()) {}
 
   /// Publishes where this rank can be reached. Returns the number that each rank states.
-  std::vector<std::string> tell(int number);
+  std::vector<std::string> exchange_numbers(int number);
   /// Returns the connections by rank.
   std::vector<Socket> all();
 
@@ -75,7 +75,7 @@ class LinkUp {
 };
 
 // Listens, and exchanges numbers and ports with all ranks.
-std::vector<std::string> LinkUp::tell(int number) {
+std::vector<std::string> LinkUp::exchange_numbers(int number) {
   name_ = hex_of(sha256("name " + met_.key())).substr(0, 24);
   near_ = listen_at(near_address(met_.rank()));
   int port = 0;
@@ -189,7 +189,7 @@ std::vector<Socket> LinkUp::all() {
 std::vector<Socket> link_up(Rendezvous& met, int number, double timeout_s, WorkerRanks& ranks) {
   LinkUp links(met, timeout_s);
   const int mine = number < 0 ? met.rank() : number;
-  const std::vector<std::string> numbers = links.tell(mine);
+  const std::vector<std::string> numbers = links.exchange_numbers(mine);
   const int workers = met.workers();
   ranks.rank_of.assign(workers, -1);
   for (int rank = 0; rank < workers; ++rank) {

@@ -55,7 +55,7 @@ void Store::take(Peer from, const Bytes& header, const Payload& payload, std::in
     return;
   }
   if (const auto* status = std::get_if<Status>(&framed.message)) {
-    return tell_status(from, framed.attempt, *status, now_us);
+    return send_status(from, framed.attempt, *status, now_us);
   }
   const auto found = client_of_.find(from);
   if (found == client_of_.end()) return answers_.drop("its sender has not said hello");

@@ -113,7 +113,7 @@ class Store {
   void end_session(ClientSlot& client, const std::string& reason);
   // Ends a client without recording it.
   void die(ClientSlot& client, const std::string& reason);
-  void tell_status(Peer to, std::uint32_t attempt, const Status& asked, std::int64_t now_us);
+  void send_status(Peer to, std::uint32_t attempt, const Status& asked, std::int64_t now_us);
 
   const StoreOptions options_;
   Answers answers_;
@@ -124,7 +124,7 @@ class Store {
   std::map<Peer, ClientSlot*> client_of_;
   std::int64_t received_bytes_ = 0;
   std::int64_t status_second_us_ = 0;  ///< begin of the second in which status requests are counted
-  int statuses_told_ = 0;
+  int statuses_sent_ = 0;
   std::int64_t looked_us_ = 0;
 };
 

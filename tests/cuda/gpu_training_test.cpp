@@ -57,13 +57,13 @@ TEST_F(GpuTraining, LossesOf100StepsAreTheCpus) {
 }
 
 /// Of one stage with AdamW, and something told.
-Setting on_gpu(const std::function<void(TrainerOptions&)>& tell) {
+Setting on_gpu(const std::function<void(TrainerOptions&)>& configure) {
   Setting s;
   s.method = "gpipe";
   s.optimizer = adamw();
   s.steps = 20;
   s.device = training_device();
-  s.tell = tell;
+  s.configure = configure;
   return s;
 }
 

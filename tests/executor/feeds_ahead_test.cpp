@@ -205,7 +205,7 @@ TEST(FeedsAhead, AnExecutorTrainsToTheBitsOfTheCpu) {
 TEST(FeedsAhead, TheirRoomIsInThePlanWhereTheLimitLeavesIt) {
   const auto memory_of = [](const char* device, std::int64_t limit) {
     Setting s = setting_on(device);
-    s.tell = [limit](TrainerOptions& options) { options.limit_bytes = limit; };
+    s.configure = [limit](TrainerOptions& options) { options.limit_bytes = limit; };
     return make_plan(language_model(s.model), s.optimizer, options_of(s), {}).memory;
   };
   const Setting s = setting_on("far");

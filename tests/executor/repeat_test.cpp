@@ -57,10 +57,10 @@ TEST_P(Repeated, TrainsToTheBitsOfTheCpu) {
   s.optimizer = adamw();
   s.steps = 8;
   s.device = "cpu";
-  s.tell = [&](TrainerOptions& o) { o.dtype = c.dtype; };
+  s.configure = [&](TrainerOptions& o) { o.dtype = c.dtype; };
   const Outcome cpu = train(s);
   s.device = "far";
-  s.tell = [&](TrainerOptions& o) {
+  s.configure = [&](TrainerOptions& o) {
     o.dtype = c.dtype;
     o.cuda_graphs = "on";
   };
@@ -80,7 +80,7 @@ TEST(Repeated, IsRefusedWhereNothingIsLaunched) {
   s.method = "gpipe";
   s.optimizer = sgd();
   s.device = "cpu";
-  s.tell = [](TrainerOptions& o) { o.cuda_graphs = "on"; };
+  s.configure = [](TrainerOptions& o) { o.cuda_graphs = "on"; };
   const auto said = on_worker_threads(1, [&](comm::Transport& links) {
     Trainer trainer(language_model(s.model), s.optimizer, options_of(s), links);
   });
