@@ -44,11 +44,11 @@ StepReport CallGuard::validate(std::int64_t step, const std::function<StepReport
   }
 }
 
-void CallGuard::with_means(const std::function<void()>& look) {
+void CallGuard::with_mean_buffers(const std::function<void()>& work) {
   const std::vector<float> own = job_.stages.buffers();
   try {
     job_.stages.average_buffers();
-    look();
+    work();
   } catch (...) {
     try {
       job_.stages.undo().recover(/*restores_buffers=*/false);

@@ -202,10 +202,10 @@ void Trainer::check_drained(const char* asked) const {
           asked, run_left_);
 }
 
-void Trainer::see_means(const std::function<void()>& look) {
+void Trainer::with_mean_buffers(const std::function<void()>& work) {
   const auto entered = lock();
   run_->finish();
-  guard_->with_means(look);
+  guard_->with_mean_buffers(work);
 }
 
 void Trainer::log_state(TensorLog& log, TensorRecord::Content what) const {
@@ -273,11 +273,11 @@ std::optional<StepReport> Trainer::next_report() {
   }
   std::optional<StepReport> report = run_->next_report();
   for (; !report; report = run_->next_report()) HETU_ASSERT(run_->advance());
-  if (drift_) see_drift();
+  if (drift_) check_drift();
   return report;
 }
 
-void Trainer::see_drift() {
+void Trainer::check_drift() {
   std::optional<CurvaturePlan> anew = drift_->after(step_, *recorder());
   if (!anew) return;
   run_->forget_steps();
@@ -338,7 +338,7 @@ StepResult Trainer::validate(const FieldLookup& lookup, const ValidateOptions& h
     if (how.rows && *how.rows < whole)
       // Pipelines before this one take their rows first.
       stages_->set_rows(std::clamp<std::int64_t>(*how.rows - before * each, 0, each));
-    see_means([&] {
+    with_mean_buffers([&] {
       if (how.asks_to_stop) validation_->ask_to_stop();
       validation_->begin_step(forwards_, static_cast<int>(step_), nullptr);
       while (validation_->advance()) {

@@ -201,8 +201,8 @@ class Trainer {
   /// Throws InvalidArgument if state and gradients do not belong to the same step: in the middle of
   /// a run without a flush. `asked` names the request in the message.
   void check_drained(const char* asked) const;
-  /// Calls `look` while buffers hold the mean over pipelines; restores them. All workers call it.
-  void see_means(const std::function<void()>& look);
+  /// Calls `work` while buffers hold the mean over pipelines; restores them. All workers call it.
+  void with_mean_buffers(const std::function<void()>& work);
 
   /// Starts or stops the recording of instructions.
   void record(bool on);
@@ -226,7 +226,7 @@ class Trainer {
   TraceRecorder* recorder() {
     return trace_ ? &trace_->recorder() : drift_ ? &drift_->recorder() : nullptr;
   }
-  void see_drift();
+  void check_drift();
 
   TrainPlan plan_;
   OptimizerConfig optimizer_;  // the plan's, with the current rate factor

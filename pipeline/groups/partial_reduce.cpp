@@ -65,13 +65,13 @@ class PartialReduce : public Rule {
   }
 
   void on_arrival(int stage, int) override {
-    look(stage);
+    examine(stage);
     free_stuck();
   }
 
   void on_time() override {
     for (int s = 0; s < board_.stages(); ++s)
-      if (states_[s].wakes && *states_[s].wakes <= board_.now_us()) look(s);
+      if (states_[s].wakes && *states_[s].wakes <= board_.now_us()) examine(s);
     free_stuck();
   }
 
@@ -80,7 +80,7 @@ class PartialReduce : public Rule {
     for (int p = 0; p < board_.pipelines(); ++p) alive += board_.is_alive(p) ? 1 : 0;
     set_limits(alive);
     for (State& s : states_) s.tree.remove(dead);
-    for (int s = 0; s < board_.stages(); ++s) look(s);
+    for (int s = 0; s < board_.stages(); ++s) examine(s);
     free_stuck();
   }
 
@@ -134,7 +134,7 @@ class PartialReduce : public Rule {
     return here;
   }
 
-  void look(int stage) {
+  void examine(int stage) {
     while (step(stage)) {
     }
   }
@@ -154,7 +154,7 @@ class PartialReduce : public Rule {
         static_cast<double>(age(stage)) + static_cast<double>(here.running.size());
     const bool hard =
         age_if_closed >= hard_ || !leaves_time(stage, narrowed(stage, here.running, o_.max_group));
-    if (hard || age_if_closed > soft_) return seek(stage, here, hard);
+    if (hard || age_if_closed > soft_) return join_or_wait(stage, here, hard);
     return close_if_nobody_is_near(stage, here);
   }
 
@@ -184,7 +184,7 @@ class PartialReduce : public Rule {
 
   // Joins the two parts of the graph, or waits for it. The smaller part waits for the larger one;
   // with `hard`, all requests wait for a partner from the other part.
-  bool seek(int stage, const Here& here, bool hard) {
+  bool join_or_wait(int stage, const Here& here, bool hard) {
     State& state = states_[stage];
     const Cut cut = cut_of(stage);
     const Board::RequestState& oldest = board_.state(stage, here.oldest);
@@ -305,7 +305,7 @@ class PartialReduce : public Rule {
   void free_stuck() {
     for (int s = youngest_stuck(); s >= 0; s = youngest_stuck()) {
       close(s, {states_[s].held.front()}, Reason::Frees);
-      look(s);
+      examine(s);
     }
   }
 
@@ -315,7 +315,8 @@ class PartialReduce : public Rule {
       if (!states_[s].held.empty()) stuck.push_back(s);
     for (auto s = stuck.begin(); s != stuck.end();) {
       const std::vector<int>& others = states_[*s].waits_for;
-      if (std::any_of(others.begin(), others.end(), [&](int p) { return comes(*s, p, stuck); })) {
+      if (std::any_of(others.begin(), others.end(),
+                      [&](int p) { return can_arrive(*s, p, stuck); })) {
         stuck.erase(s);
         s = stuck.begin();
       } else {
@@ -333,7 +334,7 @@ class PartialReduce : public Rule {
   // t. This holds because of two positions in the rows: backward u + 1 of stage t stands after its
   // forward u + n - t. Backward v of stage s stands after its forward v + n - s - 1. With a flush,
   // all stages come to u, and to u + 1 if stage t still computes that update.
-  bool comes(int stage, int pipeline, const std::vector<int>& holding) const {
+  bool can_arrive(int stage, int pipeline, const std::vector<int>& holding) const {
     const std::int64_t next = board_.state(stage, pipeline).answered + 1;
     return std::all_of(holding.begin(), holding.end(), [&](int t) {
       const std::vector<int>& held = states_[t].held;

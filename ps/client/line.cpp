@@ -143,14 +143,14 @@ bool Line::hear(const server::Framed<server::FromServer>& framed) {
   if (!welcome_) return false;
   if (const auto* back = std::get_if<server::BeatBack>(&framed.message)) {
     // A message was lost in one of the two directions: everything unsettled is sent again.
-    if (!back->all_came || !received_.all(back->sent)) begin_anew();
+    if (!back->all_came || !received_.all(back->sent)) restart();
     return false;
   }
   received_.take(framed.serial);
   return true;
 }
 
-void Line::begin_anew() {
+void Line::restart() {
   ++attempt_;
   hello_due_ = true;
   welcome_ = false;

@@ -56,7 +56,7 @@ class Line {
   /// Makes a heartbeat due, or a Hello if the server has not sent Welcome.
   void beat() { (welcome_ ? beat_due_ : hello_due_) = true; }
   /// Restarts the line: the next take() sends Hello and then all unsettled messages.
-  void begin_anew();
+  void restart();
 
  private:
   struct Item {

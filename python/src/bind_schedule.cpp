@@ -17,7 +17,7 @@ namespace hetu {
 namespace {
 
 /// Returns the options of a command. `origin` takes the place of METHOD or FILE.
-PlanOptions plan_options(const nb::dict& options, const std::string& origin) {
+PlanOptions plan_options_from(const nb::dict& options, const std::string& origin) {
   PlanOptions o;
   o.source = origin;
   set_fields(fields(o), options);
@@ -28,7 +28,7 @@ PlanOptions plan_options(const nb::dict& options, const std::string& origin) {
 /// Returns options for an existing plan. Throws if they contain options that only apply to making a
 /// plan.
 PlanOptions options_of(const nb::dict& options) {
-  PlanOptions o = plan_options(options, "plan");
+  PlanOptions o = plan_options_from(options, "plan");
   refuse_sizes(o);
   return o;
 }
@@ -185,14 +185,14 @@ void bind_schedule(nb::module_& m) {
   m.def(
       "plan",
       [](const std::string& source, const nb::dict& options) {
-        return plan_of(plan_options(options, source));
+        return plan_of(plan_options_from(options, source));
       },
       nb::arg("source"), nb::arg("options"),
       "The plan of `hetu schedule SOURCE` with these options, as given, not lowered.");
   m.def(
       "plan_from_text",
       [](const std::string& text, const std::string& origin, const nb::dict& options) {
-        return plan_from_text(plan_options(options, origin), text);
+        return plan_from_text(plan_options_from(options, origin), text);
       },
       nb::arg("text"), nb::arg("origin"), nb::arg("options"),
       "The plan that a CSV or JSON text holds.");
