@@ -24,10 +24,10 @@ TrainGroups::TrainGroups(const TrainPlan& plan, comm::Transport& links)
   client.timeout_s = links.options().timeout_s;
   client.group_log = how.group_log;
   if (how.apart) {
-    comm::MeshPlace place = how.apart->place;
-    place.worker = plan.pipeline;
-    place.workers = job.pipelines;
-    mesh_ = comm::open_mesh(place, links.options());
+    comm::MeshAddress address = how.apart->address;
+    address.worker = plan.pipeline;
+    address.workers = job.pipelines;
+    mesh_ = comm::open_mesh(address, links.options());
     client.endpoint = mesh_->endpoint();
     client.on_failure_shrink = true;
   }

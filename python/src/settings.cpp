@@ -23,11 +23,11 @@ namespace {
 std::optional<Apart> apart_of(const Env& e) {
   if (e.pipelines == 1 || e.check) return std::nullopt;
   const ps::Endpoint own = ps::endpoint_of_worker(e.coordinator, e.worker);
-  comm::MeshPlace place;
-  place.endpoint = own.endpoint;
-  place.public_key = own.public_key;
-  place.secret_key = own.secret_key;
-  return Apart{e.worker / (e.workers / e.pipelines), place};
+  comm::MeshAddress address;
+  address.endpoint = own.endpoint;
+  address.public_key = own.public_key;
+  address.secret_key = own.secret_key;
+  return Apart{e.worker / (e.workers / e.pipelines), address};
 }
 
 Servers servers_of_job() {
