@@ -272,7 +272,7 @@ void RowCache::keep(const Batch& batch, std::size_t index, Rows& out) {
   Row row;
   row.version = batch.versions[index];
   row.data.assign(&batch.values[index * width_], &batch.values[index * width_] + width_);
-  row.value = order_.add(id);
+  row.position = order_.add(id);
   rows_.emplace(id, std::move(row));
 }
 
