@@ -171,7 +171,7 @@ class PushedGradients final : public ServerWeights {
   Pushed push_of(const Part& part) override;
   void agree_on_states() override;
 
-  const std::vector<ParameterPlace> places_;
+  const std::vector<ParameterSlice> slices_;
 };
 
 }  // namespace hetu

@@ -17,7 +17,7 @@ using Rows = std::vector<std::vector<Instr>>;
 /// A result: kind, stage, micro-batch, part. B is entered as I and as W.
 using Key = std::tuple<Kind, int, int, int>;
 
-struct Place {
+struct RowPosition {
   int worker = 0;
   int index = 0;
 };
@@ -61,7 +61,7 @@ class Facts {
   const Schedule& s;
   Rows rows;
   std::vector<Edge> edges;
-  std::map<Key, Place> at;
+  std::map<Key, RowPosition> at;
   bool lowered = false, updates = false, reduces = false;
   int halves = 1, micros = 0, model = 0;
 

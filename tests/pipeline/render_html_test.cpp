@@ -206,17 +206,17 @@ TEST(Refused, IsDrawnAsFarAsItGoesWithEachDiagnosedPlaceMarked) {
     ASSERT_GT(lines, 0U);
     const RefusedRun run = run_refused(plan, diagnosis, Costs{}, {});
     ASSERT_EQ(run.marks.size(), lines);
-    const auto places = diagnosed_places(diagnosis);
+    const auto lines = diagnosis_lines(diagnosis);
     const auto rows = rows_of(plan);
     for (std::size_t k = 0; k < lines; ++k) {
-      EXPECT_EQ(run.marks[k].worker, places[k].worker);
-      if (places[k].step < 0 || places[k].step >= static_cast<int>(rows[places[k].worker].size()))
+      EXPECT_EQ(run.marks[k].worker, lines[k].worker);
+      if (lines[k].step < 0 || lines[k].step >= static_cast<int>(rows[lines[k].worker].size()))
         continue;
-      const Instr& wrong = rows[places[k].worker][places[k].step];
+      const Instr& wrong = rows[lines[k].worker][lines[k].step];
       const double at = run.marks[k].time_us;
       const bool there =
           std::any_of(run.set.events.begin(), run.set.events.end(), [&](const TraceEvent& e) {
-            return e.worker == places[k].worker && e.kind == kind_name(wrong.kind) &&
+            return e.worker == lines[k].worker && e.kind == kind_name(wrong.kind) &&
                    e.stage == wrong.stage && e.micro == wrong.micro && e.start_us <= at &&
                    at <= e.start_us + e.duration_us;
           });
