@@ -206,17 +206,17 @@ TEST(Refused, IsDrawnAsFarAsItGoesWithEachDiagnosedPlaceMarked) {
     ASSERT_GT(lines, 0U);
     const RefusedRun run = run_refused(plan, diagnosis, Costs{}, {});
     ASSERT_EQ(run.marks.size(), lines);
-    const auto lines = diagnosis_lines(diagnosis);
+    const auto named = diagnosis_lines(diagnosis);
     const auto rows = rows_of(plan);
     for (std::size_t k = 0; k < lines; ++k) {
-      EXPECT_EQ(run.marks[k].worker, lines[k].worker);
-      if (lines[k].step < 0 || lines[k].step >= static_cast<int>(rows[lines[k].worker].size()))
+      EXPECT_EQ(run.marks[k].worker, named[k].worker);
+      if (named[k].step < 0 || named[k].step >= static_cast<int>(rows[named[k].worker].size()))
         continue;
-      const Instr& wrong = rows[lines[k].worker][lines[k].step];
+      const Instr& wrong = rows[named[k].worker][named[k].step];
       const double at = run.marks[k].time_us;
       const bool there =
           std::any_of(run.set.events.begin(), run.set.events.end(), [&](const TraceEvent& e) {
-            return e.worker == lines[k].worker && e.kind == kind_name(wrong.kind) &&
+            return e.worker == named[k].worker && e.kind == kind_name(wrong.kind) &&
                    e.stage == wrong.stage && e.micro == wrong.micro && e.start_us <= at &&
                    at <= e.start_us + e.duration_us;
           });
