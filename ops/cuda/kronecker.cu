@@ -191,7 +191,7 @@ struct EliminateBelow : TileWork {
 
   template <class Block>
   HETU_HD void operator()(const Block& block) const {
-    const TilePlace at = place_in_triangle(tiles_above(k + 1) + block.index());
+    const TilePosition at = position_in_triangle(tiles_above(k + 1) + block.index());
     const Operand factor{below + at.row * kSide * kSide, kSide, false};
     const Operand of_l{below + at.column * kSide * kSide, kSide, false};
     const Operand of_inverse{m.at(k, at.column), m.side, true};
@@ -217,7 +217,7 @@ struct MultiplyTriangles : TileWork {
 
   template <class Block>
   HETU_HD void operator()(const Block& block) const {
-    const TilePlace at = place_in_triangle(block.index());
+    const TilePosition at = position_in_triangle(block.index());
     for (std::int64_t l = at.row; l < m.side / kSide; ++l)
       multiply(block, {m.at(l, at.row), m.side, true}, {m.at(l, at.column), m.side, true},
                l > at.row);

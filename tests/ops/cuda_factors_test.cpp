@@ -129,15 +129,15 @@ TEST(FactorTiles, TheTriangleIsGoneThroughOnceRowAfterRow) {
   std::int64_t t = 0;
   for (std::int64_t row = 0; row < 300; ++row)
     for (std::int64_t column = 0; column <= row; ++column, ++t) {
-      const cuda::TilePlace at = cuda::place_in_triangle(t);
+      const cuda::TilePosition at = cuda::position_in_triangle(t);
       ASSERT_TRUE(at.row == row && at.column == column) << t;
     }
   for (const std::int64_t row : {1LL << 15, 1LL << 20, (1LL << 30) - 1}) {
     const std::int64_t first = cuda::tiles_above(row);
-    EXPECT_EQ(cuda::place_in_triangle(first).row, row);
-    EXPECT_EQ(cuda::place_in_triangle(first).column, 0);
-    EXPECT_EQ(cuda::place_in_triangle(first - 1).row, row - 1);
-    EXPECT_EQ(cuda::place_in_triangle(first - 1).column, row - 1);
+    EXPECT_EQ(cuda::position_in_triangle(first).row, row);
+    EXPECT_EQ(cuda::position_in_triangle(first).column, 0);
+    EXPECT_EQ(cuda::position_in_triangle(first - 1).row, row - 1);
+    EXPECT_EQ(cuda::position_in_triangle(first - 1).column, row - 1);
   }
 }
 

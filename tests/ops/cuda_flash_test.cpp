@@ -171,7 +171,7 @@ TYPED_TEST(CudaLanes, MultiplyAsMatricesDo) {
   same.put(out.at, out.kStep);
   int seen = 0;
   std::vector<std::uint32_t> bits(cuda::kLaneThreads);
-  sums.each([&](const cuda::Place& p, float& x) {
+  sums.each([&](const cuda::Position& p, float& x) {
     float want = 1;
     for (int k = 0; k < kDepth; ++k) want += a(p.row, k) * b(k, p.column);
     EXPECT_EQ(x, want);
@@ -197,7 +197,7 @@ TEST(CudaFlash, ProductsOfFloat32AreThoseOfFloat32) {
   cuda::Factor<float, kSide> left(a.at, a.kStep);
   cuda::Sums<kSide> taken, of_sums, turned, weights;
   for (cuda::Sums<kSide>* sums : {&taken, &of_sums, &turned}) sums->fill(0);
-  weights.each([&](const cuda::Place& p, float& x) { x = a(p.row, p.column); });
+  weights.each([&](const cuda::Position& p, float& x) { x = a(p.row, p.column); });
   cuda::Factor<float, kSide, true> of_weights(weights);
   for (int i = 0; i < kTimes; ++i) {
     cuda::add_product<false>(taken, left, b.at, b.kStep);
@@ -205,7 +205,7 @@ TEST(CudaFlash, ProductsOfFloat32AreThoseOfFloat32) {
     cuda::add_product<true>(turned, left, b.at, b.kStep);
   }
   double most = 0;
-  taken.each([&](const cuda::Place& p, float& x) {
+  taken.each([&](const cuda::Position& p, float& x) {
     double want = 0, want_turned = 0;
     for (int k = 0; k < kSide; ++k) {
       want += kTimes * double{a(p.row, k)} * double{b(k, p.column)};
