@@ -145,11 +145,11 @@ std::vector<std::vector<int>> cut_pipelines(const Partition& partition,
 }
 
 OptionField partition_field(Partition& partition) {
-  const TextAccess text{
+  const TextAccess access{
       [&partition] { return to_text(partition); },
       [&partition](const std::string& text) { partition = parse_partition(text); }};
   return {.name = "partition",
-          .value = text,
+          .value = access,
           .argument = "HOW",
           .doc =
               "where pipelines are cut, the slowest stage as quick as possible: by operations, by "
